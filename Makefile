@@ -1,0 +1,42 @@
+# make figures | make test | make check | make bench: each makes .venv by itself.
+PYTHON ?= python3
+size ?= published
+
+VENV := .venv
+BIN := $(VENV)/bin
+# An installation is named by what it was made from: a stamp with a stale name reinstalls.
+STAMP := $(VENV)/.installed
+
+.PHONY: figures test check bench venv lock clean
+.DEFAULT_GOAL := figures
+
+figures: $(STAMP)
+	@$(BIN)/python scripts/figures.py size=$(size)
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest
+
+check: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/basedpyright
+
+bench: $(STAMP)
+	@$(BIN)/python scripts/bench.py
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml $(wildcard requirements/*.txt)
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh requirements/install.sh
+	@touch $@
+
+# Renews the lock files; needs uv and the three Python minors on the PATH.
+lock:
+	@for minor in 3.11 3.12 3.13; do \
+	  uv pip compile pyproject.toml --extra study --extra test --python-version $$minor --upgrade \
+	    --generate-hashes --no-emit-index-url --no-header --no-annotate -q \
+	    -o requirements/py$$(echo $$minor | tr -d .).txt || exit 1; \
+	done
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis

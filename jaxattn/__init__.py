@@ -1,0 +1,31 @@
+"""The implicit bias of softmax attention, reproduced.
+
+Gradient descent on the attention weights of a one-layer transformer converges in direction to a
+hard-margin SVM that separates the selected token of every input from the rest. This package holds
+the pure functions: data, attention, losses, descent, and SVM solutions with a certificate.
+
+Importing it changes no JAX setting. For float64, which the papers use, say so first::
+
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+"""
+
+__version__ = "0.1.0"
+
+from jaxattn import attention, batch, data, descent, heads, initial, losses, metrics, svm, tokens
+from jaxattn.problem import Problem
+
+__all__ = [
+    "Problem",
+    "attention",
+    "batch",
+    "data",
+    "descent",
+    "heads",
+    "initial",
+    "losses",
+    "metrics",
+    "svm",
+    "tokens",
+]

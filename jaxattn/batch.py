@@ -1,0 +1,100 @@
+"""Lift a function of one seed over many: `vmap` in chunks of bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# A chunk's working set should stay in a core's cache, and its results in memory: the first bound is
+# the number of lanes, the second the bytes of one chunk's arguments and results.
+LANES = 128
+MEMORY = 2**30
+
+
+def lanes(arguments: Any, result: Any, memory: int = MEMORY, most: int = LANES) -> int:
+    """Return how many lanes of these one-lane arguments and results fit into `memory` bytes.
+
+    Both are pytrees of arrays or of `jax.ShapeDtypeStruct`, as `jax.eval_shape` returns them.
+
+    Raises:
+        MemoryError: one lane alone does not fit.
+    """
+    size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves((arguments, result)))
+    if size > memory:
+        raise MemoryError(f"one seed needs {size:,} bytes, more than the {memory:,} given to a chunk")
+    return max(1, min(most, memory // max(size, 1)))
+
+
+def length(arguments: Any) -> int:
+    """Return the common length of the leading axis of all leaves.
+
+    Raises:
+        ValueError: no leaves, a leaf without axes, or leading axes of different lengths.
+    """
+    lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(arguments)}
+    if len(lengths) != 1 or None in lengths:
+        raise ValueError(f"batch: expected one leading axis of one length, found lengths {lengths or 'none'}")
+    return lengths.pop()
+
+
+def chunks(function: Callable[..., Any], *arguments: Any, chunk: int | None = None) -> Iterator[tuple[slice, Any]]:
+    """Yield (lanes, results of `vmap(function)` on them), chunk after chunk, as NumPy arrays.
+
+    Every chunk has the same length (the last is filled up with its own last lane and cut), so the
+    function compiles once. `function` must be hashable: a module-level function, or a partial kept
+    by the caller, so that the next call finds it compiled.
+
+    Args:
+        function: of one lane; a pure function of pytrees of arrays.
+        arguments: its arguments, each with a leading batch axis.
+        chunk: lanes in one chunk; from the memory that one lane needs if None.
+
+    Raises:
+        ValueError: arguments without a common leading axis, or chunk < 1.
+    """
+    total = length(arguments)
+    if chunk is None:
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
+        chunk = lanes(one, jax.eval_shape(function, *one))
+    if chunk < 1:
+        raise ValueError(f"chunk: expected at least 1, found {chunk}")
+    chunk = min(chunk, max(total, 1))
+    lifted = _lifted(function)
+    for start in range(0, total, chunk):
+        part = slice(start, min(start + chunk, total))
+        result = lifted(*jax.tree.map(lambda leaf, part=part: _filled(leaf[part], chunk), arguments))
+        yield part, jax.tree.map(lambda leaf, part=part: np.asarray(leaf)[: part.stop - part.start], result)
+
+
+def over_seeds(
+    function: Callable[..., Any],
+    *arguments: Any,
+    chunk: int | None = None,
+    progress: Callable[[int], None] = lambda lanes: None,
+) -> Any:
+    """Return `vmap(function)(*arguments)` as NumPy arrays, computed in chunks (see `chunks`).
+
+    `progress` is called after every chunk with the number of lanes it held.
+    """
+    parts = []
+    for part, result in chunks(function, *arguments, chunk=chunk):
+        parts.append(result)
+        progress(part.stop - part.start)
+    if not parts:
+        raise ValueError("batch: expected at least one lane, found none")
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+@lru_cache(maxsize=64)
+def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.jit(jax.vmap(function))
+
+
+def _filled(lanes: Any, chunk: int) -> Any:
+    missing = chunk - lanes.shape[0]
+    return lanes if missing == 0 else jnp.concatenate([lanes, jnp.repeat(lanes[-1:], missing, axis=0)])

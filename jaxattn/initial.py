@@ -1,0 +1,50 @@
+"""Laws of the initial attention weights: pure functions of a random key and the dimension d."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxattn.attention import Factored, Weights
+
+Law = Callable[[PRNGKeyArray, int], Weights]
+
+
+def full(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
+    """Draw W from uniform(-1/sqrt d, 1/sqrt d), the published linear-layer initialization."""
+    return _uniform(key, d, d)
+
+
+def factored(key: PRNGKeyArray, d: int, m: int | None = None) -> Factored:
+    """Draw K and Q, (d, m), from uniform(-1/sqrt d, 1/sqrt d), each with its own key; m = d if None.
+
+    Raises:
+        ValueError: m < 1.
+    """
+    m = d if m is None else m
+    if m < 1:
+        raise ValueError(f"m: expected a width of at least 1, found {m}")
+    K_key, Q_key = jax.random.split(key)
+    return Factored(K=_uniform(K_key, d, m), Q=_uniform(Q_key, d, m))
+
+
+def full_zero(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
+    """Start at `W = 0`, every token equally likely; draws nothing."""
+    del key
+    return jnp.zeros((d, d))
+
+
+def factored_zero(key: PRNGKeyArray, d: int, scale: float = 0.1) -> Factored:
+    """Start at `K Q^T = 0` with `Q = 0` and `K` a scaled standard normal, (d, d).
+
+    The start of the trajectory figures (2308.16898, figure 1).
+    """
+    return Factored(K=scale * jax.random.normal(key, (d, d)), Q=jnp.zeros((d, d)))
+
+
+def _uniform(key: PRNGKeyArray, d: int, m: int) -> Float[Array, "d m"]:
+    bound = d**-0.5
+    return jax.random.uniform(key, (d, m), minval=-bound, maxval=bound)

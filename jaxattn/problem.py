@@ -1,0 +1,146 @@
+"""One instance of the learning problem: tokens, queries, labels and a head direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+# Trailing axes of each field; axes with the same letter have the same length.
+_AXES = {"X": "nTd", "Z": "nd", "Y": "n", "v": "d"}
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether `value` holds numbers that can be read now, that is, outside `jit` and `vmap`."""
+    return isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
+
+
+def as_array(name: str, value: Any) -> Array:
+    """Turn `value` into a finite floating-point JAX array, or say why that cannot be.
+
+    Raises:
+        ValueError: complex or non-numeric entries, NaN or infinite entries, or float64 numbers
+            that JAX would round to float32 because x64 is off.
+    """
+    if isinstance(value, jax.core.Tracer):
+        return jnp.asarray(value)
+    try:
+        array = value if isinstance(value, jax.Array) else np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected an array of numbers, found {error}") from error
+    if array.dtype.kind not in "fiub":
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise ValueError(f"{name}: expected real numbers, found dtype {array.dtype}")
+    elif array.dtype.kind != "f":
+        array = array.astype(float)
+    elif isinstance(value, np.ndarray) and array.dtype == np.float64 and not jax.config.jax_enable_x64:
+        raise ValueError(
+            f"{name}: expected float32 while JAX's x64 mode is off, found float64, which JAX would round; "
+            'call jax.config.update("jax_enable_x64", True) first, or pass float32'
+        )
+    finite = np.isfinite(np.asarray(array, dtype=np.float64))
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        raise ValueError(
+            f"{name}: expected finite numbers, found {np.asarray(array)[where]} at index {where} "
+            f"({int((~finite).sum())} of {finite.size} entries are not finite)"
+        )
+    return jnp.asarray(array)
+
+
+def check_labels(labels: Any) -> None:
+    """Raise ValueError unless every label is +1 or -1."""
+    wrong = np.asarray(labels)[np.abs(np.asarray(labels)) != 1]
+    if wrong.size:
+        raise ValueError(f"Y: expected labels +1 or -1, found {wrong.ravel()[0]} (and {wrong.size - 1} more)")
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Problem:
+    """`n` inputs of `T` tokens in R^d, each with a query and a label, and one head direction.
+
+    The field's letters: input `i` has tokens `X[i]`, query `Z[i]` and label `Y[i]`; the head reads
+    `v`. Self-attention is the case `Z = X[:, 0]`. A pytree: `vmap` adds leading batch axes, and
+    every function of this package is written for one problem without them.
+
+    Attributes:
+        X: tokens, (..., n, T, d) with T >= 2.
+        Z: queries, (..., n, d).
+        Y: labels, (..., n), each +1 or -1.
+        v: head direction, (..., d).
+
+    Raises:
+        ValueError: a wrong shape, T = 1, a label other than +-1, NaN or infinity, mixed precisions.
+    """
+
+    X: Float[Array, "*batch n T d"]
+    Z: Float[Array, "*batch n d"]
+    Y: Float[Array, "*batch n"]
+    v: Float[Array, "*batch d"]
+
+    def __init__(self, X: Any, Z: Any, Y: Any, v: Any) -> None:
+        fields = {name: as_array(name, value) for name, value in zip(_AXES, (X, Z, Y, v), strict=True)}
+        _check_shapes(fields)
+        if is_concrete(fields["Y"]):
+            check_labels(fields["Y"])
+        # A label given in another precision is the same label; any other mixture is a mistake.
+        fields["Y"] = fields["Y"].astype(fields["X"].dtype)
+        dtypes = {name: field.dtype.name for name, field in fields.items()}
+        if len(set(dtypes.values())) > 1:
+            raise ValueError(f"Problem: expected one precision, found {dtypes}")
+        for name, field in fields.items():
+            object.__setattr__(self, name, field)
+
+    @property
+    def n(self) -> int:
+        """Number of inputs."""
+        return self.X.shape[-3]
+
+    @property
+    def T(self) -> int:
+        """Number of tokens of an input."""
+        return self.X.shape[-2]
+
+    @property
+    def d(self) -> int:
+        """Dimension of a token."""
+        return self.X.shape[-1]
+
+
+def _check_shapes(fields: dict[str, Array]) -> None:
+    """Hold the four shapes against each other; name the field that differs."""
+    shapes = {name: tuple(field.shape) for name, field in fields.items()}
+    if len(shapes["X"]) < 3:
+        raise ValueError(f"X: expected shape (..., n, T, d), found {shapes['X']}")
+    batch, size = shapes["X"][:-3], dict(zip("nTd", shapes["X"][-3:], strict=True))
+    for name, axes in _AXES.items():
+        expected = batch + tuple(size[axis] for axis in axes)
+        if shapes[name] != expected:
+            letters = ", ".join(axes)
+            raise ValueError(
+                f"{name}: expected shape {expected}, (..., {letters}) as X has it, found {shapes[name]}"
+            )
+    if size["T"] < 2:
+        raise ValueError(f"X: expected at least T = 2 tokens to choose between, found T = {size['T']}")
+    if 0 in size.values():
+        raise ValueError(f"X: expected n, T and d of at least 1, found {size}")
+
+
+def _flatten_with_keys(problem: Problem) -> tuple[Iterable[tuple[Any, Any]], None]:
+    return [(jax.tree_util.GetAttrKey(name), getattr(problem, name)) for name in _AXES], None
+
+
+def _unflatten(_: None, fields: Iterable[Any]) -> Problem:
+    # Leaves may be anything here (tracers, shapes, axis numbers): the checks belong to the constructor.
+    problem = object.__new__(Problem)
+    for name, field in zip(_AXES, fields, strict=True):
+        object.__setattr__(problem, name, field)
+    return problem
+
+
+jax.tree_util.register_pytree_with_keys(Problem, _flatten_with_keys, _unflatten)
