@@ -1,1 +1,38 @@
-"""svm"""
+"""Certified max-margin solutions of the separation constraints; usable on its own.
+
+`solve` and `solve_batch` hand the constraints to a solver (a value: `ActiveSet`, `Splitting`,
+`Cvxpy`, or any function of the constraints and a norm that returns a `Candidate`) and report what
+the certificate could prove of its answer.
+"""
+
+from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
+from jaxattn.svm.constraints import Constraints, combination, margins, token_constraints
+from jaxattn.svm.frobenius import ActiveSet
+from jaxattn.svm.norms import Norm, frobenius, nuclear
+from jaxattn.svm.nuclear import Splitting
+from jaxattn.svm.oracle import Cvxpy
+from jaxattn.svm.solution import Candidate, Solution, Solver, Status
+from jaxattn.svm.solve import solve, solve_batch
+
+__all__ = [
+    "DOUBLE",
+    "SINGLE",
+    "ActiveSet",
+    "Candidate",
+    "Constraints",
+    "Cvxpy",
+    "Norm",
+    "Solution",
+    "Solver",
+    "Splitting",
+    "Status",
+    "Tolerance",
+    "certify",
+    "combination",
+    "frobenius",
+    "margins",
+    "nuclear",
+    "solve",
+    "solve_batch",
+    "token_constraints",
+]

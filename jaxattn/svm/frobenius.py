@@ -1,0 +1,154 @@
+"""The Frobenius Att-SVM, solved exactly by an active set.
+
+`min ||W||_F  s.t. <A_k, W> >= 1` is a least-distance problem, and its dual the non-negative least
+squares problem `min_{u >= 0} ||A^T u||^2 + (1 - sum u)^2` (Lawson and Hanson, Solving Least Squares
+Problems, chapter 23). With residual `rho = 1 - sum u` the solution is `W = A^T u / rho`; a residual
+of zero makes `u` a proof of infeasibility.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.norms import Norm, frobenius
+from jaxattn.svm.pivoting import pivot
+from jaxattn.svm.solution import Candidate
+
+
+@dataclass(frozen=True)
+class ActiveSet:
+    """Lawson and Hanson's active-set method, each exchange one principal pivot of the Gram matrix.
+
+    A pivot is a rank-one update, so a batch of problems runs as plain array code under `vmap`.
+
+    Attributes:
+        sweeps: pivots allowed for each constraint; a problem needs about two for each of its
+            support vectors.
+    """
+
+    sweeps: int = 6
+
+    def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
+        """Propose the Frobenius solution, or a proof of infeasibility.
+
+        Raises:
+            ValueError: another norm than the Frobenius norm.
+        """
+        if norm is not frobenius:
+            raise ValueError(f"ActiveSet: expected norm 'frobenius', found {norm.name!r}")
+        n, m, _ = constraints.differences.shape
+        most = self.sweeps * n * m
+        longest = jnp.max(cons.lengths(constraints))
+        unit = constraints._replace(differences=constraints.differences / jnp.where(longest > 0, longest, 1.0))
+        G = cons.gram(unit)
+
+        first = _least_squares(G, jnp.zeros(n * m, G.dtype), most)
+        # At the solution's own scale the residual is 1/2, so the active set is read at full accuracy.
+        # Where the first pass found (nearly) no residual, its multipliers are the proof: keep them.
+        rho = 1.0 - jnp.sum(first.u)
+        separable = rho > 1e-2 * jnp.sqrt(jnp.finfo(G.dtype).eps)
+        scale = jnp.where(separable, (1.0 - rho) / jnp.where(separable, rho, 1.0), 1.0)
+        second = _least_squares(G * scale, first.u, most)
+
+        W, optimum = _refined(unit, second, scale=scale, bias=0.0)
+        _, proof = _refined(unit, first, scale=jnp.ones_like(scale), bias=1.0)
+        duals = jnp.where(separable, optimum, proof)
+        return Candidate(W, duals, first.iterations + second.iterations)
+
+
+class _Iterate(NamedTuple):
+    """Multipliers `u` on the active set, and the tableau that has been pivoted on it.
+
+    Row k of the tableau gives, for an active constraint, its multiplier at the optimum of the active
+    set (last column), and for another one how far the constraint is over-satisfied there. Between
+    active rows and columns stands the inverse of the Gram matrix. `pending` constraints are still to
+    be pivoted in from a warm start; `banned` ones depend on the active set and cannot enter.
+    """
+
+    u: Float[Array, " c"]
+    tableau: Float[Array, "c c+1"]
+    active: Bool[Array, " c"]
+    pending: Bool[Array, " c"]
+    banned: Bool[Array, " c"]
+    finished: Bool[Array, ""]
+    iterations: Int[Array, ""]
+
+
+def _least_squares(G: Float[Array, "c c"], u: Float[Array, " c"], most: int) -> _Iterate:
+    """Minimize `u^T G u + (1 - sum u)^2` over `u >= 0`, starting from the given multipliers."""
+    eps = jnp.finfo(G.dtype).eps
+    H = G + 1.0
+    dependent = 64 * eps * jnp.diagonal(H)
+    index = jnp.arange(u.size)
+
+    def step(now: _Iterate) -> _Iterate:
+        warming = now.pending.any()
+        optimum = now.tableau[:, -1]
+        blocking = now.active & (optimum <= 0) & ~warming
+        blocked = blocking.any()
+        # Blocked: move towards the optimum until a multiplier reaches zero, and drop that one.
+        ratio = jnp.where(blocking, now.u / jnp.where(blocking, now.u - optimum, 1.0), jnp.inf)
+        dropped = jnp.argmin(ratio)
+        toward = jnp.where(now.active, now.u + jnp.min(ratio) * (optimum - now.u), 0.0)
+        toward = jnp.where(index == dropped, 0.0, jnp.maximum(toward, 0.0))
+        # Not blocked: take the optimum, and let the most violated constraint in, if there is one.
+        shortfall = jnp.where(now.active | now.banned, -jnp.inf, -optimum)
+        shortfall = jnp.where(warming, jnp.where(now.pending, 1.0, -jnp.inf), shortfall)
+        entering = jnp.argmax(shortfall)
+        finished = ~blocked & (shortfall[entering] <= 16 * eps)
+
+        k = jnp.where(blocked, dropped, entering)
+        # A pivot at rounding level: the constraint depends on the active ones.
+        refused = ~blocked & (now.tableau[k, k] <= dependent[k])
+        pivots = ~finished & ~refused
+        at_k = index == k
+        settled = jnp.where(now.active, jnp.maximum(optimum, 0.0), 0.0)
+        return _Iterate(
+            u=jnp.where(warming, now.u, jnp.where(blocked, toward, settled)),
+            tableau=jnp.where(pivots, pivot(now.tableau, k), now.tableau),
+            active=jnp.where(at_k & pivots, ~now.active, now.active),
+            pending=now.pending & ~at_k,
+            banned=jnp.where(refused, now.banned | at_k, jnp.zeros_like(now.banned)),
+            finished=finished,
+            iterations=now.iterations + 1,
+        )
+
+    start = _Iterate(
+        u=u,
+        tableau=jnp.concatenate([H, -jnp.ones((u.size, 1), H.dtype)], axis=1),
+        active=jnp.zeros(u.size, bool),
+        pending=u > 0,
+        banned=jnp.zeros(u.size, bool),
+        finished=jnp.zeros((), bool),
+        iterations=jnp.zeros((), int),
+    )
+    return jax.lax.while_loop(lambda now: ~now.finished & (now.iterations < most), step, start)
+
+
+def _refined(
+    unit: Constraints, found: _Iterate, scale: Float[Array, ""], bias: float
+) -> tuple[Float[Array, "d d"], Float[Array, "n m"]]:
+    """Solve `scale <A_k, W> + bias sum u = 1` on the active set, `W = sum_l u_l A_l`; return W and u.
+
+    Residuals are formed from W itself, and W corrected along with u: through the Gram matrix, or
+    with W summed up anew from large multipliers, the square of the condition number would be lost
+    (corrected seminormal equations). The inverse stands in the tableau.
+    """
+    both = found.active[:, None] & found.active
+    inverse = jnp.where(both, found.tableau[:, :-1], 0.0)
+    shape = unit.differences.shape[:2]
+    u = found.u
+    W = cons.combination(unit, u.reshape(shape))
+    for _ in range(6):
+        reached = scale * cons.margins(unit, W).ravel() + bias * jnp.sum(u)
+        correction = inverse @ jnp.where(found.active, 1.0 - reached, 0.0)
+        u = u + correction
+        W = W + cons.combination(unit, correction.reshape(shape))
+    return W, jnp.maximum(u, 0.0).reshape(shape)

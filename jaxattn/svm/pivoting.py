@@ -1,0 +1,56 @@
+"""Small dense linear algebra as plain array code, for `vmap`.
+
+Batched LAPACK calls are avoided where two of them could run at once: XLA's CPU thread pool runs
+independent ones together, each waits inside the pool for its own batch, and with two threads they
+can wait for ever (seen with jaxlib 0.10.2: QR, SVD and triangular solves in one program).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+def pivot(tableau: Float[Array, "a b"], k: Int[Array, ""]) -> Float[Array, "a b"]:
+    """Exchange the k-th unknown with the k-th equation of `y = tableau x` (principal pivot transform).
+
+    Doing it again undoes it; doing it for every k inverts a square tableau.
+    """
+    row, column, corner = tableau[k], tableau[:, k], tableau[k, k]
+    in_row = jnp.arange(column.size)[:, None] == k
+    in_column = jnp.arange(row.size) == k
+    new = tableau - column[:, None] * (row / corner)
+    new = jnp.where(in_column, column[:, None] / corner, new)
+    return jnp.where(in_row, jnp.where(in_column, 1.0, -row) / corner, new)
+
+
+def inverted(positive: Float[Array, "a a"]) -> Float[Array, "a a"]:
+    """Return the inverse of a symmetric positive definite matrix."""
+    return jax.lax.fori_loop(0, positive.shape[0], lambda k, tableau: pivot(tableau, k), positive)
+
+
+def orthonormal(vectors: Float[Array, "k d"]) -> Float[Array, "d k"]:
+    """Return orthonormal columns that span the given rows (Gram and Schmidt, twice).
+
+    A row that depends on those before it, to rounding, gives a zero column.
+    """
+    eps = jnp.finfo(vectors.dtype).eps
+
+    def add(k: Int[Array, ""], basis: Float[Array, "d k"]) -> Float[Array, "d k"]:
+        rest = vectors[k]
+        for _ in range(2):
+            rest = rest - basis @ (basis.T @ rest)
+        length = jnp.linalg.norm(rest)
+        independent = length > 64 * eps * jnp.linalg.norm(vectors[k])
+        return basis.at[:, k].set(jnp.where(independent, rest / jnp.where(independent, length, 1.0), 0.0))
+
+    return jax.lax.fori_loop(0, vectors.shape[0], add, jnp.zeros_like(vectors.T))
+
+
+def after(first: Float[Array, "..."], then: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return `then`, made to depend on `first`, so that LAPACK calls on them run one after the other.
+
+    `first` must be finite.
+    """
+    return then + 0.0 * jnp.sum(first)

@@ -1,0 +1,71 @@
+"""What a solver proposes, and what is reported once the certificate has read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+from jaxtyping import Array, Float, Int
+
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.norms import Norm
+
+
+class Status(IntEnum):
+    """What the certificate could prove."""
+
+    OPTIMAL = 0
+    INFEASIBLE = 1
+    NOT_CONVERGED = 2
+
+    @property
+    def message(self) -> str:
+        """One sentence for a person."""
+        return {
+            Status.OPTIMAL: "optimal: primal and dual value agree to the tolerance, no constraint is violated",
+            Status.INFEASIBLE: "infeasible: the duals combine the constraints to zero, so no W satisfies them",
+            Status.NOT_CONVERGED: "not converged: neither optimality nor infeasibility could be proven",
+        }[self]
+
+
+class Candidate(NamedTuple):
+    """A solver's proposal. Nothing in it is believed before the certificate has checked it.
+
+    Attributes:
+        W: primal candidate, (d, d), of any length.
+        duals: multipliers, (n, m), of any length; a Farkas proof if the problem is infeasible.
+        iterations: how many the solver made, ().
+    """
+
+    W: Float[Array, "d d"]
+    duals: Float[Array, "n m"]
+    iterations: Int[Array, ""]
+
+
+Solver = Callable[[Constraints, Norm], Candidate]
+
+
+class Solution(NamedTuple):
+    """A max-margin solution with its evidence.
+
+    Attributes:
+        W: scaled so that its worst margin is 1, (d, d); zero where the problem is infeasible.
+        duals: non-negative multipliers, (n, m): scaled so that their sum is `dual`, or, where the
+            problem is infeasible, to sum 1 (the Farkas proof).
+        primal: norm of W, an upper bound of the optimal value; inf where W violates a constraint.
+        dual: `sum a / ||sum a_k A_k||_dual`, a lower bound; inf where the problem is infeasible.
+        gap: (primal - dual) / primal; inf where there is no primal value.
+        violation: how far the worst margin of W falls short of 1, at least 0.
+        status: a Status as an integer.
+        iterations: how many the solver made.
+    """
+
+    W: Float[Array, "*batch d d"]
+    duals: Float[Array, "*batch n m"]
+    primal: Float[Array, "*batch"]
+    dual: Float[Array, "*batch"]
+    gap: Float[Array, "*batch"]
+    violation: Float[Array, "*batch"]
+    status: Int[Array, "*batch"]
+    iterations: Int[Array, "*batch"]

@@ -1,0 +1,132 @@
+"""One door to every solver: check the constraints, solve, certify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxattn import batch
+from jaxattn.problem import is_concrete
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.frobenius import ActiveSet
+from jaxattn.svm.norms import Norm, frobenius, named, nuclear
+from jaxattn.svm.nuclear import Splitting
+from jaxattn.svm.oracle import Cvxpy
+from jaxattn.svm.solution import Solution, Solver, Status
+
+# Solvers tried in turn, each on what the one before left undecided: in a batch that iterates
+# together, the few hard instances should not hold up the rest.
+_DEFAULT: dict[Norm, tuple[Solver, ...]] = {
+    frobenius: (ActiveSet(),),
+    nuclear: (Splitting(most=500), Splitting()),
+}
+
+
+def _solvers(norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
+    if solver is None:
+        if norm not in _DEFAULT:
+            known = sorted(known.name for known in _DEFAULT)
+            raise ValueError(f"solver: no solver is known for norm {norm.name!r} (known for {known}); pass one")
+        return _DEFAULT[norm]
+    return tuple(solver) if isinstance(solver, Sequence) else (solver,)
+
+
+def solve(
+    constraints: Constraints,
+    norm: str | Norm = "frobenius",
+    solver: Solver | Sequence[Solver] | None = None,
+    tolerance: Tolerance | None = None,
+) -> Solution:
+    """Solve `min ||W||  s.t. <A_k, W> >= 1` and certify the answer (2308.16898, eq. Att-SVM).
+
+    Works under `jit` and `vmap` with this package's own solvers; of several, the last is used there.
+
+    Args:
+        constraints: as `token_constraints` makes them, (n, m, d) and (n, d).
+        norm: "frobenius", "nuclear", or a Norm.
+        solver: a solver or several, each tried on what the one before left undecided; those of the
+            norm if None.
+        tolerance: what counts as proven; that of the precision if None.
+
+    Returns:
+        The solution with its evidence. Infeasible and unsolved problems are reported by `status`.
+
+    Raises:
+        ValueError: malformed, NaN or infinite constraints, an unknown norm, a norm without solver.
+    """
+    cons.check(constraints)
+    norm = named(norm)
+    solvers = _solvers(norm, solver)
+    tolerance = tolerance or tolerance_of(constraints.differences.dtype)
+    if not is_concrete(constraints.differences):
+        return _certified(constraints, solvers[-1], norm, tolerance)
+    for attempt in solvers:
+        run = _certified if isinstance(attempt, Cvxpy) else _compiled(attempt, norm, tolerance)
+        solution = run(constraints, attempt, norm, tolerance) if run is _certified else run(constraints)
+        if int(solution.status) != Status.NOT_CONVERGED:
+            break
+    return solution
+
+
+def solve_batch(
+    constraints: Constraints,
+    norm: str | Norm = "frobenius",
+    solver: Solver | Sequence[Solver] | None = None,
+    tolerance: Tolerance | None = None,
+    chunk: int | None = None,
+) -> Solution:
+    """Solve a batch of problems with one leading axis, in chunks of bounded memory.
+
+    Every lane has its own status and evidence; lane i is what `solve` returns for it alone. Compiles
+    once a shape. Returns a Solution of NumPy arrays. Arguments and errors as in `solve`.
+    """
+    cons.check(constraints, batch=1)
+    norm = named(norm)
+    solvers = _solvers(norm, solver)
+    tolerance = tolerance or tolerance_of(constraints.differences.dtype)
+    solution = None
+    undecided = np.arange(batch.length(constraints))
+    for attempt in solvers:
+        part = jax.tree.map(lambda leaf, lanes=undecided: jnp.asarray(leaf)[lanes], constraints)
+        found = _attempt(part, attempt, norm, tolerance, chunk)
+        if solution is None:
+            solution = found
+        else:
+            for kept, new in zip(solution, found, strict=True):
+                kept[undecided] = new
+        undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)
+        if undecided.size == 0:
+            break
+    return solution
+
+
+def _attempt(
+    constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunk: int | None
+) -> Solution:
+    if isinstance(solver, Cvxpy):
+        lanes = range(batch.length(constraints))
+        single = [jax.tree.map(lambda leaf, lane=lane: leaf[lane], constraints) for lane in lanes]
+        solutions = [_certified(one, solver, norm, tolerance) for one in single]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *solutions)
+    return batch.over_seeds(_one(solver, norm, tolerance), constraints, chunk=chunk)
+
+
+def _certified(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance) -> Solution:
+    return certify(constraints, norm, solver(constraints, norm), tolerance)
+
+
+@lru_cache(maxsize=256)
+def _one(solver: Solver, norm: Norm, tolerance: Tolerance):
+    """One function object for each solver, norm and tolerance, so that it is compiled once."""
+    return partial(_certified, solver=solver, norm=norm, tolerance=tolerance)
+
+
+@lru_cache(maxsize=256)
+def _compiled(solver: Solver, norm: Norm, tolerance: Tolerance):
+    return jax.jit(_one(solver, norm, tolerance))
