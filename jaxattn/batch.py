@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 # A chunk's working set should stay in a core's cache, and its results in memory: the first bound is
@@ -37,9 +36,10 @@ def length(arguments: Any) -> int:
         ValueError: no leaves, a leaf without axes, or leading axes of different lengths.
     """
     lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(arguments)}
-    if len(lengths) != 1 or None in lengths:
+    (length, *others) = lengths or {None}
+    if others or length is None:
         raise ValueError(f"batch: expected one leading axis of one length, found lengths {lengths or 'none'}")
-    return lengths.pop()
+    return length
 
 
 def chunks(function: Callable[..., Any], *arguments: Any, chunk: int | None = None) -> Iterator[tuple[slice, Any]]:
@@ -97,4 +97,4 @@ def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _filled(lanes: Any, chunk: int) -> Any:
     missing = chunk - lanes.shape[0]
-    return lanes if missing == 0 else jnp.concatenate([lanes, jnp.repeat(lanes[-1:], missing, axis=0)])
+    return lanes if missing == 0 else np.concatenate([lanes, np.repeat(lanes[-1:], missing, axis=0)])

@@ -84,9 +84,7 @@ def normalized_gd(
     for name, number in (("floor", floor), ("penalty", penalty)):
         if not 0 <= number < float("inf"):
             raise ValueError(f"{name}: expected a finite number of at least 0, found {number!r}")
-    return optax.GradientTransformation(
-        partial(_init, _positive(step_size), floor, penalty), _normalized_update
-    )
+    return optax.GradientTransformation(partial(_init, _positive(step_size), floor, penalty), _normalized_update)
 
 
 def _positive(step_size: float) -> float:
@@ -100,12 +98,12 @@ def _init(step_size: float, floor: float, penalty: float, params: optax.Params) 
     return StepState(*(jnp.asarray(number, dtype) for number in (step_size, floor, penalty)))
 
 
-def _gd_update(updates: Any, state: StepState, params: Any = None) -> tuple[Any, StepState]:
+def _gd_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, StepState]:
     del params
     return jax.tree.map(lambda g: -state.step_size * g, updates), state
 
 
-def _normalized_update(updates: Any, state: StepState, params: Any = None) -> tuple[Any, StepState]:
+def _normalized_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, StepState]:
     if isinstance(params, Factored):
         updates = jax.tree.map(lambda g, w: g + 2 * state.penalty * w, updates, params)
 

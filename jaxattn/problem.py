@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 # Trailing axes of each field; axes with the same letter have the same length.
@@ -17,7 +18,7 @@ _AXES = {"X": "nTd", "Z": "nd", "Y": "n", "v": "d"}
 
 def is_concrete(value: Any) -> bool:
     """Whether `value` holds numbers that can be read now, that is, outside `jit` and `vmap`."""
-    return isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
+    return isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
 
 
 def as_array(name: str, value: Any) -> Array:
@@ -27,7 +28,7 @@ def as_array(name: str, value: Any) -> Array:
         ValueError: complex or non-numeric entries, NaN or infinite entries, or float64 numbers
             that JAX would round to float32 because x64 is off.
     """
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return jnp.asarray(value)
     try:
         array = value if isinstance(value, jax.Array) else np.asarray(value)
@@ -38,7 +39,11 @@ def as_array(name: str, value: Any) -> Array:
             raise ValueError(f"{name}: expected real numbers, found dtype {array.dtype}")
     elif array.dtype.kind != "f":
         array = array.astype(float)
-    elif isinstance(value, np.ndarray) and array.dtype == np.float64 and not jax.config.jax_enable_x64:
+    elif (
+        isinstance(value, np.ndarray)
+        and array.dtype == np.float64
+        and jax.dtypes.canonicalize_dtype(np.float64) != np.float64
+    ):
         raise ValueError(
             f"{name}: expected float32 while JAX's x64 mode is off, found float64, which JAX would round; "
             'call jax.config.update("jax_enable_x64", True) first, or pass float32'
@@ -122,9 +127,7 @@ def _check_shapes(fields: dict[str, Array]) -> None:
         expected = batch + tuple(size[axis] for axis in axes)
         if shapes[name] != expected:
             letters = ", ".join(axes)
-            raise ValueError(
-                f"{name}: expected shape {expected}, (..., {letters}) as X has it, found {shapes[name]}"
-            )
+            raise ValueError(f"{name}: expected shape {expected}, (..., {letters}) as X has it, found {shapes[name]}")
     if size["T"] < 2:
         raise ValueError(f"X: expected at least T = 2 tokens to choose between, found T = {size['T']}")
     if 0 in size.values():

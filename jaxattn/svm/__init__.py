@@ -5,14 +5,14 @@
 the certificate could prove of its answer.
 """
 
+from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins, token_constraints
-from jaxattn.svm.frobenius import ActiveSet
 from jaxattn.svm.norms import Norm, frobenius, nuclear
-from jaxattn.svm.nuclear import Splitting
 from jaxattn.svm.oracle import Cvxpy
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status
 from jaxattn.svm.solve import solve, solve_batch
+from jaxattn.svm.splitting import Splitting
 
 __all__ = [
     "DOUBLE",

@@ -54,7 +54,7 @@ class Cvxpy:
         A = np.einsum("nmd,ne->nmde", differences, queries).reshape(n * m, d * d)
 
         W = cp.Variable((d, d))
-        separation = A @ cp.vec(W, order="C") >= 1
+        separation: Any = A @ cp.vec(W, order="C") >= 1
         iterations = self._solve(cp, cp.Problem(cp.Minimize(atom(cp, W)), [separation]))
         if W.value is not None and separation.dual_value is not None:
             return _candidate(constraints, W.value, separation.dual_value, iterations)

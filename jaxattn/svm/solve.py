@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxattn import batch
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
+from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.frobenius import ActiveSet
 from jaxattn.svm.norms import Norm, frobenius, named, nuclear
-from jaxattn.svm.nuclear import Splitting
 from jaxattn.svm.oracle import Cvxpy
 from jaxattn.svm.solution import Solution, Solver, Status
+from jaxattn.svm.splitting import Splitting
 
 # Solvers tried in turn, each on what the one before left undecided: in a batch that iterates
 # together, the few hard instances should not hold up the rest.
@@ -65,12 +64,13 @@ def solve(
     solvers = _solvers(norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
     if not is_concrete(constraints.differences):
-        return _certified(constraints, solvers[-1], norm, tolerance)
-    for attempt in solvers:
-        run = _certified if isinstance(attempt, Cvxpy) else _compiled(attempt, norm, tolerance)
-        solution = run(constraints, attempt, norm, tolerance) if run is _certified else run(constraints)
+        return _one(solvers[-1], norm, tolerance)(constraints)
+    first, *others = (partial(_one(attempt, norm, tolerance), constraints) for attempt in solvers)
+    solution = first()
+    for attempt in others:
         if int(solution.status) != Status.NOT_CONVERGED:
             break
+        solution = attempt()
     return solution
 
 
@@ -90,31 +90,24 @@ def solve_batch(
     norm = named(norm)
     solvers = _solvers(norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
-    solution = None
-    undecided = np.arange(batch.length(constraints))
-    for attempt in solvers:
-        part = jax.tree.map(lambda leaf, lanes=undecided: jnp.asarray(leaf)[lanes], constraints)
-        found = _attempt(part, attempt, norm, tolerance, chunk)
-        if solution is None:
-            solution = found
-        else:
-            for kept, new in zip(solution, found, strict=True):
-                kept[undecided] = new
+    constraints = jax.tree.map(np.asarray, constraints)
+    solution = _attempt(constraints, solvers[0], norm, tolerance, chunk)
+    for attempt in solvers[1:]:
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)
         if undecided.size == 0:
             break
+        part = jax.tree.map(lambda leaf, lanes=undecided: leaf[lanes], constraints)
+        for kept, found in zip(solution, _attempt(part, attempt, norm, tolerance, chunk), strict=True):
+            kept[undecided] = found
     return solution
 
 
-def _attempt(
-    constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunk: int | None
-) -> Solution:
-    if isinstance(solver, Cvxpy):
-        lanes = range(batch.length(constraints))
-        single = [jax.tree.map(lambda leaf, lane=lane: leaf[lane], constraints) for lane in lanes]
-        solutions = [_certified(one, solver, norm, tolerance) for one in single]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *solutions)
-    return batch.over_seeds(_one(solver, norm, tolerance), constraints, chunk=chunk)
+def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunk: int | None) -> Solution:
+    run = _one(solver, norm, tolerance)
+    if not isinstance(solver, Cvxpy):
+        return batch.over_seeds(run, constraints, chunk=chunk)
+    lanes = [Constraints(*lane) for lane in zip(*constraints, strict=True)]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *map(run, lanes))
 
 
 def _certified(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance) -> Solution:
@@ -122,11 +115,7 @@ def _certified(constraints: Constraints, solver: Solver, norm: Norm, tolerance: 
 
 
 @lru_cache(maxsize=256)
-def _one(solver: Solver, norm: Norm, tolerance: Tolerance):
+def _one(solver: Solver, norm: Norm, tolerance: Tolerance) -> Callable[[Constraints], Solution]:
     """One function object for each solver, norm and tolerance, so that it is compiled once."""
-    return partial(_certified, solver=solver, norm=norm, tolerance=tolerance)
-
-
-@lru_cache(maxsize=256)
-def _compiled(solver: Solver, norm: Norm, tolerance: Tolerance):
-    return jax.jit(_one(solver, norm, tolerance))
+    run = partial(_certified, solver=solver, norm=norm, tolerance=tolerance)
+    return run if isinstance(solver, Cvxpy) else jax.jit(run)

@@ -8,7 +8,7 @@ lives, an iteration is one small SVD. Feasibility knows no norm: the Frobenius a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -17,11 +17,11 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import metrics
 from jaxattn.svm import constraints as cons
+from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.frobenius import ActiveSet
-from jaxattn.svm.pivoting import inverted
 from jaxattn.svm.norms import Norm, frobenius, nuclear
+from jaxattn.svm.pivoting import inverted
 from jaxattn.svm.solution import Candidate
 
 
@@ -43,7 +43,7 @@ class Splitting:
     most: int = 20_000
     between: int = 20
     sharpness: float = 0.3
-    start: ActiveSet = ActiveSet()
+    start: ActiveSet = field(default_factory=ActiveSet)
 
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
         """Propose the nuclear solution, or the Frobenius solver's proof of infeasibility.
@@ -116,9 +116,7 @@ class Splitting:
             gap=jnp.where(separable, jnp.inf, 0.0).astype(W.dtype),
             iterations=jnp.zeros((), int),
         )
-        found = jax.lax.while_loop(
-            lambda now: (now.gap > tolerance) & (now.iterations < self.most), round_, start
-        )
+        found = jax.lax.while_loop(lambda now: (now.gap > tolerance) & (now.iterations < self.most), round_, start)
         return found._replace(lagged=found.lagged / lengths)
 
 

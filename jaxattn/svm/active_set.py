@@ -9,7 +9,7 @@ of zero makes `u` a proof of infeasibility.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,18 +49,22 @@ class ActiveSet:
         unit = constraints._replace(differences=constraints.differences / jnp.where(longest > 0, longest, 1.0))
         G = cons.gram(unit)
 
-        first = _least_squares(G, jnp.zeros(n * m, G.dtype), most)
-        # At the solution's own scale the residual is 1/2, so the active set is read at full accuracy.
-        # Where the first pass found (nearly) no residual, its multipliers are the proof: keep them.
-        rho = 1.0 - jnp.sum(first.u)
-        separable = rho > 1e-2 * jnp.sqrt(jnp.finfo(G.dtype).eps)
-        scale = jnp.where(separable, (1.0 - rho) / jnp.where(separable, rho, 1.0), 1.0)
-        second = _least_squares(G * scale, first.u, most)
+        # The first pass is at the scale of the constraints, the second at the solution's own, where the
+        # residual is 1/2 and the active set is read at full accuracy. Where the first one found
+        # (nearly) no residual, scale and multipliers stay: they are the proof.
+        def one_pass(start: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
+            scale, u = start
+            found = _least_squares(G * scale, u, most)
+            rho = 1.0 - jnp.sum(found.u)
+            separable = rho > 1e-2 * jnp.sqrt(jnp.finfo(G.dtype).eps)
+            own = jnp.where(separable, scale * (1.0 - rho) / jnp.where(separable, rho, 1.0), scale)
+            return (own, found.u), (found, scale, separable)
 
-        W, optimum = _refined(unit, second, scale=scale, bias=0.0)
-        _, proof = _refined(unit, first, scale=jnp.ones_like(scale), bias=1.0)
-        duals = jnp.where(separable, optimum, proof)
-        return Candidate(W, duals, first.iterations + second.iterations)
+        start = jnp.ones((), G.dtype), jnp.zeros(n * m, G.dtype)
+        _, passes = jax.lax.scan(one_pass, start, None, length=2)
+        found, scale, separable = jax.tree.map(lambda leaf: leaf[-1], passes)
+        W, duals = _refined(unit, found, scale, jnp.where(separable, 0.0, 1.0))
+        return Candidate(W, duals, jnp.sum(passes[0].iterations))
 
 
 class _Iterate(NamedTuple):
@@ -133,7 +137,7 @@ def _least_squares(G: Float[Array, "c c"], u: Float[Array, " c"], most: int) -> 
 
 
 def _refined(
-    unit: Constraints, found: _Iterate, scale: Float[Array, ""], bias: float
+    unit: Constraints, found: _Iterate, scale: Float[Array, ""], bias: Float[Array, ""]
 ) -> tuple[Float[Array, "d d"], Float[Array, "n m"]]:
     """Solve `scale <A_k, W> + bias sum u = 1` on the active set, `W = sum_l u_l A_l`; return W and u.
 
@@ -144,11 +148,13 @@ def _refined(
     both = found.active[:, None] & found.active
     inverse = jnp.where(both, found.tableau[:, :-1], 0.0)
     shape = unit.differences.shape[:2]
-    u = found.u
-    W = cons.combination(unit, u.reshape(shape))
-    for _ in range(6):
+
+    def correct(_: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
+        u, W = now
         reached = scale * cons.margins(unit, W).ravel() + bias * jnp.sum(u)
         correction = inverse @ jnp.where(found.active, 1.0 - reached, 0.0)
-        u = u + correction
-        W = W + cons.combination(unit, correction.reshape(shape))
+        return u + correction, W + cons.combination(unit, correction.reshape(shape))
+
+    start = found.u, cons.combination(unit, found.u.reshape(shape))
+    u, W = jax.lax.fori_loop(0, 6, correct, start)
     return W, jnp.maximum(u, 0.0).reshape(shape)
