@@ -42,7 +42,12 @@ def length(arguments: Any) -> int:
     return length
 
 
-def chunks(function: Callable[..., Any], *arguments: Any, chunk: int | None = None) -> Iterator[tuple[slice, Any]]:
+def chunks(
+    function: Callable[..., Any],
+    *arguments: Any,
+    shared: tuple[Any, ...] = (),
+    chunk: int | None = None,
+) -> Iterator[tuple[slice, Any]]:
     """Yield (lanes, results of `vmap(function)` on them), chunk after chunk, as NumPy arrays.
 
     Every chunk has the same length (the last is filled up with its own last lane and cut), so the
@@ -51,48 +56,45 @@ def chunks(function: Callable[..., Any], *arguments: Any, chunk: int | None = No
 
     Args:
         function: of one lane; a pure function of pytrees of arrays.
-        arguments: its arguments, each with a leading batch axis.
+        arguments: its first arguments, each with a leading batch axis.
+        shared: its further arguments, the same for all lanes.
         chunk: lanes in one chunk; from the memory that one lane needs if None.
 
     Raises:
         ValueError: arguments without a common leading axis, or chunk < 1.
     """
+    arguments = jax.tree.map(np.asarray, arguments)
     total = length(arguments)
     if chunk is None:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
-        chunk = lanes(one, jax.eval_shape(function, *one))
+        chunk = lanes(one, jax.eval_shape(function, *one, *shared))
     if chunk < 1:
         raise ValueError(f"chunk: expected at least 1, found {chunk}")
     chunk = min(chunk, max(total, 1))
-    lifted = _lifted(function)
+    lifted = _lifted(function, len(arguments), len(shared))
     for start in range(0, total, chunk):
         part = slice(start, min(start + chunk, total))
-        result = lifted(*jax.tree.map(lambda leaf, part=part: _filled(leaf[part], chunk), arguments))
-        yield part, jax.tree.map(lambda leaf, part=part: np.asarray(leaf)[: part.stop - part.start], result)
+        lanes_of = jax.tree.map(lambda leaf, part=part: _filled(leaf[part], chunk), arguments)
+        result = lifted(*lanes_of, *shared)
+        yield part, jax.tree.map(lambda leaf, part=part: np.array(leaf[: part.stop - part.start]), result)
 
 
 def over_seeds(
     function: Callable[..., Any],
     *arguments: Any,
+    shared: tuple[Any, ...] = (),
     chunk: int | None = None,
-    progress: Callable[[int], None] = lambda lanes: None,
 ) -> Any:
-    """Return `vmap(function)(*arguments)` as NumPy arrays, computed in chunks (see `chunks`).
-
-    `progress` is called after every chunk with the number of lanes it held.
-    """
-    parts = []
-    for part, result in chunks(function, *arguments, chunk=chunk):
-        parts.append(result)
-        progress(part.stop - part.start)
+    """Return `vmap(function)` of the arguments as NumPy arrays, computed in chunks (see `chunks`)."""
+    parts = [result for _, result in chunks(function, *arguments, shared=shared, chunk=chunk)]
     if not parts:
         raise ValueError("batch: expected at least one lane, found none")
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 @lru_cache(maxsize=64)
-def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
-    return jax.jit(jax.vmap(function))
+def _lifted(function: Callable[..., Any], arguments: int, shared: int) -> Callable[..., Any]:
+    return jax.jit(jax.vmap(function, in_axes=(0,) * arguments + (None,) * shared))
 
 
 def _filled(lanes: Any, chunk: int) -> Any:

@@ -1,21 +1,21 @@
 """Gradient descent on attention weights: the optimizers, and one training run.
 
-Written for one seed; `vmap` lifts it over seeds (see `jaxattn.batch`).
+Written for one seed; `vmap` lifts it over seeds (`train_batch`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from jaxattn import attention, heads, losses, metrics
+from jaxattn import attention, batch, heads, losses, metrics
 from jaxattn.attention import Factored, Weights
 from jaxattn.problem import Problem
 
@@ -142,14 +142,55 @@ def train(
         ValueError: weights that do not fit the problem, steps < 1, snapshots out of order or range.
     """
     attention.check_weights(weights, problem)
+    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
+    kept = _checked(snapshots, steps)
+    run = trainer(optimizer.update, steps, loss, head)
+    return run(weights, problem, optimizer.init(weights), kept)
+
+
+def train_batch(
+    weights: Weights,
+    problems: Problem,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    steps: int = 2000,
+    snapshots: Sequence[int] = (),
+    loss: losses.Loss = losses.logistic,
+    head: heads.Head = heads.linear,
+    chunk: int | None = None,
+) -> Run:
+    """Train a batch of problems with one leading axis, in chunks of bounded memory.
+
+    Lane i is what `train` returns for it alone. Returns a Run of NumPy arrays, the batch axis first.
+    Arguments and errors as in `train`; `chunk` as in `batch.chunks`.
+    """
+    first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
+    attention.check_weights(*first)
+    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
+    kept = _checked(snapshots, steps)
+    run = trainer(optimizer.update, steps, loss, head)
+    state = jax.vmap(optimizer.init)(weights)
+    return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
+
+
+def _checked(snapshots: Sequence[int], steps: int) -> Int[Array, " snapshots"]:
     if steps < 1:
         raise ValueError(f"steps: expected at least 1, found {steps}")
     kept = np.asarray(snapshots, dtype=int)
     if kept.ndim != 1 or np.any(np.diff(kept) <= 0) or np.any((kept < 0) | (kept > steps)):
         raise ValueError(f"snapshots: expected increasing steps within 0..{steps}, found {tuple(snapshots)}")
-    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    state = optimizer.init(weights)
-    return _train(weights, problem, state, jnp.asarray(kept), optimizer.update, steps, loss, head)
+    return jnp.asarray(kept)
+
+
+@lru_cache(maxsize=64)
+def trainer(
+    update: optax.TransformUpdateFn, steps: int, loss: losses.Loss, head: heads.Head
+) -> Callable[[Weights, Problem, Any, Array], Run]:
+    """Return the compiled run of one seed, a function of weights, problem, optimizer state and snapshots.
+
+    The same arguments give the same function object, so that `jit` and `vmap` of it compile once.
+    """
+    return jax.jit(partial(_train, update=update, steps=steps, loss=loss, head=head))
 
 
 class _Progress(NamedTuple):
@@ -160,12 +201,12 @@ class _Progress(NamedTuple):
     gradient_norm: Array
 
 
-@partial(jax.jit, static_argnames=("update", "steps", "loss", "head"))
 def _train(
     weights: Weights,
     problem: Problem,
     state: Any,
     snapshots: Array,
+    *,
     update: optax.TransformUpdateFn,
     steps: int,
     loss: losses.Loss,

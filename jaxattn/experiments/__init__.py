@@ -1,0 +1,1 @@
+"""The two stages of an experiment (train, compare), and what each figure's claims are."""

@@ -1,0 +1,75 @@
+"""Claims of the papers, each with what was expected, what was measured, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import xarray
+
+
+class Verdict(StrEnum):
+    """What a measurement says of a claim."""
+
+    HOLDS = "holds"
+    CORRECTED = "holds with a correction"
+    FAILS = "does not hold"
+    OPEN = "not decided"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One line of claims.json.
+
+    Attributes:
+        id: experiment and, after a colon, which of its claims.
+        source: paper and figure.
+        statement: the claim in one sentence.
+        expected: the published or predicted numbers, and where they are read.
+        measured: means over the kept seeds, in the same order.
+        interval: 95 % bootstrap intervals of those means, (low, high) each.
+        counts: attempted, kept, and rejected by reason.
+        verdict: see Verdict.
+        note: the correction, or how the verdict was reached.
+    """
+
+    id: str
+    source: str
+    statement: str
+    expected: Mapping[str, float]
+    measured: Mapping[str, float]
+    interval: Mapping[str, tuple[float, float]]
+    counts: Mapping[str, Mapping[str, int]]
+    verdict: Verdict
+    note: str = ""
+    seconds: float = field(default=0.0)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the line as JSON values, numbers to six digits."""
+        return {name: _rounded(value) for name, value in asdict(self).items()}
+
+
+def counts_of(comparisons: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
+    """Return attempted, kept and rejected seeds of each comparison, for a claim or under a figure."""
+    reasons = ("attempted", "kept", "diverged", "infeasible", "unsolved")
+    return {name: {reason: int(one.attrs[reason]) for reason in reasons} for name, one in comparisons.items()}
+
+
+def agree(measured: Sequence[float], errors: Sequence[float], expected: Sequence[float]) -> bool:
+    """Whether every mean lies within two standard errors of the published one.
+
+    The published means are over as many seeds as ours and have the same error, so the error of a
+    difference is sqrt(2) times that of one mean.
+    """
+    difference = np.abs(np.asarray(measured) - np.asarray(expected))
+    return bool(np.all(difference <= 2 * np.sqrt(2) * np.asarray(errors)))
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

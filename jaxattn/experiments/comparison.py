@@ -1,0 +1,118 @@
+"""The second stage: hold a record's descent against certified max-margin solutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import xarray
+
+from jaxattn import attention, batch, metrics, svm, tokens
+from jaxattn.attention import Weights
+from jaxattn.experiments.training import weights_of
+from jaxattn.problem import Problem
+
+NORMS = (svm.frobenius, svm.nuclear)
+
+
+def compare(
+    record: xarray.Dataset,
+    norms: Sequence[svm.Norm] = NORMS,
+    solver: svm.Solver | None = None,
+) -> xarray.Dataset:
+    """Solve the Att-SVM of every seed's selected tokens and correlate the descent with it.
+
+    The selected tokens are those of the final weights. A seed is kept if its weights stayed finite
+    and the solution in every norm is certified optimal; others are counted by reason in the
+    attributes `attempted`, `kept`, `diverged`, `infeasible` and `unsolved`.
+
+    Args:
+        record: as `training.run` writes it.
+        norms: of the max-margin problems.
+        solver: for all of them; those of each norm if None.
+
+    Returns:
+        A dataset with axis `attempt` for all seeds (their status and certificates) and axis `seed`
+        for the kept ones: solutions and their ranks, correlations at the snapshots, the paths
+        `W(k) z_i` and the rays `W_svm z_i`, selected and optimal tokens.
+    """
+    attempted = record.sizes["seed"]
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
+    finite = np.all([np.isfinite(leaf).reshape(attempted, -1).all(1) for leaf in jax.tree.leaves(final)], axis=0)
+    # A diverged run selects nothing; its lane is solved for token 0 and left out below.
+    problems = Problem(**{name: arrays[name] for name in ("X", "Z", "Y", "v")})
+    selected = np.where(finite[:, None], batch.over_seeds(tokens.selected, final, problems), 0)
+    constraints = batch.over_seeds(svm.token_constraints, problems, selected)
+
+    solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
+    status = np.stack([solution.status for solution in solutions], axis=1)
+    infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
+    optimal = (status == svm.Status.OPTIMAL).all(axis=1)
+    kept = finite & optimal
+    counts = {
+        "attempted": attempted,
+        "kept": int(kept.sum()),
+        "diverged": int((~finite).sum()),
+        "infeasible": int(infeasible.sum()),
+        "unsolved": int((finite & ~infeasible & ~optimal).sum()),
+    }
+
+    W = np.stack([solution.W[kept] for solution in solutions], axis=1)
+    per_attempt = ("primal", "dual", "gap", "violation", "iterations")
+    evidence = {
+        name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1))
+        for name in per_attempt
+    }
+    return xarray.Dataset(
+        data_vars={
+            "status": (("attempt", "norm"), status),
+            **evidence,
+            "X": (("seed", "input", "token", "feature"), arrays["X"][kept]),
+            "W_svm": (("seed", "norm", "feature", "query_feature"), W),
+            "ray": (("seed", "norm", "input", "feature"), np.einsum("snde,sie->snid", W, arrays["Z"][kept])),
+            "path": (("seed", "snapshot", "input", "feature"), _paths(_lanes(snapshots, kept), arrays["Z"][kept])),
+            "selected": (("seed", "input"), selected[kept]),
+            "optimal": (("seed", "input"), batch.over_seeds(tokens.optimal, problems)[kept]),
+            "correlation": (("seed", "norm", "snapshot"), _correlations(_lanes(snapshots, kept), W)),
+            "rank": (("seed", "norm"), _ranks(W)),
+            "probability": (("seed", "step"), arrays["probability"][kept]),
+        },
+        coords={
+            "attempt": record["seed"].values,
+            "seed": record["seed"].values[kept],
+            "norm": [norm.name for norm in norms],
+            "snapshot": record["snapshot"].values,
+            "step": record["step"].values,
+        },
+        attrs={**counts, "parameterization": "W" if "W" in arrays else "KQ"},
+    )
+
+
+def _lanes(weights: Weights, kept: np.ndarray) -> Weights:
+    return jax.tree.map(lambda leaf: leaf[kept], weights)
+
+
+def _paths(snapshots: Weights, Z: np.ndarray) -> np.ndarray:
+    """Follow `W(k) z_i` along the snapshots of every seed, (seed, snapshot, input, d)."""
+    if not isinstance(snapshots, attention.Factored):
+        return np.einsum("skde,sie->skid", snapshots, Z, optimize=True)
+    K, Q = snapshots
+    return np.einsum("skdm,skim->skid", K, np.einsum("skem,sie->skim", Q, Z, optimize=True), optimize=True)
+
+
+def _correlations(snapshots: Weights, W: np.ndarray) -> np.ndarray:
+    """Correlate every snapshot of a seed with its solution in every norm, (seed, norm, snapshot)."""
+    if W.shape[0] == 0:
+        return np.zeros((0, W.shape[1], jax.tree.leaves(snapshots)[0].shape[1]))
+    return batch.over_seeds(_along_run, snapshots, W)
+
+
+def _along_run(snapshots: Weights, W: jax.Array) -> jax.Array:
+    against_norms = jax.vmap(metrics.correlation, in_axes=(None, 0))
+    return jax.vmap(against_norms, in_axes=(0, None), out_axes=1)(attention.matrix(snapshots), W)
+
+
+def _ranks(W: np.ndarray) -> np.ndarray:
+    return batch.over_seeds(jax.vmap(metrics.rank), W) if W.shape[0] else np.zeros(W.shape[:2], int)

@@ -1,0 +1,184 @@
+"""The first stage: train one setting over many seeds and write the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jaxtyping import Array, Int
+
+from jaxattn import batch, data, descent, heads, initial, losses
+from jaxattn.attention import Factored, Weights
+from jaxattn.problem import Problem
+from jaxattn.records import Record, Variable, is_complete
+
+# The axes of every array of a record, behind the seed axis.
+_DIMS = {
+    "X": ("input", "token", "feature"),
+    "Z": ("input", "query_feature"),
+    "Y": ("input",),
+    "v": ("feature",),
+    "W": ("feature", "query_feature"),
+    "K": ("feature", "width"),
+    "Q": ("query_feature", "width"),
+    "data_key": ("key_word",),
+    "weights_key": ("key_word",),
+    "probability": ("step",),
+    "loss": ("step",),
+    "gradient_norm": ("step",),
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """One setting: what to draw, how to train, how often and from which key.
+
+    Attributes:
+        law: of the problems.
+        initial: law of the initial weights.
+        optimizer: an optax transformation.
+        loss: of one margin.
+        head: of one attention output.
+        seeds: how many problems to draw and train.
+        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
+        steps: updates of one run.
+        snapshot_every: steps from one kept copy of the weights to the next.
+    """
+
+    law: data.Law
+    initial: initial.Law
+    optimizer: optax.GradientTransformation
+    loss: losses.Loss
+    head: heads.Head
+    seeds: int
+    key: int
+    steps: int
+    snapshot_every: int
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "steps", "snapshot_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        if self.snapshot_every > self.steps:
+            raise ValueError(f"snapshot_every: expected at most steps = {self.steps}, found {self.snapshot_every}")
+
+    @property
+    def snapshots(self) -> range:
+        """The steps after which weights are kept."""
+        return range(self.snapshot_every, self.steps + 1, self.snapshot_every)
+
+
+def run(
+    training: Training,
+    path: Path,
+    attributes: Mapping[str, Any],
+    progress: Callable[[int], None] = lambda seeds: None,
+) -> None:
+    """Train every seed of a setting and write the record at `path`, block by block.
+
+    A finished record is left as it is; one that was begun is gone on with.
+
+    Args:
+        training: the setting.
+        path: of the record.
+        attributes: its provenance; seconds, device and counts are added.
+        progress: called with the number of seeds after each block.
+
+    Raises:
+        RecordError: the record cannot be written.
+        ValueError: a law or weights that do not fit; raised before any training.
+    """
+    if is_complete(path):
+        progress(training.seeds)
+        return
+    started = time.perf_counter()
+    draw = _drawer(training.law, training.initial)
+    root = np.asarray(jax.random.key_data(jax.random.key(training.key)))
+    shapes = jax.eval_shape(lambda s: _arrays(*_one_seed(training, draw, s, root)), jax.ShapeDtypeStruct((), int))
+    block = batch.lanes((), shapes)
+    record = Record.create(path, _variables(shapes, training.seeds), _coordinates(training), attributes, block)
+    unwritten = record.unwritten()
+    progress(training.seeds - sum(part.stop - part.start for part in unwritten))
+    for part in unwritten:
+        problems, weights, keys = batch.over_seeds(draw, np.arange(part.start, part.stop), shared=(root,), chunk=block)
+        trained = descent.train_batch(
+            weights,
+            problems,
+            optimizer=training.optimizer,
+            steps=training.steps,
+            snapshots=training.snapshots,
+            loss=training.loss,
+            head=training.head,
+            chunk=min(block, training.seeds),
+        )
+        record.write(part, _arrays(problems, weights, keys, trained))
+        progress(part.stop - part.start)
+    record.finish(seconds=time.perf_counter() - started, device=str(jax.devices()[0].device_kind))
+
+
+def weights_of(arrays: Mapping[str, Any], suffix: str = "") -> Weights:
+    """Return the weights that a record holds: W, or K and Q, with a suffix `_initial` or `_snapshots`."""
+    if "W" + suffix in arrays:
+        return arrays["W" + suffix]
+    return Factored(arrays["K" + suffix], arrays["Q" + suffix])
+
+
+@lru_cache(maxsize=64)
+def _drawer(law: data.Law, start: initial.Law) -> Callable[..., tuple[Problem, Weights, dict[str, Array]]]:
+    """One function object a pair of laws, so that it compiles once."""
+
+    def draw(seed: Int[Array, ""], root: Int[Array, " words"]) -> tuple[Problem, Weights, dict[str, Array]]:
+        key = jax.random.fold_in(jax.random.wrap_key_data(root), seed)
+        data_key, weights_key = jax.random.split(key)
+        problem = law(data_key)
+        keys = {"data_key": jax.random.key_data(data_key), "weights_key": jax.random.key_data(weights_key)}
+        return problem, start(weights_key, problem.d), keys
+
+    return draw
+
+
+def _one_seed(training: Training, draw: Callable[..., Any], seed: Any, root: Any) -> tuple[Any, ...]:
+    problem, weights, keys = draw(seed, root)
+    trained = descent.train(
+        weights,
+        problem,
+        optimizer=training.optimizer,
+        steps=training.steps,
+        snapshots=training.snapshots,
+        loss=training.loss,
+        head=training.head,
+    )
+    return problem, weights, keys, trained
+
+
+def _arrays(problem: Problem, weights: Weights, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
+    """Name every array of a run as the record does."""
+    named = {name: getattr(problem, name) for name in ("X", "Z", "Y", "v")} | dict(keys)
+    for suffix, value in (("", trained.weights), ("_initial", weights), ("_snapshots", trained.snapshots)):
+        leaves = value._asdict() if isinstance(value, Factored) else {"W": value}
+        named |= {name + suffix: leaf for name, leaf in leaves.items()}
+    return named | {name: getattr(trained, name) for name in ("probability", "loss", "gradient_norm")}
+
+
+def _variables(shapes: Mapping[str, jax.ShapeDtypeStruct], seeds: int) -> dict[str, Variable]:
+    variables = {}
+    for name, one in shapes.items():
+        dims = _DIMS[name.split("_")[0] if name[0] in "WKQ" else name]
+        kept = ("snapshot",) if name.endswith("_snapshots") else ()
+        variables[name] = Variable(("seed", *kept, *dims), (seeds, *one.shape), np.dtype(one.dtype))
+    return variables
+
+
+def _coordinates(training: Training) -> dict[str, np.ndarray]:
+    return {
+        "seed": np.arange(training.seeds),
+        "step": np.arange(training.steps),
+        "snapshot": np.asarray(training.snapshots),
+    }

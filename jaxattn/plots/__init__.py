@@ -1,0 +1,1 @@
+"""Figures, drawn from computed estimates; nothing here trains or solves."""

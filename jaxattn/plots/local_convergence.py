@@ -1,0 +1,44 @@
+"""The local-convergence figure: probability (a), correlations of the W run (b) and of the (K, Q) run (c)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.plots import page
+
+
+def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+    """Draw the three panels, each curve a mean over seeds with its 95 % interval.
+
+    Args:
+        summaries: of the runs "W" and "KQ", as `experiments.local_convergence.summarize` returns them.
+    """
+    with page.style():
+        figure = page.new_figure(9.0, 2.9)
+        left, middle, right = figure.subplots(1, 3)
+        for run, summary in summaries.items():
+            _band(left, summary, "probability", run, page.RUNS[run])
+        for axes, run in ((middle, "W"), (right, "KQ")):
+            for norm in summaries[run]["norm"].values:
+                _band(axes, summaries[run].sel(norm=norm), "correlation", str(norm), page.NORMS[str(norm)])
+        left.set(title="(a) saturation", ylabel="mean largest probability")
+        middle.set(title="(b) run of $W$", ylabel="correlation with SVM solution")
+        right.set(title=r"(c) run of $(K, Q)$", ylabel="correlation with SVM solution")
+        for axes in (left, middle, right):
+            axes.set(xlabel="step", ylim=(0, 1.03), xlim=(0, None))
+            axes.legend(loc="lower right")
+        page.add_counts(figure, summaries, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
+    return figure
+
+
+def _band(axes: Axes, summary: xarray.Dataset, name: str, look: str, label: str) -> None:
+    steps = summary["snapshot"].values
+    colour, dashes = page.COLOURS[look], page.DASHES[look]
+    axes.plot(steps, summary[name].values, color=colour, linestyle=dashes, label=label)
+    axes.fill_between(
+        steps, summary[f"{name}_low"].values, summary[f"{name}_high"].values, color=colour, alpha=0.2, linewidth=0
+    )

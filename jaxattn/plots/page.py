@@ -1,0 +1,56 @@
+"""What all figures share: the style, the line of counts, and the files they are saved to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import matplotlib as mpl
+import xarray
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+# How runs and norms are written and drawn, in every figure alike.
+RUNS = {"W": "$W$", "KQ": r"$KQ^\top$"}
+NORMS = {"frobenius": "Frobenius SVM", "nuclear": "nuclear SVM"}
+COLOURS = {"frobenius": "#0072B2", "nuclear": "#D55E00", "W": "#0072B2", "KQ": "#D55E00"}
+DASHES = {"frobenius": "-", "nuclear": "--", "W": "-", "KQ": "--"}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the project's style inside this context; Matplotlib's settings are as before after it."""
+    with as_file(files("jaxattn.plots") / "jaxattn.mplstyle") as path, mpl.rc_context(fname=path):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches, without a window."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def add_counts(figure: Figure, summaries: Mapping[str, xarray.Dataset], remark: str = "") -> None:
+    """Write under a figure how many seeds each run attempted, kept, and left out by reason."""
+    lines = []
+    for run, summary in summaries.items():
+        counts = summary.attrs
+        left_out = ", ".join(f"{counts[reason]} {reason}" for reason in ("diverged", "infeasible", "unsolved"))
+        lines.append(f"{RUNS[run]}: {counts['kept']} of {counts['attempted']} seeds kept ({left_out})")
+    figure.supxlabel("   ".join(lines) + (f"\n{remark}" if remark else ""), fontsize=7, color="#444444")
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and PDF and return the paths; neither file holds a date.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    figure.savefig(paths[0], metadata={"Software": None})
+    figure.savefig(paths[1], metadata={"CreationDate": None, "Producer": None, "Creator": None})
+    return paths

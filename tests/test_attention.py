@@ -1,0 +1,130 @@
+"""Attention probabilities: the formula, its symmetries, and weights that do not fit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxattn import Problem, attention, data, initial
+from jaxattn.attention import Factored
+from tests import instances
+from tests.instances import assert_close, d, n
+
+
+def softmax_of_each(W, problem):
+    """The formula, one input and one token at a time, in NumPy."""
+    rows = []
+    for X, z in zip(np.asarray(problem.X), np.asarray(problem.Z), strict=True):
+        logits = np.array([x @ np.asarray(W) @ z for x in X])
+        weights = np.exp(logits - logits.max())
+        rows.append(weights / weights.sum())
+    return np.array(rows)
+
+
+def test_probabilities_are_the_softmax_of_token_w_query():
+    problem, W = instances.problem(), 3 * instances.free()
+    assert_close(attention.probabilities(W, problem), softmax_of_each(W, problem))
+
+
+@pytest.mark.parametrize("m", [1, 2, d, d + 3])
+def test_factored_weights_of_any_width_stand_for_their_product(m):
+    problem, factored = instances.problem(), instances.factored(m=m)
+    W = np.asarray(factored.K) @ np.asarray(factored.Q).T
+    assert_close(factored.W, W)
+    assert_close(attention.matrix(factored), W)
+    assert_close(attention.probabilities(factored, problem), softmax_of_each(W, problem))
+
+
+def test_a_free_matrix_stands_for_itself():
+    W = instances.free()
+    assert attention.matrix(W) is W
+
+
+def test_the_product_is_taken_lane_by_lane():
+    K, Q = jnp.ones((2, 7, 4, 3)), jnp.full((2, 7, 4, 3), 2.0)
+    assert_close(Factored(K, Q).W, np.full((2, 7, 4, 4), 6.0))
+
+
+def test_self_attention_is_the_query_of_the_first_token():
+    problem, W = instances.problem(), instances.free()
+    itself = Problem(X=problem.X, Z=problem.X[:, 0], Y=problem.Y, v=problem.v)
+    logits = np.stack([X @ np.asarray(W) @ X[0] for X in np.asarray(problem.X)])
+    assert_close(attention.logits(W, itself), logits)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e300])
+def test_large_logits_saturate_without_overflow(size):
+    probabilities = np.asarray(attention.probabilities(size * instances.free(), instances.problem()))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    np.testing.assert_allclose(probabilities.max(axis=1), 1)
+
+
+def test_zero_weights_attend_to_all_tokens_alike():
+    probabilities = attention.probabilities(jnp.zeros((d, d)), instances.problem())
+    assert_close(probabilities, np.full((n, instances.T), 1 / instances.T))
+
+
+def test_attended_is_the_mean_of_the_tokens_under_the_probabilities():
+    problem = instances.problem()
+    s = attention.probabilities(instances.free(), problem)
+    expected = [X.T @ p for X, p in zip(np.asarray(problem.X), np.asarray(s), strict=True)]
+    assert_close(attention.attended(s, problem), np.array(expected))
+
+
+@pytest.mark.parametrize("weights", [instances.free(), instances.factored(m=2)], ids=["free", "factored"])
+def test_a_lane_of_jit_and_vmap_is_a_lone_call(weights):
+    many = instances.problems(3)
+    lifted = jax.jit(jax.vmap(attention.probabilities, in_axes=(None, 0)))(weights, many)
+    for i in range(3):
+        assert_close(lifted[i], attention.probabilities(weights, instances.lane(many, i)))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(st.sampled_from([(1, 2, 1), (3, 4, 5)]), st.integers(0, 2**31 - 1), st.floats(-20, 20))
+def test_tokens_permute_the_probabilities_and_shifts_leave_them(shape, seed, shift):
+    rows, count, width = shape
+    key = jax.random.key(seed)
+    problem, W = data.sphere(key, rows, count, width), 5 * initial.full(key, width)
+    s = attention.probabilities(W, problem)
+    np.testing.assert_allclose(np.asarray(s).sum(axis=1), 1, rtol=1e-12)
+    order = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (rows, 1)), axis=1)
+    shuffled = jnp.take_along_axis(problem.X, jnp.asarray(order)[..., None], axis=1)
+    permuted = attention.probabilities(W, Problem(X=shuffled, Z=problem.Z, Y=problem.Y, v=problem.v))
+    assert_close(permuted, np.take_along_axis(np.asarray(s), order, axis=1), rtol=1e-11)
+    # A vector added to all tokens of an input adds one number to all of its logits.
+    moved = Problem(X=problem.X + shift, Z=problem.Z, Y=problem.Y, v=problem.v)
+    assert_close(attention.probabilities(W, moved), s, rtol=1e-10)
+
+
+def pair(K, Q) -> Factored:
+    return Factored(jnp.asarray(K), jnp.asarray(Q))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.zeros((d, d + 1)), r"^W: expected shape \(5, 5\) .* found \(5, 6\)"),
+        (np.zeros((d + 1, d + 1)), r"^W: expected shape \(5, 5\) .* found \(6, 6\)"),
+        (np.zeros((2, d, d)), r"^W: expected shape \(5, 5\) .* found \(2, 5, 5\)"),
+        (np.zeros(d), r"^W: expected shape \(5, 5\) .* found \(5,\)"),
+        (np.zeros((d, d), np.float32), r"^W: expected dtype float64 .* found float32"),
+        (pair(np.zeros((d + 1, 2)), np.zeros((d, 2))), r"^K: expected shape \(5, m\) .* found \(6, 2\)"),
+        (pair(np.zeros((d, 2)), np.zeros((2, d))), r"^Q: expected shape \(5, m\) .* found \(2, 5\)"),
+        (pair(np.zeros((d, 2)), np.zeros((d, 3))), r"^K, Q: expected the same shape .*\(5, 2\) and \(5, 3\)"),
+        (pair(np.zeros((d, 2)), np.zeros((d, 2), np.float32)), r"^Q: expected dtype float64 .* found float32"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(weights, message):
+    weights = jax.tree.map(jnp.asarray, weights)
+    with pytest.raises(ValueError, match=message):
+        attention.probabilities(weights, instances.problem())
+    with pytest.raises(ValueError, match=message):
+        jax.jit(attention.logits)(weights, instances.problem())
+
+
+@pytest.mark.parametrize("weights", ["W", [[1.0]], None])
+def test_weights_that_are_no_arrays_are_refused(weights):
+    with pytest.raises(ValueError, match=r"^weights: expected an array or Factored\(K, Q\), found"):
+        attention.check_weights(weights, instances.problem())

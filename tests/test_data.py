@@ -1,0 +1,109 @@
+"""Data laws: the distribution, independent draws, reproducibility, and sizes out of range."""
+
+from functools import cache, partial
+
+import jax
+import numpy as np
+import pytest
+
+from jaxattn import Problem, data
+from tests.instances import assert_close, lane
+
+KEY = jax.random.key(7)
+LAWS = {"sphere": partial(data.sphere, n=3, T=4, d=5), "three": data.three_tokens, "five": data.five_tokens}
+MANY = 4000
+
+
+KEYS = jax.random.split(KEY, MANY)
+
+
+@cache
+def draws(law: str) -> Problem:
+    """Many draws of one law."""
+    return jax.jit(jax.vmap(LAWS[law]))(KEYS)
+
+
+@pytest.mark.parametrize(("n", "T", "d"), [(1, 2, 1), (3, 4, 5)])
+def test_sphere_draws_unit_vectors_and_signs(n, T, d):
+    problem = data.sphere(KEY, n=n, T=T, d=d)
+    assert (problem.X.shape, problem.Z.shape, problem.Y.shape, problem.v.shape) == ((n, T, d), (n, d), (n,), (d,))
+    for vectors in (problem.X, problem.Z, problem.v):
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, rtol=1e-14)
+    assert set(np.asarray(problem.Y)) <= {1.0, -1.0}
+
+
+@pytest.mark.parametrize("name", ["X", "Z", "v"])
+def test_directions_on_the_sphere_are_uniform(name):
+    vectors = np.asarray(getattr(draws("sphere"), name)).reshape(MANY, -1, 5)[:, -1]
+    # Uniform on the sphere: mean zero and covariance I / 5, and a uniform angle in every plane.
+    assert np.all(np.abs(vectors.mean(axis=0)) < 4 / np.sqrt(5 * MANY))
+    np.testing.assert_allclose(vectors.T @ vectors / MANY, np.eye(5) / 5, atol=4 / np.sqrt(15 * MANY))
+    angle = np.arctan2(vectors[:, 1], vectors[:, 0])
+    for k in (1, 2, 3, 4):
+        for wave in (np.cos, np.sin):
+            assert abs(wave(k * angle).mean()) < 4 * np.sqrt(0.5 / MANY)
+
+
+def test_labels_are_fair_and_independent_of_each_other():
+    Y = np.asarray(draws("sphere").Y)
+    assert np.all(np.abs(Y.mean(axis=0)) < 4 / np.sqrt(MANY))
+    assert abs((Y[:, 0] * Y[:, 1]).mean()) < 4 / np.sqrt(MANY)
+
+
+def test_arrays_are_drawn_independently_of_each_other():
+    many = draws("sphere")
+    flat = [np.asarray(leaf).reshape(MANY, -1) for leaf in (many.X, many.Z, many.Y, many.v)]
+    moments = np.corrcoef(np.concatenate(flat, axis=1).T)
+    np.fill_diagonal(moments, 0)
+    assert np.max(np.abs(moments)) < 5 / np.sqrt(MANY)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_key_fixes_the_problem_and_another_key_changes_all_of_it(law):
+    first, again, other = LAWS[law](KEY), LAWS[law](KEY), LAWS[law](jax.random.key(8))
+    assert_close(again, first, rtol=0)
+    for name in "XZv":
+        # The last entries: the first tokens of the five-token law stand where they stand.
+        assert np.all(np.abs(np.asarray(getattr(other, name) - getattr(first, name)).ravel()[-2:]) > 1e-6), name
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_lane_of_vmap_over_keys_is_a_lone_draw(law):
+    for i in range(3):
+        assert_close(lane(draws(law), i), LAWS[law](KEYS[i]))
+
+
+def test_three_tokens_stand_left_and_right_with_positive_labels():
+    many = draws("three")
+    assert many.X.shape == (MANY, 2, 3, 2)
+    mean, spread = np.asarray(many.X).mean(axis=(0, 2)), np.asarray(many.X).std(axis=(0, 2))
+    np.testing.assert_allclose(mean, [[-1, 0], [1, 0]], atol=4 * 0.3 / np.sqrt(3 * MANY))
+    np.testing.assert_allclose(spread, 0.3, rtol=0.03)
+    np.testing.assert_array_equal(many.Y, 1)
+
+
+def test_five_tokens_set_the_first_apart_from_the_rest():
+    many = draws("five")
+    assert many.X.shape == (MANY, 2, 5, 2)
+    np.testing.assert_array_equal(many.X[:, :, 0], np.broadcast_to([[1, 0.5], [1, -0.5]], (MANY, 2, 2)))
+    others = np.asarray(many.X[:, :, 1:])
+    np.testing.assert_allclose(others.mean(axis=(0, 2)), [[-1, 0]] * 2, atol=4 * 0.5 / np.sqrt(4 * MANY))
+    np.testing.assert_allclose(others.std(axis=(0, 2)), 0.5, rtol=0.03)
+
+
+def test_the_plane_laws_draw_unit_queries_and_heads():
+    for law in (data.three_tokens, data.five_tokens):
+        for vectors in (law(KEY).Z, law(KEY).v):
+            np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, rtol=1e-14)
+
+
+def test_single_precision_is_drawn_while_x64_is_off():
+    with jax.enable_x64(False):
+        problem = LAWS["sphere"](KEY)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(problem)} == {"float32"}
+
+
+@pytest.mark.parametrize(("sizes", "name", "least"), [((0, 4, 5), "n", 1), ((3, 1, 5), "T", 2), ((3, 4, 0), "d", 1)])
+def test_a_size_too_small_is_refused_by_name(sizes, name, least):
+    with pytest.raises(ValueError, match=rf"^{name}: expected an integer of at least {least}, found"):
+        data.sphere(KEY, *sizes)

@@ -1,0 +1,111 @@
+"""Losses and the risk: values, gradients, stability, and invariance to the order of tokens."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from jaxattn import Problem, attention, losses
+from tests import instances
+from tests.instances import assert_close
+
+LOSSES = [losses.logistic, losses.exponential, losses.correlation]
+WEIGHTS = {"free": instances.free(), "narrow": instances.factored(m=2), "wide": instances.factored(m=instances.d + 2)}
+
+
+@dataclass(frozen=True)
+class Cubic:
+    """A head with a number of its own."""
+
+    size: float
+
+    def __call__(self, x, v):
+        """`size (v . x)^3`."""
+        return self.size * jnp.vdot(v, x) ** 3
+
+
+def margins(weights, problem) -> np.ndarray:
+    s = np.asarray(attention.probabilities(weights, problem))
+    outputs = np.einsum("ntd,nt->nd", problem.X, s)
+    return np.asarray(problem.Y) * (outputs @ np.asarray(problem.v))
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_the_risk_is_the_mean_loss_of_the_margins(kind):
+    problem, weights = instances.problem(), WEIGHTS[kind]
+    margin = margins(weights, problem)
+    assert_close(losses.risk(weights, problem), np.mean(np.log1p(np.exp(-margin))))
+    assert_close(losses.risk(weights, problem, loss=losses.exponential), np.mean(np.exp(-margin)))
+    assert_close(losses.risk(weights, problem, loss=losses.correlation), -np.mean(margin))
+
+
+def test_the_risk_comes_with_the_probabilities_it_was_read_through():
+    problem, W = instances.problem(), instances.free()
+    risk, probabilities = losses.risk_and_probabilities(W, problem)
+    assert_close(risk, losses.risk(W, problem))
+    assert_close(probabilities, attention.probabilities(W, problem))
+
+
+def test_a_head_is_any_function_of_the_output_and_the_direction():
+    problem, W = instances.problem(), instances.free()
+    s = np.asarray(attention.probabilities(W, problem))
+    reading = np.einsum("ntd,nt,d->n", problem.X, s, problem.v)
+    expected = -np.mean(np.asarray(problem.Y) * 2.5 * reading**3)
+    assert_close(losses.risk(W, problem, loss=losses.correlation, head=Cubic(2.5)), expected)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_gradients_agree_with_finite_differences(kind, loss):
+    def risk(weights):
+        return losses.risk(jax.tree.map(jnp.asarray, weights), instances.problem(), loss=loss)
+
+    check_grads(risk, (WEIGHTS[kind],), order=1, modes=["rev"], atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_factored_gradients_are_the_chain_rule_of_the_free_one(loss):
+    problem, factored = instances.problem(), instances.factored(m=2)
+    full = jax.grad(lambda W: losses.risk(W, problem, loss=loss))(factored.W)
+    both = jax.grad(lambda KQ: losses.risk(KQ, problem, loss=loss))(factored)
+    assert_close(both.K, np.asarray(full) @ np.asarray(factored.Q))
+    assert_close(both.Q, np.asarray(full).T @ np.asarray(factored.K))
+
+
+def test_the_logistic_loss_and_its_slope_are_exact_at_both_ends():
+    ends = jnp.array([-1000.0, -40.0, 0.0, 40.0, 700.0, 1000.0])
+    values = jax.vmap(losses.logistic)(ends)
+    np.testing.assert_allclose(values, [1000, 40, np.log(2), np.exp(-40), np.exp(-700), 0], rtol=1e-12)
+    slopes = jax.vmap(jax.grad(losses.logistic))(ends)
+    np.testing.assert_allclose(slopes, [-1, -1, -0.5, -np.exp(-40), -np.exp(-700), 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_every_loss_decreases(loss):
+    values = np.asarray(jax.vmap(loss)(jnp.linspace(-30, 30, 601)))
+    assert np.all(np.diff(values) < 0)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_the_risk_does_not_see_the_order_of_tokens_or_inputs(kind):
+    problem, weights = instances.problem(), WEIGHTS[kind]
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(instances.T), (instances.n, 1)), axis=1)
+    X = jnp.take_along_axis(problem.X, jnp.asarray(order)[..., None], axis=1)
+    shuffled = Problem(X=X[::-1], Z=problem.Z[::-1], Y=problem.Y[::-1], v=problem.v)
+    assert_close(losses.risk(weights, shuffled), losses.risk(weights, problem))
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_a_lane_of_jit_and_vmap_is_a_lone_call(kind):
+    many = instances.problems(3)
+    lifted = jax.jit(jax.vmap(losses.risk, in_axes=(None, 0)))(WEIGHTS[kind], many)
+    for i in range(3):
+        assert_close(lifted[i], losses.risk(WEIGHTS[kind], instances.lane(many, i)))
+
+
+def test_weights_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"^W: expected shape \(5, 5\)"):
+        losses.risk(jnp.zeros((4, 4)), instances.problem())
