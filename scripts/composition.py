@@ -1,0 +1,232 @@
+"""From a command line to values: compose configurations, check them, name and run what they describe."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import inspect
+import itertools
+import json
+import logging
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import hydra
+import jax
+import schema
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from tqdm import tqdm
+
+import jaxattn
+from jaxattn.experiments import training
+from jaxattn.records import RecordError, is_complete, write_json
+
+ROOT = Path(__file__).resolve().parent.parent
+# The parts of a configuration that a record depends on; they name its folder.
+_TRAINING = ("data", "head", "loss", "weights", "optimizer", "seeds", "key", "steps", "snapshot_every", "precision")
+_VALUES = ("data", "head", "loss", "weights", "optimizer")
+_MODULES = ("problem", "data", "attention", "tokens", "heads", "initial", "losses", "metrics", "descent", "batch")
+
+schema.register()
+logging.getLogger("jax").setLevel(logging.WARNING)
+
+
+class UsageError(Exception):
+    """A command line that cannot be run; its message says what was expected and found."""
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    """Return the configuration that these overrides describe.
+
+    Raises:
+        UsageError: an unknown key or name (the known ones are listed), or a value of the wrong type.
+    """
+    with hydra.initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        try:
+            config = hydra.compose("config", list(overrides))
+            OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except (HydraException, OmegaConfBaseException) as error:
+            causes = [str(error)] + ([str(error.__cause__)] if error.__cause__ else [])
+            raise UsageError("\n".join(causes) + _known(overrides)) from error
+    return config
+
+
+def expand(overrides: Sequence[str]) -> list[list[str]]:
+    """Return every combination of a sweep such as `data.d=4,8 weights=full,factored`.
+
+    Raises:
+        UsageError: an override that cannot be read.
+    """
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise UsageError(str(error)) from error
+    choices = [
+        [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [one.input_line or ""]
+        for one in parsed
+    ]
+    return [list(combination) for combination in itertools.product(*choices)]
+
+
+def check(overrides: Sequence[str]) -> None:
+    """Compose every combination of a sweep, so that a mistake in the last is found before the first runs."""
+    for combination in expand(overrides):
+        training_of(compose(combination))
+
+
+def experiments() -> list[str]:
+    """Return the names of all experiments."""
+    return sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
+
+
+def training_of(config: DictConfig) -> training.Training:
+    """Instantiate what a configuration trains.
+
+    Raises:
+        UsageError: a value out of range, or a target that cannot be made.
+    """
+    try:
+        values = {name: _value(_canonical(config[name])) for name in _VALUES}
+        return training.Training(
+            law=values["data"],
+            initial=values["weights"],
+            optimizer=values["optimizer"],
+            loss=values["loss"],
+            head=values["head"],
+            seeds=config.seeds,
+            key=config.key,
+            steps=config.steps,
+            snapshot_every=config.snapshot_every,
+        )
+    except (ValueError, TypeError, HydraException) as error:
+        raise UsageError(str(error.__cause__ or error)) from error
+
+
+def folder(config: DictConfig) -> Path:
+    """Return the folder of a configuration's run: its experiment, then a hash of config and code."""
+    described = json.dumps([_resolved(config), fingerprint(config)], sort_keys=True)
+    return Path(config.runs) / f"{config.study.id}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
+
+
+def fingerprint(config: DictConfig) -> str:
+    """Return a hash of the code that a record depends on, a user's own head or law included."""
+    files = {Path(inspect.getfile(jaxattn)).parent / f"{module}.py" for module in _MODULES}
+    files.add(Path(inspect.getfile(training)))
+    for name in _VALUES:
+        module, _, _ = str(config[name]["_target_"]).rpartition(".")
+        files.add(Path(inspect.getfile(importlib.import_module(module))))
+    digest = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.name):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def train(config: DictConfig) -> Path:
+    """Train what a configuration describes, unless its record is there, and return the record's path.
+
+    Raises:
+        UsageError: values out of range.
+        RecordError: the record cannot be written.
+    """
+    run = folder(config)
+    record = run / "record.zarr"
+    if is_complete(record):
+        return record
+    setting = training_of(config)
+    attributes = {
+        "config": json.dumps(_resolved(config), sort_keys=True),
+        "fingerprint": fingerprint(config),
+        "precision": config.precision.name,
+        "versions": json.dumps(_versions()),
+        "revision": _revision(),
+        "attempted": config.seeds,
+    }
+    bar = tqdm(total=config.seeds, desc=f"train {run.name}", unit="seed", disable=not sys.stderr.isatty())
+    with jax.enable_x64(config.precision.name == "float64"), bar:
+        _status(run, "running")
+        try:
+            training.run(setting, record, attributes, progress=bar.update)
+        except BaseException as error:
+            # Also on an interrupt: the finished blocks stay, and the status says why it ended.
+            if run.exists():
+                _status(run, "stopped", reason=f"{type(error).__name__}: {error}")
+            raise
+        _status(run, "complete")
+    return record
+
+
+def named_function(path: str) -> Callable[..., Any]:
+    """Return the function at a dotted path."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def entry(main: Callable[[list[str]], None]) -> None:
+    """Run a script's main function; a mistake of the user's ends it with one message and status 2."""
+    try:
+        main(sys.argv[1:])
+    except (UsageError, RecordError, ValueError, OSError) as error:
+        print(f"jaxattn: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _resolved(config: DictConfig) -> dict[str, Any]:
+    content = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    assert isinstance(content, dict)
+    return {str(name): content[name] for name in _TRAINING}
+
+
+def _canonical(node: DictConfig) -> str:
+    return json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
+
+
+@functools.lru_cache(maxsize=256)
+def _value(described: str) -> Any:
+    """One object for each description, so that what was compiled for it is found again."""
+    value = instantiate(json.loads(described))
+    plain = isinstance(value, functools.partial) and not value.args and not value.keywords
+    return value.func if plain else value
+
+
+def _versions() -> dict[str, str]:
+    packages = ("jax", "jaxlib", "numpy", "optax", "xarray", "zarr")
+    return {"python": platform.python_version(), "jaxattn": jaxattn.__version__} | {p: version(p) for p in packages}
+
+
+def _revision() -> str:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "not a git checkout"
+
+
+def _status(run: Path, state: str, **more: str) -> None:
+    write_json(run / "status.json", {"state": state, **more})
+
+
+def _known(overrides: Sequence[str]) -> str:
+    """List the known keys beside those that an unknown one was given for."""
+    schema_keys = sorted(schema.Config.__dataclass_fields__)
+    lines = [f"known keys: {', '.join(schema_keys)}"]
+    for key in {override.lstrip("+~").partition("=")[0] for override in overrides}:
+        group = ROOT / "conf" / key.partition(".")[0]
+        if group.is_dir():
+            names = sorted(path.stem for path in group.glob("*.yaml"))
+            lines.append(f"known names of {group.name}: {', '.join(names)}")
+            keys: Iterator[str] = (str(k) for path in group.glob("*.yaml") for k in OmegaConf.load(path))
+            if "." in key:
+                lines.append(f"known keys of {group.name}: {', '.join(sorted(set(keys)))}")
+    return "\n" + "\n".join(lines)

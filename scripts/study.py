@@ -1,0 +1,73 @@
+"""The post-processing of one experiment: records in, comparisons, claims and figure out."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import composition
+import jax
+import xarray
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+import jaxattn
+from jaxattn import records
+from jaxattn.experiments import comparison
+from jaxattn.experiments.claims import Claim
+from jaxattn.plots import page
+
+
+def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
+    """Compose the configurations of all runs that an experiment's figure needs."""
+    base = [f"experiment={name}", *overrides]
+    runs = composition.compose(base).study.runs
+    sweep = [f"{key}={','.join(values)}" for key, values in runs.items()]
+    return [composition.compose(one) for one in composition.expand([*base, *sweep])]
+
+
+def compared(config: DictConfig) -> xarray.Dataset:
+    """Return the comparison of a configuration's record, made anew only if solvers or record changed."""
+    record = composition.train(config)
+    solver = str(OmegaConf.to_container(config.svm, resolve=True))
+    path = record.parent / f"comparison-{_digest([solver], _sources('svm', 'experiments'))}.zarr"
+    if path.exists():
+        return records.load_dataset(path)
+    with jax.enable_x64(config.precision.name == "float64"):
+        dataset = comparison.compare(records.load(record), solver=instantiate(config.svm.solver))
+    records.save_dataset(path, dataset)
+    return dataset
+
+
+def make(name: str, overrides: Sequence[str], folder: Path, known: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Draw an experiment's figure and return its claims; None if what is there was made from the same."""
+    started = time.perf_counter()
+    configs = configurations(name, overrides)
+    study = configs[0].study
+    source = _digest([str(composition.folder(one)) + str(one.svm) for one in configs], _sources("."))
+    drawn = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
+    if source in known.get(name, ()) and all(path.exists() for path in drawn):
+        return None
+    comparisons = {dataset.attrs["parameterization"]: dataset for dataset in map(compared, configs)}
+    summaries, claims = composition.named_function(study.summarize)(comparisons, jax.random.key(configs[0].key))
+    page.save(composition.named_function(study.draw)(summaries), folder, name)
+    seconds = time.perf_counter() - started
+    return [_line(replace(claim, seconds=seconds), source) for claim in claims]
+
+
+def _line(claim: Claim, source: str) -> dict[str, Any]:
+    return {**claim.as_json(), "made_from": source}
+
+
+def _sources(*packages: str) -> bytes:
+    root = Path(jaxattn.__file__).parent
+    files = sorted(path for package in packages for path in (root / package).rglob("*.py"))
+    return b"".join(path.read_bytes() for path in files)
+
+
+def _digest(parts: Sequence[str], code: bytes) -> str:
+    return hashlib.sha256("\n".join(parts).encode() + code).hexdigest()[:12]

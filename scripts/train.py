@@ -1,0 +1,21 @@
+"""Train one setting, or with --multirun a sweep, over many seeds: `python scripts/train.py data.d=20 seeds=1000`."""
+
+import composition
+import hydra
+from omegaconf import DictConfig
+
+
+@hydra.main(version_base="1.3", config_path="../conf", config_name="config")
+def run(config: DictConfig) -> None:
+    """Train what one configuration describes and print where its record is."""
+    print(composition.train(config))
+
+
+def main(arguments: list[str]) -> None:
+    """Check the whole command line first, then hand it to Hydra."""
+    composition.check([argument for argument in arguments if not argument.startswith("-")])
+    run()
+
+
+if __name__ == "__main__":
+    composition.entry(main)
