@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxattn.problem import Problem
@@ -27,7 +28,7 @@ class Factored(NamedTuple):
 
 
 # Attention weights: a free matrix W of shape (d, d), or its two factors.
-Weights = Array | Factored
+Weights = Array | np.ndarray | Factored
 
 
 def matrix(weights: Weights) -> Float[Array, "*batch d d"]:

@@ -184,7 +184,7 @@ def _checked(snapshots: Sequence[int], steps: int) -> Int[Array, " snapshots"]:
 
 @lru_cache(maxsize=64)
 def trainer(
-    update: optax.TransformUpdateFn, steps: int, loss: losses.Loss, head: heads.Head
+    update: Callable[..., Any], steps: int, loss: losses.Loss, head: heads.Head
 ) -> Callable[[Weights, Problem, Any, Array], Run]:
     """Return the compiled run of one seed, a function of weights, problem, optimizer state and snapshots.
 
@@ -207,7 +207,7 @@ def _train(
     state: Any,
     snapshots: Array,
     *,
-    update: optax.TransformUpdateFn,
+    update: Callable[..., Any],
     steps: int,
     loss: losses.Loss,
     head: heads.Head,

@@ -90,8 +90,7 @@ class Record:
         checksums = np.asarray(self._group[_CHECKSUM])
         seeds = self._group["seed"].shape[0]
         return [
-            slice(k * self._block, min((k + 1) * self._block, seeds))
-            for k in np.flatnonzero(checksums == _UNWRITTEN)
+            slice(k * self._block, min((k + 1) * self._block, seeds)) for k in np.flatnonzero(checksums == _UNWRITTEN)
         ]
 
     def write(self, seeds: slice, arrays: Mapping[str, np.ndarray]) -> None:

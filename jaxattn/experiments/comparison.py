@@ -62,8 +62,7 @@ def compare(
     W = np.stack([solution.W[kept] for solution in solutions], axis=1)
     per_attempt = ("primal", "dual", "gap", "violation", "iterations")
     evidence = {
-        name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1))
-        for name in per_attempt
+        name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1)) for name in per_attempt
     }
     return xarray.Dataset(
         data_vars={
@@ -82,7 +81,7 @@ def compare(
         coords={
             "attempt": record["seed"].values,
             "seed": record["seed"].values[kept],
-            "norm": [norm.name for norm in norms],
+            "norm": np.array([norm.name for norm in norms], dtype=object),
             "snapshot": record["snapshot"].values,
             "step": record["step"].values,
         },

@@ -62,7 +62,9 @@ def _summary(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 def _read(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: str) -> dict[str, np.ndarray]:
     """Read an estimate at those of the steps that the run has."""
     there = [step for step in steps if step in summary["snapshot"].values]
-    read = {part: summary[f"{name}{part}"].sel(snapshot=there, **where).values for part in ("", "_low", "_high", "_error")}
+    read = {
+        part: summary[f"{name}{part}"].sel(snapshot=there, **where).values for part in ("", "_low", "_high", "_error")
+    }
     return {"steps": np.asarray(there), **read}
 
 

@@ -29,11 +29,15 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     with page.style():
         figure = page.new_figure(3.6 * len(summaries), 4.1)
-        for axes, (run, summary) in zip(np.atleast_1d(figure.subplots(1, len(summaries))), summaries.items(), strict=True):
+        for axes, (run, summary) in zip(
+            np.atleast_1d(figure.subplots(1, len(summaries))), summaries.items(), strict=True
+        ):
             _panel(axes, run, summary)
         seed = int(next(iter(summaries.values()))["seed"])
         page.add_counts(
-            figure, summaries, f"Drawn: seed {seed}, the first that both runs kept. Paths and rays are scaled to the panel."
+            figure,
+            summaries,
+            f"Drawn: seed {seed}, the first that both runs kept. Paths and rays are scaled to the panel.",
         )
     return figure
 
@@ -50,16 +54,19 @@ def _panel(axes: Axes, run: str, summary: xarray.Dataset) -> None:
         ray = summary["ray"].sel(norm=norm).values[i]
         direction = ray / np.linalg.norm(ray)
         axes.annotate(
-            "", xy=0.98 * reach * direction, xytext=(0, 0),
-            arrowprops={"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2, "linestyle": ":"}, zorder=2,
+            "",
+            xy=0.98 * reach * direction,
+            xytext=(0, 0),
+            arrowprops={"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2, "linestyle": ":"},
+            zorder=2,
         )
         path = summary["path"].values[:, i]
         path = np.concatenate([np.zeros((1, 2)), path]) * (0.85 * reach / np.linalg.norm(path, axis=1).max())
         axes.plot(*path.T, color=look["colour"], linestyle=look["dashes"], label=f"path of input {i + 1}", zorder=5)
         _separate(axes, X[i, star], others, direction, reach, look)
     final = summary["correlation"].isel(snapshot=-1)
-    values = ", ".join(f"{page.NORMS[str(name)]} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
-    axes.set_title(f"run of {page.RUNS[run]}; dotted: {page.NORMS[norm]} rays\nfinal correlation: {values}")
+    values = ", ".join(f"{name} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
+    axes.set_title(f"run of {page.RUNS[run]}, rays of the {page.NORMS[norm]}\ncorrelation: {values}", fontsize=8)
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="first coordinate")
     axes.set_ylabel("second coordinate")
     axes.legend(loc="best")

@@ -138,14 +138,14 @@ def _least_squares(G: Float[Array, "c c"], u: Float[Array, " c"], most: int) -> 
 
 def _refined(
     unit: Constraints, found: _Iterate, scale: Float[Array, ""], bias: Float[Array, ""]
-) -> tuple[Float[Array, "d d"], Float[Array, "n m"]]:
+) -> tuple[Float[Array, "p q"], Float[Array, "n m"]]:
     """Solve `scale <A_k, W> + bias sum u = 1` on the active set, `W = sum_l u_l A_l`; return W and u.
 
     Residuals are formed from W itself, and W corrected along with u: through the Gram matrix, or
     with W summed up anew from large multipliers, the square of the condition number would be lost
     (corrected seminormal equations). The inverse stands in the tableau.
     """
-    both = found.active[:, None] & found.active
+    both = found.active[:, None] & found.active[None, :]
     inverse = jnp.where(both, found.tableau[:, :-1], 0.0)
     shape = unit.differences.shape[:2]
 

@@ -19,10 +19,10 @@ def pivot(tableau: Float[Array, "a b"], k: Int[Array, ""]) -> Float[Array, "a b"
     """
     row, column, corner = tableau[k], tableau[:, k], tableau[k, k]
     in_row = jnp.arange(column.size)[:, None] == k
-    in_column = jnp.arange(row.size) == k
-    new = tableau - column[:, None] * (row / corner)
+    in_column = jnp.arange(row.size)[None, :] == k
+    new = tableau - jnp.outer(column, row / corner)
     new = jnp.where(in_column, column[:, None] / corner, new)
-    return jnp.where(in_row, jnp.where(in_column, 1.0, -row) / corner, new)
+    return jnp.where(in_row, jnp.where(in_column, 1.0, -row[None, :]) / corner, new)
 
 
 def inverted(positive: Float[Array, "a a"]) -> Float[Array, "a a"]:

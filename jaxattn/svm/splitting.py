@@ -88,7 +88,7 @@ class Splitting:
             t = self.relaxation * margins + (1 - self.relaxation) * now.s
             left, values, right = jnp.linalg.svd(V + now.U, full_matrices=False)
             shrunk = jnp.maximum(values - 1 / self.penalty, 0.0)
-            Z = (left * shrunk) @ right
+            Z = (left * shrunk[None, :]) @ right
             s = jnp.maximum(t + now.lagged, least)
             return now._replace(
                 Z=Z,

@@ -91,6 +91,22 @@ def test_the_right_matrix_is_not_certified_by_wrong_multipliers(norm, wrong):
     assert_not_certified(certified(norm, KNOWN[norm].W, wrong(KNOWN[norm].duals)))
 
 
+def test_multipliers_of_either_sign_prove_nothing():
+    # The least-norm W with all margins equal to 1 satisfies every constraint, and multipliers of either sign
+    # would close its gap: those of the equalities.
+    known = KNOWN["frobenius"]
+    A = instances.matrices(known.constraints).reshape(9, 25)
+    signed = np.linalg.solve(A @ A.T, np.ones(9))
+    assert signed.min() < 0
+    W = (signed @ A).reshape(5, 5)
+    np.testing.assert_allclose(np.linalg.norm(W), signed.sum() / np.linalg.norm(signed @ A), rtol=1e-10)
+    assert np.linalg.norm(W) > known.value * 1.01
+    solution = certified("frobenius", W, signed.reshape(3, 3))
+    assert_not_certified(solution)
+    assert solution.dual <= known.value
+    assert np.min(solution.duals) >= 0
+
+
 def test_the_solution_of_one_norm_is_not_certified_for_the_other(norm):
     other = "nuclear" if norm == "frobenius" else "frobenius"
     solution = svm.solve(KNOWN[norm].constraints, norm=other)

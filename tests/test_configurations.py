@@ -1,0 +1,108 @@
+"""Every experiment composes, runs at size=small, and is reused; mistakes are named before anything runs."""
+
+import json
+import os
+from pathlib import Path
+
+import composition
+import gather
+import pytest
+import study
+import train
+
+import figures
+from jaxattn import records
+
+
+@pytest.mark.parametrize("name", composition.experiments())
+def test_every_experiment_composes_and_instantiates_all_its_runs(name):
+    configs = study.configurations(name, [])
+    assert len({composition.folder(config) for config in configs}) == 2
+    for config in configs:
+        assert composition.training_of(config).steps == 2000
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Records and figures of all experiments at size=small."""
+    place = tmp_path_factory.mktemp("small")
+    overrides = ["size=small", "seeds=4", "steps=60", f"runs={place / 'runs'}", f"figures={place / 'figures'}"]
+    figures.main(overrides)
+    return place, overrides
+
+
+def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
+    place, _ = small
+    folder = place / "figures" / "small"
+    lines = json.loads((folder / "claims.json").read_text())
+    assert {line["id"].partition(":")[0] for line in lines} == set(composition.experiments())
+    for line in lines:
+        assert line["verdict"] == "not decided"  # 60 steps decide nothing, and must not pretend to.
+        assert all(counts["attempted"] == 4 for counts in line["counts"].values())
+    for name in composition.experiments():
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_second_call_draws_nothing_anew(small, capsys):
+    place, overrides = small
+    before = (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns
+    figures.main(overrides)
+    assert capsys.readouterr().out.count("unchanged") == len(composition.experiments())
+    assert (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns == before
+
+
+def test_a_sweep_is_gathered_into_one_dataset(tmp_path, small):
+    overrides = ["seeds=3", "steps=40", "data.d=4,6", f"runs={tmp_path}"]
+    with pytest.raises(records.RecordError, match="2 of 2 runs are not there"):
+        gather.gather(overrides)
+    for one in composition.expand(overrides):
+        composition.train(composition.compose(one))
+    dataset = gather.gather(overrides)
+    assert dataset["data.d"].values.tolist() == ["4", "6"]
+    assert dataset["attempted"].values.tolist() == [3, 3]
+    assert dataset.sizes["snapshot"] == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("nonsense=3", "known keys: data"),
+        ("data.D=3", "known keys of data: .*T, _partial_"),
+        ("weights=fool", "known names of weights: factored, factored_zero, full"),
+        ("seeds=many", "seeds"),
+        ("seeds=0", "seeds: expected at least 1, found 0"),
+        ("snapshot_every=5000", "snapshot_every: expected at most steps = 2000"),
+        ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),
+    ],
+)
+def test_an_override_that_cannot_be_run_is_named_at_once(override, message):
+    with pytest.raises(composition.UsageError, match=message):
+        composition.check([override])
+
+
+def test_an_unknown_experiment_is_named_with_the_known_ones():
+    with pytest.raises(composition.UsageError, match="local-convergence"):
+        figures.main(["experiment=nonsense"])
+
+
+def test_training_scripts_check_the_whole_sweep_before_the_first_run(tmp_path):
+    with pytest.raises(composition.UsageError, match="at least 1"):
+        train.main(["--multirun", "seeds=3,0", f"runs={tmp_path}"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    config = composition.compose(["seeds=2", "steps=20", f"runs={blocker}"])
+    with pytest.raises(records.RecordError, match="cannot write"):
+        composition.train(config)
+
+
+def test_runs_are_named_by_configuration_and_not_by_where_they_are_kept():
+    names = [
+        composition.folder(composition.compose(o)).name for o in (["data.d=4"], ["data.d=8"], ["data.d=4", "runs=x"])
+    ]
+    assert names[0] == names[2] != names[1]
+    assert Path(os.curdir) / names[0] == Path(names[0])
