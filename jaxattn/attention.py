@@ -33,7 +33,7 @@ Weights = Array | np.ndarray | Factored
 
 def matrix(weights: Weights) -> Float[Array, "*batch d d"]:
     """Return the (d, d) matrix that `weights` stand for."""
-    return weights.W if isinstance(weights, Factored) else weights
+    return weights.W if isinstance(weights, Factored) else jnp.asarray(weights)
 
 
 def check_weights(weights: Any, problem: Problem) -> None:

@@ -228,7 +228,7 @@ def _open_group(path: Path, mode: Any) -> Any:
 def _checksum(arrays: Mapping[str, np.ndarray]) -> int:
     checksum = 0
     for name in sorted(arrays):
-        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).tobytes(), checksum)
     return checksum
 
 

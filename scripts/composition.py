@@ -155,9 +155,13 @@ def train(config: DictConfig) -> Path:
     }
     bar = tqdm(total=config.seeds, desc=f"train {run.name}", unit="seed", disable=not sys.stderr.isatty())
     with jax.enable_x64(config.precision.name == "float64"), bar:
+
+        def advance(seeds: int) -> None:
+            bar.update(seeds)
+
         _status(run, "running")
         try:
-            training.run(setting, record, attributes, progress=bar.update)
+            training.run(setting, record, attributes, progress=advance)
         except BaseException as error:
             # Also on an interrupt: the finished blocks stay, and the status says why it ended.
             if run.exists():

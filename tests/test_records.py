@@ -40,15 +40,15 @@ def test_a_record_holds_every_array_with_named_axes_and_every_key(finished):
 
 
 def test_a_run_stopped_after_a_block_resumes_and_ends_bit_identical(finished, tmp_path):
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop_after_first_block(seeds):
         if seeds > 0:
-            raise Stop
+            raise StopError
 
     path = tmp_path / "record.zarr"
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         training.run(SETTING, path, {"config": "{}"}, progress=stop_after_first_block)
     with pytest.raises(records.RecordError, match="unfinished: 2 of 3 blocks"):
         records.load(path)

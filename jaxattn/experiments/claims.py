@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 import numpy as np
 import xarray
+from numpy.typing import ArrayLike
 
 
 class Verdict(StrEnum):
@@ -57,7 +58,7 @@ def counts_of(comparisons: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, 
     return {name: {reason: int(one.attrs[reason]) for reason in reasons} for name, one in comparisons.items()}
 
 
-def agree(measured: Sequence[float], errors: Sequence[float], expected: Sequence[float]) -> bool:
+def agree(measured: ArrayLike, errors: ArrayLike, expected: ArrayLike) -> bool:
     """Whether every mean lies within two standard errors of the published one.
 
     The published means are over as many seeds as ours and have the same error, so the error of a

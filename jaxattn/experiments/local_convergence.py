@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -59,11 +60,12 @@ def _summary(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     return xarray.Dataset(variables, coordinates, attrs=comparison.attrs)
 
 
-def _read(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: str) -> dict[str, np.ndarray]:
+def _read(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: Any) -> dict[str, np.ndarray]:
     """Read an estimate at those of the steps that the run has."""
     there = [step for step in steps if step in summary["snapshot"].values]
     read = {
-        part: summary[f"{name}{part}"].sel(snapshot=there, **where).values for part in ("", "_low", "_high", "_error")
+        part: summary[f"{name}{part}"].sel({"snapshot": there, **where}).values
+        for part in ("", "_low", "_high", "_error")
     }
     return {"steps": np.asarray(there), **read}
 
@@ -132,7 +134,7 @@ def _factored_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) 
     return Claim(
         id="local-convergence:c",
         source=f"{_SOURCE} (c)",
-        statement="Normalized gradient descent on (K, Q) aligns with the nuclear Att-SVM solution, not the Frobenius one.",
+        statement="Normalized gradient descent on (K, Q) aligns with the nuclear Att-SVM solution, not the other.",
         expected={names["nuclear"]: 1.0},
         measured={names[norm]: float(read[norm][""][0]) for norm in _PUBLISHED},
         interval={names[norm]: (float(read[norm]["_low"][0]), float(read[norm]["_high"][0])) for norm in _PUBLISHED},

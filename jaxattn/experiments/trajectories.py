@@ -33,7 +33,8 @@ def summarize(
     Raises:
         ValueError: no seed was kept in both runs.
     """
-    shared = np.intersect1d(*(comparison["seed"].values for comparison in comparisons.values()))
+    W_seeds, KQ_seeds = (comparisons[run]["seed"].values for run in _OWN_NORM)
+    shared = np.intersect1d(W_seeds, KQ_seeds)
     if shared.size == 0:
         raise ValueError(f"trajectories: no seed was kept in both runs, counts {counts_of(comparisons)}")
     drawn = {run: comparison.sel(seed=shared[0]) for run, comparison in comparisons.items()}

@@ -55,11 +55,12 @@ class Cvxpy:
 
         W = cp.Variable((d, d))
         separation: Any = A @ cp.vec(W, order="C") >= 1
-        iterations = self._solve(cp, cp.Problem(cp.Minimize(atom(cp, W)), [separation]))
+        iterations = self._solve(cp, cp.Problem(cp.Minimize(atom(cp, W)), list[Any]([separation])))
         if W.value is not None and separation.dual_value is not None:
             return _candidate(constraints, W.value, separation.dual_value, iterations)
         u = cp.Variable(n * m, nonneg=True)
-        iterations += self._solve(cp, cp.Problem(cp.Minimize(cp.sum_squares(A.T @ u)), [cp.sum(u) == 1]))
+        bounded: list[Any] = [cp.sum(u) == 1]
+        iterations += self._solve(cp, cp.Problem(cp.Minimize(cp.sum_squares(A.T @ u)), bounded))
         duals = np.zeros(n * m) if u.value is None else u.value
         return _candidate(constraints, np.zeros((d, d)), duals, iterations)
 
