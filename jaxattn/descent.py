@@ -109,7 +109,7 @@ def _normalized_update(updates: Any, state: Any, params: Any = None) -> tuple[An
 
     def step(gradient: Array) -> Array:
         length = metrics.norm(gradient) + state.floor
-        return -state.step_size * gradient / jnp.where(length > 0, length, 1.0)
+        return -state.step_size * (gradient / jnp.where(length > 0, length, 1.0))
 
     return jax.tree.map(step, updates), state
 

@@ -56,8 +56,11 @@ class Cvxpy:
         W = cp.Variable((d, d))
         separation: Any = A @ cp.vec(W, order="C") >= 1
         iterations = self._solve(cp, cp.Problem(cp.Minimize(atom(cp, W)), list[Any]([separation])))
-        if W.value is not None and separation.dual_value is not None:
-            return _candidate(constraints, W.value, separation.dual_value, iterations)
+        if separation.dual_value is not None:
+            # Where the problem is infeasible these are the solver's own proof, and there is no W.
+            return _candidate(
+                constraints, np.zeros((d, d)) if W.value is None else W.value, separation.dual_value, iterations
+            )
         u = cp.Variable(n * m, nonneg=True)
         bounded: list[Any] = [cp.sum(u) == 1]
         iterations += self._solve(cp, cp.Problem(cp.Minimize(cp.sum_squares(A.T @ u)), bounded))

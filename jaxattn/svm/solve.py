@@ -23,7 +23,7 @@ from jaxattn.svm.splitting import Splitting
 # together, the few hard instances should not hold up the rest.
 _DEFAULT: dict[Norm, tuple[Solver, ...]] = {
     frobenius: (ActiveSet(),),
-    nuclear: (Splitting(most=500), Splitting()),
+    nuclear: (Splitting(most=500), Splitting(penalty=0.1), Splitting()),
 }
 
 

@@ -24,7 +24,8 @@ def solve(constraints, solver=SOLVER) -> svm.Solution:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_constructed_solution_is_recovered(seed, r):
     known = constructed.nuclear(seed, r=r)
-    solution = solve(known.constraints)
+    # The norm's own solvers: seed 1 of rank 2 needs the second penalty, at the first one 20,000 iterations stop short.
+    solution = solve(known.constraints, solver=None)
     assert Status(int(solution.status)) is Status.OPTIMAL
     np.testing.assert_allclose(solution.primal, known.value, rtol=1e-8)
     # The certificate's gap of 1e-8 bounds the distance only by the square root of that.
