@@ -16,7 +16,7 @@ from tests.svm import constructed
 SOLVER = Splitting()
 
 
-def solve(constraints, solver=SOLVER) -> svm.Solution:
+def solve(constraints, solver: Splitting | None = SOLVER) -> svm.Solution:
     return svm.solve(constraints, norm="nuclear", solver=solver)
 
 
