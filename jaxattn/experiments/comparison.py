@@ -15,6 +15,9 @@ from jaxattn.problem import Problem
 
 NORMS = (svm.frobenius, svm.nuclear)
 
+# One object, so that it is compiled once a shape and not once a comparison.
+_RANKS = jax.vmap(metrics.rank)
+
 
 def compare(
     record: xarray.Dataset,
@@ -114,4 +117,4 @@ def _along_run(snapshots: Weights, W: jax.Array) -> jax.Array:
 
 
 def _ranks(W: np.ndarray) -> np.ndarray:
-    return batch.over_seeds(jax.vmap(metrics.rank), W) if W.shape[0] else np.zeros(W.shape[:2], int)
+    return batch.over_seeds(_RANKS, W) if W.shape[0] else np.zeros(W.shape[:2], int)

@@ -74,6 +74,12 @@ class Training:
         """The steps after which weights are kept."""
         return range(self.snapshot_every, self.steps + 1, self.snapshot_every)
 
+    @property
+    def descent(self) -> dict[str, Any]:
+        """The keyword arguments of `descent.train` and `descent.train_batch`."""
+        names = ("optimizer", "steps", "snapshots", "loss", "head")
+        return {name: getattr(self, name) for name in names}
+
 
 def run(
     training: Training,
@@ -111,12 +117,8 @@ def run(
         trained = descent.train_batch(
             weights,
             problems,
-            optimizer=training.optimizer,
-            steps=training.steps,
-            snapshots=training.snapshots,
-            loss=training.loss,
-            head=training.head,
             chunk=min(block, training.seeds),
+            **training.descent,
         )
         record.write(part, _arrays(problems, weights, keys, trained))
         progress(part.stop - part.start)
@@ -146,15 +148,7 @@ def _drawer(law: data.Law, start: initial.Law) -> Callable[..., tuple[Problem, W
 
 def _one_seed(training: Training, draw: Callable[..., Any], seed: Any, root: Any) -> tuple[Any, ...]:
     problem, weights, keys = draw(seed, root)
-    trained = descent.train(
-        weights,
-        problem,
-        optimizer=training.optimizer,
-        steps=training.steps,
-        snapshots=training.snapshots,
-        loss=training.loss,
-        head=training.head,
-    )
+    trained = descent.train(weights, problem, **training.descent)
     return problem, weights, keys, trained
 
 
