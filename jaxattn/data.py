@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxattn import draws
 from jaxattn.problem import Problem
 
 Law = Callable[[PRNGKeyArray], Problem]
@@ -28,10 +29,10 @@ def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
     _check_sizes(n=n, T=T, d=d)
     token_key, query_key, label_key, head_key = jax.random.split(key, 4)
     return Problem(
-        X=_unit(jax.random.normal(token_key, (n, T, d))),
-        Z=_unit(jax.random.normal(query_key, (n, d))),
+        X=_unit(draws.normal(token_key, n, T, d)),
+        Z=_unit(draws.normal(query_key, n, d)),
         Y=jax.random.rademacher(label_key, (n,)).astype(float),
-        v=_unit(jax.random.normal(head_key, (d,))),
+        v=_unit(draws.normal(head_key, d)),
     )
 
 
@@ -43,7 +44,7 @@ def three_tokens(key: PRNGKeyArray) -> Problem:
     """
     token_key, query_key, head_key = jax.random.split(key, 3)
     offset = jnp.array([[[-1.0, 0.0]], [[1.0, 0.0]]])
-    return _planar(0.3 * jax.random.normal(token_key, (2, 3, 2)) + offset, query_key, head_key)
+    return _planar(0.3 * draws.normal(token_key, 2, 3, 2) + offset, query_key, head_key)
 
 
 def five_tokens(key: PRNGKeyArray) -> Problem:
@@ -53,7 +54,7 @@ def five_tokens(key: PRNGKeyArray) -> Problem:
     (1, -0.5), the others are moved by (-1, 0); the rest as in `three_tokens`.
     """
     token_key, query_key, head_key = jax.random.split(key, 3)
-    X = 0.5 * jax.random.normal(token_key, (2, 5, 2)) + jnp.array([-1.0, 0.0])[None, None]
+    X = 0.5 * draws.normal(token_key, 2, 5, 2) + jnp.array([-1.0, 0.0])[None, None]
     X = X.at[:, 0].set(jnp.array([[1.0, 0.5], [1.0, -0.5]]))
     return _planar(X, query_key, head_key)
 
@@ -61,9 +62,9 @@ def five_tokens(key: PRNGKeyArray) -> Problem:
 def _planar(X: Float[Array, "2 T 2"], query_key: PRNGKeyArray, head_key: PRNGKeyArray) -> Problem:
     return Problem(
         X=X,
-        Z=_unit(jax.random.normal(query_key, (2, 2))),
+        Z=_unit(draws.normal(query_key, 2, 2)),
         Y=jnp.ones(2),
-        v=_unit(jax.random.normal(head_key, (2,))),
+        v=_unit(draws.normal(head_key, 2)),
     )
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxattn import draws
 from jaxattn.attention import Factored, Weights
 
 Law = Callable[[PRNGKeyArray, int], Weights]
@@ -42,9 +43,8 @@ def factored_zero(key: PRNGKeyArray, d: int, scale: float = 0.1) -> Factored:
 
     The start of the trajectory figures (2308.16898, figure 1).
     """
-    return Factored(K=scale * jax.random.normal(key, (d, d)), Q=jnp.zeros((d, d)))
+    return Factored(K=scale * draws.normal(key, d, d), Q=jnp.zeros((d, d)))
 
 
 def _uniform(key: PRNGKeyArray, d: int, m: int) -> Float[Array, "d m"]:
-    bound = d**-0.5
-    return jax.random.uniform(key, (d, m), minval=-bound, maxval=bound)
+    return draws.uniform(key, d, m, bound=d**-0.5)

@@ -35,7 +35,19 @@ ROOT = Path(__file__).resolve().parent.parent
 # The parts of a configuration that a record depends on; they name its folder.
 _TRAINING = ("data", "head", "loss", "weights", "optimizer", "seeds", "key", "steps", "snapshot_every", "precision")
 _VALUES = ("data", "head", "loss", "weights", "optimizer")
-_MODULES = ("problem", "data", "attention", "tokens", "heads", "initial", "losses", "metrics", "descent", "batch")
+_MODULES = (
+    "problem",
+    "draws",
+    "data",
+    "attention",
+    "tokens",
+    "heads",
+    "initial",
+    "losses",
+    "metrics",
+    "descent",
+    "batch",
+)
 
 schema.register()
 logging.getLogger("jax").setLevel(logging.WARNING)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, UInt32
 
 from jaxattn import batch, data, descent, heads, initial, losses
 from jaxattn.attention import Factored, Weights
@@ -105,15 +105,14 @@ def run(
         progress(training.seeds)
         return
     started = time.perf_counter()
-    draw = _drawer(training.law, training.initial)
     root = np.asarray(jax.random.key_data(jax.random.key(training.key)))
-    shapes = jax.eval_shape(lambda s: _arrays(*_one_seed(training, draw, s, root)), jax.ShapeDtypeStruct((), int))
+    shapes = jax.eval_shape(partial(_one_seed, training), jax.ShapeDtypeStruct((), int), root)
     block = batch.lanes((), shapes)
     record = Record.create(path, _variables(shapes, training.seeds), _coordinates(training), attributes, block)
     unwritten = record.unwritten()
     progress(training.seeds - sum(part.stop - part.start for part in unwritten))
     for part in unwritten:
-        problems, weights, keys = batch.over_seeds(draw, np.arange(part.start, part.stop), shared=(root,), chunk=block)
+        problems, weights, keys = _draw(training, np.arange(part.start, part.stop), root, block)
         trained = descent.train_batch(
             weights,
             problems,
@@ -132,24 +131,37 @@ def weights_of(arrays: Mapping[str, Any], suffix: str = "") -> Weights:
     return Factored(arrays["K" + suffix], arrays["Q" + suffix])
 
 
+def _draw(training: Training, seeds: Any, root: Any, chunk: int) -> tuple[Problem, Weights, dict[str, Any]]:
+    """Draw the problems and initial weights of some seeds, and the keys that they were drawn from."""
+    data_keys, weights_keys = batch.over_seeds(_keys, seeds, shared=(root,), chunk=chunk)
+    problems = batch.over_seeds(_from_words(training.law), data_keys, chunk=chunk)
+    weights = batch.over_seeds(_from_words(training.initial, problems.d), weights_keys, chunk=chunk)
+    return problems, weights, {"data_key": data_keys, "weights_key": weights_keys}
+
+
+def _keys(seed: Int[Array, ""], root: UInt32[Array, " words"]) -> tuple[UInt32[Array, " words"], ...]:
+    """Return the words of a seed's own keys, of its problem and of its initial weights."""
+    keys = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(root), seed))
+    return tuple(jax.random.key_data(keys))
+
+
 @lru_cache(maxsize=64)
-def _drawer(law: data.Law, start: initial.Law) -> Callable[..., tuple[Problem, Weights, dict[str, Array]]]:
-    """One function object a pair of laws, so that it compiles once."""
+def _from_words(law: Callable[..., Any], *sizes: int) -> Callable[[UInt32[Array, " words"]], Any]:
+    """Return a law as a function of its key's words; one object a law, so that it compiles once."""
 
-    def draw(seed: Int[Array, ""], root: Int[Array, " words"]) -> tuple[Problem, Weights, dict[str, Array]]:
-        key = jax.random.fold_in(jax.random.wrap_key_data(root), seed)
-        data_key, weights_key = jax.random.split(key)
-        problem = law(data_key)
-        keys = {"data_key": jax.random.key_data(data_key), "weights_key": jax.random.key_data(weights_key)}
-        return problem, start(weights_key, problem.d), keys
+    def drawn(words: UInt32[Array, " words"]) -> Any:
+        return law(jax.random.wrap_key_data(words), *sizes)
 
-    return draw
+    return drawn
 
 
-def _one_seed(training: Training, draw: Callable[..., Any], seed: Any, root: Any) -> tuple[Any, ...]:
-    problem, weights, keys = draw(seed, root)
+def _one_seed(training: Training, seed: Any, root: Any) -> dict[str, Any]:
+    """Name the arrays of one seed; only their shapes are read."""
+    data_key, weights_key = _keys(seed, root)
+    problem = _from_words(training.law)(data_key)
+    weights = _from_words(training.initial, problem.d)(weights_key)
     trained = descent.train(weights, problem, **training.descent)
-    return problem, weights, keys, trained
+    return _arrays(problem, weights, {"data_key": data_key, "weights_key": weights_key}, trained)
 
 
 def _arrays(problem: Problem, weights: Weights, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
