@@ -40,14 +40,14 @@ FORBIDDEN = {
         "jaxattn.svm.certificate",
         "jaxattn.svm.solution",
         "jaxattn.svm.active_set",
-        "jaxattn.svm.splitting",
+        "jaxattn.svm.interior_point",
         "jaxattn.svm.oracle",
         "jaxattn.svm.solve",
     },
     # The certificate knows no solver.
     "jaxattn.svm.certificate": {
         "jaxattn.svm.active_set",
-        "jaxattn.svm.splitting",
+        "jaxattn.svm.interior_point",
         "jaxattn.svm.oracle",
         "jaxattn.svm.solve",
     },

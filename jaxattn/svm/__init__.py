@@ -1,6 +1,6 @@
 """Certified max-margin solutions of the separation constraints; usable on its own.
 
-`solve` and `solve_batch` hand the constraints to a solver (a value: `ActiveSet`, `Splitting`,
+`solve` and `solve_batch` hand the constraints to a solver (a value: `ActiveSet`, `InteriorPoint`,
 `Cvxpy`, or any function of the constraints and a norm that returns a `Candidate`) and report what
 the certificate could prove of its answer.
 """
@@ -8,11 +8,11 @@ the certificate could prove of its answer.
 from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins, token_constraints
+from jaxattn.svm.interior_point import InteriorPoint
 from jaxattn.svm.norms import Norm, frobenius, nuclear
 from jaxattn.svm.oracle import Cvxpy
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status
 from jaxattn.svm.solve import solve, solve_batch
-from jaxattn.svm.splitting import Splitting
 
 __all__ = [
     "DOUBLE",
@@ -21,10 +21,10 @@ __all__ = [
     "Candidate",
     "Constraints",
     "Cvxpy",
+    "InteriorPoint",
     "Norm",
     "Solution",
     "Solver",
-    "Splitting",
     "Status",
     "Tolerance",
     "certify",

@@ -54,3 +54,25 @@ def after(first: Float[Array, "..."], then: Float[Array, "..."]) -> Float[Array,
     `first` must be finite.
     """
     return then + 0.0 * jnp.sum(first)
+
+
+def inverse_root(symmetric: Float[Array, "a a"]) -> tuple[Float[Array, "a a"], Float[Array, " a"]]:
+    """Return the lower triangular R with `R^T R` the inverse of a positive definite matrix, and its pivots.
+
+    The matrix is positive definite if and only if all pivots are positive; R means nothing otherwise.
+    Unlike an inverse formed by itself, `R^T R` stays positive definite for a matrix that is nearly
+    singular, and small eigenvalues of the inverse are not lost beside large ones.
+    """
+    index = jnp.arange(symmetric.shape[0])
+
+    def eliminate(k: Int[Array, ""], now: Float[Array, "a a"]) -> Float[Array, "a a"]:
+        # On and above the diagonal what Gaussian elimination leaves, below it the factor's inverse.
+        row, below = now[k], index > k
+        factor = jnp.where(below, now[:, k] / row[k], 0.0)
+        at_k = (index == k)[None, :]
+        return jnp.where(at_k, jnp.where(below[:, None], -factor[:, None], now), now - jnp.outer(factor, row))
+
+    done = jax.lax.fori_loop(0, index.size, eliminate, symmetric)
+    pivots = jnp.diagonal(done)
+    lower = jnp.where(index[:, None] > index[None, :], done, 0.0) + jnp.eye(index.size, dtype=done.dtype)
+    return lower / jnp.sqrt(jnp.where(pivots > 0, pivots, 1.0))[:, None], pivots

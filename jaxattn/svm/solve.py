@@ -14,16 +14,15 @@ from jaxattn.svm import constraints as cons
 from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
 from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.interior_point import InteriorPoint
 from jaxattn.svm.norms import Norm, frobenius, named, nuclear
 from jaxattn.svm.oracle import Cvxpy
 from jaxattn.svm.solution import Solution, Solver, Status
-from jaxattn.svm.splitting import Splitting
 
-# Solvers tried in turn, each on what the one before left undecided: in a batch that iterates
-# together, the few hard instances should not hold up the rest.
+# Tried in turn, each on what the one before left undecided.
 _DEFAULT: dict[Norm, tuple[Solver, ...]] = {
     frobenius: (ActiveSet(),),
-    nuclear: (Splitting(most=500), Splitting(penalty=0.1), Splitting()),
+    nuclear: (InteriorPoint(),),
 }
 
 

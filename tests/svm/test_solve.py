@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from jaxattn import Problem, metrics, svm, tokens
-from jaxattn.svm import ActiveSet, Candidate, Cvxpy, Norm, Splitting, Status
+from jaxattn.svm import ActiveSet, Candidate, Cvxpy, InteriorPoint, Norm, Status
 from tests import instances
 from tests.instances import NUMPY_NORMS, assert_close
 
 LANES = 4
-SOLVERS = {"active set": ("frobenius", ActiveSet()), "splitting": ("nuclear", Splitting())}
+SOLVERS = {"active set": ("frobenius", ActiveSet()), "interior point": ("nuclear", InteriorPoint())}
 NORMS = sorted(NUMPY_NORMS)
+# What differently compiled code may differ by. The interior point's last Newton systems are singular to
+# nine digits (the gap is 1e-10), which leaves W the other seven; the active set's are well conditioned.
+ROUNDING = {"frobenius": 1e-10, "nuclear": 1e-8}
 
 
 def planted(seed, n, T, d):
@@ -82,9 +85,9 @@ def test_every_lane_of_a_batch_is_a_lone_solution(batch, norm, solutions):
         found = instances.lane(solutions, i)
         assert found.status == lone.status == Status.OPTIMAL
         assert found.iterations == lone.iterations
-        assert_close(found.W, lone.W, rtol=1e-10)
-        assert_close(found.duals, lone.duals, rtol=1e-10)
-        assert_close((found.primal, found.dual), (lone.primal, lone.dual), rtol=1e-11)
+        assert_close(found.W, lone.W, rtol=ROUNDING[norm])
+        assert_close(found.duals, lone.duals, rtol=ROUNDING[norm])
+        assert_close((found.primal, found.dual), (lone.primal, lone.dual), rtol=1e-10)
 
 
 @pytest.mark.parametrize("lift", ["jit", "vmap"])
@@ -176,7 +179,7 @@ def test_of_several_solvers_the_next_gets_what_the_last_left_undecided(batch, no
         asked.append("gives up")
         return Candidate(jnp.zeros((d, d)), jnp.zeros((n, m)), jnp.asarray(0))
 
-    good = ActiveSet() if norm == "frobenius" else Splitting(most=500)
+    good = ActiveSet() if norm == "frobenius" else InteriorPoint()
     for chain, status in (((gives_up, good), Status.OPTIMAL), ((gives_up,), Status.NOT_CONVERGED)):
         np.testing.assert_array_equal(svm.solve_batch(batch, norm=norm, solver=chain).status, status)
         assert svm.solve(instances.lane(batch, 0), norm=norm, solver=chain).status == status
