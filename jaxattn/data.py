@@ -27,13 +27,9 @@ def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
         ValueError: n < 1, T < 2 or d < 1.
     """
     _check_sizes(n=n, T=T, d=d)
-    token_key, query_key, label_key, head_key = jax.random.split(key, 4)
-    return Problem(
-        X=_unit(draws.normal(token_key, n, T, d)),
-        Z=_unit(draws.normal(query_key, n, d)),
-        Y=jax.random.rademacher(label_key, (n,)).astype(float),
-        v=_unit(draws.normal(head_key, d)),
-    )
+    keys = jax.random.split(key, 4)
+    X, Z, v = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d,))
+    return Problem(X=_unit(X), Z=_unit(Z), Y=jax.random.rademacher(keys[2], (n,)).astype(float), v=_unit(v))
 
 
 def three_tokens(key: PRNGKeyArray) -> Problem:
@@ -42,9 +38,9 @@ def three_tokens(key: PRNGKeyArray) -> Problem:
     Tokens are 0.3 times standard normal, moved by (-1, 0) in the first and (1, 0) in the second
     input; queries and head direction are unit vectors; labels are +1 (2308.16898, figure 1).
     """
-    token_key, query_key, head_key = jax.random.split(key, 3)
-    offset = jnp.array([[[-1.0, 0.0]], [[1.0, 0.0]]])
-    return _planar(0.3 * draws.normal(token_key, 2, 3, 2) + offset, query_key, head_key)
+    X, Z, v = _planar(key, T=3)
+    X = 0.3 * X + jnp.array([[[-1.0, 0.0]], [[1.0, 0.0]]])
+    return Problem(X=X, Z=Z, Y=jnp.ones(2), v=v)
 
 
 def five_tokens(key: PRNGKeyArray) -> Problem:
@@ -53,19 +49,15 @@ def five_tokens(key: PRNGKeyArray) -> Problem:
     Tokens are 0.5 times standard normal; the first of each input is then put at (1, 0.5) and
     (1, -0.5), the others are moved by (-1, 0); the rest as in `three_tokens`.
     """
-    token_key, query_key, head_key = jax.random.split(key, 3)
-    X = 0.5 * draws.normal(token_key, 2, 5, 2) + jnp.array([-1.0, 0.0])[None, None]
-    X = X.at[:, 0].set(jnp.array([[1.0, 0.5], [1.0, -0.5]]))
-    return _planar(X, query_key, head_key)
+    X, Z, v = _planar(key, T=5)
+    X = (0.5 * X + jnp.array([-1.0, 0.0])[None, None]).at[:, 0].set(jnp.array([[1.0, 0.5], [1.0, -0.5]]))
+    return Problem(X=X, Z=Z, Y=jnp.ones(2), v=v)
 
 
-def _planar(X: Float[Array, "2 T 2"], query_key: PRNGKeyArray, head_key: PRNGKeyArray) -> Problem:
-    return Problem(
-        X=X,
-        Z=_unit(draws.normal(query_key, 2, 2)),
-        Y=jnp.ones(2),
-        v=_unit(draws.normal(head_key, 2)),
-    )
+def _planar(key: PRNGKeyArray, T: int) -> tuple[Float[Array, "2 T 2"], Float[Array, "2 2"], Float[Array, "2"]]:
+    """Draw standard normal tokens of two inputs in the plane, their queries and the head direction."""
+    X, Z, v = draws.normals(jax.random.split(key, 3), (2, T, 2), (2, 2), (2,))
+    return X, _unit(Z), _unit(v)
 
 
 def _unit(vectors: Float[Array, "... d"]) -> Float[Array, "... d"]:

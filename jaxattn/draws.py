@@ -1,7 +1,7 @@
 """Random arrays, drawn flat and then given their shape.
 
-The numbers are those of `jax.random` with the shape itself; drawn flat, XLA compiles them for the CPU
-in a tenth of the time (jaxlib 0.10.2: 0.2 s instead of 2.8 s for shape (6, 8, 10)).
+The numbers are those of `jax.random` with the shape itself; drawn flat and together, XLA compiles them
+for the CPU in a tenth of the time (jaxlib 0.10.2: 0.2 s instead of 2.8 s for shape (6, 8, 10)).
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 
-def normal(key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
-    """Draw standard normal numbers."""
-    return jax.random.normal(key, (math.prod(shape),)).reshape(shape)
+def normals(keys: Key[Array, " k"], *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
+    """Draw an array of standard normal numbers from each key, all in one vectorized draw."""
+    sizes = [math.prod(shape) for shape in shapes]
+    drawn = jax.vmap(lambda key: jax.random.normal(key, (max(sizes),)))(keys)
+    return [row[:size].reshape(shape) for row, size, shape in zip(drawn, sizes, shapes, strict=True)]
 
 
 def uniform(key: PRNGKeyArray, *shape: int, bound: float) -> Float[Array, "..."]:

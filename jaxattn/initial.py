@@ -43,7 +43,8 @@ def factored_zero(key: PRNGKeyArray, d: int, scale: float = 0.1) -> Factored:
 
     The start of the trajectory figures (2308.16898, figure 1).
     """
-    return Factored(K=scale * draws.normal(key, d, d), Q=jnp.zeros((d, d)))
+    (K,) = draws.normals(key[None], (d, d))
+    return Factored(K=scale * K, Q=jnp.zeros((d, d)))
 
 
 def _uniform(key: PRNGKeyArray, d: int, m: int) -> Float[Array, "d m"]:

@@ -43,8 +43,9 @@ def bootstrap(
     if not 0 < level < 1:
         raise ValueError(f"level: expected a share between 0 and 1, found {level}")
     seeds = values.shape[0]
-    draws = np.asarray(jax.random.randint(key, (samples, seeds), 0, seeds))
-    share = np.stack([np.bincount(draw, minlength=seeds) for draw in draws]) / seeds
+    # NumPy draws how often each seed is taken: compiling it would take longer than all the rest.
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    share = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=samples) / seeds
     means = (share @ values.reshape(seeds, -1)).reshape(samples, *values.shape[1:])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     error = values.std(axis=0, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.full(values.shape[1:], np.inf)

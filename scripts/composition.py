@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import logging
+import os
 import platform
 import subprocess
 import sys
@@ -189,8 +190,21 @@ def named_function(path: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
+def keep_compilations() -> None:
+    """Keep compiled programs in the user's cache folder, so that the next process finds them.
+
+    JAX's own variables have the last word: JAX_COMPILATION_CACHE_DIR names another folder, and
+    JAX_ENABLE_COMPILATION_CACHE=0 switches it off.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(caches / "jaxattn"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 def entry(main: Callable[[list[str]], None]) -> None:
     """Run a script's main function; a mistake of the user's ends it with one message and status 2."""
+    keep_compilations()
     try:
         main(sys.argv[1:])
     except (UsageError, RecordError, ValueError, OSError) as error:

@@ -22,6 +22,16 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
         assert composition.training_of(config).steps == 2000
 
 
+def test_sizes_experiments_and_the_command_line_override_in_this_order():
+    published, small, own = (
+        composition.compose(["experiment=trajectories-3", *more])
+        for more in ([], ["size=small"], ["size=small", "steps=7"])
+    )
+    assert (published.seeds, published.steps, published.snapshot_every) == (100, 2000, 1)
+    assert (small.seeds, small.steps, small.snapshot_every) == (8, 200, 1)
+    assert (own.seeds, own.steps) == (8, 7)
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """Records and figures of all experiments at size=small."""

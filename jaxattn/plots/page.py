@@ -51,6 +51,9 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    # Laid out once for both files.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     figure.savefig(paths[0], metadata={"Software": None})
     figure.savefig(paths[1], metadata={"CreationDate": None, "Producer": None, "Creator": None})
     return paths

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.norms import Norm, frobenius, nuclear
 from jaxattn.svm.pivoting import inverse_root
-from jaxattn.svm.solution import Candidate
+from jaxattn.svm.solution import Candidate, Solution, Solver
 
 # Steps are tried in this order, as shares of the longest step that keeps a and s non-negative; the
 # share of the distance to the boundary that is taken.
@@ -57,7 +57,7 @@ class InteriorPoint:
 
     most: int = 60
     sharpness: float = 0.003
-    start: ActiveSet = field(default_factory=ActiveSet)
+    start: Solver = field(default_factory=ActiveSet)
 
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
         """Propose the nuclear solution, or the Frobenius solver's proof of infeasibility.
@@ -65,13 +65,21 @@ class InteriorPoint:
         Raises:
             ValueError: another norm than the nuclear norm.
         """
+        return self.improve(constraints, norm, self.start(constraints, frobenius))
+
+    def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
+        """Do as a call does, from an answer of the Frobenius problem that is known already.
+
+        Raises:
+            ValueError: another norm than the nuclear norm.
+        """
         if norm is not nuclear:
             raise ValueError(f"InteriorPoint: expected norm 'nuclear', found {norm.name!r}")
         reduction = cons.reduce(constraints)
-        first = self.start(reduction.constraints, frobenius)
-        worst = jnp.min(cons.margins(reduction.constraints, first.W))
+        W = reduction.left.T @ first.W @ reduction.right
+        worst = jnp.min(cons.margins(reduction.constraints, W))
         separable = worst > 0
-        W = first.W / jnp.where(separable, worst, 1.0)
+        W = W / jnp.where(separable, worst, 1.0)
         # At this scale the Frobenius solution and every A_k have norm 1.
         scale = jnp.where(separable, metrics.norm(W), 1.0)
         lengths = cons.lengths(reduction.constraints)
@@ -86,7 +94,7 @@ class InteriorPoint:
             _start(rows, b, W / scale, separable),
         )
         return Candidate(
-            W=reduction.lift(jnp.where(separable, 2 * found.best.V * scale, first.W)),
+            W=reduction.lift(jnp.where(separable, 2 * scale * found.best.V, 0.0)),
             duals=jnp.where(separable, found.best.a / lengths, first.duals),
             iterations=first.iterations + found.iterations,
         )
@@ -96,24 +104,28 @@ class _Iterate(NamedTuple):
     """Primal `V, Q > 0, s > 0`, dual `a > 0` with `||M|| < 1`, and what is read off them.
 
     `left` is the gap `tr Q + tr V Q^{-1} V^T - <a, b>` between the two values, `off` the part of it
-    that V is off from `M Q`, and `gap` a bound of the relative gap of V scaled to worst margin 1.
+    that V is off from `M Q`.
     """
 
     V: Float[Array, "p q"]
     Q: Float[Array, "q q"]
     s: Float[Array, "n m"]
     a: Float[Array, "n m"]
-    M: Float[Array, "p q"]
     left: Float[Array, ""]
     off: Float[Array, ""]
+
+
+class _Best(NamedTuple):
+    """The answer so far, with a bound of its relative gap: near the end rounding lets the gap rise again."""
+
+    V: Float[Array, "p q"]
+    a: Float[Array, "n m"]
     gap: Float[Array, ""]
 
 
 class _Progress(NamedTuple):
-    """The last iterate and the best one: near the end rounding lets the gap rise again."""
-
     last: _Iterate
-    best: _Iterate
+    best: _Best
     patience: Int[Array, ""]
     iterations: Int[Array, ""]
 
@@ -138,24 +150,32 @@ class _Move(NamedTuple):
 def _start(rows: Constraints, b: Float[Array, "n m"], W: Float[Array, "p q"], separable: Bool[Array, ""]) -> _Progress:
     """Begin inside, at twice the Frobenius solution W; a lane that is not separable stands still."""
     s = jnp.where(separable, 2 * cons.margins(rows, W) - b, 1.0)
-    Q = 1.2 * metrics.norm(W) * jnp.eye(W.shape[1], dtype=W.dtype)
-    M = cons.combination(rows, 1 / s)
-    size = 2 * metrics.norm(M)
-    begin = _read(rows, b, W, Q, s, 1 / (s * size), M / size)
-    begin = begin._replace(gap=jnp.asarray(jnp.inf, W.dtype))
-    return _Progress(begin, begin, jnp.where(separable, _PATIENCE, 0), jnp.zeros((), int))
+    a = 1 / s
+    M = cons.combination(rows, a)
+    a, M = a / (2 * metrics.norm(M)), M / (2 * metrics.norm(M))
+    eye, size = jnp.eye(W.shape[1], dtype=W.dtype), 1.2 * metrics.norm(W)
+    best = _Best(W, a, jnp.asarray(jnp.inf, W.dtype))
+    begin = _Iterate(W, size * eye, s, a, *_left(W, size * eye, s, a, M, eye / jnp.sqrt(size)))
+    return _Progress(begin, best, jnp.where(separable, _PATIENCE, 0), jnp.zeros((), int))
 
 
-def _read(rows: Constraints, b: Array, V: Array, Q: Array, s: Array, a: Array, M: Array) -> _Iterate:
-    """Complete an iterate by its gaps, the absolute one as a sum of parts that are never negative."""
-    R, _ = inverse_root(Q)
+def _left(V: Array, Q: Array, s: Array, a: Array, M: Array, R: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return the gap between the values, as a sum of parts that are never negative, and V's part of it.
+
+    `R^T R` is the inverse of Q.
+    """
     off = jnp.sum(((V - M @ Q) @ R.T) ** 2)
-    left = jnp.sum(Q * (jnp.eye(Q.shape[0], dtype=Q.dtype) - _square(M))) + jnp.sum(a * s) + off
+    return jnp.sum(Q * (jnp.eye(Q.shape[0], dtype=Q.dtype) - _square(M))) + jnp.sum(a * s) + off, off
+
+
+def _relative_gap(rows: Constraints, b: Array, V: Array, Q: Array, a: Array, R: Array) -> Float[Array, ""]:
+    """Bound the relative gap of V scaled to worst margin 1.
+
+    `||2 V||_* <= tr Q + tr V Q^{-1} V^T`, and as `||M|| < 1` the dual value is at least `<a, b>`.
+    """
     worst = jnp.min(2 * cons.margins(rows, V) / b)
-    # ||2 V||_* is at most this, and as ||M|| < 1 the dual value is at least <a, b>.
     primal = (jnp.trace(Q) + jnp.sum((V @ R.T) ** 2)) / jnp.where(worst > 0, worst, 1.0)
-    gap = jnp.where(worst > 0, (primal - jnp.sum(a * b)) / primal, jnp.inf)
-    return _Iterate(V, Q, s, a, M, left, off, gap)
+    return jnp.where(worst > 0, (primal - jnp.sum(a * b)) / primal, jnp.inf)
 
 
 def _guarded_step(
@@ -166,19 +186,20 @@ def _guarded_step(
     What is not finite or cannot move uses up all patience; so does the first failure to narrow a gap
     that is `enough` already.
     """
-    new, moved = _step(rows, b, G, now.last)
-    finite = jnp.isfinite(new.V).all() & jnp.isfinite(new.Q).all() & jnp.isfinite(new.a).all()
-    better = finite & (new.gap < now.best.gap)
-    best = jax.tree.map(lambda one, other: jnp.where(better, one, other), new, now.best)
+    new, gap, moved = _step(rows, b, G, now.last)
+    finite = jnp.isfinite(new.left) & jnp.isfinite(new.V).all()
+    better = finite & (gap < now.best.gap)
+    best = jax.tree.map(lambda one, other: jnp.where(better, one, other), _Best(new.V, new.a, gap), now.best)
     patience = jnp.where(better, _PATIENCE, jnp.where(finite & moved & (best.gap > enough), now.patience - 1, 0))
     return _Progress(new, best, patience, now.iterations + 1)
 
 
 def _step(
     rows: Constraints, b: Float[Array, "n m"], G: Float[Array, "c c"], now: _Iterate
-) -> tuple[_Iterate, Bool[Array, ""]]:
-    """Return the next iterate, and whether it differs from this one."""
-    V, Q, s, a, M, *_ = now
+) -> tuple[_Iterate, Float[Array, ""], Bool[Array, ""]]:
+    """Return the next iterate, its relative gap, and whether it differs from this one."""
+    V, Q, s, a, *_ = now
+    M = cons.combination(rows, a)
     eye = jnp.eye(Q.shape[0], dtype=Q.dtype)
     R, _ = inverse_root(eye - _square(M))
     C = R.T @ R
@@ -202,21 +223,16 @@ def _step(
         # The second round corrects the rounding of the first.
         return jax.lax.fori_loop(0, 2, solve, follow(jnp.zeros_like(a)))
 
-    def attempt(_: Int[Array, ""], before: tuple[_Aim, _Iterate, Array]) -> tuple[_Aim, _Iterate, Array]:
+    def attempt(_: Int[Array, ""], before: Any) -> tuple[_Aim, _Iterate, Array, Array]:
         """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
         move = direction(before[0])
         primal, dual = _longest(s, move.s), _longest(a, move.a)
-        primal = primal * _inside(lambda share: Q + share * primal * move.Q, Q.dtype)
-        dual = dual * _inside(lambda share: eye - _square(M + share * dual * move.M), Q.dtype)
-        new = _read(
-            rows,
-            b,
-            V + primal * move.V,
-            Q + primal * move.Q,
-            s + primal * move.s,
-            a + dual * move.a,
-            M + dual * move.M,
-        )
+        inside = _inside(lambda t: jnp.stack([Q + t * primal * move.Q, eye - _square(M + t * dual * move.M)]), Q.dtype)
+        primal, dual = primal * inside[0], dual * inside[1]
+        values = V + primal * move.V, Q + primal * move.Q, s + primal * move.s, a + dual * move.a
+        R, _ = inverse_root(values[1])
+        new = _Iterate(*values, *_left(*values, M + dual * move.M, R))
+        gap = _relative_gap(rows, b, new.V, new.Q, new.a, R)
         # Little left: aim far ahead. Far off `V = M Q`: come back to the path first.
         centering = jnp.clip(jnp.maximum((new.left / now.left) ** 2, _RETURN * now.off / now.left), 1e-6, 1.0)
         turned = move.M.T @ M
@@ -226,13 +242,13 @@ def _step(
             of_Q=move.Q @ (turned + turned.T) + Q @ _square(move.M),
             of_s=move.a * move.s,
         )
-        return aim, new, (primal > 0) | (dual > 0)
+        return aim, new, gap, (primal > 0) | (dual > 0)
 
     # First straight ahead, then, with the aim and the second-order terms that this gave, the step itself.
     ahead = _Aim(jnp.zeros_like(now.left), jnp.zeros_like(V), jnp.zeros_like(Q), jnp.zeros_like(s))
-    _, new, moved = jax.lax.fori_loop(0, 2, attempt, (ahead, now, jnp.zeros((), bool)))
-    # Summed up along the way, M would collect rounding.
-    return new._replace(M=cons.combination(rows, new.a)), moved
+    begin = ahead, now, jnp.zeros_like(now.left), jnp.zeros((), bool)
+    _, new, gap, moved = jax.lax.fori_loop(0, 2, attempt, begin)
+    return new, gap, moved
 
 
 def _newton_matrix(
@@ -273,8 +289,9 @@ def _longest(x: Float[Array, "n m"], dx: Float[Array, "n m"]) -> Float[Array, ""
     return jnp.minimum(1.0, _INSIDE * jnp.min(ratio))
 
 
-def _inside(matrix: Callable[[Array], Array], dtype: jnp.dtype) -> Float[Array, ""]:
-    """Return the largest of the tried shares at which a matrix is well positive definite, or 0."""
+def _inside(matrices: Callable[[Array], Array], dtype: jnp.dtype) -> Float[Array, " k"]:
+    """Return, for each of k matrices, the largest tried share at which it is well positive definite, or 0."""
     shares = jnp.asarray(_SHARES, dtype)
-    inside = jax.vmap(lambda share: (inverse_root(matrix(share / _INSIDE))[1] > 0).all())(shares)
-    return jnp.max(jnp.where(inside, shares, 0.0))
+    tried = jax.vmap(matrices)(shares / _INSIDE)
+    positive = jax.vmap(jax.vmap(lambda matrix: (inverse_root(matrix)[1] > 0).all()))(tried)
+    return jnp.max(jnp.where(positive, shares[:, None], 0.0), axis=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float, Int
 
@@ -69,3 +69,25 @@ class Solution(NamedTuple):
     violation: Float[Array, "*batch"]
     status: Int[Array, "*batch"]
     iterations: Int[Array, "*batch"]
+
+
+@runtime_checkable
+class Improver(Protocol):
+    """A solver that begins from an answer of the Frobenius problem with the same constraints.
+
+    `solve_batch` finds that answer by `start`, in a program of its own: a batch that is solved in both
+    norms compiles it once.
+    """
+
+    @property
+    def start(self) -> Solver:
+        """The solver of the Frobenius problem."""
+        ...
+
+    def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
+        """Propose a solution, having found the first answer itself."""
+        ...
+
+    def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
+        """Propose a solution, beginning from the first answer."""
+        ...

@@ -17,7 +17,7 @@ from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.interior_point import InteriorPoint
 from jaxattn.svm.norms import Norm, frobenius, named, nuclear
 from jaxattn.svm.oracle import Cvxpy
-from jaxattn.svm.solution import Solution, Solver, Status
+from jaxattn.svm.solution import Improver, Solution, Solver, Status
 
 # Tried in turn, each on what the one before left undecided.
 _DEFAULT: dict[Norm, tuple[Solver, ...]] = {
@@ -102,6 +102,9 @@ def solve_batch(
 
 
 def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunk: int | None) -> Solution:
+    if isinstance(solver, Improver):
+        first = _attempt(constraints, solver.start, frobenius, tolerance, chunk)
+        return batch.over_seeds(_improving(solver, norm, tolerance), constraints, first, chunk=chunk)
     run = _one(solver, norm, tolerance)
     if not isinstance(solver, Cvxpy):
         return batch.over_seeds(run, constraints, chunk=chunk)
@@ -111,6 +114,17 @@ def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: To
 
 def _certified(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance) -> Solution:
     return certify(constraints, norm, solver(constraints, norm), tolerance)
+
+
+def _improved(
+    constraints: Constraints, first: Solution, solver: Improver, norm: Norm, tolerance: Tolerance
+) -> Solution:
+    return certify(constraints, norm, solver.improve(constraints, norm, first), tolerance)
+
+
+@lru_cache(maxsize=256)
+def _improving(solver: Improver, norm: Norm, tolerance: Tolerance) -> Callable[[Constraints, Solution], Solution]:
+    return jax.jit(partial(_improved, solver=solver, norm=norm, tolerance=tolerance))
 
 
 @lru_cache(maxsize=256)
