@@ -20,6 +20,7 @@ from jaxattn import records
 from jaxattn.experiments import comparison
 from jaxattn.experiments.claims import Claim
 from jaxattn.plots import page
+from jaxattn.records import is_complete
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
@@ -44,13 +45,18 @@ def compared(config: DictConfig) -> xarray.Dataset:
 
 
 def make(name: str, overrides: Sequence[str], folder: Path, known: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Draw an experiment's figure and return its claims; None if what is there was made from the same."""
+    """Draw an experiment's figure and return its claims.
+
+    None if records, figure and claims are there and were made from the same configurations and code. A
+    clone has the figures but not the records, so there everything is run.
+    """
     started = time.perf_counter()
     configs = configurations(name, overrides)
     study = configs[0].study
     source = _digest([str(composition.folder(one)) + str(one.svm) for one in configs], _sources("."))
     drawn = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
-    if source in known.get(name, ()) and all(path.exists() for path in drawn):
+    recorded = all(is_complete(composition.folder(one) / "record.zarr") for one in configs)
+    if recorded and source in known.get(name, ()) and all(path.exists() for path in drawn):
         return None
     comparisons = {dataset.attrs["parameterization"]: dataset for dataset in map(compared, configs)}
     summaries, claims = composition.named_function(study.summarize)(comparisons, jax.random.key(configs[0].key))

@@ -62,6 +62,15 @@ def test_a_second_call_draws_nothing_anew(small, capsys):
     assert (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns == before
 
 
+def test_without_its_records_a_figure_is_made_anew(small, capsys):
+    place, overrides = small
+    elsewhere = [*overrides, f"runs={place / 'elsewhere'}", "experiment=trajectories-3"]
+    capsys.readouterr()
+    figures.main(elsewhere)
+    assert "unchanged" not in capsys.readouterr().out
+    assert len(list((place / "elsewhere").iterdir())) == 2
+
+
 def test_a_sweep_is_gathered_into_one_dataset(tmp_path, small):
     overrides = ["seeds=3", "steps=40", "data.d=4,6", f"runs={tmp_path}"]
     with pytest.raises(records.RecordError, match="2 of 2 runs are not there"):
