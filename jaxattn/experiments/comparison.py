@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import attention, batch, metrics, svm, tokens
 from jaxattn.attention import Weights
@@ -14,9 +16,6 @@ from jaxattn.experiments.training import weights_of
 from jaxattn.problem import Problem
 
 NORMS = (svm.frobenius, svm.nuclear)
-
-# One object, so that it is compiled once a shape and not once a comparison.
-_RANKS = jax.vmap(metrics.rank)
 
 
 def compare(
@@ -44,10 +43,8 @@ def compare(
     arrays = {str(name): record[name].values for name in record.data_vars}
     final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
     finite = np.all([np.isfinite(leaf).reshape(attempted, -1).all(1) for leaf in jax.tree.leaves(final)], axis=0)
-    # A diverged run selects nothing; its lane is solved for token 0 and left out below.
     problems = Problem(**{name: arrays[name] for name in ("X", "Z", "Y", "v")})
-    selected = np.where(finite[:, None], batch.over_seeds(tokens.selected, final, problems), 0)
-    constraints = batch.over_seeds(svm.token_constraints, problems, selected)
+    selected, optimal_tokens, constraints = batch.over_seeds(_posed, final, problems, finite)
 
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
     status = np.stack([solution.status for solution in solutions], axis=1)
@@ -63,6 +60,7 @@ def compare(
     }
 
     W = np.stack([solution.W[kept] for solution in solutions], axis=1)
+    correlation, rank = _held_against(_lanes(snapshots, kept), W)
     per_attempt = ("primal", "dual", "gap", "violation", "iterations")
     evidence = {
         name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1)) for name in per_attempt
@@ -76,9 +74,9 @@ def compare(
             "ray": (("seed", "norm", "input", "feature"), np.einsum("snde,sie->snid", W, arrays["Z"][kept])),
             "path": (("seed", "snapshot", "input", "feature"), _paths(_lanes(snapshots, kept), arrays["Z"][kept])),
             "selected": (("seed", "input"), selected[kept]),
-            "optimal": (("seed", "input"), batch.over_seeds(tokens.optimal, problems)[kept]),
-            "correlation": (("seed", "norm", "snapshot"), _correlations(_lanes(snapshots, kept), W)),
-            "rank": (("seed", "norm"), _ranks(W)),
+            "optimal": (("seed", "input"), optimal_tokens[kept]),
+            "correlation": (("seed", "norm", "snapshot"), correlation),
+            "rank": (("seed", "norm"), rank),
             "probability": (("seed", "step"), arrays["probability"][kept]),
         },
         coords={
@@ -104,17 +102,30 @@ def _paths(snapshots: Weights, Z: np.ndarray) -> np.ndarray:
     return np.einsum("skdm,skim->skid", K, np.einsum("skem,sie->skim", Q, Z, optimize=True), optimize=True)
 
 
-def _correlations(snapshots: Weights, W: np.ndarray) -> np.ndarray:
-    """Correlate every snapshot of a seed with its solution in every norm, (seed, norm, snapshot)."""
-    if W.shape[0] == 0:
-        return np.zeros((0, W.shape[1], jax.tree.leaves(snapshots)[0].shape[1]))
+def _posed(
+    final: Weights, problem: Problem, finite: Bool[Array, ""]
+) -> tuple[Int[Array, " n"], Int[Array, " n"], svm.Constraints]:
+    """Return a seed's selected and optimal tokens, and the constraints that select the former.
+
+    A diverged run selects nothing; its lane is posed for token 0, and left out of what is compared.
+    """
+    selected = jnp.where(finite, tokens.selected(final, problem), 0)
+    return selected, tokens.optimal(problem), svm.token_constraints(problem, selected)
+
+
+def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Correlate every snapshot of a seed with its solution in every norm, and count the solutions' ranks.
+
+    Returns:
+        Correlations (seed, norm, snapshot) and ranks (seed, norm).
+    """
+    seeds, norms = W.shape[:2]
+    if seeds == 0:
+        return np.zeros((0, norms, jax.tree.leaves(snapshots)[0].shape[1])), np.zeros((0, norms), int)
     return batch.over_seeds(_along_run, snapshots, W)
 
 
-def _along_run(snapshots: Weights, W: jax.Array) -> jax.Array:
+def _along_run(snapshots: Weights, W: Float[Array, "norm d d"]) -> tuple[Array, Array]:
     against_norms = jax.vmap(metrics.correlation, in_axes=(None, 0))
-    return jax.vmap(against_norms, in_axes=(0, None), out_axes=1)(attention.matrix(snapshots), W)
-
-
-def _ranks(W: np.ndarray) -> np.ndarray:
-    return batch.over_seeds(_RANKS, W) if W.shape[0] else np.zeros(W.shape[:2], int)
+    correlation = jax.vmap(against_norms, in_axes=(0, None), out_axes=1)(attention.matrix(snapshots), W)
+    return correlation, jax.vmap(metrics.rank)(W)
