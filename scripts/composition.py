@@ -94,9 +94,19 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def check(overrides: Sequence[str]) -> None:
-    """Compose every combination of a sweep, so that a mistake in the last is found before the first runs."""
+    """Compose and trace every combination of a sweep, so that a mistake in the last is found before the first runs.
+
+    Raises:
+        UsageError: a combination that cannot be trained.
+    """
     for combination in expand(overrides):
-        training_of(compose(combination))
+        config = compose(combination)
+        setting = training_of(config)
+        try:
+            with jax.enable_x64(config.precision.name == "float64"):
+                training.shapes(setting)
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"{' '.join(combination)}: {error}") from error
 
 
 def experiments() -> list[str]:

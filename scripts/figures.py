@@ -11,6 +11,9 @@ from jaxattn import records
 
 def main(arguments: list[str]) -> None:
     """Make every figure whose records, code or configuration changed, and claims.json beside them."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return
     chosen = [argument.partition("=")[2] for argument in arguments if argument.startswith("experiment=")]
     overrides = [argument for argument in arguments if not argument.startswith("experiment=")]
     names = chosen[-1].split(",") if chosen else composition.experiments()

@@ -33,13 +33,14 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
 
 def compared(config: DictConfig) -> xarray.Dataset:
     """Return the comparison of a configuration's record, made anew only if solvers or record changed."""
+    value = instantiate(config.svm.solver)  # Before the training: a mistake in it should not wait for that.
     record = composition.train(config)
     solver = str(OmegaConf.to_container(config.svm, resolve=True))
     path = record.parent / f"comparison-{_digest([solver], _sources('svm', 'experiments'))}.zarr"
     if path.exists():
         return records.load_dataset(path)
     with jax.enable_x64(config.precision.name == "float64"):
-        dataset = comparison.compare(records.load(record), solver=instantiate(config.svm.solver))
+        dataset = comparison.compare(records.load(record), solver=value)
     records.save_dataset(path, dataset)
     return dataset
 

@@ -1,5 +1,7 @@
 """Train one setting, or with --multirun a sweep, over many seeds: `python scripts/train.py data.d=20 seeds=1000`."""
 
+import os
+
 import composition
 import hydra
 from omegaconf import DictConfig
@@ -14,6 +16,8 @@ def run(config: DictConfig) -> None:
 def main(arguments: list[str]) -> None:
     """Check the whole command line first, then hand it to Hydra."""
     composition.check([argument for argument in arguments if not argument.startswith("-")])
+    # Hydra would print an error's whole trace; passed on, it ends in one message.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     run()
 
 

@@ -92,6 +92,7 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path, small):
         ("seeds=many", "seeds"),
         ("seeds=0", "seeds: expected at least 1, found 0"),
         ("snapshot_every=5000", "snapshot_every: expected at most steps = 2000"),
+        ("data.T=1", "data.T=1: T: expected an integer of at least 2, found 1"),
         ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),
     ],
 )
@@ -106,8 +107,9 @@ def test_an_unknown_experiment_is_named_with_the_known_ones():
 
 
 def test_training_scripts_check_the_whole_sweep_before_the_first_run(tmp_path):
-    with pytest.raises(composition.UsageError, match="at least 1"):
-        train.main(["--multirun", "seeds=3,0", f"runs={tmp_path}"])
+    for sweep in ("seeds=3,0", "data.n=2,0"):
+        with pytest.raises(composition.UsageError, match="at least 1"):
+            train.main(["--multirun", sweep, f"runs={tmp_path}"])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -105,10 +105,10 @@ def run(
         progress(training.seeds)
         return
     started = time.perf_counter()
-    root = np.asarray(jax.random.key_data(jax.random.key(training.key)))
-    shapes = jax.eval_shape(partial(_one_seed, training), jax.ShapeDtypeStruct((), int), root)
-    block = batch.lanes((), shapes)
-    record = Record.create(path, _variables(shapes, training.seeds), _coordinates(training), attributes, block)
+    root = _root(training)
+    one = shapes(training)
+    block = batch.lanes((), one)
+    record = Record.create(path, _variables(one, training.seeds), _coordinates(training), attributes, block)
     unwritten = record.unwritten()
     progress(training.seeds - sum(part.stop - part.start for part in unwritten))
     for part in unwritten:
@@ -124,11 +124,24 @@ def run(
     record.finish(seconds=time.perf_counter() - started, device=str(jax.devices()[0].device_kind))
 
 
+def shapes(training: Training) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the shapes of one seed's arrays, by name, without computing anything.
+
+    Raises:
+        ValueError, TypeError: what a law, loss, head or optimizer raises that does not fit.
+    """
+    return jax.eval_shape(partial(_one_seed, training), jax.ShapeDtypeStruct((), int), _root(training))
+
+
 def weights_of(arrays: Mapping[str, Any], suffix: str = "") -> Weights:
     """Return the weights that a record holds: W, or K and Q, with a suffix `_initial` or `_snapshots`."""
     if "W" + suffix in arrays:
         return arrays["W" + suffix]
     return Factored(arrays["K" + suffix], arrays["Q" + suffix])
+
+
+def _root(training: Training) -> np.ndarray:
+    return np.asarray(jax.random.key_data(jax.random.key(training.key)))
 
 
 def _draw(training: Training, seeds: Any, root: Any, chunk: int) -> tuple[Problem, Weights, dict[str, Any]]:
