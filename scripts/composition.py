@@ -220,6 +220,9 @@ def entry(main: Callable[[list[str]], None]) -> None:
     except (UsageError, RecordError, ValueError, OSError) as error:
         print(f"jaxattn: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("jaxattn: interrupted; what was finished is kept, the same command goes on from there", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:

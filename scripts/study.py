@@ -72,7 +72,8 @@ def _line(claim: Claim, source: str) -> dict[str, Any]:
 
 def _sources(*packages: str) -> bytes:
     root = Path(jaxattn.__file__).parent
-    files = sorted(path for package in packages for path in (root / package).rglob("*.py"))
+    kinds = {".py", ".mplstyle"}
+    files = sorted(path for package in packages for path in (root / package).rglob("*") if path.suffix in kinds)
     return b"".join(path.read_bytes() for path in files)
 
 
