@@ -70,15 +70,20 @@ def _read(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: A
     return {"steps": np.asarray(there), **read}
 
 
+def _named(label: str, read: dict[str, np.ndarray]) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """Return the means and the intervals that were read, each under its step."""
+    names = [f"{label} at step {step}" for step in read["steps"]]
+    bounds = zip(read["_low"].tolist(), read["_high"].tolist(), strict=True)
+    return dict(zip(names, read[""].tolist(), strict=True)), dict(zip(names, bounds, strict=True))
+
+
 def _probability_claim(summaries: dict[str, xarray.Dataset], counts: dict[str, dict[str, int]]) -> Claim:
     last = int(summaries["W"]["snapshot"].values[-1])
-    expected, measured, interval = {}, {}, {}
+    measured, interval = {}, {}
     for run, summary in summaries.items():
-        read = _read(summary, "probability", (200, last) if last > 200 else (last,))
-        for k, step in enumerate(read["steps"]):
-            name = f"{run} at step {step}"
-            measured[name] = float(read[""][k])
-            interval[name] = (float(read["_low"][k]), float(read["_high"][k]))
+        means, intervals = _named(run, _read(summary, "probability", (200, last) if last > 200 else (last,)))
+        measured |= means
+        interval |= intervals
     expected = {f"W at step {step}": value for step, value in _PUBLISHED_PROBABILITY.items()}
     expected |= {f"{run} at step {last}": 1.0 for run in summaries if last >= 1000}
     read = _read(summaries["W"], "probability", tuple(_PUBLISHED_PROBABILITY))
@@ -104,11 +109,10 @@ def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> C
         read = _read(summary, "correlation", _STEPS, norm=norm)
         targets = [published[_STEPS.index(step)] for step in read["steps"]]
         matches.append(agree(read[""], read["_error"], targets))
-        for k, step in enumerate(read["steps"]):
-            name = f"{norm} at step {step}"
-            expected[name] = targets[k]
-            measured[name] = float(read[""][k])
-            interval[name] = (float(read["_low"][k]), float(read["_high"][k]))
+        means, intervals = _named(norm, read)
+        measured |= means
+        interval |= intervals
+        expected |= dict(zip(means, targets, strict=True))
     final = {norm: _read(summary, "correlation", (last,), norm=norm) for norm in _PUBLISHED}
     wins = final["frobenius"]["_low"][0] > final["nuclear"]["_high"][0]
     return Claim(

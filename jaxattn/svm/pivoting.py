@@ -25,11 +25,6 @@ def pivot(tableau: Float[Array, "a b"], k: Int[Array, ""]) -> Float[Array, "a b"
     return jnp.where(in_row, jnp.where(in_column, 1.0, -row[None, :]) / corner, new)
 
 
-def inverted(positive: Float[Array, "a a"]) -> Float[Array, "a a"]:
-    """Return the inverse of a symmetric positive definite matrix."""
-    return jax.lax.fori_loop(0, positive.shape[0], lambda k, tableau: pivot(tableau, k), positive)
-
-
 def orthonormal(vectors: Float[Array, "k d"]) -> Float[Array, "d k"]:
     """Return orthonormal columns that span the given rows (Gram and Schmidt, twice).
 
