@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,18 +19,11 @@ LAWS = {"W": initial.full, "KQ": initial.factored}
 
 @pytest.fixture(scope="module", params=LAWS)
 def record(request, tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "record.zarr"
+    law, optimizer = functools.partial(data.sphere, n=n, T=T, d=d), descent.normalized_gd(0.1)
     setting = training.Training(
-        law=functools.partial(data.sphere, n=n, T=T, d=d),
-        initial=LAWS[request.param],
-        optimizer=descent.normalized_gd(0.1),
-        loss=losses.logistic,
-        head=heads.linear,
-        seeds=SEEDS,
-        key=1,
-        steps=12,
-        snapshot_every=5,
+        law, LAWS[request.param], optimizer, losses.logistic, heads.linear, SEEDS, key=1, steps=12, snapshot_every=5
     )
+    path = tmp_path_factory.mktemp("runs") / "record.zarr"
     training.run(setting, path, {"config": "{}"})
     return records.load(path)
 
