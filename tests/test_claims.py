@@ -10,7 +10,7 @@ import pytest
 import xarray
 
 from jaxattn.experiments import local_convergence, trajectories
-from jaxattn.experiments.claims import Claim, Verdict, agree, counts_of
+from jaxattn.experiments.claims import Claim, Verdict, agree, counts_of, too_little
 
 KEY = jax.random.key(0)
 # Eight seeds of mean zero and standard deviation 0.001: the standard error of the mean is 0.00038.
@@ -147,3 +147,13 @@ def test_a_line_of_claims_json_has_every_field_and_numbers_of_six_digits():
     assert (line["id"], line["counts"], line["verdict"]) == ("name:a", {"W": COUNTS}, "holds with a correction")
     assert line["measured"] == {"x": 123457.0, "y": 3.33333e-10}
     assert line["interval"] == {"x": [0.333333, 0.666667]}
+
+
+def test_a_run_without_the_published_steps_or_with_few_seeds_decides_nothing():
+    one = xarray.Dataset({"snapshot": [300, 700, 1900]}, attrs=COUNTS)
+    assert too_little(one) == ""
+    assert "[200, 1000]" in too_little(one, [200, 700, 1000])
+    assert "7 kept seeds" in too_little(one.assign_attrs(kept=7))
+    few = {"W": trajectory(0.999 + WOBBLE, 0.5), "KQ": trajectory(0.5, 0.999 + WOBBLE)}
+    few = {run: comparison.isel(seed=[0]).assign_attrs(kept=1) for run, comparison in few.items()}
+    assert [claim.verdict for claim in trajectories.summarize(few, KEY)[1]] == [OPEN, OPEN]

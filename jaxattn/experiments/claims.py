@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 import numpy as np
 import xarray
 from numpy.typing import ArrayLike
+
+# With less than these no verdict is given.
+_LEAST_STEPS, _LEAST_SEEDS = 1000, 8
 
 
 class Verdict(StrEnum):
@@ -56,6 +59,24 @@ def counts_of(comparisons: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, 
     """Return attempted, kept and rejected seeds of each comparison, for a claim or under a figure."""
     reasons = ("attempted", "kept", "diverged", "infeasible", "unsolved")
     return {name: {reason: int(one.attrs[reason]) for reason in reasons} for name, one in comparisons.items()}
+
+
+def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
+    """Return why a run cannot decide a claim, or nothing if it can.
+
+    Args:
+        summary: a comparison, or what is left of it: its snapshots and counts are read.
+        published: the steps that the verdict compares with the paper.
+    """
+    steps, kept = summary["snapshot"].values, int(summary.attrs["kept"])
+    last, missing = int(steps[-1]), sorted(set(published) - set(steps.tolist()))
+    if last < _LEAST_STEPS:
+        return f"A run of {last} steps is too short to decide; the published size is 2000."
+    if kept < _LEAST_SEEDS:
+        return f"{kept} kept seeds are too few to decide; at least {_LEAST_SEEDS} are asked for."
+    if missing:
+        return f"No weights were kept at the steps {missing} that the paper is compared at."
+    return ""
 
 
 def agree(measured: ArrayLike, errors: ArrayLike, expected: ArrayLike) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.claims import Claim, Verdict, agree, counts_of
+from jaxattn.experiments.claims import Claim, Verdict, agree, counts_of, too_little
 from jaxattn.statistics import Estimate, bootstrap
 
 _SOURCE = "arXiv 2308.16898, local convergence figure, panel"
@@ -31,7 +31,12 @@ def summarize(
 
     Returns:
         For each run a dataset of means with interval bounds, which the figure draws; the claims.
+
+    Raises:
+        ValueError: a run of which no seed was kept.
     """
+    if not all(comparison.sizes["seed"] for comparison in comparisons.values()):
+        raise ValueError(f"local-convergence: expected a kept seed in each run, found counts {counts_of(comparisons)}")
     W_key, KQ_key = jax.random.split(key)
     summaries = {"W": _summary(comparisons["W"], W_key), "KQ": _summary(comparisons["KQ"], KQ_key)}
     counts = counts_of(comparisons)
@@ -79,6 +84,7 @@ def _named(label: str, read: dict[str, np.ndarray]) -> tuple[dict[str, float], d
 
 def _probability_claim(summaries: dict[str, xarray.Dataset], counts: dict[str, dict[str, int]]) -> Claim:
     last = int(summaries["W"]["snapshot"].values[-1])
+    undecided = too_little(summaries["W"], _PUBLISHED_PROBABILITY) or too_little(summaries["KQ"])
     measured, interval = {}, {}
     for run, summary in summaries.items():
         means, intervals = _named(run, _read(summary, "probability", (200, last) if last > 200 else (last,)))
@@ -97,13 +103,14 @@ def _probability_claim(summaries: dict[str, xarray.Dataset], counts: dict[str, d
         measured=measured,
         interval=interval,
         counts=counts,
-        verdict=_verdict(Verdict.HOLDS, as_published and saturated, last),
-        note=_short(last) or "Within two standard errors of the published mean at step 200; above 0.999 at the end.",
+        verdict=_verdict(Verdict.HOLDS, as_published and saturated, undecided),
+        note=undecided or "Within two standard errors of the published mean at step 200; above 0.999 at the end.",
     )
 
 
 def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> Claim:
     last = int(summary["snapshot"].values[-1])
+    undecided = too_little(summary, _STEPS)
     measured, interval, expected, matches = {}, {}, {}, []
     for norm, published in _PUBLISHED.items():
         read = _read(summary, "correlation", _STEPS, norm=norm)
@@ -123,8 +130,8 @@ def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> C
         measured=measured,
         interval=interval,
         counts=counts,
-        verdict=_verdict(Verdict.HOLDS, bool(all(matches) and wins), last),
-        note=_short(last)
+        verdict=_verdict(Verdict.HOLDS, bool(all(matches) and wins), undecided),
+        note=undecided
         or "All published means within two standard errors of the difference; the curves end short of 1 because the "
         "published step adds 2.2e-16 to the gradient's norm.",
     )
@@ -132,6 +139,7 @@ def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> C
 
 def _factored_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> Claim:
     last = int(summary["snapshot"].values[-1])
+    undecided = too_little(summary)
     read = {norm: _read(summary, "correlation", (last,), norm=norm) for norm in _PUBLISHED}
     names = {norm: f"{norm} at step {last}" for norm in _PUBLISHED}
     wins = read["nuclear"]["_low"][0] > read["frobenius"]["_high"][0] and read["nuclear"][""][0] > 0.99
@@ -143,19 +151,15 @@ def _factored_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) 
         measured={names[norm]: float(read[norm][""][0]) for norm in _PUBLISHED},
         interval={names[norm]: (float(read[norm]["_low"][0]), float(read[norm]["_high"][0])) for norm in _PUBLISHED},
         counts=counts,
-        verdict=_verdict(Verdict.CORRECTED, bool(wins), last),
-        note=_short(last)
+        verdict=_verdict(Verdict.CORRECTED, bool(wins), undecided),
+        note=undecided
         or "The nuclear correlation ends above 0.99 and above the Frobenius one. Correction: the published protocol "
         "penalizes ||K||^2 + ||Q||^2 with coefficient 2.2e-16, and the run ends where that balances the risk, a point "
         "of the regularization path; what descent alone does is not decided here.",
     )
 
 
-def _short(last: int) -> str:
-    return "" if last >= 1000 else f"A run of {last} steps is too short to decide; the published size is 2000."
-
-
-def _verdict(good: Verdict, holds: bool, last: int) -> Verdict:
-    if last < 1000:
+def _verdict(good: Verdict, holds: bool, undecided: str) -> Verdict:
+    if undecided:
         return Verdict.OPEN
     return good if holds else Verdict.FAILS

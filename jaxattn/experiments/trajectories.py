@@ -9,7 +9,7 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.claims import Claim, Verdict, counts_of
+from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_little
 from jaxattn.statistics import bootstrap
 
 # The max-margin problem that each parameterization is claimed to solve.
@@ -52,7 +52,8 @@ def _claim(run: str, comparison: xarray.Dataset, key: PRNGKeyArray) -> Claim:
     names = {norm: f"{norm} at step {last}" for norm in norms}
     own = norms.index(_OWN_NORM[run])
     factored = run == "KQ"
-    if last < 1000 or estimate.low[own] <= 0.99 < estimate.high[own]:
+    undecided = too_little(comparison)
+    if undecided or estimate.low[own] <= 0.99 < estimate.high[own]:
         verdict = Verdict.OPEN
     elif estimate.low[own] > 0.99:
         verdict = Verdict.CORRECTED if factored else Verdict.HOLDS
@@ -72,5 +73,5 @@ def _claim(run: str, comparison: xarray.Dataset, key: PRNGKeyArray) -> Claim:
         verdict=verdict,
         note="Holds if the 95 % interval of the mean final correlation lies above 0.99, not decided if 0.99 is in it"
         + (", under the published penalty of 2.2e-16." if factored else ".")
-        + (f" A run of {last} steps is too short to decide." if last < 1000 else ""),
+        + (f" {undecided}" if undecided else ""),
     )
