@@ -21,7 +21,8 @@ import xarray
 import zarr
 from zarr.errors import GroupNotFoundError
 
-_CHECKSUM = "checksum"
+# Of each block: what proves it whole, and the seconds it took.
+_CHECKSUM, _SECONDS = "checksum", "seconds"
 _UNWRITTEN = -1
 
 
@@ -93,8 +94,8 @@ class Record:
             slice(k * self._block, min((k + 1) * self._block, seeds)) for k in np.flatnonzero(checksums == _UNWRITTEN)
         ]
 
-    def write(self, seeds: slice, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write one block of seeds: the data first, its checksum last.
+    def write(self, seeds: slice, arrays: Mapping[str, np.ndarray], seconds: float = 0.0) -> None:
+        """Write one block of seeds and the seconds it took: the data first, its checksum last.
 
         Raises:
             RecordError: a full disk or another failure to write; what was written before stays.
@@ -102,6 +103,7 @@ class Record:
         try:
             for name, array in arrays.items():
                 self._group[name][seeds] = array
+            self._group[_SECONDS][seeds.start // self._block] = seconds
             self._group[_CHECKSUM][seeds.start // self._block] = _checksum(arrays)
         except OSError as error:
             raise RecordError(
@@ -109,9 +111,14 @@ class Record:
                 "the blocks before it are kept, and the same command goes on from there"
             ) from error
 
+    def read(self, name: str) -> np.ndarray:
+        """Return an array of the record."""
+        return np.asarray(self._group[name])
+
     def finish(self, **attributes: Any) -> None:
-        """Add attributes that are known at the end, and mark the record complete."""
-        self._group.attrs.update({**attributes, "complete": True})
+        """Add attributes that are known at the end and the seconds of all blocks, and mark the record complete."""
+        seconds = float(np.sum(self._group[_SECONDS]))
+        self._group.attrs.update({**attributes, "seconds": seconds, "complete": True})
 
 
 def is_complete(path: Path) -> bool:
@@ -145,7 +152,7 @@ def load(path: Path) -> xarray.Dataset:
                 f"the record {path} is damaged: seeds {part.start} to {part.stop - 1} differ from what was written; "
                 "delete the folder and run the command again"
             )
-    return dataset.drop_vars(_CHECKSUM)
+    return dataset.drop_vars([_CHECKSUM, _SECONDS])
 
 
 def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
@@ -213,6 +220,9 @@ def _lay_out(
             compressors=None,  # Random mantissas do not compress.
         )
     blocks = -(-len(coordinates["seed"]) // block)
+    group.create_array(
+        _SECONDS, shape=(blocks,), dtype=np.float64, chunks=(1,), fill_value=0.0, dimension_names=("block",)
+    )
     group.create_array(
         _CHECKSUM, shape=(blocks,), dtype=np.int64, chunks=(1,), fill_value=_UNWRITTEN, dimension_names=("block",)
     )

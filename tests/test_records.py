@@ -1,7 +1,9 @@
 """A record is whole or says what is missing; a stopped run goes on from its last block."""
 
+import dataclasses
 import functools
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -37,6 +39,18 @@ def test_a_record_holds_every_array_with_named_axes_and_every_key(finished):
     np.testing.assert_array_equal(record["K_snapshots"][:, -1], record["K"])
     assert record.attrs["complete"]
     assert record.attrs["seconds"] > 0
+    assert (record.attrs["kept"], record.attrs["diverged"]) == (SETTING.seeds, 0)
+
+
+def test_a_diverged_seed_is_counted_in_its_record(tmp_path):
+    # A step of 1e308 on a linear loss carries the weights beyond the largest double.
+    optimizer, path = descent.gd(1e308), tmp_path / "record.zarr"
+    training.run(dataclasses.replace(SETTING, optimizer=optimizer, loss=losses.correlation, seeds=3), path, {})
+    record = records.load(path)
+    finite = [np.isfinite(record[name].values).all(axis=(1, 2)) for name in "KQ"]
+    diverged = ~np.all(finite, axis=0)
+    assert record.attrs["diverged"] == int(diverged.sum()) > 0
+    assert record.attrs["kept"] == 3 - record.attrs["diverged"]
 
 
 def test_a_run_stopped_after_a_block_resumes_and_ends_bit_identical(finished, tmp_path):
@@ -48,14 +62,17 @@ def test_a_run_stopped_after_a_block_resumes_and_ends_bit_identical(finished, tm
             raise StopError
 
     path = tmp_path / "record.zarr"
+    started = time.perf_counter()
     with pytest.raises(StopError):
         training.run(SETTING, path, {"config": "{}"}, progress=stop_after_first_block)
     with pytest.raises(records.RecordError, match="unfinished: 2 of 3 blocks"):
         records.load(path)
+    first = records.Record(path, 128).read("seconds")[0]
     training.run(SETTING, path, {"config": "{}"})
     resumed, whole = records.load(path), records.load(finished)
     for name in whole.data_vars:
         np.testing.assert_array_equal(resumed[name], whole[name])
+    assert 0 < first < resumed.attrs["seconds"] < time.perf_counter() - started
 
 
 def test_a_damaged_block_is_named(finished, tmp_path):

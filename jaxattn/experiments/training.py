@@ -94,7 +94,7 @@ def run(
     Args:
         training: the setting.
         path: of the record.
-        attributes: its provenance; seconds, device and counts are added.
+        attributes: its provenance; seconds, device, and how many seeds were kept and diverged are added.
         progress: called with the number of seeds after each block.
 
     Raises:
@@ -104,7 +104,6 @@ def run(
     if is_complete(path):
         progress(training.seeds)
         return
-    started = time.perf_counter()
     root = _root(training)
     one = shapes(training)
     block = batch.lanes((), one)
@@ -112,6 +111,7 @@ def run(
     unwritten = record.unwritten()
     progress(training.seeds - sum(part.stop - part.start for part in unwritten))
     for part in unwritten:
+        started = time.perf_counter()
         problems, weights, keys = _draw(training, np.arange(part.start, part.stop), root, block)
         trained = descent.train_batch(
             weights,
@@ -119,9 +119,11 @@ def run(
             chunk=min(block, training.seeds),
             **training.descent,
         )
-        record.write(part, _arrays(problems, weights, keys, trained))
+        record.write(part, _arrays(problems, weights, keys, trained), seconds=time.perf_counter() - started)
         progress(part.stop - part.start)
-    record.finish(seconds=time.perf_counter() - started, device=str(jax.devices()[0].device_kind))
+    leaves = [record.read(name) for name in one if name in ("W", "K", "Q")]
+    kept = int(np.all([np.isfinite(leaf).all(axis=(1, 2)) for leaf in leaves], axis=0).sum())
+    record.finish(kept=kept, diverged=training.seeds - kept, device=str(jax.devices()[0].device_kind))
 
 
 def shapes(training: Training) -> dict[str, jax.ShapeDtypeStruct]:
