@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 # A chunk's working set should stay in a core's cache, and its results in memory: the first bound is
@@ -61,9 +62,9 @@ def chunks(
         chunk: lanes in one chunk; from the memory that one lane needs if None.
 
     Raises:
-        ValueError: arguments without a common leading axis, or chunk < 1.
+        ValueError: arguments without a common leading axis, random keys among them, or chunk < 1.
     """
-    arguments = jax.tree.map(np.asarray, arguments)
+    arguments = jax.tree.map(_numbers, arguments)
     total = length(arguments)
     if chunk is None:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
@@ -95,6 +96,15 @@ def over_seeds(
 @lru_cache(maxsize=64)
 def _lifted(function: Callable[..., Any], arguments: int, shared: int) -> Callable[..., Any]:
     return jax.jit(jax.vmap(function, in_axes=(0,) * arguments + (None,) * shared))
+
+
+def _numbers(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        raise ValueError(
+            f"batch: expected arrays of numbers, found {leaf.size} random keys; pass jax.random.key_data(keys) and "
+            "wrap them in the function by jax.random.wrap_key_data"
+        )
+    return np.asarray(leaf)
 
 
 def _filled(lanes: Any, chunk: int) -> Any:

@@ -110,3 +110,8 @@ def test_arguments_without_one_common_leading_axis_are_refused(arguments):
 def test_no_lane_at_all_is_refused():
     with pytest.raises(ValueError, match=r"^batch: expected at least one lane, found none"):
         batch.over_seeds(pair, X[:0], Y[:0])
+
+
+def test_random_keys_are_refused_with_the_way_to_pass_them():
+    with pytest.raises(ValueError, match=r"found 3 random keys; pass jax.random.key_data"):
+        batch.over_seeds(jax.random.normal, jax.random.split(jax.random.key(0), 3))
