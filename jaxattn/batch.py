@@ -59,7 +59,8 @@ def chunks(
         function: of one lane; a pure function of pytrees of arrays.
         arguments: its first arguments, each with a leading batch axis.
         shared: its further arguments, the same for all lanes.
-        chunk: lanes in one chunk; from the memory that one lane needs if None.
+        chunk: lanes in one chunk, also where there are fewer: so calls with batches of different
+            lengths compile once; from the memory that one lane needs, and at most all, if None.
 
     Raises:
         ValueError: arguments without a common leading axis, random keys among them, or chunk < 1.
@@ -68,10 +69,9 @@ def chunks(
     total = length(arguments)
     if chunk is None:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
-        chunk = lanes(one, jax.eval_shape(function, *one, *shared))
+        chunk = min(lanes(one, jax.eval_shape(function, *one, *shared)), max(total, 1))
     if chunk < 1:
         raise ValueError(f"chunk: expected at least 1, found {chunk}")
-    chunk = min(chunk, max(total, 1))
     lifted = _lifted(function, len(arguments), len(shared))
     for start in range(0, total, chunk):
         part = slice(start, min(start + chunk, total))

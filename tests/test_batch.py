@@ -43,6 +43,7 @@ def test_the_last_shorter_chunk_compiles_nothing_anew():
     before = len(traced)
     batch.over_seeds(pair, X[:6], Y[:6], chunk=4)
     batch.over_seeds(pair, X[:5], Y[:5], chunk=4)
+    batch.over_seeds(pair, X[:2], Y[:2], chunk=4)
     assert len(traced) == before
 
 

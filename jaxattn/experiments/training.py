@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, Bool, Int, UInt32
 
 from jaxattn import batch, data, descent, heads, initial, losses
 from jaxattn.attention import Factored, Weights
@@ -106,23 +106,18 @@ def run(
         return
     root = _root(training)
     one = shapes(training)
-    block = batch.lanes((), one)
+    block = min(batch.lanes((), one), training.seeds)
     record = Record.create(path, _variables(one, training.seeds), _coordinates(training), attributes, block)
     unwritten = record.unwritten()
     progress(training.seeds - sum(part.stop - part.start for part in unwritten))
     for part in unwritten:
         started = time.perf_counter()
         problems, weights, keys = _draw(training, np.arange(part.start, part.stop), root, block)
-        trained = descent.train_batch(
-            weights,
-            problems,
-            chunk=min(block, training.seeds),
-            **training.descent,
-        )
+        trained = descent.train_batch(weights, problems, chunk=block, **training.descent)
         record.write(part, _arrays(problems, weights, keys, trained), seconds=time.perf_counter() - started)
         progress(part.stop - part.start)
-    leaves = [record.read(name) for name in one if name in ("W", "K", "Q")]
-    kept = int(np.all([np.isfinite(leaf).all(axis=(1, 2)) for leaf in leaves], axis=0).sum())
+    final = weights_of({name: record.read(name) for name in ("W", "K", "Q") if name in one})
+    kept = int(finite_seeds(final).sum())
     record.finish(kept=kept, diverged=training.seeds - kept, device=str(jax.devices()[0].device_kind))
 
 
@@ -140,6 +135,11 @@ def weights_of(arrays: Mapping[str, Any], suffix: str = "") -> Weights:
     if "W" + suffix in arrays:
         return arrays["W" + suffix]
     return Factored(arrays["K" + suffix], arrays["Q" + suffix])
+
+
+def finite_seeds(weights: Weights) -> Bool[np.ndarray, " seeds"]:
+    """Whether all weights of a seed are finite, for each seed of the leading axis."""
+    return np.all([np.isfinite(leaf).all(axis=(1, 2)) for leaf in jax.tree.leaves(weights)], axis=0)
 
 
 def _root(training: Training) -> np.ndarray:
