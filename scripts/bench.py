@@ -74,6 +74,7 @@ def solved(shape: tuple[int, int, int], norm: str) -> str:
     solution = svm.solve_batch(constraints, norm)
     optimal = solution.status == svm.Status.OPTIMAL
     theirs = []
+    # The largest nuclear problem takes Clarabel half a minute.
     for i in range(WITNESSED if norm == "frobenius" or d <= 20 else 1):
         one = svm.Constraints(*(leaf[i] for leaf in constraints))
         started = time.perf_counter()

@@ -143,6 +143,16 @@ def folder(config: DictConfig) -> Path:
     return Path(config.runs) / f"{config.study.id}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
 
 
+def record_path(config: DictConfig) -> Path:
+    """Return where the record of a configuration's run stands, or will."""
+    return folder(config) / "record.zarr"
+
+
+def is_recorded(config: DictConfig) -> bool:
+    """Whether the finished record of a configuration's run is there."""
+    return is_complete(record_path(config))
+
+
 def fingerprint(config: DictConfig) -> str:
     """Return a hash of the code that a record depends on, a user's own head or law included."""
     files = {Path(inspect.getfile(jaxattn)).parent / f"{module}.py" for module in _MODULES}
@@ -163,10 +173,10 @@ def train(config: DictConfig) -> Path:
         UsageError: values out of range.
         RecordError: the record cannot be written.
     """
-    run = folder(config)
-    record = run / "record.zarr"
+    record = record_path(config)
     if is_complete(record):
         return record
+    run = record.parent
     setting = training_of(config)
     attributes = {
         "config": json.dumps(_resolved(config), sort_keys=True),

@@ -8,6 +8,7 @@ import study
 import xarray
 
 from jaxattn import records
+from jaxattn.experiments.claims import counts_of
 
 # What every run has, whatever its sizes: one value a seed, or one a seed and norm.
 _GATHERED = ("status", "primal", "gap", "rank", "correlation", "probability")
@@ -21,22 +22,17 @@ def gather(overrides: list[str]) -> xarray.Dataset:
     """
     combinations = composition.expand(overrides)
     configs = [composition.compose(one) for one in combinations]
-    missing = [one for one, c in zip(combinations, configs, strict=True) if not _there(c)]
+    missing = [one for one, c in zip(combinations, configs, strict=True) if not composition.is_recorded(c)]
     if missing:
         raise records.RecordError(f"{len(missing)} of {len(configs)} runs are not there: {missing}")
     swept = [key for key in dict.fromkeys(_key(o) for c in combinations for o in c) if _varies(key, combinations)]
     parts = [study.compared(config)[list(_GATHERED)] for config in configs]
-    counts = ("attempted", "kept", "diverged", "infeasible", "unsolved")
     for part in parts:
-        part.update({name: part.attrs[name] for name in counts})
+        part.update(counts_of({"run": part})["run"])
     labels = [{key: _value(key, one) for key in swept} for one in combinations]
     return xarray.concat(parts, dim="run", join="outer", combine_attrs="drop").assign_coords(
         {key: ("run", [label[key] for label in labels]) for key in swept}
     )
-
-
-def _there(config: object) -> bool:
-    return records.is_complete(composition.folder(config) / "record.zarr")  # pyright: ignore[reportArgumentType]
 
 
 def _key(override: str) -> str:

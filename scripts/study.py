@@ -20,7 +20,6 @@ from jaxattn import records
 from jaxattn.experiments import comparison
 from jaxattn.experiments.claims import Claim
 from jaxattn.plots import page
-from jaxattn.records import is_complete
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
@@ -56,7 +55,7 @@ def make(name: str, overrides: Sequence[str], folder: Path, known: dict[str, Any
     study = configs[0].study
     source = _digest([str(composition.folder(one)) + str(one.svm) for one in configs], _sources("."))
     drawn = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
-    recorded = all(is_complete(composition.folder(one) / "record.zarr") for one in configs)
+    recorded = all(map(composition.is_recorded, configs))
     if recorded and source in known.get(name, ()) and all(path.exists() for path in drawn):
         return None
     comparisons = {dataset.attrs["parameterization"]: dataset for dataset in map(compared, configs)}

@@ -10,8 +10,10 @@ import numpy as np
 import xarray
 from numpy.typing import ArrayLike
 
+# Why a seed is left out, as comparisons count it.
+LEFT_OUT = ("diverged", "infeasible", "unsolved")
 # With less than these no verdict is given.
-_LEAST_STEPS, _LEAST_SEEDS = 1000, 8
+LEAST_STEPS, _LEAST_SEEDS = 1000, 8
 
 
 class Verdict(StrEnum):
@@ -57,8 +59,8 @@ class Claim:
 
 def counts_of(comparisons: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
     """Return attempted, kept and rejected seeds of each comparison, for a claim or under a figure."""
-    reasons = ("attempted", "kept", "diverged", "infeasible", "unsolved")
-    return {name: {reason: int(one.attrs[reason]) for reason in reasons} for name, one in comparisons.items()}
+    counted = ("attempted", "kept", *LEFT_OUT)
+    return {name: {count: int(one.attrs[count]) for count in counted} for name, one in comparisons.items()}
 
 
 def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
@@ -70,7 +72,7 @@ def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
     """
     steps, kept = summary["snapshot"].values, int(summary.attrs["kept"])
     last, missing = int(steps[-1]), sorted(set(published) - set(steps.tolist()))
-    if last < _LEAST_STEPS:
+    if last < LEAST_STEPS:
         return f"A run of {last} steps is too short to decide; the published size is 2000."
     if kept < _LEAST_SEEDS:
         return f"{kept} kept seeds are too few to decide; at least {_LEAST_SEEDS} are asked for."

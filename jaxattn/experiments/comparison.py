@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import attention, batch, metrics, svm, tokens
 from jaxattn.attention import Weights
-from jaxattn.experiments.training import weights_of
+from jaxattn.experiments.training import finite_seeds, weights_of
 from jaxattn.problem import Problem
 
 NORMS = (svm.frobenius, svm.nuclear)
@@ -42,7 +42,7 @@ def compare(
     attempted = record.sizes["seed"]
     arrays = {str(name): record[name].values for name in record.data_vars}
     final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
-    finite = np.all([np.isfinite(leaf).reshape(attempted, -1).all(1) for leaf in jax.tree.leaves(final)], axis=0)
+    finite = finite_seeds(final)
     problems = Problem(**{name: arrays[name] for name in ("X", "Z", "Y", "v")})
     selected, optimal_tokens, constraints = batch.over_seeds(_posed, final, problems, finite)
 

@@ -10,7 +10,7 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.claims import Claim, Verdict, agree, counts_of, too_little
+from jaxattn.experiments.claims import LEAST_STEPS, Claim, Verdict, agree, counts_of, too_little
 from jaxattn.statistics import Estimate, bootstrap
 
 _SOURCE = "arXiv 2308.16898, local convergence figure, panel"
@@ -75,23 +75,25 @@ def _read(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: A
     return {"steps": np.asarray(there), **read}
 
 
-def _named(label: str, read: dict[str, np.ndarray]) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Return the means and the intervals that were read, each under its step."""
-    names = [f"{label} at step {step}" for step in read["steps"]]
-    bounds = zip(read["_low"].tolist(), read["_high"].tolist(), strict=True)
-    return dict(zip(names, read[""].tolist(), strict=True)), dict(zip(names, bounds, strict=True))
+def _named(
+    reads: Mapping[str, dict[str, np.ndarray]],
+) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """Return the means and the intervals that were read, each under its label and step."""
+    measured, interval = {}, {}
+    for label, read in reads.items():
+        for k, step in enumerate(read["steps"]):
+            measured[f"{label} at step {step}"] = float(read[""][k])
+            interval[f"{label} at step {step}"] = (float(read["_low"][k]), float(read["_high"][k]))
+    return measured, interval
 
 
 def _probability_claim(summaries: dict[str, xarray.Dataset], counts: dict[str, dict[str, int]]) -> Claim:
     last = int(summaries["W"]["snapshot"].values[-1])
     undecided = too_little(summaries["W"], _PUBLISHED_PROBABILITY) or too_little(summaries["KQ"])
-    measured, interval = {}, {}
-    for run, summary in summaries.items():
-        means, intervals = _named(run, _read(summary, "probability", (200, last) if last > 200 else (last,)))
-        measured |= means
-        interval |= intervals
+    steps = (200, last) if last > 200 else (last,)
+    measured, interval = _named({run: _read(summary, "probability", steps) for run, summary in summaries.items()})
     expected = {f"W at step {step}": value for step, value in _PUBLISHED_PROBABILITY.items()}
-    expected |= {f"{run} at step {last}": 1.0 for run in summaries if last >= 1000}
+    expected |= {f"{run} at step {last}": 1.0 for run in summaries if last >= LEAST_STEPS}
     read = _read(summaries["W"], "probability", tuple(_PUBLISHED_PROBABILITY))
     as_published = agree(read[""], read["_error"], [_PUBLISHED_PROBABILITY[step] for step in read["steps"]])
     saturated = min(measured[f"{run} at step {last}"] for run in summaries) > 0.999
@@ -111,15 +113,11 @@ def _probability_claim(summaries: dict[str, xarray.Dataset], counts: dict[str, d
 def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> Claim:
     last = int(summary["snapshot"].values[-1])
     undecided = too_little(summary, _STEPS)
-    measured, interval, expected, matches = {}, {}, {}, []
-    for norm, published in _PUBLISHED.items():
-        read = _read(summary, "correlation", _STEPS, norm=norm)
-        targets = [published[_STEPS.index(step)] for step in read["steps"]]
-        matches.append(agree(read[""], read["_error"], targets))
-        means, intervals = _named(norm, read)
-        measured |= means
-        interval |= intervals
-        expected |= dict(zip(means, targets, strict=True))
+    reads = {norm: _read(summary, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
+    targets = {norm: [_PUBLISHED[norm][_STEPS.index(step)] for step in read["steps"]] for norm, read in reads.items()}
+    as_published = all(agree(read[""], read["_error"], targets[norm]) for norm, read in reads.items())
+    measured, interval = _named(reads)
+    expected = dict(zip(measured, [target for norm in reads for target in targets[norm]], strict=True))
     final = {norm: _read(summary, "correlation", (last,), norm=norm) for norm in _PUBLISHED}
     wins = final["frobenius"]["_low"][0] > final["nuclear"]["_high"][0]
     return Claim(
@@ -130,7 +128,7 @@ def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> C
         measured=measured,
         interval=interval,
         counts=counts,
-        verdict=_verdict(Verdict.HOLDS, bool(all(matches) and wins), undecided),
+        verdict=_verdict(Verdict.HOLDS, bool(as_published and wins), undecided),
         note=undecided
         or "All published means within two standard errors of the difference; the curves end short of 1 because the "
         "published step adds 2.2e-16 to the gradient's norm.",
@@ -141,15 +139,15 @@ def _factored_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) 
     last = int(summary["snapshot"].values[-1])
     undecided = too_little(summary)
     read = {norm: _read(summary, "correlation", (last,), norm=norm) for norm in _PUBLISHED}
-    names = {norm: f"{norm} at step {last}" for norm in _PUBLISHED}
+    measured, interval = _named(read)
     wins = read["nuclear"]["_low"][0] > read["frobenius"]["_high"][0] and read["nuclear"][""][0] > 0.99
     return Claim(
         id="local-convergence:c",
         source=f"{_SOURCE} (c)",
         statement="Normalized gradient descent on (K, Q) aligns with the nuclear Att-SVM solution, not the other.",
-        expected={names["nuclear"]: 1.0},
-        measured={names[norm]: float(read[norm][""][0]) for norm in _PUBLISHED},
-        interval={names[norm]: (float(read[norm]["_low"][0]), float(read[norm]["_high"][0])) for norm in _PUBLISHED},
+        expected={f"nuclear at step {last}": 1.0},
+        measured=measured,
+        interval=interval,
         counts=counts,
         verdict=_verdict(Verdict.CORRECTED, bool(wins), undecided),
         note=undecided

@@ -13,7 +13,7 @@ from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_little
 from jaxattn.statistics import bootstrap
 
 # The max-margin problem that each parameterization is claimed to solve.
-_OWN_NORM = {"W": "frobenius", "KQ": "nuclear"}
+OWN_NORM = {"W": "frobenius", "KQ": "nuclear"}
 
 
 def summarize(
@@ -33,7 +33,7 @@ def summarize(
     Raises:
         ValueError: no seed was kept in both runs.
     """
-    W_seeds, KQ_seeds = (comparisons[run]["seed"].values for run in _OWN_NORM)
+    W_seeds, KQ_seeds = (comparisons[run]["seed"].values for run in OWN_NORM)
     shared = np.intersect1d(W_seeds, KQ_seeds)
     if shared.size == 0:
         raise ValueError(f"trajectories: no seed was kept in both runs, counts {counts_of(comparisons)}")
@@ -50,7 +50,7 @@ def _claim(run: str, comparison: xarray.Dataset, key: PRNGKeyArray) -> Claim:
     estimate = bootstrap(final.values, key)
     norms = [str(norm) for norm in final["norm"].values]
     names = {norm: f"{norm} at step {last}" for norm in norms}
-    own = norms.index(_OWN_NORM[run])
+    own = norms.index(OWN_NORM[run])
     factored = run == "KQ"
     undecided = too_little(comparison)
     if undecided or estimate.low[own] <= 0.99 < estimate.high[own]:
@@ -64,7 +64,7 @@ def _claim(run: str, comparison: xarray.Dataset, key: PRNGKeyArray) -> Claim:
         id=f"trajectories-{T}:{run}",
         source="arXiv 2308.16898, trajectories figure",
         statement=f"The paths of {'K Q^T' if factored else 'W'} z_i turn parallel to the rays of the "
-        f"{_OWN_NORM[run]} Att-SVM solution.",
+        f"{OWN_NORM[run]} Att-SVM solution.",
         expected={names[norms[own]]: 1.0},
         measured={names[norm]: float(estimate.mean[k]) for k, norm in enumerate(norms)}
         | {"share of seeds above 0.99": share},

@@ -12,6 +12,8 @@ import xarray
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.claims import LEFT_OUT
+
 # How runs and norms are written and drawn, in every figure alike.
 RUNS = {"W": "$W$", "KQ": r"$KQ^\top$"}
 NORMS = {"frobenius": "Frobenius SVM", "nuclear": "nuclear SVM"}
@@ -38,7 +40,7 @@ def add_counts(figure: Figure, summaries: Mapping[str, xarray.Dataset], remark: 
     lines = []
     for run, summary in summaries.items():
         counts = summary.attrs
-        left_out = ", ".join(f"{counts[reason]} {reason}" for reason in ("diverged", "infeasible", "unsolved"))
+        left_out = ", ".join(f"{counts[reason]} {reason}" for reason in LEFT_OUT)
         lines.append(f"{RUNS[run]}: {counts['kept']} of {counts['attempted']} seeds kept ({left_out})")
     figure.supxlabel("   ".join(lines) + (f"\n{remark}" if remark else ""), fontsize=7, color="#444444")
 

@@ -9,11 +9,11 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.trajectories import OWN_NORM
 from jaxattn.plots import page
 
 # One colour, token marker and line style an input, so that the inputs are told apart in grey too.
 _INPUTS = ({"colour": "#0072B2", "marker": "o", "dashes": "-"}, {"colour": "#D55E00", "marker": "s", "dashes": "--"})
-_OWN_NORM = {"W": "frobenius", "KQ": "nuclear"}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -45,7 +45,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 def _panel(axes: Axes, run: str, summary: xarray.Dataset) -> None:
     X = summary["X"].values
     reach = 1.25 * float(np.abs(X).max())
-    norm = _OWN_NORM[run]
+    norm = OWN_NORM[run]
     for i, look in enumerate(_INPUTS):
         star = int(summary["selected"].values[i])
         others = np.delete(X[i], star, axis=0)

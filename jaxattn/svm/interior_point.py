@@ -152,7 +152,8 @@ def _start(rows: Constraints, b: Float[Array, "n m"], W: Float[Array, "p q"], se
     s = jnp.where(separable, 2 * cons.margins(rows, W) - b, 1.0)
     a = 1 / s
     M = cons.combination(rows, a)
-    a, M = a / (2 * metrics.norm(M)), M / (2 * metrics.norm(M))
+    length = 2 * metrics.norm(M)
+    a, M = a / length, M / length
     eye, size = jnp.eye(W.shape[1], dtype=W.dtype), 1.2 * metrics.norm(W)
     best = _Best(W, a, jnp.asarray(jnp.inf, W.dtype))
     begin = _Iterate(W, size * eye, s, a, *_left(W, size * eye, s, a, M, eye / jnp.sqrt(size)))

@@ -104,7 +104,7 @@ def solve_batch(
 def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunk: int | None) -> Solution:
     if isinstance(solver, Improver):
         first = _attempt(constraints, solver.start, frobenius, tolerance, chunk)
-        return batch.over_seeds(_improving(solver, norm, tolerance), constraints, first, chunk=chunk)
+        return batch.over_seeds(_one(solver, norm, tolerance), constraints, first, chunk=chunk)
     run = _one(solver, norm, tolerance)
     if not isinstance(solver, Cvxpy):
         return batch.over_seeds(run, constraints, chunk=chunk)
@@ -112,23 +112,19 @@ def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: To
     return jax.tree.map(lambda *leaves: np.stack(leaves), *map(run, lanes))
 
 
-def _certified(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance) -> Solution:
-    return certify(constraints, norm, solver(constraints, norm), tolerance)
-
-
-def _improved(
-    constraints: Constraints, first: Solution, solver: Improver, norm: Norm, tolerance: Tolerance
+def _certified(
+    constraints: Constraints, first: Solution | None = None, *, solver: Solver, norm: Norm, tolerance: Tolerance
 ) -> Solution:
-    return certify(constraints, norm, solver.improve(constraints, norm, first), tolerance)
+    """Solve and certify, from a first answer if there is one and the solver is an Improver."""
+    if first is not None and isinstance(solver, Improver):
+        candidate = solver.improve(constraints, norm, first)
+    else:
+        candidate = solver(constraints, norm)
+    return certify(constraints, norm, candidate, tolerance)
 
 
 @lru_cache(maxsize=256)
-def _improving(solver: Improver, norm: Norm, tolerance: Tolerance) -> Callable[[Constraints, Solution], Solution]:
-    return jax.jit(partial(_improved, solver=solver, norm=norm, tolerance=tolerance))
-
-
-@lru_cache(maxsize=256)
-def _one(solver: Solver, norm: Norm, tolerance: Tolerance) -> Callable[[Constraints], Solution]:
+def _one(solver: Solver, norm: Norm, tolerance: Tolerance) -> Callable[..., Solution]:
     """One function object for each solver, norm and tolerance, so that it is compiled once."""
     run = partial(_certified, solver=solver, norm=norm, tolerance=tolerance)
     return run if isinstance(solver, Cvxpy) else jax.jit(run)
