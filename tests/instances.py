@@ -95,7 +95,7 @@ def planted(seed: int, n: int, T: int, d: int) -> tuple[Problem, np.ndarray]:
 
 def matrices(constraints: svm.Constraints) -> np.ndarray:
     """Every A_k written out, (n, m, d, d), in NumPy."""
-    return np.einsum("nmd,ne->nmde", *map(np.asarray, constraints))
+    return np.einsum("nmd,ne->nmde", *map(np.asarray, constraints[:2]))
 
 
 # A norm and its dual norm, in NumPy.

@@ -40,8 +40,10 @@ FORBIDDEN = {
         "jaxattn.svm.certificate",
         "jaxattn.svm.solution",
         "jaxattn.svm.active_set",
+        "jaxattn.svm.central_path",
         "jaxattn.svm.interior_point",
         "jaxattn.svm.oracle",
+        "jaxattn.svm.posing",
         "jaxattn.svm.solve",
     },
     # The certificate knows no solver.

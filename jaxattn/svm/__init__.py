@@ -7,10 +7,18 @@ the certificate could prove of its answer.
 
 from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
-from jaxattn.svm.constraints import Constraints, combination, margins, token_constraints
+from jaxattn.svm.constraints import Constraints, combination, margins
 from jaxattn.svm.interior_point import InteriorPoint
-from jaxattn.svm.norms import Norm, frobenius, nuclear
+from jaxattn.svm.norms import Norm, entrywise, frobenius, nuclear, spectral, squared
 from jaxattn.svm.oracle import Cvxpy
+from jaxattn.svm.posing import (
+    finite_constraints,
+    listed,
+    prompt_constraints,
+    set_constraints,
+    soft,
+    token_constraints,
+)
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status
 from jaxattn.svm.solve import solve, solve_batch
 
@@ -29,10 +37,18 @@ __all__ = [
     "Tolerance",
     "certify",
     "combination",
+    "entrywise",
+    "finite_constraints",
     "frobenius",
+    "listed",
     "margins",
     "nuclear",
+    "prompt_constraints",
+    "set_constraints",
+    "soft",
     "solve",
     "solve_batch",
+    "spectral",
+    "squared",
     "token_constraints",
 ]

@@ -1,9 +1,9 @@
 """The Frobenius Att-SVM, solved exactly by an active set.
 
-`min ||W||_F  s.t. <A_k, W> >= 1` is a least-distance problem, and its dual the non-negative least
-squares problem `min_{u >= 0} ||A^T u||^2 + (1 - sum u)^2` (Lawson and Hanson, Solving Least Squares
-Problems, chapter 23). With residual `rho = 1 - sum u` the solution is `W = A^T u / rho`; a residual
-of zero makes `u` a proof of infeasibility.
+`min ||W||_F  s.t. <A_k, W> >= b_k` is a least-distance problem, and its dual the non-negative least
+squares problem `min_{u >= 0} ||A^T u||^2 + (1 - <b, u>)^2`, with u of any sign at equalities (Lawson and
+Hanson, Solving Least Squares Problems, chapter 23). With residual `rho = 1 - <b, u>` the solution is
+`W = A^T u / rho`; a residual of zero makes `u` a proof of infeasibility.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.svm import constraints as cons
-from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.constraints import Constraints, Rows
 from jaxattn.svm.norms import Norm, frobenius
 from jaxattn.svm.pivoting import pivot
 from jaxattn.svm.solution import Candidate
@@ -39,14 +39,19 @@ class ActiveSet:
         """Propose the Frobenius solution, or a proof of infeasibility.
 
         Raises:
-            ValueError: another norm than the Frobenius norm.
+            ValueError: another norm than the Frobenius norm, or soft rows.
         """
-        if norm is not frobenius:
+        if norm.plain != frobenius:
             raise ValueError(f"ActiveSet: expected norm 'frobenius', found {norm.name!r}")
+        if constraints.penalty is not None:
+            raise ValueError("ActiveSet: expected hard rows, found a penalty; InteriorPoint solves the soft margin")
+        of = cons.rows(constraints)
         n, m, _ = constraints.differences.shape
         most = self.sweeps * n * m
-        longest = jnp.max(cons.lengths(constraints))
-        unit = constraints._replace(differences=constraints.differences / jnp.where(longest > 0, longest, 1.0))
+        longest = _positive(jnp.max(jnp.where(of.present, cons.lengths(constraints), 0.0)))
+        largest = _positive(jnp.max(jnp.where(of.present, jnp.abs(of.targets), 0.0)))
+        unit = constraints._replace(differences=constraints.differences / longest)
+        b = (of.targets / largest).ravel()
         G = cons.gram(unit)
 
         # The first pass is at the scale of the constraints, the second at the solution's own, where the
@@ -54,17 +59,18 @@ class ActiveSet:
         # (nearly) no residual, scale and multipliers stay: they are the proof.
         def one_pass(start: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
             scale, u = start
-            found = _least_squares(G * scale, u, most)
-            rho = 1.0 - jnp.sum(found.u)
+            found = _least_squares(G * scale, b, of, u, most)
+            rho = 1.0 - jnp.sum(b * found.u)
             separable = rho > 1e-2 * jnp.sqrt(jnp.finfo(G.dtype).eps)
-            own = jnp.where(separable, scale * (1.0 - rho) / jnp.where(separable, rho, 1.0), scale)
+            own = jnp.where(separable & (rho < 1), scale * (1.0 - rho) / jnp.where(separable, rho, 1.0), scale)
             return (own, found.u), (found, scale, separable)
 
         start = jnp.ones((), G.dtype), jnp.zeros(n * m, G.dtype)
         _, passes = jax.lax.scan(one_pass, start, None, length=2)
         found, scale, separable = jax.tree.map(lambda leaf: leaf[-1], passes)
-        W, duals = _refined(unit, found, scale, jnp.where(separable, 0.0, 1.0))
-        return Candidate(W, duals, jnp.sum(passes[0].iterations))
+        W, duals = _refined(unit, b, of, found, scale, jnp.where(separable, 0.0, 1.0))
+        length = jnp.where(separable, scale * largest / longest, 1.0)
+        return Candidate(length * W, duals, jnp.sum(passes[0].iterations))
 
 
 class _Iterate(NamedTuple):
@@ -85,26 +91,30 @@ class _Iterate(NamedTuple):
     iterations: Int[Array, ""]
 
 
-def _least_squares(G: Float[Array, "c c"], u: Float[Array, " c"], most: int) -> _Iterate:
-    """Minimize `u^T G u + (1 - sum u)^2` over `u >= 0`, starting from the given multipliers."""
+def _least_squares(
+    G: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Float[Array, " c"], most: int
+) -> _Iterate:
+    """Minimize `u^T G u + (1 - <b, u>)^2` over `u >= 0` (any u at equalities), starting from the given multipliers."""
     eps = jnp.finfo(G.dtype).eps
-    H = G + 1.0
+    equal, absent = of.equal.ravel(), ~of.present.ravel()
+    H = G + jnp.outer(b, b)
     dependent = 64 * eps * jnp.diagonal(H)
     index = jnp.arange(u.size)
 
     def step(now: _Iterate) -> _Iterate:
         warming = now.pending.any()
         optimum = now.tableau[:, -1]
-        blocking = now.active & (optimum <= 0) & ~warming
+        blocking = now.active & ~equal & (optimum <= 0) & ~warming
         blocked = blocking.any()
         # Blocked: move towards the optimum until a multiplier reaches zero, and drop that one.
         ratio = jnp.where(blocking, now.u / jnp.where(blocking, now.u - optimum, 1.0), jnp.inf)
         dropped = jnp.argmin(ratio)
         toward = jnp.where(now.active, now.u + jnp.min(ratio) * (optimum - now.u), 0.0)
-        toward = jnp.where(index == dropped, 0.0, jnp.maximum(toward, 0.0))
+        toward = jnp.where(index == dropped, 0.0, _feasible(toward, equal))
         # Not blocked: take the optimum, and let the most violated constraint in, if there is one.
-        shortfall = jnp.where(now.active | now.banned, -jnp.inf, -optimum)
-        shortfall = jnp.where(warming, jnp.where(now.pending, 1.0, -jnp.inf), shortfall)
+        shortfall = jnp.where(now.active | now.banned | equal | absent, -jnp.inf, -optimum)
+        # Equalities first: they never leave, so one that depends on others then is implied by them.
+        shortfall = jnp.where(warming, jnp.where(now.pending, jnp.where(equal, 2.0, 1.0), -jnp.inf), shortfall)
         entering = jnp.argmax(shortfall)
         finished = ~blocked & (shortfall[entering] <= 16 * eps)
 
@@ -113,7 +123,7 @@ def _least_squares(G: Float[Array, "c c"], u: Float[Array, " c"], most: int) -> 
         refused = ~blocked & (now.tableau[k, k] <= dependent[k])
         pivots = ~finished & ~refused
         at_k = index == k
-        settled = jnp.where(now.active, jnp.maximum(optimum, 0.0), 0.0)
+        settled = jnp.where(now.active, _feasible(optimum, equal), 0.0)
         return _Iterate(
             u=jnp.where(warming, now.u, jnp.where(blocked, toward, settled)),
             tableau=jnp.where(pivots, pivot(now.tableau, k), now.tableau),
@@ -126,9 +136,9 @@ def _least_squares(G: Float[Array, "c c"], u: Float[Array, " c"], most: int) -> 
 
     start = _Iterate(
         u=u,
-        tableau=jnp.concatenate([H, -jnp.ones((u.size, 1), H.dtype)], axis=1),
+        tableau=jnp.concatenate([H, -b[:, None]], axis=1),
         active=jnp.zeros(u.size, bool),
-        pending=u > 0,
+        pending=(u > 0) | equal,
         banned=jnp.zeros(u.size, bool),
         finished=jnp.zeros((), bool),
         iterations=jnp.zeros((), int),
@@ -136,10 +146,23 @@ def _least_squares(G: Float[Array, "c c"], u: Float[Array, " c"], most: int) -> 
     return jax.lax.while_loop(lambda now: ~now.finished & (now.iterations < most), step, start)
 
 
+def _feasible(u: Float[Array, " c"], equal: Bool[Array, " c"]) -> Float[Array, " c"]:
+    return jnp.where(equal, u, jnp.maximum(u, 0.0))
+
+
+def _positive(x: Float[Array, ""]) -> Float[Array, ""]:
+    return jnp.where(x > 0, x, 1.0)
+
+
 def _refined(
-    unit: Constraints, found: _Iterate, scale: Float[Array, ""], bias: Float[Array, ""]
+    unit: Constraints,
+    b: Float[Array, " c"],
+    of: Rows,
+    found: _Iterate,
+    scale: Float[Array, ""],
+    bias: Float[Array, ""],
 ) -> tuple[Float[Array, "p q"], Float[Array, "n m"]]:
-    """Solve `scale <A_k, W> + bias sum u = 1` on the active set, `W = sum_l u_l A_l`; return W and u.
+    """Solve `scale <A_k, W> + bias b_k <b, u> = b_k` on the active set, `W = sum_l u_l A_l`; return W and u.
 
     Residuals are formed from W itself, and W corrected along with u: through the Gram matrix, or
     with W summed up anew from large multipliers, the square of the condition number would be lost
@@ -151,10 +174,14 @@ def _refined(
 
     def correct(_: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
         u, W = now
-        reached = scale * cons.margins(unit, W).ravel() + bias * jnp.sum(u)
-        correction = inverse @ jnp.where(found.active, 1.0 - reached, 0.0)
+        reached = scale * cons.margins(unit, W).ravel() + bias * b * jnp.sum(b * u)
+        correction = inverse @ jnp.where(found.active, b - reached, 0.0)
         return u + correction, W + cons.combination(unit, correction.reshape(shape))
 
     start = found.u, cons.combination(unit, found.u.reshape(shape))
     u, W = jax.lax.fori_loop(0, 6, correct, start)
-    return W, jnp.maximum(u, 0.0).reshape(shape)
+    # The inverse is that of `scale G + b b^T`, so the length, unlike the direction, comes only by halves.
+    reached = jnp.where(found.active, scale * cons.margins(unit, W).ravel() * b, 0.0)
+    length = jnp.sum(reached) / _positive(jnp.sum(jnp.where(found.active, b * b, 0.0)))
+    W = W / jnp.where((bias == 0) & (length > 0), length, 1.0)
+    return W, _feasible(u, of.equal.ravel()).reshape(shape)

@@ -1,8 +1,10 @@
 """The certificate: what a primal matrix and multipliers prove, whoever found them.
 
-Weak duality for `min ||W||  s.t. <A_k, W> >= 1`: any `a >= 0` gives the lower bound
-`sum a / ||sum_k a_k A_k||_dual`, and any W with worst margin 1 the upper bound `||W||`. If
-`sum_k a_k A_k = 0` with `sum a > 0`, no W satisfies the constraints (Farkas).
+A row asks `<A_k, W> >= b_k`, and its multiplier lies in a box: `a_k >= 0`, `a_k <= C` where a unit of
+shortfall costs C, any sign where the row is an equality. Weak duality: with `M = sum_k a_k A_k` in the
+box and `||M||_dual <= 1`, `<a, b>` bounds `||W|| + C sum of shortfalls` from below; for `||W||^2 / 2` in
+place of the norm, `<a, b> - ||M||_dual^2 / 2` does. If `M = 0` with `<a, b> > 0` on hard rows, no W
+satisfies these (Farkas).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxattn import metrics
 from jaxattn.svm import constraints as cons
@@ -27,9 +29,9 @@ class Tolerance:
     Attributes:
         gap: largest relative primal-dual gap of an optimal solution.
         violation: largest shortfall of its worst margin.
-        farkas: largest `||sum a_k A_k||_F / sum a_k ||A_k||_F` of a proof of infeasibility. To
-            rounding that is zero; strictly, it proves that no W of norm below
-            `1 / (farkas * max_k ||A_k||_F)` satisfies the constraints.
+        farkas: largest `||sum a_k A_k||_F / sum |a_k| ||A_k||_F`, times `sum |a_k b_k| / <a, b>`, of a
+            proof of infeasibility. To rounding that is zero; strictly, it proves for targets of 1 that
+            no W of norm below `1 / (farkas * max_k ||A_k||_F)` satisfies the constraints.
     """
 
     gap: float = 1e-8
@@ -47,43 +49,70 @@ def tolerance_of(dtype: jnp.dtype) -> Tolerance:
 
 
 def certify(constraints: Constraints, norm: Norm, candidate: Candidate, tolerance: Tolerance) -> Solution:
-    """Return what `candidate` proves about `min ||W|| s.t. <A_k, W> >= 1`.
+    """Return what `candidate` proves about `min ||W||^k / k + penalties  s.t. <A_k, W> >= b_k`.
 
     The status is read off the numbers returned, never taken from the solver. Works under `jit` and
     `vmap`. A candidate with NaN or infinite entries proves nothing and is reported as zero.
     """
+    of = cons.rows(constraints)
     finite = jnp.isfinite(candidate.W).all() & jnp.isfinite(candidate.duals).all()
     W = jnp.where(finite, candidate.W, 0.0)
-    duals = jnp.where(finite, jnp.maximum(candidate.duals, 0.0), 0.0)
+    duals = jnp.where(finite, jnp.clip(candidate.duals, of.lower, of.upper), 0.0)
+    # Of any length, so that sums neither over- nor underflow; the box is put back by `_scaled`.
+    duals = duals / _positive(jnp.max(jnp.abs(duals)))
 
-    worst = jnp.min(cons.margins(constraints, W))
-    separates = worst > 0
-    W = W / jnp.where(separates, worst, 1.0)
-    violation = jnp.maximum(0.0, 1.0 - jnp.min(cons.margins(constraints, W)))
-    duals = duals / _positive(jnp.sum(duals))
+    worst = cons.worst_margin(constraints, W)
+    W = W / jnp.where(worst > 0, worst, 1.0)
+    violation = cons.violation(constraints, W)
+    separates = (worst > 0) & (violation <= tolerance.violation)
     combined = cons.combination(constraints, duals)
-    bound = norm.dual(combined)
+    bound, worth = norm.dual(combined), jnp.sum(duals * of.targets)
+    scaled = _scaled(norm, of, duals, bound, worth)
+    dual = scaled * worth - (0.5 * (scaled * bound) ** 2 if norm.power == 2 else 0.0)
     length = norm.value(after(bound, W))
-    primal = jnp.where(separates, length, jnp.inf)
-    proves_infeasible = (jnp.sum(duals) > 0) & (
-        metrics.norm(combined) <= tolerance.farkas * jnp.sum(duals * cons.lengths(constraints))
-    )
-    dual = jnp.where(bound > 0, jnp.sum(duals) / _positive(bound), 0.0)
-
-    gap = jnp.where(separates, (primal - dual) / _positive(length), jnp.inf)
-    optimal = separates & (jnp.abs(gap) <= tolerance.gap) & (violation <= tolerance.violation)
-    infeasible = proves_infeasible & ~optimal
-    status = jnp.where(optimal, Status.OPTIMAL, jnp.where(infeasible, Status.INFEASIBLE, Status.NOT_CONVERGED))
+    objective = 0.5 * length**2 if norm.power == 2 else length
+    if constraints.penalty is not None:
+        short = of.targets - cons.margins(constraints, W)
+        short = jnp.where(of.present & ~of.hard, jnp.maximum(short, 0.0), 0.0)
+        objective = objective + jnp.sum(jnp.where(short > 0, of.upper, 0.0) * short)
+    gap = jnp.where(separates, (objective - dual) / _positive(objective), jnp.inf)
+    optimal = separates & (jnp.abs(gap) <= tolerance.gap)
+    proof = _proof(constraints, of, duals, tolerance) & ~optimal
+    status = jnp.where(optimal, Status.OPTIMAL, jnp.where(proof, Status.INFEASIBLE, Status.NOT_CONVERGED))
     return Solution(
-        W=jnp.where(infeasible, 0.0, W),
-        duals=jnp.where(infeasible, duals, duals * dual / _positive(jnp.sum(duals))),
-        primal=jnp.where(infeasible, jnp.inf, primal),
-        dual=jnp.where(infeasible, jnp.inf, dual),
-        gap=jnp.where(infeasible, jnp.inf, gap),
-        violation=jnp.where(infeasible, 1.0, violation),
+        W=jnp.where(proof, 0.0, W),
+        duals=jnp.where(proof, duals / _positive(jnp.sum(jnp.abs(duals))), duals * scaled),
+        primal=jnp.where(proof | ~separates, jnp.inf, objective),
+        dual=jnp.where(proof, jnp.inf, dual),
+        gap=jnp.where(proof, jnp.inf, gap),
+        violation=jnp.where(proof, jnp.max(jnp.where(of.hard, jnp.abs(of.targets), 0.0)), violation),
         status=status,
         iterations=candidate.iterations,
     )
+
+
+def _scaled(
+    norm: Norm, of: cons.Rows, duals: Float[Array, "n m"], bound: Float[Array, ""], worth: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Return the factor on the multipliers that gives the best lower bound within their box, at least 0."""
+    limit = jnp.where(duals > 0, of.upper, -of.lower)
+    bounded = (duals != 0) & jnp.isfinite(limit)
+    room = jnp.min(jnp.where(bounded, limit / jnp.where(bounded, jnp.abs(duals), 1.0), jnp.inf))
+    best = jnp.where(bound > 0, (worth if norm.power == 2 else 1.0) / _positive(bound) ** norm.power, jnp.inf)
+    scaled = jnp.minimum(best, room)
+    # Without a bound of either kind the multipliers can only be a proof of infeasibility.
+    return jnp.where((worth > 0) & jnp.isfinite(scaled), scaled, 0.0)
+
+
+def _proof(
+    constraints: Constraints, of: cons.Rows, duals: Float[Array, "n m"], tolerance: Tolerance
+) -> Bool[Array, ""]:
+    """Whether the multipliers of hard rows combine them to zero, and their targets to more than zero."""
+    hard = jnp.where(of.hard, duals, 0.0)
+    worth, size = jnp.sum(hard * of.targets), jnp.abs(hard)
+    combined = metrics.norm(cons.combination(constraints, hard))
+    allowed = tolerance.farkas * jnp.sum(size * cons.lengths(constraints)) * worth
+    return (worth > 0) & (combined * jnp.sum(size * jnp.abs(of.targets)) <= allowed)
 
 
 def _positive(x: Float[Array, ""]) -> Float[Array, ""]:

@@ -1,110 +1,186 @@
-"""The separation constraints `<A_k, W> >= 1`, with `A_k = (difference of two tokens) (query)^T`."""
+"""The rows of a max-margin problem: `<A_k, W> >= b_k`, with `A_k = (difference of two tokens) (query)^T`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from jaxattn.problem import Problem, is_concrete
-from jaxattn.svm.pivoting import orthonormal
+from jaxattn.problem import is_concrete
+from jaxattn.svm.pivoting import orthonormal, pivot
 
 
 class Constraints(NamedTuple):
-    """`differences[i, t]^T W queries[i] >= 1` for all i and t.
+    """`differences[i, t]^T W queries[i] >= targets[i, t]` for all i and t, hard or at a price.
 
-    A pytree. Groups share a query; a list of unrelated constraints is the case of one to a group.
+    A pytree. Groups share a query; a list of unrelated rows is the case of one to a group
+    (`listed`). W is (d, e): square for attention weights, (d, 1) for a prompt.
 
     Attributes:
         differences: token differences, (n, m, d).
-        queries: the query of each group, (n, d).
+        queries: the query of each group, (n, e).
+        targets: (n, m); 1 if None.
+        equal: rows that ask for `=` instead of `>=`, (n, m); none if None.
+        present: rows that count, (n, m); the others only fill a ragged list up; all if None.
+        penalty: price C of a unit of shortfall (soft margin), (n, m), inf for hard rows; all hard if None.
     """
 
     differences: Float[Array, "*batch n m d"]
-    queries: Float[Array, "*batch n d"]
-
-
-def token_constraints(problem: Problem, alpha: Any) -> Constraints:
-    """Return the Att-SVM constraints that select token `alpha[i]` in input `i` (2308.16898, eq. Att-SVM).
-
-    The differences `x_i,alpha_i - x_it` run over `t != alpha_i` in increasing order, (n, T-1, d);
-    duals and margins keep that order.
-
-    Raises:
-        ValueError: alpha of a wrong shape or kind, or outside 0..T-1. Under `jit` and `vmap`, where
-            numbers cannot be read, such an alpha gives NaN constraints, which `solve` refuses.
-    """
-    n, T = problem.n, problem.T
-    if is_concrete(alpha) or not hasattr(alpha, "dtype"):
-        alpha = np.asarray(alpha)
-        if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
-            raise ValueError(f"alpha: expected {n} integers, found shape {alpha.shape} of {alpha.dtype}")
-        outside = alpha[(alpha < 0) | (alpha >= T)]
-        if outside.size:
-            raise ValueError(f"alpha: expected tokens 0..{T - 1}, found {outside.tolist()}")
-    alpha = jnp.asarray(alpha)
-    others = jnp.arange(T - 1)[None, :]
-    others = others + (others >= alpha[:, None])
-    chosen = jnp.where((alpha >= 0) & (alpha < T), alpha, T)[:, None]
-    tokens = jnp.take_along_axis(problem.X, others[..., None], axis=1, mode="fill", fill_value=jnp.nan)
-    best = jnp.take_along_axis(problem.X, chosen[..., None], axis=1, mode="fill", fill_value=jnp.nan)
-    return Constraints(differences=best - tokens, queries=problem.Z)
+    queries: Float[Array, "*batch n e"]
+    targets: Float[Array, "*batch n m"] | None = None
+    equal: Bool[Array, "*batch n m"] | None = None
+    present: Bool[Array, "*batch n m"] | None = None
+    penalty: Float[Array, "*batch n m"] | None = None
 
 
 def check(constraints: Constraints, batch: int = 0) -> None:
     """Hold the arrays against each other; read their numbers too where that can be done.
 
     Raises:
-        ValueError: shapes other than (n, m, d) and (n, d) behind `batch` batch axes, different
-            precisions, NaN or infinity (also from an alpha out of range under `vmap`).
+        ValueError: shapes that do not fit behind `batch` batch axes, different precisions, NaN or
+            infinity (also from an alpha out of range under `vmap`), a penalty that is not positive.
     """
-    differences, queries = constraints
-    expected = differences.shape[:-2] + differences.shape[-1:]
-    if differences.ndim != 3 + batch or queries.shape != expected:
+    differences, queries = constraints.differences, constraints.queries
+    if differences.ndim != 3 + batch or queries.ndim != 2 + batch or queries.shape[:-1] != differences.shape[:-2]:
         leading = "batch, " * batch
         raise ValueError(
-            f"constraints: expected differences ({leading}n, m, d) and queries ({leading}n, d), "
+            f"constraints: expected differences ({leading}n, m, d) and queries ({leading}n, e), "
             f"found {tuple(differences.shape)} and {tuple(queries.shape)}"
         )
-    if 0 in differences.shape:
+    if 0 in differences.shape or 0 in queries.shape:
         raise ValueError(f"constraints: expected at least one, found differences of shape {differences.shape}")
-    if differences.dtype != queries.dtype or not jnp.issubdtype(differences.dtype, jnp.floating):
-        raise ValueError(
-            f"constraints: expected one floating-point precision, found {differences.dtype} and {queries.dtype}"
-        )
     for name, array in constraints._asdict().items():
-        wrong = int((~np.isfinite(np.asarray(array))).sum()) if is_concrete(array) else 0
-        if wrong:
+        if array is None:
+            continue
+        if name not in ("differences", "queries") and array.shape != differences.shape[:-1]:
+            raise ValueError(f"constraints: expected {name} {differences.shape[:-1]}, found {tuple(array.shape)}")
+        if name in ("equal", "present"):
+            if array.dtype != bool:
+                raise ValueError(f"constraints: expected {name} of truth values, found {array.dtype}")
+        elif array.dtype != differences.dtype or not jnp.issubdtype(array.dtype, jnp.floating):
             raise ValueError(
-                f"constraints: expected finite {name}, found {wrong} NaN or infinite entries "
-                "(is every alpha within 0..T-1?)"
+                f"constraints: expected one floating-point precision, found {differences.dtype} and {array.dtype}"
             )
+        elif name == "penalty":
+            low = float(np.min(np.asarray(array))) if is_concrete(array) else 1.0
+            if not low > 0:
+                raise ValueError(f"constraints: expected a positive penalty, found {low}")
+        else:
+            wrong = int((~np.isfinite(np.asarray(array))).sum()) if is_concrete(array) else 0
+            if wrong:
+                raise ValueError(
+                    f"constraints: expected finite {name}, found {wrong} NaN or infinite entries "
+                    "(is every alpha within 0..T-1?)"
+                )
 
 
 def margins(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, "n m"]:
-    """Return `<A_k, W>` for every constraint, (n, m)."""
+    """Return `<A_k, W>` for every row, (n, m)."""
     return jnp.einsum("nmd,nd->nm", constraints.differences, constraints.queries @ W.T)
 
 
 def combination(constraints: Constraints, duals: Float[Array, "n m"]) -> Float[Array, "d e"]:
-    """Return `sum_k a_k A_k`, (d, d): the adjoint of `margins`."""
+    """Return `sum_k a_k A_k`, (d, e): the adjoint of `margins`."""
     return jnp.einsum("nmd,nm->nd", constraints.differences, duals).T @ constraints.queries
 
 
 def lengths(constraints: Constraints) -> Float[Array, "n m"]:
-    """Return `||A_k||_F` for every constraint, (n, m)."""
+    """Return `||A_k||_F` for every row, (n, m)."""
     of_queries = jnp.linalg.norm(constraints.queries, axis=-1)
     return jnp.linalg.norm(constraints.differences, axis=-1) * of_queries[:, None]
 
 
 def gram(constraints: Constraints) -> Float[Array, "c c"]:
     """Return `<A_k, A_l>` for all pairs, (n m, n m)."""
-    differences, queries = constraints
-    n, m, d = differences.shape
-    flat = differences.reshape(n * m, d)
+    n, m, d = constraints.differences.shape
+    flat, queries = constraints.differences.reshape(n * m, d), constraints.queries
     return (flat @ flat.T) * jnp.repeat(jnp.repeat(queries @ queries.T, m, axis=0), m, axis=1)
+
+
+class Rows(NamedTuple):
+    """What every row asks for, written out.
+
+    A row's multiplier lies in [lower, upper]: `[0, inf)` for a hard inequality, all of R for an
+    equality, `[0, C]` for a soft row, 0 for one that is not present.
+    """
+
+    targets: Float[Array, "n m"]
+    lower: Float[Array, "n m"]
+    upper: Float[Array, "n m"]
+    equal: Bool[Array, "n m"]
+    present: Bool[Array, "n m"]
+
+    @property
+    def hard(self) -> Bool[Array, "..."]:
+        """Rows that must be satisfied."""
+        return self.present & jnp.isinf(self.upper)
+
+
+def rows(constraints: Constraints) -> Rows:
+    """Return targets, kinds and multiplier bounds of every row, each (n, m)."""
+    shape, dtype = constraints.differences.shape[:-1], constraints.differences.dtype
+    _, _, targets, equal, present, penalty = constraints
+    targets = jnp.ones(shape, dtype) if targets is None else targets
+    equal = jnp.zeros(shape, bool) if equal is None else equal
+    present = jnp.ones(shape, bool) if present is None else present
+    price = jnp.full(shape, jnp.inf, dtype) if penalty is None else penalty
+    upper = jnp.where(present, price, 0.0)
+    return Rows(targets, jnp.where(equal, -upper, 0.0), upper, equal & present, present)
+
+
+def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
+    """Return what W must be divided by to satisfy the hard inequalities as closely as it can, ().
+
+    1 where only W's direction is not free: a target of an equality other than 0, of an inequality not
+    above 0, or no hard inequality at all.
+    """
+    of = rows(constraints)
+    inequality = of.hard & ~of.equal
+    free = ~(of.hard & jnp.where(of.equal, of.targets != 0, of.targets <= 0)).any() & inequality.any()
+    ratio = margins(constraints, W) / jnp.where(inequality, of.targets, 1.0)
+    worst = jnp.min(jnp.where(inequality, ratio, jnp.inf))
+    return jnp.where(free, worst, 1.0)
+
+
+def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
+    """Return how far the worst hard row falls short of its target, at least 0."""
+    of = rows(constraints)
+    short = of.targets - margins(constraints, W)
+    short = jnp.where(of.equal, jnp.abs(short), short)
+    return jnp.maximum(0.0, jnp.max(jnp.where(of.hard, short, 0.0)))
+
+
+class Equations(NamedTuple):
+    """The equalities that do not depend on earlier ones, and the inverse of their Gram matrix (0 elsewhere)."""
+
+    taken: Bool[Array, " c"]
+    inverse: Float[Array, "c c"]
+
+
+def equations(constraints: Constraints) -> Equations:
+    """Find the independent equalities; the others, where they are consistent, are implied by them."""
+    equal, G = rows(constraints).equal.ravel(), gram(constraints)
+    dependent = 1e3 * jnp.finfo(G.dtype).eps * jnp.diagonal(G)
+
+    def take(k: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
+        tableau, taken = now
+        takes = equal[k] & (tableau[k, k] > dependent[k])
+        return jnp.where(takes, pivot(tableau, k), tableau), taken.at[k].set(takes)
+
+    tableau, taken = jax.lax.fori_loop(0, equal.size, take, (G, jnp.zeros_like(equal)))
+    return Equations(taken, jnp.where(taken[:, None] & taken[None, :], tableau, 0.0))
+
+
+def onto(constraints: Constraints, found: Equations, W: Float[Array, "d e"]) -> Float[Array, "d e"]:
+    """Return the matrix closest to W that satisfies the equalities."""
+    of = rows(constraints)
+    for _ in range(2):
+        short = jnp.where(of.equal, of.targets - margins(constraints, W), 0.0)
+        W = W + combination(constraints, (found.inverse @ short.ravel()).reshape(short.shape))
+    return W
 
 
 class Reduction(NamedTuple):
@@ -115,18 +191,20 @@ class Reduction(NamedTuple):
 
     constraints: Constraints
     left: Float[Array, "d p"]
-    right: Float[Array, "d q"]
+    right: Float[Array, "e q"]
 
-    def lift(self, W: Float[Array, "p q"]) -> Float[Array, "d d"]:
-        """Return the (d, d) matrix of a reduced one."""
+    def lift(self, W: Float[Array, "p q"]) -> Float[Array, "d e"]:
+        """Return the (d, e) matrix of a reduced one."""
         return self.left @ W @ self.right.T
 
 
 def reduce(constraints: Constraints) -> Reduction:
-    """Express constraints in p = min(d, n m) and q = min(d, n) coordinates."""
-    differences, queries = constraints
-    n, m, d = differences.shape
-    whole = jnp.eye(d, dtype=queries.dtype)
-    left = orthonormal(differences.reshape(n * m, d)) if n * m < d else whole
-    right = orthonormal(queries) if n < d else whole
-    return Reduction(Constraints(differences @ left, queries @ right), left, right)
+    """Express constraints in p = min(d, n m) and q = min(e, n) coordinates."""
+    n, m, d = constraints.differences.shape
+    e = constraints.queries.shape[-1]
+    dtype = constraints.queries.dtype
+    flat = constraints.differences.reshape(n * m, d)
+    left = orthonormal(flat) if n * m < d else jnp.eye(d, dtype=dtype)
+    right = orthonormal(constraints.queries) if n < e else jnp.eye(e, dtype=dtype)
+    reduced = constraints._replace(differences=constraints.differences @ left, queries=constraints.queries @ right)
+    return Reduction(reduced, left, right)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,17 +14,27 @@ from jaxattn import metrics
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm of (d, d) matrices and its dual norm.
+    """A norm of (d, e) matrices and its dual norm; the objective is `||W||^power / power`.
 
     Attributes:
         name: how messages and records call it.
         value: the norm of a matrix, ().
         dual: the largest inner product with a matrix of norm at most 1, ().
+        power: 1, or 2 for `||W||^2 / 2` (see `squared`).
     """
 
     name: str
     value: Callable[[Float[Array, "a b"]], Float[Array, ""]]
     dual: Callable[[Float[Array, "a b"]], Float[Array, ""]]
+    power: int = 1
+
+    @property
+    def plain(self) -> Norm:
+        """The same norm, not squared."""
+        return self if self.power == 1 else replace(self, name=self.name.removeprefix(_SQUARED), power=1)
+
+
+_SQUARED = "squared "
 
 
 def _nuclear(W: Float[Array, "a b"]) -> Float[Array, ""]:
@@ -34,10 +45,50 @@ def _spectral(W: Float[Array, "a b"]) -> Float[Array, ""]:
     return jnp.linalg.svd(W, compute_uv=False)[0]
 
 
+def _entrywise(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
+    largest = jnp.max(jnp.abs(W))
+    if p == float("inf"):
+        return largest
+    scale = jnp.where(largest > 0, largest, 1.0)
+    return largest * jnp.sum((jnp.abs(W) / scale) ** p) ** (1 / p)
+
+
 frobenius = Norm("frobenius", metrics.norm, metrics.norm)
 nuclear = Norm("nuclear", _nuclear, _spectral)
+spectral = Norm("spectral", _spectral, _nuclear)
 
-KNOWN = {norm.name: norm for norm in (frobenius, nuclear)}
+
+@dataclass(frozen=True)
+class Entrywise(Norm):
+    """The l_p norm of all entries (2410.14581, l_p Att-SVM); its dual is that of p / (p - 1).
+
+    Attributes:
+        p: from 1 to inf.
+    """
+
+    p: float = 2.0
+
+
+@lru_cache(maxsize=64)
+def entrywise(p: float) -> Entrywise:
+    """Return the norm `(sum |W_ij|^p)^(1/p)`.
+
+    Raises:
+        ValueError: p is less than 1 or not a number.
+    """
+    if not p >= 1:
+        raise ValueError(f"p: expected at least 1, found {p}")
+    dual = float("inf") if p == 1 else 1.0 if p == float("inf") else p / (p - 1)
+    return Entrywise(f"entrywise l_{p:g}", partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
+
+
+@lru_cache(maxsize=64)
+def squared(norm: Norm) -> Norm:
+    """Return the objective `||W||^2 / 2`: another soft margin, the same hard one."""
+    return norm if norm.power == 2 else replace(norm, name=_SQUARED + norm.name, power=2)
+
+
+KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral)}
 
 
 def named(norm: str | Norm) -> Norm:

@@ -54,20 +54,24 @@ def after(first: Float[Array, "..."], then: Float[Array, "..."]) -> Float[Array,
 def inverse_root(symmetric: Float[Array, "a a"]) -> tuple[Float[Array, "a a"], Float[Array, " a"]]:
     """Return the lower triangular R with `R^T R` the inverse of a positive definite matrix, and its pivots.
 
-    The matrix is positive definite if and only if all pivots are positive; R means nothing otherwise.
-    Unlike an inverse formed by itself, `R^T R` stays positive definite for a matrix that is nearly
-    singular, and small eigenvalues of the inverse are not lost beside large ones.
+    The matrix is positive definite, to rounding, if and only if all pivots are positive. A pivot at
+    rounding level is reported as 0, and its row of R is 0: of two equal rows of a Gram matrix the second
+    is left out so. With a negative one R means nothing. Unlike an inverse formed by itself, `R^T R` stays
+    positive definite for a matrix that is nearly singular, and small eigenvalues of the inverse are not
+    lost beside large ones.
     """
     index = jnp.arange(symmetric.shape[0])
+    least = 4 * jnp.finfo(symmetric.dtype).eps * jnp.diagonal(symmetric)
 
     def eliminate(k: Int[Array, ""], now: Float[Array, "a a"]) -> Float[Array, "a a"]:
         # On and above the diagonal what Gaussian elimination leaves, below it the factor's inverse.
         row, below = now[k], index > k
-        factor = jnp.where(below, now[:, k] / row[k], 0.0)
+        factor = jnp.where(below & (row[k] > least[k]), now[:, k] / row[k], 0.0)
         at_k = (index == k)[None, :]
         return jnp.where(at_k, jnp.where(below[:, None], -factor[:, None], now), now - jnp.outer(factor, row))
 
     done = jax.lax.fori_loop(0, index.size, eliminate, symmetric)
     pivots = jnp.diagonal(done)
     lower = jnp.where(index[:, None] > index[None, :], done, 0.0) + jnp.eye(index.size, dtype=done.dtype)
-    return lower / jnp.sqrt(jnp.where(pivots > 0, pivots, 1.0))[:, None], pivots
+    pivots = jnp.where(jnp.abs(pivots) > least, pivots, 0.0)
+    return jnp.where(pivots > 0, 1 / jnp.sqrt(jnp.where(pivots > 0, pivots, 1.0)), 0.0)[:, None] * lower, pivots

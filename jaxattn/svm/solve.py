@@ -19,20 +19,16 @@ from jaxattn.svm.norms import Norm, frobenius, named, nuclear
 from jaxattn.svm.oracle import Cvxpy
 from jaxattn.svm.solution import Improver, Solution, Solver, Status
 
-# Tried in turn, each on what the one before left undecided.
-_DEFAULT: dict[Norm, tuple[Solver, ...]] = {
-    frobenius: (ActiveSet(),),
-    nuclear: (InteriorPoint(),),
-}
 
-
-def _solvers(norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
-    if solver is None:
-        if norm not in _DEFAULT:
-            known = sorted(known.name for known in _DEFAULT)
-            raise ValueError(f"solver: no solver is known for norm {norm.name!r} (known for {known}); pass one")
-        return _DEFAULT[norm]
-    return tuple(solver) if isinstance(solver, Sequence) else (solver,)
+def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
+    """Return what is tried in turn, each on what the one before left undecided."""
+    if solver is not None:
+        return tuple(solver) if isinstance(solver, Sequence) else (solver,)
+    if norm.plain == frobenius and constraints.penalty is None:
+        return (ActiveSet(),)
+    if norm.plain not in (frobenius, nuclear):
+        raise ValueError(f"solver: expected one for norm {norm.name!r} (known are frobenius, nuclear), found none")
+    return (InteriorPoint(),)
 
 
 def solve(
@@ -41,13 +37,13 @@ def solve(
     solver: Solver | Sequence[Solver] | None = None,
     tolerance: Tolerance | None = None,
 ) -> Solution:
-    """Solve `min ||W||  s.t. <A_k, W> >= 1` and certify the answer (2308.16898, eq. Att-SVM).
+    """Solve `min ||W||  s.t. <A_k, W> >= b_k`, or its soft margin, and certify the answer (2308.16898, Att-SVM).
 
     Works under `jit` and `vmap` with this package's own solvers; of several, the last is used there.
 
     Args:
-        constraints: as `token_constraints` makes them, (n, m, d) and (n, d).
-        norm: "frobenius", "nuclear", or a Norm.
+        constraints: as `token_constraints` and the other functions of `posing` make them.
+        norm: "frobenius", "nuclear", "spectral", or a Norm such as `entrywise(1.5)`.
         solver: a solver or several, each tried on what the one before left undecided; those of the
             norm if None.
         tolerance: what counts as proven; that of the precision if None.
@@ -60,7 +56,7 @@ def solve(
     """
     cons.check(constraints)
     norm = named(norm)
-    solvers = _solvers(norm, solver)
+    solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
     if not is_concrete(constraints.differences):
         return _one(solvers[-1], norm, tolerance)(constraints)
@@ -87,7 +83,7 @@ def solve_batch(
     """
     cons.check(constraints, batch=1)
     norm = named(norm)
-    solvers = _solvers(norm, solver)
+    solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
     constraints = jax.tree.map(np.asarray, constraints)
     solution = _attempt(constraints, solvers[0], norm, tolerance, chunk)
@@ -102,13 +98,13 @@ def solve_batch(
 
 
 def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunk: int | None) -> Solution:
-    if isinstance(solver, Improver):
+    if isinstance(solver, Improver) and constraints.penalty is None:
         first = _attempt(constraints, solver.start, frobenius, tolerance, chunk)
         return batch.over_seeds(_one(solver, norm, tolerance), constraints, first, chunk=chunk)
     run = _one(solver, norm, tolerance)
     if not isinstance(solver, Cvxpy):
         return batch.over_seeds(run, constraints, chunk=chunk)
-    lanes = [Constraints(*lane) for lane in zip(*constraints, strict=True)]
+    lanes = (jax.tree.map(lambda leaf, i=i: leaf[i], constraints) for i in range(batch.length(constraints)))
     return jax.tree.map(lambda *leaves: np.stack(leaves), *map(run, lanes))
 
 

@@ -120,10 +120,10 @@ GOOD = np.ones((3, 2, 4)), np.ones((3, 4))
 @pytest.mark.parametrize(
     ("differences", "queries", "message"),
     [
-        (GOOD[0][0], GOOD[1], r"differences \(n, m, d\) and queries \(n, d\), found \(2, 4\) and \(3, 4\)"),
-        (GOOD[0], GOOD[1][:2], r"differences \(n, m, d\) and queries \(n, d\), found \(3, 2, 4\) and \(2, 4\)"),
-        (GOOD[0], GOOD[1][:, :3], r"differences \(n, m, d\) and queries \(n, d\), found \(3, 2, 4\) and \(3, 3\)"),
-        (GOOD[0][None], GOOD[1][None], r"differences \(n, m, d\) and queries \(n, d\), found \(1, 3, 2, 4\)"),
+        (GOOD[0][0], GOOD[1], r"differences \(n, m, d\) and queries \(n, e\), found \(2, 4\) and \(3, 4\)"),
+        (GOOD[0], GOOD[1][:2], r"differences \(n, m, d\) and queries \(n, e\), found \(3, 2, 4\) and \(2, 4\)"),
+        (GOOD[0], GOOD[1][:, 0], r"differences \(n, m, d\) and queries \(n, e\), found \(3, 2, 4\) and \(3,\)"),
+        (GOOD[0][None], GOOD[1][None], r"differences \(n, m, d\) and queries \(n, e\), found \(1, 3, 2, 4\)"),
         (GOOD[0][:, :0], GOOD[1], r"expected at least one, found differences of shape \(3, 0, 4\)"),
         (GOOD[0], GOOD[1].astype(np.float32), r"expected one floating-point precision, found float64 and float32"),
         (GOOD[0].astype(int), GOOD[1].astype(int), r"expected one floating-point precision, found int64"),
@@ -138,5 +138,5 @@ def test_malformed_constraints_are_refused(differences, queries, message):
 
 
 def test_a_batch_is_asked_for_one_batch_axis():
-    with pytest.raises(ValueError, match=r"^constraints: .*\(batch, n, m, d\) and queries \(batch, n, d\), found"):
+    with pytest.raises(ValueError, match=r"^constraints: .*\(batch, n, m, d\) and queries \(batch, n, e\), found"):
         svm.solve_batch(svm.Constraints(jnp.asarray(GOOD[0]), jnp.asarray(GOOD[1])))

@@ -104,5 +104,5 @@ def test_infeasible_lanes_of_a_batch_keep_to_themselves():
 
 
 def test_another_norm_is_refused():
-    with pytest.raises(ValueError, match=r"^InteriorPoint: expected norm 'nuclear', found 'frobenius'"):
-        svm.solve(constructed.nuclear(0).constraints, norm="frobenius", solver=SOLVER)
+    with pytest.raises(ValueError, match=r"^InteriorPoint: expected norm 'nuclear' or 'frobenius', found 'spectral'"):
+        svm.solve(constructed.nuclear(0).constraints, norm="spectral", solver=SOLVER)

@@ -1,0 +1,177 @@
+"""Max-margin problems posed as constraints: of tokens, of any list of differences, hard or soft, of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn.problem import Problem, is_concrete
+from jaxattn.svm.constraints import Constraints, rows
+
+
+def token_constraints(problem: Problem, alpha: Any) -> Constraints:
+    """Return the Att-SVM constraints that select token `alpha[i]` in input `i` (2308.16898, eq. Att-SVM).
+
+    The differences `x_i,alpha_i - x_it` run over `t != alpha_i` in increasing order, (n, T-1, d);
+    duals and margins keep that order.
+
+    Raises:
+        ValueError: alpha of a wrong shape or kind, or outside 0..T-1. Under `jit` and `vmap`, where
+            numbers cannot be read, such an alpha gives NaN constraints, which `solve` refuses.
+    """
+    n, T = problem.n, problem.T
+    if is_concrete(alpha) or not hasattr(alpha, "dtype"):
+        alpha = np.asarray(alpha)
+        if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
+            raise ValueError(f"alpha: expected {n} integers, found shape {alpha.shape} of {alpha.dtype}")
+        outside = alpha[(alpha < 0) | (alpha >= T)]
+        if outside.size:
+            raise ValueError(f"alpha: expected tokens 0..{T - 1}, found {outside.tolist()}")
+    alpha = jnp.asarray(alpha, int)
+    others = _others(alpha, T)
+    chosen = jnp.where((alpha >= 0) & (alpha < T), alpha, T)[:, None]
+    return Constraints(differences=_taken(problem.X, chosen) - _taken(problem.X, others), queries=problem.Z)
+
+
+def set_constraints(problem: Problem, selected: Any) -> Constraints:
+    """Return the Gen-SVM constraints that select a set `O_i` of tokens in every input (2308.16898, eq. Gen-SVM).
+
+    Margins of at least 1 between `O_i` and the other tokens and of 0 inside it. One token of `O_i`, its
+    first, is held against all others, which asks for the same with T-1 rows.
+
+    Args:
+        problem: of n inputs of T tokens.
+        selected: whether a token is in `O_i`, (n, T) truth values.
+
+    Raises:
+        ValueError: selected of a wrong shape or kind, or an input without a selected token.
+    """
+    differences, _, _, inside = _split(problem, selected)
+    return Constraints(
+        differences=differences,
+        queries=problem.Z,
+        targets=jnp.where(inside, 0.0, 1.0).astype(problem.X.dtype),
+        equal=inside,
+    )
+
+
+def finite_constraints(problem: Problem, selected: Any, logits: Float[Array, "n T"]) -> Constraints:
+    """Return the equations of the finite part: `(x_it - x_iu)^T W z_i` as in the logits, for t, u in `O_i`.
+
+    Their least-norm solution is `W_fin` of the multi-token limit (2308.16898, eq. 9): the differences of
+    the logits are the log ratios of the attention inside `O_i`.
+
+    Args:
+        problem: of n inputs of T tokens.
+        selected: as in `set_constraints`.
+        logits: of the descended weights, (n, T), as `attention.logits` gives them.
+
+    Raises:
+        ValueError: as `set_constraints`.
+    """
+    differences, reference, others, inside = _split(problem, selected)
+    own = jnp.take_along_axis(logits, reference[:, None], axis=1)
+    return Constraints(
+        differences=differences,
+        queries=problem.Z,
+        targets=jnp.where(inside, own - jnp.take_along_axis(logits, others, axis=1), 0.0),
+        equal=inside,
+        present=inside,
+    )
+
+
+def prompt_constraints(X: Float[Array, "n T d"], alpha: Any) -> Constraints:
+    """Return the constraints `(x_i,alpha_i - x_it)^T p >= 1` on a prompt p, a (d, 1) matrix (2306.13596).
+
+    Raises:
+        ValueError: as `token_constraints`.
+    """
+    n, _, d = X.shape
+    filling = Problem(X=X, Z=jnp.ones((n, d), X.dtype), Y=jnp.ones(n, X.dtype), v=jnp.ones(d, X.dtype))
+    return token_constraints(filling, alpha)._replace(queries=jnp.ones((n, 1), X.dtype))
+
+
+def listed(differences: Sequence[Float[Array, "m d"]], queries: Float[Array, "n e"]) -> Constraints:
+    """Return constraints of groups of any lengths: `differences[i]` (m_i, d) all have the query `queries[i]`.
+
+    So are posed sequence-to-sequence and causal attention (a group an input and position, over all or
+    earlier tokens) and next-token prediction. Shorter groups are filled up with rows that do not count.
+
+    Raises:
+        ValueError: no rows, or differences of several dimensions.
+    """
+    groups = [np.atleast_2d(np.asarray(group)) for group in differences]
+    widths = sorted({group.shape[1] for group in groups})
+    if len(groups) != len(queries) or len(widths) != 1:
+        raise ValueError(
+            f"listed: expected a group of differences in one R^d for each of {len(queries)} queries, "
+            f"found {len(groups)} groups in dimensions {widths}"
+        )
+    longest = max(len(group) for group in groups)
+    filled = np.zeros((len(groups), longest, *widths), groups[0].dtype)
+    present = np.zeros((len(groups), longest), bool)
+    for i, group in enumerate(groups):
+        filled[i, : len(group)], present[i, : len(group)] = group, True
+    return Constraints(
+        jnp.asarray(filled), jnp.asarray(queries), present=None if present.all() else jnp.asarray(present)
+    )
+
+
+def soft(constraints: Constraints, C: float | Float[Array, "n m"] = 10.0) -> Constraints:
+    """Return the same rows at a price: `min ||W|| + C sum of shortfalls`, the soft margin.
+
+    Rows of an equality stay as they are. `solve` with a squared norm (`svm.squared`) gives
+    `min ||W||^2 / 2 + C sum of shortfalls`.
+
+    Raises:
+        ValueError: C is not positive.
+    """
+    if is_concrete(C) and not np.all(np.asarray(C) > 0):
+        raise ValueError(f"C: expected a positive number, found {C}")
+    price = jnp.broadcast_to(jnp.asarray(C, constraints.differences.dtype), constraints.differences.shape[:-1])
+    return constraints._replace(penalty=jnp.where(rows(constraints).equal, jnp.inf, price))
+
+
+def _others(alpha: Int[Array, " n"], T: int) -> Int[Array, "n m"]:
+    """Return the other tokens of every input in increasing order."""
+    others = jnp.arange(T - 1)[None, :]
+    return others + (others >= alpha[:, None])
+
+
+def _taken(X: Float[Array, "n T d"], which: Int[Array, "n m"]) -> Float[Array, "n m d"]:
+    return jnp.take_along_axis(X, which[..., None], axis=1, mode="fill", fill_value=jnp.nan)
+
+
+def _split(
+    problem: Problem, selected: Any
+) -> tuple[Float[Array, "n m d"], Int[Array, " n"], Int[Array, "n m"], Bool[Array, "n m"]]:
+    """Hold the first selected token of every input against the others.
+
+    Returns:
+        The differences (NaN where an input has no selected token), the first selected token, the
+        others, and which of these are selected too.
+    """
+    if is_concrete(selected) or not hasattr(selected, "dtype"):
+        selected = np.asarray(selected)
+        if selected.dtype != bool or selected.shape != (problem.n, problem.T):
+            raise ValueError(
+                f"selected: expected truth values ({problem.n}, {problem.T}), "
+                f"found shape {selected.shape} of {selected.dtype}"
+            )
+        empty = np.flatnonzero(~selected.any(axis=1))
+        if empty.size:
+            raise ValueError(f"selected: expected a token in every input, found none in {empty.tolist()}")
+    selected = jnp.asarray(selected)
+    reference = jnp.argmax(selected, axis=1)
+    others = _others(reference, problem.T)
+    first = jnp.where(selected.any(axis=1), reference, problem.T)[:, None]
+    return (
+        _taken(problem.X, first) - _taken(problem.X, others),
+        reference,
+        others,
+        jnp.take_along_axis(selected, others, axis=1),
+    )
