@@ -6,11 +6,12 @@ keys makes a batch of problems. Each array is drawn from a key of its own, split
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import draws
 from jaxattn.problem import Problem
@@ -29,7 +30,43 @@ def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
     _check_sizes(n=n, T=T, d=d)
     keys = jax.random.split(key, 4)
     X, Z, v = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d,))
-    return Problem(X=_unit(X), Z=_unit(Z), Y=jax.random.rademacher(keys[2], (n,)).astype(float), v=_unit(v))
+    return _spherical(keys[2], X, Z, v)
+
+
+@dataclass(frozen=True)
+class Spheres:
+    """The sphere law in one of several dimensions, embedded in the largest by zero coordinates.
+
+    An embedded problem has the solutions of the problem itself, embedded, and all dimensions have one
+    shape, so that they compile once.
+
+    Attributes:
+        n: number of inputs.
+        T: number of tokens of an input.
+        d: the dimensions.
+
+    Raises:
+        ValueError: no dimensions or one of them twice, n < 1, T < 2 or a dimension < 1.
+    """
+
+    n: int
+    T: int
+    d: Sequence[int]
+
+    def __post_init__(self) -> None:
+        dimensions = tuple(self.d)
+        if not 0 < len(set(dimensions)) == len(dimensions):
+            raise ValueError(f"d: expected different dimensions, at least one, found {list(dimensions)}")
+        for d in dimensions:
+            _check_sizes(n=self.n, T=self.T, d=d)
+        object.__setattr__(self, "d", dimensions)
+
+    def __call__(self, key: PRNGKeyArray, d: Int[Array, ""]) -> Problem:
+        """Draw `sphere(key, n, T, d)`, to rounding, with arrays of the width max(self.d); d may be traced."""
+        keys = jax.random.split(key, 4)
+        shapes = (self.n, self.T), (self.n,), ()
+        flat = draws.normals(keys[jnp.array([0, 1, 3])], *((*shape, max(self.d)) for shape in shapes))
+        return _spherical(keys[2], *(_embedded(numbers, d) for numbers in flat))
 
 
 def three_tokens(key: PRNGKeyArray) -> Problem:
@@ -58,6 +95,27 @@ def _planar(key: PRNGKeyArray, T: int) -> tuple[Float[Array, "2 T 2"], Float[Arr
     """Draw standard normal tokens of two inputs in the plane, their queries and the head direction."""
     X, Z, v = draws.normals(jax.random.split(key, 3), (2, T, 2), (2, 2), (2,))
     return X, _unit(Z), _unit(v)
+
+
+def _spherical(key: PRNGKeyArray, X: Float[Array, "n T d"], Z: Float[Array, "n d"], v: Float[Array, " d"]) -> Problem:
+    """Put vectors on the unit sphere, and draw the labels."""
+    Y = jax.random.rademacher(key, Z.shape[:1]).astype(float)
+    return Problem(X=_unit(X), Z=_unit(Z), Y=Y, v=_unit(v))
+
+
+def _embedded(numbers: Float[Array, "*shape width"], d: Int[Array, ""]) -> Float[Array, "*shape width"]:
+    """Lay numbers out anew as vectors of d coordinates, each filled up with zeros.
+
+    The first numbers of a flat draw do not depend on how many are drawn: these are those of a draw of
+    vectors in R^d.
+    """
+    width = numbers.shape[-1]
+    vector, coordinate = jnp.arange(numbers.size // width)[:, None], jnp.arange(width)[None, :]
+    taken = numbers.ravel()[vector * d + jnp.minimum(coordinate, d - 1)]
+    vectors = jnp.where(coordinate < d, taken, 0.0)
+    # In R^1 many tokens are equal, and must be so to the last bit: a difference of rounding between two
+    # of them would pose another problem.
+    return jnp.where(d == 1, jnp.sign(vectors), vectors).reshape(numbers.shape)
 
 
 def _unit(vectors: Float[Array, "... d"]) -> Float[Array, "... d"]:

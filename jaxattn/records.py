@@ -111,6 +111,9 @@ class Record:
                 "the blocks before it are kept, and the same command goes on from there"
             ) from error
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._group
+
     def read(self, name: str) -> np.ndarray:
         """Return an array of the record."""
         return np.asarray(self._group[name])

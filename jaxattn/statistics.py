@@ -1,12 +1,13 @@
-"""Means over seeds with bootstrap intervals."""
+"""Means over seeds with bootstrap intervals, and shares of seeds."""
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 
 class Estimate(NamedTuple):
@@ -50,3 +51,30 @@ def bootstrap(
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     error = values.std(axis=0, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.full(values.shape[1:], np.inf)
     return Estimate(values.mean(axis=0), low, high, error)
+
+
+def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Estimate:
+    """Estimate the share of seeds that are hits, with Wilson's score interval.
+
+    Resampling seeds of which all, or none, are hits finds no spread; this interval then still says how
+    few seeds there were.
+
+    Args:
+        hits: the seed axis first.
+        level: share of such intervals that hold the true share.
+
+    Raises:
+        ValueError: no seeds, or a level outside (0, 1).
+    """
+    hits = np.asarray(hits, dtype=bool)
+    if hits.ndim < 1 or hits.shape[0] == 0:
+        raise ValueError("proportion: expected at least one seed, found none")
+    if not 0 < level < 1:
+        raise ValueError(f"level: expected a share between 0 and 1, found {level}")
+    seeds, share = hits.shape[0], hits.mean(axis=0)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    centre = (share + z**2 / (2 * seeds)) / (1 + z**2 / seeds)
+    half = z * np.sqrt(share * (1 - share) / seeds + z**2 / (4 * seeds**2)) / (1 + z**2 / seeds)
+    # Where all or none are hits one bound is the share itself, whatever rounding makes of it.
+    low, high = np.minimum(centre - half, share), np.maximum(centre + half, share)
+    return Estimate(share, np.clip(low, 0, 1), np.clip(high, 0, 1), np.sqrt(share * (1 - share) / seeds))

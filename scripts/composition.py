@@ -29,19 +29,19 @@ from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
 
 import jaxattn
-from jaxattn.experiments import training
+from jaxattn.experiments import recording
 from jaxattn.records import RecordError, is_complete, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
-# The parts of a configuration that a record depends on; they name its folder.
-_TRAINING = ("data", "head", "loss", "weights", "optimizer", "seeds", "key", "steps", "snapshot_every", "precision")
-_VALUES = ("data", "head", "loss", "weights", "optimizer")
+# Where a field of a setting stands in the configuration, if under another name.
+_PLACES = {"law": "data", "initial": "weights"}
 _MODULES = (
     "problem",
     "draws",
     "data",
     "attention",
     "tokens",
+    "selection",
     "heads",
     "initial",
     "losses",
@@ -101,10 +101,10 @@ def check(overrides: Sequence[str]) -> None:
     """
     for combination in expand(overrides):
         config = compose(combination)
-        setting = training_of(config)
+        setting = setting_of(config)
         try:
             with jax.enable_x64(config.precision.name == "float64"):
-                training.shapes(setting)
+                recording.shapes(setting)
         except (ValueError, TypeError) as error:
             raise UsageError(f"{' '.join(combination)}: {error}") from error
 
@@ -114,25 +114,18 @@ def experiments() -> list[str]:
     return sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
 
 
-def training_of(config: DictConfig) -> training.Training:
-    """Instantiate what a configuration trains.
+def setting_of(config: DictConfig) -> recording.Setting:
+    """Instantiate what a configuration's record is made from: its `study.record`, field by field.
 
     Raises:
         UsageError: a value out of range, or a target that cannot be made.
     """
     try:
-        values = {name: _value(_canonical(config[name])) for name in _VALUES}
-        return training.Training(
-            law=values["data"],
-            initial=values["weights"],
-            optimizer=values["optimizer"],
-            loss=values["loss"],
-            head=values["head"],
-            seeds=config.seeds,
-            key=config.key,
-            steps=config.steps,
-            snapshot_every=config.snapshot_every,
-        )
+        fields = {
+            name: _value(_canonical(config[place])) if OmegaConf.is_dict(config[place]) else config[place]
+            for name, place in _fields(config).items()
+        }
+        return named(config.study.record)(**fields)
     except (ValueError, TypeError, HydraException) as error:
         raise UsageError(str(error.__cause__ or error)) from error
 
@@ -156,18 +149,19 @@ def is_recorded(config: DictConfig) -> bool:
 def fingerprint(config: DictConfig) -> str:
     """Return a hash of the code that a record depends on, a user's own head or law included."""
     files = {Path(inspect.getfile(jaxattn)).parent / f"{module}.py" for module in _MODULES}
-    files.add(Path(inspect.getfile(training)))
-    for name in _VALUES:
-        module, _, _ = str(config[name]["_target_"]).rpartition(".")
-        files.add(Path(inspect.getfile(importlib.import_module(module))))
+    files |= {Path(inspect.getfile(of)) for of in (recording, named(config.study.record))}
+    for place in _fields(config).values():
+        if OmegaConf.is_dict(config[place]):
+            module, _, _ = str(config[place]["_target_"]).rpartition(".")
+            files.add(Path(inspect.getfile(importlib.import_module(module))))
     digest = hashlib.sha256()
     for path in sorted(files, key=lambda path: path.name):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def train(config: DictConfig) -> Path:
-    """Train what a configuration describes, unless its record is there, and return the record's path.
+def run(config: DictConfig) -> Path:
+    """Draw and train what a configuration describes, unless its record is there, and return the record's path.
 
     Raises:
         UsageError: values out of range.
@@ -176,8 +170,8 @@ def train(config: DictConfig) -> Path:
     record = record_path(config)
     if is_complete(record):
         return record
-    run = record.parent
-    setting = training_of(config)
+    place = record.parent
+    setting = setting_of(config)
     attributes = {
         "config": json.dumps(_resolved(config), sort_keys=True),
         "fingerprint": fingerprint(config),
@@ -186,26 +180,26 @@ def train(config: DictConfig) -> Path:
         "revision": _revision(),
         "attempted": config.seeds,
     }
-    bar = tqdm(total=config.seeds, desc=f"train {run.name}", unit="seed", disable=not sys.stderr.isatty())
+    bar = tqdm(total=config.seeds, desc=place.name, unit="seed", disable=not sys.stderr.isatty())
     with jax.enable_x64(config.precision.name == "float64"), bar:
 
         def advance(seeds: int) -> None:
             bar.update(seeds)
 
-        _status(run, "running")
+        _status(place, "running")
         try:
-            training.run(setting, record, attributes, progress=advance)
+            recording.run(setting, record, attributes, progress=advance)
         except BaseException as error:
             # Also on an interrupt: the finished blocks stay, and the status says why it ended.
-            if run.exists():
-                _status(run, "stopped", reason=f"{type(error).__name__}: {error}")
+            if place.exists():
+                _status(place, "stopped", reason=f"{type(error).__name__}: {error}")
             raise
-        _status(run, "complete")
+        _status(place, "complete")
     return record
 
 
-def named_function(path: str) -> Callable[..., Any]:
-    """Return the function at a dotted path."""
+def named(path: str) -> Callable[..., Any]:
+    """Return the function or class at a dotted path."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
@@ -238,7 +232,13 @@ def entry(main: Callable[[list[str]], None]) -> None:
 def _resolved(config: DictConfig) -> dict[str, Any]:
     content = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     assert isinstance(content, dict)
-    return {str(name): content[name] for name in _TRAINING}
+    return {name: content[name] for name in (*_fields(config).values(), "precision")}
+
+
+def _fields(config: DictConfig) -> dict[str, str]:
+    """Return the fields of the setting that a record depends on, each with its place in the configuration."""
+    fields = inspect.signature(named(config.study.record)).parameters
+    return {name: _PLACES.get(name, name) for name in fields}
 
 
 def _canonical(node: DictConfig) -> str:
@@ -266,8 +266,8 @@ def _revision() -> str:
         return "not a git checkout"
 
 
-def _status(run: Path, state: str, **more: str) -> None:
-    write_json(run / "status.json", {"state": state, **more})
+def _status(place: Path, state: str, **more: str) -> None:
+    write_json(place / "status.json", {"state": state, **more})
 
 
 def _known(overrides: Sequence[str]) -> str:

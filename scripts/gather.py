@@ -10,7 +10,7 @@ import xarray
 from jaxattn import records
 from jaxattn.experiments.claims import counts_of
 
-# What every run has, whatever its sizes: one value a seed, or one a seed and norm.
+# What has one shape whatever the sizes of a run; where nothing descended the last two are not there.
 _GATHERED = ("status", "primal", "gap", "rank", "correlation", "probability")
 
 
@@ -26,7 +26,8 @@ def gather(overrides: list[str]) -> xarray.Dataset:
     if missing:
         raise records.RecordError(f"{len(missing)} of {len(configs)} runs are not there: {missing}")
     swept = [key for key in dict.fromkeys(_key(o) for c in combinations for o in c) if _varies(key, combinations)]
-    parts = [study.compared(config)[list(_GATHERED)] for config in configs]
+    measured = [study.measured(config) for config in configs]
+    parts = [one[[name for name in _GATHERED if name in one]] for one in measured]
     for part in parts:
         part.update(counts_of({"run": part})["run"])
     labels = [{key: _value(key, one) for key in swept} for one in combinations]

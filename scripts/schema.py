@@ -17,10 +17,15 @@ class Precision(Enum):
 
 @dataclass
 class Study:
-    """What an experiment's figure needs: the runs to compare, and how to judge and draw them."""
+    """What an experiment's figure needs: the runs, and how to make, measure, judge and draw them.
+
+    `runs` is a list of sweeps, each with the values of some keys; all functions are dotted paths.
+    """
 
     id: str = "run"
-    runs: dict[str, list[str]] | None = None
+    runs: list[dict[str, list[Any]]] | None = None
+    record: str = "jaxattn.experiments.training.Training"
+    measure: str = "jaxattn.experiments.comparison.compare"
     summarize: str | None = None
     draw: str | None = None
 
@@ -35,12 +40,14 @@ class Config:
     weights: Any = MISSING
     optimizer: Any = MISSING
     svm: Any = MISSING
+    tokens: Any = MISSING
     study: Study = MISSING
     size: str = "published"
     seeds: int = 100
     key: int = 0
     steps: int = 2000
     snapshot_every: int = 20
+    witnesses: int = 20
     precision: Precision = Precision.float64
     runs: str = "runs"
     figures: str = "figures"

@@ -1,4 +1,4 @@
-"""The post-processing of one experiment: records in, comparisons, claims and figure out."""
+"""The post-processing of one experiment: records in, measurements, claims and figure out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf
 
 import jaxattn
 from jaxattn import records
-from jaxattn.experiments import comparison
 from jaxattn.experiments.claims import Claim
 from jaxattn.plots import page
 
@@ -25,21 +24,23 @@ from jaxattn.plots import page
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     """Compose the configurations of all runs that an experiment's figure needs."""
     base = [f"experiment={name}", *overrides]
-    runs = composition.compose(base).study.runs
-    sweep = [f"{key}={','.join(values)}" for key, values in runs.items()]
-    return [composition.compose(one) for one in composition.expand([*base, *sweep])]
+    sweeps = composition.compose(base).study.runs
+    chosen = [[f"{key}={','.join(map(str, values))}" for key, values in sweep.items()] for sweep in sweeps]
+    return [composition.compose(one) for sweep in chosen for one in composition.expand([*base, *sweep])]
 
 
-def compared(config: DictConfig) -> xarray.Dataset:
-    """Return the comparison of a configuration's record, made anew only if solvers or record changed."""
-    value = instantiate(config.svm.solver)  # Before the training: a mistake in it should not wait for that.
-    record = composition.train(config)
+def measured(config: DictConfig) -> xarray.Dataset:
+    """Return what is measured of a configuration's record, made anew only if solvers or record changed."""
+    # Before the training: a mistake in these should not wait for that.
+    value, measure = instantiate(config.svm.solver), composition.named(config.study.measure)
+    record = composition.run(config)
     solver = str(OmegaConf.to_container(config.svm, resolve=True))
-    path = record.parent / f"comparison-{_digest([solver], _sources('svm', 'experiments'))}.zarr"
+    digest = _digest([solver, config.study.measure], _sources("svm", "experiments"))
+    path = record.parent / f"measured-{digest}.zarr"
     if path.exists():
         return records.load_dataset(path)
     with jax.enable_x64(config.precision.name == "float64"):
-        dataset = comparison.compare(records.load(record), solver=value)
+        dataset = measure(records.load(record), solver=value)
     records.save_dataset(path, dataset)
     return dataset
 
@@ -58,9 +59,9 @@ def make(name: str, overrides: Sequence[str], folder: Path, known: dict[str, Any
     recorded = all(map(composition.is_recorded, configs))
     if recorded and source in known.get(name, ()) and all(path.exists() for path in drawn):
         return None
-    comparisons = {dataset.attrs["parameterization"]: dataset for dataset in map(compared, configs)}
-    summaries, claims = composition.named_function(study.summarize)(comparisons, jax.random.key(configs[0].key))
-    page.save(composition.named_function(study.draw)(summaries), folder, name)
+    datasets = {dataset.attrs["run"]: dataset for dataset in map(measured, configs)}
+    summaries, claims = composition.named(study.summarize)(datasets, jax.random.key(configs[0].key))
+    page.save(composition.named(study.draw)(summaries), folder, name)
     seconds = time.perf_counter() - started
     return [_line(replace(claim, seconds=seconds), source) for claim in claims]
 

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
 def run(config: DictConfig) -> None:
     """Train what one configuration describes and print where its record is."""
-    print(composition.train(config))
+    print(composition.run(config))
 
 
 def main(arguments: list[str]) -> None:

@@ -135,7 +135,7 @@ def test_numbers_agree_within_two_standard_errors_of_their_difference(off):
 
 
 def test_counts_are_those_of_the_comparison_as_integers_that_json_can_write():
-    one = xarray.Dataset(attrs={name: np.int64(count) for name, count in COUNTS.items()} | {"parameterization": "W"})
+    one = xarray.Dataset(attrs={name: np.int64(count) for name, count in COUNTS.items()} | {"run": "W"})
     assert json.loads(json.dumps(counts_of({"W": one}))) == {"W": COUNTS}
 
 

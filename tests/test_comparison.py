@@ -8,7 +8,7 @@ import pytest
 import xarray
 
 from jaxattn import Problem, attention, data, descent, heads, initial, losses, metrics, records, svm, tokens
-from jaxattn.experiments import training
+from jaxattn.experiments import recording, training
 from jaxattn.experiments.comparison import NORMS, compare
 from jaxattn.svm import ActiveSet, Candidate, Status
 from tests.instances import assert_close
@@ -24,7 +24,7 @@ def record(request, tmp_path_factory):
         law, LAWS[request.param], optimizer, losses.logistic, heads.linear, SEEDS, key=1, steps=12, snapshot_every=5
     )
     path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    training.run(setting, path, {"config": "{}"})
+    recording.run(setting, path, {"config": "{}"})
     return records.load(path)
 
 
@@ -78,7 +78,7 @@ def assert_counts(found: xarray.Dataset, **expected: int) -> None:
 
 def test_every_number_is_that_of_a_direct_call_for_the_seed_alone(record, compared):
     assert_counts(compared, kept=SEEDS)
-    assert compared.attrs["parameterization"] == ("W" if "W" in record else "KQ")
+    assert compared.attrs["run"] == ("W" if "W" in record else "KQ")
     assert compared["norm"].values.tolist() == ["frobenius", "nuclear"]
     assert compared["snapshot"].values.tolist() == [5, 10]
     for seed in range(SEEDS):

@@ -12,14 +12,23 @@ import train
 
 import figures
 from jaxattn import records
+from jaxattn.experiments import drawing, training
 
 
 @pytest.mark.parametrize("name", composition.experiments())
 def test_every_experiment_composes_and_instantiates_all_its_runs(name):
     configs = study.configurations(name, [])
-    assert len({composition.folder(config) for config in configs}) == 2
+    assert len({composition.folder(config) for config in configs}) == len(configs) >= 2
     for config in configs:
-        assert composition.training_of(config).steps == 2000
+        setting = composition.setting_of(config)
+        if isinstance(setting, training.Training):
+            assert setting.steps == 2000
+            assert len(configs) == 2
+        else:
+            assert isinstance(setting, drawing.Drawing)
+            assert callable(composition.named(config.study.measure))
+        assert callable(composition.named(config.study.summarize))
+        assert callable(composition.named(config.study.draw))
 
 
 def test_sizes_experiments_and_the_command_line_override_in_this_order():
@@ -76,7 +85,7 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path, small):
     with pytest.raises(records.RecordError, match="2 of 2 runs are not there"):
         gather.gather(overrides)
     for one in composition.expand(overrides):
-        composition.train(composition.compose(one))
+        composition.run(composition.compose(one))
     dataset = gather.gather(overrides)
     assert dataset["data.d"].values.tolist() == ["4", "6"]
     assert dataset["attempted"].values.tolist() == [3, 3]
@@ -118,7 +127,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     blocker.write_text("not a folder")
     config = composition.compose(["seeds=2", "steps=20", f"runs={blocker}"])
     with pytest.raises(records.RecordError, match="cannot write"):
-        composition.train(config)
+        composition.run(config)
 
 
 def test_runs_are_named_by_configuration_and_not_by_where_they_are_kept():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxattn import data, descent, heads, initial, losses, records
-from jaxattn.experiments import training
+from jaxattn.experiments import recording, training
 
 SETTING = training.Training(
     law=functools.partial(data.sphere, n=2, T=3, d=3),
@@ -27,7 +27,7 @@ SETTING = training.Training(
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    training.run(SETTING, path, {"config": "{}"})
+    recording.run(SETTING, path, {"config": "{}"})
     return path
 
 
@@ -45,7 +45,7 @@ def test_a_record_holds_every_array_with_named_axes_and_every_key(finished):
 def test_a_diverged_seed_is_counted_in_its_record(tmp_path):
     # A step of 1e308 on a linear loss carries the weights beyond the largest double.
     optimizer, path = descent.gd(1e308), tmp_path / "record.zarr"
-    training.run(dataclasses.replace(SETTING, optimizer=optimizer, loss=losses.correlation, seeds=3), path, {})
+    recording.run(dataclasses.replace(SETTING, optimizer=optimizer, loss=losses.correlation, seeds=3), path, {})
     record = records.load(path)
     finite = [np.isfinite(record[name].values).all(axis=(1, 2)) for name in "KQ"]
     diverged = ~np.all(finite, axis=0)
@@ -64,11 +64,11 @@ def test_a_run_stopped_after_a_block_resumes_and_ends_bit_identical(finished, tm
     path = tmp_path / "record.zarr"
     started = time.perf_counter()
     with pytest.raises(StopError):
-        training.run(SETTING, path, {"config": "{}"}, progress=stop_after_first_block)
+        recording.run(SETTING, path, {"config": "{}"}, progress=stop_after_first_block)
     with pytest.raises(records.RecordError, match="unfinished: 2 of 3 blocks"):
         records.load(path)
     first = records.Record(path, 128).read("seconds")[0]
-    training.run(SETTING, path, {"config": "{}"})
+    recording.run(SETTING, path, {"config": "{}"})
     resumed, whole = records.load(path), records.load(finished)
     for name in whole.data_vars:
         np.testing.assert_array_equal(resumed[name], whole[name])
@@ -94,4 +94,4 @@ def test_a_missing_record_is_named(tmp_path):
 def test_too_little_room_is_found_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
     with pytest.raises(records.RecordError, match=r"needs [\d,]+ bytes, and the disk has 0 left"):
-        training.run(SETTING, tmp_path / "record.zarr", {})
+        recording.run(SETTING, tmp_path / "record.zarr", {})

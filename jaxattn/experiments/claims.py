@@ -10,10 +10,10 @@ import numpy as np
 import xarray
 from numpy.typing import ArrayLike
 
-# Why a seed is left out, as comparisons count it.
+# Why a seed is left out, as the second stage counts it; where nothing descends nothing diverges.
 LEFT_OUT = ("diverged", "infeasible", "unsolved")
-# With less than these no verdict is given.
-LEAST_STEPS, _LEAST_SEEDS = 1000, 8
+# With less than these no verdict is given. Drawn problems cost less than descents, so more are asked for.
+LEAST_STEPS, _LEAST_SEEDS, LEAST_DRAWN = 1000, 8, 20
 
 
 class Verdict(StrEnum):
@@ -57,10 +57,16 @@ class Claim:
         return {name: _rounded(value) for name, value in asdict(self).items()}
 
 
-def counts_of(comparisons: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
-    """Return attempted, kept and rejected seeds of each comparison, for a claim or under a figure."""
+def counts_of(runs: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
+    """Return attempted, kept and rejected seeds or problems of each run, for a claim or under a figure."""
     counted = ("attempted", "kept", *LEFT_OUT)
-    return {name: {count: int(one.attrs[count]) for count in counted} for name, one in comparisons.items()}
+    return {name: {c: int(one.attrs[c]) for c in counted if c in one.attrs} for name, one in runs.items()}
+
+
+def total(runs: Mapping[str, xarray.Dataset]) -> dict[str, int]:
+    """Return the counts of several runs of one kind, added up."""
+    counts = list(counts_of(runs).values())
+    return {name: sum(one[name] for one in counts) for name in (counts[0] if counts else ())}
 
 
 def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
@@ -74,11 +80,16 @@ def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
     last, missing = int(steps[-1]), sorted(set(published) - set(steps.tolist()))
     if last < LEAST_STEPS:
         return f"A run of {last} steps is too short to decide; the published size is 2000."
-    if kept < _LEAST_SEEDS:
-        return f"{kept} kept seeds are too few to decide; at least {_LEAST_SEEDS} are asked for."
+    if few := too_few(kept, _LEAST_SEEDS):
+        return few
     if missing:
         return f"No weights were kept at the steps {missing} that the paper is compared at."
     return ""
+
+
+def too_few(kept: int, least: int = LEAST_DRAWN) -> str:
+    """Return why so few kept seeds cannot decide a claim, or nothing if they can."""
+    return f"{kept} kept seeds are too few to decide; at least {least} are asked for." if kept < least else ""
 
 
 def agree(measured: ArrayLike, errors: ArrayLike, expected: ArrayLike) -> bool:

@@ -30,7 +30,7 @@ def compare(
     attributes `attempted`, `kept`, `diverged`, `infeasible` and `unsolved`.
 
     Args:
-        record: as `training.run` writes it.
+        record: of a `Training`, as `recording.run` writes it.
         norms: of the max-margin problems.
         solver: for all of them; those of each norm if None.
 
@@ -86,7 +86,7 @@ def compare(
             "snapshot": record["snapshot"].values,
             "step": record["step"].values,
         },
-        attrs={**counts, "parameterization": "W" if "W" in arrays else "KQ"},
+        attrs={**counts, "run": "W" if "W" in arrays else "KQ"},
     )
 
 

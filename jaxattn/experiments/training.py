@@ -1,23 +1,21 @@
-"""The first stage: train one setting over many seeds and write the record."""
+"""A first stage with descent: draw problems and initial weights, and train."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Int, UInt32
+from jaxtyping import Bool
 
 from jaxattn import batch, data, descent, heads, initial, losses
 from jaxattn.attention import Factored, Weights
+from jaxattn.experiments.recording import from_words, keys
 from jaxattn.problem import Problem
-from jaxattn.records import Record, Variable, is_complete
+from jaxattn.records import Record
 
 # The axes of every array of a record, behind the seed axis.
 _DIMS = {
@@ -80,54 +78,37 @@ class Training:
         names = ("optimizer", "steps", "snapshots", "loss", "head")
         return {name: getattr(self, name) for name in names}
 
+    @property
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """The steps of the series, and of the kept weights."""
+        return {"step": np.arange(self.steps), "snapshot": np.asarray(self.snapshots)}
 
-def run(
-    training: Training,
-    path: Path,
-    attributes: Mapping[str, Any],
-    progress: Callable[[int], None] = lambda seeds: None,
-) -> None:
-    """Train every seed of a setting and write the record at `path`, block by block.
+    def dims(self, name: str) -> tuple[str, ...]:
+        """Return the axes of one seed's array."""
+        kept = ("snapshot",) if name.endswith("_snapshots") else ()
+        return kept + _DIMS[name.split("_")[0] if name[0] in "WKQ" else name]
 
-    A finished record is left as it is; one that was begun is gone on with.
+    def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
+        """Name the arrays of one seed; only their shapes are read."""
+        data_key, weights_key = keys(seed, root)
+        problem = from_words(self.law)(data_key)
+        weights = from_words(self.initial, problem.d)(weights_key)
+        trained = descent.train(weights, problem, **self.descent)
+        return _arrays(problem, weights, {"data_key": data_key, "weights_key": weights_key}, trained)
 
-    Args:
-        training: the setting.
-        path: of the record.
-        attributes: its provenance; seconds, device, and how many seeds were kept and diverged are added.
-        progress: called with the number of seeds after each block.
+    def block(self, seeds: np.ndarray, root: np.ndarray, chunk: int) -> dict[str, Any]:
+        """Draw problems and initial weights of some seeds, and train them."""
+        data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,), chunk=chunk)
+        problems = batch.over_seeds(from_words(self.law), data_keys, chunk=chunk)
+        weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys, chunk=chunk)
+        trained = descent.train_batch(weights, problems, chunk=chunk, **self.descent)
+        return _arrays(problems, weights, {"data_key": data_keys, "weights_key": weights_keys}, trained)
 
-    Raises:
-        RecordError: the record cannot be written.
-        ValueError: a law or weights that do not fit; raised before any training.
-    """
-    if is_complete(path):
-        progress(training.seeds)
-        return
-    root = _root(training)
-    one = shapes(training)
-    block = min(batch.lanes((), one), training.seeds)
-    record = Record.create(path, _variables(one, training.seeds), _coordinates(training), attributes, block)
-    unwritten = record.unwritten()
-    progress(training.seeds - sum(part.stop - part.start for part in unwritten))
-    for part in unwritten:
-        started = time.perf_counter()
-        problems, weights, keys = _draw(training, np.arange(part.start, part.stop), root, block)
-        trained = descent.train_batch(weights, problems, chunk=block, **training.descent)
-        record.write(part, _arrays(problems, weights, keys, trained), seconds=time.perf_counter() - started)
-        progress(part.stop - part.start)
-    final = weights_of({name: record.read(name) for name in ("W", "K", "Q") if name in one})
-    kept = int(finite_seeds(final).sum())
-    record.finish(kept=kept, diverged=training.seeds - kept, device=str(jax.devices()[0].device_kind))
-
-
-def shapes(training: Training) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes of one seed's arrays, by name, without computing anything.
-
-    Raises:
-        ValueError, TypeError: what a law, loss, head or optimizer raises that does not fit.
-    """
-    return jax.eval_shape(partial(_one_seed, training), jax.ShapeDtypeStruct((), int), _root(training))
+    def outcome(self, record: Record) -> dict[str, int]:
+        """Count the seeds whose weights stayed finite, and those that diverged."""
+        final = weights_of({name: record.read(name) for name in ("W", "K", "Q") if name in record})
+        kept = int(finite_seeds(final).sum())
+        return {"kept": kept, "diverged": self.seeds - kept}
 
 
 def weights_of(arrays: Mapping[str, Any], suffix: str = "") -> Weights:
@@ -142,43 +123,6 @@ def finite_seeds(weights: Weights) -> Bool[np.ndarray, " seeds"]:
     return np.all([np.isfinite(leaf).all(axis=(1, 2)) for leaf in jax.tree.leaves(weights)], axis=0)
 
 
-def _root(training: Training) -> np.ndarray:
-    return np.asarray(jax.random.key_data(jax.random.key(training.key)))
-
-
-def _draw(training: Training, seeds: Any, root: Any, chunk: int) -> tuple[Problem, Weights, dict[str, Any]]:
-    """Draw the problems and initial weights of some seeds, and the keys that they were drawn from."""
-    data_keys, weights_keys = batch.over_seeds(_keys, seeds, shared=(root,), chunk=chunk)
-    problems = batch.over_seeds(_from_words(training.law), data_keys, chunk=chunk)
-    weights = batch.over_seeds(_from_words(training.initial, problems.d), weights_keys, chunk=chunk)
-    return problems, weights, {"data_key": data_keys, "weights_key": weights_keys}
-
-
-def _keys(seed: Int[Array, ""], root: UInt32[Array, " words"]) -> tuple[UInt32[Array, " words"], ...]:
-    """Return the words of a seed's own keys, of its problem and of its initial weights."""
-    keys = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(root), seed))
-    return tuple(jax.random.key_data(keys))
-
-
-@lru_cache(maxsize=64)
-def _from_words(law: Callable[..., Any], *sizes: int) -> Callable[[UInt32[Array, " words"]], Any]:
-    """Return a law as a function of its key's words; one object a law, so that it compiles once."""
-
-    def drawn(words: UInt32[Array, " words"]) -> Any:
-        return law(jax.random.wrap_key_data(words), *sizes)
-
-    return drawn
-
-
-def _one_seed(training: Training, seed: Any, root: Any) -> dict[str, Any]:
-    """Name the arrays of one seed; only their shapes are read."""
-    data_key, weights_key = _keys(seed, root)
-    problem = _from_words(training.law)(data_key)
-    weights = _from_words(training.initial, problem.d)(weights_key)
-    trained = descent.train(weights, problem, **training.descent)
-    return _arrays(problem, weights, {"data_key": data_key, "weights_key": weights_key}, trained)
-
-
 def _arrays(problem: Problem, weights: Weights, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
     """Name every array of a run as the record does."""
     named = {name: getattr(problem, name) for name in ("X", "Z", "Y", "v")} | dict(keys)
@@ -186,20 +130,3 @@ def _arrays(problem: Problem, weights: Weights, keys: Mapping[str, Any], trained
         leaves = value._asdict() if isinstance(value, Factored) else {"W": value}
         named |= {name + suffix: leaf for name, leaf in leaves.items()}
     return named | {name: getattr(trained, name) for name in ("probability", "loss", "gradient_norm")}
-
-
-def _variables(shapes: Mapping[str, jax.ShapeDtypeStruct], seeds: int) -> dict[str, Variable]:
-    variables = {}
-    for name, one in shapes.items():
-        dims = _DIMS[name.split("_")[0] if name[0] in "WKQ" else name]
-        kept = ("snapshot",) if name.endswith("_snapshots") else ()
-        variables[name] = Variable(("seed", *kept, *dims), (seeds, *one.shape), np.dtype(one.dtype))
-    return variables
-
-
-def _coordinates(training: Training) -> dict[str, np.ndarray]:
-    return {
-        "seed": np.arange(training.seeds),
-        "step": np.arange(training.steps),
-        "snapshot": np.asarray(training.snapshots),
-    }

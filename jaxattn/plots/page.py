@@ -12,7 +12,7 @@ import xarray
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.claims import LEFT_OUT
+from jaxattn.experiments.claims import LEFT_OUT, counts_of
 
 # How runs and norms are written and drawn, in every figure alike.
 RUNS = {"W": "$W$", "KQ": r"$KQ^\top$"}
@@ -35,13 +35,14 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def add_counts(figure: Figure, summaries: Mapping[str, xarray.Dataset], remark: str = "") -> None:
-    """Write under a figure how many seeds each run attempted, kept, and left out by reason."""
+def add_counts(
+    figure: Figure, summaries: Mapping[str, xarray.Dataset], remark: str = "", counted: str = "seeds"
+) -> None:
+    """Write under a figure how many seeds, or what is `counted`, each run attempted, kept, and left out by reason."""
     lines = []
-    for run, summary in summaries.items():
-        counts = summary.attrs
-        left_out = ", ".join(f"{counts[reason]} {reason}" for reason in LEFT_OUT)
-        lines.append(f"{RUNS[run]}: {counts['kept']} of {counts['attempted']} seeds kept ({left_out})")
+    for run, counts in counts_of(summaries).items():
+        left_out = ", ".join(f"{counts[reason]} {reason}" for reason in LEFT_OUT if reason in counts)
+        lines.append(f"{RUNS.get(run, run)}: {counts['kept']} of {counts['attempted']} {counted} kept ({left_out})")
     figure.supxlabel("   ".join(lines) + (f"\n{remark}" if remark else ""), fontsize=7, color="#444444")
 
 

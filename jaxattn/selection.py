@@ -1,0 +1,24 @@
+"""Laws of the tokens to select: pure functions of a random key and a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from jaxattn import tokens
+from jaxattn.problem import Problem
+
+Law = Callable[[PRNGKeyArray, Problem], Int[Array, " n"]]
+
+
+def optimal(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
+    """Select the token of highest score of every input, (n,); draws nothing."""
+    del key
+    return tokens.optimal(problem)
+
+
+def uniform(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
+    """Select any token of every input with equal probability, (n,)."""
+    return jax.random.randint(key, (problem.n,), 0, problem.T)
