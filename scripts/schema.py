@@ -19,11 +19,13 @@ class Precision(Enum):
 class Study:
     """What an experiment's figure needs: the runs, and how to make, measure, judge and draw them.
 
-    `runs` is a list of sweeps, each with the values of some keys; all functions are dotted paths.
+    `runs` is a list of sweeps, each with the values of some keys, and `small` those at size=small, if
+    fewer; all functions are dotted paths.
     """
 
     id: str = "run"
     runs: list[dict[str, list[Any]]] | None = None
+    small: list[dict[str, list[Any]]] | None = None
     record: str = "jaxattn.experiments.training.Training"
     measure: str = "jaxattn.experiments.comparison.compare"
     summarize: str | None = None

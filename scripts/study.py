@@ -24,7 +24,8 @@ from jaxattn.plots import page
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     """Compose the configurations of all runs that an experiment's figure needs."""
     base = [f"experiment={name}", *overrides]
-    sweeps = composition.compose(base).study.runs
+    config = composition.compose(base)
+    sweeps = (config.study.small if config.size == "small" else None) or config.study.runs
     chosen = [[f"{key}={','.join(map(str, values))}" for key, values in sweep.items()] for sweep in sweeps]
     return [composition.compose(one) for sweep in chosen for one in composition.expand([*base, *sweep])]
 
