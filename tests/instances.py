@@ -85,6 +85,12 @@ def assert_close(actual, expected, rtol: float = 1e-12, atol: float = 0.0) -> No
         np.testing.assert_allclose(found, wanted, rtol=0, atol=rtol * size + atol)
 
 
+def drawn_lines(axes, least: int = 2) -> list[np.ndarray]:
+    """The points, (2, points), of every line of a panel that has so many; a legend's own have none."""
+    lines = [np.array(line.get_data(), float) for line in axes.lines]
+    return [points for points in lines if points.shape[1] >= least]
+
+
 def planted(seed: int, n: int, T: int, d: int) -> tuple[Problem, np.ndarray]:
     """A problem and the tokens that some matrix selects in it: feasible whatever the sizes."""
     rng = np.random.default_rng(seed)

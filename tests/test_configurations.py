@@ -31,6 +31,24 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
         assert callable(composition.named(config.study.draw))
 
 
+@pytest.mark.parametrize("name", composition.experiments())
+def test_every_experiment_is_small_at_size_small(name):
+    configs = study.configurations(name, ["size=small"])
+    assert 2 <= len(configs) <= min(4, len(study.configurations(name, [])))
+    for config in configs:
+        assert composition.setting_of(config).seeds == (8 if config.svm.solver is None else 2)
+
+
+def test_a_record_depends_on_the_fields_of_its_setting_alone():
+    def folder(*overrides: str) -> str:
+        return composition.folder(composition.compose(["experiment=feasibility", *overrides])).name
+
+    assert folder() == folder("steps=7") == folder("weights=factored") == folder("svm=cvxpy")
+    assert len({folder(), folder("data.n=3"), folder("data.d=[2]"), folder("tokens=optimal"), folder("seeds=3")}) == 5
+    training = [composition.folder(composition.compose(one)).name for one in ([], ["tokens=uniform"], ["steps=7"])]
+    assert training[0] == training[1] != training[2]
+
+
 def test_sizes_experiments_and_the_command_line_override_in_this_order():
     published, small, own = (
         composition.compose(["experiment=trajectories-3", *more])
@@ -57,7 +75,11 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
     assert {line["id"].partition(":")[0] for line in lines} == set(composition.experiments())
     for line in lines:
         assert line["verdict"] == "not decided"  # 60 steps decide nothing, and must not pretend to.
-        assert all(counts["attempted"] == 4 for counts in line["counts"].values())
+        for run, counts in line["counts"].items():
+            assert counts["attempted"] == sum(counts.values()) - counts["attempted"]
+            # A descent is one a seed; drawn problems are one a seed and dimension, and fewer for a witness.
+            one = "diverged" in counts
+            assert counts["attempted"] == 4 if one else counts["attempted"] % (2 if " by " in run else 4) == 0
     for name in composition.experiments():
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
@@ -102,6 +124,7 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path, small):
         ("seeds=0", "seeds: expected at least 1, found 0"),
         ("snapshot_every=5000", "snapshot_every: expected at most steps = 2000"),
         ("data.T=1", "data.T=1: T: expected an integer of at least 2, found 1"),
+        ("data=spheres", "data: expected|missing 1 required positional argument"),
         ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),
     ],
 )

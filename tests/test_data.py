@@ -3,6 +3,7 @@
 from functools import cache, partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -103,7 +104,32 @@ def test_single_precision_is_drawn_while_x64_is_off():
     assert {leaf.dtype.name for leaf in jax.tree.leaves(problem)} == {"float32"}
 
 
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_an_embedded_problem_is_the_problem_itself_and_zeros(d):
+    embedded, alone = data.Spheres(n=3, T=4, d=[1, 2, 5, 7])(KEY, jnp.asarray(d)), data.sphere(KEY, 3, 4, d)
+    assert embedded.X.shape == (3, 4, 7)
+    for name in "XZv":
+        array = np.asarray(getattr(embedded, name))
+        np.testing.assert_allclose(array[..., :d], getattr(alone, name), rtol=0, atol=1e-15)
+        assert not array[..., d:].any()
+    np.testing.assert_array_equal(embedded.Y, alone.Y)
+
+
+def test_tokens_of_one_dimension_are_equal_or_opposite_to_the_last_bit():
+    law = data.Spheres(n=3, T=4, d=[1, 7])
+    X = jax.jit(jax.vmap(law, in_axes=(0, None)))(KEYS[:200], jnp.asarray(1)).X
+    np.testing.assert_array_equal(np.unique(X), [-1.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize(("d", "found"), [([], r"\[\]"), ([3, 3], r"\[3, 3\]")])
+def test_dimensions_that_are_none_or_not_different_are_refused(d, found):
+    with pytest.raises(ValueError, match=f"^d: expected different dimensions, at least one, found {found}"):
+        data.Spheres(n=3, T=4, d=d)
+
+
 @pytest.mark.parametrize(("sizes", "name", "least"), [((0, 4, 5), "n", 1), ((3, 1, 5), "T", 2), ((3, 4, 0), "d", 1)])
 def test_a_size_too_small_is_refused_by_name(sizes, name, least):
     with pytest.raises(ValueError, match=rf"^{name}: expected an integer of at least {least}, found"):
         data.sphere(KEY, *sizes)
+    with pytest.raises(ValueError, match=rf"^{name}: expected an integer of at least {least}, found"):
+        data.Spheres(sizes[0], sizes[1], [5, sizes[2]] if sizes[2] != 5 else [5])

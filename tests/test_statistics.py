@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxattn.statistics import Estimate, bootstrap
+from jaxattn.statistics import Estimate, bootstrap, proportion
 
 KEY = jax.random.key(0)
 
@@ -92,3 +92,28 @@ def test_values_that_are_not_finite_are_refused_and_counted(wrong):
 def test_a_level_that_is_no_share_is_refused(level):
     with pytest.raises(ValueError, match=rf"^level: expected a share between 0 and 1, found {level}"):
         bootstrap(normal(5), KEY, level=level)
+
+
+def test_a_proportion_has_wilson_s_interval():
+    # Wilson's interval of 8 of 10 at 95 %.
+    estimate = proportion(np.arange(10) < 8)
+    np.testing.assert_allclose((estimate.mean, estimate.low, estimate.high), (0.8, 0.490162, 0.943318), atol=1e-6)
+    np.testing.assert_allclose(estimate.error, np.sqrt(0.8 * 0.2 / 10))
+
+
+@pytest.mark.parametrize("seeds", [1, 7, 200])
+def test_a_proportion_of_all_or_none_still_has_an_interval(seeds):
+    z = 1.959963984540054
+    estimate = proportion(np.stack([np.ones(seeds, bool), np.zeros(seeds, bool)], axis=1))
+    np.testing.assert_array_equal(estimate.mean, [1, 0])
+    np.testing.assert_allclose(estimate.low, [seeds / (seeds + z**2), 0], rtol=1e-12)
+    np.testing.assert_allclose(estimate.high, [1, z**2 / (seeds + z**2)], rtol=1e-12)
+    assert estimate.low[1] == 0
+    assert estimate.high[0] == 1
+
+
+def test_a_proportion_of_nothing_or_at_no_level_is_refused():
+    with pytest.raises(ValueError, match=r"^proportion: expected at least one seed"):
+        proportion(np.zeros((0, 2), bool))
+    with pytest.raises(ValueError, match=r"^level: expected a share between 0 and 1, found 1"):
+        proportion(np.ones(3, bool), level=1.0)
