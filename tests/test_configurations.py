@@ -124,7 +124,7 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path, small):
         ("seeds=0", "seeds: expected at least 1, found 0"),
         ("snapshot_every=5000", "snapshot_every: expected at most steps = 2000"),
         ("data.T=1", "data.T=1: T: expected an integer of at least 2, found 1"),
-        ("data=spheres", "data: expected|missing 1 required positional argument"),
+        ("data=spheres", "data: expected a law of one dimension such as sphere, found Spheres"),
         ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),
     ],
 )

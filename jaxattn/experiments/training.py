@@ -61,6 +61,8 @@ class Training:
     snapshot_every: int
 
     def __post_init__(self) -> None:
+        if isinstance(self.law, data.Spheres):
+            raise TypeError(f"data: expected a law of one dimension such as sphere, found {self.law!r}")
         for name in ("seeds", "steps", "snapshot_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
