@@ -8,6 +8,7 @@ the certificate could prove of its answer.
 from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins
+from jaxattn.svm.general import with_finite_part
 from jaxattn.svm.interior_point import InteriorPoint
 from jaxattn.svm.norms import Norm, entrywise, frobenius, nuclear, spectral, squared
 from jaxattn.svm.oracle import Cvxpy
@@ -51,4 +52,5 @@ __all__ = [
     "spectral",
     "squared",
     "token_constraints",
+    "with_finite_part",
 ]

@@ -1,0 +1,26 @@
+"""The multi-token limit: the finite part `W_fin`, the max-margin part `W_mm`, and their sum (2308.16898, section 5)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxattn import metrics
+
+
+def with_finite_part(
+    W: Float[Array, "d e"], W_fin: Float[Array, "d e"], W_mm: Float[Array, "d e"]
+) -> Float[Array, "d e"]:
+    """Return `W_SVMeq = W_fin + C W_mm`, with the `C >= 0` that brings it closest to the descended W.
+
+    The descent's limit is `W_fin` plus ever more of `W_mm`; C is how much of it W has reached, the least
+    squares fit (an inner product that is not normalized has no largest value in C).
+
+    Args:
+        W: descended weights, (d, e).
+        W_fin: least-norm solution of `svm.finite_constraints`, (d, e).
+        W_mm: solution of `svm.set_constraints`, (d, e); not zero.
+    """
+    length = metrics.norm(W_mm)
+    direction = W_mm / length
+    return W_fin + jnp.maximum(jnp.sum((W - W_fin) * direction), 0.0) * direction
