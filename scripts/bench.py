@@ -1,101 +1,98 @@
-"""Measure what the README quotes: batched descent beside a one-seed-at-a-time loop, and the SVM solvers."""
+"""Measure what the README quotes: `python scripts/bench.py [part ...]`, all parts by default."""
 
+import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import bench_robustness
+import bench_svm
+import composition
 import jax
+from timing import ROUNDS, median_seconds
 
-from jaxattn import attention, batch, data, descent, initial, svm, tokens
+from jaxattn import attention, data, descent, initial, records
+from jaxattn.plots import page, scaling
 
-SEEDS, STEPS, ROUNDS, ALONE = 100, 2000, 5, 5
-PROBLEMS, WITNESSED = 1000, 5
-# n, T, d of the SVM problems.
-SHAPES = ((6, 8, 10), (5, 10, 50), (10, 5, 20))
-
-
-def median_seconds(run: Callable[[], object]) -> float:
-    """Return the median of several timed calls, after one that compiles."""
-    run()
-    seconds = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        jax.block_until_ready(run())
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+SEEDS, STEPS, ALONE = 100, 2000, 5
+RESULTS = composition.ROOT / "figures" / "bench.json"
 
 
-def descents(problems: object, weights: attention.Weights) -> tuple[float, float]:
-    """Return instance-steps a second of the batch, and of one seed at a time (both compiled)."""
-    together = median_seconds(lambda: descent.train_batch(weights, problems, steps=STEPS))  # pyright: ignore[reportArgumentType]
-
-    def one_at_a_time() -> None:
-        for seed in range(ALONE):
-            lane = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (weights, problems))
-            jax.block_until_ready(descent.train(*lane, steps=STEPS))
-
-    return SEEDS * STEPS / together, ALONE * STEPS / median_seconds(one_at_a_time)
-
-
-def main() -> None:
-    """Print every figure with its size and the ratio to the slower way."""
-    jax.config.update("jax_enable_x64", True)
-    print(f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, float64, medians of {ROUNDS} rounds")
+def descents() -> Iterator[dict[str, Any]]:
+    """Yield instance-steps a second of a batch, and of one seed at a time (both compiled)."""
     keys = jax.random.split(jax.random.key(0), (2, SEEDS))
     problems = jax.jit(jax.vmap(partial(data.sphere, n=6, T=8, d=10)))(keys[0])
     for name, law in (("W", initial.full), ("(K, Q)", initial.factored)):
         weights = jax.jit(jax.vmap(partial(law, d=10)))(keys[1])
-        together, alone = descents(problems, weights)
-        print(
-            f"descent on {name}, (n, T, d) = (6, 8, 10), {SEEDS} seeds: {together:,.0f} instance-steps a second; "
-            f"one seed at a time {alone:,.0f}; ratio {together / alone:.1f}"
-        )
-    for shape in SHAPES:
-        for norm in ("frobenius", "nuclear"):
-            print(f"{norm} SVM, (n, T, d) = {shape}, {PROBLEMS} problems: {solved(shape, norm)}", flush=True)
+        together = SEEDS * STEPS / median_seconds(partial(descent.train_batch, weights, problems, steps=STEPS))
+        alone = ALONE * STEPS / median_seconds(partial(one_at_a_time, weights, problems))
+        yield {
+            "weights": name,
+            "instance-steps a second": together,
+            "one seed at a time": alone,
+            "ratio": together / alone,
+        }
+
+
+def one_at_a_time(weights: attention.Weights, problems: Any) -> None:
+    """Train a few seeds one after the other."""
+    for seed in range(ALONE):
+        lane = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (weights, problems))
+        jax.block_until_ready(descent.train(*lane, steps=STEPS))
+
+
+def figures() -> Iterator[dict[str, Any]]:
+    """Yield the seconds of `scripts/figures.py` in a process of its own, nothing compiled before and then again."""
+    command = [sys.executable, str(composition.ROOT / "scripts" / "figures.py")]
     with tempfile.TemporaryDirectory() as place:
-        cold, warm = (figures_seconds(Path(place), run) for run in ("cold", "warm"))
-    print(f"figures.py at published sizes: {cold:.0f} s; with compiled programs kept from an earlier run {warm:.0f} s")
+        kept = {"JAX_COMPILATION_CACHE_DIR": str(Path(place) / "compiled"), "JAX_ENABLE_COMPILATION_CACHE": "1"}
+        for run in ("nothing compiled", "compiled programs kept"):
+            folders = [f"{name}={Path(place) / run.split()[0] / name}" for name in ("runs", "figures")]
+            started = time.perf_counter()
+            subprocess.run([*command, *folders], check=True, capture_output=True, env=os.environ | kept)
+            yield {"all figures": run, "seconds": time.perf_counter() - started}
 
 
-def solved(shape: tuple[int, int, int], norm: str) -> str:
-    """Describe the time of a batch of problems, an instance each, beside CVXPY's default solver."""
-    n, T, d = shape
-    keys = jax.random.split(jax.random.key(1), PROBLEMS)
-    problems = jax.jit(jax.vmap(partial(data.sphere, n=n, T=T, d=d)))(keys)
-    constraints = batch.over_seeds(svm.token_constraints, problems, batch.over_seeds(tokens.optimal, problems))
-    ours = median_seconds(lambda: svm.solve_batch(constraints, norm)) / PROBLEMS
-    solution = svm.solve_batch(constraints, norm)
-    optimal = solution.status == svm.Status.OPTIMAL
-    theirs = []
-    # The largest nuclear problem takes Clarabel half a minute.
-    for i in range(WITNESSED if norm == "frobenius" or d <= 20 else 1):
-        one = jax.tree.map(lambda leaf, i=i: leaf[i], constraints)
-        started = time.perf_counter()
-        svm.solve(one, norm, solver=svm.Cvxpy())
-        theirs.append(time.perf_counter() - started)
-    clarabel = statistics.median(theirs)
-    return (
-        f"{1e3 * ours:.2f} ms each, {optimal.sum()} certified optimal, largest gap {solution.gap[optimal].max():.1e}; "
-        f"CVXPY with Clarabel {1e3 * clarabel:,.0f} ms (median of {len(theirs)}); ratio {clarabel / ours:,.0f}"
-    )
+PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "descent": descents,
+    "svm": bench_svm.table,
+    "robustness": bench_robustness.robustness,
+    "scaling": bench_svm.scaling,
+    "figures": figures,
+}
 
 
-def figures_seconds(place: Path, run: str) -> float:
-    """Return the seconds of `scripts/figures.py` in a process of its own; compiled programs are kept in `place`."""
-    figures = str(Path(__file__).with_name("figures.py"))
-    command = [sys.executable, figures, f"runs={place / run / 'runs'}", f"figures={place / run / 'figures'}"]
-    kept = {"JAX_COMPILATION_CACHE_DIR": str(place / "compiled"), "JAX_ENABLE_COMPILATION_CACHE": "1"}
-    started = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, env=os.environ | kept)
-    return time.perf_counter() - started
+def main(arguments: list[str]) -> None:
+    """Run the parts, print each line as it is measured, keep all in figures/bench.json, draw the scaling figure.
+
+    Raises:
+        UsageError: an unknown part.
+    """
+    unknown = sorted(set(arguments) - set(PARTS))
+    if unknown:
+        raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, found {unknown}")
+    # What was compiled before must not shorten the timings.
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_enable_x64", True)
+    machine = f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, float64, medians of {ROUNDS} rounds"
+    print(machine)
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results["machine"] = machine
+    for name in arguments or PARTS:
+        results[name] = []
+        for line in PARTS[name]():
+            print(f"{name}: {json.dumps(line)}", flush=True)
+            results[name].append(line)
+        records.write_json(RESULTS, results)
+    if "scaling" in results:
+        page.save(scaling.draw(results["scaling"]), RESULTS.parent, "svm-scaling")
 
 
 if __name__ == "__main__":
-    main()
+    composition.entry(main)

@@ -48,10 +48,13 @@ class ActiveSet:
         of = cons.rows(constraints)
         n, m, _ = constraints.differences.shape
         most = self.sweeps * n * m
-        longest = _positive(jnp.max(jnp.where(of.present, cons.lengths(constraints), 0.0)))
-        largest = _positive(jnp.max(jnp.where(of.present, jnp.abs(of.targets), 0.0)))
-        unit = constraints._replace(differences=constraints.differences / longest)
-        b = (of.targets / largest).ravel()
+        # Rows of length 1: short differences beside long ones would drown in rounding.
+        lengths = cons.lengths(constraints)
+        lengths = jnp.where(of.present & (lengths > 0), lengths, 1.0)
+        unit = constraints._replace(differences=constraints.differences / lengths[..., None])
+        asked = jnp.where(of.present, of.targets / lengths, 0.0)
+        largest = _positive(jnp.max(jnp.abs(asked)))
+        b = (asked / largest).ravel()
         G = cons.gram(unit)
 
         # The first pass is at the scale of the constraints, the second at the solution's own, where the
@@ -69,8 +72,12 @@ class ActiveSet:
         _, passes = jax.lax.scan(one_pass, start, None, length=2)
         found, scale, separable = jax.tree.map(lambda leaf: leaf[-1], passes)
         W, duals = _refined(unit, b, of, found, scale, jnp.where(separable, 0.0, 1.0))
-        length = jnp.where(separable, scale * largest / longest, 1.0)
-        return Candidate(length * W, duals, jnp.sum(passes[0].iterations))
+        W = jnp.where(separable, scale * largest, 1.0) * W
+        # A row of zeros that asks for more than 0 is a proof by itself.
+        zero = of.present & (cons.lengths(constraints) == 0)
+        absurd = zero & jnp.where(of.equal, of.targets != 0, of.targets > 0)
+        duals = jnp.where(absurd.any(), jnp.where(absurd, jnp.sign(of.targets), 0.0), duals / lengths)
+        return Candidate(W, duals, jnp.sum(passes[0].iterations))
 
 
 class _Iterate(NamedTuple):

@@ -19,6 +19,7 @@ dimension d.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -29,10 +30,8 @@ from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import inverse_root
 
-# Steps are tried in this order, as shares of the longest step that keeps a, s and x in their bounds; the
-# share of the distance to the boundary that is taken.
+# Steps are tried in this order, as shares of the longest step that keeps a, s and x in their bounds.
 _SHARES = (1.0, 0.98, 0.94, 0.85, 0.7, 0.45, 0.2, 0.05, 0.01)
-_INSIDE = 0.98
 # Least centering, as a share of the gap's part that V is off from `M Q`.
 _RETURN = 0.5
 
@@ -40,7 +39,8 @@ _RETURN = 0.5
 class Task(NamedTuple):
     """The problem in units of the path: rows of length 1, `W` of about length 1.
 
-    `C` is None where all rows are hard; inf for a hard row otherwise. `squared` is for soft rows only.
+    `C` is None where all rows are hard; inf for a hard row otherwise. `squared` is for soft rows only. A step
+    goes the share `reach` of the way to the boundary; `rounds` of refinement solve for it.
     """
 
     rows: Constraints
@@ -49,6 +49,8 @@ class Task(NamedTuple):
     C: Float[Array, "n m"] | None
     equal: Bool[Array, "n m"]
     squared: bool
+    reach: float
+    rounds: int
 
 
 class Point(NamedTuple):
@@ -151,21 +153,23 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
             move = follow(move.a + solved(residual(move)), move.tau)
             return _bordered(task, now, move, follow, residual, solved) if task.squared else move
 
-        # The second round corrects the rounding of the first.
-        return jax.lax.fori_loop(0, 2, solve, follow(jnp.zeros_like(a), jnp.zeros_like(tau)))
+        # Each round corrects the rounding of the one before.
+        return jax.lax.fori_loop(0, task.rounds, solve, follow(jnp.zeros_like(a), jnp.zeros_like(tau)))
 
     def attempt(_: Int[Array, ""], before: Any) -> tuple[_Aim, Point, Array, Array]:
         """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
         move = direction(before[0])
-        primal = jnp.minimum(_longest(s, move.s), _longest(x, move.x))
+        longest = partial(_longest, task.reach)
+        primal = jnp.minimum(longest(s, move.s), longest(x, move.x))
         rise = jnp.where(x > 0, -move.a, 0.0)
-        dual = jnp.minimum(_longest(a, jnp.where(equal, 0.0, move.a)), _longest(room, rise))
+        dual = jnp.minimum(longest(a, jnp.where(equal, 0.0, move.a)), longest(room, rise))
         if task.squared:
-            primal = dual = jnp.minimum(jnp.minimum(primal, dual), _longest(tau, move.tau))
+            primal = dual = jnp.minimum(jnp.minimum(primal, dual), longest(tau, move.tau))
         inside = _inside(
             lambda t: jnp.stack(
                 [Q + t * primal * move.Q, eye - _square((M + t * dual * move.M) / (tau + t * dual * move.tau))]
             ),
+            task.reach,
             Q.dtype,
         )
         if task.squared:
@@ -255,15 +259,15 @@ def _wide(A: Float[Array, "k n"], m: int) -> Float[Array, "k c"]:
     return jnp.repeat(A, m, axis=1)
 
 
-def _longest(x: Float[Array, "n m"], dx: Float[Array, "n m"]) -> Float[Array, ""]:
+def _longest(reach: float, x: Float[Array, "..."], dx: Float[Array, "..."]) -> Float[Array, ""]:
     """Return how far `x + t dx` stays positive, at most 1, less a margin."""
     ratio = jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1.0), jnp.inf)
-    return jnp.minimum(1.0, _INSIDE * jnp.min(ratio))
+    return jnp.minimum(1.0, reach * jnp.min(ratio))
 
 
-def _inside(matrices: Callable[[Array], Array], dtype: jnp.dtype) -> Float[Array, " k"]:
+def _inside(matrices: Callable[[Array], Array], reach: float, dtype: jnp.dtype) -> Float[Array, " k"]:
     """Return, for each of k matrices, the largest tried share at which it is well positive definite, or 0."""
     shares = jnp.asarray(_SHARES, dtype)
-    tried = jax.vmap(matrices)(shares / _INSIDE)
+    tried = jax.vmap(matrices)(shares / reach)
     positive = jax.vmap(jax.vmap(lambda matrix: (inverse_root(matrix)[1] > 0).all()))(tried)
     return jnp.max(jnp.where(positive, shares[:, None], 0.0), axis=0)

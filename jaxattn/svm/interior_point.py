@@ -36,11 +36,16 @@ class InteriorPoint:
         most: iterations allowed; a problem needs 8 to 20.
         sharpness: the gap to stop at, as a share of the certificate's tolerance. The error of W is of
             the order of the gap's square root, and a step more makes a hundredth of it.
+        reach: the share of the way to the boundary that a step goes. Shorter steps stay closer to the path,
+            where nearly degenerate problems can be solved more accurately.
+        rounds: of refinement of each step.
         start: the solver that decides feasibility of the hard rows and gives the first iterate.
     """
 
     most: int = 60
     sharpness: float = 0.003
+    reach: float = 0.98
+    rounds: int = 2
     start: Solver = field(default_factory=ActiveSet)
 
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
@@ -110,6 +115,8 @@ class InteriorPoint:
             C=None if rows.penalty is None else jnp.where(of.hard | ~of.present, jnp.inf, of.upper * lengths / unit),
             equal=of.equal,
             squared=squared,
+            reach=self.reach,
+            rounds=self.rounds,
         )
         found = jax.lax.while_loop(
             lambda now: (

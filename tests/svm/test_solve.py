@@ -98,7 +98,7 @@ def test_solutions_under_jit_and_vmap_are_those_outside(batch, norm, solutions, 
     else:
         lifted, expected = jax.vmap(solve)(batch), solutions
     np.testing.assert_array_equal(lifted.status, Status.OPTIMAL)
-    # Under vmap the last solver of the ladder runs alone; both stop within the certificate's gap.
+    # Under vmap the first solver of the ladder runs alone; both stop within the certificate's gap.
     assert_close(lifted.W, expected.W, rtol=1e-4)
     assert_close(lifted.primal, expected.primal, rtol=1e-8)
 
