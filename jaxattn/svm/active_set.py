@@ -105,7 +105,9 @@ def _least_squares(
     eps = jnp.finfo(G.dtype).eps
     equal, absent = of.equal.ravel(), ~of.present.ravel()
     H = G + jnp.outer(b, b)
-    dependent = 64 * eps * jnp.diagonal(H)
+    longest = jnp.diagonal(H)
+    # Rounding grows with the number of equalities, which are often more than the dimensions.
+    dependent = jnp.where(equal.any(), 1e3, 64.0) * eps * longest
     index = jnp.arange(u.size)
 
     def step(now: _Iterate) -> _Iterate:
@@ -120,8 +122,11 @@ def _least_squares(
         toward = jnp.where(index == dropped, 0.0, _feasible(toward, equal))
         # Not blocked: take the optimum, and let the most violated constraint in, if there is one.
         shortfall = jnp.where(now.active | now.banned | equal | absent, -jnp.inf, -optimum)
-        # Equalities first: they never leave, so one that depends on others then is implied by them.
-        shortfall = jnp.where(warming, jnp.where(now.pending, jnp.where(equal, 2.0, 1.0), -jnp.inf), shortfall)
+        # Equalities first: they never leave, so one that depends on others then is implied by them. Of these
+        # the most independent one, lest a pivot at rounding level comes before a better one.
+        share = jnp.diagonal(now.tableau) / jnp.where(longest > 0, longest, 1.0)
+        first = jnp.where(equal, 2.0 + share, 1.0)
+        shortfall = jnp.where(warming, jnp.where(now.pending, first, -jnp.inf), shortfall)
         entering = jnp.argmax(shortfall)
         finished = ~blocked & (shortfall[entering] <= 16 * eps)
 
