@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -28,10 +29,11 @@ class Tolerance:
 
     Attributes:
         gap: largest relative primal-dual gap of an optimal solution.
-        violation: largest shortfall of its worst margin.
+        violation: largest shortfall of its worst margin, in units of the largest target if that is below 1.
         farkas: largest `||sum a_k A_k||_F / sum |a_k| ||A_k||_F`, times `sum |a_k b_k| / <a, b>`, of a
-            proof of infeasibility. To rounding that is zero; strictly, it proves for targets of 1 that
-            no W of norm below `1 / (farkas * max_k ||A_k||_F)` satisfies the constraints.
+            proof of infeasibility, the sums below over rows with a target other than 0. To rounding that is
+            zero; strictly, it proves that no W of norm below `min_k |b_k| / ||A_k||_F / farkas` satisfies
+            the constraints.
     """
 
     gap: float = 1e-8
@@ -52,10 +54,13 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
     """Return what `candidate` proves about `min ||W||^k / k + penalties  s.t. <A_k, W> >= b_k`.
 
     The status is read off the numbers returned, never taken from the solver. Works under `jit` and
-    `vmap`. A candidate with NaN or infinite entries proves nothing and is reported as zero.
+    `vmap`. A candidate with NaN or infinite entries proves nothing and is reported as zero; so is any for
+    constraints with such entries, which only `jit` and `vmap` let through.
     """
+    posed = _is_posed(constraints)
+    constraints = jax.tree.map(lambda leaf: jnp.where(posed, leaf, jnp.zeros_like(leaf)), constraints)
     of = cons.rows(constraints)
-    finite = jnp.isfinite(candidate.W).all() & jnp.isfinite(candidate.duals).all()
+    finite = posed & jnp.isfinite(candidate.W).all() & jnp.isfinite(candidate.duals).all()
     W = jnp.where(finite, candidate.W, 0.0)
     duals = jnp.where(finite, jnp.clip(candidate.duals, of.lower, of.upper), 0.0)
     # Of any length, so that sums neither over- nor underflow; the box is put back by `_scaled`.
@@ -64,7 +69,7 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
     worst = cons.worst_margin(constraints, W)
     W = W / jnp.where(worst > 0, worst, 1.0)
     violation = cons.violation(constraints, W)
-    separates = (worst > 0) & (violation <= tolerance.violation)
+    separates = posed & (worst > 0) & (violation <= tolerance.violation)
     combined = cons.combination(constraints, duals)
     bound, worth = norm.dual(combined), jnp.sum(duals * of.targets)
     scaled = _scaled(norm, of, duals, bound, worth)
@@ -77,15 +82,16 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
         objective = objective + jnp.sum(jnp.where(short > 0, of.upper, 0.0) * short)
     gap = jnp.where(separates, (objective - dual) / _positive(objective), jnp.inf)
     optimal = separates & (jnp.abs(gap) <= tolerance.gap)
-    proof = _proof(constraints, of, duals, tolerance) & ~optimal
+    hard = jnp.where(of.hard, duals, 0.0)
+    proof = _is_proof(constraints, of, hard, tolerance) & ~optimal
     status = jnp.where(optimal, Status.OPTIMAL, jnp.where(proof, Status.INFEASIBLE, Status.NOT_CONVERGED))
     return Solution(
         W=jnp.where(proof, 0.0, W),
-        duals=jnp.where(proof, duals / _positive(jnp.sum(jnp.abs(duals))), duals * scaled),
+        duals=jnp.where(proof, hard / _positive(jnp.sum(jnp.abs(hard))), duals * scaled),
         primal=jnp.where(proof | ~separates, jnp.inf, objective),
         dual=jnp.where(proof, jnp.inf, dual),
         gap=jnp.where(proof, jnp.inf, gap),
-        violation=jnp.where(proof, jnp.max(jnp.where(of.hard, jnp.abs(of.targets), 0.0)), violation),
+        violation=jnp.where(proof, cons.violation(constraints, jnp.zeros_like(W)), violation),
         status=status,
         iterations=candidate.iterations,
     )
@@ -104,14 +110,23 @@ def _scaled(
     return jnp.where((worth > 0) & jnp.isfinite(scaled), scaled, 0.0)
 
 
-def _proof(
-    constraints: Constraints, of: cons.Rows, duals: Float[Array, "n m"], tolerance: Tolerance
+def _is_posed(constraints: Constraints) -> Bool[Array, ""]:
+    """Whether all numbers are such as `constraints.check` asks for, as far as these can be read there."""
+    differences, queries, targets, _, _, penalty = constraints
+    numbers = (leaf for leaf in (differences, queries, targets) if leaf is not None)
+    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in numbers]).all()
+    return finite if penalty is None else finite & (penalty > 0).all()
+
+
+def _is_proof(
+    constraints: Constraints, of: cons.Rows, hard: Float[Array, "n m"], tolerance: Tolerance
 ) -> Bool[Array, ""]:
-    """Whether the multipliers of hard rows combine them to zero, and their targets to more than zero."""
-    hard = jnp.where(of.hard, duals, 0.0)
+    """Whether multipliers of hard rows combine them to zero, and their targets to more than zero."""
     worth, size = jnp.sum(hard * of.targets), jnp.abs(hard)
     combined = metrics.norm(cons.combination(constraints, hard))
-    allowed = tolerance.farkas * jnp.sum(size * cons.lengths(constraints)) * worth
+    # Rows of target 0 may cancel at any length: they must not widen what counts as zero.
+    counted = jnp.where(of.targets != 0, size * cons.lengths(constraints), 0.0)
+    allowed = tolerance.farkas * jnp.sum(counted) * worth
     return (worth > 0) & (combined * jnp.sum(size * jnp.abs(of.targets)) <= allowed)
 
 

@@ -146,10 +146,15 @@ def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Arra
 
 
 def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
-    """Return how far the worst hard row falls short of its target, at least 0."""
+    """Return how far the worst hard row falls short of its target, at least 0.
+
+    Where all targets are below 1, as a share of the largest: W = 0 is not close to targets of 1e-10.
+    """
     of = rows(constraints)
     short = of.targets - margins(constraints, W)
     short = jnp.where(of.equal, jnp.abs(short), short)
+    largest = jnp.max(jnp.where(of.hard, jnp.abs(of.targets), 0.0))
+    short = short / jnp.where(largest > 0, jnp.minimum(largest, 1.0), 1.0)
     return jnp.maximum(0.0, jnp.max(jnp.where(of.hard, short, 0.0)))
 
 
