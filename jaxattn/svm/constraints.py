@@ -134,14 +134,15 @@ def rows(constraints: Constraints) -> Rows:
 def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
     """Return what W must be divided by to satisfy the hard inequalities as closely as it can, ().
 
-    1 where only W's direction is not free: a target of an equality other than 0, of an inequality not
-    above 0, or no hard inequality at all.
+    1 where W's length is not free: a target of an equality other than 0, of an inequality not above 0, or
+    no hard inequality at all. Beside soft rows at most 1: they may be worth a longer W.
     """
     of = rows(constraints)
     inequality = of.hard & ~of.equal
     free = ~(of.hard & jnp.where(of.equal, of.targets != 0, of.targets <= 0)).any() & inequality.any()
     ratio = margins(constraints, W) / jnp.where(inequality, of.targets, 1.0)
     worst = jnp.min(jnp.where(inequality, ratio, jnp.inf))
+    worst = jnp.where((of.present & ~of.hard).any(), jnp.minimum(worst, 1.0), worst)
     return jnp.where(free, worst, 1.0)
 
 
