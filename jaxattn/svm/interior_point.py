@@ -171,8 +171,8 @@ def _start(task: Task, W: Float[Array, "p q"], separable: Bool[Array, ""]) -> _P
     """Begin inside, at twice the Frobenius solution W; a lane that is not separable stands still."""
     soft = jnp.zeros_like(task.b, bool) if task.C is None else jnp.isfinite(task.C)
     over = 2 * cons.margins(task.rows, W) - task.b
-    # Of a soft row both slacks, with this difference and at least half the target between them.
-    both = jnp.sqrt(over**2 + task.b**2)
+    # Of a soft row both slacks, with this difference and at least half the target between them; never 0.
+    both = jnp.sqrt(over**2 + jnp.where(task.b == 0, 1.0, task.b) ** 2)
     s = jnp.where(soft, (both + over) / 2, over)
     x = jnp.where(soft, (both - over) / 2, 0.0)
     s = jnp.where(task.equal, 0.0, jnp.where(separable & (s > 0), s, 1.0))
