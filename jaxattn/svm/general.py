@@ -19,8 +19,9 @@ def with_finite_part(
     Args:
         W: descended weights, (d, e).
         W_fin: least-norm solution of `svm.finite_constraints`, (d, e).
-        W_mm: solution of `svm.set_constraints`, (d, e); not zero.
+        W_mm: solution of `svm.set_constraints`, (d, e); where it is zero (as of an infeasible problem), W_fin
+            is returned.
     """
     length = metrics.norm(W_mm)
-    direction = W_mm / length
+    direction = W_mm / jnp.where(length > 0, length, 1.0)
     return W_fin + jnp.maximum(jnp.sum((W - W_fin) * direction), 0.0) * direction
