@@ -25,7 +25,8 @@ class Constraints(NamedTuple):
         targets: (n, m); 1 if None.
         equal: rows that ask for `=` instead of `>=`, (n, m); none if None.
         present: rows that count, (n, m); the others only fill a ragged list up; all if None.
-        penalty: price C of a unit of shortfall (soft margin), (n, m), inf for hard rows; all hard if None.
+        penalty: price C of a unit of shortfall (soft margin), (n, m), inf for hard rows and equalities; all
+            hard if None.
     """
 
     differences: Float[Array, "*batch n m d"]
@@ -41,7 +42,8 @@ def check(constraints: Constraints, batch: int = 0) -> None:
 
     Raises:
         ValueError: shapes that do not fit behind `batch` batch axes, different precisions, NaN or
-            infinity (also from an alpha out of range under `vmap`), a penalty that is not positive.
+            infinity (also from an alpha out of range under `vmap`), a penalty that is not positive or one
+            on an equality.
     """
     differences, queries = constraints.differences, constraints.queries
     if differences.ndim != 3 + batch or queries.ndim != 2 + batch or queries.shape[:-1] != differences.shape[:-2]:
@@ -75,6 +77,12 @@ def check(constraints: Constraints, batch: int = 0) -> None:
                     f"constraints: expected finite {name}, found {wrong} NaN or infinite entries "
                     "(is every alpha within 0..T-1?)"
                 )
+    equal, present, penalty = constraints.equal, constraints.present, constraints.penalty
+    if equal is not None and penalty is not None and is_concrete(equal) and is_concrete(penalty):
+        counts = True if present is None or not is_concrete(present) else np.asarray(present)
+        priced = np.asarray(penalty)[np.asarray(equal) & counts & np.isfinite(np.asarray(penalty))]
+        if priced.size:
+            raise ValueError(f"constraints: expected a penalty of inf on every equality, found {priced[0]}")
 
 
 def margins(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, "n m"]:
@@ -127,7 +135,7 @@ def rows(constraints: Constraints) -> Rows:
     equal = jnp.zeros(shape, bool) if equal is None else equal
     present = jnp.ones(shape, bool) if present is None else present
     price = jnp.full(shape, jnp.inf, dtype) if penalty is None else penalty
-    upper = jnp.where(present, price, 0.0)
+    upper = jnp.where(present, jnp.where(equal, jnp.inf, price), 0.0)
     return Rows(targets, jnp.where(equal, -upper, 0.0), upper, equal & present, present)
 
 
