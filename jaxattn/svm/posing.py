@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxattn.problem import Problem, is_concrete
+from jaxattn.problem import Problem, as_array, is_concrete
 from jaxattn.svm.constraints import Constraints, rows
 
 
@@ -21,14 +21,15 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
 
     Raises:
         ValueError: alpha of a wrong shape or kind, or outside 0..T-1. Under `jit` and `vmap`, where
-            numbers cannot be read, such an alpha gives NaN constraints, which `solve` refuses.
+            numbers cannot be read, one out of range gives NaN constraints, which `solve` refuses.
     """
     n, T = problem.n, problem.T
-    if is_concrete(alpha) or not hasattr(alpha, "dtype"):
-        alpha = np.asarray(alpha)
-        if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
-            raise ValueError(f"alpha: expected {n} integers, found shape {alpha.shape} of {alpha.dtype}")
-        outside = alpha[(alpha < 0) | (alpha >= T)]
+    alpha = alpha if hasattr(alpha, "dtype") else np.asarray(alpha)
+    if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
+        raise ValueError(f"alpha: expected {n} integers, found shape {alpha.shape} of {alpha.dtype}")
+    if is_concrete(alpha):
+        numbers = np.asarray(alpha)
+        outside = numbers[(numbers < 0) | (numbers >= T)]
         if outside.size:
             raise ValueError(f"alpha: expected tokens 0..{T - 1}, found {outside.tolist()}")
     alpha = jnp.asarray(alpha, int)
@@ -48,7 +49,8 @@ def set_constraints(problem: Problem, selected: Any) -> Constraints:
         selected: whether a token is in `O_i`, (n, T) truth values.
 
     Raises:
-        ValueError: selected of a wrong shape or kind, or an input without a selected token.
+        ValueError: selected of a wrong shape or kind, or an input without a selected token. Under `jit` and
+            `vmap` such an input gives NaN constraints, which `solve` refuses.
     """
     differences, _, _, inside = _split(problem, selected)
     return Constraints(
@@ -59,7 +61,7 @@ def set_constraints(problem: Problem, selected: Any) -> Constraints:
     )
 
 
-def finite_constraints(problem: Problem, selected: Any, logits: Float[Array, "n T"]) -> Constraints:
+def finite_constraints(problem: Problem, selected: Any, logits: Any) -> Constraints:
     """Return the equations of the finite part: `(x_it - x_iu)^T W z_i` as in the logits, for t, u in `O_i`.
 
     Their least-norm solution is `W_fin` of the multi-token limit (2308.16898, eq. 9): the differences of
@@ -71,9 +73,12 @@ def finite_constraints(problem: Problem, selected: Any, logits: Float[Array, "n 
         logits: of the descended weights, (n, T), as `attention.logits` gives them.
 
     Raises:
-        ValueError: as `set_constraints`.
+        ValueError: as `set_constraints`; logits of a wrong shape.
     """
     differences, reference, others, inside = _split(problem, selected)
+    logits = jnp.asarray(logits)
+    if logits.shape != (problem.n, problem.T):
+        raise ValueError(f"logits: expected shape ({problem.n}, {problem.T}), found {logits.shape}")
     own = jnp.take_along_axis(logits, reference[:, None], axis=1)
     return Constraints(
         differences=differences,
@@ -84,55 +89,77 @@ def finite_constraints(problem: Problem, selected: Any, logits: Float[Array, "n 
     )
 
 
-def prompt_constraints(X: Float[Array, "n T d"], alpha: Any) -> Constraints:
+def prompt_constraints(X: Any, alpha: Any) -> Constraints:
     """Return the constraints `(x_i,alpha_i - x_it)^T p >= 1` on a prompt p, a (d, 1) matrix (2306.13596).
 
+    X are the tokens, (n, T, d).
+
     Raises:
-        ValueError: as `token_constraints`.
+        ValueError: as `token_constraints` and `Problem`.
     """
+    X = as_array("X", X)
+    if X.ndim != 3:
+        raise ValueError(f"X: expected shape (n, T, d), found {X.shape}")
     n, _, d = X.shape
     filling = Problem(X=X, Z=jnp.ones((n, d), X.dtype), Y=jnp.ones(n, X.dtype), v=jnp.ones(d, X.dtype))
     return token_constraints(filling, alpha)._replace(queries=jnp.ones((n, 1), X.dtype))
 
 
-def listed(differences: Sequence[Float[Array, "m d"]], queries: Float[Array, "n e"]) -> Constraints:
+def listed(differences: Sequence[Any], queries: Any) -> Constraints:
     """Return constraints of groups of any lengths: `differences[i]` (m_i, d) all have the query `queries[i]`.
 
     So are posed sequence-to-sequence and causal attention (a group an input and position, over all or
-    earlier tokens) and next-token prediction. Shorter groups are filled up with rows that do not count.
+    earlier tokens) and next-token prediction. Shorter groups are filled up with rows that do not count; a
+    group may be empty. The groups are read here, so this is not for use under `jit`; the result is.
 
     Raises:
-        ValueError: no rows, or differences of several dimensions.
+        ValueError: no rows, groups that are not (m_i, d) for one d and one precision, as many as queries;
+            NaN or infinity.
     """
-    groups = [np.atleast_2d(np.asarray(group)) for group in differences]
-    widths = sorted({group.shape[1] for group in groups})
-    if len(groups) != len(queries) or len(widths) != 1:
+    groups = [np.asarray(as_array(f"differences[{i}]", group)) for i, group in enumerate(differences)]
+    queries = as_array("queries", queries)
+    shapes = sorted({group.shape for group in groups})
+    widths = {shape[-1] if len(shape) == 2 else None for shape in shapes}
+    if queries.ndim != 2 or len(groups) != len(queries) or len(widths) != 1 or None in widths:
         raise ValueError(
-            f"listed: expected a group of differences in one R^d for each of {len(queries)} queries, "
-            f"found {len(groups)} groups in dimensions {widths}"
+            "listed: expected queries (n, e) and for each a group of differences (m, d), all of one d, "
+            f"found queries {queries.shape} and {len(groups)} groups of shapes {shapes}"
         )
+    precisions = sorted({group.dtype.name for group in groups})
+    if len(precisions) != 1:
+        raise ValueError(f"listed: expected one precision, found {precisions}")
     longest = max(len(group) for group in groups)
-    filled = np.zeros((len(groups), longest, *widths), groups[0].dtype)
+    if longest == 0:
+        raise ValueError(f"listed: expected at least one row, found {len(groups)} empty groups")
+    filled = np.zeros((len(groups), longest, *widths), precisions[0])
     present = np.zeros((len(groups), longest), bool)
     for i, group in enumerate(groups):
         filled[i, : len(group)], present[i, : len(group)] = group, True
-    return Constraints(
-        jnp.asarray(filled), jnp.asarray(queries), present=None if present.all() else jnp.asarray(present)
-    )
+    return Constraints(jnp.asarray(filled), queries, present=None if present.all() else jnp.asarray(present))
 
 
-def soft(constraints: Constraints, C: float | Float[Array, "n m"] = 10.0) -> Constraints:
+def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
     """Return the same rows at a price: `min ||W|| + C sum of shortfalls`, the soft margin.
 
     Rows of an equality stay as they are. `solve` with a squared norm (`svm.squared`) gives
     `min ||W||^2 / 2 + C sum of shortfalls`.
 
+    Args:
+        constraints: of any kind.
+        C: the price, one or one a row, (n, m); a row of price inf is hard.
+
     Raises:
-        ValueError: C is not positive.
+        ValueError: C is not positive, or of another shape.
     """
-    if is_concrete(C) and not np.all(np.asarray(C) > 0):
-        raise ValueError(f"C: expected a positive number, found {C}")
-    price = jnp.broadcast_to(jnp.asarray(C, constraints.differences.dtype), constraints.differences.shape[:-1])
+    C = C if hasattr(C, "dtype") else np.asarray(C)
+    shape = constraints.differences.shape[:-1]
+    if C.shape not in ((), shape):
+        raise ValueError(f"C: expected a number or one for each row, {shape}, found shape {C.shape}")
+    if is_concrete(C) or isinstance(C, np.generic):
+        wrong = np.asarray(C)[~(np.asarray(C) > 0)]
+        if wrong.size:
+            raise ValueError(f"C: expected positive numbers, found {wrong[0]}")
+    price = jnp.broadcast_to(jnp.asarray(C, constraints.differences.dtype), shape)
     return constraints._replace(penalty=jnp.where(rows(constraints).equal, jnp.inf, price))
 
 
@@ -155,14 +182,14 @@ def _split(
         The differences (NaN where an input has no selected token), the first selected token, the
         others, and which of these are selected too.
     """
-    if is_concrete(selected) or not hasattr(selected, "dtype"):
-        selected = np.asarray(selected)
-        if selected.dtype != bool or selected.shape != (problem.n, problem.T):
-            raise ValueError(
-                f"selected: expected truth values ({problem.n}, {problem.T}), "
-                f"found shape {selected.shape} of {selected.dtype}"
-            )
-        empty = np.flatnonzero(~selected.any(axis=1))
+    selected = selected if hasattr(selected, "dtype") else np.asarray(selected)
+    if selected.dtype != bool or selected.shape != (problem.n, problem.T):
+        raise ValueError(
+            f"selected: expected truth values ({problem.n}, {problem.T}), "
+            f"found shape {selected.shape} of {selected.dtype}"
+        )
+    if is_concrete(selected):
+        empty = np.flatnonzero(~np.asarray(selected).any(axis=1))
         if empty.size:
             raise ValueError(f"selected: expected a token in every input, found none in {empty.tolist()}")
     selected = jnp.asarray(selected)
