@@ -21,12 +21,19 @@ class Norm:
         value: the norm of a matrix, ().
         dual: the largest inner product with a matrix of norm at most 1, ().
         power: 1, or 2 for `||W||^2 / 2` (see `squared`).
+
+    Raises:
+        ValueError: another power.
     """
 
     name: str
     value: Callable[[Float[Array, "a b"]], Float[Array, ""]]
     dual: Callable[[Float[Array, "a b"]], Float[Array, ""]]
     power: int = 1
+
+    def __post_init__(self) -> None:
+        if self.power not in (1, 2):
+            raise ValueError(f"norm {self.name!r}: expected power 1 or 2, found {self.power}")
 
     @property
     def plain(self) -> Norm:

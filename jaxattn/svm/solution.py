@@ -33,12 +33,13 @@ class Candidate(NamedTuple):
     """A solver's proposal. Nothing in it is believed before the certificate has checked it.
 
     Attributes:
-        W: primal candidate, (d, d), of any length.
-        duals: multipliers, (n, m), of any length; a Farkas proof if the problem is infeasible.
+        W: primal candidate, (d, e), of any length where the rows leave it free (`constraints.worst_margin`).
+        duals: multipliers, (n, m), of any length within their bounds (`constraints.rows`); a Farkas proof if
+            the problem is infeasible.
         iterations: how many the solver made, ().
     """
 
-    W: Float[Array, "d d"]
+    W: Float[Array, "d e"]
     duals: Float[Array, "n m"]
     iterations: Int[Array, ""]
 
@@ -50,18 +51,20 @@ class Solution(NamedTuple):
     """A max-margin solution with its evidence.
 
     Attributes:
-        W: scaled so that its worst margin is 1, (d, d); zero where the problem is infeasible.
-        duals: non-negative multipliers, (n, m): scaled so that their sum is `dual`, or, where the
-            problem is infeasible, to sum 1 (the Farkas proof).
-        primal: norm of W, an upper bound of the optimal value; inf where W violates a constraint.
-        dual: `sum a / ||sum a_k A_k||_dual`, a lower bound; inf where the problem is infeasible.
+        W: scaled to worst margin 1 where its length is free, (d, e); zero where the problem is infeasible.
+        duals: multipliers within their bounds, (n, m), non-negative but for equalities: those that prove
+            `dual`, or, where the problem is infeasible, of absolute sum 1 (the Farkas proof).
+        primal: the objective at W (its norm, or `||W||^2 / 2`, and the price of its shortfalls), an upper bound
+            of the optimal value; inf where W violates a hard row.
+        dual: a lower bound (see `certificate`): for a norm `<a, b>`, the sum of the duals where all targets
+            are 1; inf where the problem is infeasible.
         gap: (primal - dual) / primal; inf where there is no primal value.
-        violation: how far the worst margin of W falls short of 1, at least 0.
+        violation: how far the worst hard row falls short of its target, at least 0 (see `constraints.violation`).
         status: a Status as an integer.
         iterations: how many the solver made.
     """
 
-    W: Float[Array, "*batch d d"]
+    W: Float[Array, "*batch d e"]
     duals: Float[Array, "*batch n m"]
     primal: Float[Array, "*batch"]
     dual: Float[Array, "*batch"]
