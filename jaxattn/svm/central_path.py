@@ -259,7 +259,7 @@ def _wide(A: Float[Array, "k n"], m: int) -> Float[Array, "k c"]:
     return jnp.repeat(A, m, axis=1)
 
 
-def _longest(reach: float, x: Float[Array, "..."], dx: Float[Array, "..."]) -> Float[Array, ""]:
+def _longest(reach: float, x: Float[Array, "*shape"], dx: Float[Array, "*shape"]) -> Float[Array, ""]:
     """Return how far `x + t dx` stays positive, at most 1, less a margin."""
     ratio = jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1.0), jnp.inf)
     return jnp.minimum(1.0, reach * jnp.min(ratio))
