@@ -75,3 +75,43 @@ def _lift_margins(differences: np.ndarray, W: np.ndarray, queries: np.ndarray) -
 def _constructed(differences, queries, W, duals, value) -> Constructed:
     constraints = svm.Constraints(jnp.asarray(differences), jnp.asarray(queries))
     return Constructed(constraints, W, duals * value / duals.sum(), float(value))
+
+
+def mixed(seed: int, norm: svm.Norm, n: int = 3, m: int = 3, d: int = 5) -> Constructed:
+    """Rows of every kind, for the Frobenius or the nuclear norm, squared or not.
+
+    First tokens, queries and multipliers: W is along the (top singular pair of the) combination of the
+    rows, and the targets are what complementarity asks for at W. Two rows of each kind, in random places:
+    hard and tight, hard and slack, equal; of the soft ones with a multiplier inside, at the price, at
+    zero; and absent. At least one of each where n m >= 7.
+    """
+    rng = np.random.default_rng(seed)
+    queries, differences = rng.normal(size=(n, d)), rng.normal(size=(n, m, d))
+    kind = rng.permutation(np.arange(n * m) % 7).reshape(n, m)
+    tight, slack, equal, inside, bound, idle, absent = (kind == k for k in range(7))
+    duals = rng.uniform(0.5, 2.0, size=(n, m))
+    duals[slack | idle | absent] = 0.0
+    duals[equal] *= rng.choice([-1.0, 1.0], size=int(equal.sum()))
+    M = np.einsum("nm,nmd,ne->de", duals, differences, queries)
+    left, s, right = np.linalg.svd(M)
+    frobenius = norm.plain == svm.frobenius
+    size = np.linalg.norm(M) if frobenius else s[0]
+    along = M / size if frobenius else np.outer(left[:, 0], right[0])
+    if norm.power == 2:
+        W = size * along
+    else:
+        duals, W = duals / size, rng.uniform(0.5, 3.0) * along
+    margins = np.einsum("nmd,de,ne->nm", differences, W, queries)
+    length = np.linalg.norm(W) if frobenius else np.linalg.norm(W, "nuc")
+    away = rng.uniform(0.2, 1.0, size=(n, m))
+    targets = margins + away * (1.0 * bound - 1.0 * (slack | idle)) + 100.0 * absent
+    penalty = np.where(inside | idle, np.abs(duals) + away, np.where(bound, duals, np.inf))
+    price = np.sum((penalty * away)[bound])
+    value = (length**2 / 2 if norm.power == 2 else length) + price
+    rows = svm.Constraints(
+        *map(jnp.asarray, (differences, queries, targets)),
+        equal=jnp.asarray(equal),
+        present=jnp.asarray(~absent),
+        penalty=jnp.asarray(penalty),
+    )
+    return Constructed(rows, W, duals, float(value))
