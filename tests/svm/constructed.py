@@ -81,14 +81,14 @@ def mixed(seed: int, norm: svm.Norm, n: int = 3, m: int = 3, d: int = 5) -> Cons
     """Rows of every kind, for the Frobenius or the nuclear norm, squared or not.
 
     First tokens, queries and multipliers: W is along the (top singular pair of the) combination of the
-    rows, and the targets are what complementarity asks for at W. Two rows of each kind, in random places:
-    hard and tight, hard and slack, equal; of the soft ones with a multiplier inside, at the price, at
-    zero; and absent. At least one of each where n m >= 7.
+    rows, and the targets are what complementarity asks for at W. In random places, each at least once where
+    n m >= 7: hard rows that are tight (kind 0) and slack, equalities, soft rows with a multiplier inside
+    its bounds, at the price and at zero, and absent ones.
     """
     rng = np.random.default_rng(seed)
     queries, differences = rng.normal(size=(n, d)), rng.normal(size=(n, m, d))
     kind = rng.permutation(np.arange(n * m) % 7).reshape(n, m)
-    tight, slack, equal, inside, bound, idle, absent = (kind == k for k in range(7))
+    slack, equal, inside, bound, idle, absent = (kind == k for k in range(1, 7))
     duals = rng.uniform(0.5, 2.0, size=(n, m))
     duals[slack | idle | absent] = 0.0
     duals[equal] *= rng.choice([-1.0, 1.0], size=int(equal.sum()))

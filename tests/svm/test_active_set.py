@@ -100,3 +100,22 @@ def test_too_few_pivots_are_not_certified():
 def test_another_norm_is_refused():
     with pytest.raises(ValueError, match=r"^ActiveSet: expected norm 'frobenius', found 'nuclear'"):
         svm.solve(constructed.frobenius(0).constraints, norm="nuclear", solver=SOLVER)
+
+
+def test_a_token_and_its_copy_are_refuted_in_every_lane():
+    # The proof is one row of length 0: rounding in the other multipliers must not stand beside it.
+    rng = np.random.default_rng(0)
+    D, Z = rng.normal(size=(1024, 3, 3, 5)), rng.normal(size=(1024, 3, 5))
+    D[:, 1, 2] = 0.0
+    solutions = svm.solve_batch(svm.Constraints(jnp.asarray(D), jnp.asarray(Z)), solver=SOLVER)
+    np.testing.assert_array_equal(solutions.status, Status.INFEASIBLE)
+    np.testing.assert_array_equal(solutions.duals[:, 1, 2], 1)
+
+
+@pytest.mark.parametrize("lift", [jax.jit, lambda solve: lambda rows: jax.vmap(solve)(instances.stacked([rows] * 2))])
+def test_nan_that_only_jit_lets_through_ends_undecided_and_without_nan(lift):
+    constraints = constructed.frobenius(0).constraints
+    broken = constraints._replace(differences=constraints.differences.at[1].set(jnp.nan))
+    found = lift(solve)(broken)
+    np.testing.assert_array_equal(found.status, Status.NOT_CONVERGED)
+    assert not any(np.isnan(leaf).any() for leaf in found)

@@ -140,3 +140,106 @@ def test_malformed_constraints_are_refused(differences, queries, message):
 def test_a_batch_is_asked_for_one_batch_axis():
     with pytest.raises(ValueError, match=r"^constraints: .*\(batch, n, m, d\) and queries \(batch, n, e\), found"):
         svm.solve_batch(svm.Constraints(jnp.asarray(GOOD[0]), jnp.asarray(GOOD[1])))
+
+
+def kinds() -> svm.Constraints:
+    """Hard, equal, soft and absent rows, with targets of either sign."""
+    return svm.Constraints(
+        jnp.asarray(GOOD[0] * np.random.default_rng(0).normal(size=(3, 2, 4))),
+        jnp.asarray(GOOD[1] * np.random.default_rng(1).normal(size=(3, 4))),
+        targets=jnp.asarray([[1.0, 2.0], [0.0, -3.0], [1.0, 7.0]]),
+        equal=jnp.asarray([[False, False], [True, False], [False, True]]),
+        present=jnp.asarray([[True, True], [True, True], [True, False]]),
+        penalty=jnp.asarray([[np.inf, np.inf], [np.inf, 5.0], [0.5, np.inf]]),
+    )
+
+
+def test_every_kind_of_row_has_its_bounds_of_the_multiplier():
+    of, inf = cons.rows(kinds()), np.inf
+    np.testing.assert_array_equal(of.lower, [[0, 0], [-inf, 0], [0, 0]])
+    np.testing.assert_array_equal(of.upper, [[inf, inf], [inf, 5], [0.5, 0]])
+    np.testing.assert_array_equal(of.equal, [[False, False], [True, False], [False, False]])
+    np.testing.assert_array_equal(of.hard, [[True, True], [True, False], [False, False]])
+    plain = cons.rows(svm.Constraints(*kinds()[:2]))
+    np.testing.assert_array_equal(plain.targets, 1)
+    np.testing.assert_array_equal(plain.upper, inf)
+    assert bool(plain.hard.all())
+    assert not bool(plain.equal.any())
+
+
+def test_the_worst_margin_is_what_a_matrix_is_divided_by_where_its_length_is_free():
+    posed, W = kinds(), jnp.asarray(np.random.default_rng(2).normal(size=(4, 4)))
+    margins = np.asarray(svm.margins(posed, W))
+    hard = posed._replace(penalty=None)
+    # The target of -3 is hard now: no length is free.
+    assert cons.worst_margin(hard, W) == 1
+    free = hard._replace(targets=jnp.asarray([[1.0, 2.0], [0.0, 4.0], [1.0, 7.0]]))
+    least = min(margins[0, 0], margins[0, 1] / 2, margins[1, 1] / 4, margins[2, 0])
+    np.testing.assert_allclose(cons.worst_margin(free, W), least, rtol=1e-12)
+    most = -max(margins[0, 0], margins[0, 1] / 2, margins[1, 1] / 4, margins[2, 0])
+    np.testing.assert_allclose(cons.worst_margin(free, -W), most, rtol=1e-12)
+    for bound in (free._replace(targets=free.targets.at[1, 0].set(0.1)), free._replace(equal=jnp.ones((3, 2), bool))):
+        assert cons.worst_margin(bound, W) == 1
+    # Beside soft rows W is made longer, never shorter.
+    soft = free._replace(penalty=posed.penalty)
+    for c in (0.1, 1.0, 10.0):
+        first = c * min(margins[0, 0], margins[0, 1] / 2)
+        np.testing.assert_allclose(cons.worst_margin(soft, c * W), min(first, 1.0), rtol=1e-12)
+    assert cons.worst_margin(svm.soft(svm.Constraints(*posed[:2])), W) == 1
+
+
+def test_the_violation_is_that_of_the_worst_hard_row():
+    posed, W = kinds(), jnp.asarray(np.random.default_rng(2).normal(size=(4, 4)))
+    margins = np.asarray(svm.margins(posed, W))
+    short = max(1 - margins[0, 0], 2 - margins[0, 1], abs(margins[1, 0]), 0.0)
+    np.testing.assert_allclose(cons.violation(posed, W), short, rtol=1e-12)
+    # In units of the largest target where all are small.
+    small = posed._replace(targets=1e-6 * posed.targets)
+    np.testing.assert_allclose(cons.violation(small, 1e-6 * W), short / 2, rtol=1e-9)
+    assert cons.violation(svm.soft(svm.Constraints(*posed[:2])), W) == 0
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_the_closest_matrix_on_the_equations_is_the_projection(copies):
+    rng = np.random.default_rng(0)
+    D, Z, targets = rng.normal(size=(3, 2, 4)), rng.normal(size=(3, 4)), rng.normal(size=(3, 2))
+    if copies:
+        D[1], Z[1], targets[1] = -2 * D[0], Z[0], -2 * targets[0]
+    equal = np.array([[True, True], [True, False], [False, True]])
+    posed = svm.Constraints(*map(jnp.asarray, (D, Z, targets)), equal=jnp.asarray(equal))
+    found = cons.equations(posed)
+    assert int(found.taken.sum()) == (3 if copies else 4)
+    W = rng.normal(size=(4, 4))
+    A = instances.matrices(posed)[equal].reshape(-1, 16)
+    expected = W.ravel() - np.linalg.pinv(A) @ (A @ W.ravel() - targets[equal])
+    assert_close(cons.onto(posed, found, jnp.asarray(W)), expected.reshape(4, 4))
+    G = A @ A.T
+    np.testing.assert_allclose(cons.gram(posed)[np.ix_(equal.ravel(), equal.ravel())], G, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("targets", np.ones((3, 3)), r"expected targets \(3, 2\), found \(3, 3\)"),
+        ("targets", np.ones((3, 2), np.float32), r"expected one floating-point precision, found float64 and float32"),
+        ("targets", np.full((3, 2), np.nan), r"expected finite targets, found 6 NaN"),
+        ("targets", np.full((3, 2), np.inf), r"expected finite targets, found 6 NaN or infinite"),
+        ("equal", np.ones((3, 2)), r"expected equal of truth values, found float64"),
+        ("equal", np.ones((3, 1), bool), r"expected equal \(3, 2\), found \(3, 1\)"),
+        ("present", np.ones((3, 2), int), r"expected present of truth values, found int64"),
+        ("penalty", np.zeros((3, 2)), r"expected a positive penalty, found 0\.0"),
+        ("penalty", np.full((3, 2), -1.0), r"expected a positive penalty, found -1\.0"),
+        ("penalty", np.full((3, 2), np.nan), r"expected a positive penalty, found nan"),
+        ("penalty", np.ones((2, 3)), r"expected penalty \(3, 2\), found \(2, 3\)"),
+        ("penalty", np.ones((3, 2), int), r"expected one floating-point precision, found float64 and int64"),
+        ("penalty", np.full((3, 2), 5.0), r"expected a penalty of inf on every equality, found 5\.0"),
+    ],
+)
+@pytest.mark.parametrize("solve", [svm.solve, svm.solve_batch])
+def test_malformed_rows_are_refused(solve, field, value, message):
+    malformed = kinds()._replace(**{field: jnp.asarray(value)})
+    if solve is svm.solve_batch:
+        malformed = instances.stacked([malformed])
+        message = message.replace(r"\(3", r"\(1, 3").replace(r"\(2", r"\(1, 2")
+    with pytest.raises(ValueError, match=rf"^constraints: .*{message}"):
+        solve(malformed)

@@ -11,7 +11,7 @@ from jaxattn import svm
 from jaxattn.svm.norms import named
 
 RNG = np.random.default_rng(0)
-# Every norm with its value in NumPy, and a matrix of norm 1 that a given G has its dual norm with.
+# Every norm with its value in NumPy.
 VALUES = {
     "frobenius": (svm.frobenius, np.linalg.norm),
     "nuclear": (svm.nuclear, lambda W: np.linalg.norm(W, "nuc")),
@@ -30,7 +30,8 @@ def power(G, p):
 
 
 def attains(name, G):
-    U, s, Vt = np.linalg.svd(G, full_matrices=False)
+    """A matrix whose inner product with G is its own norm times the dual norm of G."""
+    U, _, Vt = np.linalg.svd(G, full_matrices=False)
     largest = np.abs(G) == np.abs(G).max()
     return {
         "frobenius": lambda: G,
