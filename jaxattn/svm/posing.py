@@ -119,8 +119,8 @@ def listed(differences: Sequence[Any], queries: Any) -> Constraints:
     groups = [np.asarray(as_array(f"differences[{i}]", group)) for i, group in enumerate(differences)]
     queries = as_array("queries", queries)
     shapes = sorted({group.shape for group in groups})
-    widths = {shape[-1] if len(shape) == 2 else None for shape in shapes}
-    if queries.ndim != 2 or len(groups) != len(queries) or len(widths) != 1 or None in widths:
+    widths = {shape[-1] if len(shape) == 2 else 0 for shape in shapes}
+    if queries.ndim != 2 or len(groups) != len(queries) or len(widths) != 1 or 0 in widths:
         raise ValueError(
             "listed: expected queries (n, e) and for each a group of differences (m, d), all of one d, "
             f"found queries {queries.shape} and {len(groups)} groups of shapes {shapes}"
@@ -156,7 +156,8 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
     if C.shape not in ((), shape):
         raise ValueError(f"C: expected a number or one for each row, {shape}, found shape {C.shape}")
     if is_concrete(C) or isinstance(C, np.generic):
-        wrong = np.asarray(C)[~(np.asarray(C) > 0)]
+        numbers = np.asarray(C, float)
+        wrong = numbers[~(numbers > 0)]
         if wrong.size:
             raise ValueError(f"C: expected positive numbers, found {wrong[0]}")
     price = jnp.broadcast_to(jnp.asarray(C, constraints.differences.dtype), shape)
