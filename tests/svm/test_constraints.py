@@ -178,7 +178,10 @@ def test_the_worst_margin_is_what_a_matrix_is_divided_by_where_its_length_is_fre
     np.testing.assert_allclose(cons.worst_margin(free, W), least, rtol=1e-12)
     most = -max(margins[0, 0], margins[0, 1] / 2, margins[1, 1] / 4, margins[2, 0])
     np.testing.assert_allclose(cons.worst_margin(free, -W), most, rtol=1e-12)
-    for bound in (free._replace(targets=free.targets.at[1, 0].set(0.1)), free._replace(equal=jnp.ones((3, 2), bool))):
+    for bound in (
+        free._replace(targets=jnp.asarray([[1.0, 2.0], [0.1, 4.0], [1.0, 7.0]])),
+        free._replace(equal=jnp.ones((3, 2), bool)),
+    ):
         assert cons.worst_margin(bound, W) == 1
     # Beside soft rows W is made longer, never shorter.
     soft = free._replace(penalty=posed.penalty)
@@ -194,7 +197,7 @@ def test_the_violation_is_that_of_the_worst_hard_row():
     short = max(1 - margins[0, 0], 2 - margins[0, 1], abs(margins[1, 0]), 0.0)
     np.testing.assert_allclose(cons.violation(posed, W), short, rtol=1e-12)
     # In units of the largest target where all are small.
-    small = posed._replace(targets=1e-6 * posed.targets)
+    small = posed._replace(targets=1e-6 * cons.rows(posed).targets)
     np.testing.assert_allclose(cons.violation(small, 1e-6 * W), short / 2, rtol=1e-9)
     assert cons.violation(svm.soft(svm.Constraints(*posed[:2])), W) == 0
 

@@ -215,7 +215,7 @@ def test_equations_times_c_have_the_solution_over_c(norm, c):
     # Also with targets of 1e-12: what is small is not zero.
     posed = finite(0)
     scaled = posed._replace(differences=c * posed.differences)
-    small = posed._replace(targets=1e-12 * posed.targets)
+    small = posed._replace(targets=1e-12 * cons.rows(posed).targets)
     found = solved([posed, scaled, small], norm)
     np.testing.assert_array_equal(found.status, Status.OPTIMAL)
     np.testing.assert_allclose(c * found.primal[1], found.primal[0], rtol=1e-8)

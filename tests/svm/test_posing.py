@@ -131,7 +131,7 @@ def test_causal_attention_is_a_ragged_list():
     groups, queries = causal(X, selected)
     posed = svm.listed(groups, queries)
     assert posed.differences.shape == (2 * (T - 1), T - 1, d)
-    np.testing.assert_array_equal(np.sum(posed.present, axis=1), [1, 2, 3] * 2)
+    np.testing.assert_array_equal(np.sum(cons.rows(posed).present, axis=1), [1, 2, 3] * 2)
     # The same rows, one to a group, so that nothing is filled up.
     flat = svm.listed([row[None] for group in groups for row in group], np.repeat(queries, [1, 2, 3] * 2, axis=0))
     assert flat.present is None
@@ -161,12 +161,12 @@ def test_a_list_may_hold_an_empty_group_and_numbers_of_any_kind():
 
 def test_a_price_is_put_on_every_row_but_the_equalities():
     posed = svm.set_constraints(instances.problem(), SELECTED)
-    each = np.random.default_rng(0).uniform(1, 2, size=(n, T - 1))
+    equal, each = cons.rows(posed).equal, np.random.default_rng(0).uniform(1, 2, size=(n, T - 1))
     for C in (3, 3.0, np.float64(3), jnp.asarray(3.0), each):
         soft = svm.soft(posed, C)
         assert_close(soft._replace(penalty=None), posed, rtol=0)
-        np.testing.assert_array_equal(soft.penalty, np.where(posed.equal, np.inf, np.broadcast_to(C, (n, T - 1))))
-    np.testing.assert_array_equal(svm.soft(posed).penalty, np.where(posed.equal, np.inf, 10.0))
+        np.testing.assert_array_equal(soft.penalty, np.where(equal, np.inf, np.broadcast_to(C, (n, T - 1))))
+    np.testing.assert_array_equal(svm.soft(posed).penalty, np.where(equal, np.inf, 10.0))
     np.testing.assert_array_equal(jax.jit(svm.soft)(posed, 3.0).penalty, svm.soft(posed, 3.0).penalty)
 
 
