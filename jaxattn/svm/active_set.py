@@ -72,9 +72,6 @@ class ActiveSet:
         _, passes = jax.lax.scan(one_pass, start, None, length=2)
         found, scale, separable = jax.tree.map(lambda leaf: leaf[-1], passes)
         W, duals = _refined(unit, b, of, found, scale, jnp.where(separable, 0.0, 1.0))
-        # Of a proof no rounding.
-        noise = ~separable & (jnp.abs(duals) <= 128 * jnp.finfo(G.dtype).eps * jnp.max(jnp.abs(duals)))
-        duals = jnp.where(noise, 0.0, duals)
         W = jnp.where(separable, scale * largest, 1.0) * W
         # A row of zeros that asks for more than 0 (a token to be told from its copy) is a proof by itself.
         zero = of.present & (cons.lengths(constraints) == 0)
