@@ -42,6 +42,10 @@ FORBIDDEN = {
         "jaxattn.svm.active_set",
         "jaxattn.svm.central_path",
         "jaxattn.svm.interior_point",
+        "jaxattn.svm.norm_path",
+        "jaxattn.svm.entries",
+        "jaxattn.svm.singular",
+        "jaxattn.svm.path_following",
         "jaxattn.svm.oracle",
         "jaxattn.svm.posing",
         "jaxattn.svm.solve",
@@ -50,9 +54,12 @@ FORBIDDEN = {
     "jaxattn.svm.certificate": {
         "jaxattn.svm.active_set",
         "jaxattn.svm.interior_point",
+        "jaxattn.svm.path_following",
         "jaxattn.svm.oracle",
         "jaxattn.svm.solve",
     },
+    # The path knows no norm.
+    "jaxattn.svm.norm_path": {"jaxattn.svm.norms", "jaxattn.svm.entries", "jaxattn.svm.singular"},
     "jaxattn.records": {"jaxattn.descent", "jaxattn.svm", "jaxattn.plots", "jaxattn.experiments", "matplotlib"},
     "jaxattn.experiments": {"jaxattn.plots", "matplotlib"},
     # Figures read records only: they neither train nor solve.

@@ -1,7 +1,7 @@
 """Certified max-margin solutions of the separation constraints; usable on its own.
 
 `solve` and `solve_batch` hand the constraints to a solver (a value: `ActiveSet`, `InteriorPoint`,
-`Cvxpy`, or any function of the constraints and a norm that returns a `Candidate`) and report what
+`PathFollowing`, `Cvxpy`, or any function of the constraints and a norm that returns a `Candidate`) and report what
 the certificate could prove of its answer.
 """
 
@@ -12,6 +12,7 @@ from jaxattn.svm.general import with_finite_part
 from jaxattn.svm.interior_point import InteriorPoint
 from jaxattn.svm.norms import Norm, entrywise, frobenius, nuclear, spectral, squared
 from jaxattn.svm.oracle import Cvxpy
+from jaxattn.svm.path_following import PathFollowing
 from jaxattn.svm.posing import (
     finite_constraints,
     listed,
@@ -32,6 +33,7 @@ __all__ = [
     "Cvxpy",
     "InteriorPoint",
     "Norm",
+    "PathFollowing",
     "Solution",
     "Solver",
     "Status",

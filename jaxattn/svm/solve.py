@@ -15,8 +15,9 @@ from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.interior_point import InteriorPoint
-from jaxattn.svm.norms import Norm, frobenius, named, nuclear
+from jaxattn.svm.norms import Entrywise, Norm, frobenius, named, nuclear, spectral
 from jaxattn.svm.oracle import Cvxpy
+from jaxattn.svm.path_following import PathFollowing
 from jaxattn.svm.solution import Improver, Solution, Solver, Status
 
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
@@ -29,12 +30,19 @@ _TOGETHER, _RETRIED = 32, 16
 def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
     """Return what is tried in turn, each on what the one before left undecided."""
     if solver is not None:
-        return tuple(solver) if isinstance(solver, Sequence) else (solver,)
+        chosen = tuple(solver) if isinstance(solver, Sequence) else (solver,)
+        if not chosen:
+            raise ValueError("solver: expected at least one, found an empty list")
+        return chosen
     if norm.plain == frobenius and constraints.penalty is None:
         return (ActiveSet(), _CAUTIOUS)
-    if norm.plain not in (frobenius, nuclear):
-        raise ValueError(f"solver: expected one for norm {norm.name!r} (known are frobenius, nuclear), found none")
-    return (InteriorPoint(), _CAUTIOUS)
+    if norm.plain in (frobenius, nuclear):
+        return (InteriorPoint(), _CAUTIOUS)
+    if norm.plain == spectral or isinstance(norm, Entrywise):
+        return (PathFollowing(),)
+    raise ValueError(
+        f"solver: expected one for norm {norm.name!r} (known are frobenius, nuclear, spectral, entrywise), found none"
+    )
 
 
 def solve(
