@@ -103,7 +103,7 @@ class Entries:
         rate = rate if task.squared else rate - 1.0
         # `along` is a multiple of `of_length`: the matrix is symmetric.
         response, across = (task.A @ field.ravel() for field in (by_M, (up - down) * by_size))
-        matrix = (task.A * weight.ravel()) @ task.A.T + jnp.outer(across, response) / rate
+        matrix = (task.A * weight.ravel()[None, :]) @ task.A.T + jnp.outer(across, response) / rate
 
         def follow(aim: Aim, dM: Array, dsize: Array) -> Part:
             second_p, second_m = aim.of_norm

@@ -11,7 +11,7 @@ the second-order terms that this gave, the step itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,7 @@ class Local(NamedTuple):
     second: Callable[[Any, Array], Any]
 
 
+@runtime_checkable
 class Geometry(Protocol):
     """What the path needs of a norm; `part` is its share of a point, whatever it keeps, with a field `W`."""
 

@@ -98,12 +98,12 @@ class Singular:
 
         def answer(M: Array) -> tuple[Array, Array, Array]:
             """Return dW for what M has in excess, in the singular basis: symmetric part, the other, and the rest."""
-            square, rest = M[..., :r, :r], M[..., r:, :] if p > r else jnp.swapaxes(M[..., :, r:], -1, -2)
-            turned = jnp.swapaxes(square, -1, -2)
+            square, rest = M[:r, :r], M[r:] if p > r else M[:, r:].T
+            turned = square.T
             return same * (square + turned) / 2, other * (square - turned) / 2, beside * rest
 
         def joined(S: Array, T: Array, B: Array) -> Array:
-            return jnp.concatenate([S + T, B], -2) if p > r else jnp.concatenate([S + T, jnp.swapaxes(B, -1, -2)], -1)
+            return jnp.concatenate([S + T, B], 0) if p > r else jnp.concatenate([S + T, B.T], 1)
 
         def between(S: Array, T: Array, B: Array) -> Array:
             """Return the change of X, formed without cancellation: where K is large it is that of the slacks."""
@@ -118,7 +118,10 @@ class Singular:
         rate = -jnp.sum(4 * high * low / (high + low)) - jnp.sum(k[2 * r :]) - 2.0
         across = jnp.diagonal(A, axis1=1, axis2=2) @ tilt
         flat = A.reshape(-1, p * q)
-        matrix = flat @ joined(*answer(A)).reshape(-1, p * q).T - 2 * jnp.outer(across, across) / rate
+        matrix = (
+            flat @ jax.vmap(lambda one: joined(*answer(one)))(A).reshape(-1, p * q).T
+            - 2 * jnp.outer(across, across) / rate
+        )
 
         by_size = (H @ (k[:, None] * H.T))[:p, p:]
 
