@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -17,12 +14,9 @@ from jaxattn.svm.central_path import Point, Task, point, step
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.norms import Norm, frobenius, nuclear
+from jaxattn.svm.pursuit import Answer, pursue
 from jaxattn.svm.solution import Candidate, Solution, Solver
-
-# Share of the certificate's tolerance that leaves room for how the certificate computes the gap.
-_SAFE = 0.3
-# Steps in a row that may fail to narrow the gap.
-_PATIENCE = 20
+from jaxattn.svm.units import Scaled, scaled
 
 
 @dataclass(frozen=True)
@@ -69,92 +63,32 @@ class InteriorPoint:
             raise ValueError(f"InteriorPoint: expected norm 'nuclear' or 'frobenius', found {norm.name!r}")
         reduction = cons.reduce(constraints)
         W = reduction.left.T @ first.W @ reduction.right
-        squared = norm.power == 2 and constraints.penalty is not None
         posed = _column(reduction.constraints, W) if norm.plain == frobenius else (reduction.constraints, W)
-        found = self._follow(*posed, squared)
-        separable = found.separable
+        squared = norm.power == 2 and constraints.penalty is not None
+        problem = scaled(*posed, squared=squared)
+        best, steps = self._followed(problem, squared)
+        found, a = problem.restored(2 * best.W, best.a)
         return Candidate(
-            W=reduction.lift(jnp.where(separable, found.W.reshape(W.shape), 0.0)),
-            duals=jnp.where(separable, found.a.reshape(first.duals.shape), first.duals),
-            iterations=first.iterations + found.iterations,
+            W=reduction.lift(jnp.where(problem.separable, found.reshape(W.shape), 0.0)),
+            duals=jnp.where(problem.separable, a.reshape(first.duals.shape), first.duals),
+            iterations=first.iterations + steps,
         )
 
-    def _follow(self, constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> _Found:
-        equations = None if constraints.equal is None else cons.equations(constraints)
-        if equations is not None:
-            implied = cons.rows(constraints).equal & ~equations.taken.reshape(constraints.differences.shape[:2])
-            constraints = constraints._replace(present=cons.rows(constraints).present & ~implied)
-        of = cons.rows(constraints)
-        worst = cons.worst_margin(constraints, W)
-        W = W / jnp.where(worst > 0, worst, 1.0)
-        tolerance = tolerance_of(W.dtype)
-        # A Frobenius answer that is off has no W near the rows; its proof stands instead.
-        separable = (worst > 0) & (cons.violation(constraints, W) <= 1e3 * tolerance.violation)
-        lengths = cons.lengths(constraints)
-        lengths = jnp.where(of.present & (lengths > 0), lengths, 1.0)
-        # At this scale the Frobenius solution and every A_k have norm 1; without one, its length is guessed.
-        length = metrics.norm(W)
-        reach = jnp.max(jnp.where(of.present, jnp.abs(of.targets) / lengths, 0.0))
-        if squared:
-            # With all multipliers at their bounds, W is no longer than this, nor dearer than W = 0.
-            full = jnp.where(of.present & ~of.hard, of.upper, 0.0)
-            reach = jnp.minimum(
-                metrics.norm(cons.combination(constraints, full)), jnp.sqrt(2 * jnp.sum(full * jnp.abs(of.targets)))
-            )
-        scale = jnp.where(separable & (length > 0), length, jnp.where(reach > 0, reach, 1.0))
-        unit = scale if squared else 1.0
-        # A row that is not present asks for 0 >= -1.
-        rows = constraints._replace(
-            differences=jnp.where(of.present[..., None], constraints.differences / lengths[..., None], 0.0)
-        )
+    def _followed(self, problem: Scaled, squared: bool) -> tuple[Answer, Int[Array, ""]]:
+        """Follow the path; the answer's W is the path's V, half of W."""
+        rows = problem.rows
         flat = rows.differences.reshape(-1, rows.differences.shape[-1])
-        task = Task(
-            rows=rows,
-            b=jnp.where(of.present, of.targets / (scale * lengths), -1.0),
-            G=flat @ flat.T,
-            C=None if rows.penalty is None else jnp.where(of.hard | ~of.present, jnp.inf, of.upper * lengths / unit),
-            equal=of.equal,
-            squared=squared,
-            reach=self.reach,
-            rounds=self.rounds,
-        )
-        found = jax.lax.while_loop(
-            lambda now: (
-                (now.best.gap > self.sharpness * tolerance.gap) & (now.patience > 0) & (now.iterations < self.most)
-            ),
-            partial(_guarded_step, task, _SAFE * tolerance.gap),
-            _start(task, W / scale, separable),
-        )
-        W = 2 * scale * found.best.V
-        return _Found(
-            # Rounding along the path leaves the equalities off by more than the certificate allows.
-            W if equations is None else cons.onto(constraints, equations, W),
-            jnp.where(of.present, unit * found.best.a / lengths, 0.0),
-            separable,
-            found.iterations,
-        )
+        G = flat @ flat.T
+        task = Task(rows, problem.b, G, problem.C, problem.equal, squared, reach=self.reach, rounds=self.rounds)
 
+        def along(now: Point) -> tuple[Point, Answer, Bool[Array, ""]]:
+            new, gap, moved = step(task, now)
+            return new, Answer(new.V, new.a, gap), moved
 
-class _Found(NamedTuple):
-    W: Float[Array, "p q"]
-    a: Float[Array, "n m"]
-    separable: Bool[Array, ""]
-    iterations: Int[Array, ""]
-
-
-class _Best(NamedTuple):
-    """The answer so far, with a bound of its relative gap: near the end rounding lets the gap rise again."""
-
-    V: Float[Array, "p q"]
-    a: Float[Array, "n m"]
-    gap: Float[Array, ""]
-
-
-class _Progress(NamedTuple):
-    last: Point
-    best: _Best
-    patience: Int[Array, ""]
-    iterations: Int[Array, ""]
+        start = _start(task, problem.W, problem.separable)
+        first = Answer(problem.W / 2, start.a, jnp.asarray(jnp.inf, problem.W.dtype))
+        tolerance = tolerance_of(problem.W.dtype).gap
+        return pursue(along, start, first, problem.separable, tolerance, self.sharpness, self.most)
 
 
 def _column(constraints: Constraints, W: Float[Array, "p q"]) -> tuple[Constraints, Float[Array, "pq 1"]]:
@@ -167,8 +101,8 @@ def _column(constraints: Constraints, W: Float[Array, "p q"]) -> tuple[Constrain
     return Constraints(A, jnp.ones((n * m, 1), A.dtype), *each), W.reshape(p * q, 1)
 
 
-def _start(task: Task, W: Float[Array, "p q"], separable: Bool[Array, ""]) -> _Progress:
-    """Begin inside, at twice the Frobenius solution W; a lane that is not separable stands still."""
+def _start(task: Task, W: Float[Array, "p q"], separable: Bool[Array, ""]) -> Point:
+    """Begin inside, at twice the Frobenius solution W; a lane that is not separable will stand still."""
     soft = jnp.zeros_like(task.b, bool) if task.C is None else jnp.isfinite(task.C)
     over = 2 * cons.margins(task.rows, W) - task.b
     # Of a soft row both slacks, with this difference and at least half the target between them; never 0.
@@ -189,23 +123,7 @@ def _start(task: Task, W: Float[Array, "p q"], separable: Bool[Array, ""]) -> _P
     M = cons.combination(task.rows, a)
     eye = jnp.eye(W.shape[1], dtype=W.dtype)
     R = eye / jnp.sqrt(size)
-    best = _Best(W, a, jnp.asarray(jnp.inf, W.dtype))
-    begin = point(task, W, size * eye, s, x, a, tau, M, R)
-    return _Progress(begin, best, jnp.where(separable, _PATIENCE, 0), jnp.zeros((), int))
-
-
-def _guarded_step(task: Task, enough: float, now: _Progress) -> _Progress:
-    """Make a step and keep the best iterate.
-
-    What is not finite or cannot move uses up all patience; so does the first failure to narrow a gap
-    that is `enough` already.
-    """
-    new, gap, moved = step(task, now.last)
-    finite = jnp.isfinite(new.left) & jnp.isfinite(new.V).all()
-    better = finite & (gap < now.best.gap)
-    best = jax.tree.map(lambda one, other: jnp.where(better, one, other), _Best(new.V, new.a, gap), now.best)
-    patience = jnp.where(better, _PATIENCE, jnp.where(finite & moved & (best.gap > enough), now.patience - 1, 0))
-    return _Progress(new, best, patience, now.iterations + 1)
+    return point(task, W, size * eye, s, x, a, tau, M, R)
 
 
 def _positive(x: Float[Array, ""]) -> Float[Array, ""]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from jaxattn import metrics
 from jaxattn.svm import constraints as cons
@@ -17,13 +15,10 @@ from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.entries import Entries
 from jaxattn.svm.norm_path import Geometry, Point, Task, begin, step
 from jaxattn.svm.norms import Entrywise, Norm, frobenius, spectral
+from jaxattn.svm.pursuit import SAFE, Answer, pursue
 from jaxattn.svm.singular import Singular
 from jaxattn.svm.solution import Candidate, Solution, Solver
-
-# Share of the certificate's tolerance that leaves room for how the certificate computes the gap.
-_SAFE = 0.3
-# Steps in a row that may fail to narrow the gap.
-_PATIENCE = 20
+from jaxattn.svm.units import Scaled, scaled
 
 
 @dataclass(frozen=True)
@@ -59,115 +54,43 @@ class PathFollowing:
         """
         geometry = _geometry(norm)
         squared = norm.power == 2 or constraints.penalty is None
-        if isinstance(geometry, Singular):
-            reduction = cons.reduce(constraints)
-            found = self._follow(reduction.constraints, geometry, reduction.left.T @ first.W @ reduction.right, squared)
-            found = found._replace(W=reduction.lift(found.W))
-        else:
-            found = self._follow(constraints, geometry, first.W, squared)
+        reduction = cons.reduce(constraints) if isinstance(geometry, Singular) else None
+        posed = (constraints, first.W)
+        if reduction is not None:
+            posed = reduction.constraints, reduction.left.T @ first.W @ reduction.right
+        problem = scaled(*posed, squared=squared)
+        # Where no row is at a price and W = 0 satisfies all of them, that is the solution.
+        of = cons.rows(constraints)
+        walks = (metrics.norm(problem.W) > 0) | (of.present & ~of.hard).any()
+        best, steps = self._followed(problem, geometry, squared, problem.separable & walks)
+        W, a = problem.restored(best.W, best.a)
         return Candidate(
-            W=jnp.where(found.separable, found.W, 0.0),
-            duals=jnp.where(found.separable & found.walked, found.a, first.duals),
-            iterations=first.iterations + found.iterations,
+            W=jnp.where(problem.separable, W if reduction is None else reduction.lift(W), 0.0),
+            duals=jnp.where(problem.separable & walks, a, first.duals),
+            iterations=first.iterations + steps,
         )
 
-    def _follow(self, constraints: Constraints, geometry: Geometry, W: Float[Array, "p q"], squared: bool) -> _Found:
-        equations = None if constraints.equal is None else cons.equations(constraints)
-        if equations is not None:
-            implied = cons.rows(constraints).equal & ~equations.taken.reshape(constraints.differences.shape[:2])
-            constraints = constraints._replace(present=cons.rows(constraints).present & ~implied)
-        of = cons.rows(constraints)
-        worst = cons.worst_margin(constraints, W)
-        W = W / jnp.where(worst > 0, worst, 1.0)
-        tolerance = tolerance_of(W.dtype)
-        # A Frobenius answer that is off has no W near the rows; its proof stands instead.
-        separable = (worst > 0) & (cons.violation(constraints, W) <= 1e3 * tolerance.violation)
-        lengths = cons.lengths(constraints)
-        lengths = jnp.where(of.present & (lengths > 0), lengths, 1.0)
-        length = metrics.norm(W)
-        reach = jnp.max(jnp.where(of.present, jnp.abs(of.targets) / lengths, 0.0))
-        if squared and constraints.penalty is not None:
-            # With all multipliers at their bounds, W is no longer than this, nor dearer than W = 0.
-            full = jnp.where(of.present & ~of.hard, of.upper, 0.0)
-            reach = jnp.minimum(
-                metrics.norm(cons.combination(constraints, full)), jnp.sqrt(2 * jnp.sum(full * jnp.abs(of.targets)))
-            )
-        # At this scale the Frobenius solution and every A_k have norm 1; without one, its length is guessed.
-        scale = jnp.where(separable & (length > 0), length, jnp.where(reach > 0, reach, 1.0))
-        unit = scale if squared else 1.0
-        # Where no row is at a price and W = 0 satisfies all of them, that is the solution.
-        walked = (length > 0) | (of.present & ~of.hard).any()
-        # A row that is not present asks for 0 >= -1.
-        rows = constraints._replace(
-            differences=jnp.where(of.present[..., None], constraints.differences / lengths[..., None], 0.0)
-        )
+    def _followed(
+        self, problem: Scaled, geometry: Geometry, squared: bool, walks: Bool[Array, ""]
+    ) -> tuple[Answer, Int[Array, ""]]:
+        rows, W, tolerance = problem.rows, problem.W, tolerance_of(problem.W.dtype)
         task = Task(
             rows=rows,
-            A=jnp.einsum("nmp,nq->nmpq", rows.differences, rows.queries).reshape(of.targets.size, -1),
-            b=jnp.where(of.present, of.targets / (scale * lengths), -1.0),
-            C=None if rows.penalty is None else jnp.where(of.hard | ~of.present, jnp.inf, of.upper * lengths / unit),
-            equal=of.equal,
-            allowed=_SAFE * tolerance.violation / (scale * lengths),
+            A=jnp.einsum("nmp,nq->nmpq", rows.differences, rows.queries).reshape(problem.b.size, -1),
+            b=problem.b,
+            C=problem.C,
+            equal=problem.equal,
+            allowed=SAFE * tolerance.violation / (problem.scale * problem.lengths),
             squared=squared,
         )
-        start = begin(task, geometry, jnp.where(separable, W / scale, 0.0))
-        best = _Best(W / scale, start.a, jnp.asarray(jnp.inf, W.dtype))
 
-        def guarded(now: _Progress) -> _Progress:
-            """Make a step and keep the best iterate.
+        def along(now: Point) -> tuple[Point, Answer, Bool[Array, ""]]:
+            new, gap, moved = step(task, geometry, now)
+            return new, Answer(new.part.W, new.a, gap), moved
 
-            What is not finite or cannot move uses up all patience; so does the first failure to narrow
-            a gap that is small enough already.
-            """
-            new, gap, moved = step(task, geometry, now.last)
-            finite = jnp.isfinite(gap) | (jnp.isfinite(new.part.W).all() & jnp.isfinite(new.a).all())
-            better = finite & (gap < now.best.gap)
-            best = jax.tree.map(
-                lambda one, other: jnp.where(better, one, other), _Best(new.part.W, new.a, gap), now.best
-            )
-            goes_on = finite & moved & (best.gap > _SAFE * tolerance.gap)
-            patience = jnp.where(better, _PATIENCE, jnp.where(goes_on, now.patience - 1, 0))
-            return _Progress(new, best, patience, now.iterations + 1)
-
-        found = jax.lax.while_loop(
-            lambda now: (
-                (now.best.gap > self.sharpness * tolerance.gap) & (now.patience > 0) & (now.iterations < self.most)
-            ),
-            guarded,
-            _Progress(start, best, jnp.where(separable & walked, _PATIENCE, 0), jnp.zeros((), int)),
-        )
-        W = scale * found.best.W
-        return _Found(
-            # Rounding along the path leaves the equalities off by more than the certificate allows.
-            W if equations is None else cons.onto(constraints, equations, W),
-            jnp.where(of.present, unit * found.best.a / lengths, 0.0),
-            separable,
-            walked,
-            found.iterations,
-        )
-
-
-class _Found(NamedTuple):
-    W: Float[Array, "p q"]
-    a: Float[Array, "n m"]
-    separable: Bool[Array, ""]
-    walked: Bool[Array, ""]
-    iterations: Int[Array, ""]
-
-
-class _Best(NamedTuple):
-    """The answer so far, with a bound of its relative gap: near the end rounding lets the gap rise again."""
-
-    W: Float[Array, "p q"]
-    a: Float[Array, "n m"]
-    gap: Float[Array, ""]
-
-
-class _Progress(NamedTuple):
-    last: Point
-    best: _Best
-    patience: Int[Array, ""]
-    iterations: Int[Array, ""]
+        start = begin(task, geometry, jnp.where(problem.separable, W, 0.0))
+        first = Answer(W, start.a, jnp.asarray(jnp.inf, W.dtype))
+        return pursue(along, start, first, walks, tolerance.gap, self.sharpness, self.most)
 
 
 def _geometry(norm: Norm) -> Geometry:

@@ -1,0 +1,71 @@
+"""How the interior-point methods step along their path: until the gap is small enough, keeping the best answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+# Share of the certificate's tolerance that leaves room for how the certificate computes the gap.
+SAFE = 0.3
+# Steps in a row that may fail to narrow the gap.
+_PATIENCE = 20
+
+
+class Answer(NamedTuple):
+    """W and its multipliers, with a bound of their relative gap."""
+
+    W: Float[Array, "p q"]
+    a: Float[Array, "n m"]
+    gap: Float[Array, ""]
+
+
+class _Progress(NamedTuple):
+    last: Any
+    best: Answer
+    patience: Int[Array, ""]
+    iterations: Int[Array, ""]
+
+
+def pursue(
+    step: Callable[[Any], tuple[Any, Answer, Bool[Array, ""]]],
+    start: Any,
+    first: Answer,
+    walks: Bool[Array, ""],
+    tolerance: float,
+    sharpness: float,
+    most: int,
+) -> tuple[Answer, Int[Array, ""]]:
+    """Return the best answer along a path, and how many steps were made.
+
+    Near the end rounding lets the gap rise again, so the best is kept. What is not finite or cannot move
+    ends the pursuit; so does the first failure to narrow a gap that is small enough already.
+
+    Args:
+        step: from a point of the path to the next one, what it answers, and whether it moved.
+        start: the first point.
+        first: the answer so far.
+        walks: whether to step at all.
+        tolerance: of the certificate, on the gap.
+        sharpness: the gap to stop at, as a share of the tolerance.
+        most: steps at most.
+    """
+
+    def guarded(now: _Progress) -> _Progress:
+        new, answer, moved = step(now.last)
+        finite = ~jnp.isnan(answer.gap) & jnp.isfinite(answer.W).all() & jnp.isfinite(answer.a).all()
+        better = finite & (answer.gap < now.best.gap)
+        best = jax.tree.map(lambda one, other: jnp.where(better, one, other), answer, now.best)
+        goes_on = finite & moved & (best.gap > SAFE * tolerance)
+        patience = jnp.where(better, _PATIENCE, jnp.where(goes_on, now.patience - 1, 0))
+        return _Progress(new, best, patience, now.iterations + 1)
+
+    def unfinished(now: _Progress) -> Array:
+        return (now.best.gap > sharpness * tolerance) & (now.patience > 0) & (now.iterations < most)
+
+    begin = _Progress(start, first, jnp.where(walks, _PATIENCE, 0), jnp.zeros((), int))
+    end = jax.lax.while_loop(unfinished, guarded, begin)
+    return end.best, end.iterations

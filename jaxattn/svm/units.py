@@ -1,0 +1,92 @@
+"""A problem in the units of the interior-point methods: rows of length 1, and a solution of about length 1."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxattn import metrics
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.certificate import tolerance_of
+from jaxattn.svm.constraints import Constraints
+
+
+class Scaled(NamedTuple):
+    """Rows `<A_k, W> >= b_k` of length 1 at prices C, with what leads back to the problem they came from.
+
+    Attributes:
+        rows: of length 1; one that is not present, or implied by other equalities, asks for 0 >= -1.
+        b: targets.
+        C: prices, inf for hard rows; None where all are hard.
+        equal: equalities.
+        W: the Frobenius answer, of length 1 where there is one.
+        separable: whether that answer is near the hard rows; where it is not, a proof stands instead.
+    """
+
+    rows: Constraints
+    b: Float[Array, "n m"]
+    C: Float[Array, "n m"] | None
+    equal: Bool[Array, "n m"]
+    W: Float[Array, "p q"]
+    separable: Bool[Array, ""]
+    scale: Float[Array, ""]
+    lengths: Float[Array, "n m"]
+    unit: Float[Array, ""]
+    original: Constraints
+    equations: cons.Equations | None
+
+    def restored(self, W: Float[Array, "p q"], a: Float[Array, "n m"]) -> tuple[Array, Array]:
+        """Return a solution and its multipliers in the units of the problem."""
+        W = self.scale * W
+        if self.equations is not None:
+            # Rounding along the path leaves the equalities off by more than the certificate allows.
+            W = cons.onto(self.original, self.equations, W)
+        return W, jnp.where(cons.rows(self.original).present, self.unit * a / self.lengths, 0.0)
+
+
+def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> Scaled:
+    """Return the problem in units of its Frobenius answer W, or of a guess where all rows are soft.
+
+    Args:
+        constraints: rows of every kind.
+        W: answer of the Frobenius problem of the hard rows.
+        squared: whether the objective is half the squared norm; multipliers are then in other units.
+    """
+    equations = None if constraints.equal is None else cons.equations(constraints)
+    if equations is not None:
+        implied = cons.rows(constraints).equal & ~equations.taken.reshape(constraints.differences.shape[:2])
+        constraints = constraints._replace(present=cons.rows(constraints).present & ~implied)
+    of = cons.rows(constraints)
+    worst = cons.worst_margin(constraints, W)
+    W = W / jnp.where(worst > 0, worst, 1.0)
+    separable = (worst > 0) & (cons.violation(constraints, W) <= 1e3 * tolerance_of(W.dtype).violation)
+    lengths = cons.lengths(constraints)
+    lengths = jnp.where(of.present & (lengths > 0), lengths, 1.0)
+    length = metrics.norm(W)
+    reach = jnp.max(jnp.where(of.present, jnp.abs(of.targets) / lengths, 0.0))
+    if squared and constraints.penalty is not None:
+        # With all multipliers at their bounds, W is no longer than this, nor dearer than W = 0.
+        full = jnp.where(of.present & ~of.hard, of.upper, 0.0)
+        dearest = jnp.sqrt(2 * jnp.sum(full * jnp.abs(of.targets)))
+        reach = jnp.minimum(metrics.norm(cons.combination(constraints, full)), dearest)
+    scale = jnp.where(separable & (length > 0), length, jnp.where(reach > 0, reach, 1.0))
+    unit = scale if squared else jnp.ones_like(scale)
+    differences = jnp.where(of.present[..., None], constraints.differences / lengths[..., None], 0.0)
+    prices = None
+    if constraints.penalty is not None:
+        prices = jnp.where(of.hard | ~of.present, jnp.inf, of.upper * lengths / unit)
+    return Scaled(
+        rows=constraints._replace(differences=differences),
+        b=jnp.where(of.present, of.targets / (scale * lengths), -1.0),
+        C=prices,
+        equal=of.equal,
+        W=W / scale,
+        separable=separable,
+        scale=scale,
+        lengths=lengths,
+        unit=unit,
+        original=constraints,
+        equations=equations,
+    )
