@@ -22,9 +22,9 @@ from jaxattn.svm.solution import Improver, Solution, Solver, Status
 
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
-# How many problems are solved together: what they work on stays in the cache, and the slowest of them all
-# wait for is not that of many. One length for any number of open problems compiles once.
-_TOGETHER, _RETRIED = 32, 16
+# How many problems are solved together: what they work on stays in the cache, and the slowest of them, which
+# all wait for, is not that of many. Open problems are filled up to it, so that any number of them compiles once.
+_TOGETHER = 16
 
 
 def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
@@ -107,7 +107,7 @@ def solve_batch(
         if undecided.size == 0:
             break
         part = jax.tree.map(lambda leaf, lanes=undecided: leaf[lanes], constraints)
-        for kept, found in zip(solution, _attempt(part, attempt, norm, tolerance, chunk or _RETRIED), strict=True):
+        for kept, found in zip(solution, _attempt(part, attempt, norm, tolerance, chunk or _TOGETHER), strict=True):
             kept[undecided] = found
     return solution
 
