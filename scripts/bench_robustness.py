@@ -30,11 +30,6 @@ PER_LAW, SAMPLED = 200, 200
 CONVERGED = svm.Tolerance(gap=1e-6, violation=1e-6, farkas=1e-6)
 
 
-def sphere(key: jax.Array, n: int, T: int, d: int) -> Problem:
-    """Draw as in the papers."""
-    return data.sphere(key, n, T, d)
-
-
 def duplicated(key: jax.Array, n: int, T: int, d: int) -> Problem:
     """Replace three tokens of ten by copies of others: infeasible where the selected token has a copy."""
     keys = jax.random.split(key, 3)
@@ -70,7 +65,7 @@ def unevenly_scaled(key: jax.Array, n: int, T: int, d: int) -> Problem:
     return replace(problem, X=X, Z=problem.Z * 10.0 ** jax.random.uniform(keys[2], (n, 1), minval=-1, maxval=1))
 
 
-LAWS = (sphere, duplicated, nearly_parallel, scaled, unevenly_scaled)
+LAWS = (data.sphere, duplicated, nearly_parallel, scaled, unevenly_scaled)
 
 
 def hard(shape: tuple[int, int, int]) -> Constraints:

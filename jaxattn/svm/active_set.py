@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints, Rows
 from jaxattn.svm.norms import Norm, frobenius
-from jaxattn.svm.pivoting import pivot
+from jaxattn.svm.pivoting import pivot, positive
 from jaxattn.svm.solution import Candidate
 
 
@@ -49,11 +49,10 @@ class ActiveSet:
         n, m, _ = constraints.differences.shape
         most = self.sweeps * n * m
         # Rows of length 1: short differences beside long ones would drown in rounding.
-        lengths = cons.lengths(constraints)
-        lengths = jnp.where(of.present & (lengths > 0), lengths, 1.0)
+        lengths = cons.unit_lengths(constraints)
         unit = constraints._replace(differences=constraints.differences / lengths[..., None])
         asked = jnp.where(of.present, of.targets / lengths, 0.0)
-        largest = _positive(jnp.max(jnp.abs(asked)))
+        largest = positive(jnp.max(jnp.abs(asked)))
         b = (asked / largest).ravel()
         G = cons.gram(unit)
 
@@ -162,10 +161,6 @@ def _feasible(u: Float[Array, " c"], equal: Bool[Array, " c"]) -> Float[Array, "
     return jnp.where(equal, u, jnp.maximum(u, 0.0))
 
 
-def _positive(x: Float[Array, ""]) -> Float[Array, ""]:
-    return jnp.where(x > 0, x, 1.0)
-
-
 def _refined(
     unit: Constraints,
     b: Float[Array, " c"],
@@ -194,6 +189,6 @@ def _refined(
     u, W = jax.lax.fori_loop(0, 6, correct, start)
     # The inverse is that of `scale G + b b^T`, so the length, unlike the direction, comes only by halves.
     reached = jnp.where(found.active, scale * cons.margins(unit, W).ravel() * b, 0.0)
-    length = jnp.sum(reached) / _positive(jnp.sum(jnp.where(found.active, b * b, 0.0)))
+    length = jnp.sum(reached) / positive(jnp.sum(jnp.where(found.active, b * b, 0.0)))
     W = W / jnp.where((bias == 0) & (length > 0), length, 1.0)
     return W, _feasible(u, of.equal.ravel()).reshape(shape)

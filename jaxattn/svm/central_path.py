@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.svm import constraints as cons
+from jaxattn.svm import slacks
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import inverse_root
 
@@ -95,7 +96,7 @@ def point(task: Task, V: Array, Q: Array, s: Array, x: Array, a: Array, tau: Arr
     N = M / tau
     off = tau * jnp.sum(((V - N @ Q) @ R.T) ** 2)
     left = off + tau * jnp.sum(Q * (jnp.eye(Q.shape[0], dtype=Q.dtype) - _square(N)))
-    left = left + jnp.sum(jnp.where(task.equal, 0.0, a * s)) + jnp.sum(x * _room(task, a))
+    left = left + jnp.sum(jnp.where(task.equal, 0.0, a * s)) + jnp.sum(x * slacks.room(task.C, a))
     return Point(V, Q, s, x, a, tau, left, off)
 
 
@@ -120,7 +121,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
     """Return the next point, its relative gap, and whether it differs from this one."""
     V, Q, s, x, a, tau, *_ = now
     rows, b, equal = task.rows, task.b, task.equal
-    room = _room(task, a)
+    room = slacks.room(task.C, a)
     M = cons.combination(rows, a)
     N = M / tau
     eye = jnp.eye(Q.shape[0], dtype=Q.dtype)
@@ -132,6 +133,8 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
 
     def solved(residual: Array) -> Array:
         return (root.T @ (root @ residual.ravel())).reshape(a.shape)
+
+    border = _border(now) if task.squared else None
 
     def direction(aim: _Aim) -> _Move:
         first_Q = aim.mu * C / tau - Q + _symmetric(aim.of_Q @ C)
@@ -151,7 +154,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
 
         def solve(_: Int[Array, ""], move: _Move) -> _Move:
             move = follow(move.a + solved(residual(move)), move.tau)
-            return _bordered(task, now, move, follow, residual, solved) if task.squared else move
+            return move if border is None else _bordered(border, move, follow, residual, solved)
 
         # Each round corrects the rounding of the one before.
         return jax.lax.fori_loop(0, task.rounds, solve, follow(jnp.zeros_like(a), jnp.zeros_like(tau)))
@@ -159,7 +162,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
     def attempt(_: Int[Array, ""], before: Any) -> tuple[_Aim, Point, Array, Array]:
         """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
         move = direction(before[0])
-        longest = partial(_longest, task.reach)
+        longest = partial(slacks.longest, reach=task.reach)
         primal = jnp.minimum(longest(s, move.s), longest(x, move.x))
         rise = jnp.where(x > 0, -move.a, 0.0)
         dual = jnp.minimum(longest(a, jnp.where(equal, 0.0, move.a)), longest(room, rise))
@@ -198,23 +201,27 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
     return new, gap, moved
 
 
+def _border(now: Point) -> Callable[[_Move], Array]:
+    """Return what a move leaves of the one equation more of a squared norm, `tr Q + tr V Q^{-1} V^T = tau`."""
+    R, _ = inverse_root(now.Q)
+    slope = (now.V @ R.T) @ R
+    length, curve = jnp.trace(now.Q) + jnp.sum(now.V * slope), _square(slope)
+
+    def missing(move: _Move) -> Array:
+        grown = jnp.trace(move.Q) + 2 * jnp.sum(slope * move.V) - jnp.sum(curve * move.Q)
+        return length + grown - now.tau - move.tau
+
+    return missing
+
+
 def _bordered(
-    task: Task,
-    now: Point,
+    missing: Callable[[_Move], Array],
     move: _Move,
     follow: Callable[[Array, Array], _Move],
     residual: Callable[[_Move], Array],
     solved: Callable[[Array], Array],
 ) -> _Move:
-    """Solve the one equation more of a squared norm, `tr Q + tr V Q^{-1} V^T = tau`, for the move of tau."""
-    R, _ = inverse_root(now.Q)
-    slope = (now.V @ R.T) @ R
-    length = jnp.trace(now.Q) + jnp.sum(now.V * slope)
-
-    def missing(move: _Move) -> Array:
-        grown = jnp.trace(move.Q) + 2 * jnp.sum(slope * move.V) - jnp.sum(_square(slope) * move.Q)
-        return length + grown - now.tau - move.tau
-
+    """Solve the one equation more for the move of tau."""
     # All is linear in the moves of a and tau: how much is missing changes along the second and what it takes of a.
     along = solved(residual(follow(move.a, move.tau + 1.0)) - residual(move))
     rate = missing(follow(move.a + along, move.tau + 1.0)) - missing(move)
@@ -242,11 +249,6 @@ def _newton_matrix(
     return 2 * G * ZQ + YQ * ZC + YC * ZQ + cross + cross.T
 
 
-def _room(task: Task, a: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Return how far each multiplier is below its upper bound; 1 where there is none."""
-    return jnp.ones_like(a) if task.C is None else jnp.where(jnp.isfinite(task.C), task.C - a, 1.0)
-
-
 def _square(A: Float[Array, "p q"]) -> Float[Array, "q q"]:
     return A.T @ A
 
@@ -257,12 +259,6 @@ def _symmetric(A: Float[Array, "q q"]) -> Float[Array, "q q"]:
 
 def _wide(A: Float[Array, "k n"], m: int) -> Float[Array, "k c"]:
     return jnp.repeat(A, m, axis=1)
-
-
-def _longest(reach: float, x: Float[Array, "*shape"], dx: Float[Array, "*shape"]) -> Float[Array, ""]:
-    """Return how far `x + t dx` stays positive, at most 1, less a margin."""
-    ratio = jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1.0), jnp.inf)
-    return jnp.minimum(1.0, reach * jnp.min(ratio))
 
 
 def _inside(matrices: Callable[[Array], Array], reach: float, dtype: jnp.dtype) -> Float[Array, " k"]:

@@ -19,7 +19,7 @@ from jaxattn import metrics
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.norms import Norm
-from jaxattn.svm.pivoting import after
+from jaxattn.svm.pivoting import after, positive
 from jaxattn.svm.solution import Candidate, Solution, Status
 
 
@@ -64,7 +64,7 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
     W = jnp.where(finite, candidate.W, 0.0)
     duals = jnp.where(finite, jnp.clip(candidate.duals, of.lower, of.upper), 0.0)
     # Of any length, so that sums neither over- nor underflow; the box is put back by `_scaled`.
-    duals = duals / _positive(jnp.max(jnp.abs(duals)))
+    duals = duals / positive(jnp.max(jnp.abs(duals)))
 
     worst = cons.worst_margin(constraints, W)
     W = W / jnp.where(worst > 0, worst, 1.0)
@@ -80,14 +80,14 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
         short = of.targets - cons.margins(constraints, W)
         short = jnp.where(of.present & ~of.hard, jnp.maximum(short, 0.0), 0.0)
         objective = objective + jnp.sum(jnp.where(short > 0, of.upper, 0.0) * short)
-    gap = jnp.where(separates, (objective - dual) / _positive(objective), jnp.inf)
+    gap = jnp.where(separates, (objective - dual) / positive(objective), jnp.inf)
     optimal = separates & (jnp.abs(gap) <= tolerance.gap)
     hard = jnp.where(of.hard, duals, 0.0)
     proof = _is_proof(constraints, of, hard, tolerance) & ~optimal
     status = jnp.where(optimal, Status.OPTIMAL, jnp.where(proof, Status.INFEASIBLE, Status.NOT_CONVERGED))
     return Solution(
         W=jnp.where(proof, 0.0, W),
-        duals=jnp.where(proof, hard / _positive(jnp.sum(jnp.abs(hard))), duals * scaled),
+        duals=jnp.where(proof, hard / positive(jnp.sum(jnp.abs(hard))), duals * scaled),
         primal=jnp.where(proof | ~separates, jnp.inf, objective),
         dual=jnp.where(proof, jnp.inf, dual),
         gap=jnp.where(proof, jnp.inf, gap),
@@ -104,7 +104,7 @@ def _scaled(
     limit = jnp.where(duals > 0, of.upper, -of.lower)
     bounded = (duals != 0) & jnp.isfinite(limit)
     room = jnp.min(jnp.where(bounded, limit / jnp.where(bounded, jnp.abs(duals), 1.0), jnp.inf))
-    best = jnp.where(bound > 0, (worth if norm.power == 2 else 1.0) / _positive(bound) ** norm.power, jnp.inf)
+    best = jnp.where(bound > 0, (worth if norm.power == 2 else 1.0) / positive(bound) ** norm.power, jnp.inf)
     scaled = jnp.minimum(best, room)
     # Without a bound of either kind the multipliers can only be a proof of infeasibility.
     return jnp.where((worth > 0) & jnp.isfinite(scaled), scaled, 0.0)
@@ -128,8 +128,3 @@ def _is_proof(
     counted = jnp.where(of.targets != 0, size * cons.lengths(constraints), 0.0)
     allowed = tolerance.farkas * jnp.sum(counted) * worth
     return (worth > 0) & (combined * jnp.sum(size * jnp.abs(of.targets)) <= allowed)
-
-
-def _positive(x: Float[Array, ""]) -> Float[Array, ""]:
-    """Return x, or 1 in place of 0: a divisor that leaves 0/0 at 0."""
-    return jnp.where(x > 0, x, 1.0)

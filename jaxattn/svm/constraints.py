@@ -101,6 +101,12 @@ def lengths(constraints: Constraints) -> Float[Array, "n m"]:
     return jnp.linalg.norm(constraints.differences, axis=-1) * of_queries[:, None]
 
 
+def unit_lengths(constraints: Constraints) -> Float[Array, "n m"]:
+    """Return what each row is divided by to have length 1: 1 for a row of zeros or one that is not present."""
+    of_rows = lengths(constraints)
+    return jnp.where(rows(constraints).present & (of_rows > 0), of_rows, 1.0)
+
+
 def gram(constraints: Constraints) -> Float[Array, "c c"]:
     """Return `<A_k, A_l>` for all pairs, (n m, n m)."""
     n, m, d = constraints.differences.shape
@@ -137,6 +143,13 @@ def rows(constraints: Constraints) -> Rows:
     price = jnp.full(shape, jnp.inf, dtype) if penalty is None else penalty
     upper = jnp.where(present, jnp.where(equal, jnp.inf, price), 0.0)
     return Rows(targets, jnp.where(equal, -upper, 0.0), upper, equal & present, present)
+
+
+def hard_part(constraints: Constraints) -> Constraints:
+    """Return the hard rows alone; the others are not present."""
+    if constraints.penalty is None:
+        return constraints
+    return constraints._replace(penalty=None, present=rows(constraints).hard)
 
 
 def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:

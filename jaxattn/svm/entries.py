@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import metrics
-from jaxattn.svm.norm_path import Aim, Local, Point, Task, longest
+from jaxattn.svm import slacks
+from jaxattn.svm.norm_path import INSIDE, Aim, Local, Point, Task
 from jaxattn.svm.norms import Entrywise
 
 # Least gradient to begin with, as a share of the largest.
@@ -124,6 +126,7 @@ class Entries:
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
         """Return how far the part and the size can go, at most so far, less a margin."""
+        longest = partial(slacks.longest, reach=INSIDE)
         free = [longest(one, change) for one, change in zip(now.part, move.part, strict=True)]
         return jnp.min(jnp.stack([most, longest(now.size, move.size), *free]))
 

@@ -9,11 +9,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import metrics
 from jaxattn.svm import constraints as cons
+from jaxattn.svm import slacks
 from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.central_path import Point, Task, point, step
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.norms import Norm, frobenius, nuclear
+from jaxattn.svm.pivoting import positive
 from jaxattn.svm.pursuit import Answer, pursue
 from jaxattn.svm.solution import Candidate, Solution, Solver
 from jaxattn.svm.units import Scaled, scaled
@@ -48,10 +50,7 @@ class InteriorPoint:
         Raises:
             ValueError: another norm than the nuclear or the Frobenius norm.
         """
-        hard = constraints
-        if constraints.penalty is not None:
-            hard = constraints._replace(penalty=None, present=cons.rows(constraints).hard)
-        return self.improve(constraints, norm, self.start(hard, frobenius))
+        return self.improve(constraints, norm, self.start(cons.hard_part(constraints), frobenius))
 
     def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
         """Do as a call does, from an answer of the Frobenius problem of the hard rows that is known already.
@@ -103,28 +102,17 @@ def _column(constraints: Constraints, W: Float[Array, "p q"]) -> tuple[Constrain
 
 def _start(task: Task, W: Float[Array, "p q"], separable: Bool[Array, ""]) -> Point:
     """Begin inside, at twice the Frobenius solution W; a lane that is not separable will stand still."""
-    soft = jnp.zeros_like(task.b, bool) if task.C is None else jnp.isfinite(task.C)
     over = 2 * cons.margins(task.rows, W) - task.b
-    # Of a soft row both slacks, with this difference and at least half the target between them; never 0.
-    both = jnp.sqrt(over**2 + jnp.where(task.b == 0, 1.0, task.b) ** 2)
-    s = jnp.where(soft, (both + over) / 2, over)
-    x = jnp.where(soft, (both - over) / 2, 0.0)
-    s = jnp.where(task.equal, 0.0, jnp.where(separable & (s > 0), s, 1.0))
-    a = jnp.where(task.equal, 0.0, 1 / jnp.where(s > 0, s, 1.0))
-    a = a / (2 * _positive(metrics.norm(cons.combination(task.rows, a))))
+    s, x, a = slacks.first_slacks(jnp.where(separable, over, 0.0), task.b, task.C, task.equal)
+    a = a / (2 * positive(metrics.norm(cons.combination(task.rows, a))))
     length = metrics.norm(W)
     size = 1.2 * jnp.where(length > 0, length, 1.0)
     tau = 2 * size if task.squared else jnp.ones_like(size)
     if task.C is not None:
         a = jnp.minimum(tau * a, task.C / 2)
         a = a / jnp.maximum(1.0, 2 * metrics.norm(cons.combination(task.rows, a)) / tau)
-        # At a high price little shortfall to begin with, so that no product is far from the others.
-        x = jnp.where(soft, jnp.minimum(x, a * s / (task.C - a)), 0.0)
+        x = slacks.balanced(x, a, s, task.C)
     M = cons.combination(task.rows, a)
     eye = jnp.eye(W.shape[1], dtype=W.dtype)
     R = eye / jnp.sqrt(size)
     return point(task, W, size * eye, s, x, a, tau, M, R)
-
-
-def _positive(x: Float[Array, ""]) -> Float[Array, ""]:
-    return jnp.where(x > 0, x, 1.0)

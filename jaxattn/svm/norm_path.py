@@ -11,6 +11,7 @@ the second-order terms that this gave, the step itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -18,11 +19,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.svm import constraints as cons
+from jaxattn.svm import slacks
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import inverse_root
 
 # The share of the distance to the boundary that is taken.
-_INSIDE = 0.98
+INSIDE = 0.98
 # Least and most centering.
 _CENTERING = 1e-6, 1.0
 
@@ -119,15 +121,8 @@ class Point(NamedTuple):
 
 def begin(task: Task, geometry: Geometry, W: Float[Array, "p q"]) -> Point:
     """Return a first point: of twice the Frobenius solution W, with small multipliers."""
-    soft = _soft(task)
     part, size, taken = geometry.begin(task, W)
-    over = cons.margins(task.rows, part.W) - task.b
-    # Of a soft row both slacks, with this difference and at least half the target between them.
-    both = jnp.sqrt(over**2 + task.b**2)
-    s = jnp.where(soft, (both + over) / 2, over)
-    x = jnp.where(soft, (both - over) / 2, 0.0)
-    s = jnp.where(task.equal, 0.0, jnp.where(s > 0, s, 1.0))
-    a = jnp.where(task.equal, 0.0, 1 / jnp.where(s > 0, s, 1.0))
+    s, x, a = slacks.first_slacks(cons.margins(task.rows, part.W) - task.b, task.b, task.C, task.equal)
 
     def shorter(a: Array, least: float) -> Array:
         return a / jnp.maximum(least, 2 * taken(cons.combination(task.rows, a)))
@@ -135,16 +130,15 @@ def begin(task: Task, geometry: Geometry, W: Float[Array, "p q"]) -> Point:
     a = shorter(a, float(jnp.finfo(a.dtype).tiny))
     if task.C is not None:
         a = shorter(jnp.minimum(a, task.C / 2), 1.0)
-        # At a high price little shortfall to begin with, so that no product is far from the others.
-        x = jnp.where(soft, jnp.minimum(x, a * s / (task.C - a)), 0.0)
+        x = slacks.balanced(x, a, s, task.C)
     return Point(part, size, s, x, a)
 
 
 def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, ""]]:
     """Return the next point, its relative gap, and whether it differs from this one."""
     part, size, s, x, a = now
-    rows, b, equal, soft = task.rows, task.b, task.equal, _soft(task)
-    room = _room(task, a)
+    rows, b, equal, soft = task.rows, task.b, task.equal, slacks.is_soft(task.C, task.equal)
+    room = slacks.room(task.C, a)
     local = geometry.at(task, part, size, cons.combination(rows, a))
     matrix = local.matrix + jnp.diag(jnp.where(equal, 0.0, s / jnp.where(equal, 1.0, a) + x / room).ravel())
     root, _ = inverse_root(matrix)
@@ -183,6 +177,7 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
         """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
         move = direction(before[0])
         rise = jnp.where(soft, -move.a, 0.0)
+        longest = partial(slacks.longest, reach=INSIDE)
         free = (longest(s, move.s), longest(x, move.x), longest(a, jnp.where(equal, 0.0, move.a)), longest(room, rise))
         share = geometry.longest(now, move, jnp.min(jnp.stack(free)))
         of_rows = (one + share * change for one, change in zip(now[1:], move[1:], strict=True))
@@ -207,12 +202,12 @@ def relative_gap(task: Task, geometry: Geometry, now: Point) -> Float[Array, ""]
     length, worth = value / positive, jnp.sum(now.a * task.b)
     margins = cons.margins(task.rows, now.part.W) / positive
     short = task.b - margins
-    off = jnp.where(task.equal, 1e-2 * jnp.abs(short), jnp.where(_soft(task), 0.0, short))
+    off = jnp.where(task.equal, 1e-2 * jnp.abs(short), jnp.where(slacks.is_soft(task.C, task.equal), 0.0, short))
     keeps = (worst > 0) & (off <= task.allowed).all()
     if task.C is None:
         primal, dual = length, worth / jnp.where(bound > 0, bound, 1.0)
     else:
-        price = jnp.sum(jnp.where(_soft(task), task.C, 0.0) * jnp.maximum(short, 0.0))
+        price = jnp.sum(jnp.where(slacks.is_soft(task.C, task.equal), task.C, 0.0) * jnp.maximum(short, 0.0))
         if task.squared:
             primal, dual = length**2 / 2 + price, worth - bound**2 / 2
         else:
@@ -220,24 +215,9 @@ def relative_gap(task: Task, geometry: Geometry, now: Point) -> Float[Array, ""]
     return jnp.where(keeps, jnp.abs(primal - dual) / jnp.where(primal > 0, primal, 1.0), jnp.inf)
 
 
-def longest(x: Float[Array, "..."], dx: Float[Array, "..."]) -> Float[Array, ""]:
-    """Return how far `x + t dx` stays positive, at most 1, less a margin."""
-    ratio = jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1.0), jnp.inf)
-    return jnp.minimum(1.0, _INSIDE * jnp.min(ratio))
-
-
 def _left(task: Task, geometry: Geometry, now: Point) -> tuple[Float[Array, ""], Array]:
     """Return the sum of all products that are mu on the path, and their number."""
     of_norm, pairs = geometry.products(now.part, now.size)
-    soft = _soft(task)
-    rows = jnp.sum(jnp.where(task.equal, 0.0, now.a * now.s)) + jnp.sum(now.x * _room(task, now.a))
+    soft = slacks.is_soft(task.C, task.equal)
+    rows = jnp.sum(jnp.where(task.equal, 0.0, now.a * now.s)) + jnp.sum(now.x * slacks.room(task.C, now.a))
     return of_norm + rows, pairs + jnp.sum(~task.equal) + jnp.sum(soft)
-
-
-def _soft(task: Task) -> Bool[Array, "n m"]:
-    return jnp.zeros_like(task.equal) if task.C is None else jnp.isfinite(task.C)
-
-
-def _room(task: Task, a: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Return how far each multiplier is below its upper bound; 1 where there is none."""
-    return jnp.ones_like(a) if task.C is None else jnp.where(jnp.isfinite(task.C), task.C - a, 1.0)

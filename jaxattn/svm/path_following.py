@@ -41,10 +41,7 @@ class PathFollowing:
         Raises:
             ValueError: a norm that is neither spectral nor entrywise.
         """
-        hard = constraints
-        if constraints.penalty is not None:
-            hard = constraints._replace(penalty=None, present=cons.rows(constraints).hard)
-        return self.improve(constraints, norm, self.start(hard, frobenius))
+        return self.improve(constraints, norm, self.start(cons.hard_part(constraints), frobenius))
 
     def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
         """Do as a call does, from an answer of the Frobenius problem of the hard rows that is known already.

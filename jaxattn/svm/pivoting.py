@@ -12,6 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
+def positive(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return x, or 1 in place of what is not above 0: a divisor that leaves 0/0 at 0."""
+    return jnp.where(x > 0, x, 1.0)
+
+
 def pivot(tableau: Float[Array, "a b"], k: Int[Array, ""]) -> Float[Array, "a b"]:
     """Exchange the k-th unknown with the k-th equation of `y = tableau x` (principal pivot transform).
 

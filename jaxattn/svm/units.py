@@ -62,8 +62,7 @@ def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> S
     worst = cons.worst_margin(constraints, W)
     W = W / jnp.where(worst > 0, worst, 1.0)
     separable = (worst > 0) & (cons.violation(constraints, W) <= 1e3 * tolerance_of(W.dtype).violation)
-    lengths = cons.lengths(constraints)
-    lengths = jnp.where(of.present & (lengths > 0), lengths, 1.0)
+    lengths = cons.unit_lengths(constraints)
     length = metrics.norm(W)
     reach = jnp.max(jnp.where(of.present, jnp.abs(of.targets) / lengths, 0.0))
     if squared and constraints.penalty is not None:

@@ -1,0 +1,48 @@
+"""The rows' part of a central path, whatever the norm: `a s = mu`, `(C - a) x = mu`, and how far a step may go.
+
+C is None where all rows are hard; inf for a hard row otherwise.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def is_soft(C: Float[Array, "n m"] | None, equal: Bool[Array, "n m"]) -> Bool[Array, "n m"]:
+    """Return which rows have a price."""
+    return jnp.zeros_like(equal) if C is None else jnp.isfinite(C)
+
+
+def room(C: Float[Array, "n m"] | None, a: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """Return how far each multiplier is below its upper bound; 1 where there is none."""
+    return jnp.ones_like(a) if C is None else jnp.where(jnp.isfinite(C), C - a, 1.0)
+
+
+def first_slacks(
+    over: Float[Array, "n m"], b: Float[Array, "n m"], C: Float[Array, "n m"] | None, equal: Bool[Array, "n m"]
+) -> tuple[Float[Array, "n m"], Float[Array, "n m"], Float[Array, "n m"]]:
+    """Return slacks s and x to begin with where margins are `over` their targets b, and multipliers `1 / s`.
+
+    A row that is not over its target has s = 1, an equality s = 0 and no multiplier.
+    """
+    soft = is_soft(C, equal)
+    # Of a soft row both slacks, with this difference and at least half the target between them; never 0.
+    both = jnp.sqrt(over**2 + jnp.where(b == 0, 1.0, b) ** 2)
+    s = jnp.where(soft, (both + over) / 2, over)
+    x = jnp.where(soft, (both - over) / 2, 0.0)
+    s = jnp.where(equal, 0.0, jnp.where(s > 0, s, 1.0))
+    return s, x, jnp.where(equal, 0.0, 1 / jnp.where(s > 0, s, 1.0))
+
+
+def balanced(
+    x: Float[Array, "n m"], a: Float[Array, "n m"], s: Float[Array, "n m"], C: Float[Array, "n m"]
+) -> Float[Array, "n m"]:
+    """Return x, small at a high price, so that no product `(C - a) x` is far from the others."""
+    return jnp.where(jnp.isfinite(C), jnp.minimum(x, a * s / (C - a)), 0.0)
+
+
+def longest(x: Float[Array, "*shape"], dx: Float[Array, "*shape"], reach: float) -> Float[Array, ""]:
+    """Return how far `x + t dx` stays positive, at most 1: the share `reach` of the way to 0."""
+    ratio = jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1.0), jnp.inf)
+    return jnp.minimum(1.0, reach * jnp.min(ratio))
