@@ -1,8 +1,11 @@
-"""Lift a function of one seed over many: `vmap` in chunks of bounded memory."""
+"""Lift a function of one seed over many: `vmap` in chunks of bounded memory, one chunk to a core."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -24,10 +27,14 @@ def lanes(arguments: Any, result: Any, memory: int = MEMORY, most: int = LANES) 
     Raises:
         MemoryError: one lane alone does not fit.
     """
-    size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves((arguments, result)))
+    size = _bytes((arguments, result))
     if size > memory:
         raise MemoryError(f"one seed needs {size:,} bytes, more than the {memory:,} given to a chunk")
     return max(1, min(most, memory // max(size, 1)))
+
+
+def _bytes(arrays: Any) -> int:
+    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))
 
 
 def length(arguments: Any) -> int:
@@ -48,6 +55,7 @@ def chunks(
     *arguments: Any,
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
+    workers: int | None = None,
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (lanes, results of `vmap(function)` on them), chunk after chunk, as NumPy arrays.
 
@@ -61,23 +69,70 @@ def chunks(
         shared: its further arguments, the same for all lanes.
         chunk: lanes in one chunk, also where there are fewer: so calls with batches of different
             lengths compile once; from the memory that one lane needs, and at most all, if None.
+        workers: chunks computed at once; as many as `side_by_side` says if None. They do not show in the
+            results.
 
     Raises:
-        ValueError: arguments without a common leading axis, random keys among them, or chunk < 1.
+        ValueError: arguments without a common leading axis, random keys among them, chunk or workers < 1.
     """
     arguments = jax.tree.map(_numbers, arguments)
     total = length(arguments)
     if chunk is None:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
         chunk = min(lanes(one, jax.eval_shape(function, *one, *shared)), max(total, 1))
-    if chunk < 1:
-        raise ValueError(f"chunk: expected at least 1, found {chunk}")
+    for name, given in (("chunk", chunk), ("workers", workers)):
+        if given is not None and given < 1:
+            raise ValueError(f"{name}: expected at least 1, found {given}")
+    if total == 0:
+        return
+    parts = [slice(start, min(start + chunk, total)) for start in range(0, total, chunk)]
+
+    # Made here and not by a worker: contexts such as `jax.enable_x64` hold for one thread.
+    def arguments_of(part: slice) -> Any:
+        return jax.device_put((*jax.tree.map(lambda leaf: _filled(leaf[part], chunk), arguments), *shared))
+
     lifted = _lifted(function, len(arguments), len(shared))
-    for start in range(0, total, chunk):
-        part = slice(start, min(start + chunk, total))
-        lanes_of = jax.tree.map(lambda leaf, part=part: _filled(leaf[part], chunk), arguments)
-        result = lifted(*lanes_of, *shared)
-        yield part, jax.tree.map(lambda leaf, part=part: np.array(leaf[: part.stop - part.start]), result)
+    lowered = lifted.trace(*arguments_of(parts[0])).lower()
+    compiled = lowered.compile()
+
+    def run(part: slice, given: Any) -> tuple[slice, Any]:
+        return part, jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[: part.stop - part.start]), compiled(*given))
+
+    at_once = max(1, MEMORY // max(1, _bytes((lowered.args_info, lowered.out_info))))
+    workers = workers or min(side_by_side(lowered), at_once)
+    if workers == 1 or len(parts) == 1:
+        yield from (run(part, arguments_of(part)) for part in parts)
+    else:
+        yield from _in_order(run, ((part, arguments_of(part)) for part in parts), workers)
+
+
+def side_by_side(lowered: Any) -> int:
+    """Return how many chunks of a lowered program may run at once: on the CPU, one for every core.
+
+    XLA spreads no small array operation over cores. But a batched LAPACK call waits inside XLA's thread
+    pool for its own parts, and several at once can wait for ever (see `svm.pivoting`), as can calls back
+    into Python: programs with any such call run one after the other, as do those of accelerators.
+    """
+    if jax.default_backend() != "cpu" or "custom_call" in lowered.as_text():
+        return 1
+    available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return len(available)
+
+
+def _in_order(run: Callable[..., Any], calls: Iterable[tuple[Any, ...]], workers: int) -> Iterator[Any]:
+    """Yield `run` of each call in turn, computed by `workers` threads that are at most one call each ahead."""
+    running: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for call in calls:
+                running.append(pool.submit(run, *call))
+                if len(running) > workers:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
 
 
 def over_seeds(
@@ -85,16 +140,17 @@ def over_seeds(
     *arguments: Any,
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
+    workers: int | None = None,
 ) -> Any:
     """Return `vmap(function)` of the arguments as NumPy arrays, computed in chunks (see `chunks`)."""
-    parts = [result for _, result in chunks(function, *arguments, shared=shared, chunk=chunk)]
+    parts = [result for _, result in chunks(function, *arguments, shared=shared, chunk=chunk, workers=workers)]
     if not parts:
         raise ValueError("batch: expected at least one lane, found none")
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 @lru_cache(maxsize=64)
-def _lifted(function: Callable[..., Any], arguments: int, shared: int) -> Callable[..., Any]:
+def _lifted(function: Callable[..., Any], arguments: int, shared: int) -> Any:
     return jax.jit(jax.vmap(function, in_axes=(0,) * arguments + (None,) * shared))
 
 

@@ -116,3 +116,47 @@ def test_no_lane_at_all_is_refused():
 def test_random_keys_are_refused_with_the_way_to_pass_them():
     with pytest.raises(ValueError, match=r"found 3 random keys; pass jax.random.key_data"):
         batch.over_seeds(jax.random.normal, jax.random.split(jax.random.key(0), 3))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_chunks_computed_at_once_come_in_order_and_do_not_show(workers):
+    parts = list(batch.chunks(pair, X, Y, chunk=2, workers=workers))
+    assert [part.start for part, _ in parts] == [0, 2, 4, 6]
+    for part, result in parts:
+        np.testing.assert_array_equal(result["sum"], (X + Y)[part])
+
+
+def test_the_precision_around_a_call_holds_in_every_worker():
+    with jax.enable_x64(False):
+        parts = list(batch.chunks(pair, X, Y, shared=(), chunk=2, workers=2))
+    assert {result["sum"].dtype for _, result in parts} == {np.dtype(np.float32)}
+
+
+def test_programs_that_call_lapack_run_one_after_the_other():
+    def lowered(function):
+        return jax.jit(jax.vmap(function)).trace(np.ones((4, 3, 3))).lower()
+
+    assert batch.side_by_side(lowered(jnp.linalg.svd)) == 1
+    assert batch.side_by_side(lowered(jnp.linalg.norm)) >= 1
+    many = np.random.default_rng(0).normal(size=(64, 3, 3))
+    np.testing.assert_allclose(batch.over_seeds(jnp.linalg.det, many, chunk=4), np.linalg.det(many), rtol=1e-12)
+
+
+def test_results_that_are_no_longer_asked_for_are_not_computed():
+    computed = []
+
+    def counted(x):
+        jax.debug.callback(lambda _: computed.append(1), x)
+        return x
+
+    parts = batch.chunks(counted, np.arange(100.0), chunk=1, workers=2)
+    next(parts)
+    parts.close()
+    jax.effects_barrier()
+    assert 1 <= len(computed) <= 5
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_fewer_than_one_worker_is_refused(workers):
+    with pytest.raises(ValueError, match=rf"^workers: expected at least 1, found {workers}"):
+        batch.over_seeds(pair, X, Y, workers=workers)

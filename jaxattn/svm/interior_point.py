@@ -17,7 +17,7 @@ from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.norms import Norm, frobenius, nuclear
 from jaxattn.svm.pivoting import positive
 from jaxattn.svm.pursuit import Answer, pursue
-from jaxattn.svm.solution import Candidate, Solution, Solver
+from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.units import Scaled, scaled
 
 
@@ -52,7 +52,7 @@ class InteriorPoint:
         """
         return self.improve(constraints, norm, self.start(cons.hard_part(constraints), frobenius))
 
-    def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
+    def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
         """Do as a call does, from an answer of the Frobenius problem of the hard rows that is known already.
 
         Raises:

@@ -91,6 +91,6 @@ class Improver(Protocol):
         """Propose a solution, having found the first answer itself."""
         ...
 
-    def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
+    def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
         """Propose a solution, beginning from the first answer."""
         ...

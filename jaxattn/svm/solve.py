@@ -18,7 +18,7 @@ from jaxattn.svm.interior_point import InteriorPoint
 from jaxattn.svm.norms import Entrywise, Norm, frobenius, named, nuclear, spectral
 from jaxattn.svm.oracle import Cvxpy
 from jaxattn.svm.path_following import PathFollowing
-from jaxattn.svm.solution import Improver, Solution, Solver, Status
+from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
@@ -73,13 +73,11 @@ def solve(
     solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
     if not is_concrete(constraints.differences):
-        return _one(solvers[0], norm, tolerance)(constraints)
-    first, *others = (partial(_one(attempt, norm, tolerance), constraints) for attempt in solvers)
-    solution = first()
-    for attempt in others:
-        if int(solution.status) != Status.NOT_CONVERGED:
-            break
-        solution = attempt()
+        return certify(constraints, norm, solvers[0](constraints, norm), tolerance)
+    answers = (_certifying(norm, tolerance)(constraints, _proposing(one, norm)(constraints)) for one in solvers)
+    solution = next(answers)
+    while int(solution.status) == Status.NOT_CONVERGED and (found := next(answers, None)) is not None:
+        solution = found if _replaces(found, solution) else solution
     return solution
 
 
@@ -107,35 +105,46 @@ def solve_batch(
         if undecided.size == 0:
             break
         part = jax.tree.map(lambda leaf, lanes=undecided: leaf[lanes], constraints)
-        for kept, found in zip(solution, _attempt(part, attempt, norm, tolerance, chunk or _TOGETHER), strict=True):
-            kept[undecided] = found
+        found = _attempt(part, attempt, norm, tolerance, chunk or _TOGETHER)
+        better = np.flatnonzero(_replaces(found, jax.tree.map(lambda leaf, lanes=undecided: leaf[lanes], solution)))
+        for kept, new in zip(solution, found, strict=True):
+            kept[undecided[better]] = new[better]
     return solution
 
 
+def _replaces(found: Solution, solution: Solution) -> np.ndarray:
+    """Whether an answer, or each of a batch, is decided or at least closer than the undecided one before it."""
+    return np.asarray((found.status != Status.NOT_CONVERGED) | (abs(found.gap) < abs(solution.gap)))
+
+
 def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunk: int) -> Solution:
-    if isinstance(solver, Improver) and constraints.penalty is None:
-        first = _attempt(constraints, solver.start, frobenius, tolerance, chunk)
-        return batch.over_seeds(_one(solver, norm, tolerance), constraints, first, chunk=chunk)
-    run = _one(solver, norm, tolerance)
-    if not isinstance(solver, Cvxpy):
-        return batch.over_seeds(run, constraints, chunk=chunk)
-    lanes = (jax.tree.map(lambda leaf, i=i: leaf[i], constraints) for i in range(batch.length(constraints)))
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *map(run, lanes))
-
-
-def _certified(
-    constraints: Constraints, first: Solution | None = None, *, solver: Solver, norm: Norm, tolerance: Tolerance
-) -> Solution:
-    """Solve and certify, from a first answer if there is one and the solver is an Improver."""
-    if first is not None and isinstance(solver, Improver):
-        candidate = solver.improve(constraints, norm, first)
+    if isinstance(solver, Cvxpy):
+        lanes = (jax.tree.map(lambda leaf, i=i: leaf[i], constraints) for i in range(batch.length(constraints)))
+        candidates = jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
+    elif isinstance(solver, Improver) and constraints.penalty is None:
+        first = batch.over_seeds(_proposing(solver.start, frobenius), constraints, chunk=chunk)
+        candidates = batch.over_seeds(_improving(solver, norm), constraints, first, chunk=chunk)
     else:
-        candidate = solver(constraints, norm)
-    return certify(constraints, norm, candidate, tolerance)
+        candidates = batch.over_seeds(_proposing(solver, norm), constraints, chunk=chunk)
+    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, chunk=chunk)
+
+
+# One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find
+# an answer and another to certify it, which all solvers share.
+@lru_cache(maxsize=256)
+def _proposing(solver: Solver, norm: Norm) -> Callable[[Constraints], Candidate]:
+    return partial(_propose, solver, norm) if isinstance(solver, Cvxpy) else jax.jit(partial(_propose, solver, norm))
+
+
+def _propose(solver: Solver, norm: Norm, constraints: Constraints) -> Candidate:
+    return solver(constraints, norm)
 
 
 @lru_cache(maxsize=256)
-def _one(solver: Solver, norm: Norm, tolerance: Tolerance) -> Callable[..., Solution]:
-    """One function object for each solver, norm and tolerance, so that it is compiled once."""
-    run = partial(_certified, solver=solver, norm=norm, tolerance=tolerance)
-    return run if isinstance(solver, Cvxpy) else jax.jit(run)
+def _improving(solver: Improver, norm: Norm) -> Callable[[Constraints, Candidate], Candidate]:
+    return jax.jit(lambda constraints, first: solver.improve(constraints, norm, first))
+
+
+@lru_cache(maxsize=256)
+def _certifying(norm: Norm, tolerance: Tolerance) -> Callable[[Constraints, Candidate], Solution]:
+    return jax.jit(lambda constraints, candidate: certify(constraints, norm, candidate, tolerance))
