@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -56,7 +56,7 @@ def chunks(
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
     workers: int | None = None,
-) -> Iterator[tuple[slice, Any]]:
+) -> Generator[tuple[slice, Any]]:
     """Yield (lanes, results of `vmap(function)` on them), chunk after chunk, as NumPy arrays.
 
     Every chunk has the same length (the last is filled up with its own last lane and cut), so the

@@ -45,6 +45,8 @@ class ActiveSet:
             raise ValueError(f"ActiveSet: expected norm 'frobenius', found {norm.name!r}")
         if constraints.penalty is not None:
             raise ValueError("ActiveSet: expected hard rows, found a penalty; InteriorPoint solves the soft margin")
+        reduction = cons.reduce(constraints)
+        constraints = reduction.constraints
         of = cons.rows(constraints)
         n, m, _ = constraints.differences.shape
         most = self.sweeps * n * m
@@ -76,7 +78,7 @@ class ActiveSet:
         zero = of.present & (cons.lengths(constraints) == 0)
         absurd = zero & jnp.where(of.equal, of.targets != 0, of.targets > 0)
         duals = jnp.where(absurd.any(), jnp.where(absurd, jnp.sign(of.targets), 0.0), duals / lengths)
-        return Candidate(W, duals, jnp.sum(passes[0].iterations))
+        return Candidate(reduction.lift(W), duals, jnp.sum(passes[0].iterations))
 
 
 class _Iterate(NamedTuple):

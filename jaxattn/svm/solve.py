@@ -22,8 +22,9 @@ from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
-# How many problems are solved together: what they work on stays in the cache, and the slowest of them, which
-# all wait for, is not that of many. Open problems are filled up to it, so that any number of them compiles once.
+# How many problems are solved together: what they work on stays in the cache, and the slowest of them, which all
+# wait for, is not that of many. A certificate has no loop: there a chunk is as long as any. Open problems are
+# filled up to the same lengths, so that any number of them compiles once.
 _TOGETHER = 16
 
 
@@ -98,14 +99,17 @@ def solve_batch(
     solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
     constraints = jax.tree.map(np.asarray, constraints)
-    together = chunk or min(_TOGETHER, batch.length(constraints))
-    solution = _attempt(constraints, solvers[0], norm, tolerance, together)
+    lanes = batch.length(constraints)
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
+    fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
+    chunks = (chunk, chunk) if chunk else (min(_TOGETHER, fits, lanes), min(fits, lanes))
+    solution = _attempt(constraints, solvers[0], norm, tolerance, chunks)
     for attempt in solvers[1:]:
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)
         if undecided.size == 0:
             break
         part = jax.tree.map(lambda leaf, lanes=undecided: leaf[lanes], constraints)
-        found = _attempt(part, attempt, norm, tolerance, chunk or _TOGETHER)
+        found = _attempt(part, attempt, norm, tolerance, chunks)
         better = np.flatnonzero(_replaces(found, jax.tree.map(lambda leaf, lanes=undecided: leaf[lanes], solution)))
         for kept, new in zip(solution, found, strict=True):
             kept[undecided[better]] = new[better]
@@ -117,7 +121,11 @@ def _replaces(found: Solution, solution: Solution) -> np.ndarray:
     return np.asarray((found.status != Status.NOT_CONVERGED) | (abs(found.gap) < abs(solution.gap)))
 
 
-def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunk: int) -> Solution:
+def _attempt(
+    constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunks: tuple[int, int]
+) -> Solution:
+    """Solve, and certify, in chunks of these lengths."""
+    chunk, certified = chunks
     if isinstance(solver, Cvxpy):
         lanes = (jax.tree.map(lambda leaf, i=i: leaf[i], constraints) for i in range(batch.length(constraints)))
         candidates = jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
@@ -126,7 +134,7 @@ def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: To
         candidates = batch.over_seeds(_improving(solver, norm), constraints, first, chunk=chunk)
     else:
         candidates = batch.over_seeds(_proposing(solver, norm), constraints, chunk=chunk)
-    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, chunk=chunk)
+    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, chunk=certified)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find
