@@ -12,6 +12,13 @@ with install_import_hook("jaxattn", "beartype.beartype"):
     import jaxattn  # noqa: F401
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _programs_of_all_modules(tmp_path_factory):
+    """Compile a program once for all modules: half of the tests' time goes into compiling."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("programs")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _programs_of_one_module():
     """Let go of compiled programs after each module: all of them together use up the memory maps of a process."""
