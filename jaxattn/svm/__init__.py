@@ -1,8 +1,8 @@
 """Certified max-margin solutions of the separation constraints; usable on its own.
 
 `solve` and `solve_batch` hand the constraints to a solver (a value: `ActiveSet`, `InteriorPoint`,
-`PathFollowing`, `Cvxpy`, or any function of the constraints and a norm that returns a `Candidate`) and report what
-the certificate could prove of its answer.
+`PathFollowing`, `LowRank`, `Cvxpy`, or any function of the constraints and a norm that returns a `Candidate`)
+and report what the certificate could prove of its answer.
 """
 
 from jaxattn.svm.active_set import ActiveSet
@@ -10,7 +10,8 @@ from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins
 from jaxattn.svm.general import with_finite_part
 from jaxattn.svm.interior_point import InteriorPoint
-from jaxattn.svm.norms import Norm, entrywise, frobenius, nuclear, spectral, squared
+from jaxattn.svm.low_rank import LowRank
+from jaxattn.svm.norms import Norm, entrywise, frobenius, nuclear, nuclear_of_rank, spectral, squared
 from jaxattn.svm.oracle import Cvxpy
 from jaxattn.svm.path_following import PathFollowing
 from jaxattn.svm.posing import (
@@ -23,6 +24,7 @@ from jaxattn.svm.posing import (
 )
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status
 from jaxattn.svm.solve import solve, solve_batch
+from jaxattn.svm.stationarity import stationarity
 
 __all__ = [
     "DOUBLE",
@@ -32,6 +34,7 @@ __all__ = [
     "Constraints",
     "Cvxpy",
     "InteriorPoint",
+    "LowRank",
     "Norm",
     "PathFollowing",
     "Solution",
@@ -46,6 +49,7 @@ __all__ = [
     "listed",
     "margins",
     "nuclear",
+    "nuclear_of_rank",
     "prompt_constraints",
     "set_constraints",
     "soft",
@@ -53,6 +57,7 @@ __all__ = [
     "solve_batch",
     "spectral",
     "squared",
+    "stationarity",
     "token_constraints",
     "with_finite_part",
 ]

@@ -9,16 +9,17 @@ Hanson, Solving Least Squares Problems, chapter 23). With residual `rho = 1 - <b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints, Rows
+from jaxattn.svm.least_squares import Pivoted, feasible, least_squares
 from jaxattn.svm.norms import Norm, frobenius
-from jaxattn.svm.pivoting import pivot, positive
+from jaxattn.svm.pivoting import positive
 from jaxattn.svm.solution import Candidate
 
 
@@ -63,7 +64,7 @@ class ActiveSet:
         # (nearly) no residual, scale and multipliers stay: they are the proof.
         def one_pass(start: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
             scale, u = start
-            found = _least_squares(G * scale, b, of, u, most)
+            found = least_squares(G * scale + jnp.outer(b, b), b, of, u, most)
             rho = 1.0 - jnp.sum(b * found.u)
             separable = rho > 1e-2 * jnp.sqrt(jnp.finfo(G.dtype).eps)
             own = jnp.where(separable & (rho < 1), scale * (1.0 - rho) / jnp.where(separable, rho, 1.0), scale)
@@ -81,93 +82,11 @@ class ActiveSet:
         return Candidate(reduction.lift(W), duals, jnp.sum(passes[0].iterations))
 
 
-class _Iterate(NamedTuple):
-    """Multipliers `u` on the active set, and the tableau that has been pivoted on it.
-
-    Row k of the tableau gives, for an active constraint, its multiplier at the optimum of the active
-    set (last column), and for another one how far the constraint is over-satisfied there. Between
-    active rows and columns stands the inverse of the Gram matrix. `pending` constraints are still to
-    be pivoted in from a warm start; `banned` ones depend on the active set and cannot enter.
-    """
-
-    u: Float[Array, " c"]
-    tableau: Float[Array, "c c+1"]
-    active: Bool[Array, " c"]
-    pending: Bool[Array, " c"]
-    banned: Bool[Array, " c"]
-    finished: Bool[Array, ""]
-    iterations: Int[Array, ""]
-
-
-def _least_squares(
-    G: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Float[Array, " c"], most: int
-) -> _Iterate:
-    """Minimize `u^T G u + (1 - <b, u>)^2` over `u >= 0` (any u at equalities), starting from the given multipliers."""
-    eps = jnp.finfo(G.dtype).eps
-    equal, absent = of.equal.ravel(), ~of.present.ravel()
-    H = G + jnp.outer(b, b)
-    longest = jnp.diagonal(H)
-    # Rounding grows with the number of equalities, which are often more than the dimensions.
-    dependent = jnp.where(equal.any(), 1e3, 64.0) * eps * longest
-    index = jnp.arange(u.size)
-
-    def step(now: _Iterate) -> _Iterate:
-        warming = now.pending.any()
-        optimum = now.tableau[:, -1]
-        blocking = now.active & ~equal & (optimum <= 0) & ~warming
-        blocked = blocking.any()
-        # Blocked: move towards the optimum until a multiplier reaches zero, and drop that one.
-        ratio = jnp.where(blocking, now.u / jnp.where(blocking, now.u - optimum, 1.0), jnp.inf)
-        dropped = jnp.argmin(ratio)
-        toward = jnp.where(now.active, now.u + jnp.min(ratio) * (optimum - now.u), 0.0)
-        toward = jnp.where(index == dropped, 0.0, _feasible(toward, equal))
-        # Not blocked: take the optimum, and let the most violated constraint in, if there is one.
-        shortfall = jnp.where(now.active | now.banned | equal | absent, -jnp.inf, -optimum)
-        # Equalities first: they never leave, so one that depends on others then is implied by them. Of these
-        # the most independent one, lest a pivot at rounding level comes before a better one.
-        share = jnp.diagonal(now.tableau) / jnp.where(longest > 0, longest, 1.0)
-        first = jnp.where(equal, 2.0 + share, 1.0)
-        shortfall = jnp.where(warming, jnp.where(now.pending, first, -jnp.inf), shortfall)
-        entering = jnp.argmax(shortfall)
-        finished = ~blocked & (shortfall[entering] <= 16 * eps)
-
-        k = jnp.where(blocked, dropped, entering)
-        # A pivot at rounding level: the constraint depends on the active ones.
-        refused = ~blocked & (now.tableau[k, k] <= dependent[k])
-        pivots = ~finished & ~refused
-        at_k = index == k
-        settled = jnp.where(now.active, _feasible(optimum, equal), 0.0)
-        return _Iterate(
-            u=jnp.where(warming, now.u, jnp.where(blocked, toward, settled)),
-            tableau=jnp.where(pivots, pivot(now.tableau, k), now.tableau),
-            active=jnp.where(at_k & pivots, ~now.active, now.active),
-            pending=now.pending & ~at_k,
-            banned=jnp.where(refused, now.banned | at_k, jnp.zeros_like(now.banned)),
-            finished=finished,
-            iterations=now.iterations + 1,
-        )
-
-    start = _Iterate(
-        u=u,
-        tableau=jnp.concatenate([H, -b[:, None]], axis=1),
-        active=jnp.zeros(u.size, bool),
-        pending=(u > 0) | equal,
-        banned=jnp.zeros(u.size, bool),
-        finished=jnp.zeros((), bool),
-        iterations=jnp.zeros((), int),
-    )
-    return jax.lax.while_loop(lambda now: ~now.finished & (now.iterations < most), step, start)
-
-
-def _feasible(u: Float[Array, " c"], equal: Bool[Array, " c"]) -> Float[Array, " c"]:
-    return jnp.where(equal, u, jnp.maximum(u, 0.0))
-
-
 def _refined(
     unit: Constraints,
     b: Float[Array, " c"],
     of: Rows,
-    found: _Iterate,
+    found: Pivoted,
     scale: Float[Array, ""],
     bias: Float[Array, ""],
 ) -> tuple[Float[Array, "p q"], Float[Array, "n m"]]:
@@ -193,4 +112,4 @@ def _refined(
     reached = jnp.where(found.active, scale * cons.margins(unit, W).ravel() * b, 0.0)
     length = jnp.sum(reached) / positive(jnp.sum(jnp.where(found.active, b * b, 0.0)))
     W = W / jnp.where((bias == 0) & (length > 0), length, 1.0)
-    return W, _feasible(u, of.equal.ravel()).reshape(shape)
+    return W, feasible(u, of.equal.ravel()).reshape(shape)

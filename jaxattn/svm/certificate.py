@@ -5,6 +5,9 @@ shortfall costs C, any sign where the row is an equality. Weak duality: with `M 
 box and `||M||_dual <= 1`, `<a, b>` bounds `||W|| + C sum of shortfalls` from below; for `||W||^2 / 2` in
 place of the norm, `<a, b> - ||M||_dual^2 / 2` does. If `M = 0` with `<a, b> > 0` on hard rows, no W
 satisfies these (Farkas).
+
+A bound on the rank only raises the optimum: both hold under it too. A W of that rank that meets the bound is optimal;
+one that does not is at least known to be stationary where its first-order conditions hold (see `stationarity`).
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from jaxtyping import Array, Bool, Float
 from jaxattn import metrics
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.norms import Norm
+from jaxattn.svm.norms import Norm, OfRank
 from jaxattn.svm.pivoting import after, positive
 from jaxattn.svm.solution import Candidate, Solution, Status
+from jaxattn.svm.stationarity import is_of_rank, stationarity
 
 
 @dataclass(frozen=True)
@@ -34,15 +38,18 @@ class Tolerance:
             proof of infeasibility, the sums below over rows with a target other than 0. To rounding that is
             zero; strictly, it proves that no W of norm below `min_k |b_k| / ||A_k||_F / farkas` satisfies
             the constraints.
+        stationarity: largest residual of the first-order conditions under a bound on the rank, and how far a
+            tight row may be above its target, as a share of the largest target.
     """
 
     gap: float = 1e-8
     violation: float = 1e-9
     farkas: float = 1e-13
+    stationarity: float = 1e-7
 
 
 DOUBLE = Tolerance()
-SINGLE = Tolerance(gap=1e-4, violation=1e-5, farkas=1e-6)
+SINGLE = Tolerance(gap=1e-4, violation=1e-5, farkas=1e-6, stationarity=1e-3)
 
 
 def tolerance_of(dtype: jnp.dtype) -> Tolerance:
@@ -75,6 +82,11 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
     scaled = _scaled(norm, of, duals, bound, worth)
     dual = scaled * worth - (0.5 * (scaled * bound) ** 2 if norm.power == 2 else 0.0)
     length = norm.value(after(bound, W))
+    stationary = jnp.zeros((), bool)
+    if isinstance(norm, OfRank):
+        local = stationarity(constraints, after(length, W), norm.rank, tolerance.stationarity)
+        separates = separates & is_of_rank(local, W)
+        stationary = separates & (local.residual <= tolerance.stationarity)
     objective = 0.5 * length**2 if norm.power == 2 else length
     if constraints.penalty is not None:
         short = of.targets - cons.margins(constraints, W)
@@ -84,7 +96,8 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
     optimal = separates & (jnp.abs(gap) <= tolerance.gap)
     hard = jnp.where(of.hard, duals, 0.0)
     proof = _is_proof(constraints, of, hard, tolerance) & ~optimal
-    status = jnp.where(optimal, Status.OPTIMAL, jnp.where(proof, Status.INFEASIBLE, Status.NOT_CONVERGED))
+    status = jnp.where(stationary, Status.STATIONARY, Status.NOT_CONVERGED)
+    status = jnp.where(optimal, Status.OPTIMAL, jnp.where(proof, Status.INFEASIBLE, status))
     return Solution(
         W=jnp.where(proof, 0.0, W),
         duals=jnp.where(proof, hard / positive(jnp.sum(jnp.abs(hard))), duals * scaled),

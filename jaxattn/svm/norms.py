@@ -89,6 +89,32 @@ def entrywise(p: float) -> Entrywise:
     return Entrywise(f"entrywise l_{p:g}", partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
 
 
+@dataclass(frozen=True)
+class OfRank(Norm):
+    """A norm of matrices of bounded rank. Value, dual and so the certificate's lower bound are those of all matrices.
+
+    Attributes:
+        rank: the largest rank.
+    """
+
+    rank: int = 1
+
+
+@lru_cache(maxsize=64)
+def nuclear_of_rank(m: int) -> OfRank:
+    """Return the nuclear norm of matrices of rank at most m (2308.16898, Att-SVM* under a rank constraint).
+
+    Least `(||K||_F^2 + ||Q||_F^2) / 2` over `W = K Q^T` with K and Q of m columns: what descent on factors of
+    that width has to do with. Not convex where m is less than the rank of the nuclear solution.
+
+    Raises:
+        ValueError: m is not an integer, or less than 1.
+    """
+    if isinstance(m, bool) or not hasattr(type(m), "__index__") or m < 1:
+        raise ValueError(f"m: expected an integer rank of at least 1, found {m!r}")
+    return OfRank(f"nuclear of rank {int(m)}", _nuclear, _spectral, rank=int(m))
+
+
 @lru_cache(maxsize=64)
 def squared(norm: Norm) -> Norm:
     """Return the objective `||W||^2 / 2`: another soft margin, the same hard one."""

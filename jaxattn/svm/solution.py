@@ -18,6 +18,7 @@ class Status(IntEnum):
     OPTIMAL = 0
     INFEASIBLE = 1
     NOT_CONVERGED = 2
+    STATIONARY = 3
 
     @property
     def message(self) -> str:
@@ -26,6 +27,8 @@ class Status(IntEnum):
             Status.OPTIMAL: "optimal: primal and dual value agree to the tolerance, no constraint is violated",
             Status.INFEASIBLE: "infeasible: the duals combine the constraints to zero, so no W satisfies them",
             Status.NOT_CONVERGED: "not converged: neither optimality nor infeasibility could be proven",
+            Status.STATIONARY: "stationary, not certified: W satisfies the first-order conditions of a problem that is "
+            "not convex; the gap is that to the bound of the convex one",
         }[self]
 
 
@@ -55,9 +58,9 @@ class Solution(NamedTuple):
         duals: multipliers within their bounds, (n, m), non-negative but for equalities: those that prove
             `dual`, or, where the problem is infeasible, of absolute sum 1 (the Farkas proof).
         primal: the objective at W (its norm, or `||W||^2 / 2`, and the price of its shortfalls), an upper bound
-            of the optimal value; inf where W violates a hard row.
+            of the optimal value; inf where W violates a hard row or exceeds the rank.
         dual: a lower bound (see `certificate`): for a norm `<a, b>`, the sum of the duals where all targets
-            are 1; inf where the problem is infeasible.
+            are 1; inf where the problem is infeasible. Under a bound on the rank that of the problem without it.
         gap: (primal - dual) / primal; inf where there is no primal value.
         violation: how far the worst hard row falls short of its target, at least 0 (see `constraints.violation`).
         status: a Status as an integer.

@@ -15,7 +15,8 @@ from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.interior_point import InteriorPoint
-from jaxattn.svm.norms import Entrywise, Norm, frobenius, named, nuclear, spectral
+from jaxattn.svm.low_rank import LowRank
+from jaxattn.svm.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
 from jaxattn.svm.oracle import Cvxpy
 from jaxattn.svm.path_following import PathFollowing
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
@@ -39,10 +40,13 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
         return (ActiveSet(), _CAUTIOUS)
     if norm.plain in (frobenius, nuclear):
         return (InteriorPoint(), _CAUTIOUS)
+    if isinstance(norm, OfRank):
+        return (LowRank(), LowRank(starts=32, most=1000, convex=_CAUTIOUS))
     if norm.plain == spectral or isinstance(norm, Entrywise):
         return (PathFollowing(),)
     raise ValueError(
-        f"solver: expected one for norm {norm.name!r} (known are frobenius, nuclear, spectral, entrywise), found none"
+        f"solver: expected one for norm {norm.name!r} "
+        "(known are frobenius, nuclear, spectral, entrywise, nuclear_of_rank), found none"
     )
 
 
@@ -58,7 +62,7 @@ def solve(
 
     Args:
         constraints: as `token_constraints` and the other functions of `posing` make them.
-        norm: "frobenius", "nuclear", "spectral", or a Norm such as `entrywise(1.5)`.
+        norm: "frobenius", "nuclear", "spectral", or a Norm such as `entrywise(1.5)` or `nuclear_of_rank(2)`.
         solver: a solver or several, each tried on what the one before left undecided; those of the
             norm if None.
         tolerance: what counts as proven; that of the precision if None.

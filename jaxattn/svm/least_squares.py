@@ -1,0 +1,95 @@
+"""Non-negative least squares of a Gram matrix, by an active set (Lawson and Hanson, chapter 23)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn.svm.constraints import Rows
+from jaxattn.svm.pivoting import pivot
+
+
+class Pivoted(NamedTuple):
+    """Multipliers `u` on the active set, and the tableau that has been pivoted on it.
+
+    Row k of the tableau gives, for an active constraint, its multiplier at the optimum of the active
+    set (last column), and for another one how far the constraint is over-satisfied there. Between
+    active rows and columns stands the inverse of the Gram matrix. `pending` constraints are still to
+    be pivoted in from a warm start; `banned` ones depend on the active set and cannot enter.
+    """
+
+    u: Float[Array, " c"]
+    tableau: Float[Array, "c c+1"]
+    active: Bool[Array, " c"]
+    pending: Bool[Array, " c"]
+    banned: Bool[Array, " c"]
+    finished: Bool[Array, ""]
+    iterations: Int[Array, ""]
+
+
+def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Float[Array, " c"], most: int) -> Pivoted:
+    """Minimize `u^T H u / 2 - <b, u>` over `u >= 0` (any u at equalities), starting from the given multipliers.
+
+    H is positive semidefinite, with b in its range: `G + b b^T` for `u^T G u + (1 - <b, u>)^2`.
+    """
+    eps = jnp.finfo(H.dtype).eps
+    equal, absent = of.equal.ravel(), ~of.present.ravel()
+    longest = jnp.diagonal(H)
+    # Rounding grows with the number of equalities, which are often more than the dimensions.
+    dependent = jnp.where(equal.any(), 1e3, 64.0) * eps * longest
+    index = jnp.arange(u.size)
+
+    def step(now: Pivoted) -> Pivoted:
+        warming = now.pending.any()
+        optimum = now.tableau[:, -1]
+        blocking = now.active & ~equal & (optimum <= 0) & ~warming
+        blocked = blocking.any()
+        # Blocked: move towards the optimum until a multiplier reaches zero, and drop that one.
+        ratio = jnp.where(blocking, now.u / jnp.where(blocking, now.u - optimum, 1.0), jnp.inf)
+        dropped = jnp.argmin(ratio)
+        toward = jnp.where(now.active, now.u + jnp.min(ratio) * (optimum - now.u), 0.0)
+        toward = jnp.where(index == dropped, 0.0, feasible(toward, equal))
+        # Not blocked: take the optimum, and let the most violated constraint in, if there is one.
+        shortfall = jnp.where(now.active | now.banned | equal | absent, -jnp.inf, -optimum)
+        # Equalities first: they never leave, so one that depends on others then is implied by them. Of these
+        # the most independent one, lest a pivot at rounding level comes before a better one.
+        share = jnp.diagonal(now.tableau) / jnp.where(longest > 0, longest, 1.0)
+        first = jnp.where(equal, 2.0 + share, 1.0)
+        shortfall = jnp.where(warming, jnp.where(now.pending, first, -jnp.inf), shortfall)
+        entering = jnp.argmax(shortfall)
+        finished = ~blocked & (shortfall[entering] <= 16 * eps)
+
+        k = jnp.where(blocked, dropped, entering)
+        # A pivot at rounding level: the constraint depends on the active ones.
+        refused = ~blocked & (now.tableau[k, k] <= dependent[k])
+        pivots = ~finished & ~refused
+        at_k = index == k
+        settled = jnp.where(now.active, feasible(optimum, equal), 0.0)
+        return Pivoted(
+            u=jnp.where(warming, now.u, jnp.where(blocked, toward, settled)),
+            tableau=jnp.where(pivots, pivot(now.tableau, k), now.tableau),
+            active=jnp.where(at_k & pivots, ~now.active, now.active),
+            pending=now.pending & ~at_k,
+            banned=jnp.where(refused, now.banned | at_k, jnp.zeros_like(now.banned)),
+            finished=finished,
+            iterations=now.iterations + 1,
+        )
+
+    start = Pivoted(
+        u=u,
+        tableau=jnp.concatenate([H, -b[:, None]], axis=1),
+        active=jnp.zeros(u.size, bool),
+        pending=(u > 0) | equal,
+        banned=jnp.zeros(u.size, bool),
+        finished=jnp.zeros((), bool),
+        iterations=jnp.zeros((), int),
+    )
+    return jax.lax.while_loop(lambda now: ~now.finished & (now.iterations < most), step, start)
+
+
+def feasible(u: Float[Array, " c"], equal: Bool[Array, " c"]) -> Float[Array, " c"]:
+    """Return u, at least 0 but for equalities."""
+    return jnp.where(equal, u, jnp.maximum(u, 0.0))

@@ -1,0 +1,127 @@
+"""The nuclear norm under a bound on the rank: the convex solution where its rank allows, else a stationary point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.factors import Iterate, Task, begin, step
+from jaxattn.svm.interior_point import InteriorPoint
+from jaxattn.svm.norms import Norm, OfRank, frobenius, nuclear
+from jaxattn.svm.pivoting import after
+from jaxattn.svm.pursuit import SAFE
+from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
+from jaxattn.svm.stationarity import refuse_soft
+from jaxattn.svm.units import scaled
+
+# Share of the certificate's tolerance at which the steps end.
+_SHARP = 0.1
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """First the convex problem, for a bound, a proof of infeasibility and a start; then steps in the factors.
+
+    The convex solution of rank m, cut off behind its m-th singular value, is the answer if that is certified. Otherwise
+    several starts are followed for a while, and the best of them to the end: the problem has local solutions, the
+    more the smaller m is.
+
+    Attributes:
+        starts: how many: that solution cut off, and random compressions of it, `U S^(1/2) R (V S^(1/2) R)^T`
+            with a Gaussian R of m columns.
+        seed: of their draws.
+        explore: steps made from every start.
+        most: steps made from the best of them; it needs 20 to 100.
+        convex: the solver of the convex problem.
+    """
+
+    starts: int = 8
+    seed: int = 0
+    explore: int = 25
+    most: int = 300
+    convex: Improver = field(default_factory=InteriorPoint)
+
+    def __post_init__(self) -> None:
+        if self.starts < 1:
+            raise ValueError(f"LowRank: expected at least one start, found {self.starts}")
+
+    @property
+    def start(self) -> Solver:
+        """The solver of the Frobenius problem."""
+        return self.convex.start
+
+    def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
+        """Propose a solution, with the multipliers of the convex problem, or a proof of infeasibility.
+
+        Raises:
+            ValueError: another norm than `norms.nuclear_of_rank`, or soft rows.
+        """
+        refuse_soft(constraints, "LowRank")
+        return self.improve(constraints, norm, self.start(constraints, frobenius))
+
+    def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
+        """Do as a call does, from an answer of the Frobenius problem that is known already.
+
+        Raises:
+            ValueError: as a call.
+        """
+        bound = _rank(norm)
+        refuse_soft(constraints, "LowRank")
+        relaxed = self.convex.improve(constraints, nuclear, first)
+        reduction = cons.reduce(constraints)
+        reduced = reduction.constraints
+        problem = scaled(reduced, reduction.left.T @ relaxed.W @ reduction.right, squared=False)
+        m = min(bound, *problem.W.shape)
+        U, s, Vt = jnp.linalg.svd(problem.W, full_matrices=False)
+        left, right = U * jnp.sqrt(s), Vt.T * jnp.sqrt(s)
+        cut = problem.scale * left[:, :m] @ right[:, :m].T
+        tolerance = tolerance_of(s.dtype)
+        # Well within the tolerance, for the certificate of the problem that is not reduced rounds anew.
+        strict = Tolerance(SAFE * tolerance.gap, SAFE * tolerance.violation, tolerance.farkas)
+        proven = certify(reduced, nuclear, Candidate(cut, after(cut, relaxed.duals), relaxed.iterations), strict)
+        walks = problem.separable & (s[0] > 0) & (proven.status != Status.OPTIMAL)
+        task = Task(problem.rows, problem.b, cons.rows(problem.original))
+        end = self._descended(task, left, right, m, walks, tolerance)
+        W = jnp.where(walks, problem.scale * end.K @ end.Q.T, jnp.where(problem.separable, cut, 0.0))
+        return Candidate(
+            W=reduction.lift(W),
+            duals=relaxed.duals,
+            iterations=relaxed.iterations + jnp.where(walks, end.iterations, 0),
+        )
+
+    def _descended(
+        self,
+        task: Task,
+        left: Float[Array, "p k"],
+        right: Float[Array, "q k"],
+        m: int,
+        walks: Bool[Array, ""],
+        tolerance: Tolerance,
+    ) -> Iterate:
+        k = left.shape[1]
+        draws = jax.random.normal(jax.random.key(self.seed), (self.starts - 1, k, m), left.dtype) / jnp.sqrt(m)
+        R = jnp.concatenate([jnp.eye(k, m, dtype=left.dtype)[None], draws.astype(left.dtype)])
+
+        def unfinished(now: Iterate) -> Array:
+            return walks & ((now.moved > _SHARP * tolerance.stationarity) | (now.short > _SHARP * tolerance.violation))
+
+        def followed(start: Iterate, most: int) -> Iterate:
+            return jax.lax.while_loop(
+                lambda now: unfinished(now) & (now.iterations < most), lambda now: step(task, now), start
+            )
+
+        explored = jax.vmap(lambda R: followed(begin(task, left @ R, right @ R), self.explore))(R)
+        best = jnp.argmin(jax.vmap(lambda one: one.worth)(explored))
+        return followed(jax.tree.map(lambda leaf: leaf[best], explored), self.explore + self.most)
+
+
+def _rank(norm: Norm) -> int:
+    if isinstance(norm, OfRank):
+        return norm.rank
+    raise ValueError(f"LowRank: expected a norm as `nuclear_of_rank` makes it, found {norm.name!r}")

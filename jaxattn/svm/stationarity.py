@@ -1,0 +1,113 @@
+"""Whether a matrix of bounded rank is a stationary point of the nuclear norm under that bound.
+
+In `W = K Q^T`, K and Q of m columns, the problem is `min (||K||_F^2 + ||Q||_F^2) / 2  s.t. <A_k, K Q^T> >= b_k`, and
+its first-order conditions are `K = G Q`, `Q = G^T K` with `G = sum_k a_k A_k`, `a >= 0` (any sign at an equality) and
+`a_k = 0` where the margin exceeds b_k. With the thin SVD `W = U S V^T` they say `G V = U` and `G^T U = V`; were also
+`||G|| <= 1`, W would be optimal among all matrices. The multipliers are found here, from W alone: nothing is believed
+of a solver.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxattn import metrics
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.least_squares import least_squares
+from jaxattn.svm.pivoting import positive
+
+
+class Stationarity(NamedTuple):
+    """How far W is from a stationary point of rank m.
+
+    Attributes:
+        duals: multipliers a of the rows that are tight at W, (n, m), 0 at the others.
+        residual: `||(G Q - K, G^T K - Q)||_F / ||(K, Q)||_F`, ().
+        excess: the (m + 1)-th singular value as a share of the first, (); 0 if there are no more than m.
+    """
+
+    duals: Float[Array, "n m"]
+    residual: Float[Array, ""]
+    excess: Float[Array, ""]
+
+
+def stationarity(constraints: Constraints, W: Float[Array, "d e"], m: int, tight: float = 1e-7) -> Stationarity:
+    """Measure how far W is from a stationary point of `min ||W||_*` under the rows and rank W <= m.
+
+    Feasibility is not asked for here (see `constraints.violation`).
+
+    Args:
+        constraints: hard rows of every kind.
+        W: any matrix, scaled as the problem has it.
+        m: the bound on the rank.
+        tight: a row counts as tight if its margin exceeds its target by at most this share of the largest target.
+
+    Raises:
+        ValueError: rows at a price.
+    """
+    refuse_soft(constraints, "stationarity")
+    U, s, Vt = jnp.linalg.svd(W, full_matrices=False)
+    root = jnp.sqrt(s[:m])
+    K, Q = U[:, :m] * root, Vt[:m].T * root
+    of = cons.rows(constraints)
+    lengths = cons.unit_lengths(constraints)
+    unit = constraints._replace(differences=constraints.differences / lengths[..., None])
+    over = cons.margins(constraints, W) - of.targets
+    allowed = tight * jnp.max(jnp.where(of.present, jnp.abs(of.targets), 0.0))
+    at = of._replace(present=of.present & (of.equal | (over <= allowed)))
+    J = rows_of_factors(unit, K, Q)
+    size = positive(metrics.norm(root))
+    # In units where `(K, Q)` has length 1, and with it each multiplier about 1.
+    gram, reached = J.gram / size**2, J.reached / size**2
+    found = least_squares(
+        gram, 2 * jnp.where(at.present.ravel(), reached, 0.0), at, jnp.zeros_like(reached), 6 * reached.size
+    )
+    a = jnp.where(at.present, found.u.reshape(of.targets.shape), 0.0)
+    G = cons.combination(unit, a)
+    residual = metrics.norm(jnp.concatenate([G @ Q - K, G.T @ K - Q])) / (jnp.sqrt(2.0) * size)
+    excess = s[m] / positive(s[0]) if s.size > m else jnp.zeros((), W.dtype)
+    return Stationarity(a / lengths, residual, excess)
+
+
+def is_of_rank(found: Stationarity, W: Float[Array, "d e"]) -> Bool[Array, ""]:
+    """Whether what W has beyond its rank is the rounding of a product of factors."""
+    return found.excess <= 16 * max(W.shape) * jnp.finfo(W.dtype).eps
+
+
+class FactorRows(NamedTuple):
+    """The rows in terms of (K, Q): `<J_k, (K, Q)> = 2 <A_k, K Q^T>` with `J_k = (A_k Q, A_k^T K)`.
+
+    Attributes:
+        left: `K^T (difference)`, (c, r).
+        right: `Q^T (query)`, (c, r).
+        gram: `<J_k, J_l>`, (c, c).
+        reached: `<A_k, K Q^T>`, (c).
+    """
+
+    left: Float[Array, "c r"]
+    right: Float[Array, "c r"]
+    gram: Float[Array, "c c"]
+    reached: Float[Array, " c"]
+
+
+def rows_of_factors(rows: Constraints, K: Float[Array, "p r"], Q: Float[Array, "q r"]) -> FactorRows:
+    """Return the rows in terms of the factors."""
+    n, m, p = rows.differences.shape
+    flat, queries = rows.differences.reshape(n * m, p), jnp.repeat(rows.queries, m, axis=0)
+    left, right = flat @ K, queries @ Q
+    gram = (flat @ flat.T) * (right @ right.T) + (queries @ queries.T) * (left @ left.T)
+    return FactorRows(left, right, gram, jnp.sum(left * right, axis=1))
+
+
+def refuse_soft(constraints: Constraints, who: str) -> None:
+    """Refuse rows at a price.
+
+    Raises:
+        ValueError: there is a penalty.
+    """
+    if constraints.penalty is not None:
+        raise ValueError(f"{who}: expected hard rows under a bound on the rank, found a penalty")
