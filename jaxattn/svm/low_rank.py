@@ -79,7 +79,8 @@ class LowRank:
         problem = scaled(reduced, reduction.left.T @ relaxed.W @ reduction.right, squared=False)
         m = min(bound, *problem.W.shape)
         U, s, Vt = jnp.linalg.svd(problem.W, full_matrices=False)
-        left, right = U * jnp.sqrt(s), Vt.T * jnp.sqrt(s)
+        root = jnp.sqrt(s)[None, :]
+        left, right = U * root, Vt.T * root
         cut = problem.scale * left[:, :m] @ right[:, :m].T
         tolerance = tolerance_of(s.dtype)
         # Well within the tolerance, for the certificate of the problem that is not reduced rounds anew.
@@ -91,7 +92,8 @@ class LowRank:
         W = jnp.where(walks, problem.scale * end.K @ end.Q.T, jnp.where(problem.separable, cut, 0.0))
         return Candidate(
             W=reduction.lift(W),
-            duals=relaxed.duals,
+            # The certificate of this candidate begins with an SVD too.
+            duals=after(proven.W, relaxed.duals),
             iterations=relaxed.iterations + jnp.where(walks, end.iterations, 0),
         )
 

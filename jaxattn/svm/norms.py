@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -100,8 +101,7 @@ class OfRank(Norm):
     rank: int = 1
 
 
-@lru_cache(maxsize=64)
-def nuclear_of_rank(m: int) -> OfRank:
+def nuclear_of_rank(m: Any) -> OfRank:
     """Return the nuclear norm of matrices of rank at most m (2308.16898, Att-SVM* under a rank constraint).
 
     Least `(||K||_F^2 + ||Q||_F^2) / 2` over `W = K Q^T` with K and Q of m columns: what descent on factors of

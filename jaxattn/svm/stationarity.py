@@ -51,7 +51,7 @@ def stationarity(constraints: Constraints, W: Float[Array, "d e"], m: int, tight
     """
     refuse_soft(constraints, "stationarity")
     U, s, Vt = jnp.linalg.svd(W, full_matrices=False)
-    root = jnp.sqrt(s[:m])
+    root = jnp.sqrt(s[:m])[None, :]
     K, Q = U[:, :m] * root, Vt[:m].T * root
     of = cons.rows(constraints)
     lengths = cons.unit_lengths(constraints)
