@@ -44,6 +44,11 @@ class InteriorPoint:
     rounds: int = 2
     start: Solver = field(default_factory=ActiveSet)
 
+    @property
+    def start_norm(self) -> Norm:
+        """The Frobenius norm."""
+        return frobenius
+
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
         """Propose the solution, or the Frobenius solver's proof of infeasibility.
 

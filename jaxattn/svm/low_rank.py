@@ -13,10 +13,10 @@ from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.factors import Iterate, Task, begin, step
 from jaxattn.svm.interior_point import InteriorPoint
-from jaxattn.svm.norms import Norm, OfRank, frobenius, nuclear
+from jaxattn.svm.norms import Norm, OfRank, nuclear
 from jaxattn.svm.pivoting import after
 from jaxattn.svm.pursuit import SAFE
-from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
+from jaxattn.svm.solution import Candidate, Solver, Status
 from jaxattn.svm.stationarity import refuse_soft
 from jaxattn.svm.units import scaled
 
@@ -38,23 +38,23 @@ class LowRank:
         seed: of their draws.
         explore: steps made from every start.
         most: steps made from the best of them; it needs 20 to 100.
-        convex: the solver of the convex problem.
+        start: the solver of the nuclear problem without a bound on the rank.
     """
 
     starts: int = 8
     seed: int = 0
     explore: int = 25
     most: int = 300
-    convex: Improver = field(default_factory=InteriorPoint)
+    start: Solver = field(default_factory=InteriorPoint)
 
     def __post_init__(self) -> None:
         if self.starts < 1:
             raise ValueError(f"LowRank: expected at least one start, found {self.starts}")
 
     @property
-    def start(self) -> Solver:
-        """The solver of the Frobenius problem."""
-        return self.convex.start
+    def start_norm(self) -> Norm:
+        """The nuclear norm."""
+        return nuclear
 
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
         """Propose a solution, with the multipliers of the convex problem, or a proof of infeasibility.
@@ -62,21 +62,21 @@ class LowRank:
         Raises:
             ValueError: another norm than `norms.nuclear_of_rank`, or soft rows.
         """
+        _rank(norm)
         refuse_soft(constraints, "LowRank")
-        return self.improve(constraints, norm, self.start(constraints, frobenius))
+        return self.improve(constraints, norm, self.start(constraints, nuclear))
 
-    def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
-        """Do as a call does, from an answer of the Frobenius problem that is known already.
+    def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
+        """Do as a call does, from an answer of the nuclear problem that is known already.
 
         Raises:
             ValueError: as a call.
         """
         bound = _rank(norm)
         refuse_soft(constraints, "LowRank")
-        relaxed = self.convex.improve(constraints, nuclear, first)
         reduction = cons.reduce(constraints)
         reduced = reduction.constraints
-        problem = scaled(reduced, reduction.left.T @ relaxed.W @ reduction.right, squared=False)
+        problem = scaled(reduced, reduction.left.T @ first.W @ reduction.right, squared=False)
         m = min(bound, *problem.W.shape)
         U, s, Vt = jnp.linalg.svd(problem.W, full_matrices=False)
         root = jnp.sqrt(s)[None, :]
@@ -85,7 +85,7 @@ class LowRank:
         tolerance = tolerance_of(s.dtype)
         # Well within the tolerance, for the certificate of the problem that is not reduced rounds anew.
         strict = Tolerance(SAFE * tolerance.gap, SAFE * tolerance.violation, tolerance.farkas)
-        proven = certify(reduced, nuclear, Candidate(cut, after(cut, relaxed.duals), relaxed.iterations), strict)
+        proven = certify(reduced, nuclear, Candidate(cut, after(cut, first.duals), first.iterations), strict)
         walks = problem.separable & (s[0] > 0) & (proven.status != Status.OPTIMAL)
         task = Task(problem.rows, problem.b, cons.rows(problem.original))
         end = self._descended(task, left, right, m, walks, tolerance)
@@ -93,8 +93,8 @@ class LowRank:
         return Candidate(
             W=reduction.lift(W),
             # The certificate of this candidate begins with an SVD too.
-            duals=after(proven.W, relaxed.duals),
-            iterations=relaxed.iterations + jnp.where(walks, end.iterations, 0),
+            duals=after(proven.W, first.duals),
+            iterations=first.iterations + jnp.where(walks, end.iterations, 0),
         )
 
     def _descended(
@@ -113,14 +113,23 @@ class LowRank:
         def unfinished(now: Iterate) -> Array:
             return walks & ((now.moved > _SHARP * tolerance.stationarity) | (now.short > _SHARP * tolerance.violation))
 
-        def followed(start: Iterate, most: int) -> Iterate:
-            return jax.lax.while_loop(
+        def follow(best: Iterate, turn: tuple[Array, Array]) -> tuple[Iterate, None]:
+            R, last = turn
+            start = _chosen(last, best, begin(task, left @ R, right @ R))
+            most = self.explore + jnp.where(last, self.most, 0)
+            end = jax.lax.while_loop(
                 lambda now: unfinished(now) & (now.iterations < most), lambda now: step(task, now), start
             )
+            return _chosen(last | (end.worth < best.worth), end, best), None
 
-        explored = jax.vmap(lambda R: followed(begin(task, left @ R, right @ R), self.explore))(R)
-        best = jnp.argmin(jax.vmap(lambda one: one.worth)(explored))
-        return followed(jax.tree.map(lambda leaf: leaf[best], explored), self.explore + self.most)
+        # One start after the other and then the best, so that the loop is compiled once.
+        first = begin(task, left @ R[0], right @ R[0])
+        turns = jnp.concatenate([R, R[:1]]), jnp.arange(self.starts + 1) == self.starts
+        return jax.lax.scan(follow, first, turns)[0]
+
+
+def _chosen(condition: Bool[Array, ""], one: Iterate, other: Iterate) -> Iterate:
+    return jax.tree.map(lambda mine, its: jnp.where(condition, mine, its), one, other)
 
 
 def _rank(norm: Norm) -> int:

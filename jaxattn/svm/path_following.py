@@ -17,7 +17,7 @@ from jaxattn.svm.norm_path import Geometry, Point, Task, begin, step
 from jaxattn.svm.norms import Entrywise, Norm, frobenius, spectral
 from jaxattn.svm.pursuit import SAFE, Answer, pursue
 from jaxattn.svm.singular import Singular
-from jaxattn.svm.solution import Candidate, Solution, Solver
+from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.units import Scaled, scaled
 
 
@@ -35,6 +35,11 @@ class PathFollowing:
     sharpness: float = 0.003
     start: Solver = field(default_factory=ActiveSet)
 
+    @property
+    def start_norm(self) -> Norm:
+        """The Frobenius norm."""
+        return frobenius
+
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
         """Propose the solution, or the Frobenius solver's proof of infeasibility.
 
@@ -43,7 +48,7 @@ class PathFollowing:
         """
         return self.improve(constraints, norm, self.start(cons.hard_part(constraints), frobenius))
 
-    def improve(self, constraints: Constraints, norm: Norm, first: Candidate | Solution) -> Candidate:
+    def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
         """Do as a call does, from an answer of the Frobenius problem of the hard rows that is known already.
 
         Raises:

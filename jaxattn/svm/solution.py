@@ -79,15 +79,20 @@ class Solution(NamedTuple):
 
 @runtime_checkable
 class Improver(Protocol):
-    """A solver that begins from an answer of the Frobenius problem with the same constraints.
+    """A solver that begins from an answer of the same constraints' problem in another norm.
 
-    `solve_batch` finds that answer by `start`, in a program of its own: a batch that is solved in both
+    `solve_batch` finds that answer by `start`, in a program of its own: a batch that is solved in several
     norms compiles it once.
     """
 
     @property
     def start(self) -> Solver:
-        """The solver of the Frobenius problem."""
+        """The solver of that problem."""
+        ...
+
+    @property
+    def start_norm(self) -> Norm:
+        """Its norm."""
         ...
 
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:

@@ -41,7 +41,7 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
     if norm.plain in (frobenius, nuclear):
         return (InteriorPoint(), _CAUTIOUS)
     if isinstance(norm, OfRank):
-        return (LowRank(), LowRank(starts=32, most=1000, convex=_CAUTIOUS))
+        return (LowRank(), LowRank(starts=32, most=1000, start=_CAUTIOUS))
     if norm.plain == spectral or isinstance(norm, Entrywise):
         return (PathFollowing(),)
     raise ValueError(
@@ -129,16 +129,18 @@ def _attempt(
     constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunks: tuple[int, int]
 ) -> Solution:
     """Solve, and certify, in chunks of these lengths."""
-    chunk, certified = chunks
+    candidates = _candidates(constraints, solver, norm, chunks[0])
+    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, chunk=chunks[1])
+
+
+def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
     if isinstance(solver, Cvxpy):
         lanes = (jax.tree.map(lambda leaf, i=i: leaf[i], constraints) for i in range(batch.length(constraints)))
-        candidates = jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
-    elif isinstance(solver, Improver) and constraints.penalty is None:
-        first = batch.over_seeds(_proposing(solver.start, frobenius), constraints, chunk=chunk)
-        candidates = batch.over_seeds(_improving(solver, norm), constraints, first, chunk=chunk)
-    else:
-        candidates = batch.over_seeds(_proposing(solver, norm), constraints, chunk=chunk)
-    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, chunk=certified)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
+    if isinstance(solver, Improver) and constraints.penalty is None:
+        first = _candidates(constraints, solver.start, solver.start_norm, chunk)
+        return batch.over_seeds(_improving(solver, norm), constraints, first, chunk=chunk)
+    return batch.over_seeds(_proposing(solver, norm), constraints, chunk=chunk)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find

@@ -155,6 +155,8 @@ def test_a_lone_run_is_a_lane_of_the_batch(solved):
 
 def test_nothing_is_believed_of_a_solver(solved):
     m, batch, solution = solved
+    if m == 2:
+        pytest.skip("one program is enough")
     norm = svm.nuclear_of_rank(m)
 
     @jax.jit
