@@ -14,7 +14,7 @@ figures: $(STAMP)
 	@$(BIN)/python scripts/figures.py size=$(size)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

@@ -98,12 +98,16 @@ def chunks(
     def run(part: slice, given: Any) -> tuple[slice, Any]:
         return part, jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[: part.stop - part.start]), compiled(*given))
 
-    at_once = max(1, MEMORY // max(1, _bytes((lowered.args_info, lowered.out_info))))
-    workers = workers or min(side_by_side(lowered), at_once)
-    if workers == 1 or len(parts) == 1:
-        yield from (run(part, arguments_of(part)) for part in parts)
+    if len(parts) == 1:
+        workers = 1
+    elif workers is None:
+        most = MEMORY // max(1, _bytes((lowered.args_info, lowered.out_info)))
+        workers = min(side_by_side(lowered), max(1, most))
+    given = ((part, arguments_of(part)) for part in parts)
+    if workers == 1:
+        yield from (run(*one) for one in given)
     else:
-        yield from _in_order(run, ((part, arguments_of(part)) for part in parts), workers)
+        yield from _in_order(run, given, workers)
 
 
 def side_by_side(lowered: Any) -> int:

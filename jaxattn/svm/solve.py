@@ -24,9 +24,9 @@ from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # How many problems are solved together: what they work on stays in the cache, and the slowest of them, which all
-# wait for, is not that of many. A certificate has no loop: there a chunk is as long as any. Open problems are
-# filled up to the same lengths, so that any number of them compiles once.
-_TOGETHER = 16
+# wait for, is not that of many. A certificate has no loop: there a chunk is as long as any. Fewer problems are
+# filled up to these lengths, so that any number of them compiles once.
+_TOGETHER, _FEW = 32, 4
 
 
 def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
@@ -77,10 +77,10 @@ def solve(
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
-    if not is_concrete(constraints.differences):
-        return certify(constraints, norm, solvers[0](constraints, norm), tolerance)
     answers = (_certifying(norm, tolerance)(constraints, _proposing(one, norm)(constraints)) for one in solvers)
     solution = next(answers)
+    if not is_concrete(constraints.differences):
+        return solution
     while int(solution.status) == Status.NOT_CONVERGED and (found := next(answers, None)) is not None:
         solution = found if _replaces(found, solution) else solution
     return solution
@@ -106,7 +106,8 @@ def solve_batch(
     lanes = batch.length(constraints)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
     fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
-    chunks = (chunk, chunk) if chunk else (min(_TOGETHER, fits, lanes), min(fits, lanes))
+    together = min(_TOGETHER if lanes > _FEW else _FEW, fits)
+    chunks = (chunk, chunk) if chunk else (together, together if lanes <= together else fits)
     solution = _attempt(constraints, solvers[0], norm, tolerance, chunks)
     for attempt in solvers[1:]:
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)

@@ -19,7 +19,11 @@ NORMS = {
     **{f"p={p:g}": svm.entrywise(p) for p in (1.0, 1.5, 3.0, float("inf"))},
 }
 # Each pair compiles a program of its own, of 4 s (10 s the spectral ones).
-PAIRS = [(name, "hard") for name in NORMS] + [("p=3", "soft"), ("p=1.5", "squared"), ("p=inf", "sets")]
+PAIRS = [(name, "hard") for name in NORMS if name != "p=1.5"] + [
+    ("p=3", "soft"),
+    ("p=1.5", "squared"),
+    ("p=inf", "sets"),
+]
 
 
 def posed(kind: str) -> svm.Constraints:
@@ -47,7 +51,7 @@ def test_it_agrees_with_clarabel(name, kind):
     np.testing.assert_allclose(ours.primal[0], theirs.primal, rtol=1e-5)
 
 
-@pytest.mark.parametrize("p", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("p", [1.5, 3.0])
 def test_a_constructed_entrywise_solution_is_recovered(p):
     # W is the gradient of the dual norm at `sum a_k A_k`; support rows are scaled to margin 1.
     rng = np.random.default_rng(0)
@@ -66,7 +70,7 @@ def test_a_constructed_entrywise_solution_is_recovered(p):
     np.testing.assert_allclose(solution.W, W, atol=1e-4 * np.abs(W).max())
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", ["spectral", "p=1", "p=inf"])
 def test_one_row_has_the_dual_norm_for_its_value(name):
     b, z = np.array([3.0, 0.0, 4.0]), np.array([0.0, 2.0, 0.0])
     solution = svm.solve(svm.Constraints(jnp.asarray(b[None, None]), jnp.asarray(z[None])), NORMS[name])
@@ -120,10 +124,9 @@ def test_negative_targets_alone_are_met_by_zero():
 
 def test_too_few_iterations_are_not_certified():
     constraints = instances.lane(posed("hard"), 0)
-    for name in ("spectral", "p=3"):
-        solution = svm.solve(constraints, NORMS[name], solver=PathFollowing(most=3))
-        assert Status(int(solution.status)) is Status.NOT_CONVERGED
-        assert not any(np.isnan(leaf).any() for leaf in solution)
+    solution = svm.solve(constraints, NORMS["p=3"], solver=PathFollowing(most=3))
+    assert Status(int(solution.status)) is Status.NOT_CONVERGED
+    assert not any(np.isnan(leaf).any() for leaf in solution)
 
 
 def test_another_norm_is_refused():
