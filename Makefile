@@ -1,4 +1,4 @@
-# make figures | make test | make check | make bench: each makes .venv by itself.
+# make figures | make test | make test-slow | make check | make bench: each makes .venv by itself.
 PYTHON ?= python3
 size ?= published
 
@@ -7,14 +7,17 @@ BIN := $(VENV)/bin
 # An installation is named by what it was made from: a stamp with a stale name reinstalls.
 STAMP := $(VENV)/.installed
 
-.PHONY: figures test check bench venv lock clean
+.PHONY: figures test test-slow check bench venv lock clean
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
 	@$(BIN)/python scripts/figures.py size=$(size)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
+
+test-slow: $(STAMP)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m slow
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

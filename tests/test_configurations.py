@@ -68,6 +68,7 @@ def small(tmp_path_factory):
     return place, overrides
 
 
+@pytest.mark.slow
 def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
     place, _ = small
     folder = place / "figures" / "small"
@@ -85,6 +86,7 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_a_second_call_draws_nothing_anew(small, capsys):
     place, overrides = small
     before = (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns
@@ -93,6 +95,7 @@ def test_a_second_call_draws_nothing_anew(small, capsys):
     assert (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_without_its_records_a_figure_is_made_anew(small, capsys):
     place, overrides = small
     elsewhere = [*overrides, f"runs={place / 'elsewhere'}", "experiment=trajectories-3"]
@@ -102,7 +105,7 @@ def test_without_its_records_a_figure_is_made_anew(small, capsys):
     assert len(list((place / "elsewhere").iterdir())) == 2
 
 
-def test_a_sweep_is_gathered_into_one_dataset(tmp_path, small):
+def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
     overrides = ["seeds=3", "steps=40", "data.d=4,6", f"runs={tmp_path}"]
     with pytest.raises(records.RecordError, match="2 of 2 runs are not there"):
         gather.gather(overrides)

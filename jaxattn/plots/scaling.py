@@ -24,16 +24,22 @@ def draw(lines: Sequence[Mapping[str, Any]]) -> Figure:
         panels = dict(zip(_LABELS, figure.subplots(1, len(_LABELS), sharey=True), strict=True))
         for line in lines:
             norm = line["norm"]
-            label = f"{page.NORMS[norm]}: exponent {line['exponent']:.1f}"
             look = {"color": page.COLOURS[norm], "linestyle": page.DASHES[norm], "marker": "o"}
-            panels[line["size"]].loglog(line["values"], line["ms"], label=label, **look)
+            axes = panels[line["size"]]
+            axes.loglog(line["values"], line["ms"], label=page.NORMS[norm], **look)
+            # Each size at its own tick: powers of ten would name few of them, minor ticks too many.
+            axes.set_xticks(line["values"], [str(value) for value in line["values"]])
+            axes.minorticks_off()
+            end = line["values"][-1], line["ms"][-1]
+            axes.annotate(f"{line['exponent']:.1f}", end, (5, 0), textcoords="offset points", color=look["color"])
         for size, axes in panels.items():
             axes.set(xlabel=_LABELS[size])
-            axes.legend(loc="best")
+            axes.margins(x=0.15)
+        panels["n"].legend(loc="upper left")
         panels["n"].set_ylabel("milliseconds a problem")
         middle = ", ".join(f"{name} = {value}" for name, value in lines[0]["middle"].items())
         figure.supxlabel(
-            f"One size is varied at a time around {middle}. Exponents: slope of the last three points.",
+            f"One size is varied at a time around {middle}. The numbers are exponents: slopes of the last three points.",
             fontsize=7,
             color="#444444",
         )

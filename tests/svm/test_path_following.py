@@ -39,6 +39,7 @@ def objective(norm: svm.Norm, kind: str) -> svm.Norm:
     return svm.squared(norm) if kind == "squared" else norm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_it_agrees_with_clarabel(name, kind):
     pytest.importorskip("cvxpy")
