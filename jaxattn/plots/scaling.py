@@ -39,7 +39,7 @@ def draw(lines: Sequence[Mapping[str, Any]]) -> Figure:
         panels["n"].set_ylabel("milliseconds a problem")
         middle = ", ".join(f"{name} = {value}" for name, value in lines[0]["middle"].items())
         figure.supxlabel(
-            f"One size is varied at a time around {middle}. The numbers are exponents: slopes of the last three points.",
+            f"One size is varied at a time around {middle}. Numbers: exponents, slopes of the last three points.",
             fontsize=7,
             color="#444444",
         )
