@@ -105,6 +105,7 @@ def test_without_its_records_a_figure_is_made_anew(small, capsys):
     assert len(list((place / "elsewhere").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
     overrides = ["seeds=3", "steps=40", "data.d=4,6", f"runs={tmp_path}"]
     with pytest.raises(records.RecordError, match="2 of 2 runs are not there"):

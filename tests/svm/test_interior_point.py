@@ -83,6 +83,7 @@ def test_a_blunt_setting_widens_the_gap_and_keeps_the_certificate():
     np.testing.assert_allclose(blunt.primal, default.primal, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_nearly_inseparable_problems_in_the_plane_are_decided():
     # Where the Frobenius solver decides, so does this one; the norms of the solutions reach thousands.
     keys = jax.random.split(jax.random.key(17), 512)

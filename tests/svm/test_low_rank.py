@@ -141,6 +141,7 @@ def test_the_known_optimum_of_rank_one_is_found(solved, name):
         assert solution.status[i] == Status.OPTIMAL
 
 
+@pytest.mark.slow
 def test_a_lone_run_is_a_lane_of_the_batch(solved):
     m, batch, solution = solved
     if m == 2:

@@ -97,6 +97,7 @@ def test_infeasible_lanes_and_repeated_rows_keep_to_themselves(name):
     assert solutions.primal[3] <= solutions.primal[0] * (1 + 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["p=3"])
 def test_scale_precision_jit_and_vmap_do_not_show(name):
     constraints, norm = posed("hard"), NORMS[name]
