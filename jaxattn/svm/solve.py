@@ -107,7 +107,7 @@ def solve_batch(
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
     fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
     together = min(_TOGETHER if lanes > _FEW else _FEW, fits)
-    chunks = (chunk, chunk) if chunk else (together, together if lanes <= together else fits)
+    chunks = (chunk, chunk) if chunk is not None else (together, together if lanes <= together else fits)
     solution = _attempt(constraints, solvers[0], norm, tolerance, chunks)
     for attempt in solvers[1:]:
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)

@@ -201,3 +201,8 @@ def test_a_norm_without_a_solver_is_refused(batch):
     rows = Norm("rows", value=lambda W: jnp.abs(W).sum(axis=1).max(), dual=lambda W: jnp.abs(W).max(axis=1).sum())
     with pytest.raises(ValueError, match=r"^solver: expected one for norm 'rows'.*frobenius, nuclear"):
         svm.solve(instances.lane(batch, 0), norm=rows)
+
+
+def test_a_chunk_of_no_problem_is_refused(batch):
+    with pytest.raises(ValueError, match=r"^chunk: expected at least 1, found 0"):
+        svm.solve_batch(batch, chunk=0)
