@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from jaxattn import attention, batch, heads, losses, metrics
+from jaxattn import attention, batch, gradients, heads, losses, metrics
 from jaxattn.attention import Factored, Weights
 from jaxattn.problem import Problem
 
@@ -53,6 +53,14 @@ class StepState(NamedTuple):
     penalty: Float[Array, ""]
 
 
+class ScaleFree(optax.GradientTransformation):
+    """An optimizer that is blind to the gradient's scale: it moves alike for g and for any positive multiple of g.
+
+    `train` gives it `gradients.direction`, which never underflows, so it does not stall however far the softmax
+    has gone. Sign descent or Muon are made so by `ScaleFree(*optimizer)`.
+    """
+
+
 def gd(step_size: float) -> optax.GradientTransformation:
     """Plain gradient descent, `W <- W - step_size * gradient`.
 
@@ -75,8 +83,9 @@ def normalized_gd(
 
     Both defaults are the published ones, and both decide where a long run ends: once the gradient
     has fallen to the floor, free weights all but stand still; factored weights stop where the
-    gradient of the risk balances that of the penalty. With `floor=0` a gradient of any size gives
-    a full step, and one that is exactly zero gives none.
+    gradient of the risk balances that of the penalty. With both 0 the rule is `ScaleFree`: a gradient
+    of any size gives a full step, however far below the smallest number it is, and one that is exactly
+    zero gives none.
 
     Raises:
         ValueError: a step size that is not positive and finite, a floor or penalty below 0 or infinite.
@@ -84,7 +93,8 @@ def normalized_gd(
     for name, number in (("floor", floor), ("penalty", penalty)):
         if not 0 <= number < float("inf"):
             raise ValueError(f"{name}: expected a finite number of at least 0, found {number!r}")
-    return optax.GradientTransformation(partial(_init, _positive(step_size), floor, penalty), _normalized_update)
+    kind = ScaleFree if floor == penalty == 0 else optax.GradientTransformation
+    return kind(partial(_init, _positive(step_size), floor, penalty), _normalized_update)
 
 
 def _positive(step_size: float) -> float:
@@ -144,7 +154,7 @@ def train(
     attention.check_weights(weights, problem)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     kept = _checked(snapshots, steps)
-    run = trainer(optimizer.update, steps, loss, head)
+    run = trainer(optimizer.update, steps, loss, head, rule_of(optimizer))
     return run(weights, problem, optimizer.init(weights), kept)
 
 
@@ -168,9 +178,14 @@ def train_batch(
     attention.check_weights(*first)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     kept = _checked(snapshots, steps)
-    run = trainer(optimizer.update, steps, loss, head)
+    run = trainer(optimizer.update, steps, loss, head, rule_of(optimizer))
     state = jax.vmap(optimizer.init)(weights)
     return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
+
+
+def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
+    """Return what an optimizer is given: the gradient, or its direction if that is all it looks at."""
+    return gradients.direction if isinstance(optimizer, ScaleFree) else gradients.gradient
 
 
 def _checked(snapshots: Sequence[int], steps: int) -> Int[Array, " snapshots"]:
@@ -184,13 +199,13 @@ def _checked(snapshots: Sequence[int], steps: int) -> Int[Array, " snapshots"]:
 
 @lru_cache(maxsize=64)
 def trainer(
-    update: Callable[..., Any], steps: int, loss: losses.Loss, head: heads.Head
+    update: Callable[..., Any], steps: int, loss: losses.Loss, head: heads.Head, rule: gradients.Rule
 ) -> Callable[[Weights, Problem, Any, Array], Run]:
     """Return the compiled run of one seed, a function of weights, problem, optimizer state and snapshots.
 
     The same arguments give the same function object, so that `jit` and `vmap` of it compile once.
     """
-    return jax.jit(partial(_train, update=update, steps=steps, loss=loss, head=head))
+    return jax.jit(partial(_train, update=update, steps=steps, loss=loss, head=head, rule=rule))
 
 
 class _Progress(NamedTuple):
@@ -211,12 +226,10 @@ def _train(
     steps: int,
     loss: losses.Loss,
     head: heads.Head,
+    rule: gradients.Rule,
 ) -> Run:
-    objective = partial(losses.risk_and_probabilities, loss=loss, head=head)
-    gradient = jax.value_and_grad(objective, has_aux=True)
-
     def one_step(k: Array, now: _Progress) -> _Progress:
-        (risk, probabilities), slope = gradient(now.weights, problem)
+        risk, probabilities, slope, log_scale = rule(now.weights, problem, loss, head)
         updates, state = update(slope, now.state, now.weights)
         largest = jnp.mean(jnp.max(probabilities, axis=-1))
         length = metrics.norm(jnp.stack([metrics.norm(leaf) for leaf in jax.tree.leaves(slope)]))
@@ -225,7 +238,7 @@ def _train(
             state=state,
             probability=now.probability.at[k].set(largest),
             loss=now.loss.at[k].set(risk),
-            gradient_norm=now.gradient_norm.at[k].set(length),
+            gradient_norm=now.gradient_norm.at[k].set(length * jnp.exp(log_scale)),
         )
 
     def to_snapshot(now: _Progress, span: tuple[Array, Array]) -> tuple[_Progress, Weights]:

@@ -23,6 +23,7 @@ FORBIDDEN = {
     "jaxattn.data": {"jaxattn.attention", "jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm"},
     "jaxattn.tokens": {"jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
     "jaxattn.losses": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
+    "jaxattn.gradients": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
     "jaxattn.batch": {"jaxattn.descent", "jaxattn.svm", "jaxattn.losses", "jaxattn.attention", "jaxattn.problem"},
     "jaxattn.descent": {"jaxattn.svm", "jaxattn.records", "jaxattn.experiments", "jaxattn.plots"},
     "jaxattn.svm": {
