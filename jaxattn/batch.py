@@ -68,7 +68,7 @@ def chunks(
         arguments: its first arguments, each with a leading batch axis.
         shared: its further arguments, the same for all lanes.
         chunk: lanes in one chunk, also where there are fewer: so calls with batches of different
-            lengths compile once; from the memory that one lane needs, and at most all, if None.
+            lengths compile once; from the memory that one lane needs, and at most a core's part, if None.
         workers: chunks computed at once; as many as `side_by_side` says if None. They do not show in the
             results.
 
@@ -79,7 +79,7 @@ def chunks(
     total = length(arguments)
     if chunk is None:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
-        chunk = min(lanes(one, jax.eval_shape(function, *one, *shared)), max(total, 1))
+        chunk = min(lanes(one, jax.eval_shape(function, *one, *shared)), per_core(total))
     for name, given in (("chunk", chunk), ("workers", workers)):
         if given is not None and given < 1:
             raise ValueError(f"{name}: expected at least 1, found {given}")
@@ -119,6 +119,15 @@ def side_by_side(lowered: Any) -> int:
     """
     if jax.default_backend() != "cpu" or "custom_call" in lowered.as_text():
         return 1
+    return _cores()
+
+
+def per_core(total: int) -> int:
+    """Return how many of `total` lanes, at least 1, are one core's part; all of them on an accelerator."""
+    return max(1, -(-total // (_cores() if jax.default_backend() == "cpu" else 1)))
+
+
+def _cores() -> int:
     available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return len(available)
 

@@ -1,5 +1,7 @@
 """Batching: chunks that do not show in the result, one compilation, bounded memory."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -160,3 +162,11 @@ def test_results_that_are_no_longer_asked_for_are_not_computed():
 def test_fewer_than_one_worker_is_refused(workers):
     with pytest.raises(ValueError, match=rf"^workers: expected at least 1, found {workers}"):
         batch.over_seeds(pair, X, Y, workers=workers)
+
+
+@pytest.mark.parametrize("total", [1, 2, 7, 100])
+def test_the_parts_of_all_cores_cover_all_lanes(total):
+    part = batch.per_core(total)
+    assert 1 <= part <= total
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    assert part * cores >= total

@@ -103,7 +103,7 @@ class Training:
         data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,), chunk=chunk)
         problems = batch.over_seeds(from_words(self.law), data_keys, chunk=chunk)
         weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys, chunk=chunk)
-        trained = descent.train_batch(weights, problems, chunk=chunk, **self.descent)
+        trained = descent.train_batch(weights, problems, chunk=batch.per_core(chunk), **self.descent)
         return _arrays(problems, weights, {"data_key": data_keys, "weights_key": weights_keys}, trained)
 
     def outcome(self, record: Record) -> dict[str, int]:
