@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import jax
@@ -92,7 +93,8 @@ def chunks(
         return jax.device_put((*jax.tree.map(lambda leaf: _filled(leaf[part], chunk), arguments), *shared))
 
     lifted = _lifted(function, len(arguments), len(shared))
-    lowered = lifted.trace(*arguments_of(parts[0])).lower()
+    first = arguments_of(parts[0])
+    lowered = lifted.trace(*first).lower()
     compiled = lowered.compile()
 
     def run(part: slice, given: Any) -> tuple[slice, Any]:
@@ -103,7 +105,7 @@ def chunks(
     elif workers is None:
         most = MEMORY // max(1, _bytes((lowered.args_info, lowered.out_info)))
         workers = min(side_by_side(lowered), max(1, most))
-    given = ((part, arguments_of(part)) for part in parts)
+    given = chain([(parts[0], first)], ((part, arguments_of(part)) for part in parts[1:]))
     if workers == 1:
         yield from (run(*one) for one in given)
     else:

@@ -61,7 +61,8 @@ def direction(weights: Weights, problem: Problem, loss: losses.Loss, head: heads
     A loss whose own slope underflows gives no part: margins above 745 of the logistic loss, say.
     """
     logits = attention.logits(weights, problem)
-    probabilities = jax.nn.softmax(logits, axis=-1)
+    exponents = jax.nn.log_softmax(logits, axis=-1)
+    probabilities = jnp.exp(exponents)
     outputs = attention.attended(probabilities, problem)
     predictions, of_outputs = jax.vmap(jax.value_and_grad(head), in_axes=(0, None))(outputs, problem.v)
     margin_losses, of_margins = jax.vmap(jax.value_and_grad(loss))(problem.Y * predictions)
@@ -74,7 +75,7 @@ def direction(weights: Weights, problem: Problem, loss: losses.Loss, head: heads
     relative = worth - jnp.sum(probabilities * worth, axis=-1, keepdims=True)
     # The exponents of c_i s_it: log s_it is finite where s_it is not.
     size = jnp.where(c != 0, jnp.abs(c), 1.0)
-    exponents = jax.nn.log_softmax(logits, axis=-1) + jnp.log(size)[:, None]
+    exponents = exponents + jnp.log(size)[:, None]
     exponents = jnp.where(others & (c != 0)[:, None] & (relative != 0), exponents, -jnp.inf)
     largest = jnp.max(exponents)
     shares = jnp.exp(exponents - jnp.where(jnp.isfinite(largest), largest, 0.0))

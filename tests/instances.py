@@ -85,6 +85,13 @@ def assert_close(actual, expected, rtol: float = 1e-12, atol: float = 0.0) -> No
         np.testing.assert_allclose(found, wanted, rtol=0, atol=rtol * size + atol)
 
 
+def assert_not_certified(solution: svm.Solution) -> None:
+    """Hold that a solution claims nothing and holds no NaN."""
+    assert svm.Status(int(solution.status)) is svm.Status.NOT_CONVERGED
+    for number in jax.tree.leaves(solution):
+        assert not np.isnan(number).any()
+
+
 def drawn_lines(axes, least: int = 2) -> list[np.ndarray]:
     """The points, (2, points), of every line of a panel that has so many; a legend's own have none."""
     lines = [np.array(line.get_data(), float) for line in axes.lines]

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn.svm import constraints as cons
 from jaxattn.svm import slacks
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.pivoting import inverse_root
+from jaxattn.svm.pivoting import inverse_root, positive
 
 # Steps are tried in this order, as shares of the longest step that keeps a, s and x in their bounds.
 _SHARES = (1.0, 0.98, 0.94, 0.85, 0.7, 0.45, 0.2, 0.05, 0.01)
@@ -107,12 +107,12 @@ def relative_gap(task: Task, now: Point, R: Array) -> Float[Array, ""]:
     `tau^2 / 2` for a squared norm.
     """
     worst = cons.worst_margin(task.rows._replace(targets=task.b), 2 * now.V)
-    positive = jnp.where(worst > 0, worst, 1.0)
-    primal, dual = (jnp.trace(now.Q) + jnp.sum((now.V @ R.T) ** 2)) / positive, jnp.sum(now.a * task.b)
+    scale = positive(worst)
+    primal, dual = (jnp.trace(now.Q) + jnp.sum((now.V @ R.T) ** 2)) / scale, jnp.sum(now.a * task.b)
     if task.squared:
         primal, dual = primal**2 / 2, dual - now.tau**2 / 2
     if task.C is not None:
-        short = jnp.maximum(task.b - 2 * cons.margins(task.rows, now.V) / positive, 0.0)
+        short = jnp.maximum(task.b - 2 * cons.margins(task.rows, now.V) / scale, 0.0)
         primal = primal + jnp.sum(jnp.where(jnp.isfinite(task.C), task.C, 0.0) * short)
     return jnp.where(worst > 0, jnp.abs(primal - dual) / primal, jnp.inf)
 
@@ -128,7 +128,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
     R, _ = inverse_root(eye - _square(N))
     C = R.T @ R
     matrix = _newton_matrix(rows, task.G, N, Q, C) / tau
-    matrix = matrix + jnp.diag(jnp.where(equal, 0.0, s / jnp.where(equal, 1.0, a) + x / room).ravel())
+    matrix = matrix + jnp.diag(slacks.given_up(s, x, a, room, equal).ravel())
     root, _ = inverse_root(matrix)
 
     def solved(residual: Array) -> Array:
@@ -145,8 +145,8 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
             turned = dM.T @ N
             dQ = first_Q + _symmetric(Q @ (turned + turned.T - dtau * (eye + _square(N))) @ C) / tau
             dV = first_V + (dM - dtau * N) @ Q / tau + N @ dQ
-            ds = jnp.where(equal, 0.0, (aim.mu - aim.of_s - s * da) / jnp.where(equal, 1.0, a) - s)
-            dx = jnp.where(x > 0, (aim.mu - aim.of_x + x * da) / room - x, 0.0)
+            ds = slacks.toward(aim.mu - aim.of_s, s, a, da, ~equal)
+            dx = slacks.toward(aim.mu - aim.of_x, x, room, -da, x > 0)
             return _Move(dV, dQ, ds, dx, da, dtau, dM)
 
         def residual(move: _Move) -> Array:

@@ -74,7 +74,7 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
     duals = duals / positive(jnp.max(jnp.abs(duals)))
 
     worst = cons.worst_margin(constraints, W)
-    W = W / jnp.where(worst > 0, worst, 1.0)
+    W = W / positive(worst)
     violation = cons.violation(constraints, W)
     separates = posed & (worst > 0) & (violation <= tolerance.violation)
     combined = cons.combination(constraints, duals)

@@ -21,6 +21,7 @@ from jaxattn import metrics
 from jaxattn.svm import slacks
 from jaxattn.svm.norm_path import INSIDE, Aim, Local, Point, Task
 from jaxattn.svm.norms import Entrywise
+from jaxattn.svm.pivoting import positive
 
 # Least gradient to begin with, as a share of the largest.
 _FLOOR = 0.1
@@ -60,7 +61,7 @@ class Entries:
         """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
         W = 2 * W
         length = metrics.norm(W)
-        w = jnp.sqrt(W**2 + jnp.where(length > 0, length, 1.0) ** 2 / W.size)
+        w = jnp.sqrt(W**2 + positive(length) ** 2 / W.size)
         if self._rises:
             size = self.norm.value(w)
             g = (w / size) ** self._exponent

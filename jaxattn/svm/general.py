@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import metrics
+from jaxattn.svm.pivoting import positive
 
 
 def with_finite_part(
@@ -23,5 +24,5 @@ def with_finite_part(
             is returned.
     """
     length = metrics.norm(W_mm)
-    direction = W_mm / jnp.where(length > 0, length, 1.0)
+    direction = W_mm / positive(length)
     return W_fin + jnp.maximum(jnp.sum((W - W_fin) * direction), 0.0) * direction

@@ -111,7 +111,7 @@ def _start(task: Task, W: Float[Array, "p q"], separable: Bool[Array, ""]) -> Po
     s, x, a = slacks.first_slacks(jnp.where(separable, over, 0.0), task.b, task.C, task.equal)
     a = a / (2 * positive(metrics.norm(cons.combination(task.rows, a))))
     length = metrics.norm(W)
-    size = 1.2 * jnp.where(length > 0, length, 1.0)
+    size = 1.2 * positive(length)
     tau = 2 * size if task.squared else jnp.ones_like(size)
     if task.C is not None:
         a = jnp.minimum(tau * a, task.C / 2)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.svm.constraints import Rows
-from jaxattn.svm.pivoting import pivot
+from jaxattn.svm.pivoting import pivot, positive
 
 
 class Pivoted(NamedTuple):
@@ -56,7 +56,7 @@ def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Fl
         shortfall = jnp.where(now.active | now.banned | equal | absent, -jnp.inf, -optimum)
         # Equalities first: they never leave, so one that depends on others then is implied by them. Of these
         # the most independent one, lest a pivot at rounding level comes before a better one.
-        share = jnp.diagonal(now.tableau) / jnp.where(longest > 0, longest, 1.0)
+        share = jnp.diagonal(now.tableau) / positive(longest)
         first = jnp.where(equal, 2.0 + share, 1.0)
         shortfall = jnp.where(warming, jnp.where(now.pending, first, -jnp.inf), shortfall)
         entering = jnp.argmax(shortfall)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn.svm import constraints as cons
 from jaxattn.svm import slacks
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.pivoting import inverse_root
+from jaxattn.svm.pivoting import inverse_root, positive
 
 # The share of the distance to the boundary that is taken.
 INSIDE = 0.98
@@ -140,7 +140,7 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
     rows, b, equal, soft = task.rows, task.b, task.equal, slacks.is_soft(task.C, task.equal)
     room = slacks.room(task.C, a)
     local = geometry.at(task, part, size, cons.combination(rows, a))
-    matrix = local.matrix + jnp.diag(jnp.where(equal, 0.0, s / jnp.where(equal, 1.0, a) + x / room).ravel())
+    matrix = local.matrix + jnp.diag(slacks.given_up(s, x, a, room, equal).ravel())
     root, _ = inverse_root(matrix)
 
     def solved(residual: Array) -> Array:
@@ -148,8 +148,8 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
 
     def direction(aim: Aim) -> Point:
         def follow(da: Array, dsize: Array) -> Point:
-            ds = jnp.where(equal, 0.0, (aim.mu - aim.of_s - s * da) / jnp.where(equal, 1.0, a) - s)
-            dx = jnp.where(soft, (aim.mu - aim.of_x + x * da) / room - x, 0.0)
+            ds = slacks.toward(aim.mu - aim.of_s, s, a, da, ~equal)
+            dx = slacks.toward(aim.mu - aim.of_x, x, room, -da, soft)
             return Point(local.follow(aim, cons.combination(rows, da), dsize), dsize, ds, dx, da)
 
         def residual(move: Point) -> Array:
@@ -197,22 +197,22 @@ def relative_gap(task: Task, geometry: Geometry, now: Point) -> Float[Array, ""]
     """Bound the relative gap of W, scaled to worst margin 1 where its length is free; inf where W violates a row."""
     rows = task.rows._replace(targets=task.b)
     worst = cons.worst_margin(rows, now.part.W)
-    positive = jnp.where(worst > 0, worst, 1.0)
+    scale = positive(worst)
     value, bound = geometry.bounds(now.part, now.size, cons.combination(task.rows, now.a))
-    length, worth = value / positive, jnp.sum(now.a * task.b)
-    margins = cons.margins(task.rows, now.part.W) / positive
+    length, worth = value / scale, jnp.sum(now.a * task.b)
+    margins = cons.margins(task.rows, now.part.W) / scale
     short = task.b - margins
     off = jnp.where(task.equal, 1e-2 * jnp.abs(short), jnp.where(slacks.is_soft(task.C, task.equal), 0.0, short))
     keeps = (worst > 0) & (off <= task.allowed).all()
     if task.C is None:
-        primal, dual = length, worth / jnp.where(bound > 0, bound, 1.0)
+        primal, dual = length, worth / positive(bound)
     else:
         price = jnp.sum(jnp.where(slacks.is_soft(task.C, task.equal), task.C, 0.0) * jnp.maximum(short, 0.0))
         if task.squared:
             primal, dual = length**2 / 2 + price, worth - bound**2 / 2
         else:
             primal, dual = length + price, worth / jnp.maximum(bound, 1.0)
-    return jnp.where(keeps, jnp.abs(primal - dual) / jnp.where(primal > 0, primal, 1.0), jnp.inf)
+    return jnp.where(keeps, jnp.abs(primal - dual) / positive(primal), jnp.inf)
 
 
 def _left(task: Task, geometry: Geometry, now: Point) -> tuple[Float[Array, ""], Array]:

@@ -79,4 +79,4 @@ def inverse_root(symmetric: Float[Array, "a a"]) -> tuple[Float[Array, "a a"], F
     pivots = jnp.diagonal(done)
     lower = jnp.where(index[:, None] > index[None, :], done, 0.0) + jnp.eye(index.size, dtype=done.dtype)
     pivots = jnp.where(jnp.abs(pivots) > least, pivots, 0.0)
-    return jnp.where(pivots > 0, 1 / jnp.sqrt(jnp.where(pivots > 0, pivots, 1.0)), 0.0)[:, None] * lower, pivots
+    return jnp.where(pivots > 0, 1 / jnp.sqrt(positive(pivots)), 0.0)[:, None] * lower, pivots

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from jaxattn import metrics
 from jaxattn.svm.norm_path import Aim, Local, Point, Task
-from jaxattn.svm.pivoting import inverse_root
+from jaxattn.svm.pivoting import inverse_root, positive
 
 # Steps are tried in this order, as shares of the longest step that the rows allow; the share of the
 # distance to the boundary that is taken.
@@ -64,7 +64,7 @@ class Singular:
         p, q = W.shape
         W = 2 * W
         length = metrics.norm(W)
-        size = 1.2 * jnp.where(length > 0, length, 1.0)
+        size = 1.2 * positive(length)
         level = 2 * (size if task.squared else jnp.ones_like(size)) / (p + q)
         eye_p, eye_q = jnp.eye(p, dtype=W.dtype), jnp.eye(q, dtype=W.dtype)
         return Part(W, level * eye_p, level * eye_q, jnp.zeros_like(W)), size, lambda M: metrics.norm(M) / level

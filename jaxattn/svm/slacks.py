@@ -8,6 +8,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxattn.svm.pivoting import positive
+
 
 def is_soft(C: Float[Array, "n m"] | None, equal: Bool[Array, "n m"]) -> Bool[Array, "n m"]:
     """Return which rows have a price."""
@@ -31,8 +33,8 @@ def first_slacks(
     both = jnp.sqrt(over**2 + jnp.where(b == 0, 1.0, b) ** 2)
     s = jnp.where(soft, (both + over) / 2, over)
     x = jnp.where(soft, (both - over) / 2, 0.0)
-    s = jnp.where(equal, 0.0, jnp.where(s > 0, s, 1.0))
-    return s, x, jnp.where(equal, 0.0, 1 / jnp.where(s > 0, s, 1.0))
+    s = jnp.where(equal, 0.0, positive(s))
+    return s, x, jnp.where(equal, 0.0, 1 / positive(s))
 
 
 def balanced(
@@ -40,6 +42,28 @@ def balanced(
 ) -> Float[Array, "n m"]:
     """Return x, small at a high price, so that no product `(C - a) x` is far from the others."""
     return jnp.where(jnp.isfinite(C), jnp.minimum(x, a * s / (C - a)), 0.0)
+
+
+def given_up(
+    s: Float[Array, "n m"],
+    x: Float[Array, "n m"],
+    a: Float[Array, "n m"],
+    room: Float[Array, "n m"],
+    equal: Bool[Array, "n m"],
+) -> Float[Array, "n m"]:
+    """Return what each row's slacks give way by where its multiplier rises: its part of the Newton matrix."""
+    return jnp.where(equal, 0.0, s / jnp.where(equal, 1.0, a) + x / room)
+
+
+def toward(
+    product: Float[Array, "n m"],
+    s: Float[Array, "n m"],
+    a: Float[Array, "n m"],
+    da: Float[Array, "n m"],
+    counts: Bool[Array, "n m"],
+) -> Float[Array, "n m"]:
+    """Return the move of a slack s that brings `a s` to a product to first order, where its a moves by da."""
+    return jnp.where(counts, (product - s * da) / jnp.where(counts, a, 1.0) - s, 0.0)
 
 
 def longest(x: Float[Array, "*shape"], dx: Float[Array, "*shape"], reach: float) -> Float[Array, ""]:

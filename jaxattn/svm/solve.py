@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -113,12 +114,15 @@ def solve_batch(
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)
         if undecided.size == 0:
             break
-        part = jax.tree.map(lambda leaf, lanes=undecided: leaf[lanes], constraints)
-        found = _attempt(part, attempt, norm, tolerance, chunks)
-        better = np.flatnonzero(_replaces(found, jax.tree.map(lambda leaf, lanes=undecided: leaf[lanes], solution)))
+        found = _attempt(_picked(constraints, undecided), attempt, norm, tolerance, chunks)
+        better = np.flatnonzero(_replaces(found, _picked(solution, undecided)))
         for kept, new in zip(solution, found, strict=True):
             kept[undecided[better]] = new[better]
     return solution
+
+
+def _picked(leaves: Any, lanes: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[lanes], leaves)
 
 
 def _replaces(found: Solution, solution: Solution) -> np.ndarray:
@@ -136,7 +140,7 @@ def _attempt(
 
 def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
     if isinstance(solver, Cvxpy):
-        lanes = (jax.tree.map(lambda leaf, i=i: leaf[i], constraints) for i in range(batch.length(constraints)))
+        lanes = (_picked(constraints, i) for i in range(batch.length(constraints)))
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
     if isinstance(solver, Improver) and constraints.penalty is None:
         first = _candidates(constraints, solver.start, solver.start_norm, chunk)

@@ -11,6 +11,7 @@ from jaxattn import metrics
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.pivoting import positive
 
 
 class Scaled(NamedTuple):
@@ -60,7 +61,7 @@ def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> S
         constraints = constraints._replace(present=cons.rows(constraints).present & ~implied)
     of = cons.rows(constraints)
     worst = cons.worst_margin(constraints, W)
-    W = W / jnp.where(worst > 0, worst, 1.0)
+    W = W / positive(worst)
     separable = (worst > 0) & (cons.violation(constraints, W) <= 1e3 * tolerance_of(W.dtype).violation)
     lengths = cons.unit_lengths(constraints)
     length = metrics.norm(W)
@@ -70,7 +71,7 @@ def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> S
         full = jnp.where(of.present & ~of.hard, of.upper, 0.0)
         dearest = jnp.sqrt(2 * jnp.sum(full * jnp.abs(of.targets)))
         reach = jnp.minimum(metrics.norm(cons.combination(constraints, full)), dearest)
-    scale = jnp.where(separable & (length > 0), length, jnp.where(reach > 0, reach, 1.0))
+    scale = jnp.where(separable & (length > 0), length, positive(reach))
     unit = scale if squared else jnp.ones_like(scale)
     differences = jnp.where(of.present[..., None], constraints.differences / lengths[..., None], 0.0)
     prices = None

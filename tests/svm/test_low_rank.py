@@ -68,6 +68,10 @@ PROBLEMS = (
 )
 
 
+# One bound, and so one more program, is enough for some.
+ONE_PROGRAM = pytest.mark.parametrize("solved", [1], indirect=True)
+
+
 @pytest.fixture(scope="module", params=[1, 2])
 def solved(request):
     batch = instances.stacked([full(one) for one in PROBLEMS])
@@ -142,10 +146,9 @@ def test_the_known_optimum_of_rank_one_is_found(solved, name):
 
 
 @pytest.mark.slow
+@ONE_PROGRAM
 def test_a_lone_run_is_a_lane_of_the_batch(solved):
     m, batch, solution = solved
-    if m == 2:
-        pytest.skip("one program is enough")
     for i in (0, DRAWN + 2, len(PROBLEMS) - 1):
         alone = svm.solve(instances.lane(batch, i), svm.nuclear_of_rank(m))
         assert int(alone.status) == solution.status[i]
@@ -154,10 +157,9 @@ def test_a_lone_run_is_a_lane_of_the_batch(solved):
         assert_close(alone.primal, solution.primal[i], rtol=1e-9)
 
 
+@ONE_PROGRAM
 def test_nothing_is_believed_of_a_solver(solved):
     m, batch, solution = solved
-    if m == 2:
-        pytest.skip("one program is enough")
     norm = svm.nuclear_of_rank(m)
 
     @jax.jit
