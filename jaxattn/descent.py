@@ -1,4 +1,4 @@
-"""Gradient descent on attention weights: the optimizers, and one training run.
+"""Gradient descent on attention weights: one training run, and many at once.
 
 Written for one seed; `vmap` lifts it over seeds (`train_batch`).
 """
@@ -15,13 +15,32 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from jaxattn import attention, batch, gradients, heads, losses, metrics
-from jaxattn.attention import Factored, Weights
+from jaxattn import attention, batch, engines, gradients, heads, losses
+from jaxattn.attention import Weights
+from jaxattn.optimizers import (
+    PUBLISHED_EPSILON,
+    Exact,
+    ScaleFree,
+    exact_normalized_gd,
+    gd,
+    jointly_normalized_gd,
+    normalized_gd,
+)
 from jaxattn.problem import Problem
 
-# The published runs add a unit in the last place of 1.0 (2.2e-16) in two places: to the gradient's
-# norm, which they divide by, and as the coefficient of ||K||_F^2 + ||Q||_F^2.
-PUBLISHED_EPSILON = 2.0**-52
+__all__ = [
+    "PUBLISHED_EPSILON",
+    "Exact",
+    "Run",
+    "ScaleFree",
+    "exact_normalized_gd",
+    "gd",
+    "jointly_normalized_gd",
+    "normalized_gd",
+    "rule_of",
+    "train",
+    "train_batch",
+]
 
 
 class Run(NamedTuple):
@@ -35,7 +54,8 @@ class Run(NamedTuple):
         loss: risk, (steps,).
         gradient_norm: Euclidean norm of the gradient over all weights, (steps,).
 
-    The three series are read *before* the update of their step, as the published code does.
+    The three series are read *before* the update of their step, as the published code does; with
+    `record_every` above 1 of the steps 0, record_every, 2 record_every, ... only.
     """
 
     weights: Weights
@@ -45,85 +65,6 @@ class Run(NamedTuple):
     gradient_norm: Float[Array, " steps"]
 
 
-class StepState(NamedTuple):
-    """The numbers of a descent rule. They live in the state, so changing them compiles nothing anew."""
-
-    step_size: Float[Array, ""]
-    floor: Float[Array, ""]
-    penalty: Float[Array, ""]
-
-
-class ScaleFree(optax.GradientTransformation):
-    """An optimizer that is blind to the gradient's scale: it moves alike for g and for any positive multiple of g.
-
-    `train` gives it `gradients.direction`, which never underflows, so it does not stall however far the softmax
-    has gone. Sign descent or Muon are made so by `ScaleFree(*optimizer)`.
-    """
-
-
-def gd(step_size: float) -> optax.GradientTransformation:
-    """Plain gradient descent, `W <- W - step_size * gradient`.
-
-    Raises:
-        ValueError: a step size that is not positive and finite.
-    """
-    return optax.GradientTransformation(partial(_init, _positive(step_size), 0.0, 0.0), _gd_update)
-
-
-def normalized_gd(
-    step_size: float,
-    floor: float = PUBLISHED_EPSILON,
-    penalty: float = PUBLISHED_EPSILON,
-) -> optax.GradientTransformation:
-    """Normalized gradient descent, the published protocol (2308.16898, section 3, experiments).
-
-    Each weight matrix moves by `step_size * gradient / (||gradient||_F + floor)`: W, or K and Q each
-    by its own norm. For factored weights the gradient is that of the risk plus
-    `penalty * (||K||_F^2 + ||Q||_F^2)`; free weights are never penalized.
-
-    Both defaults are the published ones, and both decide where a long run ends: once the gradient
-    has fallen to the floor, free weights all but stand still; factored weights stop where the
-    gradient of the risk balances that of the penalty. With both 0 the rule is `ScaleFree`: a gradient
-    of any size gives a full step, however far below the smallest number it is, and one that is exactly
-    zero gives none.
-
-    Raises:
-        ValueError: a step size that is not positive and finite, a floor or penalty below 0 or infinite.
-    """
-    for name, number in (("floor", floor), ("penalty", penalty)):
-        if not 0 <= number < float("inf"):
-            raise ValueError(f"{name}: expected a finite number of at least 0, found {number!r}")
-    kind = ScaleFree if floor == penalty == 0 else optax.GradientTransformation
-    return kind(partial(_init, _positive(step_size), floor, penalty), _normalized_update)
-
-
-def _positive(step_size: float) -> float:
-    if not 0 < step_size < float("inf"):
-        raise ValueError(f"step_size: expected a positive finite number, found {step_size!r}")
-    return step_size
-
-
-def _init(step_size: float, floor: float, penalty: float, params: optax.Params) -> StepState:
-    dtype = jax.tree.leaves(params)[0].dtype
-    return StepState(*(jnp.asarray(number, dtype) for number in (step_size, floor, penalty)))
-
-
-def _gd_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, StepState]:
-    del params
-    return jax.tree.map(lambda g: -state.step_size * g, updates), state
-
-
-def _normalized_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, StepState]:
-    if isinstance(params, Factored):
-        updates = jax.tree.map(lambda g, w: g + 2 * state.penalty * w, updates, params)
-
-    def step(gradient: Array) -> Array:
-        length = metrics.norm(gradient) + state.floor
-        return -state.step_size * (gradient / jnp.where(length > 0, length, 1.0))
-
-    return jax.tree.map(step, updates), state
-
-
 def train(
     weights: Weights,
     problem: Problem,
@@ -131,6 +72,7 @@ def train(
     optimizer: optax.GradientTransformation | None = None,
     steps: int = 2000,
     snapshots: Sequence[int] = (),
+    record_every: int = 1,
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
 ) -> Run:
@@ -145,16 +87,17 @@ def train(
         optimizer: any optax transformation; `normalized_gd(0.1)` if None.
         steps: number of updates.
         snapshots: steps after which the weights are kept, increasing, within 0..steps.
+        record_every: steps from one entry of the series to the next.
         loss: a function of one margin.
         head: a function of one attention output and the head direction.
 
     Raises:
-        ValueError: weights that do not fit the problem, steps < 1, snapshots out of order or range.
+        ValueError: weights that do not fit the problem, steps or record_every < 1, snapshots out of order or range.
     """
     attention.check_weights(weights, problem)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    kept = _checked(snapshots, steps)
-    run = trainer(optimizer.update, steps, loss, head, rule_of(optimizer))
+    kept = _checked(snapshots, steps, record_every)
+    run = trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
     return run(weights, problem, optimizer.init(weights), kept)
 
 
@@ -165,6 +108,7 @@ def train_batch(
     optimizer: optax.GradientTransformation | None = None,
     steps: int = 2000,
     snapshots: Sequence[int] = (),
+    record_every: int = 1,
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
     chunk: int | None = None,
@@ -177,20 +121,23 @@ def train_batch(
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     attention.check_weights(*first)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    kept = _checked(snapshots, steps)
-    run = trainer(optimizer.update, steps, loss, head, rule_of(optimizer))
+    kept = _checked(snapshots, steps, record_every)
+    run = trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
     state = jax.vmap(optimizer.init)(weights)
     return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
 
 
 def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
-    """Return what an optimizer is given: the gradient, or its direction if that is all it looks at."""
-    return gradients.direction if isinstance(optimizer, ScaleFree) else gradients.gradient
+    """Return what an optimizer is given: the gradient as published or exact, or its direction if it sees no more."""
+    if isinstance(optimizer, ScaleFree):
+        return gradients.direction
+    return gradients.exact if isinstance(optimizer, Exact) else gradients.gradient
 
 
-def _checked(snapshots: Sequence[int], steps: int) -> Int[Array, " snapshots"]:
-    if steps < 1:
-        raise ValueError(f"steps: expected at least 1, found {steps}")
+def _checked(snapshots: Sequence[int], steps: int, record_every: int) -> Int[Array, " snapshots"]:
+    for name, number in (("steps", steps), ("record_every", record_every)):
+        if number < 1:
+            raise ValueError(f"{name}: expected at least 1, found {number}")
     kept = np.asarray(snapshots, dtype=int)
     if kept.ndim != 1 or np.any(np.diff(kept) <= 0) or np.any((kept < 0) | (kept > steps)):
         raise ValueError(f"snapshots: expected increasing steps within 0..{steps}, found {tuple(snapshots)}")
@@ -199,18 +146,42 @@ def _checked(snapshots: Sequence[int], steps: int) -> Int[Array, " snapshots"]:
 
 @lru_cache(maxsize=64)
 def trainer(
-    update: Callable[..., Any], steps: int, loss: losses.Loss, head: heads.Head, rule: gradients.Rule
+    update: Callable[..., Any],
+    steps: int,
+    record_every: int,
+    loss: losses.Loss,
+    head: heads.Head,
+    rule: gradients.Rule,
+    engine: engines.Engine | None = None,
 ) -> Callable[[Weights, Problem, Any, Array], Run]:
     """Return the compiled run of one seed, a function of weights, problem, optimizer state and snapshots.
 
-    The same arguments give the same function object, so that `jit` and `vmap` of it compile once.
+    Under `vmap` it trains all seeds at once, with the lanes behind all other axes. The same arguments give the same
+    function object, so that `jit` and `vmap` of it compile once.
     """
-    return jax.jit(partial(_train, update=update, steps=steps, loss=loss, head=head, rule=rule))
+    run = partial(
+        _train, update=update, steps=steps, record_every=record_every, loss=loss, head=head, rule=rule, engine=engine
+    )
+    one = jax.custom_batching.custom_vmap(run)
+
+    @one.def_vmap
+    def _(axis_size: int, in_batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        weights, problem, state = jax.tree.map(partial(_behind, axis_size), arguments[:3], tuple(in_batched)[:3])
+        if in_batched[3]:
+            raise ValueError("snapshots: expected the same steps for all seeds, found a batch of them")
+        result = run(weights, problem, state, arguments[3])
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), result), jax.tree.map(lambda _: True, result)
+
+    return jax.jit(one)
+
+
+def _behind(lanes: int, leaf: Array, batched: bool) -> Array:
+    """Return an argument with its lanes behind its other axes."""
+    return jnp.moveaxis(leaf, 0, -1) if batched else jnp.broadcast_to(leaf[..., None], (*leaf.shape, lanes))
 
 
 class _Progress(NamedTuple):
-    weights: Weights
-    state: Any
+    kept: Any
     probability: Array
     loss: Array
     gradient_norm: Array
@@ -224,32 +195,44 @@ def _train(
     *,
     update: Callable[..., Any],
     steps: int,
+    record_every: int,
     loss: losses.Loss,
     head: heads.Head,
     rule: gradients.Rule,
+    engine: engines.Engine | None,
 ) -> Run:
+    engine = engines.cheapest(update, weights, problem) if engine is None else engine
+    read = gradients.reading(problem, head)
+
     def one_step(k: Array, now: _Progress) -> _Progress:
-        risk, probabilities, slope, log_scale = rule(now.weights, problem, loss, head)
-        updates, state = update(slope, now.state, now.weights)
-        largest = jnp.mean(jnp.max(probabilities, axis=-1))
-        length = metrics.norm(jnp.stack([metrics.norm(leaf) for leaf in jax.tree.leaves(slope)]))
+        logits, formed = engine.logits(k, now.kept, problem)
+        slope = rule(k, logits, problem.Y, read, loss)
+        kept, length = engine.move(k, now.kept, formed, slope.coefficients, problem)
+        largest = jnp.mean(jnp.max(slope.probabilities, axis=1), axis=0)
+
+        def noted(series: Array, value: Array) -> Array:
+            place = k // record_every
+            if record_every > 1:
+                value = jnp.where(k % record_every == 0, value, series[place])
+            return jax.lax.dynamic_update_index_in_dim(series, value, place, 0)
+
         return _Progress(
-            weights=jax.tree.map(jnp.add, now.weights, updates),
-            state=state,
-            probability=now.probability.at[k].set(largest),
-            loss=now.loss.at[k].set(risk),
-            gradient_norm=now.gradient_norm.at[k].set(length * jnp.exp(log_scale)),
+            kept=kept,
+            probability=noted(now.probability, largest),
+            loss=noted(now.loss, jnp.mean(slope.losses, axis=0)),
+            gradient_norm=noted(now.gradient_norm, length * jnp.exp(slope.log_scale)),
         )
 
     def to_snapshot(now: _Progress, span: tuple[Array, Array]) -> tuple[_Progress, Weights]:
         now = jax.lax.fori_loop(span[0], span[1], one_step, now)
-        return now, now.weights
+        return now, engine.weights(now.kept, problem)
 
-    series = jnp.zeros(steps, problem.X.dtype)
-    now = _Progress(weights, state, series, series, series)
+    lanes = problem.Y.shape[1:]
+    series = jnp.zeros((-(-steps // record_every), *lanes), problem.X.dtype)
+    now = _Progress(engine.start(weights, problem, state), series, series, series)
     # One loop from snapshot to snapshot keeps them without a buffer that every step would carry.
     spans = jnp.concatenate([jnp.zeros(1, snapshots.dtype), snapshots[:-1]])[: snapshots.size], snapshots
     now, kept = jax.lax.scan(to_snapshot, now, spans)
     last = snapshots[-1] if snapshots.size else 0
     now = jax.lax.fori_loop(last, steps, one_step, now)
-    return Run(now.weights, kept, now.probability, now.loss, now.gradient_norm)
+    return Run(engine.weights(now.kept, problem), kept, now.probability, now.loss, now.gradient_norm)

@@ -1,8 +1,11 @@
-"""The gradient of the risk: as it is, and up to a positive factor, formed in the log domain.
+"""The gradient of the risk with respect to the logits: as it is, and up to a positive factor, in the log domain.
 
-A softmax that has all but selected its tokens leaves a gradient below the smallest number there is (about
-`exp(-745)` in double precision), and descent stops where a rule that divides by the gradient's length should
-go on. `direction` factors the common exponent out.
+With these coefficients a, (n, T), the gradient with respect to W is `sum_it a_it x_it z_i^T`, whatever the head and the
+loss. A softmax that has all but selected its tokens leaves coefficients below the smallest number there is (about
+`exp(-745)` in double precision), and descent stops where a rule that divides by the gradient's length should go on.
+`direction` factors the common exponent out.
+
+Arrays may carry lanes behind their named axes (see `lanes`).
 """
 
 from __future__ import annotations
@@ -12,79 +15,130 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from jaxattn import attention, heads, losses
-from jaxattn.attention import Factored, Weights
+from jaxattn import heads, lanes, losses
 from jaxattn.problem import Problem
 
 
 class Slope(NamedTuple):
-    """The gradient of the risk at some weights, `exp(log_scale) * slope`, and what was read on the way.
+    """The gradient of the risk at some logits, `exp(log_scale) * coefficients`, and what was read on the way.
 
     Attributes:
-        risk: the empirical risk, ().
+        losses: of every input, (n,).
         probabilities: of the attention, (n, T).
-        slope: a pytree like the weights.
-        log_scale: (); 0 where the slope is the gradient itself, -inf where the gradient is zero.
+        coefficients: (n, T); they add up to zero over the tokens of an input.
+        log_scale: (); 0 where the coefficients are the gradient itself, -inf where the gradient is zero.
     """
 
-    risk: Float[Array, ""]
-    probabilities: Float[Array, "n T"]
-    slope: Weights
-    log_scale: Float[Array, ""]
+    losses: Float[Array, "n *lanes"]
+    probabilities: Float[Array, "n T *lanes"]
+    coefficients: Float[Array, "n T *lanes"]
+    log_scale: Float[Array, "*lanes"]
 
 
-Rule = Callable[[Weights, Problem, losses.Loss, heads.Head], Slope]
+# From probabilities, (n, T), to predictions, (n,), and what each token is worth to them, `<grad h, x_it>`, (n, T).
+Reading = Callable[[Int[Array, ""], Array], tuple[Array, Array]]
+Rule = Callable[[Int[Array, ""], Array, Array, Reading, losses.Loss], Slope]
 
 
-def gradient(weights: Weights, problem: Problem, loss: losses.Loss, head: heads.Head) -> Slope:
-    """Return the gradient itself, by automatic differentiation."""
+def reading(problem: Problem, head: heads.Head) -> Reading:
+    """Return how a head reads the attention of a problem."""
+    X, v = problem.X, problem.v
+    start = jnp.zeros((), int)
+    if head is heads.linear:
+        # No attention output is needed: predictions are means of scores that never change.
+        worth = lanes.einsum(start, "ntd,d->nt", X, v)
+        return lambda step, probabilities: (jnp.sum(probabilities * worth, axis=1), worth)
 
-    def objective(weights: Weights) -> tuple[Array, Array]:
-        return losses.risk_and_probabilities(weights, problem, loss=loss, head=head)
+    of_one = jax.vmap(jax.value_and_grad(head), in_axes=(0, None))
+    for _ in range(v.ndim - 1):
+        of_one = jax.vmap(of_one, in_axes=-1, out_axes=-1)
 
-    (risk, probabilities), slope = jax.value_and_grad(objective, has_aux=True)(weights)
-    return Slope(risk, probabilities, slope, jnp.zeros_like(risk))
+    def read(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+        outputs = lanes.einsum(step, "nt,ntd->nd", probabilities, X)
+        predictions, of_outputs = of_one(outputs, v)
+        return predictions, lanes.einsum(step, "ntd,nd->nt", X, of_outputs)
+
+    return read
 
 
-def direction(weights: Weights, problem: Problem, loss: losses.Loss, head: heads.Head) -> Slope:
+def gradient(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
+    """Return the gradient itself, term by term as automatic differentiation forms it.
+
+    Args:
+        step: of the loop that this stands in, for `lanes.stored`.
+        logits: (n, T).
+        Y: labels, (n,).
+        read: of the problem and head, as `reading` returns it.
+        loss: of one margin.
+    """
+    probabilities = jax.nn.softmax(logits, axis=1)
+    predictions, worth = read(step, probabilities)
+    values, of_margins = _slopes(loss, Y * predictions)
+
+    def coefficients() -> Array:
+        relative = worth - jnp.sum(probabilities * worth, axis=1, keepdims=True)
+        return (Y * of_margins / Y.shape[0])[:, None] * probabilities * relative
+
+    return Slope(values, probabilities, lanes.stored(step, coefficients), jnp.zeros(logits.shape[2:], logits.dtype))
+
+
+def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
     """Return the gradient divided by its common exponent factor, exact however small the gradient is.
 
-    With a the largest logit's token, `g_i = grad h(x_i^T s_i)` and `c_i = Y_i loss'(Y_i f_i) / n`, the
-    gradient with respect to W is
+    With `a` the token of largest logit, `w_it = <grad h, x_it - x_ia>` and `c_i = Y_i loss'(Y_i f_i) / n`, the
+    coefficients are `c_i s_it (w_it - sum_u s_iu w_iu)` (softmax derivative, as in 2308.16898, section 2). As
+    `w_ia = 0`, no difference of nearly equal numbers is taken, and the probabilities of the other tokens and the slope
+    of the loss may share an exponent of any size. Arguments as of `gradient`.
 
-        sum_i c_i sum_{t != a} s_it (<g_i, x_it - x_ia> - sum_u s_iu <g_i, x_iu - x_ia>) (x_it - x_ia) z_i^T :
-
-    only differences to the selected token occur, each with a probability other than the selected one's, so nothing
-    cancels and these probabilities may share a factor of any size (softmax derivative, as in 2308.16898, section 2).
-    A loss whose own slope underflows gives no part: margins above 745 of the logistic loss, say.
+    A loss whose own slope underflows has to be known to `losses.log_slope`.
     """
-    logits = attention.logits(weights, problem)
-    exponents = jax.nn.log_softmax(logits, axis=-1)
-    probabilities = jnp.exp(exponents)
-    outputs = attention.attended(probabilities, problem)
-    predictions, of_outputs = jax.vmap(jax.value_and_grad(head), in_axes=(0, None))(outputs, problem.v)
-    margin_losses, of_margins = jax.vmap(jax.value_and_grad(loss))(problem.Y * predictions)
-    c = problem.Y * of_margins / problem.Y.size
+    probabilities = jax.nn.softmax(logits, axis=1)
+    predictions, worth = read(step, probabilities)
+    margins = Y * predictions
+    values, of_margins = _slopes(loss, margins)
+    sign, exponent = _log_slope(loss, margins, of_margins)
 
-    top = jnp.argmax(logits, axis=-1, keepdims=True)
-    others = jnp.arange(logits.shape[-1])[None, :] != top
-    apart = problem.X - jnp.take_along_axis(problem.X, top[..., None], axis=-2)
-    worth = jnp.einsum("ntd,nd->nt", apart, of_outputs)
-    relative = worth - jnp.sum(probabilities * worth, axis=-1, keepdims=True)
-    # The exponents of c_i s_it: log s_it is finite where s_it is not.
-    size = jnp.where(c != 0, jnp.abs(c), 1.0)
-    exponents = exponents + jnp.log(size)[:, None]
-    exponents = jnp.where(others & (c != 0)[:, None] & (relative != 0), exponents, -jnp.inf)
-    largest = jnp.max(exponents)
-    shares = jnp.exp(exponents - jnp.where(jnp.isfinite(largest), largest, 0.0))
-    y = jnp.einsum("nt,ntd->nd", jnp.sign(c)[:, None] * shares * relative, apart)
-    return Slope(jnp.mean(margin_losses), probabilities, _with_queries(y, weights, problem.Z), largest)
+    numbers = jax.lax.broadcasted_iota(int, logits.shape, 1)
+    selected = jnp.argmax(logits, axis=1)[:, None] == numbers
+    of_selected = jnp.sum(jnp.where(selected, worth, 0), axis=1, keepdims=True)
+    apart = lanes.stored(step, lambda: worth - of_selected)
+    # An input's share is measured by the largest logit of a token that the head tells from the selected one.
+    top = jnp.max(logits, axis=1)
+    second = jnp.max(jnp.where(apart != 0, logits, -jnp.inf), axis=1)
+    tells = second > -jnp.inf
+    second = jnp.where(tells, second, top)
+    parts = lanes.stored(step, lambda: jnp.exp(jnp.minimum(logits - second[:, None], 0)) * apart)
+    mean = jnp.sum(parts, axis=1, keepdims=True)
+
+    exponent = lanes.stored(step, lambda: jnp.where(tells, second - top + exponent, -jnp.inf))
+    log_scale = jnp.max(exponent, axis=0)
+    size = jnp.exp(exponent - lanes.spread(jnp.where(jnp.isfinite(log_scale), log_scale, 0), exponent))
+    size = lanes.stored(step, lambda: Y * sign * size * jnp.max(probabilities, axis=1) / Y.shape[0])
+    coefficients = lanes.stored(step, lambda: size[:, None] * (parts - probabilities * mean))
+    return Slope(values, probabilities, coefficients, log_scale)
 
 
-def _with_queries(y: Float[Array, "n d"], weights: Weights, Z: Float[Array, "n d"]) -> Weights:
-    """Return the gradient of `sum_i y_i^T W z_i`."""
-    if isinstance(weights, Factored):
-        return Factored(y.T @ (Z @ weights.Q), Z.T @ (y @ weights.K))
-    return y.T @ Z
+def exact(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
+    """Return the gradient itself by way of its direction: without cancellation, until it underflows.
+
+    Arguments as of `gradient`.
+    """
+    slope = direction(step, logits, Y, read, loss)
+    coefficients = lanes.stored(step, lambda: slope.coefficients * lanes.spread(jnp.exp(slope.log_scale), logits))
+    return slope._replace(coefficients=coefficients, log_scale=jnp.zeros_like(slope.log_scale))
+
+
+def _slopes(loss: losses.Loss, margins: Array) -> tuple[Array, Array]:
+    """Return the losses of margins of any shape, and their derivatives."""
+    values, slopes = jax.vmap(jax.value_and_grad(loss))(margins.ravel())
+    return values.reshape(margins.shape), slopes.reshape(margins.shape)
+
+
+def _log_slope(loss: losses.Loss, margins: Array, slopes: Array) -> tuple[Array, Array]:
+    """Return the sign of the loss's slope and the logarithm of its size, -inf where it is zero."""
+    known = losses.log_slope(loss)
+    if known is not None:
+        return -jnp.ones_like(margins), known(margins)
+    return jnp.sign(slopes), jnp.log(jnp.abs(slopes))

@@ -1,5 +1,6 @@
-"""The direction of the gradient: that of automatic differentiation, and exact where that underflows."""
+"""The gradient with respect to the logits: that of automatic differentiation, and exact where that underflows."""
 
+from dataclasses import dataclass, replace
 from decimal import Decimal, getcontext
 
 import jax
@@ -7,28 +8,40 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import descent, gradients, heads, losses, metrics, svm, tokens
+from jaxattn import attention, descent, gradients, heads, losses, metrics, svm, tokens
 from tests import instances
+
+RULES = [gradients.gradient, gradients.exact, gradients.direction]
+STEP = jnp.zeros((), int)
 
 
 def quadratic(x, v):
     return v @ x - 0.3 * (x @ x)
 
 
-def rule_of_three(loss, head, weights):
-    problem = instances.problem()
-    return (rule(weights, problem, loss, head) for rule in (gradients.gradient, gradients.direction))
+def slope_of(rule, W, problem, loss: losses.Loss = losses.logistic, head: heads.Head = heads.linear):
+    """What a rule says at the logits of W."""
+    return rule(STEP, attention.logits(W, problem), problem.Y, gradients.reading(problem, head), loss)
 
 
-@pytest.mark.parametrize("weights", [instances.free(), instances.factored()], ids=["W", "KQ"])
+def of_matrix(slope, problem):
+    """The gradient with respect to W, up to its factor."""
+    return np.einsum("nt,ntd,ne->de", slope.coefficients, problem.X, problem.Z)
+
+
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("head", [heads.linear, quadratic])
 @pytest.mark.parametrize("loss", [losses.logistic, losses.exponential, losses.correlation])
-def test_it_is_the_gradient_up_to_its_factor(loss, head, weights):
-    expected, found = rule_of_three(loss, head, weights)
-    np.testing.assert_allclose(found.risk, expected.risk, rtol=1e-14)
-    np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-13)
-    for one, other in zip(jax.tree.leaves(found.slope), jax.tree.leaves(expected.slope), strict=True):
-        np.testing.assert_allclose(one * jnp.exp(found.log_scale), other, atol=1e-13 * float(metrics.norm(other)))
+def test_it_is_the_gradient_up_to_its_factor(loss, head, rule):
+    W, problem = instances.free(), instances.problem()
+    found = slope_of(rule, W, problem, loss, head)
+    risk, probabilities = losses.risk_and_probabilities(W, problem, loss=loss, head=head)
+    expected = jax.grad(lambda W: losses.risk(W, problem, loss=loss, head=head))(W)
+    np.testing.assert_allclose(np.mean(found.losses), risk, rtol=1e-14)
+    np.testing.assert_allclose(found.probabilities, probabilities, rtol=1e-13)
+    error = 1e-13 * float(metrics.norm(expected))
+    np.testing.assert_allclose(of_matrix(found, problem) * np.exp(found.log_scale), expected, atol=error)
+    np.testing.assert_allclose(np.sum(found.coefficients, axis=1), 0, atol=1e-15)
 
 
 def exactly(W, problem):
@@ -49,26 +62,74 @@ def exactly(W, problem):
     return total
 
 
-@pytest.mark.parametrize("scale", [30.0, 3e5])
-def test_it_is_exact_where_the_gradient_underflows(scale):
-    W, problem = scale * instances.free(), instances.problem()
-    exact = exactly(W, problem)
+def held_against_exact(found, exact, problem, scale):
     largest = max(abs(entry) for entry in exact.ravel())
-    found = gradients.direction(W, problem, losses.logistic, heads.linear)
-    slope = np.asarray(found.slope)
+    slope = of_matrix(found, problem)
     ratio = np.array([[float(entry / largest) for entry in row] for row in exact])
     np.testing.assert_allclose(slope / np.abs(slope).max(), ratio, atol=1e-9)
     assert abs(float(largest.ln()) - float(found.log_scale + np.log(np.abs(slope).max()))) < 1e-9 * scale
+
+
+@pytest.mark.parametrize("scale", [30.0, 3e5])
+def test_it_is_exact_where_the_gradient_underflows(scale):
+    W, problem = scale * instances.free(), instances.problem()
+    held_against_exact(slope_of(gradients.direction, W, problem), exactly(W, problem), problem, scale)
     if scale > 1e3:
-        naive = gradients.gradient(W, problem, losses.logistic, heads.linear)
-        np.testing.assert_array_equal(naive.slope, 0)
+        np.testing.assert_array_equal(slope_of(gradients.gradient, W, problem).coefficients, 0)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e5])
+def test_it_is_exact_where_the_slope_of_the_loss_underflows(size):
+    # Scores of this size: margins far beyond 745, where the slope of the logistic loss is zero in double precision.
+    W, problem = instances.free(), instances.problem()
+    far = replace(problem, v=size * problem.v)
+    held_against_exact(slope_of(gradients.direction, W, far), exactly(W, far), far, size)
+
+
+def test_a_loss_of_the_users_may_bring_the_logarithm_of_its_slope():
+    @dataclass(frozen=True)
+    class Steep:
+        def __call__(self, margin):
+            return jnp.exp(-margin)
+
+    class Known(Steep):
+        def log_slope(self, margin):
+            return -margin
+
+    W, problem = instances.free(), replace(instances.problem(), v=1e5 * instances.problem().v)
+    lost, known = (slope_of(gradients.direction, W, problem, loss) for loss in (Steep(), Known()))
+    expected = slope_of(gradients.direction, W, problem, losses.exponential)
+    assert not np.array_equal(lost.coefficients, expected.coefficients)
+    np.testing.assert_array_equal(known.coefficients, expected.coefficients)
+
+
+def test_a_copy_of_the_selected_token_does_not_hide_the_others():
+    # Its part of the gradient is zero whatever its probability is, and must not set the scale of the others'.
+    W, problem = 1e5 * instances.free(), instances.problem()
+    top = int(tokens.selected(W, problem)[0])
+    other = (top + 1) % instances.T
+    copied = replace(problem, X=problem.X.at[0, other].set(problem.X[0, top]))
+    held_against_exact(slope_of(gradients.direction, W, copied), exactly(W, copied), copied, 1e5)
 
 
 def test_a_gradient_of_zero_stays_zero():
-    problem = instances.problem()
-    found = gradients.direction(instances.free(), problem, losses.logistic, lambda x, v: 0.0 * (v @ x))
-    np.testing.assert_array_equal(found.slope, 0)
+    found = slope_of(gradients.direction, instances.free(), instances.problem(), head=lambda x, v: 0.0 * (v @ x))
+    np.testing.assert_array_equal(found.coefficients, 0)
     assert found.log_scale == -jnp.inf
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("head", [heads.linear, quadratic])
+def test_lanes_behind_the_axes_are_lone_problems(head, rule):
+    W, problems = instances.stacked([instances.free(i) for i in range(3)]), instances.problems(3)
+    logits = jax.vmap(attention.logits)(W, problems)
+    behind = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), problems)
+    read = gradients.reading(behind, head)
+    found = rule(STEP, jnp.moveaxis(logits, 0, -1), behind.Y, read, losses.logistic)
+    for i in range(3):
+        lone = slope_of(rule, W[i], instances.lane(problems, i), head=head)
+        np.testing.assert_allclose(found.coefficients[..., i], lone.coefficients, rtol=1e-12, atol=1e-16)
+        np.testing.assert_allclose(found.log_scale[i], lone.log_scale, rtol=1e-12)
 
 
 def test_scale_free_descent_does_not_stall():

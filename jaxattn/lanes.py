@@ -1,0 +1,79 @@
+"""Arithmetic on arrays that may carry lanes: further axes behind the named ones, one entry a seed.
+
+One source serves one seed (no lanes) and a batch. With the lanes last, neighbouring numbers in memory belong to
+neighbouring seeds, so every operation runs along them with the processor's vector instructions, however small the
+named axes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+# Sums of up to this many terms are written out, longer ones in a loop over groups of as many.
+TERMS = 16
+
+
+def stored(step: Int[Array, ""], compute: Callable[[], Array]) -> Array:
+    """Return `compute()`, computed once and written to memory; for use inside the loop over steps.
+
+    XLA on the CPU fuses a cheap sum into each of its readers, and computes it again for every entry of theirs: ten
+    times the work for `X K Q^T z`. A conditional is never fused; that the number of a step is not negative,
+    XLA does not know. Accelerators would wait for the condition, and fuse sums well: there it does nothing.
+    """
+    if jax.default_backend() != "cpu":
+        return compute()
+    shape = jax.eval_shape(compute)
+    return jax.lax.cond(step >= 0, compute, lambda: jnp.zeros(shape.shape, shape.dtype))
+
+
+def spread(number: Array, A: Array) -> Array:
+    """Return one number a lane with an axis of length 1 for every named axis of A, to be combined with its entries."""
+    return jnp.expand_dims(number, tuple(range(A.ndim - number.ndim)))
+
+
+def einsum(step: Int[Array, ""], spec: str, A: Array, B: Array) -> Array:
+    """Return the product of two arrays summed over one letter, as `jnp.einsum` does, lane by lane, stored.
+
+    Args:
+        step: of the loop that this stands in.
+        spec: such as "ntd,nd->nt": the named axes; letters that stay keep their order, and one letter is summed.
+        A: named axes in front; lanes behind them, the same as B has, or none.
+        B: likewise.
+    """
+    inputs, out = spec.split("->")
+    a, b = inputs.split(",")
+    if A.ndim == len(a):
+        return jnp.einsum(spec, A, B)
+    (summed,) = set(a + b) - set(out)
+    length = A.shape[a.index(summed)]
+
+    def term(k: int | Array) -> Array:
+        return _placed(A, a, out, summed, k) * _placed(B, b, out, summed, k)
+
+    def whole() -> Array:
+        return reduce(jnp.add, [term(k) for k in range(length)])
+
+    return stored(step, whole) if length <= TERMS else _grouped(term, length)
+
+
+def _grouped(term: Callable[[int | Array], Array], length: int) -> Array:
+    """Sum many terms in groups: each group is one pass over the sum so far."""
+
+    def add(group: Array, so_far: Array) -> Array:
+        return reduce(jnp.add, [term(group * TERMS + k) for k in range(TERMS)], so_far)
+
+    shape = jax.eval_shape(lambda: term(0))
+    so_far = jax.lax.fori_loop(0, length // TERMS, add, jnp.zeros(shape.shape, shape.dtype))
+    return reduce(jnp.add, [term(k) for k in range(length - length % TERMS, length)], so_far)
+
+
+def _placed(A: Array, letters: str, out: str, summed: str, k: int | Array) -> Array:
+    """Return the k-th part of A along the summed letter, with an axis of length 1 for every letter it lacks."""
+    part = jax.lax.dynamic_index_in_dim(A, k, letters.index(summed), keepdims=False)
+    lacking = [axis for axis, letter in enumerate(out) if letter not in letters]
+    return jnp.expand_dims(part, lacking)

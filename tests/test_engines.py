@@ -1,0 +1,90 @@
+"""Engines: one trajectory, whatever is kept between steps; and which is chosen."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxattn import data, descent, engines, gradients, heads, initial, losses, metrics
+from jaxattn.attention import Factored, matrix
+from jaxattn.optimizers import length_of
+from tests import instances
+from tests.instances import assert_close
+
+SNAPSHOTS = jnp.array([0, 1, 10, 100, 500])
+ALONG = [engines.Queries, engines.Gram]
+OPTIMIZERS = {
+    "published": descent.normalized_gd(0.1),
+    "scale-free": descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
+    "exact": descent.exact_normalized_gd(0.1, floor=1e-16),
+    "jointly": descent.jointly_normalized_gd(0.1, floor=1e-16),
+    "plain": descent.gd(0.3),
+}
+
+
+def quadratic(x, v):
+    return v @ x - 0.3 * (x @ x)
+
+
+def run(engine, optimizer, W, problem, head=heads.linear):
+    rule = descent.rule_of(optimizer)
+    train = descent.trainer(optimizer.update, 500, 1, losses.logistic, head, rule, engine(optimizer.update))
+    return train(W, problem, optimizer.init(W), SNAPSHOTS)
+
+
+@pytest.mark.parametrize("engine", ALONG)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("head", [heads.linear, quadratic])
+def test_the_trajectory_is_that_of_the_weights_themselves(engine, name, head):
+    W, problem = instances.free(), instances.problem()
+    direct = run(engines.Direct, OPTIMIZERS[name], W, problem, head)
+    found = run(engine, OPTIMIZERS[name], W, problem, head)
+    # The gradient as published has an absolute error of 1e-16, whose sum over an input's tokens differs from zero and
+    # which is all that is left of it after some hundreds of steps: until then only are its runs one run.
+    until = 100 if name == "published" else 500
+    for k, step in enumerate(SNAPSHOTS):
+        if step <= until:
+            apart = metrics.norm(found.snapshots[k] - direct.snapshots[k]) / metrics.norm(direct.snapshots[k])
+            assert apart < 1e-10, int(step)
+    assert_close(found.probability[:until], direct.probability[:until], rtol=1e-10)
+    assert_close(found.loss[:until], direct.loss[:until], rtol=1e-10)
+    assert_close(found.gradient_norm[:until], direct.gradient_norm[:until], rtol=1e-8)
+
+
+@pytest.mark.parametrize("d", [3, 40])
+def test_the_trajectory_is_the_same_for_few_and_many_dimensions(d):
+    problem = data.sphere(jax.random.key(1), 3, 4, d)
+    W = initial.full(jax.random.key(2), d)
+    chosen = engines.Direct, *ALONG
+    direct, *others = (matrix(run(one, OPTIMIZERS["scale-free"], W, problem).weights) for one in chosen)
+    for other in others:
+        assert metrics.norm(other - direct) < 1e-10 * metrics.norm(direct)
+
+
+@pytest.mark.parametrize("engine", [engines.Direct, *ALONG])
+def test_a_gradient_below_the_smallest_square_still_gives_a_full_step(engine):
+    # The square of a coefficient of 1e-200 is zero in double precision.
+    W, problem, rule = 6.5e4 * instances.free(), instances.problem(), descent.exact_normalized_gd(0.1, floor=1e-300)
+    slope = descent.train(W, problem, optimizer=rule, steps=1).gradient_norm[0]
+    assert 1e-290 < slope < 1e-165
+    train = descent.trainer(rule.update, 1, 1, losses.logistic, heads.linear, gradients.exact, engine(rule.update))
+    moved = matrix(train(W, problem, rule.init(W), jnp.zeros(0, int)).weights) - W
+    np.testing.assert_allclose(metrics.norm(moved), 0.1, rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-150, 1e-300, 1e-307, 1e200])
+def test_the_length_of_any_size_is_found(size):
+    found = length_of({"a": jnp.full((2, 3), size), "b": jnp.full(3, size)}, 0)
+    np.testing.assert_allclose(found, 3 * size, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("d", "expected"), [(2, engines.Queries), (10, engines.Queries), (40, engines.Gram), (1000, engines.Gram)]
+)
+def test_the_cheapest_engine_is_chosen(d, expected):
+    problem = data.sphere(jax.random.key(0), n=6, T=8, d=d)
+    W, update = jnp.zeros((d, d)), descent.gd(0.1).update
+    assert isinstance(engines.cheapest(update, W, problem), expected)
+    assert isinstance(engines.cheapest(optax.adam(0.1).update, W, problem), engines.Direct)
+    assert isinstance(engines.cheapest(update, Factored(W, W), problem), engines.Direct)
