@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-# Sums of up to this many terms are written out, longer ones in a loop over groups of as many.
-TERMS = 16
+# Sums of up to so many terms are written out as one, longer ones in a loop over groups. Measured; more terms in a group
+# are more streams of memory than a core follows.
+TERMS, GROUP = 16, 8
 
 
 def stored(step: Int[Array, ""], compute: Callable[[], Array]) -> Array:
@@ -65,11 +66,11 @@ def _grouped(term: Callable[[int | Array], Array], length: int) -> Array:
     """Sum many terms in groups: each group is one pass over the sum so far."""
 
     def add(group: Array, so_far: Array) -> Array:
-        return reduce(jnp.add, [term(group * TERMS + k) for k in range(TERMS)], so_far)
+        return reduce(jnp.add, [term(group * GROUP + k) for k in range(GROUP)], so_far)
 
     shape = jax.eval_shape(lambda: term(0))
-    so_far = jax.lax.fori_loop(0, length // TERMS, add, jnp.zeros(shape.shape, shape.dtype))
-    return reduce(jnp.add, [term(k) for k in range(length - length % TERMS, length)], so_far)
+    so_far = jax.lax.fori_loop(0, length // GROUP, add, jnp.zeros(shape.shape, shape.dtype))
+    return reduce(jnp.add, [term(k) for k in range(length - length % GROUP, length)], so_far)
 
 
 def _placed(A: Array, letters: str, out: str, summed: str, k: int | Array) -> Array:
