@@ -19,17 +19,19 @@ def full(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
     return _uniform(key, d, d)
 
 
-def factored(key: PRNGKeyArray, d: int, m: int | None = None) -> Factored:
-    """Draw K and Q, (d, m), from uniform(-1/sqrt d, 1/sqrt d), each with its own key; m = d if None.
+def factored(key: PRNGKeyArray, d: int, m: int | None = None, scale: float = 1.0) -> Factored:
+    """Draw K and Q, (d, m), from scale * uniform(-1/sqrt d, 1/sqrt d), each with its own key; m = d if None.
 
     Raises:
-        ValueError: m < 1.
+        ValueError: m < 1, or a scale that is not positive and finite.
     """
+    if not 0 < scale < float("inf"):
+        raise ValueError(f"scale: expected a positive finite number, found {scale!r}")
     m = d if m is None else m
     if m < 1:
         raise ValueError(f"m: expected a width of at least 1, found {m}")
     K_key, Q_key = jax.random.split(key)
-    return Factored(K=_uniform(K_key, d, m), Q=_uniform(Q_key, d, m))
+    return Factored(K=scale * _uniform(K_key, d, m), Q=scale * _uniform(Q_key, d, m))
 
 
 def full_zero(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:

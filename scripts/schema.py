@@ -43,12 +43,13 @@ class Config:
     optimizer: Any = MISSING
     svm: Any = MISSING
     tokens: Any = MISSING
+    snapshots: Any = MISSING
     study: Study = MISSING
     size: str = "published"
     seeds: int = 100
     key: int = 0
     steps: int = 2000
-    snapshot_every: int = 20
+    record_every: int = 1
     witnesses: int = 20
     precision: Precision = Precision.float64
     runs: str = "runs"

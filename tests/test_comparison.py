@@ -10,6 +10,7 @@ import xarray
 from jaxattn import Problem, attention, data, descent, heads, initial, losses, metrics, records, svm, tokens
 from jaxattn.experiments import recording, training
 from jaxattn.experiments.comparison import NORMS, compare
+from jaxattn.experiments.schedule import Evenly
 from jaxattn.svm import ActiveSet, Candidate, Status
 from tests.instances import assert_close
 
@@ -21,7 +22,7 @@ LAWS = {"W": initial.full, "KQ": initial.factored}
 def record(request, tmp_path_factory):
     law, optimizer = functools.partial(data.sphere, n=n, T=T, d=d), descent.normalized_gd(0.1)
     setting = training.Training(
-        law, LAWS[request.param], optimizer, losses.logistic, heads.linear, SEEDS, key=1, steps=12, snapshot_every=5
+        law, LAWS[request.param], optimizer, losses.logistic, heads.linear, SEEDS, key=1, steps=12, snapshots=Evenly(5)
     )
     path = tmp_path_factory.mktemp("runs") / "record.zarr"
     recording.run(setting, path, {"config": "{}"})

@@ -54,8 +54,8 @@ def test_sizes_experiments_and_the_command_line_override_in_this_order():
         composition.compose(["experiment=trajectories-3", *more])
         for more in ([], ["size=small"], ["size=small", "steps=7"])
     )
-    assert (published.seeds, published.steps, published.snapshot_every) == (100, 2000, 1)
-    assert (small.seeds, small.steps, small.snapshot_every) == (8, 200, 1)
+    assert (published.seeds, published.steps, published.snapshots.every) == (100, 2000, 1)
+    assert (small.seeds, small.steps, small.snapshots.every) == (8, 200, 1)
     assert (own.seeds, own.steps) == (8, 7)
 
 
@@ -126,7 +126,10 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
         ("weights=fool", "known names of weights: factored, factored_zero, full"),
         ("seeds=many", "seeds"),
         ("seeds=0", "seeds: expected at least 1, found 0"),
-        ("snapshot_every=5000", "snapshot_every: expected at most steps = 2000"),
+        ("snapshots.every=5000", "snapshots.every: expected at most steps = 2000"),
+        ("snapshots.every=0", "snapshots.every: expected at least 1, found 0"),
+        ("snapshots=logarithmically snapshots.a_decade=0", "snapshots.a_decade: expected at least 1, found 0"),
+        ("record_every=0", "record_every: expected at least 1, found 0"),
         ("data.T=1", "data.T=1: T: expected an integer of at least 2, found 1"),
         ("data=spheres", "data: expected a law of one dimension such as sphere, found Spheres"),
         ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),
@@ -134,7 +137,7 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
 )
 def test_an_override_that_cannot_be_run_is_named_at_once(override, message):
     with pytest.raises(composition.UsageError, match=message):
-        composition.check([override])
+        composition.check(override.split())
 
 
 def test_an_unknown_experiment_is_named_with_the_known_ones():

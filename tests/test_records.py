@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxattn import data, descent, heads, initial, losses, records
-from jaxattn.experiments import recording, training
+from jaxattn.experiments import recording, schedule, training
 
 SETTING = training.Training(
     law=functools.partial(data.sphere, n=2, T=3, d=3),
@@ -20,7 +20,7 @@ SETTING = training.Training(
     seeds=300,
     key=1,
     steps=4,
-    snapshot_every=2,
+    snapshots=schedule.Evenly(2),
 )
 
 

@@ -26,8 +26,9 @@ def compare(
     """Solve the Att-SVM of every seed's selected tokens and correlate the descent with it.
 
     The selected tokens are those of the final weights. A seed is kept if its weights stayed finite
-    and the solution in every norm is certified optimal; others are counted by reason in the
-    attributes `attempted`, `kept`, `diverged`, `infeasible` and `unsolved`.
+    and the solution in every norm is certified optimal (stationary, if the norm bounds the rank);
+    others are counted by reason in the attributes `attempted`, `kept`, `diverged`, `infeasible` and
+    `unsolved`.
 
     Args:
         record: of a `Training`, as `recording.run` writes it.
@@ -49,7 +50,8 @@ def compare(
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
     status = np.stack([solution.status for solution in solutions], axis=1)
     infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
-    optimal = (status == svm.Status.OPTIMAL).all(axis=1)
+    # Where the rank is bounded, a certified stationary point is all that can be had.
+    optimal = np.isin(status, (svm.Status.OPTIMAL, svm.Status.STATIONARY)).all(axis=1)
     kept = finite & optimal
     counts = {
         "attempted": attempted,

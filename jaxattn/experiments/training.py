@@ -14,6 +14,7 @@ from jaxtyping import Bool
 from jaxattn import batch, data, descent, heads, initial, losses
 from jaxattn.attention import Factored, Weights
 from jaxattn.experiments.recording import from_words, keys
+from jaxattn.experiments.schedule import Schedule
 from jaxattn.problem import Problem
 from jaxattn.records import Record
 
@@ -47,7 +48,8 @@ class Training:
         seeds: how many problems to draw and train.
         key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
         steps: updates of one run.
-        snapshot_every: steps from one kept copy of the weights to the next.
+        snapshots: after which of the steps the weights are kept.
+        record_every: steps from one entry of the series to the next.
     """
 
     law: data.Law
@@ -58,32 +60,28 @@ class Training:
     seeds: int
     key: int
     steps: int
-    snapshot_every: int
+    snapshots: Schedule
+    record_every: int = 1
 
     def __post_init__(self) -> None:
         if isinstance(self.law, data.Spheres):
             raise TypeError(f"data: expected a law of one dimension such as sphere, found {self.law!r}")
-        for name in ("seeds", "steps", "snapshot_every"):
+        for name in ("seeds", "steps", "record_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        if self.snapshot_every > self.steps:
-            raise ValueError(f"snapshot_every: expected at most steps = {self.steps}, found {self.snapshot_every}")
-
-    @property
-    def snapshots(self) -> range:
-        """The steps after which weights are kept."""
-        return range(self.snapshot_every, self.steps + 1, self.snapshot_every)
+        # Raises where the schedule does not fit the number of steps.
+        self.snapshots(self.steps)
 
     @property
     def descent(self) -> dict[str, Any]:
         """The keyword arguments of `descent.train` and `descent.train_batch`."""
-        names = ("optimizer", "steps", "snapshots", "loss", "head")
-        return {name: getattr(self, name) for name in names}
+        names = ("optimizer", "steps", "record_every", "loss", "head")
+        return {name: getattr(self, name) for name in names} | {"snapshots": self.snapshots(self.steps)}
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
         """The steps of the series, and of the kept weights."""
-        return {"step": np.arange(self.steps), "snapshot": np.asarray(self.snapshots)}
+        return {"step": np.arange(0, self.steps, self.record_every), "snapshot": np.asarray(self.snapshots(self.steps))}
 
     def dims(self, name: str) -> tuple[str, ...]:
         """Return the axes of one seed's array."""
