@@ -7,44 +7,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import bench_descent
 import bench_robustness
 import bench_svm
 import composition
 import jax
-from timing import ROUNDS, median_seconds
+from timing import ROUNDS
 
-from jaxattn import attention, data, descent, initial, records
+from jaxattn import records
 from jaxattn.plots import page, scaling
 
-SEEDS, STEPS, ALONE = 100, 2000, 5
 RESULTS = composition.ROOT / "figures" / "bench.json"
-
-
-def descents() -> Iterator[dict[str, Any]]:
-    """Yield instance-steps a second of a batch, and of one seed at a time (both compiled)."""
-    keys = jax.random.split(jax.random.key(0), (2, SEEDS))
-    problems = jax.jit(jax.vmap(partial(data.sphere, n=6, T=8, d=10)))(keys[0])
-    for name, law in (("W", initial.full), ("(K, Q)", initial.factored)):
-        weights = jax.jit(jax.vmap(partial(law, d=10)))(keys[1])
-        together = SEEDS * STEPS / median_seconds(partial(descent.train_batch, weights, problems, steps=STEPS))
-        alone = ALONE * STEPS / median_seconds(partial(one_at_a_time, weights, problems))
-        yield {
-            "weights": name,
-            "instance-steps a second": together,
-            "one seed at a time": alone,
-            "ratio": together / alone,
-        }
-
-
-def one_at_a_time(weights: attention.Weights, problems: Any) -> None:
-    """Train a few seeds one after the other."""
-    for seed in range(ALONE):
-        lane = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (weights, problems))
-        jax.block_until_ready(descent.train(*lane, steps=STEPS))
 
 
 def figures() -> Iterator[dict[str, Any]]:
@@ -60,12 +36,16 @@ def figures() -> Iterator[dict[str, Any]]:
 
 
 PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
-    "descent": descents,
+    "descent": bench_descent.table,
     "svm": bench_svm.table,
     "robustness": bench_robustness.robustness,
-    "scaling": bench_svm.scaling,
+    "svm-scaling": bench_svm.scaling,
+    "descent-scaling": bench_descent.scaling,
     "figures": figures,
 }
+
+# Parts that are drawn, each with the unit of its times.
+SCALINGS = {"svm-scaling": "milliseconds a problem", "descent-scaling": "microseconds a step and seed"}
 
 
 def main(arguments: list[str]) -> None:
@@ -90,8 +70,9 @@ def main(arguments: list[str]) -> None:
             print(f"{name}: {json.dumps(line)}", flush=True)
             results[name].append(line)
         records.write_json(RESULTS, results)
-    if "scaling" in results:
-        page.save(scaling.draw(results["scaling"]), RESULTS.parent, "svm-scaling")
+    for name, unit in SCALINGS.items():
+        if name in results:
+            page.save(scaling.draw(results[name], unit), RESULTS.parent, name)
 
 
 if __name__ == "__main__":

@@ -91,4 +91,11 @@ def scaling() -> Iterator[dict[str, Any]]:
                 constraints = posed(sizes["n"], sizes["T"], sizes["d"], sizes["batch"])
                 times.append(1e3 * median_seconds(partial(svm.solve_batch, constraints, norm)) / sizes["batch"])
             slope = float(np.polyfit(np.log(values[-3:]), np.log(times[-3:]), 1)[0])
-            yield {"norm": norm, "size": size, "values": list(values), "ms": times, "exponent": slope, "middle": MIDDLE}
+            yield {
+                "of": norm,
+                "size": size,
+                "values": list(values),
+                "times": times,
+                "exponent": slope,
+                "middle": MIDDLE,
+            }

@@ -43,7 +43,9 @@ def add_counts(
     for run, counts in counts_of(summaries).items():
         left_out = ", ".join(f"{counts[reason]} {reason}" for reason in LEFT_OUT if reason in counts)
         lines.append(f"{RUNS.get(run, run)}: {counts['kept']} of {counts['attempted']} {counted} kept ({left_out})")
-    figure.supxlabel("   ".join(lines) + (f"\n{remark}" if remark else ""), fontsize=7, color="#444444")
+    # Two runs a line, or the line is longer than the figure.
+    pairs = ["   ".join(lines[k : k + 2]) for k in range(0, len(lines), 2)]
+    figure.supxlabel("\n".join([*pairs, remark] if remark else pairs), fontsize=7, color="#444444")
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
