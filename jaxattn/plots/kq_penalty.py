@@ -52,7 +52,8 @@ def _over_penalty(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
                 last = float(one["off"].sel(norm="nuclear")[-1])
                 axes.axhline(last, color=colour, linestyle="--", linewidth=0.8, label=f"{label}, no penalty")
     axes.set(title="(a) at the last step", xlabel=r"$\log_{10}$ (1 / penalty)", xscale="log", yscale="log")
-    axes.legend(loc="lower left", title="nuclear (dotted: Frobenius)")
+    box = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.87), "fontsize": 6}
+    axes.legend(title="nuclear (dotted: Frobenius)", title_fontsize=6, **box)
 
 
 def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -83,10 +84,12 @@ def _over_width(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
         ends = [one.isel(snapshot=-1) for one in own]
         for place, colour, label in ((0, "#888888", "Frobenius"), (1, "#D55E00", "nuclear"), (2, "#0072B2", "rank m")):
             parts = [one.isel(norm=place) for one in ends]
-            _points(axes, widths, parts, colour, "-", marker, f"{label}, penalty {penalty:.0g}")
+            # The smallest penalty names the curves, the marker tells the others from it.
+            _points(axes, widths, parts, colour, "-", marker, label if penalty == penalties[0] else None)
+    others = ", ".join(f"squares: penalty {penalty:.0g}" for penalty in penalties[1:])
     axes.set(title="(c) narrow factors, last step", xlabel="width $m$", yscale="log", xticks=widths)
     if runs:
-        axes.legend(loc="best", fontsize=6)
+        axes.legend(loc="lower left", fontsize=6, title=others, title_fontsize=6)
 
 
 def _points(
