@@ -1,4 +1,4 @@
-"""Softmax attention of one layer, with free or factored weights.
+"""Softmax attention of one layer, with free, factored or spanned weights.
 
 Logits are `X_i W z_i`, without the factor 1/sqrt(d), as in the papers.
 """
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, is_concrete
 
 
 class Factored(NamedTuple):
@@ -27,38 +27,75 @@ class Factored(NamedTuple):
         return self.K @ jnp.swapaxes(self.Q, -1, -2)
 
 
-# Attention weights: a free matrix W of shape (d, d), or its two factors.
-Weights = Array | np.ndarray | Factored
+class Spanned(NamedTuple):
+    """Free attention weights in the span of the queries, `W = sum_i B_i z_i^T`: n d numbers in place of d^2.
+
+    Descent on a free W stays in `W0 + span{x_it z_i^T}`, so from `W0 = 0` it can be told by B, whatever d is. Z are the
+    queries of the problem.
+    """
+
+    B: Float[Array, "*batch n d"]
+    Z: Float[Array, "*batch n d"]
+
+    @property
+    def W(self) -> Float[Array, "*batch d d"]:
+        """The sum `B^T Z`, (d, d)."""
+        return jnp.swapaxes(self.B, -1, -2) @ self.Z
+
+
+# Attention weights: a free matrix W of shape (d, d), its two factors, or its coefficients in the span of the queries.
+Weights = Array | np.ndarray | Factored | Spanned
 
 
 def matrix(weights: Weights) -> Float[Array, "*batch d d"]:
     """Return the (d, d) matrix that `weights` stand for."""
-    return weights.W if isinstance(weights, Factored) else jnp.asarray(weights)
+    return weights.W if isinstance(weights, Factored | Spanned) else jnp.asarray(weights)
+
+
+def inner(A: Weights, B: Weights) -> Float[Array, ""]:
+    """Return `<A, B>`, the sum of the products of all entries of two matrices, (); no matrix is formed of `Spanned`."""
+    if not isinstance(A, Spanned):
+        A, B = B, A
+    if not isinstance(A, Spanned):
+        return jnp.sum(matrix(A) * matrix(B))
+    if isinstance(B, Spanned):
+        return jnp.sum((A.B @ B.B.T) * (A.Z @ B.Z.T))
+    return jnp.sum(A.B * (A.Z @ matrix(B).T))
 
 
 def check_weights(weights: Any, problem: Problem) -> None:
     """Hold weights against a problem: shapes and precision (read also under `jit` and `vmap`).
 
     Raises:
-        ValueError: W other than (d, d), K and Q other than (d, m) with one m, mixed precisions.
+        ValueError: W other than (d, d), K and Q other than (d, m) with one m, B and Z other than (n, d), a Z other than
+            the problem's, mixed precisions.
     """
     d = problem.d
     for name, leaf in _named(weights).items():
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             raise ValueError(f"weights: expected an array or Factored(K, Q), found {type(leaf).__name__} as {name}")
-        if leaf.ndim != 2 or leaf.shape[0] != d or (name == "W" and leaf.shape[1] != d):
-            expected = f"({d}, {d})" if name == "W" else f"({d}, m)"
-            raise ValueError(f"{name}: expected shape {expected} for tokens of d = {d}, found {tuple(leaf.shape)}")
+        expected: tuple[Any, ...] = (d, "m")
+        if not isinstance(weights, Factored):
+            expected = (problem.n, d) if isinstance(weights, Spanned) else (d, d)
+        if leaf.ndim != 2 or any(
+            size != "m" and size != found for size, found in zip(expected, leaf.shape, strict=True)
+        ):
+            letters = ", ".join(map(str, expected))
+            raise ValueError(f"{name}: expected shape ({letters}) for tokens of d = {d}, found {tuple(leaf.shape)}")
         if leaf.dtype != problem.X.dtype:
             raise ValueError(f"{name}: expected dtype {problem.X.dtype} as the tokens have, found {leaf.dtype}")
     if isinstance(weights, Factored) and weights.K.shape != weights.Q.shape:
         raise ValueError(
             f"K, Q: expected the same shape (d, m), found {tuple(weights.K.shape)} and {tuple(weights.Q.shape)}"
         )
+    if isinstance(weights, Spanned) and is_concrete(weights.Z) and is_concrete(problem.Z):
+        apart = int(np.sum(np.asarray(weights.Z) != np.asarray(problem.Z)))
+        if apart:
+            raise ValueError(f"Z: expected the problem's queries, found {apart} other entries")
 
 
 def _named(weights: Any) -> dict[str, Any]:
-    return weights._asdict() if isinstance(weights, Factored) else {"W": weights}
+    return weights._asdict() if isinstance(weights, Factored | Spanned) else {"W": weights}
 
 
 def logits(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
@@ -70,6 +107,8 @@ def logits(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
     check_weights(weights, problem)
     if isinstance(weights, Factored):
         keys = (problem.Z @ weights.Q) @ weights.K.T
+    elif isinstance(weights, Spanned):
+        keys = (problem.Z @ weights.Z.T) @ weights.B
     else:
         keys = problem.Z @ weights.T
     return jnp.einsum("ntd,nd->nt", problem.X, keys)

@@ -82,7 +82,8 @@ def train(
     snapshots, loss, head and kind of optimizer; other step sizes and snapshot steps reuse that.
 
     Args:
-        weights: where descent starts; an array W, (d, d), or Factored(K, Q), (d, m) each.
+        weights: where descent starts; an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d)
+            each: a W in the span of the queries, for any d.
         problem: one problem, without batch axes.
         optimizer: any optax transformation; `normalized_gd(0.1)` if None.
         steps: number of updates.

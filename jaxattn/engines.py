@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxattn import lanes
-from jaxattn.attention import Factored, Weights
+from jaxattn.attention import Factored, Spanned, Weights
 from jaxattn.optimizers import length_of, rate_of
 from jaxattn.problem import Problem
 
@@ -113,10 +113,9 @@ class Queries:
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
         """Read the images of the start, and the Gram matrix of the queries."""
-        step = jnp.zeros((), int)
-        W0, Z = jnp.asarray(weights), problem.Z
-        M = lanes.einsum(step, "de,ne->nd", W0, Z)
-        return W0, M, jnp.zeros_like(M), _gram(step, Z), state
+        G = _gram(_start(), problem.Z)
+        M = _images(weights, G, problem)
+        return weights, M, jnp.zeros_like(M), G, state
 
     def logits(self, step: Int[Array, ""], kept: Any, problem: Problem) -> tuple[Array, Any]:
         """Return `X_i M_i`."""
@@ -125,18 +124,18 @@ class Queries:
     def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
         """Move the images by the gradient's, `sum_j (z_i . z_j) y_j` with `y_j = sum_t a_jt x_jt`."""
         del formed
-        W0, M, B, G, state = kept
+        start, M, B, G, state = kept
         coefficients, size = _sized(coefficients)
         y = lanes.einsum(step, "nt,ntd->nd", coefficients, problem.X)
         images = lanes.einsum(step, "ij,jd->id", G, y)
         length, rate = _length_and_rate(self.update, state, jnp.sum(y * images, axis=(0, 1)), size)
         rate = lanes.spread(rate, M)
-        return (W0, M - rate * images, B - rate * y, G, state), length
+        return (start, M - rate * images, B - rate * y, G, state), length
 
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return `W0 + sum_i B_i z_i^T`."""
-        W0, _, B, _, _ = kept
-        return W0 + lanes.einsum(jnp.zeros((), int), "nd,ne->de", B, problem.Z)
+        start, _, B, _, _ = kept
+        return _moved(start, B, problem)
 
 
 @dataclass(frozen=True)
@@ -153,14 +152,13 @@ class Gram:
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
         """Form the Gram matrix of all `(x_it - x_i0) z_i^T`, (n (T - 1), n (T - 1))."""
-        step = jnp.zeros((), int)
-        W0, Z = jnp.asarray(weights), problem.Z
         D = problem.X[:, 1:] - problem.X[:, :1]
         n, others, *rest = D.shape
         tokens = D.reshape(n * others, *rest)
-        G = jnp.repeat(jnp.repeat(_gram(step, Z), others, axis=0), others, axis=1)
-        logits = lanes.einsum(step, "ntd,nd->nt", D, lanes.einsum(step, "de,ne->nd", W0, Z))
-        return W0, logits, jnp.zeros_like(logits), G * _gram(step, tokens), state
+        G = _gram(_start(), problem.Z)
+        logits = lanes.einsum(_start(), "ntd,nd->nt", D, _images(weights, G, problem))
+        G = jnp.repeat(jnp.repeat(G, others, axis=0), others, axis=1)
+        return weights, logits, jnp.zeros_like(logits), G * _gram(_start(), tokens), state
 
     def logits(self, step: Int[Array, ""], kept: Any, problem: Problem) -> tuple[Array, Any]:
         """Return the logits relative to those of the first tokens."""
@@ -171,30 +169,57 @@ class Gram:
     def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
         """Move the logits by the Gram matrix times the coefficients."""
         del formed, problem
-        W0, logits, C, H, state = kept
+        start, logits, C, H, state = kept
         # The first token's is minus the sum of the others'.
         coefficients, size = _sized(coefficients)
         a = coefficients[:, 1:]
         moved = lanes.einsum(step, "pq,q->p", H, a.reshape(-1, *a.shape[2:])).reshape(a.shape)
         length, rate = _length_and_rate(self.update, state, jnp.sum(a * moved, axis=(0, 1)), size)
         rate = lanes.spread(rate, a)
-        return (W0, logits - rate * moved, C - rate * a, H, state), length
+        return (start, logits - rate * moved, C - rate * a, H, state), length
 
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return `W0 + sum_it C_it (x_it - x_i0) z_i^T`."""
-        step = jnp.zeros((), int)
-        W0, _, C, _, _ = kept
-        B = lanes.einsum(step, "nt,ntd->nd", C, problem.X[:, 1:] - problem.X[:, :1])
-        return W0 + lanes.einsum(step, "nd,ne->de", B, problem.Z)
+        start, _, C, _, _ = kept
+        B = lanes.einsum(_start(), "nt,ntd->nd", C, problem.X[:, 1:] - problem.X[:, :1])
+        return _moved(start, B, problem)
 
 
 def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
-    """Return the engine of fewest multiply-adds a step for weights, an optimizer's update and a problem, one seed's."""
+    """Return the engine of fewest multiply-adds a step for weights, an optimizer's update and a problem, one seed's.
+
+    Raises:
+        ValueError: `Spanned` weights, and an optimizer that leaves the span.
+    """
+    if isinstance(weights, Spanned) and rate_of(update) is None:
+        raise ValueError(
+            "optimizer: expected one that moves Spanned weights along their gradient, gd or normalized_gd, "
+            f"found {getattr(update, '__qualname__', update)}"
+        )
     if isinstance(weights, Factored) or rate_of(update) is None:
         return Direct(update)
     n, T, d = problem.X.shape[:3]
     of_queries, of_gram = 2 * n * T * d + n * n * d, (n * (T - 1)) ** 2
     return Gram(update) if of_gram < of_queries else Queries(update)
+
+
+def _start() -> Array:
+    """Return the number of a step, for sums outside the loop over steps."""
+    return jnp.zeros((), int)
+
+
+def _images(weights: Weights, G: Array, problem: Problem) -> Array:
+    """Return `W z_i`, (n, d), with G the Gram matrix of the queries."""
+    if isinstance(weights, Spanned):
+        return lanes.einsum(_start(), "ij,jd->id", G, weights.B)
+    return lanes.einsum(_start(), "de,ne->nd", jnp.asarray(weights), problem.Z)
+
+
+def _moved(start: Weights, B: Array, problem: Problem) -> Weights:
+    """Return the start with `sum_i B_i z_i^T` added."""
+    if isinstance(start, Spanned):
+        return start._replace(B=start.B + B)
+    return jnp.asarray(start) + lanes.einsum(_start(), "nd,ne->de", B, problem.Z)
 
 
 def _gram(step: Int[Array, ""], A: Array) -> Array:

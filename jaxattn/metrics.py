@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jaxattn.attention import Spanned, inner
 from jaxattn.problem import is_concrete
 
 
@@ -15,20 +16,28 @@ def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
     return largest * jnp.sqrt(jnp.sum((A / scale) ** 2))
 
 
-def correlation(A: Float[Array, "a b"], B: Float[Array, "a b"]) -> Float[Array, ""]:
+def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spanned) -> Float[Array, ""]:
     """Return `<A, B> / (||A||_F ||B||_F)`, (), in [-1, 1].
+
+    Of `attention.Spanned` no matrix is formed: the Gram matrices of the queries and of the coefficients suffice.
 
     Raises:
         ValueError: different shapes; a zero or non-finite matrix, which has no direction. Under
             `jit` and `vmap`, where numbers cannot be read, such a lane is NaN: select it away.
     """
-    if A.shape != B.shape:
-        raise ValueError(f"correlation: expected two matrices of one shape, found {A.shape} and {B.shape}")
-    lengths = norm(A), norm(B)
+    if (shapes := (_shape(A), _shape(B)))[0] != shapes[1]:
+        raise ValueError(f"correlation: expected two matrices of one shape, found {shapes[0]} and {shapes[1]}")
+    lengths = tuple(jnp.sqrt(inner(C, C)) if isinstance(C, Spanned) else norm(C) for C in (A, B))
     for name, length in zip("AB", lengths, strict=True):
         if is_concrete(length) and not 0 < length < jnp.inf:
             raise ValueError(f"correlation: expected {name} with a direction, found a matrix of norm {length}")
+    if isinstance(A, Spanned) or isinstance(B, Spanned):
+        return jnp.clip(inner(A, B) / lengths[0] / lengths[1], -1.0, 1.0)
     return jnp.clip(jnp.sum((A / lengths[0]) * (B / lengths[1])), -1.0, 1.0)
+
+
+def _shape(A: Array | Spanned) -> tuple[int, ...]:
+    return (A.B.shape[-1], A.Z.shape[-1]) if isinstance(A, Spanned) else A.shape
 
 
 def rank(W: Float[Array, "a b"], rtol: float = 1e-6) -> Int[Array, ""]:

@@ -152,15 +152,18 @@ def line(name: str, size: str, values: Any, times: list[float]) -> dict[str, Any
 
 def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: int = d) -> float:
     """Return the microseconds of one instance-step, by the difference of a long and a short run."""
-    # At d = 1000 one W has 8 MB.
-    weights, problems = drawn(law, min(seeds, 32) if d > 100 else seeds, n, T, d)
-    count, steps = problems.Y.shape[0], 1000
+    weights, problems = drawn(law, seeds, n, T, min(d, 100))
+    if d > 100:
+        # One W would have 8 MB: from W = 0 its coefficients tell it.
+        problems = jax.jit(jax.vmap(partial(data.sphere, n=n, T=T, d=d)))(jax.random.split(jax.random.key(0), seeds))
+        weights = attention.Spanned(jnp.zeros_like(problems.Z), problems.Z)
+    steps = 1000
 
     def run(steps: int) -> Callable[[], object]:
         optimizer = RULES["exact direction"]
         return partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=steps, record_every=100)
 
-    return 1e6 * (median_seconds(run(steps)) - median_seconds(run(100))) / (steps - 100) / count
+    return 1e6 * (median_seconds(run(steps)) - median_seconds(run(100))) / (steps - 100) / seeds
 
 
 def on_devices(name: str, count: int) -> float:

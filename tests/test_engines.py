@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from jaxattn import data, descent, engines, gradients, heads, initial, losses, metrics
-from jaxattn.attention import Factored, matrix
+from jaxattn import attention, data, descent, engines, gradients, heads, initial, losses, metrics, svm, tokens
+from jaxattn.attention import Factored, Spanned, matrix
 from jaxattn.optimizers import length_of
 from tests import instances
 from tests.instances import assert_close
@@ -88,3 +88,44 @@ def test_the_cheapest_engine_is_chosen(d, expected):
     assert isinstance(engines.cheapest(update, W, problem), expected)
     assert isinstance(engines.cheapest(optax.adam(0.1).update, W, problem), engines.Direct)
     assert isinstance(engines.cheapest(update, Factored(W, W), problem), engines.Direct)
+
+
+def test_spanned_weights_are_the_matrix_they_stand_for():
+    problem = data.sphere(jax.random.key(3), 3, 4, 40)
+    B = 0.1 * jax.random.normal(jax.random.key(4), problem.Z.shape)
+    start, other = Spanned(B, problem.Z), Spanned(B[::-1], problem.Z)
+    np.testing.assert_allclose(attention.logits(start, problem), attention.logits(start.W, problem), rtol=1e-12)
+    for one in (other, other.W):
+        np.testing.assert_allclose(attention.inner(start, one), jnp.sum(start.W * other.W), rtol=1e-12)
+        np.testing.assert_allclose(metrics.correlation(start, one), metrics.correlation(start.W, other.W), rtol=1e-12)
+    for rule in (OPTIMIZERS["scale-free"], OPTIMIZERS["plain"]):
+        spanned, full = (
+            descent.train(one, problem, optimizer=rule, steps=300, snapshots=(100,)) for one in (start, start.W)
+        )
+        assert isinstance(spanned.snapshots, Spanned)
+        assert spanned.snapshots.B.shape == (1, 3, 40)
+        apart = metrics.norm(matrix(spanned.weights) - matrix(full.weights))
+        assert apart < 1e-10 * metrics.norm(matrix(full.weights))
+
+
+def test_descent_in_the_span_reaches_the_solution_in_the_span():
+    problem = data.sphere(jax.random.key(3), 3, 4, 300)
+    rule = OPTIMIZERS["scale-free"]
+    run = descent.train(Spanned(jnp.zeros((3, 300)), problem.Z), problem, optimizer=rule, steps=20_000)
+    constraints = svm.token_constraints(problem, tokens.selected(run.weights, problem))
+    solution = svm.solve(constraints)
+    in_span = Spanned(jnp.einsum("nt,ntd->nd", solution.duals, constraints.differences), problem.Z)
+    np.testing.assert_allclose(metrics.correlation(in_span, solution.W), 1, rtol=1e-12)
+    assert isinstance(run.weights, Spanned)
+    assert 1 - metrics.correlation(run.weights, in_span) < 1e-4
+
+
+def test_spanned_weights_refuse_what_they_cannot_hold():
+    problem = instances.problem()
+    zero = jnp.zeros(problem.Z.shape)
+    with pytest.raises(ValueError, match="Z: expected the problem's queries, found 15 other entries"):
+        descent.train(Spanned(zero, problem.Z + 1), problem)
+    with pytest.raises(ValueError, match=r"B: expected shape \(3, 5\) for tokens of d = 5, found \(2, 5\)"):
+        descent.train(Spanned(zero[:2], problem.Z), problem)
+    with pytest.raises(ValueError, match="optimizer: expected one that moves Spanned weights along their gradient"):
+        descent.train(Spanned(zero, problem.Z), problem, optimizer=optax.adam(0.1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jax
 import numpy as np
 import xarray
 
@@ -39,8 +40,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     bounded = (svm.nuclear_of_rank(width),) if 0 < width < record.sizes["feature"] else ()
     compared = compare(record, (*NORMS, *bounded), solver)
     kept = np.isin(record["seed"].values, compared["seed"].values)
-    leaves = final if isinstance(final, Factored) else (final,)
-    W = snapshots.K @ np.swapaxes(snapshots.Q, -1, -2) if isinstance(snapshots, Factored) else snapshots
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(final)]
+    W = snapshots.K @ np.swapaxes(snapshots.Q, -1, -2) if isinstance(snapshots, Factored) else np.asarray(snapshots)
     compared["off"] = (("seed", "norm", "snapshot"), np.maximum(1 - compared["correlation"].values, _ROUNDING))
     compared["size"] = (("seed", "snapshot"), np.linalg.norm(W, axis=(-1, -2))[kept])
     compared["length"] = (("seed",), np.sqrt(sum((leaf**2).sum(axis=(1, 2)) for leaf in leaves))[kept])
