@@ -139,8 +139,9 @@ def _jointly_normalized_update(updates: Any, state: Any, params: Any = None) -> 
 
 def _step(gradient: Array, length: Array, state: StepState) -> Array:
     length = length + state.floor
-    length = spread(jnp.where(length > 0, length, 1.0), gradient)
-    return -spread(state.step_size, gradient) * (gradient / length)
+    # One division a lane; the inverse of a length that is not zero is finite.
+    inverse = spread(1 / jnp.where(length > 0, length, 1.0), gradient)
+    return -spread(state.step_size, gradient) * (gradient * inverse)
 
 
 def _penalized(updates: Any, state: Any, params: Any) -> Any:

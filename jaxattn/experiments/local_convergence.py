@@ -153,7 +153,7 @@ def _factored_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) 
         note=undecided
         or "The nuclear correlation ends above 0.99 and above the Frobenius one. Correction: the published protocol "
         "penalizes ||K||^2 + ||Q||^2 with coefficient 2.2e-16, and the run ends where that balances the risk, a point "
-        "of the regularization path; what descent alone does is not decided here.",
+        "of the regularization path: kq-penalty tells what descent alone does.",
     )
 
 
