@@ -1,4 +1,9 @@
-"""Lift a function of one seed over many: `vmap` in chunks of bounded memory, one chunk to a core."""
+"""Lift a function of one seed over many: `vmap` of a fixed number of lanes, one program on every core or device.
+
+Each device runs a program of its own on its part of the seeds, compiled as for one device alone. A program that
+is partitioned over devices (`jax.shard_map`) would be compiled once for all, but by other passes of XLA, and its
+last digits depend on their number: descent on (K, Q) and the interior point method would show it.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,21 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from itertools import chain
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A chunk's working set should stay in a core's cache, and its results in memory: the first bound is
-# the number of lanes, the second the bytes of one chunk's arguments and results.
-LANES = 128
+# On a CPU, what a program works on should stay in a core's cache: so many lanes, fewer where their arguments have
+# more bytes, but still enough for the vector instructions. Arguments and results of all programs at once should
+# stay in memory. An accelerator is not busy before it has some thousand lanes, and has no such cache.
+LANES, LEAST_LANES = 64, 16
+FEW = 5
+CACHE = 2**20
 MEMORY = 2**30
+ACCELERATOR_LANES = 4096
 
 
 def lanes(arguments: Any, result: Any, memory: int = MEMORY, most: int = LANES) -> int:
@@ -28,13 +37,33 @@ def lanes(arguments: Any, result: Any, memory: int = MEMORY, most: int = LANES) 
     Raises:
         MemoryError: one lane alone does not fit.
     """
-    size = _bytes((arguments, result))
-    if size > memory:
-        raise MemoryError(f"one seed needs {size:,} bytes, more than the {memory:,} given to a chunk")
-    return max(1, min(most, memory // max(size, 1)))
+    one = size((arguments, result))
+    if one > memory:
+        raise MemoryError(f"one seed needs {one:,} bytes, more than the {memory:,} given to a chunk")
+    return max(1, min(most, memory // max(one, 1)))
 
 
-def _bytes(arrays: Any) -> int:
+def program_lanes(arguments: Any, result: Any, total: int) -> int:
+    """Return how many of `total` lanes one program takes, from its one-lane arguments and results.
+
+    Programs of different widths round differently, and descent on (K, Q) makes a last digit large in some
+    hundred steps. So on the CPU the width follows from the shapes alone, or from `total` where that makes less
+    than `FEW` programs, which then get equal parts: no number of cores, devices or processes and no chunk shows
+    in a result. An accelerator's libraries choose by width too, but there all devices get their part.
+
+    Raises:
+        MemoryError: one lane alone does not fit.
+    """
+    if _on_cpu():
+        cached = max(LEAST_LANES, CACHE // max(1, size(arguments)))
+        most = lanes(arguments, result, most=min(LANES, cached))
+        programs = max(1, -(-total // most))
+        return max(1, -(-total // programs)) if programs < FEW else most
+    return lanes(arguments, result, most=min(ACCELERATOR_LANES, max(1, -(-total // len(_devices())))))
+
+
+def size(arrays: Any) -> int:
+    """Return the bytes of a pytree of arrays or of `jax.ShapeDtypeStruct`."""
     return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))
 
 
@@ -56,77 +85,105 @@ def chunks(
     *arguments: Any,
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
-    workers: int | None = None,
+    width: int | None = None,
 ) -> Generator[tuple[slice, Any]]:
-    """Yield (lanes, results of `vmap(function)` on them), chunk after chunk, as NumPy arrays.
+    """Yield (lanes, results of `vmap(function)` on them), part after part in order, as NumPy arrays.
 
-    Every chunk has the same length (the last is filled up with its own last lane and cut), so the
-    function compiles once. `function` must be hashable: a module-level function, or a partial kept
-    by the caller, so that the next call finds it compiled.
+    Every part is one program on each device, or on one core. All programs have the same number of lanes (the last
+    is filled up with its own last lane and cut), so the function compiles once. `function` must be hashable: a
+    module-level function, or a partial kept by the caller, so that the next call finds it compiled.
 
     Args:
         function: of one lane; a pure function of pytrees of arrays.
         arguments: its first arguments, each with a leading batch axis.
         shared: its further arguments, the same for all lanes.
-        chunk: lanes in one chunk, also where there are fewer: so calls with batches of different
-            lengths compile once; from the memory that one lane needs, and at most a core's part, if None.
-        workers: chunks computed at once; as many as `side_by_side` says if None. They do not show in the
-            results.
+        chunk: most lanes computed at once, if more than one program has; as many as there are devices or cores
+            for, and memory, if None. It does not show in the results.
+        width: lanes of one program, also where there are fewer: so calls with batches of different lengths
+            compile once; by `program_lanes` if None.
 
     Raises:
-        ValueError: arguments without a common leading axis, random keys among them, chunk or workers < 1.
+        ValueError: arguments without a common leading axis, random keys among them, chunk or width < 1.
+        MemoryError: one lane alone does not fit.
     """
     arguments = jax.tree.map(_numbers, arguments)
     total = length(arguments)
-    if chunk is None:
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
-        chunk = min(lanes(one, jax.eval_shape(function, *one, *shared)), per_core(total))
-    for name, given in (("chunk", chunk), ("workers", workers)):
+    for name, given in (("chunk", chunk), ("width", width)):
         if given is not None and given < 1:
             raise ValueError(f"{name}: expected at least 1, found {given}")
+    if width is None:
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
+        width = program_lanes(one, jax.eval_shape(function, *one, *shared), total)
     if total == 0:
         return
-    parts = [slice(start, min(start + chunk, total)) for start in range(0, total, chunk)]
+    parts = [slice(start, min(start + width, total)) for start in range(0, total, width)]
+    lifted = _lifted(function, len(arguments), len(shared))
+    places = _devices()
 
     # Made here and not by a worker: contexts such as `jax.enable_x64` hold for one thread.
-    def arguments_of(part: slice) -> Any:
-        return jax.device_put((*jax.tree.map(lambda leaf: _filled(leaf[part], chunk), arguments), *shared))
+    def prepared(number: int) -> tuple[slice, Any, Any]:
+        given = (*jax.tree.map(lambda leaf: _filled(leaf[parts[number]], width), arguments), *shared)
+        given = jax.device_put(given, places[number % len(places)])
+        return parts[number], given, lifted.trace(*given).lower()
 
-    lifted = _lifted(function, len(arguments), len(shared))
-    first = arguments_of(parts[0])
-    lowered = lifted.trace(*first).lower()
-    compiled = lowered.compile()
-
-    def run(part: slice, given: Any) -> tuple[slice, Any]:
-        return part, jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[: part.stop - part.start]), compiled(*given))
-
-    if len(parts) == 1:
-        workers = 1
-    elif workers is None:
-        most = MEMORY // max(1, _bytes((lowered.args_info, lowered.out_info)))
-        workers = min(side_by_side(lowered), max(1, most))
-    given = chain([(parts[0], first)], ((part, arguments_of(part)) for part in parts[1:]))
-    if workers == 1:
-        yield from (run(*one) for one in given)
+    first = prepared(0)
+    at_once = min(len(parts), _at_once(lifted, *first[1:]))
+    if chunk is not None:
+        at_once = min(at_once, max(1, chunk // width))
+    places = places[:at_once]
+    if len(places) == 1:
+        first[2].compile()  # Before the workers, who would each compile it; on several devices they compile at once.
+    calls = (first if number == 0 else prepared(number) for number in range(len(parts)))
+    if at_once == 1:
+        yield from (_run(*call) for call in calls)
     else:
-        yield from _in_order(run, given, workers)
+        yield from _in_order(_run, calls, at_once)
 
 
-def side_by_side(lowered: Any) -> int:
-    """Return how many chunks of a lowered program may run at once: on the CPU, one for every core.
+def _run(part: slice, given: Any, lowered: Any) -> tuple[slice, Any]:
+    result = lowered.compile()(*given)
+    return part, jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[: part.stop - part.start]), result)
 
-    XLA spreads no small array operation over cores. But a batched LAPACK call waits inside XLA's thread
-    pool for its own parts, and several at once can wait for ever (see `svm.pivoting`), as can calls back
-    into Python: programs with any such call run one after the other, as do those of accelerators.
+
+# Whether a lifted function calls out of its program, for each shape and type of its arguments.
+_calls_out: WeakKeyDictionary[Any, dict[Any, bool]] = WeakKeyDictionary()
+
+
+def _at_once(lifted: Any, given: Any, lowered: Any) -> int:
+    """Return for how many programs there are devices or cores, and memory."""
+    known = _calls_out.setdefault(lifted, {})
+    leaves, structure = jax.tree.flatten(given)
+    key = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    if key not in known:  # The text takes milliseconds to write.
+        known[key] = "custom_call" in lowered.as_text()
+    if not _on_cpu():
+        return side_by_side(known[key])
+    return max(1, min(side_by_side(known[key]), MEMORY // max(1, size((lowered.args_info, lowered.out_info)))))
+
+
+def side_by_side(calls_out: bool) -> int:
+    """Return how many programs may run at once: one on every device, or on a CPU that is one device on every core.
+
+    XLA spreads no small array operation over cores. But on the CPU a batched LAPACK call waits inside XLA's
+    thread pool for its own parts, and several at once can wait for ever (see `svm.pivoting`), as can calls back
+    into Python: programs that call out run there one after the other.
     """
-    if jax.default_backend() != "cpu" or "custom_call" in lowered.as_text():
+    count = len(_devices())
+    if not _on_cpu():
+        return count
+    if calls_out:
         return 1
-    return _cores()
+    return count if count > 1 else _cores()
 
 
-def per_core(total: int) -> int:
-    """Return how many of `total` lanes, at least 1, are one core's part; all of them on an accelerator."""
-    return max(1, -(-total // (_cores() if jax.default_backend() == "cpu" else 1)))
+def _devices() -> tuple[Any, ...]:
+    """Return this process's devices of the default backend; the one of `jax.default_device` alone, if it is set."""
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    return (chosen,) if isinstance(chosen, jax.Device) else tuple(jax.local_devices(backend=chosen))
+
+
+def _on_cpu() -> bool:
+    return _devices()[0].platform == "cpu"
 
 
 def _cores() -> int:
@@ -155,13 +212,17 @@ def over_seeds(
     *arguments: Any,
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
-    workers: int | None = None,
+    width: int | None = None,
 ) -> Any:
-    """Return `vmap(function)` of the arguments as NumPy arrays, computed in chunks (see `chunks`)."""
-    parts = [result for _, result in chunks(function, *arguments, shared=shared, chunk=chunk, workers=workers)]
+    """Return `vmap(function)` of the arguments as NumPy arrays, computed in parts; arguments as in `chunks`.
+
+    Raises:
+        ValueError: no lane, and what `chunks` raises.
+    """
+    parts = [result for _, result in chunks(function, *arguments, shared=shared, chunk=chunk, width=width)]
     if not parts:
         raise ValueError("batch: expected at least one lane, found none")
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    return jax.tree.map(lambda *leaves: leaves[0] if len(leaves) == 1 else np.concatenate(leaves), *parts)
 
 
 @lru_cache(maxsize=64)
@@ -178,6 +239,6 @@ def _numbers(leaf: Any) -> np.ndarray:
     return np.asarray(leaf)
 
 
-def _filled(lanes: Any, chunk: int) -> Any:
-    missing = chunk - lanes.shape[0]
+def _filled(lanes: np.ndarray, length: int) -> np.ndarray:
+    missing = length - lanes.shape[0]
     return lanes if missing == 0 else np.concatenate([lanes, np.repeat(lanes[-1:], missing, axis=0)])

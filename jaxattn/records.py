@@ -1,8 +1,8 @@
 """Records: what a training run left behind, written block by block and read back whole.
 
 A record is a zarr store with named dimensions that xarray opens. It is laid out in full before the
-first seed is trained; each block of seeds is one chunk of every array, written data first and its
-checksum last. A block without checksum was never finished, one with a wrong checksum was damaged.
+first seed is trained; each block of seeds is one chunk of every array, a file each, written data first
+and their checksums last. A block without checksums was never finished, one with a wrong one was damaged.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,48 +21,38 @@ import xarray
 import zarr
 from zarr.errors import GroupNotFoundError
 
-# Of each block: what proves it whole, and the seconds it took.
-_CHECKSUM, _SECONDS = "checksum", "seconds"
-_UNWRITTEN = -1
+from jaxattn import layout
 
 
 class RecordError(RuntimeError):
     """A record that is missing, unfinished, damaged, or cannot be written; names it and says why."""
 
 
-@dataclass(frozen=True)
-class Variable:
-    """An array of a record.
-
-    Attributes:
-        dims: names of its axes; the first is "seed".
-        shape: their lengths.
-        dtype: of its entries.
-    """
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype
+class RecordWarning(UserWarning):
+    """A block of a record that was found half-written and is written anew; names the record and its seeds."""
 
 
 class Record:
     """A record on disk that is being written."""
 
-    def __init__(self, path: Path, block: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._group = _open_group(path, "r+")
-        self._block = block
+        self._block = int(self._group.attrs["block"])
 
     @classmethod
     def create(
         cls,
         path: Path,
-        variables: Mapping[str, Variable],
+        variables: Mapping[str, layout.Variable],
         coordinates: Mapping[str, np.ndarray],
         attributes: Mapping[str, Any],
         block: int,
     ) -> Record:
         """Lay out an empty record at `path`, or open the one that was begun there.
+
+        Of a begun one, blocks with a file that is missing or cut short, as a machine that stopped leaves them,
+        count as unwritten again, with a `RecordWarning`.
 
         Args:
             path: of the store; a begun record is resumed, its attributes and finished blocks kept.
@@ -80,31 +70,39 @@ class Record:
             try:
                 partial = path.with_name(path.name + ".new")
                 shutil.rmtree(partial, ignore_errors=True)
-                _lay_out(partial, variables, coordinates, {**attributes, "block": block}, block)
+                layout.lay_out(partial, variables, coordinates, {**attributes, "block": block}, block)
                 partial.rename(path)
             except OSError as error:
                 raise RecordError(f"cannot write the record {path}: {error.strerror or error}") from error
-        return cls(path, int(_open_group(path, "r").attrs["block"]))
+            return cls(path)
+        record = cls(path)
+        try:
+            record._mend()
+        except OSError as error:
+            raise RecordError(f"cannot write the record {path}: {error.strerror or error}") from error
+        return record
 
     def unwritten(self) -> list[slice]:
         """Return the blocks of seeds that are still to be written."""
-        checksums = np.asarray(self._group[_CHECKSUM])
-        seeds = self._group["seed"].shape[0]
-        return [
-            slice(k * self._block, min((k + 1) * self._block, seeds)) for k in np.flatnonzero(checksums == _UNWRITTEN)
-        ]
+        missing = np.any(np.asarray(self._group[layout.CHECKSUM]) == layout.UNWRITTEN, axis=1)
+        return [part for part, one in zip(self.blocks(), missing, strict=True) if one]
+
+    def blocks(self) -> list[slice]:
+        """Return all blocks of seeds."""
+        return layout.blocks(self._group["seed"].shape[0], self._block)
 
     def write(self, seeds: slice, arrays: Mapping[str, np.ndarray], seconds: float = 0.0) -> None:
-        """Write one block of seeds and the seconds it took: the data first, its checksum last.
+        """Write one block of seeds and the seconds it took: the data first, their checksums last.
 
         Raises:
             RecordError: a full disk or another failure to write; what was written before stays.
         """
+        k = seeds.start // self._block
         try:
             for name, array in arrays.items():
-                self._group[name][seeds] = array
-            self._group[_SECONDS][seeds.start // self._block] = seconds
-            self._group[_CHECKSUM][seeds.start // self._block] = _checksum(arrays)
+                self._group[name].with_config({"write_empty_chunks": True})[seeds] = array
+            self._group[layout.SECONDS][k] = seconds
+            self._group[layout.CHECKSUM][k] = [_checksum(arrays[name]) for name in self._group.attrs["variables"]]
         except OSError as error:
             raise RecordError(
                 f"cannot write seeds {seeds.start} to {seeds.stop - 1} of {self.path}: {error.strerror or error}; "
@@ -114,14 +112,50 @@ class Record:
     def __contains__(self, name: str) -> bool:
         return name in self._group
 
-    def read(self, name: str) -> np.ndarray:
-        """Return an array of the record."""
-        return np.asarray(self._group[name])
+    def read(self, name: str, seeds: slice = slice(None)) -> np.ndarray:
+        """Return an array of the record, or its part of some seeds."""
+        return np.asarray(self._group[name][seeds])
 
     def finish(self, **attributes: Any) -> None:
-        """Add attributes that are known at the end and the seconds of all blocks, and mark the record complete."""
-        seconds = float(np.sum(self._group[_SECONDS]))
-        self._group.attrs.update({**attributes, "seconds": seconds, "complete": True})
+        """Add attributes that are known at the end and the seconds of all blocks, and mark the record complete.
+
+        Raises:
+            RecordError: a full disk or another failure to write.
+        """
+        seconds = float(np.sum(self._group[layout.SECONDS]))
+        try:
+            self._group.attrs.update({**attributes, "seconds": seconds, "complete": True})
+        except OSError as error:
+            raise RecordError(f"cannot finish {self.path}: {error.strerror or error}") from error
+
+    def _mend(self) -> None:
+        """Forget the checksums of blocks that lack data, and what a killed write left behind."""
+        for leftover in self.path.rglob("*.partial"):
+            leftover.unlink()
+        for name in (layout.CHECKSUM, layout.SECONDS):
+            for _, file in self._cut_short(name):
+                file.unlink(missing_ok=True)
+        unwritten = self.unwritten()
+        for name in self._group.attrs["variables"]:
+            for part, file in self._cut_short(name):
+                if part not in unwritten:
+                    self._group[layout.CHECKSUM][part.start // self._block] = layout.UNWRITTEN
+                    unwritten.append(part)
+                    warnings.warn(
+                        f"{self.path}: seeds {part.start} to {part.stop - 1} were half-written ({file} is missing or "
+                        "cut short); they are computed anew",
+                        RecordWarning,
+                        stacklevel=2,
+                    )
+
+    def _cut_short(self, name: str) -> Iterator[tuple[slice, Path]]:
+        """Yield the blocks of an array whose file is missing or has not the length it must have."""
+        array = self._group[name]
+        length = int(np.prod(array.chunks)) * array.dtype.itemsize
+        for k, part in enumerate(self.blocks()):
+            file = self.path / name / array.metadata.encode_chunk_key((k, *(0 for _ in array.shape[1:])))
+            if not file.exists() or file.stat().st_size != length:
+                yield part, file
 
 
 def is_complete(path: Path) -> bool:
@@ -129,33 +163,42 @@ def is_complete(path: Path) -> bool:
     return (path / "zarr.json").exists() and bool(_open_group(path, "r").attrs.get("complete", False))
 
 
-def load(path: Path) -> xarray.Dataset:
-    """Read a finished record, every block held against its checksum.
+def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
+    """Read a finished record, every block held against its checksums.
+
+    Args:
+        path: of the record.
+        names: the arrays to read, with their coordinates; all if None.
 
     Raises:
-        RecordError: no record, an unfinished one, or a block that differs from what was written.
+        RecordError: no record, an unfinished one, a name it does not have (the known ones are listed), or a block
+            that differs from what was written.
     """
     group = _open_group(path, "r")
     if not group.attrs.get("complete", False):
-        unwritten = int((np.asarray(group[_CHECKSUM]) == _UNWRITTEN).sum())
+        unwritten = int(np.any(np.asarray(group[layout.CHECKSUM]) == layout.UNWRITTEN, axis=1).sum())
         raise RecordError(
-            f"the record {path} is unfinished: {unwritten} of {group[_CHECKSUM].shape[0]} blocks of seeds are "
+            f"the record {path} is unfinished: {unwritten} of {group[layout.CHECKSUM].shape[0]} blocks of seeds are "
             "missing; the command that began it goes on from there"
         )
+    known = list(group.attrs["variables"])
+    names = known if names is None else list(names)
+    if unknown := sorted(set(names) - set(known)):
+        raise RecordError(f"the record {path} has no {unknown}; it has {known}")
     try:
-        dataset = xarray.open_zarr(path, chunks=None, consolidated=False).load()
+        opened = xarray.open_zarr(path, chunks=None, consolidated=False)
+        checksums = opened[layout.CHECKSUM].values
+        dataset = opened[names].load()
     except (ValueError, OSError, RuntimeError) as error:
         raise RecordError(f"the record {path} is damaged: {error}") from error
-    block, seeds = dataset.attrs["block"], dataset.sizes["seed"]
-    names = [str(name) for name in dataset.data_vars if "seed" in dataset[name].dims]
-    for k, expected in enumerate(dataset[_CHECKSUM].values):
-        part = slice(k * block, min((k + 1) * block, seeds))
-        if _checksum({name: dataset[name].values[part] for name in names}) != expected:
-            raise RecordError(
-                f"the record {path} is damaged: seeds {part.start} to {part.stop - 1} differ from what was written; "
-                "delete the folder and run the command again"
-            )
-    return dataset.drop_vars([_CHECKSUM, _SECONDS])
+    for k, part in enumerate(layout.blocks(dataset.sizes["seed"], int(dataset.attrs["block"]))):
+        for name in names:
+            if _checksum(dataset[name].values[part]) != checksums[k, known.index(name)]:
+                raise RecordError(
+                    f"the record {path} is damaged: {name} of seeds {part.start} to {part.stop - 1} differs from "
+                    "what was written; delete the folder and run the command again"
+                )
+    return dataset
 
 
 def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
@@ -202,35 +245,6 @@ def write_json(path: Path, content: Any) -> None:
         raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _lay_out(
-    path: Path,
-    variables: Mapping[str, Variable],
-    coordinates: Mapping[str, np.ndarray],
-    attributes: Mapping[str, Any],
-    block: int,
-) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    group = zarr.create_group(path, attributes=dict(attributes), zarr_format=3)
-    for name, values in coordinates.items():
-        group.create_array(name, data=np.asarray(values), dimension_names=(name,))
-    for name, variable in variables.items():
-        group.create_array(
-            name,
-            shape=variable.shape,
-            dtype=variable.dtype,
-            chunks=(min(block, variable.shape[0]), *variable.shape[1:]),
-            dimension_names=variable.dims,
-            compressors=None,  # Random mantissas do not compress.
-        )
-    blocks = -(-len(coordinates["seed"]) // block)
-    group.create_array(
-        _SECONDS, shape=(blocks,), dtype=np.float64, chunks=(1,), fill_value=0.0, dimension_names=("block",)
-    )
-    group.create_array(
-        _CHECKSUM, shape=(blocks,), dtype=np.int64, chunks=(1,), fill_value=_UNWRITTEN, dimension_names=("block",)
-    )
-
-
 def _open_group(path: Path, mode: Any) -> Any:
     try:
         return zarr.open_group(path, mode=mode)
@@ -238,11 +252,8 @@ def _open_group(path: Path, mode: Any) -> Any:
         raise RecordError(f"no readable record at {path}: {error}") from error
 
 
-def _checksum(arrays: Mapping[str, np.ndarray]) -> int:
-    checksum = 0
-    for name in sorted(arrays):
-        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).tobytes(), checksum)
-    return checksum
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).data)
 
 
 def _check_room(path: Path, needed: int) -> None:

@@ -66,6 +66,9 @@ FORBIDDEN = {
     },
     # The path knows no norm.
     "jaxattn.svm.norm_path": {"jaxattn.svm.norms", "jaxattn.svm.entries", "jaxattn.svm.singular"},
+    "jaxattn.layout": {"jaxattn"},
+    "jaxattn.processes": {"jaxattn"},
+    "jaxattn.locks": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.plots", "jaxattn.experiments"},
     "jaxattn.records": {"jaxattn.descent", "jaxattn.svm", "jaxattn.plots", "jaxattn.experiments", "matplotlib"},
     "jaxattn.experiments": {"jaxattn.plots", "matplotlib"},
     # Figures read records only: they neither train nor solve.
@@ -74,7 +77,7 @@ FORBIDDEN = {
 # Third-party packages and the only modules that may name them.
 ONLY_IN = {
     "cvxpy": {"jaxattn.svm.oracle"},
-    "zarr": {"jaxattn.records"},
+    "zarr": {"jaxattn.records", "jaxattn.layout"},
     "matplotlib": {"jaxattn.plots"},
 }
 

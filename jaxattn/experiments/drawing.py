@@ -68,12 +68,12 @@ class Drawing:
 
         return jax.vmap(of_dimension)(np.asarray(self.law.d))
 
-    def block(self, seeds: np.ndarray, root: np.ndarray, chunk: int) -> dict[str, Any]:
+    def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw the problems of some seeds and the tokens to select, a lane for each seed and dimension."""
         seed, d = (axis.ravel() for axis in np.meshgrid(seeds, np.asarray(self.law.d), indexing="ij"))
-        data_keys, tokens_keys = batch.over_seeds(_keys, seed, d, shared=(root,), chunk=chunk)
-        problems = batch.over_seeds(from_words(self.law), data_keys, d, chunk=chunk)
-        alpha = batch.over_seeds(from_words(self.tokens), tokens_keys, problems, chunk=chunk)
+        data_keys, tokens_keys = batch.over_seeds(_keys, seed, d, shared=(root,))
+        problems = batch.over_seeds(from_words(self.law), data_keys, d)
+        alpha = batch.over_seeds(from_words(self.tokens), tokens_keys, problems)
         lanes = _arrays(problems, alpha, data_keys, tokens_keys)
         return {name: array.reshape(len(seeds), -1, *array.shape[1:]) for name, array in lanes.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +14,14 @@ import numpy as np
 from jaxtyping import Array, Int, UInt32
 
 from jaxattn import batch
-from jaxattn.records import Record, Variable, is_complete
+from jaxattn.layout import Variable
+from jaxattn.locks import held
+from jaxattn.processes import Team
+from jaxattn.records import Record, is_complete
+
+# A block is written at once, and lost at once if the run is killed: some seconds of work, and files not too small.
+BLOCK_SEEDS = 1024
+BLOCK_BYTES = 2**27
 
 
 class Setting(Protocol):
@@ -42,8 +50,8 @@ class Setting(Protocol):
         """Name the arrays of one seed; traced for their shapes."""
         ...
 
-    def block(self, seeds: np.ndarray, root: np.ndarray, chunk: int) -> dict[str, Any]:
-        """Compute the arrays of some seeds, `chunk` of them at a time, each with a leading seed axis."""
+    def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
+        """Compute the arrays of some seeds, each with a leading seed axis."""
         ...
 
     def outcome(self, record: Record) -> dict[str, int]:
@@ -59,38 +67,59 @@ def run(
 ) -> None:
     """Compute every seed of a setting and write the record at `path`, block by block.
 
-    A finished record is left as it is; one that was begun is gone on with.
+    A finished record is left as it is; one that was begun is gone on with. The processes of a distributed run
+    all call this; the blocks are dealt out to them.
 
     Args:
         setting: a `Training` or a `Drawing`.
-        path: of the record.
+        path: of the record; held, by a lock beside it, while it is written.
         attributes: its provenance; seconds, device, and the setting's outcome are added.
-        progress: called with the number of seeds after each block.
+        progress: called with the number of seeds that are there already, then of each block of this process.
 
     Raises:
-        RecordError: the record cannot be written.
+        RecordError: the record cannot be written, or is being written by another run.
+        ProcessError: another process of this run has failed.
         ValueError: a law or weights that do not fit; raised before anything is computed.
     """
-    if is_complete(path):
-        progress(setting.seeds)
-        return
     root = _root(setting)
     one = shapes(setting)
-    block = min(batch.lanes((), one), setting.seeds)
-    variables = {
-        name: Variable(("seed", *setting.dims(name)), (setting.seeds, *leaf.shape), np.dtype(leaf.dtype))
-        for name, leaf in one.items()
-    }
-    coordinates = {"seed": np.arange(setting.seeds), **setting.coordinates}
-    record = Record.create(path, variables, coordinates, attributes, block)
-    unwritten = record.unwritten()
-    progress(setting.seeds - sum(part.stop - part.start for part in unwritten))
-    for part in unwritten:
-        started = time.perf_counter()
-        arrays = setting.block(np.arange(part.start, part.stop), root, block)
-        record.write(part, arrays, seconds=time.perf_counter() - started)
-        progress(part.stop - part.start)
-    record.finish(**setting.outcome(record), device=str(jax.devices()[0].device_kind))
+    team = Team()
+    with ExitStack() as while_held:
+
+        def begin() -> list[tuple[int, int]] | None:
+            if not is_complete(path):
+                while_held.enter_context(held(path))
+            if is_complete(path):
+                return None
+            variables = {
+                name: Variable(("seed", *setting.dims(name)), (setting.seeds, *leaf.shape), np.dtype(leaf.dtype))
+                for name, leaf in one.items()
+            }
+            coordinates = {"seed": np.arange(setting.seeds), **setting.coordinates}
+            record = Record.create(path, variables, coordinates, attributes, _block(one, setting.seeds))
+            return [(part.start, part.stop) for part in record.unwritten()]
+
+        unwritten = team.told(begin)
+        if unwritten is None:
+            progress(setting.seeds)
+            return
+        record = Record(path)
+        progress(setting.seeds - sum(stop - start for start, stop in unwritten))
+        with team.working([slice(*part) for part in unwritten]) as parts:
+            for part in parts:
+                started = time.perf_counter()
+                arrays = setting.block(np.arange(part.start, part.stop), root)
+                record.write(part, arrays, seconds=time.perf_counter() - started)
+                progress(part.stop - part.start)
+        device = str(jax.local_devices()[0].device_kind)
+        team.told(lambda: record.finish(**setting.outcome(record), device=device))
+
+
+def _block(one: Any, seeds: int) -> int:
+    """Return how many seeds are written at a time: as many in every block but the last, which is not much shorter."""
+    most = max(1, min(BLOCK_SEEDS, BLOCK_BYTES // batch.size(one)))
+    blocks = -(-seeds // batch.lanes((), one, most=most))
+    return -(-seeds // blocks)
 
 
 def shapes(setting: Setting) -> dict[str, jax.ShapeDtypeStruct]:

@@ -96,18 +96,19 @@ class Training:
         trained = descent.train(weights, problem, **self.descent)
         return _arrays(problem, weights, {"data_key": data_key, "weights_key": weights_key}, trained)
 
-    def block(self, seeds: np.ndarray, root: np.ndarray, chunk: int) -> dict[str, Any]:
+    def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw problems and initial weights of some seeds, and train them."""
-        data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,), chunk=chunk)
-        problems = batch.over_seeds(from_words(self.law), data_keys, chunk=chunk)
-        weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys, chunk=chunk)
-        trained = descent.train_batch(weights, problems, chunk=batch.per_core(chunk), **self.descent)
+        data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
+        problems = batch.over_seeds(from_words(self.law), data_keys)
+        weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys)
+        trained = descent.train_batch(weights, problems, **self.descent)
         return _arrays(problems, weights, {"data_key": data_keys, "weights_key": weights_keys}, trained)
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose weights stayed finite, and those that diverged."""
-        final = weights_of({name: record.read(name) for name in ("W", "K", "Q") if name in record})
-        kept = int(finite_seeds(final).sum())
+        names = [name for name in ("W", "K", "Q") if name in record]
+        finals = (weights_of({name: record.read(name, part) for name in names}) for part in record.blocks())
+        kept = sum(int(finite_seeds(final).sum()) for final in finals)
         return {"kept": kept, "diverged": self.seeds - kept}
 
 

@@ -100,6 +100,8 @@ def solve_batch(
     once a shape. Returns a Solution of NumPy arrays. Arguments and errors as in `solve`.
     """
     cons.check(constraints, batch=1)
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk: expected at least 1, found {chunk}")
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
@@ -135,7 +137,7 @@ def _attempt(
 ) -> Solution:
     """Solve, and certify, in chunks of these lengths."""
     candidates = _candidates(constraints, solver, norm, chunks[0])
-    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, chunk=chunks[1])
+    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, width=chunks[1])
 
 
 def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
@@ -144,8 +146,8 @@ def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
     if isinstance(solver, Improver) and constraints.penalty is None:
         first = _candidates(constraints, solver.start, solver.start_norm, chunk)
-        return batch.over_seeds(_improving(solver, norm), constraints, first, chunk=chunk)
-    return batch.over_seeds(_proposing(solver, norm), constraints, chunk=chunk)
+        return batch.over_seeds(_improving(solver, norm), constraints, first, width=chunk)
+    return batch.over_seeds(_proposing(solver, norm), constraints, width=chunk)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find

@@ -1,0 +1,78 @@
+"""How a record is laid out on disk: its arrays, and what is kept of each block of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+# Of each block: what proves each of its arrays whole, and the seconds it took.
+CHECKSUM, SECONDS = "checksum", "seconds"
+UNWRITTEN = -1
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An array of a record.
+
+    Attributes:
+        dims: names of its axes; the first is "seed".
+        shape: their lengths.
+        dtype: of its entries.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def lay_out(
+    path: Path,
+    variables: Mapping[str, Variable],
+    coordinates: Mapping[str, np.ndarray],
+    attributes: Mapping[str, Any],
+    block: int,
+) -> None:
+    """Write a record of these arrays, with every block unwritten; arguments as of `records.Record.create`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = sorted(variables)
+    group = zarr.create_group(path, attributes={**attributes, "variables": names}, zarr_format=3)
+    for name, values in coordinates.items():
+        group.create_array(name, data=np.asarray(values), dimension_names=(name,))
+    for name, variable in variables.items():
+        group.create_array(
+            name,
+            shape=variable.shape,
+            dtype=variable.dtype,
+            chunks=(min(block, variable.shape[0]), *variable.shape[1:]),
+            dimension_names=variable.dims,
+            compressors=None,  # Random mantissas do not compress.
+        )
+    count = len(blocks(len(coordinates["seed"]), block))
+    group.create_array(
+        SECONDS,
+        shape=(count,),
+        dtype=np.float64,
+        chunks=(1,),
+        fill_value=0.0,
+        dimension_names=("block",),
+        compressors=None,
+    )
+    group.create_array(
+        CHECKSUM,
+        shape=(count, len(names)),
+        dtype=np.int64,
+        chunks=(1, len(names)),
+        fill_value=UNWRITTEN,
+        dimension_names=("block", "variable"),
+        compressors=None,
+    )
+
+
+def blocks(seeds: int, block: int) -> list[slice]:
+    """Return the blocks of so many seeds, `block` in each but the last."""
+    return [slice(start, min(start + block, seeds)) for start in range(0, seeds, block)]

@@ -1,0 +1,112 @@
+"""Several processes of one run (`jax.distributed`): one begins and ends the work, all take their part of it.
+
+They speak through the key-value store of JAX's coordinator, which also ends all of them when one dies. Collective
+operations would do on an accelerator; on the CPU they give up on a process that lets them wait for half a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, TypeVar
+
+import jax
+from jax._src import distributed
+
+Item = TypeVar("Item")
+
+# Each team's number; every process makes the same teams in the same order.
+_teams = count()
+# Seconds between two looks at what the others say.
+_PAUSE = 0.05
+
+
+class ProcessError(RuntimeError):
+    """Another process of this run has failed; names it and says why."""
+
+
+class Team:
+    """All processes of a run, at one piece of work; a lone process is a team too."""
+
+    def __init__(self) -> None:
+        self._name = f"jaxattn/{next(_teams)}"
+        self._steps = count()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that begins and ends the work."""
+        return jax.process_index() == 0
+
+    def told(self, make: Callable[[], Any]) -> Any:
+        """Return what `make` returns, a JSON value; only the first process calls it, the others wait to be told.
+
+        Raises:
+            ProcessError: it failed, in the other processes; in the first, what `make` raised.
+        """
+        if jax.process_count() == 1:
+            return make()
+        key = f"{self._name}/told/{next(self._steps)}"
+        if not self.leads:
+            answer = json.loads(_awaited(key))
+            _check(0, answer["failed"])
+            return answer["value"]
+        try:
+            value = make()
+        except BaseException as error:
+            _store().key_value_set(key, json.dumps({"failed": _described(error)}))
+            raise
+        _store().key_value_set(key, json.dumps({"failed": "", "value": value}))
+        return value
+
+    @contextmanager
+    def working(self, parts: Sequence[Item]) -> Iterator[Iterator[Item]]:
+        """Give this process its own of all parts, and leave when all processes are done with theirs.
+
+        Raises:
+            ProcessError: another process failed; raised before the next part, or at the end.
+        """
+        if jax.process_count() == 1:
+            yield iter(parts)
+            return
+        own = f"{self._name}/done/{jax.process_index()}"
+        try:
+            yield self._own(parts)
+        except BaseException as error:
+            _store().key_value_set(own, _described(error))
+            raise
+        _store().key_value_set(own, "")
+        for index in range(jax.process_count()):
+            _check(index, _awaited(f"{self._name}/done/{index}"))
+
+    def _own(self, parts: Sequence[Item]) -> Iterator[Item]:
+        for part in parts[jax.process_index() :: jax.process_count()]:
+            for key, failed in _said(f"{self._name}/done/").items():
+                _check(int(key.rpartition("/")[2]), failed)
+            yield part
+
+
+def _said(folder: str) -> dict[str, str]:
+    return dict(_store().key_value_dir_get(folder))
+
+
+def _awaited(key: str) -> str:
+    """Wait for ever, but open to interrupts; if a process dies, the coordinator ends this one too."""
+    while key not in (said := _said(key.rpartition("/")[0] + "/")):
+        time.sleep(_PAUSE)
+    return said[key]
+
+
+def _check(index: int, failed: str) -> None:
+    if failed:
+        raise ProcessError(f"process {index} of {jax.process_count()} has stopped: {failed}")
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _store() -> Any:
+    return distributed.global_state.client
