@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -30,6 +31,8 @@ from tqdm import tqdm
 
 import jaxattn
 from jaxattn.experiments import recording
+from jaxattn.locks import HeldError
+from jaxattn.processes import ProcessError
 from jaxattn.records import RecordError, is_complete, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +49,10 @@ _MODULES = (
     "initial",
     "losses",
     "metrics",
+    "lanes",
+    "gradients",
+    "engines",
+    "optimizers",
     "descent",
     "batch",
 )
@@ -164,11 +171,15 @@ def run(config: DictConfig) -> Path:
     """Draw and train what a configuration describes, unless its record is there, and return the record's path.
 
     Raises:
-        UsageError: values out of range.
-        RecordError: the record cannot be written.
+        UsageError: values out of range, or several processes asked for that this one has not joined.
+        RecordError: the record cannot be written, or is being written by another run.
+        ProcessError: another process of this run has failed.
     """
+    asked = config.processes
+    if (asked.count > 1 or asked.detect is not None) and not jax.distributed.is_initialized():
+        raise UsageError("processes: only scripts/train.py runs in several; let it train first, without them here")
     record = record_path(config)
-    if is_complete(record):
+    if is_complete(record) and jax.process_count() == 1:
         return record
     place = record.parent
     setting = setting_of(config)
@@ -180,18 +191,20 @@ def run(config: DictConfig) -> Path:
         "revision": _revision(),
         "attempted": config.seeds,
     }
-    bar = tqdm(total=config.seeds, desc=place.name, unit="seed", disable=not sys.stderr.isatty())
+    bar = tqdm(total=config.seeds, desc=place.name, unit="seed", disable=jax.process_index() > 0 or None)
     with jax.enable_x64(config.precision.name == "float64"), bar:
 
         def advance(seeds: int) -> None:
             bar.update(seeds)
+            _status(place, "running")
 
-        _status(place, "running")
         try:
             recording.run(setting, record, attributes, progress=advance)
+        except HeldError:
+            raise  # The status is that of the run that holds it.
         except BaseException as error:
             # Also on an interrupt: the finished blocks stay, and the status says why it ended.
-            if place.exists():
+            with contextlib.suppress(RecordError):  # On a full disk what is raised below says more.
                 _status(place, "stopped", reason=f"{type(error).__name__}: {error}")
             raise
         _status(place, "complete")
@@ -210,7 +223,7 @@ def keep_compilations() -> None:
     JAX's own variables have the last word: JAX_COMPILATION_CACHE_DIR names another folder, and
     JAX_ENABLE_COMPILATION_CACHE=0 switches it off.
     """
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(caches / "jaxattn"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
@@ -221,7 +234,7 @@ def entry(main: Callable[[list[str]], None]) -> None:
     keep_compilations()
     try:
         main(sys.argv[1:])
-    except (UsageError, RecordError, ValueError, OSError) as error:
+    except (UsageError, RecordError, ProcessError, ValueError, OSError) as error:
         print(f"jaxattn: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
@@ -267,7 +280,9 @@ def _revision() -> str:
 
 
 def _status(place: Path, state: str, **more: str) -> None:
-    write_json(place / "status.json", {"state": state, **more})
+    """Say how a run stands, if it has a folder and this is the first of its processes."""
+    if place.exists() and jax.process_index() == 0:
+        write_json(place / "status.json", {"state": state, **more})
 
 
 def _known(overrides: Sequence[str]) -> str:

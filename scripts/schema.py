@@ -1,6 +1,6 @@
 """The types of the configuration, checked by Hydra before anything runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -33,6 +33,19 @@ class Study:
 
 
 @dataclass
+class Processes:
+    """The processes of one run: how many, which of them this is, and where the first one listens ("host:port").
+
+    `detect` names a cluster that JAX asks for all this: slurm, ompi, mpi4py or k8s.
+    """
+
+    count: int = 1
+    index: int | None = None
+    coordinator: str | None = None
+    detect: str | None = None
+
+
+@dataclass
 class Config:
     """Top level of the configuration; the groups are values with a `_target_`."""
 
@@ -54,6 +67,7 @@ class Config:
     precision: Precision = Precision.float64
     runs: str = "runs"
     figures: str = "figures"
+    processes: Processes = field(default_factory=Processes)
 
 
 def register() -> None:

@@ -16,7 +16,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 import jaxattn
-from jaxattn import records
+from jaxattn import locks, records
 from jaxattn.experiments.claims import Claim
 from jaxattn.plots import page
 
@@ -40,9 +40,9 @@ def measured(config: DictConfig) -> xarray.Dataset:
     path = record.parent / f"measured-{digest}.zarr"
     if path.exists():
         return records.load_dataset(path)
-    with jax.enable_x64(config.precision.name == "float64"):
+    with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
         dataset = measure(records.load(record), solver=value)
-    records.save_dataset(path, dataset)
+        records.save_dataset(path, dataset)
     return dataset
 
 
