@@ -100,12 +100,12 @@ def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss
     values, of_margins = _slopes(loss, margins)
     sign, exponent = _log_slope(loss, margins, of_margins)
 
-    numbers = jax.lax.broadcasted_iota(int, logits.shape, 1)
-    selected = jnp.argmax(logits, axis=1)[:, None] == numbers
-    of_selected = jnp.sum(jnp.where(selected, worth, 0), axis=1, keepdims=True)
-    apart = lanes.stored(step, lambda: worth - of_selected)
-    # An input's share is measured by the largest logit of a token that the head tells from the selected one.
+    # Between equal largest logits their mean: any number may be taken off the worth where nothing is selected yet.
     top = jnp.max(logits, axis=1)
+    selected = lanes.stored(step, lambda: (logits == top[:, None]).astype(logits.dtype))
+    of_selected = jnp.sum(selected * worth, axis=1) / jnp.sum(selected, axis=1)
+    apart = lanes.stored(step, lambda: worth - of_selected[:, None])
+    # An input's share is measured by the largest logit of a token that the head tells from the selected one.
     second = jnp.max(jnp.where(apart != 0, logits, -jnp.inf), axis=1)
     tells = second > -jnp.inf
     second = jnp.where(tells, second, top)
@@ -115,7 +115,8 @@ def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss
     exponent = lanes.stored(step, lambda: jnp.where(tells, second - top + exponent, -jnp.inf))
     log_scale = jnp.max(exponent, axis=0)
     size = jnp.exp(exponent - lanes.spread(jnp.where(jnp.isfinite(log_scale), log_scale, 0), exponent))
-    size = lanes.stored(step, lambda: Y * sign * size * jnp.max(probabilities, axis=1) / Y.shape[0])
+    of_top = jnp.max(probabilities, axis=1)
+    size = lanes.stored(step, lambda: Y * sign * size * of_top / Y.shape[0])
     coefficients = lanes.stored(step, lambda: size[:, None] * (parts - probabilities * mean))
     return Slope(values, probabilities, coefficients, log_scale)
 
