@@ -22,8 +22,8 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
     for config in configs:
         setting = composition.setting_of(config)
         if isinstance(setting, training.Training):
-            assert setting.steps == 2000
-            assert len(configs) == 2
+            # The paper's figures have its 2000 steps; beyond them the others ask how it goes on.
+            assert setting.steps >= 20_000 if name in ("rate", "kq-penalty") else setting.steps == 2000
         else:
             assert isinstance(setting, drawing.Drawing)
             assert callable(composition.named(config.study.measure))
