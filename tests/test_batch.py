@@ -216,7 +216,7 @@ for result in results:
 @pytest.mark.parametrize(
     ("computed", "devices"),
     [
-        pytest.param(DESCENT, 3, id="descent-3"),
+        pytest.param(DESCENT, 3, id="descent-3", marks=pytest.mark.slow),
         pytest.param(DESCENT, 8, id="descent-8", marks=pytest.mark.slow),
         pytest.param(SOLUTIONS, 8, id="solutions-8", marks=pytest.mark.slow),
     ],

@@ -52,7 +52,7 @@ def test_it_agrees_with_clarabel(name, kind):
     np.testing.assert_allclose(ours.primal[0], theirs.primal, rtol=1e-5)
 
 
-@pytest.mark.parametrize("p", [1.5, 3.0])
+@pytest.mark.parametrize("p", [pytest.param(1.5, marks=pytest.mark.slow), 3.0])
 def test_a_constructed_entrywise_solution_is_recovered(p):
     # W is the gradient of the dual norm at `sum a_k A_k`; support rows are scaled to margin 1.
     rng = np.random.default_rng(0)

@@ -16,7 +16,12 @@ NORMS = {norm.name: norm for norm in (svm.frobenius, svm.nuclear, svm.squared(sv
 LANES = 8
 
 
-@pytest.fixture(scope="module", params=NORMS)
+# Each norm compiles for tens of seconds: one plain and one squared in the short run of the tests.
+SLOW = ("frobenius", "squared nuclear")
+PARAMS = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NORMS]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def norm(request):
     return NORMS[request.param]
 
@@ -242,6 +247,7 @@ def test_lanes_of_every_outcome_keep_to_themselves(norm):
         assert_close(batch.duals[i], alone.duals, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_single_precision_is_certified_to_its_own_tolerance():
     norm = svm.squared(svm.nuclear)
     many = instances.stacked([full(svm.soft(drawn(i), C)) for i in range(4) for C in (0.1, 10.0)])
