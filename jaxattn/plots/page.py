@@ -43,9 +43,12 @@ def add_counts(
     for run, counts in counts_of(summaries).items():
         left_out = ", ".join(f"{counts[reason]} {reason}" for reason in LEFT_OUT if reason in counts)
         lines.append(f"{RUNS.get(run, run)}: {counts['kept']} of {counts['attempted']} {counted} kept ({left_out})")
-    # Two runs a line, or the line is longer than the figure.
-    pairs = ["   ".join(lines[k : k + 2]) for k in range(0, len(lines), 2)]
-    figure.supxlabel("\n".join([*pairs, remark] if remark else pairs), fontsize=7, color="#444444")
+    # As many runs a line as the figure has room for.
+    room, text = 17 * figure.get_figwidth(), lines[0]
+    for line in lines[1:]:
+        fits = len(text.rpartition("\n")[2]) + len(line) < room
+        text += ("   " if fits else "\n") + line
+    figure.supxlabel(text + (f"\n{remark}" if remark else ""), fontsize=7, color="#444444")
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
