@@ -62,7 +62,8 @@ def main(arguments: list[str]) -> None:
     jax.config.update("jax_enable_x64", True)
     machine = f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, float64, medians of {ROUNDS} rounds"
     print(machine)
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = {name: known[name] for name in PARTS if name in known}
     results["machine"] = machine
     for name in arguments or PARTS:
         results[name] = []

@@ -37,7 +37,8 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
             axes = panels[line["size"]]
             axes.loglog(line["values"], line["times"], label=(page.NORMS | page.RUNS)[of], **look)
             # Each size at its own tick: powers of ten would name few of them, minor ticks too many.
-            axes.set_xticks(line["values"], [str(value) for value in line["values"]])
+            ticks = sorted({value for other in lines if other["size"] == line["size"] for value in other["values"]})
+            axes.set_xticks(ticks, [str(value) for value in ticks])
             axes.minorticks_off()
             end = line["values"][-1], line["times"][-1]
             axes.annotate(f"{line['exponent']:.1f}", end, (5, 0), textcoords="offset points", color=look["color"])
