@@ -19,11 +19,15 @@ FORBIDDEN = {
     "jaxattn": {"hydra", "omegaconf", "scripts", "tests"},
     "jaxattn.problem": {"jaxattn"},
     "jaxattn.heads": {"jaxattn"},
+    "jaxattn.lanes": {"jaxattn"},
     "jaxattn.attention": {"jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
     "jaxattn.data": {"jaxattn.attention", "jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm"},
     "jaxattn.tokens": {"jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
     "jaxattn.losses": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
-    "jaxattn.gradients": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
+    "jaxattn.gradients": {"jaxattn.descent", "jaxattn.engines", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
+    "jaxattn.optimizers": {"jaxattn.gradients", "jaxattn.engines", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm"},
+    # An engine knows no loss and no head: it is given the gradient in the logits.
+    "jaxattn.engines": {"jaxattn.gradients", "jaxattn.losses", "jaxattn.heads", "jaxattn.descent", "jaxattn.batch"},
     "jaxattn.batch": {"jaxattn.descent", "jaxattn.svm", "jaxattn.losses", "jaxattn.attention", "jaxattn.problem"},
     "jaxattn.descent": {"jaxattn.svm", "jaxattn.records", "jaxattn.experiments", "jaxattn.plots"},
     "jaxattn.svm": {
