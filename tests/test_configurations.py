@@ -75,6 +75,7 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
     lines = json.loads((folder / "claims.json").read_text())
     assert {line["id"].partition(":")[0] for line in lines} == set(composition.experiments())
     for line in lines:
+        assert line["seconds"] > 0
         assert line["verdict"] == "not decided"  # 60 steps decide nothing, and must not pretend to.
         for run, counts in line["counts"].items():
             assert counts["attempted"] == sum(counts.values()) - counts["attempted"]

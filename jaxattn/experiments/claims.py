@@ -39,6 +39,7 @@ class Claim:
         counts: attempted, kept, and rejected by reason.
         verdict: see Verdict.
         note: the correction, or how the verdict was reached.
+        seconds: that training, measuring and drawing took, all runs of the experiment together.
     """
 
     id: str

@@ -89,6 +89,7 @@ def _over_width(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     others = ", ".join(f"squares: penalty {penalty:.0g}" for penalty in penalties[1:])
     axes.set(title="(c) narrow factors, last step", xlabel="width $m$", yscale="log", xticks=widths)
     if runs:
+        axes.set_ylim(top=3.0)  # Room for the legend.
         axes.legend(loc="upper right", fontsize=6, title=others, title_fontsize=6)
 
 

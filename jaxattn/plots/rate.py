@@ -22,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `experiments.rate.summarize`.
     """
     with page.style():
-        figure = page.new_figure(7.2, 3.2)
+        figure = page.new_figure(7.2, 3.7)
         panels = dict(zip(_TITLES, figure.subplots(1, 2, sharey=True), strict=True))
         for weights, axes in panels.items():
             own = [one for one in summaries.values() if one.attrs["weights"] == weights]
