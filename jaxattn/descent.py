@@ -65,6 +65,10 @@ class Run(NamedTuple):
     gradient_norm: Float[Array, " steps"]
 
 
+# From weights, problem, the optimizer's state and snapshots.
+Trainer = Callable[[Weights, Problem, Any, Array], Run]
+
+
 def train(
     weights: Weights,
     problem: Problem,
@@ -96,9 +100,7 @@ def train(
         ValueError: weights that do not fit the problem, steps or record_every < 1, snapshots out of order or range.
     """
     attention.check_weights(weights, problem)
-    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    kept = _checked(snapshots, steps, record_every)
-    run = trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
+    optimizer, kept, run = _prepared(optimizer, snapshots, steps, record_every, loss, head)
     return run(weights, problem, optimizer.init(weights), kept)
 
 
@@ -121,9 +123,7 @@ def train_batch(
     """
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     attention.check_weights(*first)
-    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    kept = _checked(snapshots, steps, record_every)
-    run = trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
+    optimizer, kept, run = _prepared(optimizer, snapshots, steps, record_every, loss, head)
     state = jax.vmap(optimizer.init)(weights)
     return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
 
@@ -135,14 +135,23 @@ def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
     return gradients.exact if isinstance(optimizer, Exact) else gradients.gradient
 
 
-def _checked(snapshots: Sequence[int], steps: int, record_every: int) -> Int[Array, " snapshots"]:
+def _prepared(
+    optimizer: optax.GradientTransformation | None,
+    snapshots: Sequence[int],
+    steps: int,
+    record_every: int,
+    loss: losses.Loss,
+    head: heads.Head,
+) -> tuple[optax.GradientTransformation, Int[Array, " snapshots"], Trainer]:
+    """Check the arguments that `train` and `train_batch` share; return optimizer, snapshots and the compiled run."""
     for name, number in (("steps", steps), ("record_every", record_every)):
         if number < 1:
             raise ValueError(f"{name}: expected at least 1, found {number}")
     kept = np.asarray(snapshots, dtype=int)
     if kept.ndim != 1 or np.any(np.diff(kept) <= 0) or np.any((kept < 0) | (kept > steps)):
         raise ValueError(f"snapshots: expected increasing steps within 0..{steps}, found {tuple(snapshots)}")
-    return jnp.asarray(kept)
+    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
+    return optimizer, jnp.asarray(kept), trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
 
 
 @lru_cache(maxsize=64)
@@ -154,7 +163,7 @@ def trainer(
     head: heads.Head,
     rule: gradients.Rule,
     engine: engines.Engine | None = None,
-) -> Callable[[Weights, Problem, Any, Array], Run]:
+) -> Trainer:
     """Return the compiled run of one seed, a function of weights, problem, optimizer state and snapshots.
 
     Under `vmap` it trains all seeds at once, with the lanes behind all other axes. The same arguments give the same

@@ -20,13 +20,11 @@ from jaxtyping import Array, Int
 
 from jaxattn import lanes
 from jaxattn.attention import Factored, Spanned, Weights
-from jaxattn.optimizers import length_of, rate_of
+from jaxattn.optimizers import length_of, rate_of, size_of
 from jaxattn.problem import Problem
 
 Update = Callable[..., Any]
 Moved = tuple[Any, Array]
-# In units of the smallest normal number: a size whose inverse is finite, and that lifts all below it far enough.
-SMALLEST = 1e8
 
 
 @runtime_checkable
@@ -113,7 +111,7 @@ class Queries:
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
         """Read the images of the start, and the Gram matrix of the queries."""
-        G = _gram(_start(), problem.Z)
+        G = _gram(lanes.before(), problem.Z)
         M = _images(weights, G, problem)
         return weights, M, jnp.zeros_like(M), G, state
 
@@ -155,10 +153,10 @@ class Gram:
         D = problem.X[:, 1:] - problem.X[:, :1]
         n, others, *rest = D.shape
         tokens = D.reshape(n * others, *rest)
-        G = _gram(_start(), problem.Z)
-        logits = lanes.einsum(_start(), "ntd,nd->nt", D, _images(weights, G, problem))
+        G = _gram(lanes.before(), problem.Z)
+        logits = lanes.einsum(lanes.before(), "ntd,nd->nt", D, _images(weights, G, problem))
         G = jnp.repeat(jnp.repeat(G, others, axis=0), others, axis=1)
-        return weights, logits, jnp.zeros_like(logits), G * _gram(_start(), tokens), state
+        return weights, logits, jnp.zeros_like(logits), G * _gram(lanes.before(), tokens), state
 
     def logits(self, step: Int[Array, ""], kept: Any, problem: Problem) -> tuple[Array, Any]:
         """Return the logits relative to those of the first tokens."""
@@ -181,7 +179,7 @@ class Gram:
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return `W0 + sum_it C_it (x_it - x_i0) z_i^T`."""
         start, _, C, _, _ = kept
-        B = lanes.einsum(_start(), "nt,ntd->nd", C, problem.X[:, 1:] - problem.X[:, :1])
+        B = lanes.einsum(lanes.before(), "nt,ntd->nd", C, problem.X[:, 1:] - problem.X[:, :1])
         return _moved(start, B, problem)
 
 
@@ -203,23 +201,18 @@ def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
     return Gram(update) if of_gram < of_queries else Queries(update)
 
 
-def _start() -> Array:
-    """Return the number of a step, for sums outside the loop over steps."""
-    return jnp.zeros((), int)
-
-
 def _images(weights: Weights, G: Array, problem: Problem) -> Array:
     """Return `W z_i`, (n, d), with G the Gram matrix of the queries."""
     if isinstance(weights, Spanned):
-        return lanes.einsum(_start(), "ij,jd->id", G, weights.B)
-    return lanes.einsum(_start(), "de,ne->nd", jnp.asarray(weights), problem.Z)
+        return lanes.einsum(lanes.before(), "ij,jd->id", G, weights.B)
+    return lanes.einsum(lanes.before(), "de,ne->nd", jnp.asarray(weights), problem.Z)
 
 
 def _moved(start: Weights, B: Array, problem: Problem) -> Weights:
     """Return the start with `sum_i B_i z_i^T` added."""
     if isinstance(start, Spanned):
         return start._replace(B=start.B + B)
-    return jnp.asarray(start) + lanes.einsum(_start(), "nd,ne->de", B, problem.Z)
+    return jnp.asarray(start) + lanes.einsum(lanes.before(), "nd,ne->de", B, problem.Z)
 
 
 def _gram(step: Int[Array, ""], A: Array) -> Array:
@@ -229,7 +222,7 @@ def _gram(step: Int[Array, ""], A: Array) -> Array:
 
 def _sized(coefficients: Array) -> tuple[Array, Array]:
     """Return coefficients divided by the largest, so that their squares do not underflow, and that."""
-    size = jnp.maximum(jnp.max(jnp.abs(coefficients), axis=(0, 1)), SMALLEST * jnp.finfo(coefficients.dtype).tiny)
+    size = size_of(coefficients, coefficients.ndim - 2)
     return coefficients * lanes.spread(1 / size, coefficients), size
 
 

@@ -45,10 +45,9 @@ Rule = Callable[[Int[Array, ""], Array, Array, Reading, losses.Loss], Slope]
 def reading(problem: Problem, head: heads.Head) -> Reading:
     """Return how a head reads the attention of a problem."""
     X, v = problem.X, problem.v
-    start = jnp.zeros((), int)
     if head is heads.linear:
         # No attention output is needed: predictions are means of scores that never change.
-        worth = lanes.einsum(start, "ntd,d->nt", X, v)
+        worth = lanes.einsum(lanes.before(), "ntd,d->nt", X, v)
         return lambda step, probabilities: (jnp.sum(probabilities * worth, axis=1), worth)
 
     of_one = jax.vmap(jax.value_and_grad(head), in_axes=(0, None))

@@ -32,6 +32,11 @@ def stored(step: Int[Array, ""], compute: Callable[[], Array]) -> Array:
     return jax.lax.cond(step >= 0, compute, lambda: jnp.zeros(shape.shape, shape.dtype))
 
 
+def before() -> Int[Array, ""]:
+    """Return the number of a step, for sums before and after the loop over steps."""
+    return jnp.zeros((), int)
+
+
 def spread(number: Array, A: Array) -> Array:
     """Return one number a lane with an axis of length 1 for every named axis of A, to be combined with its entries."""
     return jnp.expand_dims(number, tuple(range(A.ndim - number.ndim)))

@@ -159,12 +159,20 @@ def length_of(gradient: Any, lanes: int) -> Float[Array, "*lanes"]:
     """
     leaves = jax.tree.leaves(gradient)
     named = [tuple(range(leaf.ndim - lanes)) for leaf in leaves]
-    largest = reduce(jnp.maximum, [jnp.max(jnp.abs(leaf), axes) for leaf, axes in zip(leaves, named, strict=True)])
-    # One division a lane. Numbers below the bound are raised far enough for their squares to be there.
-    scale = jnp.maximum(largest, jnp.finfo(largest.dtype).tiny * 1e8)
-    inverse = 1 / scale
-    squares = [jnp.sum((leaf * spread(inverse, leaf)) ** 2, axes) for leaf, axes in zip(leaves, named, strict=True)]
-    return scale * jnp.sqrt(reduce(jnp.add, squares))
+    # One division a lane, where `metrics.norm` has one an entry: in the loop over steps that would be felt.
+    size = size_of(leaves, lanes)
+    squares = [jnp.sum((leaf * spread(1 / size, leaf)) ** 2, axes) for leaf, axes in zip(leaves, named, strict=True)]
+    return size * jnp.sqrt(reduce(jnp.add, squares))
+
+
+def size_of(gradient: Any, lanes: int) -> Float[Array, "*lanes"]:
+    """Return the largest entry of a pytree, lane by lane, or a bound below which it has no finite inverse.
+
+    What was divided by it has squares that do not underflow. Arguments as of `length_of`.
+    """
+    largest = [jnp.max(jnp.abs(leaf), tuple(range(leaf.ndim - lanes))) for leaf in jax.tree.leaves(gradient)]
+    least = jnp.finfo(largest[0].dtype).tiny * 1e8
+    return jnp.maximum(reduce(jnp.maximum, largest), least)
 
 
 def _gd_rate(state: StepState, length: Array, size: Array) -> Array:

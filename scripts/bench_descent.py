@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import median_seconds
+from timing import exponent, median_seconds
 
 from jaxattn import Problem, attention, data, descent, initial, losses
 
@@ -144,7 +144,7 @@ def scaling() -> Iterator[dict[str, Any]]:
 
 def line(name: str, size: str, values: Any, times: list[float]) -> dict[str, Any]:
     """Return one line of the scaling figure."""
-    slope = float(np.polyfit(np.log(values[-3:]), np.log(times[-3:]), 1)[0])
+    slope = exponent(values, times)
     middle = {"n": n, "T": T, "d": d, "seeds": 128}
     of = name.translate(str.maketrans("", "", "(), "))
     return {"of": of, "size": size, "values": list(values), "times": times, "exponent": slope, "middle": middle}
@@ -152,11 +152,11 @@ def line(name: str, size: str, values: Any, times: list[float]) -> dict[str, Any
 
 def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: int = d) -> float:
     """Return the microseconds of one instance-step, by the difference of a long and a short run."""
-    weights, problems = drawn(law, seeds, n, T, min(d, 100))
-    if d > 100:
-        # One W would have 8 MB: from W = 0 its coefficients tell it.
-        problems = jax.jit(jax.vmap(partial(data.sphere, n=n, T=T, d=d)))(jax.random.split(jax.random.key(0), seeds))
-        weights = attention.Spanned(jnp.zeros_like(problems.Z), problems.Z)
+    if d <= 100:
+        weights, problems = drawn(law, seeds, n, T, d)
+    else:  # One W would have 8 MB: from W = 0 its coefficients tell it.
+        B, problems = drawn(lambda key, d: jnp.zeros((n, d)), seeds, n, T, d)
+        weights = attention.Spanned(B, problems.Z)
     steps = 1000
 
     def run(steps: int) -> Callable[[], object]:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from scipy.optimize import nnls
-from timing import median_seconds
+from timing import exponent, median_seconds
 
 from jaxattn import batch, data, svm, tokens
 from jaxattn.svm import Constraints, Status
@@ -90,7 +90,7 @@ def scaling() -> Iterator[dict[str, Any]]:
                 sizes = MIDDLE | {size: value}
                 constraints = posed(sizes["n"], sizes["T"], sizes["d"], sizes["batch"])
                 times.append(1e3 * median_seconds(partial(svm.solve_batch, constraints, norm)) / sizes["batch"])
-            slope = float(np.polyfit(np.log(values[-3:]), np.log(times[-3:]), 1)[0])
+            slope = exponent(values, times)
             yield {
                 "of": norm,
                 "size": size,

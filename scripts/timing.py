@@ -2,9 +2,10 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
+import numpy as np
 
 ROUNDS = 5
 
@@ -18,3 +19,8 @@ def median_seconds(run: Callable[[], object]) -> float:
         jax.block_until_ready(run())
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)
+
+
+def exponent(values: Sequence[int], times: Sequence[float]) -> float:
+    """Return the power of a size that times grow with, by the last three of them."""
+    return float(np.polyfit(np.log(values[-3:]), np.log(times[-3:]), 1)[0])

@@ -109,6 +109,5 @@ def _points(
 
 def _band(axes: Axes, one: xarray.Dataset, colour: str, dashes: str, label: str | None) -> None:
     own = one.sel(norm="nuclear")
-    steps = own["snapshot"].values
-    axes.plot(steps, own["off"].values, color=colour, linestyle=dashes, label=label)
-    axes.fill_between(steps, own["off_low"].values, own["off_high"].values, color=colour, alpha=0.2, linewidth=0)
+    curve = (own[name].values for name in ("snapshot", "off", "off_low", "off_high"))
+    page.band(axes, *curve, color=colour, linestyle=dashes, label=label)

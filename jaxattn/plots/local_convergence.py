@@ -36,9 +36,5 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 
 
 def _band(axes: Axes, summary: xarray.Dataset, name: str, look: str, label: str) -> None:
-    steps = summary["snapshot"].values
-    colour, dashes = page.COLOURS[look], page.DASHES[look]
-    axes.plot(steps, summary[name].values, color=colour, linestyle=dashes, label=label)
-    axes.fill_between(
-        steps, summary[f"{name}_low"].values, summary[f"{name}_high"].values, color=colour, alpha=0.2, linewidth=0
-    )
+    curve = (summary[part].values for part in ("snapshot", name, f"{name}_low", f"{name}_high"))
+    page.band(axes, *curve, color=page.COLOURS[look], linestyle=page.DASHES[look], label=label)

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import xarray
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from jaxattn.experiments.claims import LEFT_OUT, counts_of
 
@@ -33,6 +36,12 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def band(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayLike, **look: Any) -> None:
+    """Draw a curve and, in its colour, the band around it; `look` is the curve's, its colour among it."""
+    axes.plot(x, mean, **look)
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
 def add_counts(

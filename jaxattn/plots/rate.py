@@ -45,9 +45,8 @@ def _curve(axes: Axes, one: xarray.Dataset) -> None:
     label, colour, dashes = _form(one)
     if "exponent_mean" in one:
         label += f": $k^{{{float(one['exponent_mean']):.2f}}}$"
-    steps = one["snapshot"].values
-    axes.plot(steps, one["off"].values, color=colour, linestyle=dashes, label=label)
-    axes.fill_between(steps, one["off_10"].values, one["off_90"].values, color=colour, alpha=0.2, linewidth=0)
+    curve = (one[name].values for name in ("snapshot", "off", "off_10", "off_90"))
+    page.band(axes, *curve, color=colour, linestyle=dashes, label=label)
 
 
 def _slope(axes: Axes, one: xarray.Dataset) -> None:
