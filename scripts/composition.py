@@ -138,9 +138,13 @@ def setting_of(config: DictConfig) -> recording.Setting:
 
 
 def folder(config: DictConfig) -> Path:
-    """Return the folder of a configuration's run: its experiment, then a hash of config and code."""
-    described = json.dumps([_resolved(config), fingerprint(config)], sort_keys=True)
-    return Path(config.runs) / f"{config.study.id}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
+    """Return the folder of a configuration's run: what kind of record, then a hash of config and code.
+
+    Experiments that need the same run share it.
+    """
+    kind = config.study.record.rpartition(".")[2].lower()
+    described = json.dumps([config.study.record, _resolved(config), fingerprint(config)], sort_keys=True)
+    return Path(config.runs) / f"{kind}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
 
 
 def record_path(config: DictConfig) -> Path:

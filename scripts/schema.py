@@ -20,10 +20,13 @@ class Study:
     """What an experiment's figure needs: the runs, and how to make, measure, judge and draw them.
 
     `runs` is a list of sweeps, each with the values of some keys, and `small` those at size=small, if
-    fewer; all functions are dotted paths.
+    fewer; all functions are dotted paths. `of` names what in the paper is reproduced, and `departs`
+    says in what the figure departs from the published one, and why; figures/README.md prints both.
     """
 
     id: str = "run"
+    of: str = ""
+    departs: str = ""
     runs: list[dict[str, list[Any]]] | None = None
     small: list[dict[str, list[Any]]] | None = None
     record: str = "jaxattn.experiments.training.Training"

@@ -10,8 +10,8 @@ import numpy as np
 import xarray
 from numpy.typing import ArrayLike
 
-# Why a seed is left out, as the second stage counts it; where nothing descends nothing diverges.
-LEFT_OUT = ("diverged", "infeasible", "unsolved")
+# Why a seed is left out, as the second stage counts it. An experiment counts by those that it knows.
+LEFT_OUT = ("diverged", "labels", "ambiguous", "finite", "infeasible", "unsolved")
 # With less than these no verdict is given. Drawn problems cost less than descents, so more are asked for.
 LEAST_STEPS, _LEAST_SEEDS, LEAST_DRAWN = 1000, 8, 20
 
