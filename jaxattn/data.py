@@ -30,7 +30,7 @@ def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
     _check_sizes(n=n, T=T, d=d)
     keys = jax.random.split(key, 4)
     X, Z, v = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d,))
-    return _spherical(keys[2], X, Z, v)
+    return _spherical(keys[2], X, Z, _unit(v))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Spheres:
         keys = jax.random.split(key, 4)
         shapes = (self.n, self.T), (self.n,), ()
         flat = draws.normals(keys[jnp.array([0, 1, 3])], *((*shape, max(self.d)) for shape in shapes))
-        return _spherical(keys[2], *(_embedded(numbers, d) for numbers in flat))
+        X, Z, v = (_embedded(numbers, d) for numbers in flat)
+        return _spherical(keys[2], X, Z, _unit(v))
 
 
 def three_tokens(key: PRNGKeyArray) -> Problem:
@@ -91,16 +92,53 @@ def five_tokens(key: PRNGKeyArray) -> Problem:
     return Problem(X=X, Z=Z, Y=jnp.ones(2), v=v)
 
 
+def mlp(key: PRNGKeyArray, n: int, T: int, d: int, width: int | None = None) -> Problem:
+    """Draw tokens and queries uniformly from the unit sphere of R^d, labels +-1, and a layer of Frobenius norm 1.
+
+    The layer v, (d, width), is a standard normal matrix divided by its norm; width = d if None. The law of the
+    multi-token figure with the head `heads.mlp` (2308.16898, section on multiple tokens).
+
+    Raises:
+        ValueError: n < 1, T < 2, d < 1 or width < 1.
+    """
+    width = d if width is None else width
+    _check_sizes(n=n, T=T, d=d, width=width)
+    keys = jax.random.split(key, 4)
+    X, Z, V = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d, width))
+    return _spherical(keys[2], X, Z, V / jnp.linalg.norm(V))
+
+
+def orthonormal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
+    """Draw T orthonormal tokens an input, uniformly among all such; queries and head direction from the unit sphere.
+
+    All labels are +1. The tokens are the orthonormal factor of a standard normal matrix. The law of the figure over
+    the penalty of `heads.Quadratic` (2308.16898, section on multiple tokens).
+
+    Raises:
+        ValueError: n < 1, T < 2, or T > d, where no T vectors are orthonormal.
+    """
+    _check_sizes(n=n, T=T, d=d)
+    if d < T:
+        raise ValueError(f"T: expected at most d = {d} orthonormal tokens, found {T}")
+    X, Z, v = draws.normals(jax.random.split(key, 3), (n, T, d), (n, d), (d,))
+    Q, R = jnp.linalg.qr(jnp.swapaxes(X, -1, -2))
+    # With the signs of Gram and Schmidt the factor is uniform.
+    signs = jnp.sign(jnp.diagonal(R, axis1=-2, axis2=-1))
+    return Problem(X=jnp.swapaxes(Q * signs[:, None, :], -1, -2), Z=_unit(Z), Y=jnp.ones(n), v=_unit(v))
+
+
 def _planar(key: PRNGKeyArray, T: int) -> tuple[Float[Array, "2 T 2"], Float[Array, "2 2"], Float[Array, "2"]]:
     """Draw standard normal tokens of two inputs in the plane, their queries and the head direction."""
     X, Z, v = draws.normals(jax.random.split(key, 3), (2, T, 2), (2, 2), (2,))
     return X, _unit(Z), _unit(v)
 
 
-def _spherical(key: PRNGKeyArray, X: Float[Array, "n T d"], Z: Float[Array, "n d"], v: Float[Array, " d"]) -> Problem:
-    """Put vectors on the unit sphere, and draw the labels."""
+def _spherical(
+    key: PRNGKeyArray, X: Float[Array, "n T d"], Z: Float[Array, "n d"], v: Float[Array, "d ..."]
+) -> Problem:
+    """Put tokens and queries on the unit sphere, and draw the labels."""
     Y = jax.random.rademacher(key, Z.shape[:1]).astype(float)
-    return Problem(X=_unit(X), Z=_unit(Z), Y=Y, v=_unit(v))
+    return Problem(X=_unit(X), Z=_unit(Z), Y=Y, v=v)
 
 
 def _embedded(numbers: Float[Array, "*shape width"], d: Int[Array, ""]) -> Float[Array, "*shape width"]:

@@ -94,10 +94,11 @@ def train(
         snapshots: steps after which the weights are kept, increasing, within 0..steps.
         record_every: steps from one entry of the series to the next.
         loss: a function of one margin.
-        head: a function of one attention output and the head direction.
+        head: a function of one attention output and the problem's v.
 
     Raises:
-        ValueError: weights that do not fit the problem, steps or record_every < 1, snapshots out of order or range.
+        ValueError: weights or a head that do not fit the problem, steps or record_every < 1, snapshots out of order
+            or range.
     """
     attention.check_weights(weights, problem)
     optimizer, kept, run = _prepared(optimizer, snapshots, steps, record_every, loss, head)

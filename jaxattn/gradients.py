@@ -43,15 +43,33 @@ Rule = Callable[[Int[Array, ""], Array, Array, Reading, losses.Loss], Slope]
 
 
 def reading(problem: Problem, head: heads.Head) -> Reading:
-    """Return how a head reads the attention of a problem."""
+    """Return how a head reads the attention of a problem.
+
+    Raises:
+        ValueError: a head of `heads` that does not fit the problem's v.
+    """
     X, v = problem.X, problem.v
+    number = problem.Y.ndim - 1
     if head is heads.linear:
+        heads.check("linear", v.shape[: v.ndim - number])
         # No attention output is needed: predictions are means of scores that never change.
         worth = lanes.einsum(lanes.before(), "ntd,d->nt", X, v)
         return lambda step, probabilities: (jnp.sum(probabilities * worth, axis=1), worth)
 
+    if head is heads.mlp:
+        # Likewise: the layer sees means of what it sees of each token.
+        heads.check("mlp", v.shape[: v.ndim - number], axes=2)
+        seen = lanes.einsum(lanes.before(), "ntd,dw->ntw", X, v)
+
+        def through(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+            units = lanes.einsum(step, "nt,ntw->nw", probabilities, seen)
+            worth = lanes.einsum(step, "ntw,nw->nt", seen, (units > 0).astype(units.dtype))
+            return jnp.sum(jnp.maximum(units, 0), axis=1), worth
+
+        return through
+
     of_one = jax.vmap(jax.value_and_grad(head), in_axes=(0, None))
-    for _ in range(v.ndim - 1):
+    for _ in range(number):
         of_one = jax.vmap(of_one, in_axes=-1, out_axes=-1)
 
     def read(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:

@@ -1,20 +1,70 @@
 """Prediction heads `h`: from one attention output to one number.
 
-A head is any pure function `head(x, v)` with `x` the attention output, (d,), and `v` the problem's
-head direction, (d,); `losses.risk` lifts it over the inputs. A head with numbers of its own is a
+A head is any pure function `head(x, v)` with `x` the attention output, (d,), and `v` what the problem holds for it,
+a direction, (d,), or a layer, (d, width); `losses.risk` lifts it over the inputs. A head with numbers of its own is a
 small frozen dataclass with `__call__`, so that equal heads are equal values and compile once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Head = Callable[[Float[Array, " d"], Float[Array, " d"]], Float[Array, ""]]
+Parameters = Float[Array, " d"] | Float[Array, "d width"]
+Head = Callable[[Float[Array, " d"], Parameters], Float[Array, ""]]
 
 
-def linear(x: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
-    """The fixed linear head `h(x) = v . x` (2308.16898, section 2)."""
+def linear(x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
+    """The fixed linear head `h(x) = v . x` (2308.16898, section 2).
+
+    Raises:
+        ValueError: v is not a direction, (d,).
+    """
+    check("linear", v.shape)
     return jnp.vdot(v, x)
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """The concave head `h(x) = v . x - penalty ||x||^2` (2308.16898, section on multiple tokens).
+
+    It is largest between the tokens where the penalty is large enough, and descent then selects several of them.
+
+    Attributes:
+        penalty: the paper's lambda.
+
+    Raises:
+        ValueError: a penalty that is negative or not finite; called, v is not a direction, (d,).
+    """
+
+    penalty: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.penalty < float("inf"):
+            raise ValueError(f"penalty: expected a finite number of at least 0, found {self.penalty!r}")
+
+    def __call__(self, x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
+        """Return `h(x)`."""
+        check("quadratic", v.shape)
+        return jnp.vdot(v, x) - self.penalty * jnp.vdot(x, x)
+
+
+def mlp(x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
+    """A layer of ReLUs, added up: `h(x) = 1^T ReLU(v^T x)`, v (d, width) (2308.16898, section on multiple tokens).
+
+    Raises:
+        ValueError: v is not a layer, (d, width).
+    """
+    check("mlp", v.shape, axes=2)
+    return jnp.sum(jax.nn.relu(x @ v))
+
+
+def check(name: str, shape: tuple[int, ...], axes: int = 1) -> None:
+    """Raise ValueError unless the head's numbers have so many axes: a direction 1, a layer 2."""
+    if len(shape) != axes:
+        expected = ("a direction, shape (d,)", "a layer, shape (d, width)")[axes - 1]
+        raise ValueError(f"v: expected {expected}, for the {name} head, found shape {shape}")

@@ -93,6 +93,6 @@ def risk(
     """Return the empirical risk `L = mean_i loss(Y_i h(X_i^T s_i))`, () (2308.16898, eq. ERM).
 
     Raises:
-        ValueError: weights that do not fit the problem.
+        ValueError: weights or a head that do not fit the problem.
     """
     return risk_and_probabilities(weights, problem, loss=loss, head=head)[0]

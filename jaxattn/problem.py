@@ -1,4 +1,4 @@
-"""One instance of the learning problem: tokens, queries, labels and a head direction."""
+"""One instance of the learning problem: tokens, queries, labels and the numbers of the head."""
 
 from __future__ import annotations
 
@@ -67,17 +67,18 @@ def check_labels(labels: Any) -> None:
 
 @dataclass(frozen=True, init=False, eq=False)
 class Problem:
-    """`n` inputs of `T` tokens in R^d, each with a query and a label, and one head direction.
+    """`n` inputs of `T` tokens in R^d, each with a query and a label, and the numbers of one head.
 
     The field's letters: input `i` has tokens `X[i]`, query `Z[i]` and label `Y[i]`; the head reads
-    `v`. Self-attention is the case `Z = X[:, 0]`. A pytree: `vmap` adds leading batch axes, and
-    every function of this package is written for one problem without them.
+    `v`, a direction, or a matrix whose columns are the directions of a hidden layer. Self-attention
+    is the case `Z = X[:, 0]`. A pytree: `vmap` adds leading batch axes, and every function of this
+    package is written for one problem without them.
 
     Attributes:
         X: tokens, (..., n, T, d) with T >= 2.
         Z: queries, (..., n, d).
         Y: labels, (..., n), each +1 or -1.
-        v: head direction, (..., d).
+        v: of the head: a direction, (..., d), or a layer, (..., d, width). X says how many batch axes there are.
 
     Raises:
         ValueError: a wrong shape, T = 1, a label other than +-1, NaN or infinity, mixed precisions.
@@ -86,7 +87,7 @@ class Problem:
     X: Float[Array, "*batch n T d"]
     Z: Float[Array, "*batch n d"]
     Y: Float[Array, "*batch n"]
-    v: Float[Array, "*batch d"]
+    v: Float[Array, "*batch d"] | Float[Array, "*batch d width"]
 
     def __init__(self, X: Any, Z: Any, Y: Any, v: Any) -> None:
         fields = {name: as_array(name, value) for name, value in zip(_AXES, (X, Z, Y, v), strict=True)}
@@ -125,9 +126,14 @@ def _check_shapes(fields: dict[str, Array]) -> None:
     batch, size = shapes["X"][:-3], dict(zip("nTd", shapes["X"][-3:], strict=True))
     for name, axes in _AXES.items():
         expected = batch + tuple(size[axis] for axis in axes)
-        if shapes[name] != expected:
+        # A head's layer has one axis more, of a length of its own.
+        layer = shapes[name][:-1] if name == "v" and shapes[name][-1:] != (0,) else None
+        if expected not in (shapes[name], layer):
             letters = ", ".join(axes)
-            raise ValueError(f"{name}: expected shape {expected}, (..., {letters}) as X has it, found {shapes[name]}")
+            wide = f" or {(*expected, 'width')}".replace("'", "") if name == "v" else ""
+            raise ValueError(
+                f"{name}: expected shape {expected}{wide}, (..., {letters}) as X has it, found {shapes[name]}"
+            )
     if size["T"] < 2:
         raise ValueError(f"X: expected at least T = 2 tokens to choose between, found T = {size['T']}")
     if 0 in size.values():

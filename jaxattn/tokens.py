@@ -11,7 +11,11 @@ from jaxattn.problem import Problem
 
 
 def scores(problem: Problem, head: heads.Head = heads.linear) -> Float[Array, "n T"]:
-    """Return the token scores `gamma_it = Y_i h(x_it)`, (n, T) (2308.16898, definition 1)."""
+    """Return the token scores `gamma_it = Y_i h(x_it)`, (n, T) (2308.16898, definition 1).
+
+    Raises:
+        ValueError: a head of `heads` that does not fit the problem's v.
+    """
     per_token = jax.vmap(jax.vmap(head, in_axes=(0, None)), in_axes=(0, None))
     return problem.Y[:, None] * per_token(problem.X, problem.v)
 

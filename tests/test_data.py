@@ -11,7 +11,13 @@ from jaxattn import Problem, data
 from tests.instances import assert_close, lane
 
 KEY = jax.random.key(7)
-LAWS = {"sphere": partial(data.sphere, n=3, T=4, d=5), "three": data.three_tokens, "five": data.five_tokens}
+LAWS = {
+    "sphere": partial(data.sphere, n=3, T=4, d=5),
+    "three": data.three_tokens,
+    "five": data.five_tokens,
+    "mlp": partial(data.mlp, n=3, T=4, d=5, width=6),
+    "orthonormal": partial(data.orthonormal, n=3, T=4, d=5),
+}
 MANY = 4000
 
 
@@ -96,6 +102,40 @@ def test_the_plane_laws_draw_unit_queries_and_heads():
     for law in (data.three_tokens, data.five_tokens):
         for vectors in (law(KEY).Z, law(KEY).v):
             np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, rtol=1e-14)
+
+
+def test_a_layer_is_a_normal_matrix_of_frobenius_norm_one():
+    many = draws("mlp")
+    assert many.v.shape == (MANY, 5, 6)
+    np.testing.assert_allclose(np.linalg.norm(many.v, axis=(1, 2)), 1, rtol=1e-14)
+    flat = np.asarray(many.v).reshape(MANY, -1)
+    np.testing.assert_allclose(flat.T @ flat / MANY, np.eye(30) / 30, atol=5 / 30 / np.sqrt(MANY) * np.sqrt(2))
+    for vectors in (many.X, many.Z):
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, rtol=1e-14)
+    assert data.mlp(KEY, 3, 4, 5).v.shape == (5, 5)
+
+
+def test_orthonormal_tokens_are_orthonormal_and_uniform():
+    many = draws("orthonormal")
+    X = np.asarray(many.X)
+    np.testing.assert_allclose(X @ np.swapaxes(X, -1, -2), np.broadcast_to(np.eye(4), (MANY, 3, 4, 4)), atol=1e-14)
+    np.testing.assert_array_equal(many.Y, 1)
+    # A turn of the space changes no moment: mean zero, and the projection on the tokens' span has the mean T / d.
+    assert np.all(np.abs(X.mean(axis=0)) < 5 / np.sqrt(5 * MANY))
+    np.testing.assert_allclose(np.einsum("sntd,snte->de", X, X) / MANY / 3, 0.8 * np.eye(5), atol=0.02)
+    for place in range(4):  # Also of a single token, so the signs are fair and the order means nothing.
+        second = np.einsum("snd,sne->de", X[:, :, place], X[:, :, place]) / MANY / 3
+        np.testing.assert_allclose(second, np.eye(5) / 5, atol=0.02)
+
+
+def test_more_orthonormal_tokens_than_dimensions_are_refused():
+    with pytest.raises(ValueError, match=r"^T: expected at most d = 5 orthonormal tokens, found 6"):
+        data.orthonormal(KEY, 3, 6, 5)
+
+
+def test_a_layer_without_width_is_refused():
+    with pytest.raises(ValueError, match=r"^width: expected an integer of at least 1, found 0"):
+        data.mlp(KEY, 3, 4, 5, width=0)
 
 
 def test_single_precision_is_drawn_while_x64_is_off():

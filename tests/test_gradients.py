@@ -19,6 +19,18 @@ def quadratic(x, v):
     return v @ x - 0.3 * (x @ x)
 
 
+# A head of the user's, and those of the package, each with a problem that fits it.
+LAYER = jnp.asarray(np.random.default_rng(5).normal(size=(instances.d, 6)))
+LAYERED = replace(instances.problem(), v=LAYER)
+HEADS = {
+    "linear": (heads.linear, instances.problem()),
+    "quadratic": (heads.Quadratic(0.25), instances.problem()),
+    "mlp": (heads.mlp, LAYERED),
+    "of the user": (quadratic, instances.problem()),
+    "layer of the user": (lambda x, v: jnp.sum(jnp.tanh(x @ v)), LAYERED),
+}
+
+
 def slope_of(rule, W, problem, loss: losses.Loss = losses.logistic, head: heads.Head = heads.linear):
     """What a rule says at the logits of W."""
     return rule(STEP, attention.logits(W, problem), problem.Y, gradients.reading(problem, head), loss)
@@ -30,10 +42,10 @@ def of_matrix(slope, problem):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("head", [heads.linear, quadratic])
+@pytest.mark.parametrize("which", HEADS)
 @pytest.mark.parametrize("loss", [losses.logistic, losses.exponential, losses.correlation])
-def test_it_is_the_gradient_up_to_its_factor(loss, head, rule):
-    W, problem = instances.free(), instances.problem()
+def test_it_is_the_gradient_up_to_its_factor(loss, which, rule):
+    W, (head, problem) = instances.free(), HEADS[which]
     found = slope_of(rule, W, problem, loss, head)
     risk, probabilities = losses.risk_and_probabilities(W, problem, loss=loss, head=head)
     expected = jax.grad(lambda W: losses.risk(W, problem, loss=loss, head=head))(W)
@@ -44,8 +56,24 @@ def test_it_is_the_gradient_up_to_its_factor(loss, head, rule):
     np.testing.assert_allclose(np.sum(found.coefficients, axis=1), 0, atol=1e-15)
 
 
-def exactly(W, problem):
-    """The gradient of the logistic risk under the linear head, in 60 digits and any exponent."""
+def exactly_quadratic(x, v):
+    """The value and gradient of `heads.Quadratic(0.25)`, in decimal numbers."""
+    penalty = Decimal("0.25")
+    return v @ x - penalty * (x @ x), v - 2 * penalty * x
+
+
+def exactly_mlp(x, v):
+    """The value and gradient of `heads.mlp`, in decimal numbers."""
+    units = x @ v
+    on = np.array([Decimal(int(unit > 0)) for unit in units])
+    return units @ on, v @ on
+
+
+EXACT_HEADS = {"linear": lambda x, v: (v @ x, v), "quadratic": exactly_quadratic, "mlp": exactly_mlp}
+
+
+def exactly(W, problem, which="linear"):
+    """The gradient of the logistic risk, in 60 digits and any exponent."""
     getcontext().prec, getcontext().Emin = 60, -(10**9)
     X, Z, Y, v, W = (
         np.vectorize(Decimal, otypes=[object])(np.asarray(leaf))
@@ -54,10 +82,12 @@ def exactly(W, problem):
     total = np.full(W.shape, Decimal(0))
     for x, z, y in zip(X, Z, Y, strict=True):
         e = [logit.exp() for logit in x @ W @ z]
-        s, score = np.array([one / sum(e) for one in e]), x @ v
+        s = np.array([one / sum(e) for one in e])
+        prediction, of_output = EXACT_HEADS[which](s @ x, v)
+        score = x @ of_output
         # Of pairs: what the selected token has over the mean would be lost in any number of digits.
         over = (score[:, None] - score[None, :]) @ s
-        c = -y / (1 + (y * (s @ score)).exp()) / len(Y)
+        c = -y / (1 + (y * prediction).exp()) / len(Y)
         total = total + c * np.outer((s * over) @ x, z)
     return total
 
@@ -70,12 +100,31 @@ def held_against_exact(found, exact, problem, scale):
     assert abs(float(largest.ln()) - float(found.log_scale + np.log(np.abs(slope).max()))) < 1e-9 * scale
 
 
+@pytest.mark.parametrize("which", EXACT_HEADS)
 @pytest.mark.parametrize("scale", [30.0, 3e5])
-def test_it_is_exact_where_the_gradient_underflows(scale):
-    W, problem = scale * instances.free(), instances.problem()
-    held_against_exact(slope_of(gradients.direction, W, problem), exactly(W, problem), problem, scale)
+def test_it_is_exact_where_the_gradient_underflows(scale, which):
+    W, (head, problem) = scale * instances.free(), HEADS[which]
+    found = slope_of(gradients.direction, W, problem, head=head)
+    held_against_exact(found, exactly(W, problem, which), problem, scale)
     if scale > 1e3:
-        np.testing.assert_array_equal(slope_of(gradients.gradient, W, problem).coefficients, 0)
+        np.testing.assert_array_equal(slope_of(gradients.gradient, W, problem, head=head).coefficients, 0)
+
+
+@pytest.mark.parametrize("which", EXACT_HEADS)
+@pytest.mark.parametrize("scale", [30.0, 3e5])
+def test_it_is_exact_where_several_tokens_are_selected(scale, which):
+    # Two tokens of the first input keep a finite ratio, whatever the scale of the other logits.
+    one = scale * instances.free()
+    head, problem = HEADS[which]
+    logits = np.asarray(attention.logits(one, problem))[0]
+    order = np.argsort(logits)
+    pair = np.asarray(problem.X[0, order[-1]] - problem.X[0, order[-2]])
+    z = np.asarray(problem.Z[0])
+    shift = (0.7 - (logits[order[-1]] - logits[order[-2]])) / (pair @ pair) / (z @ z)
+    W = one + shift * np.outer(pair, z)
+    s = np.sort(np.asarray(attention.probabilities(W, problem))[0])
+    assert 0.3 < s[-2] / s[-1] < 0.8, s
+    held_against_exact(slope_of(gradients.direction, W, problem, head=head), exactly(W, problem, which), problem, scale)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e5])
@@ -119,9 +168,11 @@ def test_a_gradient_of_zero_stays_zero():
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("head", [heads.linear, quadratic])
-def test_lanes_behind_the_axes_are_lone_problems(head, rule):
+@pytest.mark.parametrize("which", HEADS)
+def test_lanes_behind_the_axes_are_lone_problems(which, rule):
+    head, one = HEADS[which]
     W, problems = instances.stacked([instances.free(i) for i in range(3)]), instances.problems(3)
+    problems = replace(problems, v=jnp.stack([(1 + i) * one.v for i in range(3)]))
     logits = jax.vmap(attention.logits)(W, problems)
     behind = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), problems)
     read = gradients.reading(behind, head)

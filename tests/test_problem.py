@@ -69,6 +69,14 @@ def test_it_can_be_made_under_jit_and_vmap():
     instances.assert_close(many, instances.problems(2), rtol=0)
 
 
+def test_the_head_may_have_a_layer_of_any_width_whatever_the_batch():
+    for width in (1, n, d, 7):
+        layer = RNG.normal(size=(d, width))
+        np.testing.assert_array_equal(with_(v=layer).v, layer)
+        stacked = Problem(**{name: np.stack([values] * 2) for name, values in {**FIELDS, "v": layer}.items()})
+        assert (stacked.v.shape, stacked.n, stacked.T, stacked.d) == ((2, d, width), n, T, d)
+
+
 def test_shapes_are_checked_under_jit_too():
     with pytest.raises(ValueError, match=r"^Z: expected shape"):
         jax.jit(Problem)(FIELDS["X"], FIELDS["Z"][:2], FIELDS["Y"], FIELDS["v"])
@@ -84,6 +92,9 @@ def test_shapes_are_checked_under_jit_too():
         ({"Y": [1, -1]}, r"^Y: expected shape \(3,\).*found \(2,\)"),
         ({"v": FIELDS["v"][:4]}, r"^v: expected shape \(5,\).*found \(4,\)"),
         ({"v": 1.0}, r"^v: expected shape \(5,\).*found \(\)"),
+        ({"v": np.ones((4, 5))}, r"^v: expected shape \(5,\) or \(5, width\).*found \(4, 5\)"),
+        ({"v": np.ones((5, 0))}, r"^v: expected shape \(5,\) or \(5, width\).*found \(5, 0\)"),
+        ({"v": np.ones((5, 4, 2))}, r"^v: expected shape \(5,\) or \(5, width\).*found \(5, 4, 2\)"),
         ({"X": FIELDS["X"][:, :1]}, r"^X: expected at least T = 2 tokens.*found T = 1"),
         ({"X": FIELDS["X"][:, :0]}, r"^X: expected at least T = 2 tokens.*found T = 0"),
         ({"X": FIELDS["X"][:0], "Z": FIELDS["Z"][:0], "Y": FIELDS["Y"][:0]}, r"^X: expected n, T and d of at least 1"),

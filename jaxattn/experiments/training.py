@@ -19,11 +19,11 @@ from jaxattn.problem import Problem
 from jaxattn.records import Record
 
 # The axes of every array of a record, behind the seed axis.
-_DIMS = {
+_DIMS: dict[str, tuple[str, ...]] = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
     "Y": ("input",),
-    "v": ("feature",),
+    "v": ("feature", "unit"),  # a direction has the first alone
     "W": ("feature", "query_feature"),
     "K": ("feature", "width"),
     "Q": ("query_feature", "width"),
@@ -86,7 +86,10 @@ class Training:
     def dims(self, name: str) -> tuple[str, ...]:
         """Return the axes of one seed's array."""
         kept = ("snapshot",) if name.endswith("_snapshots") else ()
-        return kept + _DIMS[name.split("_")[0] if name[0] in "WKQ" else name]
+        axes = _DIMS[name.split("_")[0] if name[0] in "WKQ" else name]
+        if name == "v":
+            axes = axes[: jax.eval_shape(self.law, jax.random.key(self.key)).v.ndim]
+        return kept + axes
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
         """Name the arrays of one seed; only their shapes are read."""
