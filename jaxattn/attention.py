@@ -99,7 +99,7 @@ def _named(weights: Any) -> dict[str, Any]:
 
 
 def logits(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
-    """Return the attention logits `X_i W z_i` of every input, (n, T).
+    """Return the attention logits `X_i W z_i` of every input, (n, T); -inf for a token that it cannot see.
 
     Raises:
         ValueError: weights that do not fit the problem.
@@ -111,11 +111,16 @@ def logits(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
         keys = (problem.Z @ weights.Z.T) @ weights.B
     else:
         keys = problem.Z @ weights.T
-    return jnp.einsum("ntd,nd->nt", problem.X, keys)
+    return masked(jnp.einsum("ntd,nd->nt", problem.X, keys), problem)
+
+
+def masked(numbers: Float[Array, "n T *lanes"], problem: Problem) -> Float[Array, "n T *lanes"]:
+    """Return a number of every token, such as its logit or score, with -inf for those that attention cannot see."""
+    return numbers if problem.present is None else jnp.where(problem.present, numbers, -jnp.inf)
 
 
 def probabilities(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
-    """Return the attention probabilities `s_i = softmax(X_i W z_i)`, (n, T)."""
+    """Return the attention probabilities `s_i = softmax(X_i W z_i)`, (n, T); 0 for a token that it cannot see."""
     return jax.nn.softmax(logits(weights, problem), axis=-1)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import draws
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, every_position, every_prefix
 
 Law = Callable[[PRNGKeyArray], Problem]
 
@@ -31,6 +31,29 @@ def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
     keys = jax.random.split(key, 4)
     X, Z, v = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d,))
     return _spherical(keys[2], X, Z, _unit(v))
+
+
+def sequence(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
+    """Draw n sequences of T tokens, each position the query of an input of its own: n T inputs.
+
+    Tokens and head direction are uniform on the unit sphere of R^d, labels +-1, one a position
+    (2308.16898, sequence-to-sequence attention). The inputs are those of `problem.every_position`.
+
+    Raises:
+        ValueError: n < 1, T < 2 or d < 1.
+    """
+    return every_position(*_sequences(key, n, T, d))
+
+
+def causal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
+    """Draw the sequences of `sequence` from the same key; each position sees the tokens up to its own.
+
+    The inputs are those of `problem.every_prefix`.
+
+    Raises:
+        ValueError: n < 1, T < 2 or d < 1.
+    """
+    return every_prefix(*_sequences(key, n, T, d))
 
 
 @dataclass(frozen=True)
@@ -131,6 +154,16 @@ def _planar(key: PRNGKeyArray, T: int) -> tuple[Float[Array, "2 T 2"], Float[Arr
     """Draw standard normal tokens of two inputs in the plane, their queries and the head direction."""
     X, Z, v = draws.normals(jax.random.split(key, 3), (2, T, 2), (2, 2), (2,))
     return X, _unit(Z), _unit(v)
+
+
+def _sequences(
+    key: PRNGKeyArray, n: int, T: int, d: int
+) -> tuple[Float[Array, "n T d"], Float[Array, "n T"], Float[Array, " d"]]:
+    """Draw tokens, labels of the positions and head direction."""
+    _check_sizes(n=n, T=T, d=d)
+    keys = jax.random.split(key, 3)
+    X, v = draws.normals(keys[jnp.array([0, 2])], (n, T, d), (d,))
+    return _unit(X), jax.random.rademacher(keys[1], (n, T)).astype(float), _unit(v)
 
 
 def _spherical(

@@ -217,7 +217,7 @@ def _train(
 
     def one_step(k: Array, now: _Progress) -> _Progress:
         logits, formed = engine.logits(k, now.kept, problem)
-        slope = rule(k, logits, problem.Y, read, loss)
+        slope = rule(k, attention.masked(logits, problem), problem.Y, read, loss)
         kept, length = engine.move(k, now.kept, formed, slope.coefficients, problem)
         largest = jnp.mean(jnp.max(slope.probabilities, axis=1), axis=0)
 

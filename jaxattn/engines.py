@@ -36,13 +36,14 @@ class Engine(Protocol):
         ...
 
     def logits(self, step: Int[Array, ""], kept: Any, problem: Problem) -> tuple[Array, Any]:
-        """Return the logits, (n, T), and what was formed on the way that `move` needs."""
+        """Return the logits of all tokens, (n, T), and what was formed on the way that `move` needs."""
         ...
 
     def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
         """Take one step of the optimizer, and return the gradient's length beside what is kept.
 
-        The gradient with respect to the logits, (n, T), is given, up to a factor that the length shares.
+        The gradient with respect to the logits, (n, T), is given, up to a factor that the length shares. It is zero for
+        a token that its input does not see.
         """
         ...
 
@@ -140,7 +141,8 @@ class Queries:
 class Gram:
     """Keep the logits, (n, T), and the sum of all moves in the tokens' coefficients: a step does not know d.
 
-    Logits are kept up to a number for each input, which no softmax sees: relative to that of its first token.
+    Logits are kept up to a number for each input, which no softmax sees: relative to that of its first token (of the
+    first that the input sees, which stands in for all that it does not).
 
     Attributes:
         update: of an optimizer that moves along the gradient.
@@ -150,7 +152,7 @@ class Gram:
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
         """Form the Gram matrix of all `(x_it - x_i0) z_i^T`, (n (T - 1), n (T - 1))."""
-        D = problem.X[:, 1:] - problem.X[:, :1]
+        D = _differences(problem)
         n, others, *rest = D.shape
         tokens = D.reshape(n * others, *rest)
         G = _gram(lanes.before(), problem.Z)
@@ -179,7 +181,7 @@ class Gram:
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return `W0 + sum_it C_it (x_it - x_i0) z_i^T`."""
         start, _, C, _, _ = kept
-        B = lanes.einsum(lanes.before(), "nt,ntd->nd", C, problem.X[:, 1:] - problem.X[:, :1])
+        B = lanes.einsum(lanes.before(), "nt,ntd->nd", C, _differences(problem))
         return _moved(start, B, problem)
 
 
@@ -199,6 +201,16 @@ def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
     n, T, d = problem.X.shape[:3]
     of_queries, of_gram = 2 * n * T * d + n * n * d, (n * (T - 1)) ** 2
     return Gram(update) if of_gram < of_queries else Queries(update)
+
+
+def _differences(problem: Problem) -> Array:
+    """Return `x_it - x_i0` of all later tokens, (n, T - 1, d)."""
+    X, present = problem.X, problem.present
+    if present is not None:
+        # Otherwise numbers of tokens that no input sees would round those that it does.
+        first = jnp.argmax(present, axis=1)[:, None, None]
+        X = jnp.where(present[:, :, None], X, jnp.take_along_axis(X, first, axis=1))
+    return X[:, 1:] - X[:, :1]
 
 
 def _images(weights: Weights, G: Array, problem: Problem) -> Array:

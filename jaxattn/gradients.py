@@ -85,7 +85,7 @@ def gradient(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss:
 
     Args:
         step: of the loop that this stands in, for `lanes.stored`.
-        logits: (n, T).
+        logits: (n, T); -inf for a token that the input does not see, which has no part in the gradient.
         Y: labels, (n,).
         read: of the problem and head, as `reading` returns it.
         loss: of one margin.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-# Trailing axes of each field; axes with the same letter have the same length.
+# Trailing axes of each field of numbers; axes with the same letter have the same length.
 _AXES = {"X": "nTd", "Z": "nd", "Y": "n", "v": "d"}
+_FIELDS = (*_AXES, "present")
 
 
 def is_concrete(value: Any) -> bool:
@@ -71,7 +72,8 @@ class Problem:
 
     The field's letters: input `i` has tokens `X[i]`, query `Z[i]` and label `Y[i]`; the head reads
     `v`, a direction, or a matrix whose columns are the directions of a hidden layer. Self-attention
-    is the case `Z = X[:, 0]`. A pytree: `vmap` adds leading batch axes, and every function of this
+    is the case `Z = X[:, 0]`; `every_position` and `every_prefix` make an input of each position of
+    a sequence. A pytree: `vmap` adds leading batch axes, and every function of this
     package is written for one problem without them.
 
     Attributes:
@@ -79,17 +81,20 @@ class Problem:
         Z: queries, (..., n, d).
         Y: labels, (..., n), each +1 or -1.
         v: of the head: a direction, (..., d), or a layer, (..., d, width). X says how many batch axes there are.
+        present: tokens that the attention of an input can see, (..., n, T) truth values; all if None.
 
     Raises:
-        ValueError: a wrong shape, T = 1, a label other than +-1, NaN or infinity, mixed precisions.
+        ValueError: a wrong shape, T = 1, a label other than +-1, NaN or infinity, mixed precisions; an input that sees
+            no token, or none that sees two.
     """
 
     X: Float[Array, "*batch n T d"]
     Z: Float[Array, "*batch n d"]
     Y: Float[Array, "*batch n"]
     v: Float[Array, "*batch d"] | Float[Array, "*batch d width"]
+    present: Bool[Array, "*batch n T"] | None
 
-    def __init__(self, X: Any, Z: Any, Y: Any, v: Any) -> None:
+    def __init__(self, X: Any, Z: Any, Y: Any, v: Any, present: Any = None) -> None:
         fields = {name: as_array(name, value) for name, value in zip(_AXES, (X, Z, Y, v), strict=True)}
         _check_shapes(fields)
         if is_concrete(fields["Y"]):
@@ -101,6 +106,12 @@ class Problem:
             raise ValueError(f"Problem: expected one precision, found {dtypes}")
         for name, field in fields.items():
             object.__setattr__(self, name, field)
+        object.__setattr__(self, "present", None if present is None else _as_present(present, fields["X"].shape[:-1]))
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The fields by name, without `present` where that is None; `of_arrays` makes the problem of them again."""
+        return {name: array for name in _FIELDS if (array := getattr(self, name)) is not None}
 
     @property
     def n(self) -> int:
@@ -140,14 +151,82 @@ def _check_shapes(fields: dict[str, Array]) -> None:
         raise ValueError(f"X: expected n, T and d of at least 1, found {size}")
 
 
+def _as_present(present: Any, shape: tuple[int, ...]) -> Bool[Array, "*batch n T"]:
+    """Return which tokens an attention can see as an array of this shape, or say why that cannot be."""
+    present = present if hasattr(present, "dtype") else np.asarray(present)
+    if present.dtype != bool or present.shape != shape:
+        raise ValueError(
+            f"present: expected truth values of shape {shape}, (..., n, T) as X has it, "
+            f"found shape {tuple(present.shape)} of {present.dtype}"
+        )
+    if is_concrete(present):
+        seen = np.asarray(present).sum(axis=-1)
+        if not seen.all():
+            raise ValueError(
+                "present: expected at least one token of every input, found none "
+                f"of input {tuple(int(i) for i in np.argwhere(seen == 0)[0])}"
+            )
+        if not (seen > 1).any(axis=-1).all():
+            raise ValueError("present: expected an input with at least two tokens to choose between, found none")
+    return jnp.asarray(present)
+
+
+def of_arrays(arrays: Mapping[str, Any]) -> Problem:
+    """Return the problem that has its fields among these arrays, such as those of a record.
+
+    Raises:
+        KeyError: no X, Z, Y or v.
+        ValueError: as `Problem`.
+    """
+    return Problem(**{name: arrays[name] for name in _FIELDS if name in _AXES or name in arrays})
+
+
+def every_position(X: Any, Y: Any, v: Any) -> Problem:
+    """Return self-attention from sequences to sequences: every position is the query of an input of its own.
+
+    Input `i T + j` of the n T ones has all tokens of sequence i, the query `x_ij` and the label of position j, so that
+    `losses.risk` is the mean over all positions of `loss(Y_ij h(X_i^T softmax(X_i W x_ij)))` (2308.16898, section on
+    sequence-to-sequence attention).
+
+    Args:
+        X: tokens, (..., n, T, d).
+        Y: labels of the positions, (..., n, T), each +1 or -1.
+        v: of the head, as in `Problem`.
+
+    Raises:
+        ValueError: as `Problem`; labels of another shape.
+    """
+    X, Y = as_array("X", X), as_array("Y", Y)
+    if X.ndim < 3 or Y.shape != X.shape[:-1]:
+        raise ValueError(
+            f"Y: expected a label of every position, (..., n, T), of X (..., n, T, d), found {Y.shape} and {X.shape}"
+        )
+    T, d = X.shape[-2:]
+    return Problem(X=jnp.repeat(X, T, axis=-3), Z=X.reshape(*X.shape[:-3], -1, d), Y=Y.reshape(*Y.shape[:-2], -1), v=v)
+
+
+def every_prefix(X: Any, Y: Any, v: Any) -> Problem:
+    """Return causal self-attention: as `every_position`, but position j sees the tokens 0 to j alone.
+
+    Position 0 has nothing to choose: it adds a constant to the risk, and no row to an SVM.
+
+    Raises:
+        ValueError: as `every_position`.
+    """
+    whole = every_position(X, Y, v)
+    T = whole.T
+    prefixes = jnp.tile(jnp.tri(T, dtype=bool), (whole.n // T, 1))
+    return Problem(**whole.arrays, present=jnp.broadcast_to(prefixes, whole.X.shape[:-1]))
+
+
 def _flatten_with_keys(problem: Problem) -> tuple[Iterable[tuple[Any, Any]], None]:
-    return [(jax.tree_util.GetAttrKey(name), getattr(problem, name)) for name in _AXES], None
+    return [(jax.tree_util.GetAttrKey(name), getattr(problem, name)) for name in _FIELDS], None
 
 
 def _unflatten(_: None, fields: Iterable[Any]) -> Problem:
     # Leaves may be anything here (tracers, shapes, axis numbers): the checks belong to the constructor.
     problem = object.__new__(Problem)
-    for name, field in zip(_AXES, fields, strict=True):
+    for name, field in zip(_FIELDS, fields, strict=True):
         object.__setattr__(problem, name, field)
     return problem
 

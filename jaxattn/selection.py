@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxattn import tokens
+from jaxattn import attention, tokens
 from jaxattn.problem import Problem
 
 Law = Callable[[PRNGKeyArray, Problem], Int[Array, " n"]]
@@ -20,5 +21,8 @@ def optimal(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
 
 
 def uniform(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
-    """Select any token of every input with equal probability, (n,)."""
+    """Select any token that an input sees with equal probability, (n,)."""
+    if problem.present is not None:
+        alike = jnp.zeros(problem.present.shape, problem.X.dtype)
+        return jax.random.categorical(key, attention.masked(alike, problem), axis=-1)
     return jax.random.randint(key, (problem.n,), 0, problem.T)

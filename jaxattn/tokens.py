@@ -13,11 +13,13 @@ from jaxattn.problem import Problem
 def scores(problem: Problem, head: heads.Head = heads.linear) -> Float[Array, "n T"]:
     """Return the token scores `gamma_it = Y_i h(x_it)`, (n, T) (2308.16898, definition 1).
 
+    The score of a token that attention cannot see is -inf.
+
     Raises:
         ValueError: a head of `heads` that does not fit the problem's v.
     """
     per_token = jax.vmap(jax.vmap(head, in_axes=(0, None)), in_axes=(0, None))
-    return problem.Y[:, None] * per_token(problem.X, problem.v)
+    return attention.masked(problem.Y[:, None] * per_token(problem.X, problem.v), problem)
 
 
 def optimal(problem: Problem, head: heads.Head = heads.linear) -> Int[Array, " n"]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn import attention, batch, metrics, svm, tokens
 from jaxattn.attention import Weights
 from jaxattn.experiments.training import finite_seeds, weights_of
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, of_arrays
 
 NORMS = (svm.frobenius, svm.nuclear)
 
@@ -44,7 +44,7 @@ def compare(
     arrays = {str(name): record[name].values for name in record.data_vars}
     final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
     finite = finite_seeds(final)
-    problems = Problem(**{name: arrays[name] for name in ("X", "Z", "Y", "v")})
+    problems = of_arrays(arrays)
     selected, optimal_tokens, constraints = batch.over_seeds(_posed, final, problems, finite)
 
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]

@@ -24,6 +24,7 @@ _DIMS: dict[str, tuple[str, ...]] = {
     "Z": ("input", "query_feature"),
     "Y": ("input",),
     "v": ("feature", "unit"),  # a direction has the first alone
+    "present": ("input", "token"),
     "W": ("feature", "query_feature"),
     "K": ("feature", "width"),
     "Q": ("query_feature", "width"),
@@ -129,7 +130,7 @@ def finite_seeds(weights: Weights) -> Bool[np.ndarray, " seeds"]:
 
 def _arrays(problem: Problem, weights: Weights, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
     """Name every array of a run as the record does."""
-    named = {name: getattr(problem, name) for name in ("X", "Z", "Y", "v")} | dict(keys)
+    named: dict[str, Any] = problem.arrays | dict(keys)
     for suffix, value in (("", trained.weights), ("_initial", weights), ("_snapshots", trained.snapshots)):
         leaves = value._asdict() if isinstance(value, Factored) else {"W": value}
         named |= {name + suffix: leaf for name, leaf in leaves.items()}

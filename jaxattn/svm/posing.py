@@ -17,11 +17,12 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
     """Return the Att-SVM constraints that select token `alpha[i]` in input `i` (2308.16898, eq. Att-SVM).
 
     The differences `x_i,alpha_i - x_it` run over `t != alpha_i` in increasing order, (n, T-1, d);
-    duals and margins keep that order.
+    duals and margins keep that order. Rows of tokens that input i cannot see do not count.
 
     Raises:
-        ValueError: alpha of a wrong shape or kind, or outside 0..T-1. Under `jit` and `vmap`, where
-            numbers cannot be read, one out of range gives NaN constraints, which `solve` refuses.
+        ValueError: alpha of a wrong shape or kind, outside 0..T-1, or a token that its input cannot see.
+            Under `jit` and `vmap`, where numbers cannot be read, such a one gives NaN constraints, which
+            `solve` refuses.
     """
     n, T = problem.n, problem.T
     alpha = alpha if hasattr(alpha, "dtype") else np.asarray(alpha)
@@ -33,9 +34,15 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
         if outside.size:
             raise ValueError(f"alpha: expected tokens 0..{T - 1}, found {outside.tolist()}")
     alpha = jnp.asarray(alpha, int)
-    others = _others(alpha, T)
-    chosen = jnp.where((alpha >= 0) & (alpha < T), alpha, T)[:, None]
-    return Constraints(differences=_taken(problem.X, chosen) - _taken(problem.X, others), queries=problem.Z)
+    good = (alpha >= 0) & (alpha < T)
+    if problem.present is not None:
+        seen = jnp.take_along_axis(problem.present, jnp.clip(alpha, 0, T - 1)[:, None], axis=1)[:, 0]
+        unseen = np.flatnonzero(~np.asarray(seen)).tolist() if is_concrete(seen) else []
+        if unseen:
+            raise ValueError(f"alpha: expected tokens that their inputs can see, found others of the inputs {unseen}")
+        good = good & seen
+    differences, _, present = _against_others(problem, alpha, good)
+    return Constraints(differences=differences, queries=problem.Z, present=present)
 
 
 def set_constraints(problem: Problem, selected: Any) -> Constraints:
@@ -49,15 +56,16 @@ def set_constraints(problem: Problem, selected: Any) -> Constraints:
         selected: whether a token is in `O_i`, (n, T) truth values.
 
     Raises:
-        ValueError: selected of a wrong shape or kind, or an input without a selected token. Under `jit` and
-            `vmap` such an input gives NaN constraints, which `solve` refuses.
+        ValueError: selected of a wrong shape or kind, an input without a selected token, or with one that it
+            cannot see. Under `jit` and `vmap` such an input gives NaN constraints, which `solve` refuses.
     """
-    differences, _, _, inside = _split(problem, selected)
+    differences, _, _, inside, present = _split(problem, selected)
     return Constraints(
         differences=differences,
         queries=problem.Z,
         targets=jnp.where(inside, 0.0, 1.0).astype(problem.X.dtype),
         equal=inside,
+        present=present,
     )
 
 
@@ -75,7 +83,7 @@ def finite_constraints(problem: Problem, selected: Any, logits: Any) -> Constrai
     Raises:
         ValueError: as `set_constraints`; logits of a wrong shape.
     """
-    differences, reference, others, inside = _split(problem, selected)
+    differences, reference, others, inside, _ = _split(problem, selected)
     logits = jnp.asarray(logits)
     if logits.shape != (problem.n, problem.T):
         raise ValueError(f"logits: expected shape ({problem.n}, {problem.T}), found {logits.shape}")
@@ -170,18 +178,36 @@ def _others(alpha: Int[Array, " n"], T: int) -> Int[Array, "n m"]:
     return others + (others >= alpha[:, None])
 
 
+def _against_others(
+    problem: Problem, alpha: Int[Array, " n"], good: Bool[Array, " n"]
+) -> tuple[Float[Array, "n m d"], Int[Array, "n m"], Bool[Array, "n m"] | None]:
+    """Hold a token of every input against its others.
+
+    Returns:
+        The differences (NaN where alpha is not good, 0 for tokens that the input cannot see), the others, and
+        which of them it can see (None if all).
+    """
+    others = _others(alpha, problem.T)
+    chosen = jnp.where(good, alpha, problem.T)[:, None]
+    differences = _taken(problem.X, chosen) - _taken(problem.X, others)
+    if problem.present is None:
+        return differences, others, None
+    present = jnp.take_along_axis(problem.present, others, axis=1, mode="fill", fill_value=False)
+    return jnp.where((present | ~good[:, None])[..., None], differences, 0.0), others, present
+
+
 def _taken(X: Float[Array, "n T d"], which: Int[Array, "n m"]) -> Float[Array, "n m d"]:
     return jnp.take_along_axis(X, which[..., None], axis=1, mode="fill", fill_value=jnp.nan)
 
 
 def _split(
     problem: Problem, selected: Any
-) -> tuple[Float[Array, "n m d"], Int[Array, " n"], Int[Array, "n m"], Bool[Array, "n m"]]:
+) -> tuple[Float[Array, "n m d"], Int[Array, " n"], Int[Array, "n m"], Bool[Array, "n m"], Bool[Array, "n m"] | None]:
     """Hold the first selected token of every input against the others.
 
     Returns:
-        The differences (NaN where an input has no selected token), the first selected token, the
-        others, and which of these are selected too.
+        The differences (NaN where an input has no selected token or one that it cannot see), the first
+        selected token, the others, which of these are selected too, and which the input can see (None if all).
     """
     selected = selected if hasattr(selected, "dtype") else np.asarray(selected)
     if selected.dtype != bool or selected.shape != (problem.n, problem.T):
@@ -194,12 +220,15 @@ def _split(
         if empty.size:
             raise ValueError(f"selected: expected a token in every input, found none in {empty.tolist()}")
     selected = jnp.asarray(selected)
+    good = selected.any(axis=1)
+    if problem.present is not None:
+        unseen = (selected & ~problem.present).any(axis=1)
+        if is_concrete(unseen) and np.asarray(unseen).any():
+            raise ValueError(
+                "selected: expected tokens that their inputs can see, found others of the inputs "
+                f"{np.flatnonzero(np.asarray(unseen)).tolist()}"
+            )
+        good = good & ~unseen
     reference = jnp.argmax(selected, axis=1)
-    others = _others(reference, problem.T)
-    first = jnp.where(selected.any(axis=1), reference, problem.T)[:, None]
-    return (
-        _taken(problem.X, first) - _taken(problem.X, others),
-        reference,
-        others,
-        jnp.take_along_axis(selected, others, axis=1),
-    )
+    differences, others, present = _against_others(problem, reference, good)
+    return differences, reference, others, jnp.take_along_axis(selected, others, axis=1), present
