@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import hashlib
 import importlib
@@ -10,11 +11,12 @@ import inspect
 import itertools
 import json
 import logging
+import multiprocessing
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,27 @@ def compose(overrides: Sequence[str]) -> DictConfig:
             causes = [str(error)] + ([str(error.__cause__)] if error.__cause__ else [])
             raise UsageError("\n".join(causes) + _known(overrides)) from error
     return config
+
+
+def is_group(key: str) -> bool:
+    """Whether a key of the command line chooses one of a group of configurations."""
+    return (ROOT / "conf" / key).is_dir()
+
+
+def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
+    """Return a copy of a configuration with other values at some of its keys, such as `data.n`.
+
+    Raises:
+        UsageError: an unknown key, or a value of the wrong type.
+    """
+    changed = copy.deepcopy(config)
+    try:
+        for key, value in values.items():
+            OmegaConf.update(changed, key, value, merge=False)
+        OmegaConf.to_container(changed, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise UsageError(str(error)) from error
+    return changed
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
@@ -195,7 +218,9 @@ def run(config: DictConfig) -> Path:
         "revision": _revision(),
         "attempted": config.seeds,
     }
-    bar = tqdm(total=config.seeds, desc=place.name, unit="seed", disable=jax.process_index() > 0 or None)
+    # Bars of several processes would write over each other.
+    hidden = jax.process_index() > 0 or multiprocessing.parent_process() is not None or None
+    bar = tqdm(total=config.seeds, desc=place.name, unit="seed", disable=hidden)
     with jax.enable_x64(config.precision.name == "float64"), bar:
 
         def advance(seeds: int) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import composition
+import side_by_side
 import study
 
 from jaxattn import records
@@ -25,21 +26,25 @@ def main(arguments: list[str]) -> None:
     path = folder / "claims.json"
     lines = {line["id"]: line for line in json.loads(path.read_text())} if path.exists() else {}
     known: dict[str, set[str]] = {}
+    seconds: dict[str, float] = {}
     for line in lines.values():
-        known.setdefault(line["id"].partition(":")[0], set()).add(line["made_from"])
-    for number, name in enumerate(names, start=1):
-        label = f"[{number}/{len(names)}] {name}"
-        print(f"{label}: ...", flush=True)
-        claims = study.make(name, overrides, folder, known)
-        if claims is None:
-            print(f"{label}: unchanged")
-            continue
+        name = line["id"].partition(":")[0]
+        known.setdefault(name, set()).add(line["made_from"])
+        seconds[name] = line["seconds"]
+    # Composed before anything is made: a mistake in the last one ends all at once.
+    composed = {name: study.configurations(name, overrides) for name in names}
+    made = [name for name in names if study.is_made(name, composed[name], folder, known.get(name, ()))]
+    for name in made:
+        print(f"{name}: unchanged")
+    composed = {name: configs for name, configs in composed.items() if name not in made}
+    processes = side_by_side.processes(config.workers, len(composed))
+    for number, (name, claims) in enumerate(side_by_side.each(composed, folder, seconds, processes), start=1):
         lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
         lines |= {line["id"]: line for line in claims}
         records.write_json(path, [lines[key] for key in sorted(lines)])
-        print(f"{label}: {folder / name}.png, {claims[0]['seconds']:.1f} s")
+        print(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {claims[0]['seconds']:.1f} s")
         for line in claims:
-            print(f"    {line['id']}: {line['verdict']}")
+            print(f"    {line['id']}: {line['verdict']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ class Config:
     steps: int = 2000
     record_every: int = 1
     witnesses: int = 20
+    workers: int | None = None
     precision: Precision = Precision.float64
     runs: str = "runs"
     figures: str = "figures"

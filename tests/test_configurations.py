@@ -63,7 +63,15 @@ def test_sizes_experiments_and_the_command_line_override_in_this_order():
 def small(tmp_path_factory):
     """Records and figures of all experiments at size=small."""
     place = tmp_path_factory.mktemp("small")
-    overrides = ["size=small", "seeds=4", "steps=60", f"runs={place / 'runs'}", f"figures={place / 'figures'}"]
+    # In this process, where all annotations are checked.
+    overrides = [
+        "size=small",
+        "seeds=4",
+        "steps=60",
+        "workers=1",
+        f"runs={place / 'runs'}",
+        f"figures={place / 'figures'}",
+    ]
     figures.main(overrides)
     return place, overrides
 
