@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import composition
+import report
 import side_by_side
 import study
 
@@ -45,6 +46,9 @@ def main(arguments: list[str]) -> None:
         print(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {claims[0]['seconds']:.1f} s")
         for line in claims:
             print(f"    {line['id']}: {line['verdict']}", flush=True)
+    report.write(
+        folder / "README.md", {name: study.described(name) for name in composition.experiments()}, list(lines.values())
+    )
 
 
 if __name__ == "__main__":

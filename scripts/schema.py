@@ -21,12 +21,14 @@ class Study:
 
     `runs` is a list of sweeps, each with the values of some keys, and `small` those at size=small, if
     fewer; all functions are dotted paths. `of` names what in the paper is reproduced, and `departs`
-    says in what the figure departs from the published one, and why; figures/README.md prints both.
+    says in what the figure departs from the published one, and why; figures/README.md prints both, in the
+    order of `place`, that of the paper.
     """
 
     id: str = "run"
     of: str = ""
     departs: str = ""
+    place: int = 0
     runs: list[dict[str, list[Any]]] | None = None
     small: list[dict[str, list[Any]]] | None = None
     record: str = "jaxattn.experiments.training.Training"

@@ -21,10 +21,15 @@ from jaxattn import locks, records
 from jaxattn.plots import page
 
 
+def described(name: str) -> DictConfig:
+    """Return what an experiment's file says of itself: `of`, `departs`, `place`, and whom its figure is made by."""
+    return composition.compose([f"experiment={name}"]).study
+
+
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     """Compose the configurations of all runs that an experiment's figure needs."""
     base = [f"experiment={name}", *overrides]
-    composed = {(): composition.compose(base)}
+    composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
     study = composed[()].study
     sweeps = (study.small if composed[()].size == "small" else None) or study.runs
     configs = []
