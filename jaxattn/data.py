@@ -93,6 +93,36 @@ class Spheres:
         return _spherical(keys[2], X, Z, _unit(v))
 
 
+def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> Problem:
+    """Draw sphere problems whose non-optimal tokens' scores are pulled together.
+
+    The score of the optimal token stays; those of the others are moved towards their mean, to `spread` times their
+    distance from it, and every token is put back on the sphere by the length of its other coordinates. At spread 1 this
+    is the law of `sphere`, at 0 the assumption of equal scores of the global convergence theorem (2308.16898). The head
+    direction is the first axis, which under a law that knows no direction loses nothing: equal scores are equal to the
+    last bit.
+
+    Raises:
+        ValueError: n < 1, T < 2, d < 2, or a spread outside 0..1.
+    """
+    _check_sizes(n=n, T=T, d=d)
+    if d < 2:
+        raise ValueError(f"d: expected an integer of at least 2, so that scores can be moved, found {d}")
+    if not 0 <= spread <= 1:
+        raise ValueError(f"spread: expected a number within 0..1, found {spread!r}")
+    keys = jax.random.split(key, 3)
+    X, Z = (_unit(vectors) for vectors in draws.normals(keys[:2], (n, T, d), (n, d)))
+    Y = jax.random.rademacher(keys[2], (n,)).astype(float)
+    scores = Y[:, None] * X[:, :, 0]
+    optimal = scores == jnp.max(scores, axis=1, keepdims=True)
+    common = jnp.mean(scores, axis=1, keepdims=True, where=~optimal)
+    moved = jnp.where(optimal, scores, common + spread * (scores - common))
+    # No larger in size than some token's own, so the roots are real.
+    others = X[:, :, 1:] * jnp.sqrt((1 - moved**2) / (1 - scores**2))[:, :, None]
+    X = jnp.concatenate([(Y[:, None] * moved)[:, :, None], others], axis=2)
+    return Problem(X=X, Z=Z, Y=Y, v=jnp.zeros(d).at[0].set(1.0))
+
+
 def three_tokens(key: PRNGKeyArray) -> Problem:
     """Draw two inputs of three tokens in the plane, the layout of the trajectory figure.
 

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, data
+from jaxattn import Problem, data, tokens
 from tests.instances import assert_close, lane
 
 KEY = jax.random.key(7)
 LAWS = {
     "sphere": partial(data.sphere, n=3, T=4, d=5),
+    "spread": partial(data.spread_scores, n=3, T=4, d=5, spread=0.5),
     "three": data.three_tokens,
     "five": data.five_tokens,
     "mlp": partial(data.mlp, n=3, T=4, d=5, width=6),
@@ -69,7 +70,7 @@ def test_arrays_are_drawn_independently_of_each_other():
 def test_a_key_fixes_the_problem_and_another_key_changes_all_of_it(law):
     first, again, other = LAWS[law](KEY), LAWS[law](KEY), LAWS[law](jax.random.key(8))
     assert_close(again, first, rtol=0)
-    for name in "XZv":
+    for name in "XZ" if law == "spread" else "XZv":  # Whose head direction is the first axis.
         # The last entries: the first tokens of the five-token law stand where they stand.
         assert np.all(np.abs(np.asarray(getattr(other, name) - getattr(first, name)).ravel()[-2:]) > 1e-6), name
 
@@ -173,3 +174,43 @@ def test_a_size_too_small_is_refused_by_name(sizes, name, least):
         data.sphere(KEY, *sizes)
     with pytest.raises(ValueError, match=rf"^{name}: expected an integer of at least {least}, found"):
         data.Spheres(sizes[0], sizes[1], [5, sizes[2]] if sizes[2] != 5 else [5])
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+def test_scores_are_pulled_together_to_their_spread(spread):
+    pulled, free = (
+        jax.vmap(partial(data.spread_scores, n=3, T=4, d=5, spread=one))(KEYS[:200]) for one in (spread, 1.0)
+    )
+    np.testing.assert_allclose(np.linalg.norm(pulled.X, axis=-1), 1, rtol=1e-14)
+    before, after = (np.asarray(jax.vmap(tokens.scores)(many)) for many in (free, pulled))
+    best = before.argmax(axis=-1)
+    np.testing.assert_array_equal(after.argmax(axis=-1), best)
+    others = np.arange(4) != best[..., None]
+    np.testing.assert_array_equal(after[~others], before[~others])
+    rest = [scores[others].reshape(200, 3, 3) for scores in (before, after)]
+    means = [scores.mean(axis=-1, keepdims=True) for scores in rest]
+    np.testing.assert_allclose(rest[1] - means[1], spread * (rest[0] - means[0]), atol=1e-15)
+    np.testing.assert_allclose(means[1], means[0], atol=1e-15)
+    if spread == 0:  # To the last bit: where the attention leaves the optimal token, a rounding error would decide.
+        assert np.all(rest[1] == rest[1][..., :1])
+
+
+def test_scores_as_drawn_are_those_of_the_sphere():
+    free = jax.vmap(partial(data.spread_scores, n=3, T=4, d=5, spread=1.0))(KEYS)
+    ours, theirs = (
+        np.sort(jax.vmap(tokens.scores)(many), axis=-1).mean(axis=(0, 1)) for many in (free, draws("sphere"))
+    )
+    np.testing.assert_allclose(ours, theirs, atol=4 * np.sqrt(2 / (5 * 3 * MANY)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((3, 4, 1, 0.5), "^d: expected an integer of at least 2, .*found 1"),
+        ((3, 4, 5, 1.5), "^spread: expected a number within 0..1, found 1.5"),
+        ((3, 1, 5, 0.5), "^T: expected an integer of at least 2, found 1"),
+    ],
+)
+def test_scores_that_cannot_be_pulled_together_are_refused(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        data.spread_scores(KEY, *sizes)
