@@ -102,18 +102,15 @@ def test_a_short_run_decides_no_rate():
     assert len(rate_figure.draw(summaries).axes) == 2
 
 
-def penalties(separate=6e-3, joint=None, path=None, ratio=1.0, bounded=1e-2):
-    """Runs as kq-penalty has them: without and with penalties, as published, and narrow."""
+def penalties(separate=6e-3, joint=None, path=None, ratio=1.0):
+    """Runs as kq-penalty has them: without and with penalties, and as published."""
     rules = "exact_normalized_gd", "jointly_normalized_gd"
     joint = np.minimum(1, 10.0 * STEPS**-1.0) if joint is None else joint
     path = (lambda penalty: 3 / np.log(penalty) ** 2) if path is None else path
     runs = [made(off, "KQ", rule) for off, rule in zip((separate, joint), rules, strict=True)]
-    runs += [made(path(penalty), "KQ", rule, penalty) for rule in rules for penalty in (1e-300, 1e-30, 1e-16, 1e-6)]
+    runs += [made(path(penalty), "KQ", rule, penalty) for rule in rules for penalty in (1e-100, 1e-30, 1e-16, 1e-8)]
     runs += [made(2e-3, "KQ", penalty=EPSILON), made(0.5, "KQ", penalty=0.0), made(0.3, "KQ", "gd", penalty=0.0)]
     runs[-3]["gradient_norm"] = ratio * runs[-3]["gradient_norm"]
-    norms = ("frobenius", "nuclear", "nuclear of rank 2")
-    off = np.array([0.3, 0.1, bounded])[:, None]
-    runs += [made(off, "KQ", rules[0], penalty, norms, width=2) for penalty in (0.0, 1e-16)]
     runs += [made(1e-2, "KQ", rules[0], scale=0.01)]
     return {one.attrs["run"]: one for one in runs}
 
@@ -128,15 +125,13 @@ def penalties(separate=6e-3, joint=None, path=None, ratio=1.0, bounded=1e-2):
         ({"separate": 10.0 * STEPS**-1.0}, "no-penalty", Verdict.HOLDS),
         ({}, "penalized", Verdict.HOLDS),
         ({"path": lambda penalty: 1e-2}, "penalized", Verdict.FAILS),
-        ({}, "width", Verdict.HOLDS),
-        ({"bounded": 0.2}, "width", Verdict.FAILS),
     ],
 )
 def test_the_verdicts_on_the_penalty_follow_the_runs(changed, claim, verdict):
     summaries, claims = kq_penalty.summarize(penalties(**changed), KEY)
     found = {one.id.partition(":")[2]: one.verdict for one in claims}
     assert found[claim] == verdict
-    assert len(kq_figure.draw(summaries).axes) == 3
+    assert len(kq_figure.draw(summaries).axes) == 2
 
 
 def test_a_run_without_a_kept_seed_is_named():

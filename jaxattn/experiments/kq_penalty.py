@@ -1,4 +1,4 @@
-"""Which max-margin solution descent on (K, Q) reaches, over penalty, normalization, start and width."""
+"""Which max-margin solution descent on (K, Q) reaches, over penalty, normalization and start."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def summarize(
     for run, one in comparisons.items():
         parts = [along(one, str(norm), next(keys)) for norm in one["norm"].values]
         summaries[run] = xarray.concat(parts, "norm", combine_attrs="override").assign_attrs(one.attrs)
-    claims = [_published(comparisons, next(keys)), _alone(summaries), _penalized(summaries), _widths(summaries)]
+    claims = [_published(comparisons, next(keys)), _alone(summaries), _penalized(summaries)]
     return summaries, [claim for claim in claims if claim is not None]
 
 
@@ -56,10 +56,9 @@ def chosen(summaries: Mapping[str, xarray.Dataset], **wanted: object) -> list[xa
 
 
 def usual(summaries: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """Return the runs of full width from the published start, of the length that most have."""
+    """Return the runs from the published start, of the length that most have."""
     lengths = [one.attrs["steps"] for one in summaries.values()]
-    width = max(one.attrs["width"] for one in summaries.values())
-    usual = {"width": width, "scale": 1.0, "steps": max(set(lengths), key=lengths.count)}
+    usual = {"scale": 1.0, "steps": max(set(lengths), key=lengths.count)}
     return {
         run: one for run, one in summaries.items() if all(one.attrs[name] == value for name, value in usual.items())
     }
@@ -140,33 +139,6 @@ def _penalized(summaries: Mapping[str, xarray.Dataset]) -> Claim:
     )
 
 
-def _widths(summaries: Mapping[str, xarray.Dataset]) -> Claim | None:
-    """Judge which solution narrow factors reach."""
-    runs = [one for one in chosen(summaries, optimizer=_RULES["separate"], scale=1.0) if one.sizes["norm"] > 2]
-    if not runs:
-        return None
-    measured, nearest = {}, []
-    for one in sorted(runs, key=lambda one: (one.attrs["penalty"], one.attrs["width"])):
-        end, bounded = one.isel(snapshot=-1), str(one["norm"].values[-1])
-        for norm in ("nuclear", bounded):
-            name = "nuclear" if norm == "nuclear" else "rank m"
-            label = f"1 - correlation, {name}, m = {one.attrs['width']}, penalty {one.attrs['penalty']:.2g}"
-            measured[label] = _off(end, norm)
-        # Where the bound does not bind, both solutions are one: the interval decides.
-        nearest.append(_off(end, bounded)[1] <= min(_off(end, norm)[0] for norm in ("nuclear", "frobenius")))
-    return _claim(
-        "width",
-        "Factors of m columns are as near to a stationary point of the nuclear problem with rank W <= m as to the "
-        "nuclear and the Frobenius solution, or nearer.",
-        {},
-        measured,
-        runs,
-        Verdict.HOLDS if all(nearest) else Verdict.FAILS,
-        "The problem with rank W <= m has several stationary points where m is small; descent need not end at the one "
-        "that the solver found best.",
-    )
-
-
 def _claim(
     name: str,
     statement: str,
@@ -180,7 +152,7 @@ def _claim(
     runs = list(runs)
     undecided = too_few(min(int(one.attrs["kept"]) for one in runs))
     if min(one.attrs["steps"] for one in runs) < _LEAST:
-        undecided = f"Runs of less than {_LEAST} steps are too short to decide; the published size is 20000."
+        undecided = f"Runs of less than {_LEAST} steps are too short to decide; the published size is {_LEAST}."
     return Claim(
         id=f"kq-penalty:{name}",
         source=_SOURCE,
@@ -200,7 +172,7 @@ def _off(end: xarray.Dataset, norm: str) -> tuple[float, float, float]:
 
 
 def _longest(runs: list[xarray.Dataset]) -> xarray.Dataset:
-    return max(runs, key=lambda one: (one.attrs["steps"], one.attrs["width"]))
+    return max(runs, key=lambda one: one.attrs["steps"])
 
 
 def _at(one: xarray.Dataset, step: int) -> int:

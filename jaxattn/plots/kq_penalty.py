@@ -21,17 +21,16 @@ _NORMS = {"nuclear": "-", "frobenius": ":"}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw three panels: over the penalty, along the steps without one, and over the width.
+    """Draw two panels: over the penalty, and along the steps without one.
 
     Args:
         summaries: of `experiments.kq_penalty.summarize`.
     """
     with page.style():
-        figure = page.new_figure(10.0, 3.4)
-        over_penalty, along_steps, over_width = figure.subplots(1, 3)
+        figure = page.new_figure(7.2, 3.4)
+        over_penalty, along_steps = figure.subplots(1, 2)
         _over_penalty(over_penalty, usual(summaries))
         _along_steps(along_steps, summaries)
-        _over_width(over_width, summaries)
         over_penalty.set_ylabel("1 - correlation with SVM solution")
         everything = xarray.Dataset(attrs=total(summaries))
         remark = "Geometric means over kept seeds; bars and bands: 95 % bootstrap intervals of the mean."
@@ -59,8 +58,7 @@ def _over_penalty(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
 def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     for rule, (label, colour, _) in _RULES.items():
         runs = chosen(summaries, optimizer=rule, penalty=0.0, scale=1.0)
-        width = max(one.attrs["width"] for one in runs)
-        for one in (one for one in runs if one.attrs["width"] == width):
+        for one in runs:
             first = one is runs[0]
             _band(axes, one, colour, "-", f"{label}, no penalty" if first else None)
     for one in chosen(summaries, optimizer="normalized_gd"):
@@ -73,24 +71,6 @@ def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             _band(axes, one, "#56B4E9", "--", f"a norm of each, start x {one.attrs['scale']:g}")
     axes.set(title="(b) nuclear, along the steps", xlabel="step", xscale="log", yscale="log")
     axes.legend(loc="lower left", fontsize=6)
-
-
-def _over_width(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
-    runs = [one for one in chosen(summaries, optimizer="exact_normalized_gd", scale=1.0) if one.sizes["norm"] > 2]
-    widths = sorted({one.attrs["width"] for one in runs})
-    penalties = sorted({one.attrs["penalty"] for one in runs})
-    for penalty, marker in zip(penalties, "os", strict=False):
-        own = sorted((one for one in runs if one.attrs["penalty"] == penalty), key=lambda one: one.attrs["width"])
-        ends = [one.isel(snapshot=-1) for one in own]
-        for place, colour, label in ((0, "#888888", "Frobenius"), (1, "#D55E00", "nuclear"), (2, "#0072B2", "rank m")):
-            parts = [one.isel(norm=place) for one in ends]
-            # The smallest penalty names the curves, the marker tells the others from it.
-            _points(axes, widths, parts, colour, "-", marker, label if penalty == penalties[0] else None)
-    others = ", ".join(f"squares: penalty {penalty:.0g}" for penalty in penalties[1:])
-    axes.set(title="(c) narrow factors, last step", xlabel="width $m$", yscale="log", xticks=widths)
-    if runs:
-        axes.set_ylim(top=3.0)  # Room for the legend.
-        axes.legend(loc="upper right", fontsize=6, title=others, title_fontsize=6)
 
 
 def _points(
