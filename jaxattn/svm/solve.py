@@ -105,7 +105,7 @@ def solve_batch(
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
-    constraints = jax.tree.map(np.asarray, constraints)
+    places, constraints = _counting(jax.tree.map(np.asarray, constraints))
     lanes = batch.length(constraints)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
     fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
@@ -120,7 +120,33 @@ def solve_batch(
         better = np.flatnonzero(_replaces(found, _picked(solution, undecided)))
         for kept, new in zip(solution, found, strict=True):
             kept[undecided[better]] = new[better]
-    return solution
+    if places is None:
+        return solution
+    duals = np.zeros((lanes, places.size), solution.duals.dtype)
+    duals[:, places.ravel()] = solution.duals[:, :, 0]
+    return solution._replace(duals=duals.reshape(lanes, *places.shape))
+
+
+def _counting(constraints: Constraints) -> tuple[np.ndarray | None, Constraints]:
+    """Leave out the rows that count in no lane: a step of most solvers costs the cube of the number of rows.
+
+    Returns:
+        Which rows of a lane are left, (n, m), and these, one to a group; None and all rows if all count somewhere,
+        or none does.
+    """
+    if constraints.present is None:
+        return None, constraints
+    places = np.any(np.asarray(constraints.present), axis=0)
+    if places.all() or not places.any():
+        return None, constraints
+    lanes, n, m, _ = constraints.differences.shape
+
+    def left(leaf: Any) -> Any:
+        return leaf.reshape(lanes, n * m, 1, *leaf.shape[3:])[:, places.ravel()]
+
+    rows = {name: left(leaf) for name, leaf in constraints._asdict().items() if leaf is not None and name != "queries"}
+    queries = np.repeat(np.asarray(constraints.queries), places.sum(axis=1), axis=1)
+    return places, constraints._replace(**rows, queries=queries)
 
 
 def _picked(leaves: Any, lanes: Any) -> Any:
