@@ -1,13 +1,21 @@
-"""Which token an input selects, and which one its label would have it select."""
+"""Which token an input selects, which one its label would have it select, and what is optimal among its neighbours."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import attention, heads
 from jaxattn.problem import Problem
+
+# A run has selected its tokens once the largest probability of every input is at least this.
+SATURATED = 0.99
+# How far above 1 the margin of an active constraint may come out. A certified Frobenius solution is exact to about
+# 1e-12, and of random problems one margin in a million is so close to 1 without being active.
+ACTIVE = 1e-6
 
 
 def scores(problem: Problem, head: heads.Head = heads.linear) -> Float[Array, "n T"]:
@@ -36,3 +44,96 @@ def selected(weights: attention.Weights, problem: Problem) -> Int[Array, " n"]:
         ValueError: weights that do not fit the problem.
     """
     return jnp.argmax(attention.logits(weights, problem), axis=-1)
+
+
+def support_neighbours(
+    margins: Float[Array, "n m"], alpha: Int[Array, " n"], tolerance: float = ACTIVE
+) -> Bool[Array, "n T"]:
+    """Return which tokens are support neighbours of the selected ones, (n, T) (2308.16898, definition 2).
+
+    Token t of input i is one if its constraint is active, `(x_i,alpha_i - x_it)^T W_svm z_i = 1`; alpha_i itself is
+    none. A constraint with a positive multiplier is active. The converse fails where a constraint is met with
+    equality and not needed: by the definition that token is a neighbour too, so margins are read and not multipliers.
+
+    Args:
+        margins: of a certified Att-SVM solution, (n, T - 1), over the other tokens in increasing order, as
+            `svm.margins` gives those of `svm.token_constraints`.
+        alpha: the selected tokens.
+        tolerance: how far above 1 the margin of an active constraint may be.
+    """
+    t = jnp.arange(margins.shape[1] + 1)[None, :]
+    of_alpha = alpha[:, None]
+    column = jnp.clip(t - (t > of_alpha), 0, margins.shape[1] - 1)
+    active = jnp.take_along_axis(margins <= 1 + tolerance, column, axis=1)
+    return active & (t != of_alpha)
+
+
+def is_globally_optimal(scores: Float[Array, "n T"], alpha: Int[Array, " n"]) -> Bool[Array, ""]:
+    """Whether the token alpha_i of every input has its highest score (2308.16898, definition 1)."""
+    return jnp.all(_of(alpha, scores)[:, 0] >= jnp.max(scores, axis=1))
+
+
+def is_locally_optimal(
+    scores: Float[Array, "n T"], alpha: Int[Array, " n"], neighbours: Bool[Array, "n T"]
+) -> Bool[Array, ""]:
+    """Whether the token alpha_i of every input outscores all its support neighbours (2308.16898, definition 2)."""
+    return jnp.all((_of(alpha, scores) > scores) | ~neighbours)
+
+
+def all_support(neighbours: Bool[Array, "n T"]) -> Bool[Array, ""]:
+    """Whether every token that is not selected is a support neighbour.
+
+    The assumption of 2308.16898 on support vectors, under which only the optimal tokens are locally optimal.
+    """
+    return jnp.all(jnp.sum(neighbours, axis=1) == neighbours.shape[1] - 1)
+
+
+def saturation(weights: attention.Weights, problem: Problem) -> Float[Array, ""]:
+    """Return the largest attention probability of the input in which it is smallest, ()."""
+    return jnp.min(jnp.max(attention.probabilities(weights, problem), axis=1))
+
+
+class Outcome(NamedTuple):
+    """What a finished run has come to. A globally optimal selection is locally optimal, unless scores tie.
+
+    Attributes:
+        saturated: every input gives one token a probability of at least `SATURATED`; else nothing is selected yet,
+            and the other entries are of the tokens that it would select.
+        globally: the selected tokens are the optimal ones.
+        locally: they outscore their support neighbours.
+        all_support: every other token is a support neighbour.
+    """
+
+    saturated: Bool[Array, "*batch"]
+    globally: Bool[Array, "*batch"]
+    locally: Bool[Array, "*batch"]
+    all_support: Bool[Array, "*batch"]
+
+
+def outcome(
+    weights: attention.Weights, problem: Problem, margins: Float[Array, "n m"], head: heads.Head = heads.linear
+) -> Outcome:
+    """Classify the tokens that descended weights select.
+
+    Args:
+        weights: descended weights.
+        problem: theirs.
+        margins: of the certified Frobenius Att-SVM solution for `selected(weights, problem)`, as in
+            `support_neighbours`.
+        head: of the scores.
+
+    Raises:
+        ValueError: weights that do not fit the problem.
+    """
+    alpha, gamma = selected(weights, problem), scores(problem, head)
+    neighbours = support_neighbours(margins, alpha)
+    return Outcome(
+        saturated=saturation(weights, problem) >= SATURATED,
+        globally=is_globally_optimal(gamma, alpha),
+        locally=is_locally_optimal(gamma, alpha, neighbours),
+        all_support=all_support(neighbours),
+    )
+
+
+def _of(alpha: Int[Array, " n"], scores: Float[Array, "n T"]) -> Float[Array, "n 1"]:
+    return jnp.take_along_axis(scores, alpha[:, None], axis=1)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, attention, tokens
+from jaxattn import Problem, attention, svm, tokens
 from tests import instances
 from tests.instances import assert_close
 
@@ -71,3 +71,92 @@ def test_a_lane_of_jit_and_vmap_is_a_lone_call():
 def test_weights_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"^W: expected shape \(5, 5\)"):
         tokens.selected(jnp.zeros((4, 4)), instances.problem())
+
+
+def solved(problem, alpha):
+    """Margins and multipliers of the certified Frobenius solution that selects alpha."""
+    constraints = svm.token_constraints(problem, alpha)
+    solution = svm.solve(constraints)
+    assert svm.Status(int(solution.status)) is svm.Status.OPTIMAL
+    return svm.margins(constraints, solution.W), np.asarray(solution.duals), np.asarray(solution.W)
+
+
+def test_support_neighbours_are_the_tokens_whose_constraint_is_met_with_equality():
+    problem = instances.problem()
+    alpha = tokens.optimal(problem)
+    margins, duals, W = solved(problem, alpha)
+    neighbours = np.asarray(tokens.support_neighbours(margins, alpha))
+    logits = np.einsum("ntd,de,ne->nt", problem.X, W, problem.Z)
+    above = logits[np.arange(instances.n), alpha][:, None] - logits
+    own = np.arange(instances.T) == np.asarray(alpha)[:, None]
+    np.testing.assert_array_equal(neighbours, ~own & (np.abs(above - 1) < 1e-6))
+    assert not neighbours[own].any()
+    assert 0 < neighbours.sum() < neighbours.size - instances.n
+    # Every constraint with a multiplier is active; no other one of a problem in general position is.
+    np.testing.assert_array_equal(neighbours[~own].reshape(duals.shape), duals > 0)
+
+
+def test_a_constraint_that_is_met_but_not_needed_makes_a_neighbour_too():
+    # Two inputs of one token pair each: the second asks for the same as the first, so one multiplier may be zero.
+    X, Z = np.array([[[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]] * 2), np.array([[1.0, 0.0]] * 2)
+    problem = Problem(X=X, Z=Z, Y=[1.0, 1.0], v=[1.0, 0.0])
+    alpha = jnp.array([0, 0])
+    margins, duals, _ = solved(problem, alpha)
+    assert (duals > 0).sum() < duals.size
+    np.testing.assert_array_equal(tokens.support_neighbours(margins, alpha), [[False, True, True]] * 2)
+
+
+def test_the_tolerance_is_one_of_the_margin():
+    margins = jnp.array([[1.0, 1 + 5e-7, 1 + 2e-6]])
+    for alpha, expected in ((0, [0, 1, 1, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 0])):
+        np.testing.assert_array_equal(tokens.support_neighbours(margins, jnp.array([alpha]))[0], expected)
+    np.testing.assert_array_equal(tokens.support_neighbours(margins, jnp.array([3]), 1e-5)[0], [1, 1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("alpha", "neighbours", "locally", "globally"),
+    [
+        ([0, 0], [[0, 1, 1], [0, 1, 1]], True, True),
+        ([0, 1], [[0, 1, 1], [0, 0, 0]], True, False),  # A better token, but no neighbour.
+        ([0, 1], [[0, 1, 1], [1, 0, 1]], False, False),
+        ([0, 2], [[0, 0, 0], [0, 0, 0]], True, False),
+        ([0, 2], [[0, 0, 0], [0, 1, 0]], False, False),  # One that scores the same is not outscored.
+    ],
+)
+def test_locally_optimal_tokens_outscore_their_neighbours_and_globally_optimal_ones_all(
+    alpha, neighbours, locally, globally
+):
+    scores, alpha = jnp.array([[3.0, 2.0, 1.0], [3.0, 2.0, 2.0]]), jnp.array(alpha)
+    assert tokens.is_locally_optimal(scores, alpha, jnp.array(neighbours, bool)) == locally
+    assert tokens.is_globally_optimal(scores, alpha) == globally
+
+
+def test_where_all_tokens_support_only_the_optimal_ones_are_locally_optimal():
+    scores = jax.random.normal(jax.random.key(0), (2, 3))
+    every = [(i, j) for i in range(3) for j in range(3)]
+    locally = []
+    for pair in every:
+        alpha = jnp.array(pair)
+        neighbours = jnp.arange(3)[None, :] != alpha[:, None]
+        assert tokens.all_support(neighbours)
+        assert not tokens.all_support(neighbours.at[0, (pair[0] + 1) % 3].set(False))
+        if tokens.is_locally_optimal(scores, alpha, neighbours):
+            locally.append(pair)
+            assert tokens.is_globally_optimal(scores, alpha)
+    assert locally == [tuple(np.argmax(scores, axis=1).tolist())]
+
+
+def test_a_run_has_selected_nothing_before_every_input_is_saturated():
+    problem = instances.problem()
+    alpha = tokens.optimal(problem)
+    margins, _, W = solved(problem, alpha)
+    for scale, saturated in ((1.0, False), (20.0, True)):
+        weights = jnp.asarray(scale * W)
+        probabilities = np.asarray(attention.probabilities(weights, problem))
+        assert_close(tokens.saturation(weights, problem), probabilities.max(axis=1).min())
+        outcome = tokens.outcome(weights, problem, margins)
+        assert [bool(one) for one in outcome] == [saturated, True, True, False]
+    # One input that attends to two tokens alike.
+    copied = problem.X.at[1, (alpha[1] + 1) % instances.T].set(problem.X[1, alpha[1]])
+    halved = Problem(X=copied, Z=problem.Z, Y=problem.Y, v=problem.v)
+    assert tokens.saturation(20.0 * jnp.asarray(W), halved) <= 0.5

@@ -79,13 +79,18 @@ def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
     """
     steps, kept = summary["snapshot"].values, int(summary.attrs["kept"])
     last, missing = int(steps[-1]), sorted(set(published) - set(steps.tolist()))
-    if last < LEAST_STEPS:
-        return f"A run of {last} steps is too short to decide; the published size is 2000."
+    if short := too_short(last):
+        return short
     if few := too_few(kept, _LEAST_SEEDS):
         return few
     if missing:
         return f"No weights were kept at the steps {missing} that the paper is compared at."
     return ""
+
+
+def too_short(steps: int) -> str:
+    """Return why a run of so few steps cannot decide a claim, or nothing if it can."""
+    return f"A run of {steps} steps is too short to decide; the published size is 2000." if steps < LEAST_STEPS else ""
 
 
 def too_few(kept: int, least: int = LEAST_DRAWN) -> str:

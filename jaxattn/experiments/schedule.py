@@ -49,3 +49,9 @@ class Logarithmically:
         """Return the steps within 1..steps."""
         count = int(np.ceil(np.log10(steps) * self.a_decade)) + 1
         return tuple(np.unique(np.rint(np.geomspace(1, steps, max(count, 2))).astype(int)).tolist())
+
+
+def never(steps: int) -> tuple[int, ...]:
+    """Keep the final weights alone: of many seeds in a large dimension the snapshots would be most of a record."""
+    del steps
+    return ()

@@ -49,7 +49,7 @@ class Training:
         seeds: how many problems to draw and train.
         key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
         steps: updates of one run.
-        snapshots: after which of the steps the weights are kept.
+        snapshots: after which of the steps the weights are kept; without any, the record has no arrays of them.
         record_every: steps from one entry of the series to the next.
     """
 
@@ -81,8 +81,9 @@ class Training:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """The steps of the series, and of the kept weights."""
-        return {"step": np.arange(0, self.steps, self.record_every), "snapshot": np.asarray(self.snapshots(self.steps))}
+        """The steps of the series, and of the kept weights, if any."""
+        kept = np.asarray(self.snapshots(self.steps), int)
+        return {"step": np.arange(0, self.steps, self.record_every)} | ({"snapshot": kept} if kept.size else {})
 
     def dims(self, name: str) -> tuple[str, ...]:
         """Return the axes of one seed's array."""
@@ -131,7 +132,10 @@ def finite_seeds(weights: Weights) -> Bool[np.ndarray, " seeds"]:
 def _arrays(problem: Problem, weights: Weights, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
     """Name every array of a run as the record does."""
     named: dict[str, Any] = problem.arrays | dict(keys)
-    for suffix, value in (("", trained.weights), ("_initial", weights), ("_snapshots", trained.snapshots)):
+    stages = {"": trained.weights, "_initial": weights, "_snapshots": trained.snapshots}
+    if jax.tree.leaves(trained.snapshots)[0].shape[-3] == 0:
+        del stages["_snapshots"]
+    for suffix, value in stages.items():
         leaves = value._asdict() if isinstance(value, Factored) else {"W": value}
         named |= {name + suffix: leaf for name, leaf in leaves.items()}
     return named | {name: getattr(trained, name) for name in ("probability", "loss", "gradient_norm")}
