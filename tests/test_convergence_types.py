@@ -86,7 +86,7 @@ def test_records_are_classified_by_the_solution_that_selects_their_tokens():
     W = solved.W * np.array([40.0, 40.0, 40.0, 40.0, 1.0, np.nan])[:, None, None]
     fields = {"X": ("input", "token", "feature"), "Z": ("input", "e"), "Y": ("input",), "v": ("feature",)}
     variables = {name: (("seed", *dims), np.asarray(getattr(problems, name))) for name, dims in fields.items()}
-    variables["W"] = (("seed", "feature", "e"), W)
+    variables["W"] = (("seed", "feature", "e"), np.asarray(W))
     record = xarray.Dataset(variables, {"seed": np.arange(6)}, {"config": json.dumps({"steps": 1500})})
     found = convergence_types.measure(record)
     assert found["saturated"].values.tolist() == [True] * 4 + [False]

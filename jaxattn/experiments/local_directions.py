@@ -153,17 +153,21 @@ def _claim(summary: xarray.Dataset, datasets: Mapping[str, xarray.Dataset]) -> C
         verdict=Verdict.OPEN if undecided else verdict,
         note=undecided
         or f"Stayed: selects alpha, correlation above {STAYED} after the last step. {wrongly} runs stayed at tokens "
-        f"that are not locally optimal. Locally optimal ones are left where R is too small for the slack of a token "
-        f"of higher score: the median of slack R / ||W_alpha|| is {apart[0]:.1f} where they were left and "
-        f"{apart[1]:.1f} where not. Holds if at "
-        f"the largest R none is left, with a correction (R large enough for alpha) if the share falls with every "
-        f"larger R, to at most {_FEW}; does not hold if any run stays where alpha is not locally optimal.",
+        "that are not locally optimal. Locally optimal ones are left where R is too small for the slack of a token of "
+        f"higher score: the median of slack R / ||W_alpha|| is {apart[0]:.1f} where they were left and {apart[1]:.1f} "
+        "where not. Holds if at the largest R none is left, with a correction (R large enough for alpha) if the share "
+        f"falls with every larger R, to at most {_FEW}; does not hold if any run stays where alpha is not locally "
+        "optimal.",
     )
 
 
 def _slack_of(summary: xarray.Dataset) -> tuple[float, float]:
-    """Return the median of `slack R / ||W_alpha||` over locally optimal starts that were left, and that were not."""
+    """Return the median of `slack R / ||W_alpha||` over locally optimal starts that were left, and that were not.
+
+    Of those that some token outscores; NaN without any.
+    """
     scaled = (summary["slack"] * summary["radius"] / summary["length"]).values
-    stayed, locally = summary["stayed"].values, summary["locally"].values[:, None]
-    left, kept = scaled[locally & ~stayed], scaled[locally & stayed]
-    return (float(np.median(left)) if left.size else np.inf, float(np.median(kept)) if kept.size else np.inf)
+    counted = summary["locally"].values[:, None] & np.isfinite(scaled)
+    parts = (scaled[counted & (summary["stayed"].values == stayed)] for stayed in (False, True))
+    left, kept = (float(np.median(part)) if part.size else np.nan for part in parts)
+    return left, kept

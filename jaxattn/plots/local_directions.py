@@ -39,7 +39,7 @@ def _over_gap(axes: Axes, summary: xarray.Dataset) -> None:
     last = summary.isel(radius=-1)
     for name, (colour, marker) in _LOOKS.items():
         one = last.isel(start=last["stayed"].values == (name == "stayed"))
-        axes.scatter(one["gap"], one["correlation"], 9, colour, marker, linewidths=0.8, label=name)
+        axes.scatter(one["gap"], one["correlation"], s=9, color=colour, marker=marker, linewidths=0.8, label=name)
     axes.axvline(0, color="#444444", linewidth=0.8)
     axes.set(
         title=f"(a) start at $R = {float(last['radius']):g}$",
@@ -68,7 +68,7 @@ def _over_slack(axes: Axes, summary: xarray.Dataset) -> None:
     shown = np.isfinite(scaled)
     for name, (colour, marker) in _LOOKS.items():
         own = shown & (local["stayed"].values == (name == "stayed"))
-        axes.scatter(scaled[own], gap[own], 9, colour, marker, linewidths=0.8, label=name)
+        axes.scatter(scaled[own], gap[own], s=9, color=colour, marker=marker, linewidths=0.8, label=name)
     axes.set(
         title=r"(c) locally optimal $\alpha$, all $R$",
         xlabel=r"slack of better tokens $\times\, R\, /\, \|W_\alpha\|_F$",
