@@ -13,8 +13,8 @@ from jaxattn.problem import Problem
 
 # A run has selected its tokens once the largest probability of every input is at least this.
 SATURATED = 0.99
-# How far above 1 the margin of an active constraint may come out. A certified Frobenius solution is exact to about
-# 1e-12, and of random problems one margin in a million is so close to 1 without being active.
+# How far from 1 the margin of an active constraint may come out. A certified Frobenius solution is exact to about
+# 1e-12, and hardly a random problem has a margin as close to 1 that is not active.
 ACTIVE = 1e-6
 
 
@@ -54,17 +54,18 @@ def support_neighbours(
     Token t of input i is one if its constraint is active, `(x_i,alpha_i - x_it)^T W_svm z_i = 1`; alpha_i itself is
     none. A constraint with a positive multiplier is active. The converse fails where a constraint is met with
     equality and not needed: by the definition that token is a neighbour too, so margins are read and not multipliers.
+    A token that its input cannot see has margin 0 and is no neighbour.
 
     Args:
         margins: of a certified Att-SVM solution, (n, T - 1), over the other tokens in increasing order, as
             `svm.margins` gives those of `svm.token_constraints`.
         alpha: the selected tokens.
-        tolerance: how far above 1 the margin of an active constraint may be.
+        tolerance: how far from 1 the margin of an active constraint may be.
     """
     t = jnp.arange(margins.shape[1] + 1)[None, :]
     of_alpha = alpha[:, None]
     column = jnp.clip(t - (t > of_alpha), 0, margins.shape[1] - 1)
-    active = jnp.take_along_axis(margins <= 1 + tolerance, column, axis=1)
+    active = jnp.take_along_axis(jnp.abs(margins - 1) <= tolerance, column, axis=1)
     return active & (t != of_alpha)
 
 

@@ -58,6 +58,13 @@ def test_a_trend_fails_where_neighbouring_points_are_apart_in_the_other_sense(ch
         assert claims[name].verdict is Verdict.FAILS, name
 
 
+def test_a_curve_with_ends_that_overlap_is_a_correction():
+    _, claims = summarized({("KQ", 5, 10, 4): 0.62})
+    assert claims["T"].verdict is Verdict.CORRECTED
+    assert "overlapping: those to KQ n=5 T=10 d=4)" in claims["T"].note
+    assert claims["d"].verdict is Verdict.HOLDS
+
+
 @pytest.mark.parametrize("little", [{"seeds": 8}, {"steps": 200}])
 def test_little_is_not_decided(little):
     assert {claim.verdict for claim in summarized(**little)[1].values()} == {Verdict.OPEN}

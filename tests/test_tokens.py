@@ -106,6 +106,16 @@ def test_a_constraint_that_is_met_but_not_needed_makes_a_neighbour_too():
     np.testing.assert_array_equal(tokens.support_neighbours(margins, alpha), [[False, True, True]] * 2)
 
 
+def test_a_token_that_cannot_be_seen_is_no_neighbour():
+    whole = instances.problem()
+    alpha = jnp.zeros(instances.n, int)
+    seen = jnp.ones((instances.n, instances.T), bool).at[:, 3].set(False)
+    margins, duals, _ = solved(Problem(**whole.arrays, present=seen), alpha)
+    neighbours = np.asarray(tokens.support_neighbours(margins, alpha))
+    assert not neighbours[:, 3].any()
+    np.testing.assert_array_equal(neighbours[:, 1:], duals > 0)
+
+
 def test_the_tolerance_is_one_of_the_margin():
     margins = jnp.array([[1.0, 1 + 5e-7, 1 + 2e-6]])
     for alpha, expected in ((0, [0, 1, 1, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 0])):
