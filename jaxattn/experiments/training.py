@@ -1,4 +1,4 @@
-"""A first stage with descent: draw problems and initial weights, and train."""
+"""First stages with descent: draw problems and initial weights, and train."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Bool
+from jaxtyping import Array, Bool, Float
 
 from jaxattn import batch, data, descent, heads, initial, losses
 from jaxattn.attention import Factored, Weights
@@ -115,6 +116,44 @@ class Training:
         finals = (weights_of({name: record.read(name, part) for name in names}) for part in record.blocks())
         kept = sum(int(finite_seeds(final).sum()) for final in finals)
         return {"kept": kept, "diverged": self.seeds - kept}
+
+
+class Screening(Training):
+    """A `Training` of a free W that records, at its snapshots, the logits and the Frobenius norm of W instead of W.
+
+    W moves along its gradient, so these tell its correlation with every max-margin solution
+    (`multi_token.distances`), in a tenth of the room: for tens of thousands of seeds of which few are looked at.
+    """
+
+    def dims(self, name: str) -> tuple[str, ...]:
+        """Return the axes of one seed's array."""
+        own = {"logits_snapshots": ("snapshot", "input", "token"), "size_snapshots": ("snapshot",)}
+        return own[name] if name in own else super().dims(name)
+
+    def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
+        """Name the arrays of one seed; only their shapes are read."""
+        arrays = super().one_seed(seed, root)
+        if "W" not in arrays:
+            raise ValueError("weights: expected a free W, of which the logits tell all, found K and Q")
+        return _screened(arrays, _read(arrays["W_snapshots"], arrays["X"], arrays["Z"]))
+
+    def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
+        """Draw problems and initial weights of some seeds, and train them."""
+        arrays = super().block(seeds, root)
+        return _screened(arrays, batch.over_seeds(_read, arrays["W_snapshots"], arrays["X"], arrays["Z"]))
+
+
+def _read(
+    snapshots: Float[Array, "snapshots d d"], X: Float[Array, "n T d"], Z: Float[Array, "n d"]
+) -> dict[str, Array]:
+    """Return the logits `X_i W z_i` of every W, and its norm."""
+    logits = jnp.einsum("ntd,kde,ne->knt", X, snapshots, Z)
+    return {"logits_snapshots": logits, "size_snapshots": jnp.linalg.norm(snapshots, axis=(1, 2))}
+
+
+def _screened(arrays: Mapping[str, Any], read: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what takes most of the room; the initial weights follow from their key."""
+    return {name: array for name, array in arrays.items() if name not in ("W_snapshots", "W_initial")} | dict(read)
 
 
 def weights_of(arrays: Mapping[str, Any], suffix: str = "") -> Weights:
