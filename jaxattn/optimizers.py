@@ -119,6 +119,33 @@ def jointly_normalized_gd(
     return kind(partial(_init, step_size, floor, penalty), _jointly_normalized_update)
 
 
+def long_first_gd(step_size: float, first: float) -> optax.GradientTransformation:
+    """Normalized gradient descent whose first step has another length, as `ScaleFree`.
+
+    A long first step from `W = 0` makes the first gradient the direction to start from: the protocol of the global
+    convergence theorem under a good initial gradient (2308.16898, section 4, as recalled).
+
+    Raises:
+        ValueError: a length that is not positive and finite.
+    """
+    return ScaleFree(partial(_long_first_init, _positive(step_size), _positive(first)), _long_first_update)
+
+
+class _LongFirstState(NamedTuple):
+    now: StepState
+    then: Float[Array, ""]
+
+
+def _long_first_init(step_size: float, first: float, params: optax.Params) -> _LongFirstState:
+    now, then = (_init(length, 0.0, 0.0, params) for length in (first, step_size))
+    return _LongFirstState(now, then.step_size)
+
+
+def _long_first_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, _LongFirstState]:
+    updates, now = _normalized_update(updates, state.now, params)
+    return updates, _LongFirstState(now._replace(step_size=state.then), state.then)
+
+
 def _gd_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, StepState]:
     del params
     return jax.tree.map(lambda g: -spread(state.step_size, g) * g, updates), state
