@@ -42,6 +42,7 @@ def of_seed(record, seed):
     return Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
 
 
+@pytest.mark.slow
 def test_a_run_is_held_against_the_solutions_of_its_optimal_tokens(record):
     one = gd_divergence.measure(record)
     assert one.attrs["run"] == "step 0.5"

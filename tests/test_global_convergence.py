@@ -89,9 +89,9 @@ def test_a_long_first_step_is_followed_by_short_ones():
 def made(start, share, spread=1.0, n=4, d=5, lost=0.2, separated=1.0, steps=2000, seeds=100):
     """What `measure` would return where a share is right, more often those of the better first step."""
     rank = np.arange(seeds) / seeds
-    hits = rank >= 1 - share
+    hits = rank >= 1 - share - 1e-9
     margin = np.where(rank >= 0.8, 0.1, -0.3)
-    hits[rank >= 0.8] &= rank[rank >= 0.8] >= 1 - 0.2 * separated
+    hits[rank >= 0.8] &= rank[rank >= 0.8] >= 1 - 0.2 * separated - 1e-9
     variables = {
         "optimal": (("seed",), hits),
         "correlation": (("seed",), 0.31 + 0.4 * rank),

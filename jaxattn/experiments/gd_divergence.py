@@ -173,8 +173,8 @@ def _direction_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         Verdict.HOLDS if falls and optimal else Verdict.FAILS,
         "Holds if 1 - correlation falls faster than 1 / ||W|| over the last decade of both runs, and every seed of the "
         "one that gets furthest selects its optimal tokens; within 1 / L some are still on their way. The norm being a "
-        "logarithm of the steps, the direction is reached very slowly: a limit, not a rate to wait for. Not every start "
-        "leads there: global-convergence counts the others over more seeds.",
+        "logarithm of the steps, the direction is reached very slowly: a limit, not a rate to wait for. Not every "
+        "start leads there: global-convergence counts the others over more seeds.",
     )
 
 

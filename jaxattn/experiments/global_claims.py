@@ -88,8 +88,8 @@ def _equal(summaries: Mapping[str, xarray.Dataset]) -> Claim:
     note = "All seeds select their optimal tokens."
     if wrong:
         note = (
-            f"{wrong} starts end elsewhere, and {settled} of them stay: other inputs drive W in a direction in which the "
-            "wrong input's optimal token loses more logit than they gain margin, so that its part of the gradient "
+            f"{wrong} starts end elsewhere, and {settled} of them stay: other inputs drive W in a direction in which "
+            "the wrong input's optimal token loses more logit than they gain margin, so that its part of the gradient "
             "vanishes next to theirs. -<grad L, W_mm> > 0 everywhere (no-stationary-point) forbids a stationary point, "
             "but not this."
         )
