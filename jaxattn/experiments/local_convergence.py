@@ -38,7 +38,7 @@ def summarize(
     if not all(comparison.sizes["seed"] for comparison in comparisons.values()):
         raise ValueError(f"local-convergence: expected a kept seed in each run, found counts {counts_of(comparisons)}")
     W_key, KQ_key = jax.random.split(key)
-    summaries = {"W": _summary(comparisons["W"], W_key), "KQ": _summary(comparisons["KQ"], KQ_key)}
+    summaries = {"W": curves(comparisons["W"], W_key), "KQ": curves(comparisons["KQ"], KQ_key)}
     counts = counts_of(comparisons)
     return summaries, [
         _probability_claim(summaries, counts),
@@ -47,7 +47,8 @@ def summarize(
     ]
 
 
-def _summary(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate the means of the correlations and of the probability at a run's snapshots, with their intervals."""
     correlation_key, probability_key = jax.random.split(key)
     # The series is read before each update: step k of the figure is entry k - 1.
     steps = comparison["snapshot"].values
@@ -65,7 +66,7 @@ def _summary(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     return xarray.Dataset(variables, coordinates, attrs=comparison.attrs)
 
 
-def _read(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: Any) -> dict[str, np.ndarray]:
+def at_steps(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: Any) -> dict[str, np.ndarray]:
     """Read an estimate at those of the steps that the run has."""
     there = [step for step in steps if step in summary["snapshot"].values]
     read = {
@@ -75,7 +76,7 @@ def _read(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: A
     return {"steps": np.asarray(there), **read}
 
 
-def _named(
+def named(
     reads: Mapping[str, dict[str, np.ndarray]],
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
     """Return the means and the intervals that were read, each under its label and step."""
@@ -91,10 +92,10 @@ def _probability_claim(summaries: dict[str, xarray.Dataset], counts: dict[str, d
     last = int(summaries["W"]["snapshot"].values[-1])
     undecided = too_little(summaries["W"], _PUBLISHED_PROBABILITY) or too_little(summaries["KQ"])
     steps = (200, last) if last > 200 else (last,)
-    measured, interval = _named({run: _read(summary, "probability", steps) for run, summary in summaries.items()})
+    measured, interval = named({run: at_steps(summary, "probability", steps) for run, summary in summaries.items()})
     expected = {f"W at step {step}": value for step, value in _PUBLISHED_PROBABILITY.items()}
     expected |= {f"{run} at step {last}": 1.0 for run in summaries if last >= LEAST_STEPS}
-    read = _read(summaries["W"], "probability", tuple(_PUBLISHED_PROBABILITY))
+    read = at_steps(summaries["W"], "probability", tuple(_PUBLISHED_PROBABILITY))
     as_published = agree(read[""], read["_error"], [_PUBLISHED_PROBABILITY[step] for step in read["steps"]])
     saturated = min(measured[f"{run} at step {last}"] for run in summaries) > 0.999
     return Claim(
@@ -113,12 +114,12 @@ def _probability_claim(summaries: dict[str, xarray.Dataset], counts: dict[str, d
 def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> Claim:
     last = int(summary["snapshot"].values[-1])
     undecided = too_little(summary, _STEPS)
-    reads = {norm: _read(summary, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
+    reads = {norm: at_steps(summary, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
     targets = {norm: [_PUBLISHED[norm][_STEPS.index(step)] for step in read["steps"]] for norm, read in reads.items()}
     as_published = all(agree(read[""], read["_error"], targets[norm]) for norm, read in reads.items())
-    measured, interval = _named(reads)
+    measured, interval = named(reads)
     expected = dict(zip(measured, [target for norm in reads for target in targets[norm]], strict=True))
-    final = {norm: _read(summary, "correlation", (last,), norm=norm) for norm in _PUBLISHED}
+    final = {norm: at_steps(summary, "correlation", (last,), norm=norm) for norm in _PUBLISHED}
     wins = final["frobenius"]["_low"][0] > final["nuclear"]["_high"][0]
     return Claim(
         id="local-convergence:b",
@@ -138,8 +139,8 @@ def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> C
 def _factored_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> Claim:
     last = int(summary["snapshot"].values[-1])
     undecided = too_little(summary)
-    read = {norm: _read(summary, "correlation", (last,), norm=norm) for norm in _PUBLISHED}
-    measured, interval = _named(read)
+    read = {norm: at_steps(summary, "correlation", (last,), norm=norm) for norm in _PUBLISHED}
+    measured, interval = named(read)
     wins = read["nuclear"]["_low"][0] > read["frobenius"]["_high"][0] and read["nuclear"][""][0] > 0.99
     return Claim(
         id="local-convergence:c",

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import batch, svm, tokens
 from jaxattn.experiments.training import finite_seeds, weights_of
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, of_arrays
 
 
 class Optimum(NamedTuple):
@@ -46,7 +46,7 @@ def optimum(record: xarray.Dataset, solver: svm.Solver | None = None) -> Optimum
         solver: of the max-margin problems; those of the norm if None.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
-    problems = Problem(**{name: arrays[name] for name in ("X", "Z", "Y", "v")})
+    problems = of_arrays(arrays)
     trained = {"W", "K"} & set(arrays)
     finite = finite_seeds(weights_of(arrays)) if trained else np.ones(len(arrays["X"]), bool)
     alpha, constraints = batch.over_seeds(_posed, problems)

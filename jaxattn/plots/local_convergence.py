@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import xarray
 from matplotlib.axes import Axes
@@ -19,20 +19,24 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     with page.style():
         figure = page.new_figure(9.0, 2.9)
-        left, middle, right = figure.subplots(1, 3)
-        for run, summary in summaries.items():
-            _band(left, summary, "probability", run, page.RUNS[run])
-        for axes, run in ((middle, "W"), (right, "KQ")):
-            for norm in summaries[run]["norm"].values:
-                _band(axes, summaries[run].sel(norm=norm), "correlation", str(norm), page.NORMS[str(norm)])
-        left.set(title="(a) saturation", ylabel="mean largest probability")
-        middle.set(title="(b) run of $W$", ylabel="correlation with SVM solution")
-        right.set(title=r"(c) run of $(K, Q)$", ylabel="correlation with SVM solution")
-        for axes in (left, middle, right):
-            axes.set(xlabel="step", ylim=(0, 1.03), xlim=(0, None))
-            axes.legend(loc="lower right")
+        draw_panels(figure.subplots(1, 3), summaries)
         page.add_counts(figure, summaries, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
     return figure
+
+
+def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset]) -> None:
+    """Draw the saturation and the correlations of the runs "W" and "KQ" into three panels."""
+    left, middle, right = panels
+    for axes, run in ((middle, "W"), (right, "KQ")):
+        _band(left, summaries[run], "probability", run, page.RUNS[run])
+        for norm in summaries[run]["norm"].values:
+            _band(axes, summaries[run].sel(norm=norm), "correlation", str(norm), page.NORMS[str(norm)])
+    left.set(title="(a) saturation", ylabel="mean largest probability")
+    middle.set(title="(b) run of $W$", ylabel="correlation with SVM solution")
+    right.set(title=r"(c) run of $(K, Q)$", ylabel="correlation with SVM solution")
+    for axes in (left, middle, right):
+        axes.set(xlabel="step", ylim=(0, 1.03), xlim=(0, None))
+        axes.legend(loc="lower right")
 
 
 def _band(axes: Axes, summary: xarray.Dataset, name: str, look: str, label: str) -> None:

@@ -24,10 +24,10 @@ from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
-# How many problems are solved together: what they work on stays in the cache, and the slowest of them, which all
-# wait for, is not that of many. A certificate has no loop: there a chunk is as long as any. Fewer problems are
-# filled up to these lengths, so that any number of them compiles once.
-_TOGETHER, _FEW = 32, 4
+# How many problems are solved together: what they work on, matrices of the rows, stays in a cache of so many bytes,
+# and the slowest of them, which all wait for, is not that of many. A certificate has no loop: there a chunk is as
+# long as any. Fewer problems are filled up to these lengths, so that any number of them compiles once.
+_TOGETHER, _FEW, _CACHE = 32, 4, 2**19
 
 
 def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
@@ -109,7 +109,8 @@ def solve_batch(
     lanes = batch.length(constraints)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
     fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
-    together = min(_TOGETHER if lanes > _FEW else _FEW, fits)
+    cached = _CACHE // (constraints.differences[0, ..., 0].size ** 2 * constraints.differences.dtype.itemsize)
+    together = min(_TOGETHER if lanes > _FEW else _FEW, max(_FEW, cached), fits)
     chunks = (chunk, chunk) if chunk is not None else (together, together if lanes <= together else fits)
     solution = _attempt(constraints, solvers[0], norm, tolerance, chunks)
     for attempt in solvers[1:]:
