@@ -12,15 +12,16 @@ def bound(problem: Problem, bend: float = 0.25, slope: float = 1.0) -> Float[Arr
     """Return a Lipschitz constant L of the gradient of the risk of a free W under a linear head, ().
 
     `||grad L(W) - grad L(W')||_F <= L ||W - W'||_F` with `L = mean_i a_i b_i`, `a_i = ||v|| ||z_i||^2 ||X_i||^3` and
-    `b_i = bend ||v|| ||X_i|| + 3 slope`, `||X_i||` the spectral norm (2308.16898, lemma on smoothness). Descent with a
-    step of at most 1 / L never raises the risk.
+    `b_i = bend ||v|| ||X_i|| + 3 slope`, `||X_i||` the spectral norm, of the tokens that input i sees (2308.16898,
+    lemma on smoothness). Descent with a step of at most 1 / L never raises the risk.
 
     Args:
         problem: one problem.
         bend: a Lipschitz constant of the loss's derivative, M_0 of the paper; 1/4 is that of the logistic loss.
         slope: a bound of its size, M_1 of the paper; 1 is that of the logistic loss.
     """
-    tokens = jnp.linalg.norm(problem.X, ord=2, axis=(-2, -1))
+    seen = problem.X if problem.present is None else jnp.where(problem.present[..., None], problem.X, 0.0)
+    tokens = jnp.linalg.norm(seen, ord=2, axis=(-2, -1))
     head = jnp.linalg.norm(problem.v)
     a = head * jnp.sum(problem.Z**2, axis=-1) * tokens**3
     return jnp.mean(a * (bend * head * tokens + 3 * slope))

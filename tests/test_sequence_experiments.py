@@ -72,6 +72,14 @@ def test_a_published_run_is_held_against_both_norms(record):
     assert found["norm"].values.tolist() == ["frobenius", "nuclear"]
 
 
+def test_a_record_that_holds_logits_alone_refuses_a_mask():
+    law = functools.partial(data.causal, n=2, T=3, d=4)
+    rest = losses.logistic, heads.linear, 4, 1, 40, schedule.Evenly(20)
+    setting = training.Screening(law, initial.full, descent.normalized_gd(0.1), *rest)
+    with pytest.raises(ValueError, match=r"^data: expected inputs that see all their tokens, found a law with a mask"):
+        recording.shapes(setting)
+
+
 def made(run: str, own: float, other: float, probability: float = 0.9999, last: int = 2000) -> xarray.Dataset:
     """Twelve seeds with these correlations at the last step, and a little less before."""
     norms = ["nuclear", "frobenius"] if run == "KQ" else ["frobenius", "nuclear"]

@@ -7,7 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, attention, data, descent, engines, gradients, heads, initial, losses, metrics, svm, tokens
+from jaxattn import (
+    Problem,
+    attention,
+    data,
+    descent,
+    engines,
+    gradients,
+    heads,
+    initial,
+    losses,
+    metrics,
+    smoothness,
+    svm,
+    tokens,
+)
 from jaxattn.problem import every_position, every_prefix, of_arrays
 from tests import instances
 from tests.instances import assert_close
@@ -139,6 +153,13 @@ def test_tokens_that_are_not_seen_count_for_nothing(weights, head, scale):
             of_W = np.einsum("nt,ntd,ne->de", found.coefficients, problem.X, problem.Z) * np.exp(found.log_scale)
             expected = jax.grad(lambda w: losses.risk(w, problem, head=head))(attention.matrix(weights))
             assert_close(of_W, np.asarray(expected), rtol=1e-12)
+
+
+def test_the_smoothness_constant_is_that_of_the_tokens_that_are_seen():
+    problem = with_holes()
+    garbage = replace(problem, X=jnp.where(HOLES[..., None], problem.X, 1e6))
+    np.testing.assert_allclose(smoothness.bound(garbage), smoothness.bound(problem), rtol=1e-14)
+    assert smoothness.bound(problem) < smoothness.bound(instances.problem())
 
 
 # Under the quadratic head normalized steps circle around a minimum, where rounding grows from step to step.

@@ -135,6 +135,8 @@ class Screening(Training):
         arrays = super().one_seed(seed, root)
         if "W" not in arrays:
             raise ValueError("weights: expected a free W, of which the logits tell all, found K and Q")
+        if "present" in arrays:
+            raise ValueError("data: expected inputs that see all their tokens, found a law with a mask")
         return _screened(arrays, _read(arrays["W_snapshots"], arrays["X"], arrays["Z"]))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
