@@ -21,13 +21,12 @@ RADII = np.array([10.0, 100.0])
 RULE = descent.normalized_gd(0.1, 0.0, 0.0)
 
 
-def law(key):
-    return data.sphere(key, n=2, T=3, d=3)
+LAW = data.Spheres(n=2, T=3, d=[3, 2])
 
 
 def setting(**changes):
     fields = {
-        "law": law,
+        "law": LAW,
         "initial": directions.Along(RADII.tolist()),
         "optimizer": descent.normalized_gd(0.1, 0.0, 0.0),
     }
@@ -44,38 +43,40 @@ def record(tmp_path_factory):
 
 
 def test_every_choice_is_started_at_each_radius_along_its_own_solution(record):
-    assert record["alpha"].values[1].tolist() == [list(pair) for pair in itertools.product(range(3), repeat=2)]
+    assert record["alpha"].values[1, 0].tolist() == [list(pair) for pair in itertools.product(range(3), repeat=2)]
     assert record.attrs["kept"] == 3
-    for s, c in ((0, 0), (1, 4), (2, 7)):
-        problem = Problem(**{name: record[name].values[s] for name in ("X", "Z", "Y", "v")})
-        solution = svm.solve(svm.token_constraints(problem, record["alpha"].values[s, c]))
-        assert int(record["status"][s, c]) == int(solution.status) == svm.Status.OPTIMAL
-        for k, radius in enumerate(RADII):
-            start = jnp.asarray(record["W_initial"].values[s, c, k])
+    for s, k, c in ((0, 0, 0), (1, 1, 4), (2, 0, 7)):
+        problem = Problem(**{name: record[name].values[s, k] for name in ("X", "Z", "Y", "v")})
+        solution = svm.solve(svm.token_constraints(problem, record["alpha"].values[s, k, c]))
+        assert int(record["status"][s, k, c]) == int(solution.status) == svm.Status.OPTIMAL
+        for r, radius in enumerate(RADII):
+            start = jnp.asarray(record["W_initial"].values[s, k, c, r])
             np.testing.assert_allclose(metrics.norm(start), radius, rtol=1e-12)
             assert metrics.correlation(start, solution.W) > 1 - 1e-12
             alone = descent.train(start, problem, optimizer=RULE, steps=2000)
-            np.testing.assert_allclose(record["W"].values[s, c, k], alone.weights, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(record["W"].values[s, k, c, r], alone.weights, rtol=1e-6, atol=1e-6)
 
 
 def test_descent_stays_where_alpha_is_locally_optimal_and_far_enough_out(record):
     found = local_directions.measure(record)
     assert {name: found.attrs[name] for name in ("attempted", "kept", "infeasible", "unsolved")} == {
-        "attempted": 27,
-        "kept": 27,
+        "attempted": 54,
+        "kept": 54,
         "infeasible": 0,
         "unsolved": 0,
     }
     locally, stayed = found["locally"].values, found["stayed"].values
     np.testing.assert_array_equal(locally, found["gap"].values > 0)
-    assert 3 <= locally.sum() < 20  # The optimal tokens of every problem at least.
+    assert 6 <= locally.sum() < 40  # The optimal tokens of every problem at least.
     assert not stayed[~locally].any()
     far = (found["slack"] * found["radius"] / found["length"]).values[locally] > 20
     assert far.any()
     assert stayed[locally][far].all()
     assert (found["correlation"].values[locally][far] > 0.999).all()
-    optimal = jax.vmap(tokens.optimal)(Problem(**{name: record[name].values for name in ("X", "Z", "Y", "v")}))
-    globally = (record["alpha"].values == np.asarray(optimal)[:, None]).all(axis=2).ravel()
+    assert found["d"].values.tolist() == ([3] * 9 + [2] * 9) * 3
+    problems = Problem(**{name: np.concatenate(record[name].values) for name in ("X", "Z", "Y", "v")})
+    optimal = jax.vmap(tokens.optimal)(problems)
+    globally = (np.concatenate(record["alpha"].values) == np.asarray(optimal)[:, None]).all(axis=2).ravel()
     assert np.isinf(found["slack"].values[globally]).all()
 
 
@@ -88,11 +89,11 @@ def test_radii_that_are_none_are_refused(radii):
 def test_laws_that_do_not_fit_are_refused():
     with pytest.raises(TypeError, match="weights: expected starts along a solution"):
         setting(initial=initial.full)
-    with pytest.raises(TypeError, match="data: expected a law of one dimension"):
-        setting(law=data.Spheres(2, 3, [2, 3]))
+    with pytest.raises(TypeError, match="data: expected a law of several dimensions"):
+        setting(law=data.three_tokens)
 
 
-def measured(d, left=(20, 0), wrongly=0, local=50, others=150, steps=4000):
+def measured(left=(40, 0), wrongly=0, local=100, others=300, steps=4000):
     """So many locally optimal starts are left at each radius, and so many others are not."""
     start = np.arange(local + others)
     stayed = np.stack([(start >= k) & (start < local + wrongly) for k in left], axis=1)
@@ -103,12 +104,12 @@ def measured(d, left=(20, 0), wrongly=0, local=50, others=150, steps=4000):
         "stayed": (("start", "radius"), stayed),
         "correlation": (("start", "radius"), np.where(stayed, 1.0, 0)),
     }
-    attrs = {"run": f"d={d}", "d": d, "steps": steps, "attempted": start.size + 7, "kept": start.size}
-    return xarray.Dataset(variables, {"radius": RADII}, attrs | {"infeasible": 6, "unsolved": 1})
+    attrs = {"run": "all starts", "steps": steps, "attempted": start.size + 14, "kept": start.size}
+    return xarray.Dataset(variables, {"radius": RADII}, attrs | {"infeasible": 12, "unsolved": 2})
 
 
 def summarized(**more):
-    summaries, (claim,) = local_directions.summarize({f"d={d}": measured(d, **more) for d in (2, 3)}, KEY)
+    summaries, (claim,) = local_directions.summarize({"all starts": measured(**more)}, KEY)
     assert claim.id == "local-directions:exactly"
     return summaries, claim
 
@@ -117,9 +118,9 @@ def summarized(**more):
     ("more", "verdict"),
     [
         ({}, Verdict.HOLDS),
-        ({"left": (20, 3)}, Verdict.CORRECTED),
-        ({"left": (20, 10)}, Verdict.FAILS),
-        ({"left": (2, 3)}, Verdict.FAILS),
+        ({"left": (40, 6)}, Verdict.CORRECTED),
+        ({"left": (40, 20)}, Verdict.FAILS),
+        ({"left": (4, 6)}, Verdict.FAILS),
         ({"wrongly": 1}, Verdict.FAILS),
         ({"steps": 200}, Verdict.OPEN),
         ({"local": 4, "left": (2, 0)}, Verdict.OPEN),
@@ -130,18 +131,19 @@ def test_verdicts_follow_the_exceptions(more, verdict):
 
 
 def test_shares_are_counted_over_all_dimensions():
-    summaries, claim = summarized(left=(20, 3))
+    summaries, claim = summarized(left=(40, 6))
     assert claim.measured["local, share left, R = 10"] == 0.4
     assert claim.measured["local, share left, R = 100"] == 0.06
     assert claim.measured["not local, share left, R = 100"] == 1
     low, high = claim.interval["local, share left, R = 100"]
     assert 0.02 < low < 0.06 < high < 0.13
-    assert summaries["all starts"].attrs == {"attempted": 414, "kept": 400, "infeasible": 12, "unsolved": 2}
+    assert claim.counts == {"all starts": {"attempted": 414, "kept": 400, "infeasible": 12, "unsolved": 2}}
+    assert summaries["all starts"]["starts"].values.tolist() == [300, 100]
     assert "0.5 where they were left and 5.0 where not" in claim.note
 
 
 def test_the_figure_draws_both_kinds_of_starts():
-    summaries, _ = summarized(left=(20, 3))
+    summaries, _ = summarized(left=(40, 6))
     drawn = figure.draw(summaries)
     over_gap, over_radius, _ = drawn.axes
     points = [np.shape(collection.get_offsets()) for collection in over_gap.collections]

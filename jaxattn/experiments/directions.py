@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, UInt32
 
 from jaxattn import batch, data, descent, heads, losses, svm
 from jaxattn.experiments.recording import from_words, keys
@@ -62,17 +62,18 @@ class Directions:
     """One setting: problems, from where to descend in them, and how.
 
     Attributes:
-        law: of the problems; with T tokens in n inputs each has T^n choices of tokens.
+        law: of the problems, in each of its dimensions; with T tokens in n inputs each has T^n choices of tokens.
         initial: where to start along the Frobenius Att-SVM solution of a choice.
         optimizer: an optax transformation.
         loss: of one margin.
         head: of one attention output.
-        seeds: how many problems to draw.
-        key: root key; the problem of seed s is drawn from `fold_in(key, s)`, and nothing else is random.
+        seeds: how many problems to draw in each dimension.
+        key: root key; the problem of seed s in dimension d is drawn from `fold_in(key, s)` with d folded in, and
+            nothing else is random.
         steps: updates of one run.
     """
 
-    law: data.Law
+    law: data.Spheres
     initial: Along
     optimizer: optax.GradientTransformation
     loss: losses.Loss
@@ -82,8 +83,8 @@ class Directions:
     steps: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.law, data.Spheres):
-            raise TypeError(f"data: expected a law of one dimension such as sphere, found {self.law!r}")
+        if not isinstance(self.law, data.Spheres):
+            raise TypeError(f"data: expected a law of several dimensions such as spheres, found {self.law!r}")
         if not isinstance(self.initial, Along):
             raise TypeError(f"weights: expected starts along a solution such as along, found {self.initial!r}")
         for name in ("seeds", "steps"):
@@ -92,32 +93,36 @@ class Directions:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """The radii."""
-        return {"radius": np.asarray(self.initial.radii)}
+        """The dimensions and the radii."""
+        return {"d": np.asarray(self.law.d), "radius": np.asarray(self.initial.radii)}
 
     def dims(self, name: str) -> tuple[str, ...]:
         """Return the axes of one seed's array."""
-        return _DIMS[name]
+        return ("d", *_DIMS[name])
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
         """Name the arrays of one seed; only their shapes are read."""
-        data_key, _ = keys(seed, root)
-        problem = from_words(self.law)(data_key)
-        alpha = choices(problem)
-        status = jnp.zeros(len(alpha), int)
-        starts = jax.vmap(self.initial)(jnp.zeros((len(alpha), problem.d, problem.d)))
-        return _arrays(problem, data_key) | {"alpha": alpha, "status": status, "W_initial": starts, "W": starts}
+
+        def of_dimension(d: Any) -> dict[str, Any]:
+            data_key = _key(seed, d, root)
+            problem = from_words(self.law)(data_key, d)
+            alpha = choices(problem)
+            starts = jax.vmap(self.initial)(jnp.zeros((len(alpha), problem.d, problem.d)))
+            named = {"alpha": alpha, "status": jnp.zeros(len(alpha), int), "W_initial": starts, "W": starts}
+            return problem.arrays | {"data_key": data_key} | named
+
+        return jax.vmap(of_dimension)(np.asarray(self.law.d))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw problems, solve the Att-SVM of every choice, and descend from along each solution."""
-        data_keys, _ = batch.over_seeds(keys, seeds, shared=(root,))
-        problems = batch.over_seeds(from_words(self.law), data_keys)
-        own = choices(problems)
-        alpha = np.tile(own, (len(seeds), 1))
+        seed, d = (axis.ravel() for axis in np.meshgrid(seeds, np.asarray(self.law.d), indexing="ij"))
+        data_keys = batch.over_seeds(_key, seed, d, shared=(root,))
+        problems = batch.over_seeds(from_words(self.law), data_keys, d)
+        own, radii = choices(problems), len(self.initial.radii)
+        alpha = np.tile(own, (len(seed), 1))
         each = _repeated(problems, len(own))
         solution = svm.solve_batch(batch.over_seeds(svm.token_constraints, each, alpha))
         starts = batch.over_seeds(self.initial, solution.W)
-        radii = len(self.initial.radii)
         run = descent.train_batch(
             starts.reshape(-1, *starts.shape[2:]),
             _repeated(each, radii),
@@ -127,17 +132,16 @@ class Directions:
             loss=self.loss,
             head=self.head,
         )
-        lanes = {"alpha": alpha, "status": solution.status, "W_initial": starts, "W": run.weights}
-        shape = len(seeds), len(own)
-        square = (problems.d, problems.d)
-        shapes = {"alpha": (problems.n,), "status": (), "W_initial": (radii, *square), "W": (radii, *square)}
-        return _arrays(problems, data_keys) | {
-            name: np.reshape(array, (*shape, *shapes[name])) for name, array in lanes.items()
-        }
+        final = np.reshape(jax.tree.leaves(run.weights)[0], starts.shape)
+        of_choice = {"alpha": alpha, "status": solution.status, "W_initial": starts, "W": final}
+        lanes = {name: array.reshape(len(seed), len(own), *array.shape[1:]) for name, array in of_choice.items()}
+        lanes |= problems.arrays | {"data_key": data_keys}
+        dimensions = len(self.law.d)
+        return {name: array.reshape(len(seeds), dimensions, *array.shape[1:]) for name, array in lanes.items()}
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Count the problems of which every choice was solved or shown infeasible."""
-        decided = (record.read("status") != svm.Status.NOT_CONVERGED).all(axis=1)
+        """Count the seeds of whose problems every choice was solved or shown infeasible."""
+        decided = (record.read("status") != svm.Status.NOT_CONVERGED).all(axis=(1, 2))
         return {"kept": int(decided.sum()), "unsolved": int((~decided).sum())}
 
 
@@ -150,5 +154,7 @@ def _repeated(problems: Problem, times: int) -> Problem:
     return jax.tree.map(lambda leaf: np.repeat(leaf, times, axis=0), problems)
 
 
-def _arrays(problem: Problem, data_key: Any) -> dict[str, Any]:
-    return {name: getattr(problem, name) for name in ("X", "Z", "Y", "v")} | {"data_key": data_key}
+def _key(seed: Int[Array, ""], d: Int[Array, ""], root: UInt32[Array, " words"]) -> UInt32[Array, " words"]:
+    """Return the words of a problem's own key."""
+    data_key, _ = keys(seed, root)
+    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(data_key), d))

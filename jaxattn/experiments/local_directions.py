@@ -13,8 +13,8 @@ import xarray
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import attention, batch, metrics, svm, tokens
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few, too_short, total
-from jaxattn.problem import Problem
+from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few, too_short
+from jaxattn.problem import Problem, of_arrays
 from jaxattn.statistics import proportion
 
 # A run has stayed if it selects alpha at the end and its direction is this close to W_alpha.
@@ -31,29 +31,29 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: of the Att-SVM; this package's own if None.
 
     Returns:
-        A dataset with axis `start`, a kept choice of tokens of a problem, and `radius`: whether descent `stayed`, and
-        its final `correlation` with W_alpha; whether alpha is locally optimal (`locally`), its least lead in score
-        over a support neighbour (`gap`), the `slack` of the tokens that outscore alpha and are none (how far the
-        smallest of their margins exceeds 1; inf without any), and the `length` of W_alpha. The choices whose Att-SVM
-        is not solved count as `infeasible` or `unsolved`.
+        A dataset with axis `start`, a kept choice of tokens of a problem in dimension `d`, and `radius`: whether
+        descent `stayed`, and its final `correlation` with W_alpha; whether alpha is locally optimal (`locally`), its
+        least lead in score over a support neighbour (`gap`), the `slack` of the tokens that outscore alpha and are
+        none (how far the smallest of their margins exceeds 1; inf without any), and the `length` of W_alpha. The
+        choices whose Att-SVM is not solved count as `infeasible` or `unsolved`.
     """
-    seeds, choices = record["alpha"].shape[:2]
-    arrays = {name: record[name].values for name in ("X", "Z", "Y", "v")}
-    problems = Problem(**{name: np.repeat(array, choices, axis=0) for name, array in arrays.items()})
-    alpha, final = (record[name].values.reshape(seeds * choices, *record[name].shape[2:]) for name in ("alpha", "W"))
+    seeds, dimensions, choices = record["alpha"].shape[:3]
+    arrays = {str(name): record[name].values.reshape(-1, *record[name].shape[2:]) for name in record.data_vars}
+    problems = of_arrays({name: np.repeat(arrays[name], choices, axis=0) for name in ("X", "Z", "Y", "v")})
+    alpha, final = (arrays[name].reshape(-1, *arrays[name].shape[2:]) for name in ("alpha", "W"))
     solution = svm.solve_batch(batch.over_seeds(svm.token_constraints, problems, alpha), solver=solver)
     of_start, of_run = batch.over_seeds(_held_against, problems, alpha, solution.W, final)
     kept = solution.status == svm.Status.OPTIMAL
     infeasible = int((solution.status == svm.Status.INFEASIBLE).sum())
     variables = {name: (("start",), values[kept]) for name, values in of_start.items()}
     variables |= {name: (("start", "radius"), values[kept]) for name, values in of_run.items()}
-    d = record.sizes["feature"]
+    variables["d"] = (("start",), np.tile(np.repeat(record["d"].values, choices), seeds)[kept])
+    variables["seed"] = (("start",), np.repeat(record["seed"].values, dimensions * choices)[kept])
     return xarray.Dataset(
-        {**variables, "seed": (("start",), np.repeat(record["seed"].values, choices)[kept])},
+        variables,
         {"radius": record["radius"].values},
         attrs={
-            "run": f"d={d}",
-            "d": d,
+            "run": "all starts",
             "steps": int(json.loads(record.attrs["config"])["steps"]),
             "attempted": kept.size,
             "kept": int(kept.sum()),
@@ -91,21 +91,20 @@ def summarize(
     """Count where descent stayed against where the tokens are locally optimal, and judge the claim.
 
     Args:
-        datasets: of `measure`, in several dimensions.
+        datasets: of `measure`, "all starts" alone.
         key: not used; the intervals of shares are not resampled.
 
     Returns:
-        "all starts": every dataset's starts together, with their dimension, and with axes `locally` and `radius` the
-        share of starts that were left, its interval, and how many there are; the claim.
+        The dataset with axes `of`, locally optimal or not, and `radius` in addition: the share of starts that were
+        left, its interval, and how many there are; the claim.
 
     Raises:
         ValueError: no start was kept.
     """
     del key
-    if not sum(one.sizes["start"] for one in datasets.values()):
+    (summary,) = datasets.values()
+    if not summary.sizes["start"]:
         raise ValueError(f"local-directions: expected a solved choice of tokens, found counts {counts_of(datasets)}")
-    parts = [one.assign(d=(("start",), np.full(one.sizes["start"], one.attrs["d"]))) for one in datasets.values()]
-    summary = xarray.concat(parts, "start", data_vars="minimal", combine_attrs="drop").assign_attrs(total(datasets))
     shape = 2, summary.sizes["radius"]
     table = {name: np.full(shape, np.nan) for name in ("left", "left_low", "left_high")}
     number = np.zeros(2, int)
@@ -118,10 +117,10 @@ def summarize(
                 table[name][k] = values
     summary = summary.assign({name: (("of", "radius"), values) for name, values in table.items()})
     summary = summary.assign(starts=(("of",), number)).assign_coords(of=["not local", "local"])
-    return {"all starts": summary}, [_claim(summary, datasets)]
+    return {summary.attrs["run"]: summary}, [_claim(summary, counts_of(datasets))]
 
 
-def _claim(summary: xarray.Dataset, datasets: Mapping[str, xarray.Dataset]) -> Claim:
+def _claim(summary: xarray.Dataset, counts: Mapping[str, Mapping[str, int]]) -> Claim:
     measured, interval, expected = {}, {}, {}
     for of, goal, radius in itertools.product(("local", "not local"), (0.0, 1.0), summary["radius"].values):
         if (of == "local") == (goal == 0.0):
@@ -139,8 +138,7 @@ def _claim(summary: xarray.Dataset, datasets: Mapping[str, xarray.Dataset]) -> C
         verdict = Verdict.HOLDS
     else:
         verdict = Verdict.CORRECTED if falls and left[-1] <= _FEW else Verdict.FAILS
-    undecided = too_short(min(one.attrs["steps"] for one in datasets.values()))
-    undecided = undecided or too_few(int(summary["starts"].min()))
+    undecided = too_short(summary.attrs["steps"]) or too_few(int(summary["starts"].min()))
     apart = _slack_of(summary)
     return Claim(
         id="local-directions:exactly",
@@ -149,7 +147,7 @@ def _claim(summary: xarray.Dataset, datasets: Mapping[str, xarray.Dataset]) -> C
         expected=expected,
         measured=measured,
         interval=interval,
-        counts=counts_of(datasets),
+        counts=counts,
         verdict=Verdict.OPEN if undecided else verdict,
         note=undecided
         or f"Stayed: selects alpha, correlation above {STAYED} after the last step. {wrongly} runs stayed at tokens "
