@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import attention, batch, metrics, svm
 from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few, too_little
-from jaxattn.experiments.comparison import NORMS, compare
+from jaxattn.experiments.comparison import compare
 from jaxattn.experiments.training import weights_of
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.statistics import Estimate, bootstrap, proportion
@@ -51,7 +51,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         raise TypeError("factor-width: expected runs of factors K and Q, found one of a free W")
     width, d = final.K.shape[-1], record.sizes["feature"]
     bound = svm.nuclear_of_rank(width)
-    compared = compare(record, (*NORMS, bound) if width < d else NORMS, solver)
+    compared = compare(record, (svm.nuclear, bound) if width < d else (svm.nuclear,), solver)
     kept = np.isin(record["seed"].values, compared["seed"].values)
     end = np.asarray(final.K @ np.swapaxes(final.Q, -1, -2))[kept]
     primal = compared["primal"].values[kept]
@@ -68,8 +68,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     to_nearest = _correlations(end, nearest)
     variables = {
         "rank": (("seed",), rank),
-        "excess": (("seed",), primal[:, -1] / primal[:, 1] - 1),
-        "correlation": (("seed", "solution"), np.stack([of_end[:, 1], of_end[:, -1], to_nearest], axis=1)),
+        "excess": (("seed",), primal[:, -1] / primal[:, 0] - 1),
+        "correlation": (("seed", "solution"), np.stack([of_end[:, 0], of_end[:, -1], to_nearest], axis=1)),
         "probability": (("seed", "snapshot"), _along(compared)),
     }
     dataset = xarray.Dataset(
