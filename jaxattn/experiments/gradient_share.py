@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxattn import attention, batch, gradients, heads, lanes, losses, metrics, svm
 from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_little
 from jaxattn.experiments.comparison import compare
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, of_arrays
 from jaxattn.statistics import Estimate, bootstrap
 
 # A token of less slack (margin - 1) is a support vector.
@@ -41,7 +41,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """
     compared = compare(record, (svm.frobenius,), solver)
     kept = np.isin(record["seed"].values, compared["seed"].values)
-    problems = Problem(**{name: record[name].values[kept] for name in ("X", "Z", "Y", "v")})
+    problems = of_arrays({str(name): record[name].values[kept] for name in record.data_vars})
     W, W_mm = record["W_snapshots"].values[kept], compared["W_svm"].values[:, 0]
     if not kept.any():
         raise ValueError(f"gradient-share: expected a kept seed, found counts {compared.attrs}")

@@ -36,9 +36,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             summaries,
-            f"Means over kept seeds with 95 % bootstrap intervals. One W for {one['inputs']} inputs, one a position; "
-            f"the optimal tokens of all of them are separable in {one['optimal_kept']} of {one['attempted']} problems."
-            + (" Position 0 sees one token, which counts as probability 1." if one["attention"] == "causal" else ""),
+            "Means over kept seeds; bands: 95 % bootstrap intervals of the mean."
+            + (" Position 0 sees one token, which counts as probability 1." if one["attention"] == "causal" else "")
+            + f"\nOne W for {one['inputs']} inputs, one a position; the optimal tokens of all of them are separable in "
+            f"{one['optimal_kept']} of {one['attempted']} problems.",
         )
     return figure
 
