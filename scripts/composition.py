@@ -57,6 +57,12 @@ _MODULES = (
     "optimizers",
     "descent",
     "batch",
+    "svm/constraints",
+    "svm/pivoting",
+    "regularization/balls",
+    "regularization/newton",
+    "regularization/following",
+    "regularization/path",
 )
 
 schema.register()

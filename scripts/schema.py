@@ -62,6 +62,8 @@ class Config:
     svm: Any = MISSING
     tokens: Any = MISSING
     snapshots: Any = MISSING
+    ball: Any = MISSING
+    radii: Any = MISSING
     study: Study = MISSING
     size: str = "published"
     seeds: int = 100

@@ -30,7 +30,19 @@ FORBIDDEN = {
     "jaxattn.engines": {"jaxattn.gradients", "jaxattn.losses", "jaxattn.heads", "jaxattn.descent", "jaxattn.batch"},
     "jaxattn.batch": {"jaxattn.descent", "jaxattn.svm", "jaxattn.losses", "jaxattn.attention", "jaxattn.problem"},
     "jaxattn.descent": {"jaxattn.svm", "jaxattn.records", "jaxattn.experiments", "jaxattn.plots"},
+    # Paths are of risks, whatever descends on them; of the solvers they know the rows and the factors of matrices.
+    "jaxattn.regularization": {
+        "jaxattn.descent",
+        "jaxattn.batch",
+        "jaxattn.data",
+        "jaxattn.svm.solve",
+        "jaxattn.svm.solution",
+        "jaxattn.records",
+        "jaxattn.experiments",
+        "jaxattn.plots",
+    },
     "jaxattn.svm": {
+        "jaxattn.regularization",
         "jaxattn.descent",
         "jaxattn.losses",
         "jaxattn.attention",

@@ -56,6 +56,35 @@ def after(first: Float[Array, "..."], then: Float[Array, "..."]) -> Float[Array,
     return then + 0.0 * jnp.sum(first)
 
 
+def cholesky(symmetric: Float[Array, "a a"]) -> tuple[Float[Array, "a a"], Float[Array, " a"]]:
+    """Return the lower triangular L with `L L^T` the matrix, and its pivots.
+
+    A pivot that is not above rounding level gives a column of zeros: of a positive semidefinite matrix nothing is lost
+    so; another one is not positive definite if and only if a pivot is negative beyond rounding.
+    """
+    index = jnp.arange(symmetric.shape[0])
+    least = 4 * jnp.finfo(symmetric.dtype).eps * jnp.max(jnp.abs(jnp.diagonal(symmetric)))
+
+    # One product with what is there already for each column: three times as fast as to update all that is left.
+    def column(k: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
+        L, pivots = now
+        left = symmetric[:, k] - L @ L[k]
+        found = jnp.where(left[k] > least, left / jnp.sqrt(positive(left[k])), 0.0)
+        return L.at[:, k].set(jnp.where(index >= k, found, 0.0)), pivots.at[k].set(left[k])
+
+    return jax.lax.fori_loop(0, index.size, column, (jnp.zeros_like(symmetric), jnp.zeros_like(symmetric[0])))
+
+
+def inverse_of_lower(L: Float[Array, "a a"]) -> Float[Array, "a a"]:
+    """Return the inverse of a lower triangular matrix without zeros on its diagonal."""
+
+    def row(k: Int[Array, ""], inverse: Float[Array, "a a"]) -> Float[Array, "a a"]:
+        unit = (jnp.arange(L.shape[0]) == k).astype(L.dtype)
+        return inverse.at[k].set((unit - L[k] @ inverse) / L[k, k])
+
+    return jax.lax.fori_loop(0, L.shape[0], row, jnp.zeros_like(L))
+
+
 def inverse_root(symmetric: Float[Array, "a a"]) -> tuple[Float[Array, "a a"], Float[Array, " a"]]:
     """Return the lower triangular R with `R^T R` the inverse of a positive definite matrix, and its pivots.
 

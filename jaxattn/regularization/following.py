@@ -1,0 +1,78 @@
+"""Following the minimizers of a risk on a ball from radius to radius."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn.regularization.newton import Task, step
+
+# Damping at the first step on a radius, and after how many radii without a solution a path is given up.
+_FIRST, _ENDS = 1e-3, 3
+
+
+class Branch(NamedTuple):
+    """What was found on each of the radii, in the order they were given.
+
+    Attributes:
+        x: coordinates of the ball, (radii, a, b); zero where the path had been given up.
+        steps: made on each, (radii).
+    """
+
+    x: Float[Array, "radii a b"]
+    steps: Int[Array, " radii"]
+
+
+class _State(NamedTuple):
+    number: Int[Array, ""]
+    steps: Int[Array, ""]
+    failed: Int[Array, ""]
+    x: Float[Array, "a b"]
+    damping: Float[Array, ""]
+    good: Bool[Array, ""]
+    done: Branch
+
+
+def follow(task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], most: int) -> Branch:
+    """Find a point of small residual on every radius, each from the one before.
+
+    A radius is left by one more step from a point that is good already, or after `most` steps. In a batch each seed is
+    at a radius of its own: all wait for the longest path, not on every radius for the slowest point.
+
+    Args:
+        task: the risk and the ball.
+        x: coordinates to begin from, of any length.
+        radii: in the order to go through, up or down.
+        most: steps allowed on one radius.
+    """
+    sharp = jnp.finfo(x.dtype).eps ** 0.45
+    lengths = task.ball.length(radii)
+
+    def on_sphere(x: Array, length: Array) -> Array:
+        return x * length / jnp.sqrt(jnp.sum(x * x))
+
+    def advance(now: _State) -> _State:
+        found = step(task, now.x, radii[now.number], now.damping, now.good)
+        steps, solved = now.steps + 1, found.residual <= sharp
+        leaves = solved | (steps >= most)
+        done = Branch(now.done.x.at[now.number].set(found.x), now.done.steps.at[now.number].set(steps))
+        following = jnp.minimum(now.number + 1, radii.size - 1)
+        ahead = found.x + (lengths[following] - lengths[now.number]) * jnp.where(solved, found.tangent, 0.0)
+        return _State(
+            number=now.number + leaves,
+            steps=jnp.where(leaves, 0, steps),
+            failed=jnp.where(leaves, jnp.where(solved, 0, now.failed + 1), now.failed),
+            x=jnp.where(leaves, on_sphere(task.ball.kicked(ahead), lengths[following]), found.x),
+            damping=jnp.where(leaves, _FIRST, found.damping),
+            good=leaves | found.good,
+            done=done,
+        )
+
+    zero = jnp.zeros((), int)
+    empty = Branch(jnp.zeros((radii.size, *x.shape), x.dtype), jnp.zeros(radii.size, int))
+    first = on_sphere(x, lengths[0])
+    start = _State(zero, zero, zero, first, jnp.asarray(_FIRST, x.dtype), jnp.ones((), bool), empty)
+    return jax.lax.while_loop(lambda now: (now.number < radii.size) & (now.failed < _ENDS), advance, start).done

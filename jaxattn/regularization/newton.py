@@ -1,0 +1,188 @@
+"""A damped Newton step for the smallest risk on the boundary of a ball.
+
+On the sphere `||x|| = r` of a ball's coordinates a minimizer satisfies `g + lambda x = 0`, g the gradient of the risk,
+and a step d solves `(A + tau) d = -(g + lambda x) + nu x`, `<x, d> = 0`, with A the Hessian of the Lagrangian. The risk
+knows x by n (T - 1) logits alone: `A = (lambda I + S) + J^T B J` with J their derivative, B the risk's Hessian in them,
+one block an input, and `lambda I + S` what the ball knows (see `balls`). With P its inverse and `C C^T = J P J^T`,
+
+    (A + tau)^{-1} = P - P J^T (B - B C (I + C^T B C)^{-1} C^T B) J P,
+
+so that only matrices of the number of logits, and the ball's own, are factored, and `A + tau` is positive definite if
+and only if `I + C^T B C` is. The risk's gradient and Hessian are formed up to one positive factor
+(`gradients.direction`): no R is so large that they underflow, and no value of the risk is ever compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxattn.regularization.balls import Ball
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.pivoting import cholesky, inverse_of_lower
+
+# From logits relative to those of the first tokens, (n, T - 1), to the risk's gradient in them over a positive factor,
+# and the logarithm of that factor.
+Slope = Callable[[Array], tuple[Array, Array]]
+
+# A step is tried at these shares; with the damping from `_LEAST` up, as a share of lambda at a solution.
+_SHARES = (1.0, 0.5, 0.2, 0.05)
+_LEAST = 1e-4
+# Of the slope along a step at its beginning, how much may be left at its end, upwards.
+_UPWARDS = 0.3
+
+
+class Task(NamedTuple):
+    """A risk on a ball: rows whose margins are the logits, and the risk's gradient."""
+
+    rows: Constraints
+    slope: Slope
+    ball: Ball
+
+
+class Point(NamedTuple):
+    """What is read at coordinates on the sphere.
+
+    Attributes:
+        logits: relative to those of the first tokens, (n, T - 1).
+        coefficients: of the gradient, over `exp(log_scale)`.
+        log_scale: see `gradients.Slope`.
+        G: the gradient with respect to W over the same factor.
+        dual: its dual norm.
+        residual: `1 - <-G, W> / (||G||_dual R)`, zero if and only if x satisfies the first-order conditions of the ball
+            of radius R, and never below it but by rounding.
+    """
+
+    logits: Float[Array, "n m"]
+    coefficients: Float[Array, "n m"]
+    log_scale: Float[Array, ""]
+    G: Float[Array, "p q"]
+    dual: Float[Array, ""]
+    residual: Float[Array, ""]
+
+
+class Step(NamedTuple):
+    """Where a step led, and what the next one needs of it.
+
+    Attributes:
+        x: the new coordinates, or the old ones where no share of the step is any good.
+        residual: of the old ones.
+        tangent: of the path of solutions, for each unit of the sphere's radius, if the old point was one.
+        damping: tau for the next step.
+        good: whether the point moved.
+    """
+
+    x: Float[Array, "a b"]
+    residual: Float[Array, ""]
+    tangent: Float[Array, "a b"]
+    damping: Float[Array, ""]
+    good: Bool[Array, ""]
+
+
+def read(task: Task, x: Float[Array, "a b"], R: Float[Array, ""]) -> Point:
+    """Read the risk at coordinates of the sphere of a ball of radius R."""
+    W = task.ball.matrix(x, task.rows)
+    logits = cons.margins(task.rows, W)
+    coefficients, log_scale = task.slope(logits)
+    G = cons.combination(task.rows, coefficients)
+    dual = task.ball.dual_norm(G)
+    residual = 1 + jnp.sum(G * W) / (jnp.where(dual > 0, dual, 1.0) * R)
+    return Point(logits, coefficients, log_scale, G, dual, jnp.where(dual > 0, residual, 0.0))
+
+
+def step(
+    task: Task, x: Float[Array, "a b"], R: Float[Array, ""], damping: Float[Array, ""], was_good: Bool[Array, ""]
+) -> Step:
+    """Take one step on the ball of radius R."""
+    now = read(task, x, R)
+    ball, rows, G = task.ball, task.rows, now.G
+    n, m = now.logits.shape
+    square = jnp.sum(x * x)
+    g = ball.gradient(x, G)
+    multiplier = -jnp.sum(g * x) / square
+    unit = jnp.sqrt(jnp.sum(g * g) / square)
+    level = jnp.maximum(jnp.maximum(multiplier, 0.0), ball.least(G, now.dual)) + damping * unit
+    B = _hessian(task.slope, now.logits)
+    anywhere, gram = ball.inverse(x, G, level, rows)
+    # Moves stay on the sphere: the inverse among all `<x, d> = 0`, along x the risk may be concave.
+    Px = anywhere(x)
+    xPx, JPx = jnp.sum(x * Px), ball.logits(x, Px, rows).ravel()
+
+    def P(v: Array) -> Array:
+        found = anywhere(v)
+        return found - Px * (jnp.sum(x * found) / xPx)
+
+    C, _ = cholesky(gram - jnp.outer(JPx, JPx) / xPx)
+    BC = jnp.einsum("nst,ntc->nsc", B, C.reshape(n, m, -1)).reshape(C.shape)
+    L, pivots = cholesky(jnp.eye(n * m, dtype=x.dtype) + C.T @ BC)
+    inside = (pivots > 0).all()
+    root = inverse_of_lower(L + jnp.diag((jnp.diagonal(L) == 0).astype(x.dtype)))
+
+    def back(b: Array) -> Array:
+        return ball.gradient(x, cons.combination(rows, b))
+
+    def applied(v: Array) -> Array:
+        return ball.bent(v, G, level) + back(jnp.einsum("nst,nt->ns", B, ball.logits(x, v, rows)))
+
+    def solved(v: Array) -> Array:
+        first = ball.logits(x, P(v), rows)
+        rest = BC @ (root.T @ (root @ (BC.T @ first.ravel())))
+        return P(v - back(jnp.einsum("nst,nt->ns", B, first) - rest.reshape(n, m)))
+
+    def refined(v: Array) -> Array:
+        found = solved(v)
+        return found + solved(v - applied(found))
+
+    d = refined(-(g + multiplier * x))
+    # As the radius grows x does, and turns so that the gradient stays along it.
+    tangent = x - refined(applied(x))
+    falls = jnp.sum(g * d)
+
+    def slope_after(share: Array) -> Array:
+        """Return the risk's slope along the step at a share of it, over that at its beginning."""
+        new = _on_sphere(x + share * d, square)
+        logits = cons.margins(rows, ball.matrix(new, rows))
+        coefficients, log_scale = task.slope(logits)
+        g = ball.gradient(new, cons.combination(rows, coefficients))
+        rises = jnp.sum((g - new * jnp.sum(g * new) / square) * d)
+        return rises / falls * jnp.exp(log_scale - now.log_scale)
+
+    shares = jnp.asarray(_SHARES, x.dtype)
+    left = jax.vmap(slope_after)(shares)
+    fine = (left >= -_UPWARDS) & jnp.isfinite(left) & (falls < 0) & inside
+    first = jnp.argmax(fine)
+    good = fine[first]
+    # After a step that failed the damping that the next one succeeded with is kept.
+    relaxed = jnp.where(was_good & (first == 0), damping / 8, damping)
+    return Step(
+        x=jnp.where(good, _on_sphere(x + shares[first] * d, square), x),
+        residual=now.residual,
+        tangent=jnp.where(inside, tangent, x) / jnp.sqrt(square),
+        damping=jnp.maximum(jnp.where(good, relaxed, jnp.where(inside, 4.0, 16.0) * damping), _LEAST),
+        good=good,
+    )
+
+
+def _on_sphere(x: Float[Array, "a b"], square: Float[Array, ""]) -> Float[Array, "a b"]:
+    return x * jnp.sqrt(square / jnp.sum(x * x))
+
+
+def _hessian(slope: Slope, logits: Float[Array, "n m"]) -> Float[Array, "n m m"]:
+    """Return the blocks of the risk's Hessian over the factor of its gradient.
+
+    An input's gradient depends on its own logits alone, but for the factor: one derivative along the t-th logit of all
+    inputs at once gives the t-th column of every block.
+    """
+
+    def column(t: Array) -> Array:
+        along = jnp.zeros_like(logits).at[:, t].set(1.0)
+        (coefficients, _), (change, of_scale) = jax.jvp(slope, (logits,), (along,))
+        return change + coefficients * of_scale
+
+    blocks = jax.vmap(column, out_axes=2)(jnp.arange(logits.shape[1]))
+    return (blocks + jnp.swapaxes(blocks, 1, 2)) / 2
