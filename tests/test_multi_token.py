@@ -129,9 +129,11 @@ def test_the_published_selection_goes_by_its_thresholds(first, reason):
 
 def test_labels_and_divergence_come_before_the_probabilities():
     ambiguous = [[0.999, 1e-3 - 1e-5, 1e-5], TWO]
-    assert multi_token.published(made([ambiguous], Y=[1.0, 1.0])).tolist() == [LEFT_OUT.index("labels")]
-    assert multi_token.published(made([ambiguous], Y=[-1.0, -1.0])).tolist() == [LEFT_OUT.index("ambiguous")]
-    assert multi_token.published(made([[TWO, TWO]], W=np.nan)).tolist() == [LEFT_OUT.index("diverged")]
+    for labels in (True, False):
+        reason = LEFT_OUT.index("labels" if labels else "ambiguous")
+        assert multi_token.published(made([ambiguous]), labels=np.array([labels])).tolist() == [reason]
+    divergent = multi_token.published(made([[TWO, TWO]], W=np.nan), labels=np.array([True]))
+    assert divergent.tolist() == [LEFT_OUT.index("diverged")]
     assert multi_token.unselected(made([[TWO, TWO]], W=np.nan)).tolist() == [LEFT_OUT.index("diverged")]
     assert multi_token.unselected(made([ambiguous, [[0.4, 0.3, 0.3]] * 2])).tolist() == [-1, LEFT_OUT.index("finite")]
 
@@ -207,7 +209,10 @@ def test_distances_are_those_of_the_weights(record, measured):
 
 def test_every_attempt_is_counted_once_and_the_two_parts_share_their_runs(record, measured):
     runs = multi_token.runs_of(record)
-    for prefix, reason in (("", multi_token.published(runs)), ("every_", multi_token.unselected(runs))):
+    for prefix, reason in (
+        ("", multi_token.published(runs, labels=multi_token_mlp.labels_of_one_kind(runs))),
+        ("every_", multi_token.unselected(runs)),
+    ):
         reasons = {name: measured.attrs[prefix + name] for name in LEFT_OUT if prefix + name in measured.attrs}
         assert measured.attrs[prefix + "attempted"] == 40 == measured.attrs[prefix + "kept"] + sum(reasons.values())
         assert measured.attrs[prefix + "kept"] == int((reason < 0).sum())
@@ -219,7 +224,7 @@ def test_every_attempt_is_counted_once_and_the_two_parts_share_their_runs(record
 
 def test_attempts_end_with_the_last_run_that_is_needed(record, measured, monkeypatch):
     kept = measured["seed"].values[measured["published"].values]
-    monkeypatch.setattr(multi_token_mlp, "_SEEDS", 3)
+    monkeypatch.setattr(multi_token, "SEEDS", 3)
     few = multi_token_mlp.measure(record)
     assert few.attrs["kept"] == 3
     assert few.attrs["attempted"] == kept[2] + 1 == 3 + sum(few.attrs[reason] for reason in LEFT_OUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -10,15 +11,20 @@ import numpy as np
 import xarray
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxattn import attention, batch, svm
-from jaxattn.experiments.claims import LEFT_OUT
+from jaxattn import batch, svm
+from jaxattn.experiments.claims import LEFT_OUT, too_little
 from jaxattn.experiments.training import finite_seeds
 from jaxattn.problem import Problem
+from jaxattn.statistics import Estimate
 
 # What W is held against. W_fin is the part of W_SVMeq that is fitted to the run.
 SOLUTIONS = ("W_SVMeq", "W_mm", "W_1token", "W_fin")
 # The published thresholds: a token is selected from the first on, and masked up to the second.
 SELECTED, MASKED = 1e-3, 1e-6
+# The published figure is over so many kept runs of each setting; the one without a selection over the first so many.
+SEEDS = 500
+# So many problems are posed together, however many there are.
+_TOGETHER = 64
 # Problems of fewer dimensions are filled up to so many with zeros, which changes no solution: they compile once.
 _WIDTH = 10
 
@@ -68,16 +74,16 @@ def selected_sets(runs: Runs) -> Bool[np.ndarray, "seeds n T"]:
     return selected
 
 
-def published(runs: Runs) -> Int[np.ndarray, " seeds"]:
+def published(runs: Runs, **further: Bool[np.ndarray, " seeds"]) -> Int[np.ndarray, " seeds"]:
     """Return why the published code leaves a run out, a place in `claims.LEFT_OUT`, or -1 where it does not.
 
-    "diverged"; "labels", all +1, under which a convex head mixes no tokens; "ambiguous", with a probability in
-    (1e-6, 1e-3]; "finite", with none of at most 1e-6, so that nothing says that W grows.
+    "diverged"; what is given further, by the name of its reason; "ambiguous", with a probability in (1e-6, 1e-3];
+    "finite", with none of at most 1e-6, so that nothing says that W grows.
     """
     s = probabilities(runs)
     conditions = {
         "diverged": ~finite_seeds(runs.W),
-        "labels": (np.asarray(runs.problems.Y) == 1).all(axis=1),
+        **further,
         "ambiguous": ((s > MASKED) & (s <= SELECTED)).any(axis=(1, 2)),
         "finite": (s > MASKED).all(axis=(1, 2)),
     }
@@ -93,11 +99,31 @@ def unselected(runs: Runs) -> Int[np.ndarray, " seeds"]:
     return first_reason({"diverged": ~finite_seeds(runs.W), "finite": np.all(selected, axis=(1, 2))})
 
 
+def attempts(
+    runs: Runs, **further: Bool[np.ndarray, " seeds"]
+) -> tuple[Int[np.ndarray, " published"], Int[np.ndarray, " every"]]:
+    """Return `published` of so many runs that 500 are kept, or of all, and `unselected` of the first 500."""
+    reason = published(runs, **further)
+    enough = np.flatnonzero(reason < 0)[:SEEDS]
+    return reason[: enough[-1] + 1] if len(enough) == SEEDS else reason, unselected(runs)[:SEEDS]
+
+
+def kept_of(seeds: Int[np.ndarray, " kept"], reason: Int[np.ndarray, " attempts"]) -> Bool[np.ndarray, " kept"]:
+    """Return which of these seeds are attempts that are not left out."""
+    return np.isin(seeds, np.flatnonzero(reason < 0))
+
+
 def first_reason(conditions: dict[str, Bool[np.ndarray, " seeds"]]) -> Int[np.ndarray, " seeds"]:
     """Return the first reason that holds for a run, a place in `claims.LEFT_OUT`, or -1 where none does."""
     places = np.array([LEFT_OUT.index(name) for name in conditions])
     holds = np.stack(list(conditions.values()))
     return np.where(holds.any(axis=0), places[holds.argmax(axis=0)], -1)
+
+
+def failures(status: Int[np.ndarray, "seeds problems"]) -> Int[np.ndarray, " seeds"]:
+    """Return "infeasible" or "unsolved", as a place in `claims.LEFT_OUT`, where a problem of a run is, or -1."""
+    infeasible, optimal = status == svm.Status.INFEASIBLE, status == svm.Status.OPTIMAL
+    return first_reason({"infeasible": infeasible.any(axis=1), "unsolved": ~optimal.all(axis=1)})
 
 
 def counts(
@@ -118,14 +144,10 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
     """
     problems, selected = jax.tree.map(lambda leaf: leaf[seeds], runs.problems), selected_sets(runs)[seeds]
     described = describe(problems, runs.W[seeds], selected, solver)
-    conditions = {
-        "infeasible": (described.status == svm.Status.INFEASIBLE).any(axis=1),
-        "unsolved": (described.status != svm.Status.OPTIMAL).any(axis=1),
-    }
     off = distances(problems, runs.logits[seeds], runs.size[seeds], described.W)
     return xarray.Dataset(
         data_vars={
-            "reason": (("seed",), first_reason(conditions)),
+            "reason": (("seed",), failures(described.status)),
             "off": (("seed", "solution", "snapshot"), off),
             "size": (("seed",), runs.size[seeds, -1]),
             "masked": (("seed",), np.where(selected, 0, probabilities(runs)[seeds]).max(axis=(1, 2))),
@@ -134,6 +156,18 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
         },
         coords={"seed": seeds, "solution": np.array(SOLUTIONS, dtype=object), "snapshot": runs.steps},
     )
+
+
+def undecided(summaries: Mapping[str, xarray.Dataset]) -> str:
+    """Return why the runs of one of these cannot decide a claim, or nothing if all can."""
+    reasons = ((run, too_little(summary)) for run, summary in summaries.items())
+    return next((f"{run}: {reason}" for run, reason in reasons if reason), "")
+
+
+def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str, xarray.Variable]:
+    """Name the parts of an estimate as a summary does: the mean by its name, the others with a suffix."""
+    parts = estimate._asdict().items()
+    return {name if part == "mean" else f"{name}_{part}": xarray.Variable(dims, value) for part, value in parts}
 
 
 class Described(NamedTuple):
@@ -153,6 +187,7 @@ def describe(
     W: Float[np.ndarray, "seeds d d"],
     selected: Bool[np.ndarray, "seeds n T"],
     solver: svm.Solver | None = None,
+    logits: Float[np.ndarray, "seeds n T"] | None = None,
 ) -> Described:
     """Solve for W_mm and W_fin of the selected sets, W_1token of the likeliest tokens, and form W_SVMeq.
 
@@ -164,6 +199,7 @@ def describe(
         W: descended weights.
         selected: tokens of every input, at least one, and in every seed an input that does not select all.
         solver: of the three problems; those of the Frobenius norm if None.
+        logits: what W_fin is to agree with inside the sets; those of W if None.
     """
     d = problems.d
     if len(W) == 0:
@@ -173,7 +209,8 @@ def describe(
         np.pad(array, [(0, 0)] * (array.ndim - axes) + [(0, missing)] * axes)
         for array, axes in ((np.asarray(problems.X), 1), (np.asarray(problems.Z), 1), (W, 2))
     )
-    posed = batch.over_seeds(_posed, X, Z, W_wide, selected)
+    logits = np.einsum("sntd,sde,sne->snt", X, W_wide, Z, optimize=True) if logits is None else logits
+    posed = batch.over_seeds(_posed, X, Z, logits, selected, width=_TOGETHER)
     joined = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), posed)
     solution = svm.solve_batch(joined, svm.frobenius, solver=solver)
     W_mm, W_fin, W_1token = np.moveaxis(np.asarray(solution.W)[:, :d, :d].reshape(-1, 3, d, d), 1, 0)
@@ -212,11 +249,10 @@ def distances(
 
 
 def _posed(
-    X: Float[Array, "n T d"], Z: Float[Array, "n d"], W: Float[Array, "d d"], selected: Bool[Array, "n T"]
+    X: Float[Array, "n T d"], Z: Float[Array, "n d"], logits: Float[Array, "n T"], selected: Bool[Array, "n T"]
 ) -> svm.Constraints:
     """Stack the problems of W_mm, W_fin and W_1token; none of them reads labels or head."""
     problem = Problem(X, Z, jnp.ones(len(X)), jnp.zeros(X.shape[-1]))
-    logits = attention.logits(W, problem)
     single = jnp.argmax(logits, axis=1)[:, None] == jnp.arange(problem.T)[None, :]
     three = (
         svm.set_constraints(problem, selected),

@@ -8,15 +8,13 @@ from statistics import NormalDist
 import jax
 import numpy as np
 import xarray
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Bool, PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.experiments import multi_token
-from jaxattn.experiments.claims import LEFT_OUT, Claim, Verdict, counts_of, too_little
-from jaxattn.statistics import Estimate, bootstrap
+from jaxattn.experiments.claims import LEFT_OUT, Claim, Verdict, counts_of
+from jaxattn.statistics import bootstrap
 
-# The published figure is over so many kept seeds of each dimension; the one without a selection over the first so many.
-_SEEDS = 500
 _SOURCE = "arXiv 2308.16898, multi-token figure (ReLU head)"
 # Read from the authors' figure: 1 - correlation at the end, by dimension, from the best description to the worst.
 PUBLISHED = {
@@ -39,10 +37,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         run belongs. The counts of the former are attributes, those of the latter with the prefix `every_`.
     """
     runs = multi_token.runs_of(record)
-    published, every = multi_token.published(runs), multi_token.unselected(runs)[:_SEEDS]
-    # The attempts end with the last one that is needed.
-    enough = np.flatnonzero(published < 0)[:_SEEDS]
-    published = published[: enough[-1] + 1] if len(enough) == _SEEDS else published
+    published, every = multi_token.attempts(runs, labels=labels_of_one_kind(runs))
     seeds = np.union1d(np.flatnonzero(published < 0), np.flatnonzero(every < 0))
     compared = multi_token.compared(runs, seeds, solver).drop_vars("W_described")
     for reason in (published, every):
@@ -50,11 +45,15 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         reason[here] = np.where(reason[here] < 0, compared["reason"].values[: len(here)], reason[here])
     kept = compared.isel(seed=compared["reason"].values < 0).drop_vars("reason")
     for name, reason in (("published", published), ("every", every)):
-        left_out = np.concatenate([reason, np.zeros(len(runs.W) - len(reason), int)])
-        kept[name] = (("seed",), left_out[kept["seed"].values] < 0)
+        kept[name] = (("seed",), multi_token.kept_of(kept["seed"].values, reason))
     d = runs.problems.d
     of_every = {f"every_{name}": count for name, count in multi_token.counts(every).items()}
     return kept.assign_attrs({"run": f"d = {d}", "d": d, **multi_token.counts(published, LEFT_OUT), **of_every})
+
+
+def labels_of_one_kind(runs: multi_token.Runs) -> Bool[np.ndarray, " seeds"]:
+    """Whether all labels of a run are +1: then a convex head mixes no tokens, and the published code leaves it out."""
+    return (np.asarray(runs.problems.Y) == 1).all(axis=1)
 
 
 def summarize(
@@ -93,10 +92,8 @@ def _summary(measured: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.D
         estimate = bootstrap(one["off"].values, key)
         # Of the differences from each description to the next worse one at the end; seeds are resampled in pairs.
         steps = bootstrap(np.diff(one["off"].sel(solution=list(PUBLISHED)).values[..., -1], axis=1), key)
-        for name in Estimate._fields:
-            suffix = "" if name == "mean" else f"_{name}"
-            variables[f"off{suffix}"] = xarray.Variable(("solution", "snapshot"), getattr(estimate, name))
-            variables[f"worse{suffix}"] = xarray.Variable(("pair",), getattr(steps, name))
+        variables |= multi_token.variables("off", ("solution", "snapshot"), estimate)
+        variables |= multi_token.variables("worse", ("pair",), steps)
     prefix = "every_" if part == "every" else ""
     counts = {
         name: measured.attrs[prefix + name]
@@ -106,11 +103,6 @@ def _summary(measured: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.D
     counts["d"] = measured.attrs["d"]
     coordinates = {name: one[name].values for name in ("seed", "solution", "snapshot")}
     return xarray.Dataset(variables, coordinates, counts)
-
-
-def _undecided(summaries: Mapping[str, xarray.Dataset]) -> str:
-    reasons = ((run, too_little(summary)) for run, summary in summaries.items())
-    return next((f"{run}: {reason}" for run, reason in reasons if reason), "")
 
 
 def _read(summaries: Mapping[str, xarray.Dataset]) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
@@ -128,7 +120,7 @@ def _read(summaries: Mapping[str, xarray.Dataset]) -> tuple[dict[str, float], di
 
 
 def _selected_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    undecided = _undecided(summaries)
+    undecided = multi_token.undecided(summaries)
     measured, interval = _read(summaries)
     expected = {
         f"{run}, {solution}": by_d[int(summary.attrs["d"])]
@@ -179,7 +171,7 @@ def _away(summaries: Mapping[str, xarray.Dataset], expected: Mapping[str, float]
 
 
 def _every_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    undecided = _undecided(summaries)
+    undecided = multi_token.undecided(summaries)
     measured, interval = _read(summaries)
     verdict, note = Verdict.OPEN, undecided
     if not undecided:

@@ -137,6 +137,8 @@ class Screening(Training):
             raise ValueError("weights: expected a free W, of which the logits tell all, found K and Q")
         if "present" in arrays:
             raise ValueError("data: expected inputs that see all their tokens, found a law with a mask")
+        if "W_snapshots" not in arrays:
+            raise ValueError("snapshots: expected at least one, found none")
         return _screened(arrays, _read(arrays["W_snapshots"], arrays["X"], arrays["Z"]))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
