@@ -49,6 +49,18 @@ def test_a_record_depends_on_the_fields_of_its_setting_alone():
     assert training[0] == training[1] != training[2]
 
 
+@pytest.mark.parametrize("size", ["published", "small"])
+def test_the_finite_part_is_read_from_the_runs_of_both_multi_token_experiments(size):
+    def folders(name: str) -> set:
+        return {composition.folder(one) for one in study.configurations(name, [f"size={size}"])}
+
+    others = folders("multi-token-mlp") | folders("multi-token-lambda")
+    own = folders("finite-part")
+    assert own <= others
+    # Without lambda = 0, where no tokens are mixed.
+    assert len(others) - len(own) == (1 if size == "published" else 0)
+
+
 def test_sizes_experiments_and_the_command_line_override_in_this_order():
     published, small, own = (
         composition.compose(["experiment=trajectories-3", *more])

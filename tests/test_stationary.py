@@ -35,8 +35,9 @@ def best_of(X, v, allowed, penalty=None):
     objective = v @ x - penalty * cvxpy.sum_squares(x) if penalty is not None else -cvxpy.sum(cvxpy.pos(v.T @ x))
     rest = np.flatnonzero(~allowed)
     constraints = [s >= 0, cvxpy.sum(s) == 1, *([s[rest] == 0] if len(rest) else [])]
-    value = cvxpy.Problem(cvxpy.Maximize(objective), constraints).solve(solver="CLARABEL")
-    return value, s.value
+    problem = cvxpy.Problem(cvxpy.Maximize(objective), constraints)
+    problem.solve(solver="CLARABEL")
+    return float(np.asarray(problem.value, float)), np.asarray(s.value, float)
 
 
 @pytest.mark.parametrize("penalty", [0.05, 0.3, 2.0])

@@ -7,7 +7,8 @@ is the best distribution on the selected tokens (`stationary`), where there is o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -146,7 +147,7 @@ def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray
     summary = xarray.Dataset({"kind": (("mixed",), joined["kind"])}, {"snapshot": here[0]["snapshot"].values})
     for name in ("predicted", "descended"):
         summary[name] = (("pair",), joined[name])
-    estimates: dict[str, tuple[float, ...]] = {}
+    estimates: dict[str, Sequence[Any]] = {}
     if len(joined["kind"]):
         shares = {"determined": joined["kind"] == 0, "not unique": joined["kind"] == 2}
         shares["settled"] = joined["drift"] < _SETTLED
@@ -164,9 +165,7 @@ def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray
     return summary.assign_attrs({name: sum(int(one.attrs[prefix + name]) for one in here) for name in counted})
 
 
-def _line(
-    predicted: np.ndarray, descended: np.ndarray, of: np.ndarray, key: PRNGKeyArray
-) -> dict[str, tuple[float, ...]]:
+def _line(predicted: np.ndarray, descended: np.ndarray, of: np.ndarray, key: PRNGKeyArray) -> dict[str, Sequence[Any]]:
     """Fit `descended = slope predicted + intercept`; return these and the rms difference, with intervals over runs."""
     one, square = np.ones_like(predicted), (descended - predicted) ** 2
     terms = (one, predicted, descended, predicted**2, predicted * descended, square)

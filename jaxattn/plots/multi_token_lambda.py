@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray
@@ -57,7 +58,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _bars(axes: Axes, runs: list[xarray.Dataset], name: str, label: str, **look: str) -> None:
+def _bars(axes: Axes, runs: list[xarray.Dataset], name: str, label: str, **look: Any) -> None:
     """Draw the means of the runs that have one, with their intervals."""
     there = [one for one in runs if name in one]
     mean, low, high = (np.array([float(one[name + part]) for one in there]) for part in ("", "_low", "_high"))
