@@ -71,6 +71,7 @@ class Config:
     steps: int = 2000
     record_every: int = 1
     witnesses: int = 20
+    draws: int = 10000
     workers: int | None = None
     precision: Precision = Precision.float64
     runs: str = "runs"
