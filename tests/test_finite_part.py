@@ -113,6 +113,10 @@ def test_the_verdict_is_that_of_the_line_and_of_what_is_determined(summarized):
     # Under the ReLUs few minima are at one point, and the line alone does not make the claim hold.
     assert relu.measured["ReLU, determined"] < 0.5
     assert relu.verdict is Verdict.FAILS
+    runs = ("lambda = 0.2", "lambda = 0.2" + WITHOUT)
+    assert [quadratic.counts[run]["attempted"] for run in runs] == [SEEDS, SEEDS]
+    assert set(quadratic.counts) == set(runs)
+    assert summaries["quadratic"].attrs["kept"] == quadratic.counts["lambda = 0.2"]["kept"]
     assert set(summaries) == {"quadratic", "ReLU", "quadratic" + WITHOUT, "ReLU" + WITHOUT}
 
 

@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.experiments import multi_token, stationary
-from jaxattn.experiments.claims import LEFT_OUT, Claim, Verdict, counts_of
+from jaxattn.experiments.claims import LEFT_OUT, Claim, Verdict
 from jaxattn.experiments.multi_token_lambda import penalty_of
 from jaxattn.experiments.multi_token_mlp import WITHOUT, labels_of_one_kind
 from jaxattn.statistics import proportion
@@ -126,12 +126,22 @@ def summarize(
         For each head two datasets, of the published selection under its name and of every run with `, no selection`
         behind it: kinds and pairs, the line, and shares of the inputs, with their intervals; the claims.
     """
-    summaries = {}
+    summaries, claims = {}, []
     for head, own in zip(HEADS, jax.random.split(key), strict=True):
-        runs = [one for one in measured.values() if one.attrs["head"] == head]
-        for part, name in zip(PARTS, (head, head + WITHOUT), strict=True):
-            summaries[name] = _summary(runs, part, own)
-    return summaries, [_claim(head, summaries) for head in HEADS]
+        runs = {run: one for run, one in measured.items() if one.attrs["head"] == head}
+        of_head, counts = {}, {}
+        for part, suffix in zip(PARTS, ("", WITHOUT), strict=True):
+            of_head[head + suffix] = _summary(list(runs.values()), part, own)
+            counts |= {run + suffix: _counts(one, part) for run, one in runs.items()}
+        summaries |= of_head
+        claims.append(_claim(head, of_head, counts))
+    return summaries, claims
+
+
+def _counts(one: xarray.Dataset, part: str) -> dict[str, int]:
+    prefix = "every_" if part == "every" else ""
+    names = (name for name in ("attempted", "kept", *LEFT_OUT) if prefix + name in one.attrs)
+    return {name: int(one.attrs[prefix + name]) for name in names}
 
 
 def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray.Dataset:
@@ -160,9 +170,8 @@ def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray
         summary = summary.assign({name + end: float(value) for end, value in zip(_ENDS, values, strict=True)})
     for name in ("fitted", "foretold") if len(joined["fitted"]) else ():
         summary[name] = joined[name].mean()
-    prefix = "every_" if part == "every" else ""
-    counted = [name for name in ("attempted", "kept", *LEFT_OUT) if prefix + name in here[0].attrs]
-    return summary.assign_attrs({name: sum(int(one.attrs[prefix + name]) for one in here) for name in counted})
+    counts = [_counts(one, part) for one in runs]
+    return summary.assign_attrs({name: sum(one[name] for one in counts) for name in counts[0]})
 
 
 def _line(predicted: np.ndarray, descended: np.ndarray, of: np.ndarray, key: PRNGKeyArray) -> dict[str, Sequence[Any]]:
@@ -178,8 +187,7 @@ def _line(predicted: np.ndarray, descended: np.ndarray, of: np.ndarray, key: PRN
     return {name: (values[0], *np.quantile(values[1:], [0.025, 0.975])) for name, values in found.items()}
 
 
-def _claim(head: str, summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    own = {name: summaries[name] for name in (head, head + WITHOUT)}
+def _claim(head: str, own: Mapping[str, xarray.Dataset], counts: Mapping[str, Mapping[str, int]]) -> Claim:
     measured, interval = {}, {}
     for run, summary in own.items():
         for name in ("slope", "intercept", "rms", "determined", "not unique", "settled"):
@@ -213,7 +221,7 @@ def _claim(head: str, summaries: Mapping[str, xarray.Dataset]) -> Claim:
         expected={f"{run}, {name}": value for run in own for name, value in (("slope", 1.0), ("intercept", 0.0))},
         measured=measured,
         interval=interval,
-        counts=counts_of(own),
+        counts=counts,
         verdict=verdict,
         note=note,
     )
