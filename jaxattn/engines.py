@@ -152,7 +152,7 @@ class Gram:
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
         """Form the Gram matrix of all `(x_it - x_i0) z_i^T`, (n (T - 1), n (T - 1))."""
-        D = _differences(problem)
+        D = differences(problem)
         n, others, *rest = D.shape
         tokens = D.reshape(n * others, *rest)
         G = _gram(lanes.before(), problem.Z)
@@ -181,7 +181,7 @@ class Gram:
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return `W0 + sum_it C_it (x_it - x_i0) z_i^T`."""
         start, _, C, _, _ = kept
-        B = lanes.einsum(lanes.before(), "nt,ntd->nd", C, _differences(problem))
+        B = lanes.einsum(lanes.before(), "nt,ntd->nd", C, differences(problem))
         return _moved(start, B, problem)
 
 
@@ -203,8 +203,11 @@ def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
     return Gram(update) if of_gram < of_queries else Queries(update)
 
 
-def _differences(problem: Problem) -> Array:
-    """Return `x_it - x_i0` of all later tokens, (n, T - 1, d)."""
+def differences(problem: Problem) -> Array:
+    """Return `x_it - x_i0` of all later tokens, (n, T - 1, d): their logits differ by `(x_it - x_i0)^T W z_i`.
+
+    The first token that an input sees stands in for all that it does not.
+    """
     X, present = problem.X, problem.present
     if present is not None:
         # Otherwise numbers of tokens that no input sees would round those that it does.

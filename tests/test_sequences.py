@@ -18,6 +18,7 @@ from jaxattn import (
     initial,
     losses,
     metrics,
+    regularization,
     smoothness,
     svm,
     tokens,
@@ -261,6 +262,19 @@ def test_descent_on_sequences_turns_to_their_solution():
     weights = descent.train(jnp.zeros((12, 12)), problem, optimizer=rule, steps=20_000).weights
     solution = svm.solve(svm.token_constraints(problem, tokens.selected(weights, problem)))
     assert metrics.correlation(jnp.asarray(weights), solution.W) > 0.999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ball", [regularization.FROBENIUS, regularization.NUCLEAR])
+def test_a_regularization_path_knows_what_is_seen(ball):
+    problem, radii = with_holes(), np.geomspace(1, 1000, 7)
+    garbage = replace(problem, X=jnp.where(HOLES[..., None], problem.X, 1e3))
+    found, other = (regularization.path(one, radii, ball) for one in (problem, garbage))
+    assert found.solved.all()
+    assert_close(other.risk, found.risk, rtol=1e-6)
+    W = attention.matrix(found.weights)[-1]
+    solution = svm.solve(svm.token_constraints(problem, tokens.optimal(problem)), norm=ball.name)
+    assert metrics.correlation(W, solution.W) > 0.999
 
 
 def test_the_laws_draw_the_same_sequences():

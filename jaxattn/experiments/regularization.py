@@ -17,7 +17,7 @@ from jaxattn.attention import Factored
 from jaxattn.experiments.comparison import NORMS
 from jaxattn.experiments.recording import from_words, keys
 from jaxattn.experiments.training import weights_of
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, of_arrays
 from jaxattn.records import Record
 
 # The axes of every array of a record, behind the seed axis.
@@ -26,6 +26,7 @@ _DIMS = {
     "Z": ("input", "query_feature"),
     "Y": ("input",),
     "v": ("feature",),
+    "present": ("input", "token"),
     "data_key": ("key_word",),
     "W": ("radius", "feature", "query_feature"),
     "K": ("radius", "feature", "width"),
@@ -130,7 +131,7 @@ def _path_of(
 
 def _arrays(problem: Problem, data_key: Any, path: regularization.Path) -> dict[str, Any]:
     weights = path.weights._asdict() if isinstance(path.weights, Factored) else {"W": path.weights}
-    named = {name: getattr(problem, name) for name in ("X", "Z", "Y", "v")} | {"data_key": data_key}
+    named = problem.arrays | {"data_key": data_key}
     return named | weights | {name: getattr(path, name) for name in _OF_PATH}
 
 
@@ -152,7 +153,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     weights = weights_of(arrays)
-    problems = Problem(**{name: arrays[name] for name in ("X", "Z", "Y", "v")})
+    problems = of_arrays(arrays)
     constraints = batch.over_seeds(_posed, problems)
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in NORMS]
     status = np.stack([solution.status for solution in solutions], axis=1)

@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from jaxattn import attention, gradients, heads, lanes, losses, tokens
+from jaxattn import attention, engines, gradients, heads, lanes, losses, tokens
 from jaxattn.attention import Weights
 from jaxattn.problem import Problem
 from jaxattn.regularization.balls import FROBENIUS, Ball
@@ -95,10 +95,12 @@ def path(
     if most < 1 or not tolerance > 0:
         raise ValueError(f"most, tolerance: expected at least 1 and a positive number, found {most} and {tolerance}")
     R = jnp.asarray(radii, problem.X.dtype)
-    reduction = cons.reduce(cons.Constraints(problem.X[:, 1:] - problem.X[:, :1], problem.Z))
+    reduction = cons.reduce(cons.Constraints(engines.differences(problem), problem.Z))
     optimal = tokens.optimal(problem, head)
-    task = Task(reduction.constraints, _slope(problem.Y, gradients.reading(problem, head), loss), ball)
-    entropy = Task(reduction.constraints, _slope(jnp.ones_like(problem.Y), _of_tokens(optimal), _Surprise()), ball)
+    task = Task(reduction.constraints, _slope(problem, problem.Y, gradients.reading(problem, head), loss), ball)
+    entropy = Task(
+        reduction.constraints, _slope(problem, jnp.ones_like(problem.Y), _of_tokens(optimal), _Surprise()), ball
+    )
     # Every second radius will do for a convex problem; from the last one the other way on.
     high = follow(entropy, _first(entropy), R[::-1][::2][::-1], most).x[-1]
     starts = jnp.stack([_at_length(_first(task), high), high])
@@ -154,10 +156,10 @@ def _of_tokens(alpha: Int[Array, " n"]) -> gradients.Reading:
     return of
 
 
-def _slope(Y: Float[Array, " n"], reading: gradients.Reading, loss: losses.Loss) -> Slope:
+def _slope(problem: Problem, Y: Float[Array, " n"], reading: gradients.Reading, loss: losses.Loss) -> Slope:
     def of(logits: Array) -> tuple[Array, Array]:
         full = jnp.concatenate([jnp.zeros_like(logits[:, :1]), logits], axis=1)
-        slope = gradients.direction(lanes.before(), full, Y, reading, loss)
+        slope = gradients.direction(lanes.before(), attention.masked(full, problem), Y, reading, loss)
         return slope.coefficients[:, 1:], slope.log_scale
 
     return of
