@@ -134,6 +134,13 @@ def test_verdicts_follow_from_the_shares(runs, name, verdict):
     assert judged(*runs)[1][name].verdict is verdict
 
 
+def test_a_claim_counts_the_seeds_of_its_own_runs():
+    claims = judged(*FIRST, *SPREAD)[1]
+    assert set(claims["alignment"].counts) == {one.attrs["run"] for one in FIRST}
+    assert set(claims["equal-scores"].counts) == {one.attrs["run"] for one in SPREAD}
+    assert all(counts["attempted"] == 100 for claim in claims.values() for counts in claim.counts.values())
+
+
 def test_seeds_are_binned_by_their_first_step():
     summary = judged(*FIRST)[0]["zero"]
     assert summary["by_margin_seeds"].values.tolist() == [0, 0, 80, 0, 0, 20, 0]

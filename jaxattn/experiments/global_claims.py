@@ -8,22 +8,23 @@ from typing import Any
 
 import xarray
 
-from jaxattn.experiments.claims import LEAST_DRAWN, LEAST_STEPS, Claim, Verdict, counts_of, too_few
+from jaxattn.experiments.claims import LEAST_DRAWN, LEAST_STEPS, Claim, Verdict, too_few
 
 _SOURCE = "arXiv 2308.16898, theorems on global convergence (as recalled)"
 
 Numbers = dict[str, tuple[float, float, float]]
+Counts = Mapping[str, Mapping[str, int]]
 
 
-def judged(summaries: Mapping[str, xarray.Dataset]) -> list[Claim]:
-    """Judge the claims on the summaries of `global_convergence.summarize`."""
+def judged(summaries: Mapping[str, xarray.Dataset], counts: Counts) -> list[Claim]:
+    """Judge the claims on the summaries of `global_convergence.summarize`, with the counts of each run."""
     first = {start: summaries[start] for start in ("zero", "long") if start in summaries}
     random = {start: summaries[start] for start in ("random",) if start in summaries}
-    claims = [_first_gradient(first), _alignment(first)] if first else []
-    return claims + ([_equal(random), _spread(random)] if random else [])
+    claims = [_first_gradient(first, counts), _alignment(first, counts)] if first else []
+    return claims + ([_equal(random, counts), _spread(random, counts)] if random else [])
 
 
-def _first_gradient(summaries: Mapping[str, xarray.Dataset]) -> Claim:
+def _first_gradient(summaries: Mapping[str, xarray.Dataset], counts: Counts) -> Claim:
     measured, expected, few, always = {}, {}, 0, {}
     for start, summary in summaries.items():
         for run in summary["run"].values:
@@ -45,7 +46,7 @@ def _first_gradient(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         "long step along it selects them.",
         expected,
         measured,
-        summaries,
+        _of(summaries, counts),
         (good if always.get("long", False) else Verdict.FAILS, undecided),
         "The theorem asks for a first step long enough, here 100, and that descent stays in a cone around it. "
         + (
@@ -57,7 +58,7 @@ def _first_gradient(summaries: Mapping[str, xarray.Dataset]) -> Claim:
     )
 
 
-def _alignment(summaries: Mapping[str, xarray.Dataset]) -> Claim:
+def _alignment(summaries: Mapping[str, xarray.Dataset], counts: Counts) -> Claim:
     measured = {
         f"share of the better half minus that of the other, {run}": _read(summary.sel(run=run), "gain")
         for summary in summaries.values()
@@ -68,13 +69,13 @@ def _alignment(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         "The better the first gradient is aligned with W_mm, the more often descent selects the optimal tokens.",
         {},
         measured,
-        summaries,
+        _of(summaries, counts),
         (Verdict.HOLDS if all(low > 0 for _, low, _ in measured.values()) else Verdict.FAILS, _undecided(summaries)),
         "Seeds in halves by the correlation of their first step with W_mm; holds if every interval is above 0.",
     )
 
 
-def _equal(summaries: Mapping[str, xarray.Dataset]) -> Claim:
+def _equal(summaries: Mapping[str, xarray.Dataset], counts: Counts) -> Claim:
     (summary,) = summaries.values()
     equal = summary.isel(run=(summary["spread"] == 0).values)
     measured = {f"share, {run}": _read(equal.sel(run=run), "optimal") for run in equal["run"].values}
@@ -102,13 +103,13 @@ def _equal(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         "If all non-optimal tokens of an input have equal scores, descent selects the optimal tokens from any start.",
         expected,
         measured,
-        summaries,
+        _of(summaries, counts),
         (Verdict.FAILS if wrong else Verdict.HOLDS, undecided),
         note,
     )
 
 
-def _spread(summaries: Mapping[str, xarray.Dataset]) -> Claim:
+def _spread(summaries: Mapping[str, xarray.Dataset], counts: Counts) -> Claim:
     (summary,) = summaries.values()
     usual = int(summary["n"].sel(run=summary["run"].values[summary["spread"].values.argmax()]))
     ours = summary.isel(run=(summary["n"] == usual).values).sortby("spread")
@@ -120,10 +121,15 @@ def _spread(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         "The further apart the scores of non-optimal tokens are, the less often descent selects the optimal ones.",
         {},
         measured,
-        summaries,
+        _of(summaries, counts),
         (Verdict.HOLDS if falls else Verdict.FAILS, _undecided(summaries)),
         "Holds if the share falls from each spread to the next, and the intervals of the first and last are apart.",
     )
+
+
+def _of(summaries: Mapping[str, xarray.Dataset], counts: Counts) -> Counts:
+    """Return the counts of the runs in some summaries."""
+    return {str(run): counts[str(run)] for summary in summaries.values() for run in summary["run"].values}
 
 
 def _undecided(summaries: Mapping[str, xarray.Dataset]) -> str:
@@ -148,7 +154,7 @@ def _claim(
     statement: str,
     expected: Mapping[str, float],
     measured: Numbers,
-    summaries: Mapping[str, xarray.Dataset],
+    counts: Counts,
     decided: tuple[Verdict, str],
     note: str,
 ) -> Claim:
@@ -160,7 +166,7 @@ def _claim(
         expected=expected,
         measured={label: mean for label, (mean, _, _) in measured.items()},
         interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
-        counts=counts_of(summaries),
+        counts=counts,
         verdict=Verdict.OPEN if undecided else verdict,
         note=undecided or note,
     )

@@ -13,7 +13,7 @@ import xarray
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import attention, batch, gradients, heads, lanes, losses, metrics, svm, tokens
-from jaxattn.experiments.claims import Claim, total
+from jaxattn.experiments.claims import Claim, counts_of, total
 from jaxattn.experiments.global_claims import judged
 from jaxattn.experiments.optimum import optimum
 from jaxattn.problem import Problem
@@ -95,7 +95,7 @@ def summarize(
         ValueError: a run of which no seed was kept.
     """
     if not all(one.sizes["seed"] for one in datasets.values()):
-        raise ValueError(f"global-convergence: expected a kept seed in each run, found counts {total(datasets)}")
+        raise ValueError(f"global-convergence: expected a kept seed in each run, found counts {counts_of(datasets)}")
     summaries = {}
     for start, k in zip(STARTS, jax.random.split(key, len(STARTS)), strict=True):
         runs = {run: one for run, one in datasets.items() if one.attrs["start"] == start}
@@ -106,7 +106,7 @@ def summarize(
             steps = min(one.attrs["steps"] for one in runs.values())
             summary = xarray.concat(parts, "run", coords="all").assign_attrs(total(runs) | {"steps": steps})
             summaries[start] = summary if start == "random" else summary.merge(_pooled(list(runs.values())))
-    return summaries, judged(summaries)
+    return summaries, judged(summaries, counts_of(datasets))
 
 
 def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
