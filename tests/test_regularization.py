@@ -114,12 +114,11 @@ def test_two_tokens_of_one_input_are_told_apart_along_their_difference(ball):
 
 @pytest.mark.slow
 def test_of_one_input_both_balls_have_the_same_path():
-    W, KQ = (np.asarray(attention.matrix(paths(ball)[1].weights))[COUNT + 1] for ball in map_balls())
+    W, KQ = (
+        np.asarray(attention.matrix(paths(ball)[1].weights))[COUNT + 1]
+        for ball in (regularization.FROBENIUS, regularization.NUCLEAR)
+    )
     np.testing.assert_allclose(W / RADII[:, None, None], KQ / RADII[:, None, None], atol=1e-4)
-
-
-def map_balls():
-    return regularization.FROBENIUS, regularization.NUCLEAR
 
 
 @pytest.mark.parametrize("ball", BALLS)
@@ -137,7 +136,8 @@ def test_the_path_tends_to_the_max_margin_solution_of_the_optimal_tokens_in_the_
         assert metrics.correlation(jnp.asarray(W[-1]), solution.W) > 0.999
 
 
-@pytest.mark.parametrize("ball", BALLS)
+@pytest.mark.slow
+@pytest.mark.parametrize("ball", [regularization.FROBENIUS, regularization.NUCLEAR])
 def test_lane_i_equals_a_lone_run(ball):
     problems, found = paths(ball)
     alone = one_path(ball)(lane(problems, 1), RADII)
@@ -179,7 +179,7 @@ def test_radii_that_are_none_are_named(radii, message):
 
 def test_the_norms_of_the_balls_are_those_of_their_names():
     rng = np.random.default_rng(1)
-    for ball in map_balls():
+    for ball in (regularization.FROBENIUS, regularization.NUCLEAR):
         norm, dual = NUMPY_NORMS[ball.name]
         for shape in ((5, 3), (3, 5), (4, 4)):
             G, W = rng.normal(size=shape), rng.normal(size=shape)

@@ -126,7 +126,8 @@ def _path_of(
     ball: regularization.Ball, loss: losses.Loss, head: heads.Head, radii: Radii
 ) -> Callable[[Problem], regularization.Path]:
     """Return the path as a function of the problem; one object a setting, so that it compiles once."""
-    return lambda problem: regularization.path(problem, radii(), ball, loss=loss, head=head)
+    # Traced once, for the shapes of the record and for all seeds.
+    return jax.jit(lambda problem: regularization.path(problem, radii(), ball, loss=loss, head=head))
 
 
 def _arrays(problem: Problem, data_key: Any, path: regularization.Path) -> dict[str, Any]:

@@ -34,8 +34,8 @@ def summarize(
 
     Returns:
         For each path a dataset over norms and radii: geometric means of `distance` and `off` with interval bounds, the
-        `exponent` of the distance, the shares of seeds that have the optimal tokens `selected` and whose two paths are
-        `apart`, and the largest `residual`; the claims.
+        `exponent` of the distance, the shares of seeds that have the optimal tokens `selected`, whose two paths are
+        `apart` and that are solved from `one_way` alone, and the largest `residual`; the claims.
 
     Raises:
         ValueError: a path of which no seed was kept.
@@ -93,6 +93,7 @@ def _claim(run: str, summary: xarray.Dataset) -> Claim:
     add(f"1 - correlation at R = {last:g}", own.isel(radius=-1), "off", "off_low", "off_high")
     add(f"share of seeds with the optimal tokens at R = {last:g}", end, "selected", "selected_low", "selected_high")
     add(f"share of seeds with two local minima at R = {last:g}", end, "apart", "apart_low", "apart_high")
+    add(f"share of seeds solved from one end alone at R = {last:g}", end, "one_way", "one_way_low", "one_way_high")
     measured["largest residual"] = float(summary["residual"].max())
     falls = abs(measured["exponent of the distance"] - _EXPONENT) < _AROUND
     near = interval[f"distance at R = {last:g}, {_OWN[run]}"][1] < _NEAR

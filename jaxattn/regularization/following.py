@@ -48,7 +48,7 @@ def follow(task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], mo
         radii: in the order to go through, up or down.
         most: steps allowed on one radius.
     """
-    sharp = jnp.finfo(x.dtype).eps ** 0.45
+    sharp = jnp.finfo(x.dtype).eps ** 0.4
     lengths = task.ball.length(radii)
 
     def on_sphere(x: Array, length: Array) -> Array:

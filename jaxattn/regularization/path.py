@@ -70,7 +70,7 @@ def path(
     *,
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
-    most: int = 25,
+    most: int = 20,
     tolerance: float = 1e-6,
 ) -> Path:
     """Minimize the risk on balls of growing radius (2308.16898, regularization paths of W and of (K, Q)).
