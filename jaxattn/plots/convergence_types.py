@@ -31,15 +31,19 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         panels = figure.subplots(1, len(summaries), sharey=True)
         for axes, letter, (run, summary) in zip(panels, "ab", summaries.items(), strict=True):
             _panel(axes, summary)
+            if run == "KQ":
+                x = np.arange(summary.sizes["d"]) - 0.13
+                look = {"color": "black", "marker": "D", "markersize": 4, "markerfacecolor": "white"}
+                axes.plot(x, summary["own"], linestyle="none", label="global or local by nuclear SVM", **look)
             axes.set(title=f"({letter}) run of {page.RUNS[run]}", xlabel="dimension $d$ (seeds)")
         panels[0].set_ylabel("share of runs")
-        handles, labels = panels[0].get_legend_handles_labels()
+        handles, labels = panels[-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper")
         page.add_counts(
             figure,
             summaries,
             "Stacks: shares of the kept and ambiguous (not saturated) runs, with 95 % intervals of the sum up to each "
-            "edge. The green bar overlaps with the stack.",
+            "edge;\nlocal by the support vectors of the Frobenius solution. The green bar overlaps with the stack.",
         )
     return figure
 
