@@ -86,7 +86,6 @@ def test_every_number_is_that_of_a_direct_call_for_the_seed_alone(record, compar
         one, here = problem_of(record, seed), compared.sel(seed=seed)
         alpha = tokens.selected(of_seed(record, seed), one)
         np.testing.assert_array_equal(here["selected"], alpha)
-        np.testing.assert_array_equal(here["optimal"], tokens.optimal(one))
         assert_close((here["X"].values, here["probability"].values), (one.X, record["probability"].values[seed]))
         snapshots = [np.asarray(W) for W in attention.matrix(of_seed(record, seed, "_snapshots"))]
         assert_close(here["path"].values, np.einsum("kde,ie->kid", snapshots, one.Z))
@@ -100,7 +99,6 @@ def test_every_number_is_that_of_a_direct_call_for_the_seed_alone(record, compar
             evidence = compared.sel(attempt=seed, norm=norm.name)
             assert evidence["status"] == solution.status == Status.OPTIMAL
             np.testing.assert_allclose([evidence["primal"], evidence["dual"]], solution.primal, rtol=1e-7)
-    assert not np.array_equal(compared["selected"], compared["optimal"])
 
 
 @pytest.mark.parametrize(("spoilt", "reason"), [(diverged, "diverged"), (infeasible, "infeasible")])
@@ -111,7 +109,7 @@ def test_a_seed_that_is_left_out_is_counted_and_changes_no_other(record, compare
     assert found["seed"].values.tolist() == others
     assert (found["status"].values[others] == Status.OPTIMAL).all()
     expected = compared.sel(seed=others)
-    for name in ("W_svm", "ray", "path", "selected", "optimal", "correlation", "rank", "probability", "X"):
+    for name in ("W_svm", "ray", "path", "selected", "correlation", "rank", "probability", "X"):
         assert_close(found[name].values, expected[name].values)
     if reason == "infeasible":
         assert (found["status"].values[1] == Status.INFEASIBLE).all()

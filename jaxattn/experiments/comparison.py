@@ -38,14 +38,14 @@ def compare(
     Returns:
         A dataset with axis `attempt` for all seeds (their status and certificates) and axis `seed`
         for the kept ones: solutions and their ranks, correlations at the snapshots, the paths
-        `W(k) z_i` and the rays `W_svm z_i`, selected and optimal tokens.
+        `W(k) z_i` and the rays `W_svm z_i`, and the selected tokens.
     """
     attempted = record.sizes["seed"]
     arrays = {str(name): record[name].values for name in record.data_vars}
     final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
     finite = finite_seeds(final)
     problems = of_arrays(arrays)
-    selected, optimal_tokens, constraints = batch.over_seeds(_posed, final, problems, finite)
+    selected, constraints = batch.over_seeds(_posed, final, problems, finite)
 
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
     status = np.stack([solution.status for solution in solutions], axis=1)
@@ -76,7 +76,6 @@ def compare(
             "ray": (("seed", "norm", "input", "feature"), np.einsum("snde,sie->snid", W, arrays["Z"][kept])),
             "path": (("seed", "snapshot", "input", "feature"), _paths(_lanes(snapshots, kept), arrays["Z"][kept])),
             "selected": (("seed", "input"), selected[kept]),
-            "optimal": (("seed", "input"), optimal_tokens[kept]),
             "correlation": (("seed", "norm", "snapshot"), correlation),
             "rank": (("seed", "norm"), rank),
             "probability": (("seed", "step"), arrays["probability"][kept]),
@@ -104,15 +103,13 @@ def _paths(snapshots: Weights, Z: np.ndarray) -> np.ndarray:
     return np.einsum("skdm,skim->skid", K, np.einsum("skem,sie->skim", Q, Z, optimize=True), optimize=True)
 
 
-def _posed(
-    final: Weights, problem: Problem, finite: Bool[Array, ""]
-) -> tuple[Int[Array, " n"], Int[Array, " n"], svm.Constraints]:
-    """Return a seed's selected and optimal tokens, and the constraints that select the former.
+def _posed(final: Weights, problem: Problem, finite: Bool[Array, ""]) -> tuple[Int[Array, " n"], svm.Constraints]:
+    """Return a seed's selected tokens, and the constraints that select them.
 
     A diverged run selects nothing; its lane is posed for token 0, and left out of what is compared.
     """
     selected = jnp.where(finite, tokens.selected(final, problem), 0)
-    return selected, tokens.optimal(problem), svm.token_constraints(problem, selected)
+    return selected, svm.token_constraints(problem, selected)
 
 
 def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
