@@ -18,7 +18,7 @@ from tests import instances
 
 KEY = jax.random.key(0)
 STEPS = np.array([200, 1000, 2000])
-LONG = sequences.LONG
+LONG, PATH = sequences.LONG, sequences.PATH
 COUNTS = {"attempted": 12, "kept": 12, "diverged": 0, "infeasible": 0, "unsolved": 0}
 
 
@@ -100,16 +100,31 @@ def made(run: str, own: float, other: float, probability: float = 0.9999, last: 
     return xarray.Dataset(variables, coordinates, attrs=attrs | COUNTS).sel(norm=sorted(norms))
 
 
-def claims(W=(0.991, 0.9), KQ=(0.995, 0.9), exact=0.9995, probability=0.9999, last=2000):
+def made_path(own: float, other: float, selected: float = 1.0, last: float = 1000.0, kept: int = 12) -> xarray.Dataset:
+    """Twelve paths with these correlations at the last radius, and a little less before."""
+    wobble = np.resize([-0.001, 0.001], 12)
+    correlation = np.array([own, other])[None, :, None] - np.array([0.1, 0.0]) + wobble[:, None, None]
+    all_selected = np.stack([np.zeros(12), np.arange(12) < selected * 12], axis=1).astype(bool)
+    variables = {
+        "off": (("seed", "norm", "radius"), 1 - correlation),
+        "selected": (("seed", "radius"), all_selected),
+    }
+    coordinates = {"norm": ["frobenius", "nuclear"], "radius": [last / 10, last], "seed": np.arange(12)}
+    one = xarray.Dataset(variables, coordinates, attrs={"run": PATH, "attention": "causal"} | COUNTS)
+    return one.assign_attrs(kept=kept)
+
+
+def claims(W=(0.991, 0.9), KQ=(0.995, 0.9), exact=0.9995, probability=0.9999, last=2000, path=None):
     datasets = {
         "W": made("W", *W, probability=probability, last=last),
         "KQ": made("KQ", *KQ, last=last),
         LONG: made(LONG, exact, 0.0, last=last),
+        PATH: made_path(0.9995, 0.9) if path is None else made_path(**path),
     }
     return sequences.summarize(datasets, KEY)
 
 
-HOLDS = [Verdict.HOLDS, Verdict.HOLDS, Verdict.CORRECTED]
+HOLDS = [Verdict.HOLDS, Verdict.HOLDS, Verdict.CORRECTED, Verdict.HOLDS]
 
 
 @pytest.mark.parametrize(
@@ -118,26 +133,32 @@ HOLDS = [Verdict.HOLDS, Verdict.HOLDS, Verdict.CORRECTED]
         ({}, HOLDS),
         # A step of 2000 may end short of 0.99 for W, as long as the right norm is ahead and the long run arrives.
         ({"W": (0.97, 0.9)}, HOLDS),
-        ({"W": (0.97, 0.98)}, [HOLDS[0], Verdict.FAILS, HOLDS[2]]),
-        ({"exact": 0.98}, [HOLDS[0], Verdict.FAILS, HOLDS[2]]),
-        ({"exact": 0.99}, [HOLDS[0], Verdict.OPEN, HOLDS[2]]),
-        ({"KQ": (0.98, 0.9)}, [*HOLDS[:2], Verdict.FAILS]),
-        ({"KQ": (0.995, 0.996)}, [*HOLDS[:2], Verdict.FAILS]),
+        ({"W": (0.97, 0.98)}, [HOLDS[0], Verdict.FAILS, *HOLDS[2:]]),
+        ({"exact": 0.98}, [HOLDS[0], Verdict.FAILS, *HOLDS[2:]]),
+        ({"exact": 0.99}, [HOLDS[0], Verdict.OPEN, *HOLDS[2:]]),
+        ({"KQ": (0.98, 0.9)}, [*HOLDS[:2], Verdict.FAILS, HOLDS[3]]),
+        ({"KQ": (0.995, 0.996)}, [*HOLDS[:2], Verdict.FAILS, HOLDS[3]]),
         ({"probability": 0.99}, [Verdict.FAILS, *HOLDS[1:]]),
-        ({"last": 800, "W": (0.5, 0.9)}, [Verdict.OPEN] * 3),
+        ({"last": 800, "W": (0.5, 0.9)}, [*[Verdict.OPEN] * 3, HOLDS[3]]),
+        ({"path": {"own": 0.98, "other": 0.9}}, [*HOLDS[:3], Verdict.FAILS]),
+        ({"path": {"own": 0.995, "other": 0.996}}, [*HOLDS[:3], Verdict.FAILS]),
+        ({"path": {"own": 0.9995, "other": 0.9, "selected": 0.9}}, [*HOLDS[:3], Verdict.FAILS]),
+        ({"path": {"own": 0.9995, "other": 0.9, "last": 100.0}}, [*HOLDS[:3], Verdict.OPEN]),
+        ({"path": {"own": 0.9995, "other": 0.9, "kept": 7}}, [*HOLDS[:3], Verdict.OPEN]),
     ],
 )
 def test_the_verdict_follows_from_the_numbers(changed, verdicts):
     found = claims(**changed)[1]
-    assert [claim.id for claim in found] == ["causal:selection", "causal:W", "causal:KQ"]
+    assert [claim.id for claim in found] == ["causal:selection", "causal:W", "causal:KQ", "causal:path"]
     assert [claim.verdict for claim in found] == verdicts
     for claim in found:
         assert set(claim.expected) <= set(claim.measured) == set(claim.interval)
-        assert all(counts == COUNTS for counts in claim.counts.values())
+        assert all({**counts, "kept": 12} == COUNTS for counts in claim.counts.values())
 
 
 def test_the_claims_say_what_was_measured():
-    selection, W, KQ = claims()[1]
+    selection, W, KQ, path = claims()[1]
+    assert path.measured["frobenius at R = 1000"] == pytest.approx(0.9995)
     assert selection.measured["W, share of positions with a choice that select their optimal token"] == pytest.approx(
         0.8
     )
@@ -150,18 +171,22 @@ def test_the_claims_say_what_was_measured():
 def test_without_a_kept_seed_it_says_so():
     empty = made("W", 0.9, 0.9).isel(seed=slice(0)).assign_attrs(kept=0, infeasible=12)
     with pytest.raises(ValueError, match=r"^sequences: expected a kept seed in each run, found counts .*12"):
-        sequences.summarize({"W": empty, "KQ": made("KQ", 0.9, 0.9), LONG: made(LONG, 0.9, 0.9)}, KEY)
+        sequences.summarize(
+            {"W": empty, PATH: made_path(0.9, 0.9), "KQ": made("KQ", 0.9, 0.9), LONG: made(LONG, 0.9, 0.9)}, KEY
+        )
 
 
 def test_the_figure_draws_both_norms_and_the_distance_of_each_run():
     drawn = figure.draw(claims()[0])
-    saturation, W, KQ, distance = drawn.axes
-    for axes, count in ((saturation, 2), (W, 2), (KQ, 2), (distance, 3)):
+    saturation, W, KQ, distance, path = drawn.axes
+    for axes, count in ((saturation, 2), (W, 2), (KQ, 2), (distance, 3), (path, 2)):
         assert len(instances.drawn_lines(axes)) == count
     np.testing.assert_allclose([points[1, -1] for points in instances.drawn_lines(W)], [0.991, 0.9])
     np.testing.assert_allclose([points[1, -1] for points in instances.drawn_lines(KQ)], [0.9, 0.995])
     ends = [points[1, -1] for points in instances.drawn_lines(distance)]
     np.testing.assert_allclose(ends, [0.009, 0.005, 0.0005], rtol=1e-9)
+    ends = [points[1, -1] for points in instances.drawn_lines(path)]
+    np.testing.assert_allclose(ends, [0.0005, 0.1], rtol=1e-9)
     text = drawn.get_supxlabel()
     assert "12 of 12 seeds kept" in text
     assert "separable in 9 of 12 problems" in text

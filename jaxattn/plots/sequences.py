@@ -1,4 +1,4 @@
-"""The sequence and causal figures: the panels of local convergence, and how far each run is from its own solution."""
+"""The sequence and causal figures: the panels of local convergence, and how far runs and path are from their SVMs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,32 @@ _LOOKS = {
     "W, exact direction": ("frobenius", "$W$, exact direction", "#009E73", ":"),
 }
 
+_PATH = "W, regularization path"
+
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw four panels, each curve a mean over seeds with its 95 % interval.
+    """Draw five panels, each curve a mean over seeds with its 95 % interval.
 
     Args:
         summaries: as `experiments.sequences.summarize` returns them.
     """
     with page.style():
-        figure = page.new_figure(11.4, 2.9)
-        *panels, last = figure.subplots(1, 4)
-        draw_panels(panels, summaries)
+        figure = page.new_figure(9.0, 5.6)
+        followed = _PATH in summaries
+        panels = figure.subplot_mosaic([list("aabbcc"), list("dddeee" if followed else "dddddd")])
+        draw_panels([panels[letter] for letter in "abc"], summaries)
         for run, (norm, *look) in _LOOKS.items():
-            _distance(last, summaries[run].sel(norm=norm), *look)
-        last.set(title="(d) from its own solution", xlabel="step", ylabel="1 - correlation", xscale="log", yscale="log")
-        last.legend(loc="lower left")
+            _distance(panels["d"], summaries[run].sel(norm=norm), "snapshot", *look)
+        panels["d"].set(title="(d) from its own solution", xlabel="step")
+        if followed:
+            path = summaries[_PATH]
+            for norm in path["norm"].values:
+                look = page.NORMS[str(norm)], page.COLOURS[str(norm)], page.DASHES[str(norm)]
+                _distance(panels["e"], path.sel(norm=norm), "radius", *look)
+            panels["e"].set(title="(e) path of $W$, from the optimal tokens' solutions", xlabel="radius $R$")
+        for letter in "de" if followed else "d":
+            panels[letter].set(ylabel="1 - correlation", xscale="log", yscale="log")
+            panels[letter].legend(loc="lower left")
         one = summaries["W"].attrs
         page.add_counts(
             figure,
@@ -44,6 +55,6 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _distance(axes: Axes, summary: xarray.Dataset, label: str, colour: str, dashes: str) -> None:
+def _distance(axes: Axes, summary: xarray.Dataset, along: str, label: str, colour: str, dashes: str) -> None:
     curve = (1 - summary[part].values for part in ("correlation", "correlation_high", "correlation_low"))
-    page.band(axes, summary["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
+    page.band(axes, summary[along].values, *curve, color=colour, linestyle=dashes, label=label)
