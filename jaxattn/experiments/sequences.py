@@ -10,12 +10,13 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn import svm
+from jaxattn import batch, svm, tokens
 from jaxattn.experiments import regularization
 from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few, too_little
 from jaxattn.experiments.comparison import NORMS, compare
 from jaxattn.experiments.local_convergence import at_steps, curves, named
 from jaxattn.experiments.optimum import optimum
+from jaxattn.problem import of_arrays
 from jaxattn.statistics import bootstrap, proportion
 
 _SOURCE = "arXiv 2308.16898, extension to sequence-to-sequence and causal attention"
@@ -33,7 +34,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     A run on the exact direction of the gradient is held against the solution of its own norm alone.
 
     Args:
-        record: of a `Training` on `data.sequence` or `data.causal`, as `recording.run` writes it.
+        record: of a `Training` on `data.sequence` or `data.causal` with a linear head, as `recording.run` writes it.
         solver: for all norms; those of each norm if None.
 
     Returns:
@@ -47,7 +48,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     run = "W" if "W" in record else "KQ"
     compared = compare(record, (_OWN[run],) if exact else NORMS, solver)
     kept = np.isin(record["seed"].values, compared["seed"].values)
-    right = compared["selected"].values == compared["optimal"].values
+    of_scores = batch.over_seeds(
+        tokens.optimal, of_arrays({str(name): record[name].values for name in record.data_vars})
+    )
+    right = compared["selected"].values == of_scores[kept]
     chooses = np.ones_like(right)
     if "present" in record:
         chooses = record["present"].values[kept].sum(axis=2) > 1
