@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -17,6 +18,20 @@ class Estimate(NamedTuple):
     low: Float[np.ndarray, "..."]
     high: Float[np.ndarray, "..."]
     error: Float[np.ndarray, "..."]
+
+
+def variables(
+    estimates: Mapping[str, tuple[tuple[str, ...], Estimate]],
+) -> dict[str, tuple[tuple[str, ...], Float[np.ndarray, "..."]]]:
+    """Return the parts of estimates, each with its dims, as the variables of a dataset.
+
+    The mean has the estimate's own name, the others `name_low`, `name_high` and `name_error`.
+    """
+    return {
+        name if part == "mean" else f"{name}_{part}": (dims, getattr(estimate, part))
+        for name, (dims, estimate) in estimates.items()
+        for part in Estimate._fields
+    }
 
 
 def bootstrap(

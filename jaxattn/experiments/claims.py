@@ -98,6 +98,18 @@ def too_few(kept: int, least: int = LEAST_DRAWN) -> str:
     return f"{kept} kept seeds are too few to decide; at least {least} are asked for." if kept < least else ""
 
 
+def verdict(good: Verdict, holds: bool, undecided: str) -> Verdict:
+    """Return the verdict on a claim that is `good` if it holds, and open for whatever reason `undecided` gives."""
+    if undecided:
+        return Verdict.OPEN
+    return good if holds else Verdict.FAILS
+
+
+def read(one: xarray.Dataset, name: str) -> tuple[float, float, float]:
+    """Return an estimated mean and its interval, of a dataset with the variables of `statistics.variables`."""
+    return float(one[name]), float(one[f"{name}_low"]), float(one[f"{name}_high"])
+
+
 def agree(measured: ArrayLike, errors: ArrayLike, expected: ArrayLike) -> bool:
     """Whether every mean lies within two standard errors of the published one.
 

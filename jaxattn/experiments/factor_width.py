@@ -17,7 +17,7 @@ from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few, too_l
 from jaxattn.experiments.comparison import compare
 from jaxattn.experiments.training import weights_of
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.statistics import Estimate, bootstrap, proportion
+from jaxattn.statistics import bootstrap, proportion, variables
 
 _SOURCE = "arXiv 2308.16898, nuclear Att-SVM with rank W <= m"
 # What the end of a run is held against: the nuclear solution, the best stationary point of rank m that was found, and
@@ -139,12 +139,7 @@ def _summary(one: xarray.Dataset, correlation_key: PRNGKeyArray, probability_key
         "correlation": (("solution",), bootstrap(one["correlation"].values, correlation_key)),
         "probability": (("snapshot",), bootstrap(one["probability"].values, probability_key)),
     }
-    variables = {
-        name if part == "mean" else f"{name}_{part}": (dims, getattr(estimate, part))
-        for name, (dims, estimate) in estimates.items()
-        for part in Estimate._fields
-    }
-    return one.drop_vars(list(estimates)).assign(variables)
+    return one.drop_vars(list(estimates)).assign(variables(estimates))
 
 
 def _binds(datasets: Mapping[str, xarray.Dataset], undecided: str, counts: Mapping[str, Mapping[str, int]]) -> Claim:

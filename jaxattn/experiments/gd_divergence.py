@@ -11,10 +11,10 @@ import xarray
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxattn import batch, losses, metrics, smoothness, svm, tokens
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few
+from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
 from jaxattn.experiments.optimum import optimum
 from jaxattn.problem import Problem
-from jaxattn.statistics import Estimate, bootstrap, proportion
+from jaxattn.statistics import bootstrap, proportion, variables
 
 _SOURCE = "arXiv 2308.16898, theorem on the global convergence of gradient descent"
 # The logarithm is read from the last decade of a run that has taken at least so many steps.
@@ -114,20 +114,16 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         "exponent": ((), bootstrap(_slope(np.log(growth[:, late]), np.log(off[:, late])), keys[3])),
         "optimal": ((), proportion(one["optimal"].values)),
     }
-    variables = {
-        name if part == "mean" else f"{name}_{part}": (dims, getattr(estimate, part))
-        for name, (dims, estimate) in estimates.items()
-        for part in Estimate._fields
-    }
+    arrays = variables(estimates)
     bound = one["bound"].values
-    variables |= {
+    arrays |= {
         "time": (("snapshot",), one.attrs["step_size"] * steps),
         "within": ((), one.attrs["step_size"] * bound.max()),
         "tightest": ((), (one["bend"].values.max(axis=1) / bound).max()),
         "sharpest": ((), one["bend"].values.max()),
         "rises": ((), int((np.diff(one["loss"].values, axis=1) > 1e-12).sum())),
     }
-    return xarray.Dataset(variables, {"snapshot": steps}, one.attrs)
+    return xarray.Dataset(arrays, {"snapshot": steps}, one.attrs)
 
 
 def _slope(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -145,7 +141,7 @@ def _norm_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         "norm",
         "The norm of W grows without end, like the logarithm of the number of steps.",
         {f"growth of ||W|| / ||W_mm|| by log k, {run}": 1.0 for run in summaries},
-        {f"growth of ||W|| / ||W_mm|| by log k, {run}": _read(one, "slope") for run, one in summaries.items()},
+        {f"growth of ||W|| / ||W_mm|| by log k, {run}": read(one, "slope") for run, one in summaries.items()},
         summaries,
         Verdict.HOLDS if holds else Verdict.FAILS,
         "Slopes over the last decade of steps. Where the gradient falls like exp(-||W|| / ||W_mm||), ||W|| grows like "
@@ -158,9 +154,9 @@ def _direction_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
     measured = {}
     for run, one in summaries.items():
         last = one.isel(snapshot=-1)
-        measured[f"1 - correlation at step {int(last['snapshot'])}, {run}"] = _read(last, "off")
-        measured[f"exponent of 1 - correlation in ||W||, {run}"] = _read(one, "exponent")
-        measured[f"share that selects the optimal tokens, {run}"] = _read(one, "optimal")
+        measured[f"1 - correlation at step {int(last['snapshot'])}, {run}"] = read(last, "off")
+        measured[f"exponent of 1 - correlation in ||W||, {run}"] = read(one, "exponent")
+        measured[f"share that selects the optimal tokens, {run}"] = read(one, "optimal")
     falls = all(float(one["exponent_high"]) < -1 for one in summaries.values())
     furthest = max(summaries.values(), key=lambda one: one.attrs["step_size"])
     optimal = float(furthest["optimal"]) == 1
@@ -198,10 +194,6 @@ def _step_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         f"L is {1 / tightest:.0f} times the largest second derivative found along the runs, or more: far larger steps "
         "descend as well.",
     )
-
-
-def _read(one: xarray.Dataset, name: str) -> tuple[float, float, float]:
-    return float(one[name]), float(one[f"{name}_low"]), float(one[f"{name}_high"])
 
 
 def _claim(

@@ -15,7 +15,7 @@ from jaxattn import attention, batch, gradients, heads, lanes, losses, metrics, 
 from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_little
 from jaxattn.experiments.comparison import compare
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.statistics import Estimate, bootstrap
+from jaxattn.statistics import bootstrap, variables
 
 # A token of less slack (margin - 1) is a support vector.
 _SUPPORT = 1e-6
@@ -119,18 +119,14 @@ def summarize(
         "log_together": bootstrap(together, keys[0]),
         "slope": bootstrap(_slopes(x, log_share, outside), keys[1]),
     }
-    variables: dict[str, Any] = {
-        name if part == "mean" else f"{name}_{part}": (("snapshot",), getattr(estimate, part))
-        for name, estimate in estimates.items()
-        for part in Estimate._fields
-    }
+    arrays: dict[str, Any] = dict(variables({name: (("snapshot",), one) for name, one in estimates.items()}))
     steps = one["snapshot"].values
     drawn = sorted({int(np.argmin(np.abs(np.log(steps / step)))) for step in _DRAWN})
     binned = [_binned(x[:, k], log_share[:, k], outside[:, k]) for k in drawn]
-    variables |= {name: (("drawn", "bin"), np.stack([each[name] for each in binned])) for name in binned[0]}
-    variables["support"] = ((), np.mean(~outside[:, 0]))
+    arrays |= {name: (("drawn", "bin"), np.stack([each[name] for each in binned])) for name in binned[0]}
+    arrays["support"] = ((), np.mean(~outside[:, 0]))
     middles = (EDGES[1:] + EDGES[:-1]) / 2
-    summary = xarray.Dataset(variables, {"snapshot": steps, "drawn": steps[drawn], "bin": middles}, one.attrs)
+    summary = xarray.Dataset(arrays, {"snapshot": steps, "drawn": steps[drawn], "bin": middles}, one.attrs)
     return {run: summary}, [_claim(summary)]
 
 

@@ -11,7 +11,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.descent import PUBLISHED_EPSILON
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few
+from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
 from jaxattn.experiments.rate import along
 from jaxattn.statistics import bootstrap
 
@@ -167,8 +167,7 @@ def _claim(
 
 
 def _off(end: xarray.Dataset, norm: str) -> tuple[float, float, float]:
-    one = end.sel(norm=norm)
-    return float(one["off"]), float(one["off_low"]), float(one["off_high"])
+    return read(end.sel(norm=norm), "off")
 
 
 def _longest(runs: list[xarray.Dataset]) -> xarray.Dataset:

@@ -10,8 +10,8 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.claims import LEAST_STEPS, Claim, Verdict, agree, counts_of, too_little
-from jaxattn.statistics import Estimate, bootstrap
+from jaxattn.experiments.claims import LEAST_STEPS, Claim, Verdict, agree, counts_of, too_little, verdict
+from jaxattn.statistics import bootstrap, variables
 
 _SOURCE = "arXiv 2308.16898, local convergence figure, panel"
 # Read from the authors' figure: correlations of the W run at these steps, and its probability at 200.
@@ -57,13 +57,8 @@ def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         "correlation": (("norm", "snapshot"), bootstrap(comparison["correlation"].values, correlation_key)),
         "probability": (("snapshot",), bootstrap(probability, probability_key)),
     }
-    variables = {
-        name if part == "mean" else f"{name}_{part}": (dims, getattr(estimate, part))
-        for name, (dims, estimate) in estimates.items()
-        for part in Estimate._fields
-    }
     coordinates = {"snapshot": steps, "norm": comparison["norm"].values}
-    return xarray.Dataset(variables, coordinates, attrs=comparison.attrs)
+    return xarray.Dataset(variables(estimates), coordinates, attrs=comparison.attrs)
 
 
 def at_steps(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: Any) -> dict[str, np.ndarray]:
@@ -106,7 +101,7 @@ def _probability_claim(summaries: dict[str, xarray.Dataset], counts: dict[str, d
         measured=measured,
         interval=interval,
         counts=counts,
-        verdict=_verdict(Verdict.HOLDS, as_published and saturated, undecided),
+        verdict=verdict(Verdict.HOLDS, as_published and saturated, undecided),
         note=undecided or "Within two standard errors of the published mean at step 200; above 0.999 at the end.",
     )
 
@@ -129,7 +124,7 @@ def _full_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) -> C
         measured=measured,
         interval=interval,
         counts=counts,
-        verdict=_verdict(Verdict.HOLDS, bool(as_published and wins), undecided),
+        verdict=verdict(Verdict.HOLDS, bool(as_published and wins), undecided),
         note=undecided
         or "All published means within two standard errors of the difference; the curves end short of 1 because the "
         "published step adds 2.2e-16 to the gradient's norm.",
@@ -150,15 +145,9 @@ def _factored_claim(summary: xarray.Dataset, counts: dict[str, dict[str, int]]) 
         measured=measured,
         interval=interval,
         counts=counts,
-        verdict=_verdict(Verdict.CORRECTED, bool(wins), undecided),
+        verdict=verdict(Verdict.CORRECTED, bool(wins), undecided),
         note=undecided
         or "The nuclear correlation ends above 0.99 and above the Frobenius one. Correction: the published protocol "
         "penalizes ||K||^2 + ||Q||^2 with coefficient 2.2e-16, and the run ends where that balances the risk, a point "
         "of the regularization path: kq-penalty tells what descent alone does.",
     )
-
-
-def _verdict(good: Verdict, holds: bool, undecided: str) -> Verdict:
-    if undecided:
-        return Verdict.OPEN
-    return good if holds else Verdict.FAILS

@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn import batch, svm, tokens
 from jaxattn.experiments import regularization
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few, too_little
+from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few, too_little, verdict
 from jaxattn.experiments.comparison import NORMS, compare
 from jaxattn.experiments.local_convergence import at_steps, curves, named
 from jaxattn.experiments.optimum import optimum
@@ -150,7 +150,7 @@ def _selection_claim(
         measured=measured,
         interval=interval,
         counts=counts_of({run: summaries[run] for run in _OWN}),
-        verdict=_verdict(Verdict.HOLDS, holds, undecided),
+        verdict=verdict(Verdict.HOLDS, holds, undecided),
         note=undecided
         or "The probabilities and the shares of seeds are above 0.999. Final weights that rank the selected tokens "
         "first satisfy the constraints up to their length, so what descent has selected can always be separated. "
@@ -195,7 +195,7 @@ def _direction_claim(summaries: Mapping[str, xarray.Dataset], run: str, last_run
         measured=measured,
         interval=interval,
         counts=counts_of({one: summaries[one] for one in dict.fromkeys((run, last_run))}),
-        verdict=_verdict(good, bool(wins and low > _CLOSE), undecided),
+        verdict=verdict(good, bool(wins and low > _CLOSE), undecided),
         note=undecided or note,
     )
 
@@ -225,15 +225,9 @@ def _path_claim(path: xarray.Dataset) -> Claim:
         measured=measured,
         interval=interval,
         counts=counts_of({PATH: path}),
-        verdict=_verdict(Verdict.HOLDS, holds, undecided),
+        verdict=verdict(Verdict.HOLDS, holds, undecided),
         note=undecided
         or "The interval of the Frobenius correlation lies above 0.99 and above the nuclear one, and every kept path "
         "selects the optimal tokens. The path of (K, Q) is left out: it takes five times as long, and its minimizer is "
         "often a local one (see regularization-path).",
     )
-
-
-def _verdict(good: Verdict, holds: bool, undecided: str) -> Verdict:
-    if undecided:
-        return Verdict.OPEN
-    return good if holds else Verdict.FAILS

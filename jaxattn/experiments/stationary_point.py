@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from jaxattn import attention, batch, gradients, heads, lanes, losses, metrics, svm
 from jaxattn.experiments import trap
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few
+from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
 from jaxattn.experiments.optimum import optimum
 from jaxattn.problem import Problem
 from jaxattn.statistics import bootstrap, proportion
@@ -68,11 +68,11 @@ def _looked_at(
     towards = W_mm / metrics.norm(W_mm)
     wanted = attention.logits(towards, problem)
     read_off = jnp.outer(problem.v, u) / metrics.norm(jnp.outer(problem.v, u))
-    read = gradients.reading(problem, heads.linear)
+    reading = gradients.reading(problem, heads.linear)
 
     def of_one(key_words: Array) -> tuple[Array, Array]:
         logits = attention.logits(_drawn(key_words, towards), problem)
-        a = gradients.direction(lanes.before(), logits, problem.Y, read, losses.logistic).coefficients
+        a = gradients.direction(lanes.before(), logits, problem.Y, reading, losses.logistic).coefficients
         length = metrics.norm(jnp.einsum("nd,ne->de", attention.attended(a, problem), problem.Z))
         return -jnp.sum(a * wanted) / length, -jnp.sum(a * attention.logits(read_off, problem)) / length
 
@@ -148,8 +148,8 @@ def _equal_claim(equal: xarray.Dataset) -> Claim:
         "With equal scores of non-optimal tokens -<grad L(W), W_mm> > 0 for every W: no finite stationary point.",
         {"share of problems with a negative one": 0.0},
         {
-            "smallest cosine of -grad L and W_mm, mean over problems": _read(equal, "mean_least"),
-            "share of problems with a negative one": _read(equal, "turns_away"),
+            "smallest cosine of -grad L and W_mm, mean over problems": read(equal, "mean_least"),
+            "share of problems with a negative one": read(equal, "turns_away"),
             "smallest cosine of all": _exactly(least),
             "smallest cosine over the proof's bound, of all problems": _exactly(over),
         },
@@ -166,9 +166,9 @@ def _needed_claim(free: xarray.Dataset) -> Claim:
         "Without equal scores -<grad L(W), W_mm> is negative at some W.",
         {},
         {
-            "share of problems with a negative one": _read(free, "turns_away"),
-            "share of negative ones": _read(free, "mean_negative"),
-            "smallest cosine of -grad L and W_mm, mean over problems": _read(free, "mean_least"),
+            "share of problems with a negative one": read(free, "turns_away"),
+            "share of negative ones": read(free, "mean_negative"),
+            "smallest cosine of -grad L and W_mm, mean over problems": read(free, "mean_least"),
         },
         {"free": free},
         Verdict.HOLDS if float(free["turns_away_low"]) > 0 else Verdict.FAILS,
@@ -203,10 +203,6 @@ def _finite_claim(free: xarray.Dataset, landscapes: Mapping[str, xarray.Dataset]
         "Y_i u . z_i > 0 for all i, as with independent queries, -<grad L(W), v u^T> > 0 for every W, whatever the "
         "scores, since it is a mean of variances: random problems with n <= d have no finite stationary point.",
     )
-
-
-def _read(one: xarray.Dataset, name: str) -> tuple[float, float, float]:
-    return float(one[name]), float(one[f"{name}_low"]), float(one[f"{name}_high"])
 
 
 def _exactly(number: float) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, PRNGKeyArray
 
 from jaxattn.experiments import svm_rank_claims
 from jaxattn.experiments.claims import Claim, counts_of, total
-from jaxattn.statistics import Estimate, bootstrap, proportion
+from jaxattn.statistics import Estimate, bootstrap, proportion, variables
 from jaxattn.svm import Status
 
 # The published count: singular values above this, whatever the largest one is; infeasible problems as rank 1.
@@ -61,22 +61,18 @@ def _ranks(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         "published": (("d", "norm"), _where(published, decided, keys[1])),
         "feasible": (("d",), proportion((status == Status.OPTIMAL).any(axis=2))),
     }
-    variables = {
-        name if part == "mean" else f"{name}_{part}": (dims, getattr(estimate, part))
-        for name, (dims, estimate) in estimates.items()
-        for part in Estimate._fields
-    }
+    arrays = variables(estimates)
     # What the rank of the kept solutions is at most, and how far its mean depends on the tolerance.
     above = {tolerance: _above(values, tolerance)[..., 0] for tolerance in svm_rank_claims.CLEAN}
     spread = np.subtract(*above.values())
     weights = kept[..., None] / np.maximum(kept.sum(axis=0), 1)[:, None]
-    variables |= {
+    arrays |= {
         "kept": (("d",), kept.sum(axis=0)),
         "largest": (("d", "norm"), np.where(kept[..., None], one["rank"].values, 0).max(axis=0)),
         "spread": (("d", "norm"), (spread * weights).sum(axis=0)),
     }
     sizes = {name: one.attrs[name] for name in ("run", "n", "T")}
-    return xarray.Dataset(variables, {"d": one["d"].values, "norm": one["norm"].values, **sizes})
+    return xarray.Dataset(arrays, {"d": one["d"].values, "norm": one["norm"].values, **sizes})
 
 
 def _above(values: np.ndarray, *tolerances: float) -> np.ndarray:
