@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -119,20 +120,21 @@ def chunks(
     parts = [slice(start, min(start + width, total)) for start in range(0, total, width)]
     lifted = _lifted(function, len(arguments), len(shared))
     places = _devices()
+    programs: list[_Program] = []
 
     # Made here and not by a worker: contexts such as `jax.enable_x64` hold for one thread.
-    def prepared(number: int) -> tuple[slice, Any, Any]:
+    def prepared(number: int) -> tuple[slice, Any, _Program]:
         given = (*jax.tree.map(lambda leaf: _filled(leaf[parts[number]], width), arguments), *shared)
         given = jax.device_put(given, places[number % len(places)])
-        return parts[number], given, lifted.trace(*given).lower()
+        if number < len(places):
+            programs.append(_Program(lifted.trace(*given).lower()))
+        return parts[number], given, programs[number % len(places)]
 
     first = prepared(0)
-    at_once = min(len(parts), _at_once(lifted, *first[1:]))
+    at_once = min(len(parts), _at_once(lifted, first[1], first[2].lowered))
     if chunk is not None:
         at_once = min(at_once, max(1, chunk // width))
     places = places[:at_once]
-    if len(places) == 1:
-        first[2].compile()  # Before the workers, who would each compile it; on several devices they compile at once.
     calls = (first if number == 0 else prepared(number) for number in range(len(parts)))
     if at_once == 1:
         yield from (_run(*call) for call in calls)
@@ -140,8 +142,20 @@ def chunks(
         yield from _in_order(_run, calls, at_once)
 
 
-def _run(part: slice, given: Any, lowered: Any) -> tuple[slice, Any]:
-    result = lowered.compile()(*given)
+class _Program:
+    """A program for one device, compiled by the first worker that needs it: the others wait, not compile it too."""
+
+    def __init__(self, lowered: Any) -> None:
+        self.lowered, self._compiled, self._lock = lowered, None, Lock()
+
+    def __call__(self, *given: Any) -> Any:
+        with self._lock:
+            self._compiled = self._compiled or self.lowered.compile()
+        return self._compiled(*given)
+
+
+def _run(part: slice, given: Any, program: _Program) -> tuple[slice, Any]:
+    result = program(*given)
     return part, jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[: part.stop - part.start]), result)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -241,9 +242,8 @@ def _train(
     lanes = problem.Y.shape[1:]
     series = jnp.zeros((-(-steps // record_every), *lanes), problem.X.dtype)
     now = _Progress(engine.start(weights, problem, state), series, series, series)
-    # One loop from snapshot to snapshot keeps them without a buffer that every step would carry.
-    spans = jnp.concatenate([jnp.zeros(1, snapshots.dtype), snapshots[:-1]])[: snapshots.size], snapshots
-    now, kept = jax.lax.scan(to_snapshot, now, spans)
-    last = snapshots[-1] if snapshots.size else 0
-    now = jax.lax.fori_loop(last, steps, one_step, now)
-    return Run(engine.weights(now.kept, problem), kept, now.probability, now.loss, now.gradient_norm)
+    # One loop from snapshot to snapshot, and to the end, keeps them without a buffer that every step would carry.
+    stops = jnp.concatenate([jnp.zeros(1, snapshots.dtype), snapshots, jnp.full(1, steps, snapshots.dtype)])
+    now, kept = jax.lax.scan(to_snapshot, now, (stops[:-1], stops[1:]))
+    last, kept = (jax.tree.map(itemgetter(part), kept) for part in (-1, slice(-1)))
+    return Run(last, kept, now.probability, now.loss, now.gradient_norm)

@@ -212,15 +212,49 @@ def _normalized_rate(state: StepState, length: Array, size: Array) -> Array:
     return state.step_size / jnp.where(length > 0, length, 1.0)
 
 
-# The updates of this module take arrays with lanes as they are; others are lifted over them.
-_RATES = {_gd_update: _gd_rate, _normalized_update: _normalized_rate, _jointly_normalized_update: _normalized_rate}
+class Along(NamedTuple):
+    """How an update moves every matrix along its own gradient.
+
+    Attributes:
+        rate: a gradient that was divided by `size`, and has `length` since, is multiplied by minus
+            `rate(state, length, size)`.
+        penalty: the coefficient of `||K||_F^2 + ||Q||_F^2`; free weights are never penalized.
+        lengths: from the lengths of K's and Q's gradients to those that they count with.
+    """
+
+    rate: Callable[[Any, Array, Array], Array]
+    penalty: Callable[[Any], Array]
+    lengths: Callable[[Array, Array], tuple[Array, Array]]
 
 
-def rate_of(update: Callable[..., Any]) -> Callable[[StepState, Array, Array], Array] | None:
-    """Return the rate of an update that moves a free matrix along its gradient, else None.
+def _no_penalty(state: StepState) -> Array:
+    return jnp.zeros_like(state.penalty)
 
-    A gradient that was divided by `size`, and has `length` since, is multiplied by minus `rate(state, length, size)`.
+
+def _of_state(state: StepState) -> Array:
+    return state.penalty
+
+
+def _each(K: Array, Q: Array) -> tuple[Array, Array]:
+    return K, Q
+
+
+def _both(K: Array, Q: Array) -> tuple[Array, Array]:
+    length = jnp.sqrt(K**2 + Q**2)
+    return length, length
+
+
+_ALONG = {
+    _gd_update: Along(_gd_rate, _no_penalty, _each),
+    _normalized_update: Along(_normalized_rate, _of_state, _each),
+    _jointly_normalized_update: Along(_normalized_rate, _of_state, _both),
+}
+
+
+def along(update: Callable[..., Any]) -> Along | None:
+    """Return how an update of this module moves every matrix along its gradient; of others None.
+
     With such an update the weights stay in the span of their start and of the problem's tokens and queries. It also
     takes weights and states with lanes behind their axes.
     """
-    return _RATES.get(update)
+    return _ALONG.get(update)

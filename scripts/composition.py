@@ -53,6 +53,7 @@ _MODULES = (
     "metrics",
     "lanes",
     "gradients",
+    "spans",
     "engines",
     "optimizers",
     "descent",

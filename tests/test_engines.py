@@ -6,14 +6,14 @@ import numpy as np
 import optax
 import pytest
 
-from jaxattn import attention, data, descent, engines, gradients, heads, initial, losses, metrics, svm, tokens
+from jaxattn import attention, data, descent, engines, gradients, heads, initial, losses, metrics, spans, svm, tokens
 from jaxattn.attention import Factored, Spanned, matrix
 from jaxattn.optimizers import length_of
 from tests import instances
 from tests.instances import assert_close
 
 SNAPSHOTS = jnp.array([0, 1, 10, 100, 500])
-ALONG = [engines.Queries, engines.Gram]
+ALONG = [spans.Queries, spans.Gram]
 OPTIMIZERS = {
     "published": descent.normalized_gd(0.1),
     "scale-free": descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
@@ -52,6 +52,50 @@ def test_the_trajectory_is_that_of_the_weights_themselves(engine, name, head):
     assert_close(found.gradient_norm[:until], direct.gradient_norm[:until], rtol=1e-8)
 
 
+def apart(found, direct):
+    """How far two pytrees of weights are from each other, relative to the second."""
+    return max(
+        float(metrics.norm(a - b) / metrics.norm(b))
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(direct), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", [*OPTIMIZERS, "penalized", "penalized jointly"])
+@pytest.mark.parametrize("m", [2, 5])
+def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
+    penalized = {
+        "penalized": descent.exact_normalized_gd(0.1, penalty=0.01),
+        "penalized jointly": descent.jointly_normalized_gd(0.1, penalty=0.01),
+    }
+    optimizer = (OPTIMIZERS | penalized)[name]
+    start, problem = instances.factored(m=m), instances.problem()
+    direct, found = (run(engine, optimizer, start, problem) for engine in (engines.Direct, spans.Keys))
+    # A last digit grows by some orders of magnitude in some hundred steps; the gradient as published errs by 1e-16,
+    # which is much of it by then.
+    until = 10 if name == "published" else 100
+    for k, step in enumerate(SNAPSHOTS):
+        if step <= until:
+            one, other = (instances.lane(each.snapshots, k) for each in (found, direct))
+            assert apart(one, other) < 1e-9, int(step)
+    assert_close(found.probability[:until], direct.probability[:until], rtol=1e-9)
+    assert_close(found.loss[:until], direct.loss[:until], rtol=1e-9)
+    assert_close(found.gradient_norm[:until], direct.gradient_norm[:until], rtol=1e-7)
+
+
+def test_keys_in_a_batch_are_those_of_each_seed():
+    problems, optimizer = instances.problems(3), OPTIMIZERS["exact"]
+    starts = instances.stacked([instances.factored(i) for i in range(3)])
+    train = descent.trainer(
+        optimizer.update, 50, 1, losses.logistic, heads.linear, gradients.exact, spans.Keys(optimizer.update)
+    )
+    lanes = jax.vmap(train, in_axes=(0, 0, None, None))(starts, problems, optimizer.init(starts), SNAPSHOTS[:2])
+    for i in range(3):
+        lane = (instances.lane(starts, i), instances.lane(problems, i))
+        one = train(*lane, optimizer.init(starts), SNAPSHOTS[:2])
+        assert apart(instances.lane(lanes.weights, i), one.weights) < 1e-10
+        assert apart(instances.lane(lanes.snapshots, i), one.snapshots) < 1e-10
+
+
 @pytest.mark.parametrize("d", [3, 40])
 def test_the_trajectory_is_the_same_for_few_and_many_dimensions(d):
     problem = data.sphere(jax.random.key(1), 3, 4, d)
@@ -80,14 +124,16 @@ def test_the_length_of_any_size_is_found(size):
 
 
 @pytest.mark.parametrize(
-    ("d", "expected"), [(2, engines.Queries), (10, engines.Queries), (40, engines.Gram), (1000, engines.Gram)]
+    ("d", "expected"), [(2, spans.Queries), (10, spans.Queries), (40, spans.Gram), (1000, spans.Gram)]
 )
 def test_the_cheapest_engine_is_chosen(d, expected):
     problem = data.sphere(jax.random.key(0), n=6, T=8, d=d)
     W, update = jnp.zeros((d, d)), descent.gd(0.1).update
     assert isinstance(engines.cheapest(update, W, problem), expected)
     assert isinstance(engines.cheapest(optax.adam(0.1).update, W, problem), engines.Direct)
-    assert isinstance(engines.cheapest(update, Factored(W, W), problem), engines.Direct)
+    factors = Factored(W, W)
+    assert isinstance(engines.cheapest(update, factors, problem), engines.Direct if d < 40 else spans.Keys)
+    assert isinstance(engines.cheapest(optax.adam(0.1).update, factors, problem), engines.Direct)
 
 
 def test_spanned_weights_are_the_matrix_they_stand_for():

@@ -20,6 +20,7 @@ from jaxattn import (
     metrics,
     regularization,
     smoothness,
+    spans,
     svm,
     tokens,
 )
@@ -168,17 +169,19 @@ def test_the_smoothness_constant_is_that_of_the_tokens_that_are_seen():
 def test_every_engine_gives_one_trajectory(head, d, steps):
     drawn = data.sphere(jax.random.key(1), 3, 4, d)
     problem = replace(drawn, present=HOLES, X=jnp.where(HOLES[..., None], drawn.X, 1e3))
-    start, rule = initial.full(jax.random.key(2), d), descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
+    full, factored = (law(jax.random.key(2), d) for law in (initial.full, initial.factored))
+    rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
 
-    def run(engine):
+    def run(engine, start, steps):
         train = descent.trainer(rule.update, steps, 1, losses.logistic, head, gradients.direction, engine(rule.update))
         return train(start, problem, rule.init(start), jnp.array([10, steps]))
 
-    direct, *others = map(run, (engines.Direct, engines.Queries, engines.Gram))
-    assert np.isfinite(direct.loss).all()
-    for other in others:
-        assert_close(other.snapshots, direct.snapshots, rtol=1e-10)
-        assert_close((other.loss, other.probability), (direct.loss, direct.probability), rtol=1e-10)
+    for start, until, spanned in ((full, steps, (spans.Queries, spans.Gram)), (factored, 50, (spans.Keys,))):
+        direct, *others = (run(engine, start, until) for engine in (engines.Direct, *spanned))
+        assert np.isfinite(direct.loss).all()
+        for other in others:
+            assert_close(other.snapshots, direct.snapshots, rtol=1e-10)
+            assert_close((other.loss, other.probability), (direct.loss, direct.probability), rtol=1e-10)
 
 
 def test_a_mask_of_all_tokens_is_no_mask():

@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from jaxattn import attention, engines, gradients, heads, lanes, losses, tokens
+from jaxattn import attention, gradients, heads, lanes, losses, spans, tokens
 from jaxattn.attention import Weights
 from jaxattn.problem import Problem
 from jaxattn.regularization.balls import FROBENIUS, Ball
@@ -95,7 +95,7 @@ def path(
     if most < 1 or not tolerance > 0:
         raise ValueError(f"most, tolerance: expected at least 1 and a positive number, found {most} and {tolerance}")
     R = jnp.asarray(radii, problem.X.dtype)
-    reduction = cons.reduce(cons.Constraints(engines.differences(problem), problem.Z))
+    reduction = cons.reduce(cons.Constraints(spans.differences(problem), problem.Z))
     optimal = tokens.optimal(problem, head)
     task = Task(reduction.constraints, _slope(problem, problem.Y, gradients.reading(problem, head), loss), ball)
     entropy = Task(
