@@ -57,7 +57,7 @@ def each(
     waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
     running: dict[Future[Any], str] = {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, initializer=composition.keep_compilations) as pool:
+    with ProcessPoolExecutor(count, context, initializer=composition.tune) as pool:
         try:
             while waiting or running:
                 taken = set[Path]().union(*(needs[name] for name in running.values()))

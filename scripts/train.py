@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 def run(config: DictConfig) -> None:
     """Train what one configuration describes and print where its record is."""
     # A launcher calls this in processes of its own, which have done nothing of what stands below.
-    composition.keep_compilations()
+    composition.tune()
     joining.join(config)
     record = composition.run(config)
     if jax.process_index() == 0:
