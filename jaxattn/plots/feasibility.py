@@ -38,7 +38,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             summaries,
-            f"{int(summary['seeds'].min())} problems a point with 95 % intervals; the {undecided} unsolved ones count "
+            f"{int(summary['seeds'].min())} problems a point with 95 % intervals; unsolved ones ({undecided}) count "
             "as not feasible. Bars: $d \\geq \\max(T - 1, n)$, where the theorem promises a share of 1.",
             counted="problems",
         )

@@ -28,7 +28,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             returns them.
     """
     with page.style():
-        figure = page.new_figure(3.6 * len(summaries), 4.1)
+        figure = page.new_figure(3.6 * len(summaries), 4.35)
         for axes, (run, summary) in zip(
             np.atleast_1d(figure.subplots(1, len(summaries))), summaries.items(), strict=True
         ):
