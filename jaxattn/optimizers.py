@@ -84,10 +84,10 @@ def normalized_gd(
     return kind(partial(_init, _positive(step_size), floor, penalty), _normalized_update)
 
 
-def _positive(step_size: float) -> float:
-    if not 0 < step_size < float("inf"):
-        raise ValueError(f"step_size: expected a positive finite number, found {step_size!r}")
-    return step_size
+def _positive(length: float, name: str = "step_size") -> float:
+    if not 0 < length < float("inf"):
+        raise ValueError(f"{name}: expected a positive finite number, found {length!r}")
+    return length
 
 
 def _init(step_size: float, floor: float, penalty: float, params: optax.Params) -> StepState:
@@ -128,7 +128,7 @@ def long_first_gd(step_size: float, first: float) -> optax.GradientTransformatio
     Raises:
         ValueError: a length that is not positive and finite.
     """
-    return ScaleFree(partial(_long_first_init, _positive(step_size), _positive(first)), _long_first_update)
+    return ScaleFree(partial(_long_first_init, _positive(step_size), _positive(first, "first")), _long_first_update)
 
 
 class _LongFirstState(NamedTuple):

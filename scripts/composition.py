@@ -40,6 +40,8 @@ from jaxattn.records import RecordError, is_complete, write_json
 ROOT = Path(__file__).resolve().parent.parent
 # Where a field of a setting stands in the configuration, if under another name.
 _PLACES = {"law": "data", "initial": "weights"}
+# What an annotation asks of a number in a configuration.
+_NUMBERS = {"int": ("an integer", int), "float": ("a number", (int, float))}
 _MODULES = (
     "problem",
     "draws",
@@ -159,7 +161,7 @@ def setting_of(config: DictConfig) -> recording.Setting:
     """
     try:
         fields = {
-            name: _value(_canonical(config[place])) if OmegaConf.is_dict(config[place]) else config[place]
+            name: _made(place, config[place]) if OmegaConf.is_dict(config[place]) else config[place]
             for name, place in _fields(config).items()
         }
         return named(config.study.record)(**fields)
@@ -292,8 +294,18 @@ def _fields(config: DictConfig) -> dict[str, str]:
     return {name: _PLACES.get(name, name) for name in fields}
 
 
-def _canonical(node: DictConfig) -> str:
-    return json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
+def _made(place: str, node: DictConfig) -> Any:
+    """Return the value that a group's configuration describes.
+
+    Raises:
+        UsageError: a parameter that its function wants a number for is none.
+    """
+    described = json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
+    for name, parameter in inspect.signature(named(node["_target_"])).parameters.items():
+        wanted = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
+        if wanted and name in node and (isinstance(node[name], bool) or not isinstance(node[name], wanted[1])):
+            raise UsageError(f"{place}.{name}: expected {wanted[0]}, found {node[name]!r}")
+    return _value(described)
 
 
 @functools.lru_cache(maxsize=256)

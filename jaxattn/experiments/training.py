@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,10 @@ class Training:
     def __post_init__(self) -> None:
         if isinstance(self.law, data.Spheres):
             raise TypeError(f"data: expected a law of one dimension such as sphere, found {self.law!r}")
+        try:
+            inspect.signature(self.initial).bind("key", "d")
+        except TypeError:
+            raise TypeError(f"weights: expected a law of a key and d such as full, found {self.initial!r}") from None
         for name in ("seeds", "steps", "record_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
