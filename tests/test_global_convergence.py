@@ -16,6 +16,7 @@ from jaxattn.plots import global_convergence as figure
 from tests.instances import assert_close, drawn_lines, problem
 
 KEY = jax.random.key(0)
+SLOPE = jax.jit(jax.grad(losses.risk))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_the_first_step_and_the_tokens_in_the_end_are_judged_seed_by_seed(record
         own = Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
         alpha = tokens.optimal(own)
         constraints = svm.token_constraints(own, alpha)
-        W_mm, first = svm.solve(constraints).W, -jax.grad(losses.risk)(jnp.zeros((5, 5)), own)
+        W_mm, first = svm.solve(constraints).W, -SLOPE(jnp.zeros((5, 5)), own)
         np.testing.assert_allclose(one["correlation"][seed], metrics.correlation(first, W_mm), rtol=1e-9)
         worst = svm.margins(constraints, first / metrics.norm(first)).min() * metrics.norm(W_mm)
         np.testing.assert_allclose(one["margin"][seed], worst, rtol=1e-7)
@@ -76,7 +77,7 @@ def test_equal_scores_do_not_make_descent_global():
 def test_a_long_first_step_is_followed_by_short_ones():
     one, start = problem(), jnp.zeros((5, 5))
     run = descent.train(start, one, optimizer=optimizers.long_first_gd(0.1, first=7.0), steps=3, snapshots=(1, 2, 3))
-    gradient = jax.grad(losses.risk)(start, one)
+    gradient = SLOPE(start, one)
     assert_close(run.snapshots[0], -7 * gradient / metrics.norm(gradient))
     after = descent.train(
         run.snapshots[0], one, optimizer=descent.normalized_gd(0.1, floor=0.0, penalty=0.0), steps=2, snapshots=(1, 2)
