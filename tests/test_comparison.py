@@ -12,9 +12,9 @@ from jaxattn.experiments import recording, training
 from jaxattn.experiments.comparison import NORMS, compare
 from jaxattn.experiments.schedule import Evenly
 from jaxattn.svm import ActiveSet, Candidate, Status
-from tests.instances import assert_close
+from tests.instances import T, assert_close, d, n
 
-SEEDS, n, T, d = 5, 3, 4, 4
+SEEDS = 5
 LAWS = {"W": initial.full, "KQ": initial.factored}
 
 

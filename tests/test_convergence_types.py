@@ -113,21 +113,21 @@ def test_records_are_classified_by_the_solution_that_selects_their_tokens():
 
 
 def test_factors_are_local_by_the_neighbours_of_the_nuclear_solution_too():
-    problems = instances.problems(4)
-    alpha = np.asarray(jax.random.randint(jax.random.key(3), (4, instances.n), 0, instances.T))
+    problems = instances.problems(6)
+    alpha = np.asarray(jax.random.randint(jax.random.key(3), (6, instances.n), 0, instances.T))
     constraints = jax.vmap(svm.token_constraints)(problems, alpha)
     solved = svm.solve_batch(constraints, norm="nuclear")
     assert (solved.status == Status.OPTIMAL).all()
     fields = {"X": ("input", "token", "feature"), "Z": ("input", "e"), "Y": ("input",), "v": ("feature",)}
     variables = {name: (("seed", *dims), np.asarray(getattr(problems, name))) for name, dims in fields.items()}
     variables["K"] = (("seed", "feature", "width"), 40 * np.asarray(solved.W))
-    variables["Q"] = (("seed", "e", "width"), np.tile(np.eye(instances.d), (4, 1, 1)))
-    record = xarray.Dataset(variables, {"seed": np.arange(4)}, {"config": json.dumps({"steps": 1500})})
+    variables["Q"] = (("seed", "e", "width"), np.tile(np.eye(instances.d), (6, 1, 1)))
+    record = xarray.Dataset(variables, {"seed": np.arange(6)}, {"config": json.dumps({"steps": 1500})})
     found = convergence_types.measure(record)
-    assert found.attrs["kept"] == 4
+    assert found.attrs["kept"] == 6
     margins = np.asarray(jax.vmap(svm.margins)(constraints, solved.W))
     scores = np.asarray(jax.vmap(tokens.scores)(problems))
-    for i in range(4):
+    for i in range(6):
         others = np.array([[t for t in range(instances.T) if t != own] for own in alpha[i]])
         own, rest = (np.take_along_axis(scores[i], which, axis=1) for which in (alpha[i][:, None], others))
         assert found["locally_own"][i] == ((own > rest) | (np.abs(margins[i] - 1) > 1e-6)).all()

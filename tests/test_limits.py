@@ -13,21 +13,22 @@ from jaxattn.experiments import kq_penalty, limits, rate, recording, schedule, t
 from jaxattn.experiments.claims import Verdict
 from jaxattn.plots import kq_penalty as kq_figure
 from jaxattn.plots import rate as rate_figure
+from tests.instances import T, d, n
 
 KEY = jax.random.key(0)
 EPSILON = descent.PUBLISHED_EPSILON
 STEPS = np.array(schedule.Logarithmically(8)(200_000))
 
 
-@pytest.mark.parametrize("m", [3, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("m", [d, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_is_held_against_the_solutions_of_its_width_and_described(tmp_path, m):
     setting = training.Training(
-        functools.partial(data.sphere, n=2, T=3, d=3),
+        functools.partial(data.sphere, n=n, T=T, d=d),
         functools.partial(initial.factored, m=m),
         descent.jointly_normalized_gd(0.1, penalty=1e-12),
         losses.logistic,
         heads.linear,
-        seeds=4,
+        seeds=5,
         key=1,
         steps=50,
         snapshots=schedule.Logarithmically(2),
@@ -40,7 +41,7 @@ def test_a_run_is_held_against_the_solutions_of_its_width_and_described(tmp_path
     one = limits.measure(record)
     assert one["snapshot"].values.tolist() == [1, 3, 7, 19, 50]
     assert one["norm"].values.tolist()[:2] == ["frobenius", "nuclear"]
-    assert one.sizes["norm"] == (3 if m < 3 else 2)
+    assert one.sizes["norm"] == (3 if m < d else 2)
     assert one.attrs["run"] == f"KQ, jointly_normalized_gd, floor 0, penalty 1e-12, m = {m}, scale 1, 50 steps"
     assert one["gradient_norm"].shape == (one.sizes["seed"], 5)
     first = int(one["seed"][0])

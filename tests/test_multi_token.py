@@ -170,10 +170,11 @@ def record(tmp_path_factory):
 
 
 def test_a_screening_is_a_training_that_keeps_logits(record):
-    plain = setting(Training, 3, 2000, 500).block(np.arange(3), np.asarray(jax.random.key_data(jax.random.key(1))))
+    plain = setting(Training, 40, 2000, 500).block(np.arange(40), np.asarray(jax.random.key_data(jax.random.key(1))))
+    plain = {name: array[:3] for name, array in plain.items()}
     problems = Problem(plain["X"], plain["Z"], plain["Y"], plain["v"])
     logits = jax.vmap(lambda W, problem: jax.vmap(lambda one: attention.logits(one, problem))(W))
-    # Runs of other widths round differently, and the published rule drifts on that: early snapshots agree.
+    # Programs of other results round differently, and the published rule drifts on that: early snapshots agree.
     assert_close(record["logits_snapshots"].values[:3, 0], logits(plain["W_snapshots"], problems)[:, 0], rtol=1e-6)
     assert_close(
         record["size_snapshots"].values[:3, 0], np.linalg.norm(plain["W_snapshots"], axis=(2, 3))[:, 0], rtol=1e-6

@@ -13,14 +13,14 @@ from jaxattn import data, descent, losses, metrics, records, svm, tokens
 from jaxattn.experiments import landscape, optimum, recording, stationary_point, trap
 from jaxattn.experiments.claims import Verdict
 from jaxattn.plots import stationary_point as figure
-from tests.instances import lane
+from tests.instances import T, d, lane, n
 
 KEY = jax.random.key(0)
 SLOPE = jax.grad(losses.risk)
 
 
-def recorded(folder, spread, seeds=3, draws=200):
-    law = partial(data.spread_scores, n=3, T=4, d=4, spread=spread)
+def recorded(folder, spread, seeds=5, draws=200):
+    law = partial(data.spread_scores, n=n, T=T, d=d, spread=spread)
     setting = landscape.Landscape(law, seeds=seeds, key=5, draws=draws)
     recording.run(setting, folder / f"{spread}-{draws}.zarr", {"config": json.dumps({"data": {"spread": spread}})})
     return records.load(folder / f"{spread}-{draws}.zarr")
@@ -50,7 +50,7 @@ def test_the_cosine_is_that_of_the_gradient(looked):
         assert float(one["least"][1]) <= min(cosines) + 1e-9
         assert int(one["histogram"][1].sum()) == 200
         words = jnp.asarray(record["draw_keys"].values[1, :40])
-        at, _ = stationary_point._looked_at(words, W_mm, jnp.ones(4), own)  # pyright: ignore[reportPrivateUsage]
+        at, _ = stationary_point._looked_at(words, W_mm, jnp.ones(d), own)  # pyright: ignore[reportPrivateUsage]
         np.testing.assert_allclose(
             [c for c, W in zip(at, drawn, strict=True) if metrics.norm(W) < 10], cosines, rtol=1e-6
         )
@@ -68,10 +68,10 @@ def test_with_separable_labelled_queries_no_gradient_vanishes_whatever_the_score
 
 
 def test_a_draw_is_the_same_however_many_there_are(tmp_path):
-    few, many = (recorded(tmp_path, 0.5, seeds=2, draws=draws) for draws in (3, 7))
+    few, many = (recorded(tmp_path, 1.0, draws=draws) for draws in (3, 7))
     np.testing.assert_array_equal(few["draw_keys"], many["draw_keys"][:, :3])
     np.testing.assert_array_equal(few["X"], many["X"])
-    assert len(np.unique(many["draw_keys"].values.reshape(14, -1), axis=0)) == 14
+    assert len(np.unique(many["draw_keys"].values.reshape(35, -1), axis=0)) == 35
 
 
 @pytest.mark.parametrize(("field", "value"), [("seeds", 0), ("draws", 0)])
