@@ -64,11 +64,18 @@ def test_a_record_holds_what_every_position_sees_and_is_compared_under_it(record
         np.testing.assert_allclose(found["correlation"].sel(seed=seed)[0, -1], expected, rtol=1e-9)
 
 
+def gives_up(constraints: svm.Constraints, norm: svm.Norm) -> svm.Candidate:
+    del norm
+    shape = constraints.differences.shape
+    return svm.Candidate(jnp.zeros((shape[-1], shape[-1])), jnp.zeros(shape[:-1]), jnp.asarray(0))
+
+
 def test_a_published_run_is_held_against_both_norms(record):
     _, one = record
     published = one.assign_attrs(config=json.dumps({"optimizer": {"floor": 2.0**-52, "penalty": 2.0**-52}}))
-    found = sequences.measure(published)
+    found = sequences.measure(published, solver=gives_up)
     assert found.attrs["run"] == "W"
+    assert found.attrs["unsolved"] + found.attrs["infeasible"] == found.attrs["attempted"] == 4
     assert found["norm"].values.tolist() == ["frobenius", "nuclear"]
 
 

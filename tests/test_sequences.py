@@ -165,7 +165,10 @@ def test_the_smoothness_constant_is_that_of_the_tokens_that_are_seen():
 
 
 # Under the quadratic head normalized steps circle around a minimum, where rounding grows from step to step.
-@pytest.mark.parametrize(("head", "d", "steps"), [(heads.linear, 3, 500), (heads.Quadratic(0.3), 40, 50)])
+@pytest.mark.parametrize(
+    ("head", "d", "steps"),
+    [(heads.linear, 3, 500), pytest.param(heads.Quadratic(0.3), 40, 50, marks=pytest.mark.slow)],
+)
 def test_every_engine_gives_one_trajectory(head, d, steps):
     drawn = data.sphere(jax.random.key(1), 3, 4, d)
     problem = replace(drawn, present=HOLES, X=jnp.where(HOLES[..., None], drawn.X, 1e3))
@@ -193,7 +196,7 @@ def test_a_mask_of_all_tokens_is_no_mask():
     assert_close(found, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("law", [initial.full, initial.factored])
+@pytest.mark.parametrize("law", [initial.full, pytest.param(initial.factored, marks=pytest.mark.slow)])
 def test_a_lane_of_a_batch_is_a_lone_run(law):
     keys = jax.random.split(jax.random.key(0), 3)
     problems = jax.vmap(lambda key: data.causal(key, n, T, d))(keys)
