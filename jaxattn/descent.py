@@ -192,11 +192,15 @@ def _behind(lanes: int, leaf: Array, batched: bool) -> Array:
     return jnp.moveaxis(leaf, 0, -1) if batched else jnp.broadcast_to(leaf[..., None], (*leaf.shape, lanes))
 
 
-class _Progress(NamedTuple):
-    kept: Any
+class _Series(NamedTuple):
     probability: Array
     loss: Array
     gradient_norm: Array
+
+
+class _Progress(NamedTuple):
+    kept: Any
+    series: _Series
 
 
 def _train(
@@ -220,20 +224,22 @@ def _train(
         logits, formed = engine.logits(k, now.kept, problem)
         slope = rule(k, attention.masked(logits, problem), problem.Y, read, loss)
         kept, length = engine.move(k, now.kept, formed, slope.coefficients, problem)
-        largest = jnp.mean(jnp.max(slope.probabilities, axis=1), axis=0)
 
-        def noted(series: Array, value: Array) -> Array:
+        def noted() -> _Series:
+            read = _Series(
+                probability=jnp.mean(jnp.max(slope.probabilities, axis=1), axis=0),
+                loss=jnp.mean(slope.losses, axis=0),
+                gradient_norm=length() * jnp.exp(slope.log_scale),
+            )
             place = k // record_every
-            if record_every > 1:
-                value = jnp.where(k % record_every == 0, value, series[place])
-            return jax.lax.dynamic_update_index_in_dim(series, value, place, 0)
+            return jax.tree.map(
+                lambda series, value: jax.lax.dynamic_update_index_in_dim(series, value, place, 0), now.series, read
+            )
 
-        return _Progress(
-            kept=kept,
-            probability=noted(now.probability, largest),
-            loss=noted(now.loss, jnp.mean(slope.losses, axis=0)),
-            gradient_norm=noted(now.gradient_norm, length * jnp.exp(slope.log_scale)),
-        )
+        if record_every == 1:
+            return _Progress(kept, noted())
+        # What is not recorded is not computed.
+        return _Progress(kept, jax.lax.cond(k % record_every == 0, noted, lambda: now.series))
 
     def to_snapshot(now: _Progress, span: tuple[Array, Array]) -> tuple[_Progress, Weights]:
         now = jax.lax.fori_loop(span[0], span[1], one_step, now)
@@ -241,9 +247,9 @@ def _train(
 
     lanes = problem.Y.shape[1:]
     series = jnp.zeros((-(-steps // record_every), *lanes), problem.X.dtype)
-    now = _Progress(engine.start(weights, problem, state), series, series, series)
+    now = _Progress(engine.start(weights, problem, state), _Series(series, series, series))
     # One loop from snapshot to snapshot, and to the end, keeps them without a buffer that every step would carry.
     stops = jnp.concatenate([jnp.zeros(1, snapshots.dtype), snapshots, jnp.full(1, steps, snapshots.dtype)])
     now, kept = jax.lax.scan(to_snapshot, now, (stops[:-1], stops[1:]))
     last, kept = (jax.tree.map(itemgetter(part), kept) for part in (-1, slice(-1)))
-    return Run(last, kept, now.probability, now.loss, now.gradient_norm)
+    return Run(last, kept, *now.series)

@@ -35,7 +35,7 @@ class Engine(Protocol):
         ...
 
     def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
-        """Take one step of the optimizer, and return the gradient's length beside what is kept.
+        """Take one step of the optimizer, and return what computes the gradient's length beside what is kept.
 
         The gradient with respect to the logits, (n, T), is given, up to a factor that the length shares. It is zero for
         a token that its input does not see.
@@ -87,7 +87,7 @@ class Direct:
             for _ in range(number):
                 update = jax.vmap(update, in_axes=-1, out_axes=-1)
         updates, state = update(slope, state, weights)
-        return (jax.tree.map(jnp.add, weights, updates), state), length_of(slope, number)
+        return (jax.tree.map(jnp.add, weights, updates), state), lambda: length_of(slope, number)
 
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return what is kept."""

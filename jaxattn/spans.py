@@ -22,8 +22,8 @@ from jaxattn.optimizers import Along, along, size_of
 from jaxattn.problem import Problem
 
 Update = Callable[..., Any]
-# What is kept after a step, and the length of the gradient.
-Moved = tuple[Any, Array]
+# What is kept after a step, and what computes the length of the gradient: only few steps are asked for it.
+Moved = tuple[Any, Callable[[], Array]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Queries:
         images = lanes.einsum(step, "ij,jd->id", G, y)
         length, rate = _length_and_rate(self.update, state, jnp.sum(y * images, axis=(0, 1)), size)
         rate = lanes.spread(rate, M)
-        return (start, M - rate * images, B - rate * y, G, state), length
+        return (start, M - rate * images, B - rate * y, G, state), lambda: length
 
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return `W0 + sum_i B_i z_i^T`."""
@@ -102,7 +102,7 @@ class Gram:
         moved = lanes.einsum(step, "pq,q->p", H, a.reshape(-1, *a.shape[2:])).reshape(a.shape)
         length, rate = _length_and_rate(self.update, state, jnp.sum(a * moved, axis=(0, 1)), size)
         rate = lanes.spread(rate, a)
-        return (start, logits - rate * moved, C - rate * a, H, state), length
+        return (start, logits - rate * moved, C - rate * a, H, state), lambda: length
 
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return `W0 + sum_it C_it (x_it - x_i0) z_i^T`."""
@@ -217,7 +217,7 @@ class Keys:
             shares=(left[0] * kept.shares[0], left[1] * kept.shares[1]),
             squares=(squares[0], squares[1]),
         )
-        return moved, size * jnp.sqrt(risk[0] + risk[1])
+        return moved, lambda: size * jnp.sqrt(risk[0] + risk[1])
 
     def weights(self, kept: Held, problem: Problem) -> Factored:
         """Return K and Q from their coefficients."""
