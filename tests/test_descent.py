@@ -55,7 +55,7 @@ def test_keeping_snapshots_changes_nothing_else(run, snapshots):
     assert_close(again.snapshots, jax.tree.map(lambda leaf: leaf[np.array(snapshots, int)], run.snapshots))
 
 
-@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("kind", [pytest.param("free", marks=pytest.mark.slow), "factored"])
 def test_a_lane_is_a_lone_run(kind):
     many = instances.problems(3)
     start = {"free": instances.free, "factored": lambda i: instances.factored(i, 2)}[kind]
@@ -81,7 +81,7 @@ def test_train_works_under_jit():
     assert_close(lifted, descent.train(W, problem, steps=STEPS))
 
 
-@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("kind", ["free", pytest.param("factored", marks=pytest.mark.slow)])
 def test_gd_is_the_sgd_of_optax(kind):
     ours, theirs = (
         descent.train(WEIGHTS[kind], instances.problem(), optimizer=rule, steps=STEPS)

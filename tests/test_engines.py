@@ -64,7 +64,7 @@ def apart(found, direct):
 
 
 @pytest.mark.parametrize("name", [*OPTIMIZERS, "penalized", "penalized jointly"])
-@pytest.mark.parametrize("m", [2, 5])
+@pytest.mark.parametrize("m", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
     penalized = {
         "penalized": descent.exact_normalized_gd(0.1, penalty=0.01),
@@ -99,7 +99,7 @@ def test_keys_in_a_batch_are_those_of_each_seed():
         assert apart(instances.lane(lanes.snapshots, i), one.snapshots) < 1e-10
 
 
-@pytest.mark.parametrize("d", [3, 40])
+@pytest.mark.parametrize("d", [pytest.param(3, marks=pytest.mark.slow), 40])
 def test_the_trajectory_is_the_same_for_few_and_many_dimensions(d):
     problem = data.sphere(jax.random.key(1), 3, 4, d)
     W = initial.full(jax.random.key(2), d)
@@ -157,6 +157,7 @@ def test_spanned_weights_are_the_matrix_they_stand_for():
         assert apart < 1e-10 * metrics.norm(matrix(full.weights))
 
 
+@pytest.mark.slow
 def test_descent_in_the_span_reaches_the_solution_in_the_span():
     problem = data.sphere(jax.random.key(3), 3, 4, 300)
     rule = OPTIMIZERS["scale-free"]

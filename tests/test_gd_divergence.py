@@ -13,7 +13,7 @@ from jaxattn import Problem, data, descent, heads, initial, losses, metrics, rec
 from jaxattn.experiments import gd_divergence, optimum, recording, schedule, training
 from jaxattn.experiments.claims import Verdict
 from jaxattn.plots import gd_divergence as figure
-from tests.instances import drawn_lines, lane
+from tests.instances import T, d, drawn_lines, lane, n
 
 KEY = jax.random.key(0)
 STEPS = np.array(schedule.Logarithmically(8)(100_000))
@@ -22,12 +22,12 @@ STEPS = np.array(schedule.Logarithmically(8)(100_000))
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     setting = training.Training(
-        partial(data.spread_scores, n=3, T=4, d=4, spread=0.0),
+        partial(data.spread_scores, n=n, T=T, d=d, spread=0.0),
         initial.full,
         descent.gd(0.5),
         losses.logistic,
         heads.linear,
-        seeds=4,
+        seeds=5,
         key=1,
         steps=400,
         snapshots=schedule.Logarithmically(2),
@@ -46,16 +46,16 @@ def of_seed(record, seed):
 def test_a_run_is_held_against_the_solutions_of_its_optimal_tokens(record):
     one = gd_divergence.measure(record)
     assert one.attrs["run"] == "step 0.5"
-    assert one.attrs["kept"] == one.sizes["seed"] == 4
+    assert one.attrs["kept"] == one.sizes["seed"] == 5
     assert np.all(one["bend"] < one["bound"])
-    for seed in range(4):
+    for seed in range(5):
         problem = of_seed(record, seed)
         solution = svm.solve(svm.token_constraints(problem, tokens.optimal(problem)))
         last = jnp.asarray(record["W_snapshots"].values[seed, -1])
         np.testing.assert_allclose(one["off"][seed, -1], 1 - metrics.correlation(last, solution.W), rtol=1e-9)
         np.testing.assert_allclose(one["growth"][seed, -1], metrics.norm(last) / metrics.norm(solution.W), rtol=1e-9)
         np.testing.assert_allclose(one["bound"][seed], smoothness.bound(problem))
-        curvature = jax.hessian(losses.risk)(last, problem).reshape(16, 16)
+        curvature = jax.hessian(losses.risk)(last, problem).reshape(d * d, d * d)
         np.testing.assert_allclose(one["bend"][seed, -1], np.linalg.norm(curvature, 2), rtol=0.02)
 
 
@@ -63,11 +63,11 @@ def test_seeds_without_an_optimum_are_left_out_by_reason(record):
     changed = record.copy(deep=True)
     changed["W"].values[1] = np.nan
     best = int(tokens.optimal(of_seed(record, 2))[0])
-    changed["X"].values[2, 0, (best + 1) % 4] = changed["X"].values[2, 0, best]
+    changed["X"].values[2, 0, (best + 1) % T] = changed["X"].values[2, 0, best]
     found = optimum.optimum(changed)
-    assert found.counts == {"attempted": 4, "kept": 2, "diverged": 1, "infeasible": 1, "unsolved": 0}
-    assert found.kept.tolist() == [True, False, False, True]
-    np.testing.assert_array_equal(found.problems.X, record["X"].values[[0, 3]])
+    assert found.counts == {"attempted": 5, "kept": 3, "diverged": 1, "infeasible": 1, "unsolved": 0}
+    assert found.kept.tolist() == [True, False, False, True, True]
+    np.testing.assert_array_equal(found.problems.X, record["X"].values[[0, 3, 4]])
     alone = lane(found.problems, 1)
     np.testing.assert_array_equal(found.alpha[1], tokens.optimal(alone))
     assert float(

@@ -22,7 +22,7 @@ LONG, PATH = sequences.LONG, sequences.PATH
 COUNTS = {"attempted": 12, "kept": 12, "diverged": 0, "infeasible": 0, "unsolved": 0}
 
 
-@pytest.fixture(scope="module", params=["sequence", "causal"])
+@pytest.fixture(scope="module", params=[pytest.param("sequence", marks=pytest.mark.slow), "causal"])
 def record(request, tmp_path_factory):
     setting = training.Training(
         functools.partial(getattr(data, request.param), n=2, T=3, d=4),

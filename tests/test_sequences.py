@@ -263,6 +263,7 @@ def test_an_input_that_sees_one_token_changes_no_solution():
     assert_close(svm.solve(rows).W, svm.solve(fewer).W, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_descent_on_sequences_turns_to_their_solution():
     problem, rule = data.causal(jax.random.key(1), 2, 3, 12), descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
     weights = descent.train(jnp.zeros((12, 12)), problem, optimizer=rule, steps=20_000).weights
