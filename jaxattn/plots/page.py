@@ -68,9 +68,11 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
-    # Laid out once for both files.
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    # Laid out once for both files; with an engine left in place Matplotlib would draw each of them twice.
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
     figure.savefig(paths[0], metadata={"Software": None})
     figure.savefig(paths[1], metadata={"CreationDate": None, "Producer": None, "Creator": None})
     return paths
