@@ -201,7 +201,7 @@ class Nuclear:
         """Return the product with a matrix of p + q rows, and a sum of products of Gram matrices."""
         n, m, p = rows.differences.shape
         S = jnp.block([[level * jnp.eye(p, dtype=G.dtype), G], [G.T, level * jnp.eye(G.shape[1], dtype=G.dtype)]])
-        R, _ = inverse_root(S)
+        R = inverse_root(S)
         P = R.T @ R
         (K, Q), left, right = _factors(x, p), rows.differences.reshape(n * m, p), jnp.repeat(rows.queries, m, axis=0)
         keys, queries = left @ K, right @ Q

@@ -121,7 +121,7 @@ def step(
     BC = jnp.einsum("nst,ntc->nsc", B, C.reshape(n, m, -1)).reshape(C.shape)
     L, pivots = cholesky(jnp.eye(n * m, dtype=x.dtype) + C.T @ BC)
     inside = (pivots > 0).all()
-    root = inverse_of_lower(L + jnp.diag((jnp.diagonal(L) == 0).astype(x.dtype)))
+    root = inverse_of_lower(L)
 
     def back(b: Array) -> Array:
         return ball.gradient(x, cons.combination(rows, b))

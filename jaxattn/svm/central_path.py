@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn.svm import constraints as cons
 from jaxattn.svm import slacks
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.pivoting import inverse_root, positive
+from jaxattn.svm.pivoting import inverse_root, is_positive_definite, positive
 
 # Steps are tried in this order, as shares of the longest step that keeps a, s and x in their bounds.
 _SHARES = (1.0, 0.98, 0.94, 0.85, 0.7, 0.45, 0.2, 0.05, 0.01)
@@ -125,11 +125,11 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
     M = cons.combination(rows, a)
     N = M / tau
     eye = jnp.eye(Q.shape[0], dtype=Q.dtype)
-    R, _ = inverse_root(eye - _square(N))
+    R = inverse_root(eye - _square(N))
     C = R.T @ R
     matrix = _newton_matrix(rows, task.G, N, Q, C) / tau
     matrix = matrix + jnp.diag(slacks.given_up(s, x, a, room, equal).ravel())
-    root, _ = inverse_root(matrix)
+    root = inverse_root(matrix)
 
     def solved(residual: Array) -> Array:
         return (root.T @ (root @ residual.ravel())).reshape(a.shape)
@@ -179,7 +179,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
             inside = jnp.broadcast_to(jnp.min(inside), (2,))
         primal, dual = primal * inside[0], dual * inside[1]
         values = V + primal * move.V, Q + primal * move.Q, s + primal * move.s, x + primal * move.x
-        R, _ = inverse_root(values[1])
+        R = inverse_root(values[1])
         new = point(task, *values, a + dual * move.a, tau + dual * move.tau, M + dual * move.M, R)
         # Little left: aim far ahead. Far off `V = N Q`: come back to the path first.
         centering = jnp.clip(jnp.maximum((new.left / now.left) ** 2, _RETURN * now.off / now.left), 1e-6, 1.0)
@@ -203,7 +203,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
 
 def _border(now: Point) -> Callable[[_Move], Array]:
     """Return what a move leaves of the one equation more of a squared norm, `tr Q + tr V Q^{-1} V^T = tau`."""
-    R, _ = inverse_root(now.Q)
+    R = inverse_root(now.Q)
     slope = (now.V @ R.T) @ R
     length, curve = jnp.trace(now.Q) + jnp.sum(now.V * slope), _square(slope)
 
@@ -265,5 +265,5 @@ def _inside(matrices: Callable[[Array], Array], reach: float, dtype: jnp.dtype) 
     """Return, for each of k matrices, the largest tried share at which it is well positive definite, or 0."""
     shares = jnp.asarray(_SHARES, dtype)
     tried = jax.vmap(matrices)(shares / reach)
-    positive = jax.vmap(jax.vmap(lambda matrix: (inverse_root(matrix)[1] > 0).all()))(tried)
+    positive = jax.vmap(jax.vmap(is_positive_definite))(tried)
     return jnp.max(jnp.where(positive, shares[:, None], 0.0), axis=0)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.problem import is_concrete
-from jaxattn.svm.pivoting import orthonormal, pivot
+from jaxattn.svm.pivoting import diagonal, orthonormal, pivot
 
 
 class Constraints(NamedTuple):
@@ -190,7 +190,7 @@ class Equations(NamedTuple):
 def equations(constraints: Constraints) -> Equations:
     """Find the independent equalities; the others, where they are consistent, are implied by them."""
     equal, G = rows(constraints).equal.ravel(), gram(constraints)
-    dependent = 1e3 * jnp.finfo(G.dtype).eps * jnp.diagonal(G)
+    dependent = 1e3 * jnp.finfo(G.dtype).eps * diagonal(G)
 
     def take(k: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
         tableau, taken = now

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.svm.constraints import Rows
-from jaxattn.svm.pivoting import pivot, positive
+from jaxattn.svm.pivoting import diagonal, pivot, positive
 
 
 class Pivoted(NamedTuple):
@@ -37,7 +37,7 @@ def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Fl
     """
     eps = jnp.finfo(H.dtype).eps
     equal, absent = of.equal.ravel(), ~of.present.ravel()
-    longest = jnp.diagonal(H)
+    longest = diagonal(H)
     # Rounding grows with the number of equalities, which are often more than the dimensions.
     dependent = jnp.where(equal.any(), 1e3, 64.0) * eps * longest
     index = jnp.arange(u.size)
@@ -56,7 +56,7 @@ def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Fl
         shortfall = jnp.where(now.active | now.banned | equal | absent, -jnp.inf, -optimum)
         # Equalities first: they never leave, so one that depends on others then is implied by them. Of these
         # the most independent one, lest a pivot at rounding level comes before a better one.
-        share = jnp.diagonal(now.tableau) / positive(longest)
+        share = diagonal(now.tableau) / positive(longest)
         first = jnp.where(equal, 2.0 + share, 1.0)
         shortfall = jnp.where(warming, jnp.where(now.pending, first, -jnp.inf), shortfall)
         entering = jnp.argmax(shortfall)

@@ -141,7 +141,7 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
     room = slacks.room(task.C, a)
     local = geometry.at(task, part, size, cons.combination(rows, a))
     matrix = local.matrix + jnp.diag(slacks.given_up(s, x, a, room, equal).ravel())
-    root, _ = inverse_root(matrix)
+    root = inverse_root(matrix)
 
     def solved(residual: Array) -> Array:
         return (root.T @ (root @ residual.ravel())).reshape(a.shape)

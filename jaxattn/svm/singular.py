@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from jaxattn import metrics
 from jaxattn.svm.norm_path import Aim, Local, Point, Task
-from jaxattn.svm.pivoting import inverse_root, positive
+from jaxattn.svm.pivoting import diagonal, inverse_root, is_positive_definite, positive
 
 # Steps are tried in this order, as shares of the longest step that the rows allow; the share of the
 # distance to the boundary that is taken.
@@ -88,10 +88,10 @@ class Singular:
 
         M_hat = hat(M)
         Z = H.T @ _blocks(U.T @ P @ U, -M_hat, Vt @ Q @ Vt.T) @ H
-        zeta = jnp.diagonal(Z)
+        zeta = diagonal(Z)
         K = zeta[:, None] / x[None, :]
         K = (K + K.T) / 2
-        k = jnp.diagonal(K)
+        k = diagonal(K)
         plus, minus, mixed = K[:r, :r], K[r : 2 * r, r : 2 * r], K[:r, r : 2 * r]
         same, other = 2 / (plus + minus), 2 / (mixed + mixed.T)
         beside = 2 / (K[2 * r :, :r] + K[2 * r :, r : 2 * r])
@@ -159,10 +159,10 @@ class Singular:
             size = now.size + share / _INSIDE * move.size
             W, P, Q, M = part
             left, pairs = self.products(part, size)
-            R, of_Z = inverse_root(_blocks(P, -M, Q))
+            R = inverse_root(_blocks(P, -M, Q))
             X = _blocks(size * jnp.eye(P.shape[0], dtype=P.dtype), W, size * jnp.eye(Q.shape[0], dtype=Q.dtype))
-            _, of_X = inverse_root(X - near * left / pairs * R.T @ R)
-            return (left > 0) & (of_Z > 0).all() & (of_X > 0).all()
+            nearer = is_positive_definite(X - near * left / pairs * R.T @ R)
+            return (left > 0) & (diagonal(R) > 0).all() & nearer
 
         shares = most * jnp.asarray(_SHARES, most.dtype)
         near = jnp.asarray(_NEAR, most.dtype)
