@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -46,5 +48,9 @@ def rank(W: Float[Array, "a b"], rtol: float = 1e-6) -> Int[Array, ""]:
     Relative, unlike the absolute 1e-7 of the published rank figure: the rank of `c W` is that of `W`,
     and of a zero matrix 0.
     """
-    singular_values = jnp.linalg.svd(W, compute_uv=False)
-    return jnp.sum(singular_values > rtol * singular_values[..., :1], axis=-1)
+    return rank_of(jnp.linalg.svd(W, compute_uv=False), rtol)
+
+
+def rank_of(singular_values: Any, rtol: float = 1e-6) -> Any:
+    """Return the rank of matrices by their singular values, (..., k), the largest first: as `rank` does, (...)."""
+    return (singular_values > rtol * singular_values[..., :1]).sum(axis=-1)

@@ -46,7 +46,7 @@ def separate(
         lambda *leaves: np.stack([leaf.reshape(seeds, dimensions, *leaf.shape[1:]) for leaf in leaves], axis=2),
         *solutions,
     )
-    rank = batch.over_seeds(metrics.rank, _joined(_joined(solution.W)))
+    values = np.linalg.svd(solution.W, compute_uv=False)
     optimal = (solution.status == svm.Status.OPTIMAL).all(axis=2)
     infeasible = (solution.status == svm.Status.INFEASIBLE).any(axis=2)
     by = "" if solver is None else str(getattr(solver, "solver", type(solver).__name__))
@@ -54,8 +54,8 @@ def separate(
         data_vars={
             **{name: (("seed", "d", "norm"), getattr(solution, name)) for name in _EVIDENCE},
             "W_svm": (("seed", "d", "norm", "feature", "query_feature"), solution.W),
-            "singular_values": (("seed", "d", "norm", "direction"), np.linalg.svd(solution.W, compute_uv=False)),
-            "rank": (("seed", "d", "norm"), rank.reshape(solution.status.shape)),
+            "singular_values": (("seed", "d", "norm", "direction"), values),
+            "rank": (("seed", "d", "norm"), metrics.rank_of(values)),
             "Z": (("seed", "d", "input", "query_feature"), arrays["Z"]),
         },
         coords={
