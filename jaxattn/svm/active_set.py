@@ -19,7 +19,7 @@ from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints, Rows
 from jaxattn.svm.least_squares import Pivoted, feasible, least_squares
 from jaxattn.svm.norms import Norm, frobenius
-from jaxattn.svm.pivoting import positive
+from jaxattn.svm.pivoting import per_lane, positive
 from jaxattn.svm.solution import Candidate
 
 
@@ -71,7 +71,7 @@ class ActiveSet:
             return (own, found.u), (found, scale, separable)
 
         start = jnp.ones((), G.dtype), jnp.zeros(n * m, G.dtype)
-        _, passes = jax.lax.scan(one_pass, start, None, length=2)
+        _, passes = jax.lax.scan(one_pass, per_lane(start, G), None, length=2)
         found, scale, separable = jax.tree.map(lambda leaf: leaf[-1], passes)
         W, duals = _refined(unit, b, of, found, scale, jnp.where(separable, 0.0, 1.0))
         W = jnp.where(separable, scale * largest, 1.0) * W

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn.svm import constraints as cons
 from jaxattn.svm import slacks
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.pivoting import inverse_root, is_positive_definite, positive
+from jaxattn.svm.pivoting import inverse_root, is_positive_definite, per_lane, positive
 
 # Steps are tried in this order, as shares of the longest step that keeps a, s and x in their bounds.
 _SHARES = (1.0, 0.98, 0.94, 0.85, 0.7, 0.45, 0.2, 0.05, 0.01)
@@ -157,7 +157,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
             return move if border is None else _bordered(border, move, follow, residual, solved)
 
         # Each round corrects the rounding of the one before.
-        return jax.lax.fori_loop(0, task.rounds, solve, follow(jnp.zeros_like(a), jnp.zeros_like(tau)))
+        return jax.lax.fori_loop(0, task.rounds, solve, follow(*per_lane((jnp.zeros_like(a), jnp.zeros_like(tau)), a)))
 
     def attempt(_: Int[Array, ""], before: Any) -> tuple[_Aim, Point, Array, Array]:
         """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
@@ -197,7 +197,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
     # First straight ahead, then, with the aim and the second-order terms that this gave, the step itself.
     zero = jnp.zeros_like(now.left)
     ahead = _Aim(zero, jnp.zeros_like(V), jnp.zeros_like(Q), jnp.zeros_like(s), jnp.zeros_like(x))
-    _, new, gap, moved = jax.lax.fori_loop(0, 2, attempt, (ahead, now, zero, jnp.zeros((), bool)))
+    _, new, gap, moved = jax.lax.fori_loop(0, 2, attempt, per_lane((ahead, now, zero, jnp.zeros((), bool)), a))
     return new, gap, moved
 
 

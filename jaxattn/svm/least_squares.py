@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.svm.constraints import Rows
-from jaxattn.svm.pivoting import diagonal, pivot, positive
+from jaxattn.svm.pivoting import diagonal, per_lane, pivot, positive
 
 
 class Pivoted(NamedTuple):
@@ -87,7 +87,7 @@ def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Fl
         finished=jnp.zeros((), bool),
         iterations=jnp.zeros((), int),
     )
-    return jax.lax.while_loop(lambda now: ~now.finished & (now.iterations < most), step, start)
+    return jax.lax.while_loop(lambda now: ~now.finished & (now.iterations < most), step, per_lane(start, H))
 
 
 def feasible(u: Float[Array, " c"], equal: Bool[Array, " c"]) -> Float[Array, " c"]:

@@ -7,6 +7,8 @@ can wait for ever (seen with jaxlib 0.10.2: QR, SVD and triangular solves in one
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -65,6 +67,16 @@ def diagonal(tableau: Float[Array, "a b"]) -> Float[Array, " a"]:
     return tableau.ravel()[: a * b : b + 1]
 
 
+def per_lane(leaves: Any, of: Float[Array, "..."]) -> Any:
+    """Return the leaves as they are, each as much an array of one lane under `vmap` as the array `of` is.
+
+    `vmap` traces a loop's body once more for each time it finds that a part of the state, the same for all lanes at
+    the start, differs between them after a step. Nothing is left of this in the compiled program.
+    """
+    told = of.ravel()[0] == 0
+    return jax.tree.map(lambda leaf: jax.lax.select(told, leaf, leaf), leaves)
+
+
 def cholesky(
     symmetric: Float[Array, "a a"], least: Float[Array, " a"] | None = None
 ) -> tuple[Float[Array, "a a"], Float[Array, " a"]]:
@@ -92,7 +104,7 @@ def cholesky(
         found = jnp.where(index >= k, scale * left, 0.0)
         return jax.lax.dynamic_update_index_in_dim(upper, found, k, 0), pivot
 
-    upper, pivots = jax.lax.scan(row, jnp.zeros_like(symmetric), (index, symmetric, least))
+    upper, pivots = jax.lax.scan(row, per_lane(jnp.zeros_like(symmetric), symmetric), (index, symmetric, least))
     return upper.T, pivots
 
 
@@ -106,7 +118,7 @@ def inverse_of_lower(L: Float[Array, "a a"]) -> Float[Array, "a a"]:
         found = jnp.where(corner != 0, (unit - entries @ inverse) / jnp.where(corner != 0, corner, 1.0), 0.0)
         return jax.lax.dynamic_update_index_in_dim(inverse, found, k, 0), None
 
-    return jax.lax.scan(row, jnp.zeros_like(L), (index, L, diagonal(L)))[0]
+    return jax.lax.scan(row, per_lane(jnp.zeros_like(L), L), (index, L, diagonal(L)))[0]
 
 
 def inverse_root(symmetric: Float[Array, "a a"]) -> Float[Array, "a a"]:

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxattn.svm.pivoting import per_lane
+
 # Share of the certificate's tolerance that leaves room for how the certificate computes the gap.
 SAFE = 0.3
 # Steps in a row that may fail to narrow the gap.
@@ -67,5 +69,5 @@ def pursue(
         return (now.best.gap > sharpness * tolerance) & (now.patience > 0) & (now.iterations < most)
 
     begin = _Progress(start, first, jnp.where(walks, _PATIENCE, 0), jnp.zeros((), int))
-    end = jax.lax.while_loop(unfinished, guarded, begin)
+    end = jax.lax.while_loop(unfinished, guarded, per_lane(begin, first.W))
     return end.best, end.iterations
