@@ -83,7 +83,7 @@ def test_a_long_first_step_is_followed_by_short_ones():
         run.snapshots[0], one, optimizer=descent.normalized_gd(0.1, floor=0.0, penalty=0.0), steps=2, snapshots=(1, 2)
     )
     assert_close(run.snapshots[1:], after.snapshots, rtol=1e-11)
-    with pytest.raises(ValueError, match="step_size: expected a positive finite number, found -1"):
+    with pytest.raises(ValueError, match="first: expected a positive finite number, found -1"):
         optimizers.long_first_gd(0.1, first=-1.0)
 
 
