@@ -19,17 +19,22 @@ from jaxtyping import Array, Int
 TERMS, GROUP = 16, 8
 
 
-def stored(step: Int[Array, ""], compute: Callable[[], Array]) -> Array:
+def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeDtypeStruct | None = None) -> Array:
     """Return `compute()`, computed once and written to memory; for use inside the loop over steps.
 
     XLA on the CPU fuses a cheap sum into each of its readers, and computes it again for every entry of theirs: ten
     times the work for `X K Q^T z`. A conditional is never fused; that the number of a step is not negative,
     XLA does not know. Accelerators would wait for the condition, and fuse sums well: there it does nothing.
+
+    Args:
+        step: of the loop that this stands in.
+        compute: without arguments.
+        shape: of what it returns, where that is known; else it is read once more to find out.
     """
     if jax.default_backend() != "cpu":
         return compute()
-    shape = jax.eval_shape(compute)
-    return jax.lax.cond(step >= 0, compute, lambda: jnp.zeros(shape.shape, shape.dtype))
+    known = jax.eval_shape(compute) if shape is None else shape
+    return jax.lax.cond(step >= 0, compute, lambda: jnp.zeros(known.shape, known.dtype))
 
 
 def before() -> Int[Array, ""]:
@@ -64,16 +69,18 @@ def einsum(step: Int[Array, ""], spec: str, A: Array, B: Array) -> Array:
     def whole() -> Array:
         return reduce(jnp.add, [term(k) for k in range(length)])
 
-    return stored(step, whole) if length <= TERMS else _grouped(term, length)
+    sizes = dict(zip(a + b, A.shape[: len(a)] + B.shape[: len(b)], strict=True))
+    named = tuple(sizes[letter] for letter in out)
+    shape = jax.ShapeDtypeStruct(named + A.shape[len(a) :], jnp.result_type(A, B))
+    return stored(step, whole, shape) if length <= TERMS else _grouped(term, length, shape)
 
 
-def _grouped(term: Callable[[int | Array], Array], length: int) -> Array:
+def _grouped(term: Callable[[int | Array], Array], length: int, shape: jax.ShapeDtypeStruct) -> Array:
     """Sum many terms in groups: each group is one pass over the sum so far."""
 
     def add(group: Array, so_far: Array) -> Array:
         return reduce(jnp.add, [term(group * GROUP + k) for k in range(GROUP)], so_far)
 
-    shape = jax.eval_shape(lambda: term(0))
     so_far = jax.lax.fori_loop(0, length // GROUP, add, jnp.zeros(shape.shape, shape.dtype))
     return reduce(jnp.add, [term(k) for k in range(length - length % GROUP, length)], so_far)
 

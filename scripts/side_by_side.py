@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -17,6 +18,10 @@ import study
 from omegaconf import DictConfig
 
 from jaxattn.processes import ProcessError
+
+# Hundreds of programs are more than a process can hold: after so many experiments they are let go.
+_TOGETHER = 8
+_number = itertools.count(1)
 
 
 def processes(asked: int | None, experiments: int) -> int:
@@ -51,7 +56,7 @@ def each(
         ProcessError: a process ended without a word; and whatever `study.make` raises. The others are then interrupted.
     """
     if count == 1:
-        yield from ((name, study.make(name, configs, folder)) for name, configs in composed.items())
+        yield from ((name, _make(name, configs, folder)) for name, configs in composed.items())
         return
     needs = {name: set(map(composition.folder, configs)) for name, configs in composed.items()}
     waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
@@ -63,7 +68,7 @@ def each(
                 taken = set[Path]().union(*(needs[name] for name in running.values()))
                 for name in list(waiting):
                     if len(running) < count and taken.isdisjoint(needs[name]):
-                        running[pool.submit(study.make, name, composed[name], folder)] = name
+                        running[pool.submit(_make, name, composed[name], folder)] = name
                         taken |= needs[name]
                         waiting.remove(name)
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -80,3 +85,10 @@ def each(
                 if child.pid is not None:
                     os.kill(child.pid, signal.SIGINT)
             raise
+
+
+def _make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[str, Any]]:
+    lines = study.make(name, list(configs), folder)
+    if next(_number) % _TOGETHER == 0:
+        jax.clear_caches()
+    return lines

@@ -88,8 +88,6 @@ def make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[st
     started = time.perf_counter()
     summaries, claims = composition.named(study.summarize)(datasets, jax.random.key(configs[0].key))
     page.save(composition.named(study.draw)(summaries), folder, name)
-    # The next experiment has other shapes, and hundreds of programs are more than a process can hold.
-    jax.clear_caches()
     seconds = time.perf_counter() - started + sum(dataset.attrs["seconds"] for dataset in datasets.values())
     return [{**replace(claim, seconds=seconds).as_json(), "made_from": source(configs)} for claim in claims]
 
