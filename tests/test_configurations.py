@@ -1,5 +1,6 @@
 """Every experiment composes, runs at size=small, and is reused; mistakes are named before anything runs."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -15,9 +16,15 @@ from jaxattn import records
 from jaxattn.experiments import training
 
 
+@functools.cache
+def configurations(name, *overrides):
+    """Compose an experiment once for all tests: it takes a tenth of a second and more."""
+    return study.configurations(name, list(overrides))
+
+
 @pytest.mark.parametrize("name", composition.experiments())
 def test_every_experiment_composes_and_instantiates_all_its_runs(name):
-    configs = study.configurations(name, [])
+    configs = configurations(name)
     assert len({composition.folder(config) for config in configs}) == len(configs) >= 1
     for config in configs:
         setting = composition.setting_of(config)
@@ -33,8 +40,8 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
 
 @pytest.mark.parametrize("name", composition.experiments())
 def test_every_experiment_is_small_at_size_small(name):
-    configs = study.configurations(name, ["size=small"])
-    assert 1 <= len(configs) <= min(4, len(study.configurations(name, [])))
+    configs = configurations(name, "size=small")
+    assert 1 <= len(configs) <= min(4, len(configurations(name)))
     for config in configs:
         assert composition.setting_of(config).seeds == (8 if config.svm.solver is None else 2)
 
@@ -52,7 +59,7 @@ def test_a_record_depends_on_the_fields_of_its_setting_alone():
 @pytest.mark.parametrize("size", ["published", "small"])
 def test_the_finite_part_is_read_from_the_runs_of_both_multi_token_experiments(size):
     def folders(name: str) -> set:
-        return {composition.folder(one) for one in study.configurations(name, [f"size={size}"])}
+        return {composition.folder(one) for one in configurations(name, f"size={size}")}
 
     others = folders("multi-token-mlp") | folders("multi-token-lambda")
     own = folders("finite-part")
