@@ -13,11 +13,16 @@ STAMP := $(VENV)/.installed
 figures: $(STAMP)
 	@$(BIN)/python scripts/figures.py size=$(size)
 
+# Most of the tests' time goes into compiling. Here XLA optimizes little, which halves it; the tests marked `compiled`,
+# whose last digits are the compiler's, run among the slow ones again, as users compile.
+LITTLE := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
+PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
+
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
+	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "not slow"
 
 test-slow: $(STAMP)
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m slow
+	@$(BIN)/python $(PYTEST) -m "slow or compiled"
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 
 class Estimate(NamedTuple):
@@ -59,13 +59,58 @@ def bootstrap(
     if not 0 < level < 1:
         raise ValueError(f"level: expected a share between 0 and 1, found {level}")
     seeds = values.shape[0]
-    # NumPy draws how often each seed is taken: compiling it would take longer than all the rest.
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    share = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=samples) / seeds
-    means = (share @ values.reshape(seeds, -1)).reshape(samples, *values.shape[1:])
+    means = (_resampled(seeds, key, samples) / seeds @ values.reshape(seeds, -1)).reshape(samples, *values.shape[1:])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     error = values.std(axis=0, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.full(values.shape[1:], np.inf)
     return Estimate(values.mean(axis=0), low, high, error)
+
+
+def pooled(
+    hits: Bool[np.ndarray, "cases ..."],
+    seed: Int[np.ndarray, " cases"],
+    key: PRNGKeyArray,
+    level: float = 0.95,
+    samples: int = 2000,
+) -> Estimate:
+    """Estimate the share of cases that are hits, where one seed has several that depend on each other.
+
+    Whole seeds are resampled. Where all cases are hits, or none is, that finds no spread; the interval is then the
+    one of as many independent cases as there are seeds, by `proportion`.
+
+    Args:
+        hits: the axis of cases first.
+        seed: of each case.
+        key: of the resampling.
+        level: share of resampled shares that the interval holds.
+        samples: number of resamples.
+
+    Raises:
+        ValueError: no cases, another number of seeds than of cases, or a level outside (0, 1).
+    """
+    hits, seed = np.asarray(hits, dtype=bool), np.asarray(seed)
+    if hits.ndim < 1 or hits.shape[:1] != seed.shape:
+        raise ValueError(f"pooled: expected hits with a seed each, found shapes {hits.shape} and {seed.shape}")
+    of_seed, place = np.unique(seed, return_inverse=True)
+    # Checks the level and the number of cases, too.
+    certain = proportion(np.broadcast_to(hits[:1], (len(of_seed), *hits.shape[1:])), level)
+    cases = np.bincount(place).astype(float)
+    counted = np.zeros((len(of_seed), *hits.shape[1:]))
+    np.add.at(counted, place, hits)
+    times = _resampled(len(of_seed), key, samples)
+    number = (times @ cases).reshape(samples, *[1] * (hits.ndim - 1))
+    shares = (times @ counted.reshape(len(of_seed), -1)).reshape(samples, *hits.shape[1:]) / number
+    low, high = np.quantile(shares, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    share = hits.mean(axis=0)
+    same = (share == 0) | (share == 1)
+    return Estimate(
+        share, np.where(same, certain.low, low), np.where(same, certain.high, high), shares.std(axis=0, ddof=1)
+    )
+
+
+def _resampled(seeds: int, key: PRNGKeyArray, samples: int) -> Int[np.ndarray, "samples seeds"]:
+    """Draw how often each seed is taken, in NumPy: compiling it would take longer than all the rest."""
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    return generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=samples)
 
 
 def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Estimate:

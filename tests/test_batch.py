@@ -196,6 +196,7 @@ jax.config.update("jax_enable_x64", True)
 import numpy as np
 from functools import partial
 from jaxattn import batch, data, descent, initial, svm, tokens
+
 law, start = partial(data.sphere, n=6, T=8, d=10), partial(initial.factored, d=10)
 keys = jax.random.split(jax.random.key(0), 150)
 problems, weights = (jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(keys)) for one in (law, start))

@@ -11,6 +11,8 @@ from jaxattn.attention import Factored
 from tests import instances
 from tests.instances import assert_close, d
 
+pytestmark = pytest.mark.compiled
+
 STEPS = 8
 WEIGHTS = {"free": instances.free(), "factored": instances.factored(m=2)}
 gradient_of = jax.jit(jax.grad(losses.risk))

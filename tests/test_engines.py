@@ -12,6 +12,8 @@ from jaxattn.optimizers import length_of
 from tests import instances
 from tests.instances import assert_close
 
+pytestmark = pytest.mark.compiled
+
 SNAPSHOTS = jnp.array([0, 1, 10, 100, 500])
 ALONG = [spans.Queries, spans.Gram]
 OPTIMIZERS = {

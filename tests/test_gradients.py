@@ -11,6 +11,8 @@ import pytest
 from jaxattn import attention, descent, gradients, heads, losses, metrics, svm, tokens
 from tests import instances
 
+pytestmark = pytest.mark.compiled
+
 RULES = [gradients.gradient, gradients.exact, gradients.direction]
 STEP = jnp.zeros((), int)
 

@@ -7,6 +7,8 @@ import pytest
 
 from jaxattn import lanes
 
+pytestmark = pytest.mark.compiled
+
 STEP = jnp.zeros((), int)
 SIZES = dict(zip("ntdmeijpq", (3, 4, 5, 2, 6, 3, 3, 7, 7), strict=True))
 SPECS = [

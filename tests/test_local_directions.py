@@ -136,7 +136,8 @@ def test_shares_are_counted_over_all_dimensions():
     assert claim.measured["local, share left, R = 100"] == 0.06
     assert claim.measured["not local, share left, R = 100"] == 1
     low, high = claim.interval["local, share left, R = 100"]
-    assert 0.02 < low < 0.06 < high < 0.13
+    # The six are of one problem: they count as little more than one.
+    assert 0 <= low < 0.06 < 0.13 < high < 0.25
     assert claim.counts == {"all starts": {"attempted": 414, "kept": 400, "infeasible": 12, "unsolved": 2}}
     assert summaries["all starts"]["starts"].values.tolist() == [300, 100]
     assert "0.5 where they were left and 5.0 where not" in claim.note
@@ -147,7 +148,7 @@ def test_the_figure_draws_both_kinds_of_starts():
     drawn = figure.draw(summaries)
     over_gap, over_radius, _ = drawn.axes
     points = [np.shape(collection.get_offsets()) for collection in over_gap.collections]
-    assert points == [(94, 2), (306, 2)]
+    assert points[::2] == [(94, 2), (306, 2)]
     curves = [y for _, y in drawn_lines(over_radius)]
     np.testing.assert_allclose(curves, [[0.4, 0.06], [1, 1]])
     assert "400 of 414 choices kept (12 infeasible, 2 unsolved)" in drawn.get_supxlabel()

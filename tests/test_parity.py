@@ -13,6 +13,8 @@ import pytest
 
 from jaxattn import Problem, attention, descent, metrics, svm, tokens
 
+pytestmark = pytest.mark.compiled
+
 HERE = Path(__file__).parent / "data"
 ALL = Path(__file__).parents[2] / "shared" / "reference"
 STEPS = (1, 2, 10, 100, 500, 1000, 2000)

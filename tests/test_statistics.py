@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxattn.statistics import Estimate, bootstrap, proportion
+from jaxattn.statistics import Estimate, bootstrap, pooled, proportion
 
 KEY = jax.random.key(0)
 
@@ -117,3 +117,42 @@ def test_a_proportion_of_nothing_or_at_no_level_is_refused():
         proportion(np.zeros((0, 2), bool))
     with pytest.raises(ValueError, match=r"^level: expected a share between 0 and 1, found 1"):
         proportion(np.ones(3, bool), level=1.0)
+
+
+def test_cases_of_a_seed_that_are_all_alike_count_as_one():
+    # Every seed's nine cases are the same, so that they say no more than one: a bootstrap over the seeds themselves.
+    of_seed = np.random.default_rng(3).uniform(size=(80, 2)) < 0.3
+    estimate = pooled(np.repeat(of_seed, 9, axis=0), np.repeat(np.arange(80), 9), KEY)
+    assert_same(estimate._replace(error=0), bootstrap(of_seed, KEY)._replace(error=0))
+    np.testing.assert_allclose(estimate.error, bootstrap(of_seed, KEY).error, rtol=0.1)
+
+
+def test_the_share_of_cases_is_pooled_and_held_by_its_interval_as_often_as_its_level_says():
+    # Seeds of one to six cases, each with a chance of its own that has mean 0.3.
+    rng, cases = np.random.default_rng(4), 1 + np.arange(90) % 6
+    chance = rng.beta(0.6, 1.4, size=(90, 300))
+    seed = np.repeat(np.arange(90), cases)
+    hits = rng.uniform(size=(seed.size, 300)) < chance[seed]
+    estimate = pooled(hits, seed, KEY, level=0.8)
+    np.testing.assert_allclose(estimate.mean, hits.mean(axis=0), rtol=1e-12)
+    held = (estimate.low < 0.3) & (estimate.high > 0.3)
+    assert 0.7 < held.mean() < 0.9
+    # Taken for independent, they would be held less often.
+    alone = proportion(hits, level=0.8)
+    assert ((alone.low < 0.3) & (alone.high > 0.3)).mean() < 0.7
+
+
+def test_cases_that_are_all_hits_have_the_interval_of_as_many_seeds():
+    seed = np.repeat(np.arange(7), 3)
+    estimate = pooled(np.stack([np.ones(21, bool), np.zeros(21, bool), seed == 0], axis=1), seed, KEY)
+    certain = proportion(np.stack([np.ones(7, bool), np.zeros(7, bool)], axis=1))
+    np.testing.assert_allclose(estimate.mean, [1, 0, 1 / 7], rtol=1e-12)
+    np.testing.assert_allclose((estimate.low[:2], estimate.high[:2]), (certain.low, certain.high), rtol=1e-12)
+    assert estimate.low[2] < 1 / 7 < estimate.high[2]
+
+
+def test_pooled_cases_without_seeds_or_of_none_are_refused():
+    with pytest.raises(ValueError, match=r"^pooled: expected hits with a seed each, found shapes \(3,\) and \(2,\)"):
+        pooled(np.ones(3, bool), np.arange(2), KEY)
+    with pytest.raises(ValueError, match=r"expected at least one seed"):
+        pooled(np.zeros(0, bool), np.arange(0), KEY)

@@ -23,10 +23,10 @@ _SOURCE = "arXiv 2308.16898, nuclear Att-SVM with rank W <= m"
 # What the end of a run is held against: the nuclear solution, the best stationary point of rank m that was found, and
 # the stationary point of rank m that is reached from the end of the run.
 SOLUTIONS = ("nuclear", "bounded", "nearest")
-# A bound that raises the norm by less, relatively, does not bind; certified solutions agree to 1e-8.
-_SAME = 1e-7
+# A bound that raises the norm by less, relatively, cannot be told from none: certified solutions agree to that only.
+_SAME = svm.DOUBLE.gap
 # How many solutions are sought at once; fewer are filled up, so that any number compiles once.
-_TOGETHER = 32
+_TOGETHER = 16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:

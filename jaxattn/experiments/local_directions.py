@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxattn import attention, batch, metrics, svm, tokens
 from jaxattn.experiments.claims import Claim, Verdict, counts_of, too_few, too_short
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.statistics import proportion
+from jaxattn.statistics import pooled
 
 # A run has stayed if it selects alpha at the end and its direction is this close to W_alpha.
 STAYED = 0.99
@@ -92,7 +92,7 @@ def summarize(
 
     Args:
         datasets: of `measure`, "all starts" alone.
-        key: not used; the intervals of shares are not resampled.
+        key: of the bootstrap; whole problems' seeds are resampled, since choices of tokens of one depend on each other.
 
     Returns:
         The dataset with axes `of`, locally optimal or not, and `radius` in addition: the share of starts that were
@@ -101,18 +101,19 @@ def summarize(
     Raises:
         ValueError: no start was kept.
     """
-    del key
     (summary,) = datasets.values()
     if not summary.sizes["start"]:
         raise ValueError(f"local-directions: expected a solved choice of tokens, found counts {counts_of(datasets)}")
     shape = 2, summary.sizes["radius"]
     table = {name: np.full(shape, np.nan) for name in ("left", "left_low", "left_high")}
     number = np.zeros(2, int)
+    keys = jax.random.split(key)
     for k, locally in enumerate((False, True)):
-        own = summary["stayed"].values[summary["locally"].values == locally]
+        those = summary["locally"].values == locally
+        own = summary["stayed"].values[those]
         number[k] = len(own)
         if len(own):
-            estimate = proportion(~own)
+            estimate = pooled(~own, summary["seed"].values[those], keys[k])
             for name, values in zip(table, estimate[:3], strict=True):
                 table[name][k] = values
     summary = summary.assign({name: (("of", "radius"), values) for name, values in table.items()})

@@ -8,10 +8,13 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from jaxattn.plots import page
 
 _LOOKS = {"stayed": ("#0072B2", "o"), "left": ("#D55E00", "x")}
+# Points that a panel still shows one by one; more of them are drawn smaller, down to a dot.
+_APART = 500
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -29,7 +32,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _over_slack(over_slack, summary)
         remark = (
             "A start is $R\\, W_\\alpha / \\|W_\\alpha\\|_F$ for one of the $T^n$ choices $\\alpha$ of tokens; stayed: "
-            "it selects $\\alpha$ at the end, with a correlation above 0.99. Bars: 95 % intervals."
+            "it selects $\\alpha$ at the end, with a correlation above 0.99. Bars: 95 % intervals, problems resampled."
         )
         page.add_counts(figure, summaries, remark, counted="choices")
     return figure
@@ -37,9 +40,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 
 def _over_gap(axes: Axes, summary: xarray.Dataset) -> None:
     last = summary.isel(radius=-1)
-    for name, (colour, marker) in _LOOKS.items():
+    for name in _LOOKS:
         one = last.isel(start=last["stayed"].values == (name == "stayed"))
-        axes.scatter(one["gap"], one["correlation"], s=9, color=colour, marker=marker, linewidths=0.8, label=name)
+        _points(axes, one["gap"], one["correlation"], name, len(last["start"]))
     axes.axvline(0, color="#444444", linewidth=0.8)
     axes.set(
         title=f"(a) start at $R = {float(last['radius']):g}$",
@@ -47,6 +50,16 @@ def _over_gap(axes: Axes, summary: xarray.Dataset) -> None:
         ylabel=r"final correlation with $W_\alpha$",
     )
     axes.legend(loc="lower right")
+
+
+def _points(axes: Axes, x: ArrayLike, y: ArrayLike, name: str, number: int) -> None:
+    """Draw some of a panel's points; their name stands in the legend at the size of few."""
+    colour, marker = _LOOKS[name]
+    small = min(1.0, max(0.1, _APART / number))
+    axes.scatter(
+        x, y, s=9 * small, color=colour, marker=marker, linewidths=0.8 * small**0.5, rasterized=number > _APART
+    )
+    axes.scatter([], [], s=9, color=colour, marker=marker, linewidths=0.8, label=name)
 
 
 def _over_radius(axes: Axes, summary: xarray.Dataset) -> None:
@@ -66,9 +79,9 @@ def _over_slack(axes: Axes, summary: xarray.Dataset) -> None:
     scaled = (local["slack"] * local["radius"] / local["length"]).values
     gap = np.broadcast_to(local["gap"].values[:, None], scaled.shape)
     shown = np.isfinite(scaled)
-    for name, (colour, marker) in _LOOKS.items():
+    for name in _LOOKS:
         own = shown & (local["stayed"].values == (name == "stayed"))
-        axes.scatter(scaled[own], gap[own], s=9, color=colour, marker=marker, linewidths=0.8, label=name)
+        _points(axes, scaled[own], gap[own], name, shown.sum())
     axes.set(
         title=r"(c) locally optimal $\alpha$, all $R$",
         xlabel=r"slack of better tokens $\times\, R\, /\, \|W_\alpha\|_F$",
@@ -76,4 +89,4 @@ def _over_slack(axes: Axes, summary: xarray.Dataset) -> None:
         xscale="log",
         yscale="log",
     )
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower left")

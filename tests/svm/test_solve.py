@@ -12,6 +12,8 @@ from jaxattn.svm import ActiveSet, Candidate, Cvxpy, InteriorPoint, Norm, Status
 from tests import instances
 from tests.instances import NUMPY_NORMS, assert_close
 
+pytestmark = pytest.mark.compiled
+
 LANES = 4
 SOLVERS = {"active set": ("frobenius", ActiveSet()), "interior point": ("nuclear", InteriorPoint())}
 NORMS = sorted(NUMPY_NORMS)
