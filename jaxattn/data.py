@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import draws
+from jaxattn import language as text
 from jaxattn.problem import Problem, every_position, every_prefix
 
 Law = Callable[[PRNGKeyArray], Problem]
@@ -91,6 +92,42 @@ class Spheres:
         flat = draws.normals(keys[jnp.array([0, 1, 3])], *((*shape, max(self.d)) for shape in shapes))
         X, Z, v = (_embedded(numbers, d) for numbers in flat)
         return _spherical(keys[2], X, Z, _unit(v))
+
+
+def language(
+    key: PRNGKeyArray,
+    m: int,
+    n: int,
+    d: int,
+    V: int,
+    entropy: float,
+    order: int = 1,
+    candidates: text.Candidates = text.vocabulary,
+) -> text.Choices:
+    """Draw a language, m sequences of n of its words, and their embeddings: one selection problem a prefix.
+
+    The language is a `language.Markov` law of its own for every key; embeddings are uniform on the unit sphere of R^d.
+    The query of a prefix is its last word, its optimal token the next one. Causal language modelling after the
+    withdrawn ICLR 2024 submission, which gives no law.
+
+    Args:
+        key: of all this, each drawn from a key of its own.
+        m: number of sequences.
+        n: words of a sequence.
+        d: dimension of an embedding.
+        V: words of the language.
+        entropy: of the next word in every context, in nats.
+        order: how many words the next one depends on.
+        candidates: `language.vocabulary`, or `language.prefix`.
+
+    Raises:
+        ValueError: m, d or order < 1, V < 2, n <= order, an entropy outside 0..log V.
+    """
+    _check_sizes(m=m, n=n, d=d)
+    law = text.Markov(V, entropy, order)
+    keys = jax.random.split(key, 3)
+    (E,) = draws.normals(keys[1:2], (V, d))
+    return text.of_text(_unit(E), law.sample(keys[2], law.table(keys[0]), m, n), candidates)
 
 
 def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> Problem:

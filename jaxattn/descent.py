@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from jaxattn import attention, batch, engines, gradients, heads, losses
+from jaxattn import attention, batch, engines, gradients, heads, losses, stepping
 from jaxattn.attention import Weights
 from jaxattn.optimizers import (
     PUBLISHED_EPSILON,
@@ -146,14 +144,9 @@ def _prepared(
     head: heads.Head,
 ) -> tuple[optax.GradientTransformation, Int[Array, " snapshots"], Trainer]:
     """Check the arguments that `train` and `train_batch` share; return optimizer, snapshots and the compiled run."""
-    for name, number in (("steps", steps), ("record_every", record_every)):
-        if number < 1:
-            raise ValueError(f"{name}: expected at least 1, found {number}")
-    kept = np.asarray(snapshots, dtype=int)
-    if kept.ndim != 1 or np.any(np.diff(kept) <= 0) or np.any((kept < 0) | (kept > steps)):
-        raise ValueError(f"snapshots: expected increasing steps within 0..{steps}, found {tuple(snapshots)}")
+    kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    return optimizer, jnp.asarray(kept), trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
+    return optimizer, kept, trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
 
 
 @lru_cache(maxsize=64)
@@ -225,31 +218,17 @@ def _train(
         slope = rule(k, attention.masked(logits, problem), problem.Y, read, loss)
         kept, length = engine.move(k, now.kept, formed, slope.coefficients, problem)
 
-        def noted() -> _Series:
-            read = _Series(
+        def values() -> _Series:
+            return _Series(
                 probability=jnp.mean(jnp.max(slope.probabilities, axis=1), axis=0),
                 loss=jnp.mean(slope.losses, axis=0),
                 gradient_norm=length() * jnp.exp(slope.log_scale),
             )
-            place = k // record_every
-            return jax.tree.map(
-                lambda series, value: jax.lax.dynamic_update_index_in_dim(series, value, place, 0), now.series, read
-            )
 
-        if record_every == 1:
-            return _Progress(kept, noted())
-        # What is not recorded is not computed.
-        return _Progress(kept, jax.lax.cond(k % record_every == 0, noted, lambda: now.series))
-
-    def to_snapshot(now: _Progress, span: tuple[Array, Array]) -> tuple[_Progress, Weights]:
-        now = jax.lax.fori_loop(span[0], span[1], one_step, now)
-        return now, engine.weights(now.kept, problem)
+        return _Progress(kept, stepping.noted(k, record_every, now.series, values))
 
     lanes = problem.Y.shape[1:]
     series = jnp.zeros((-(-steps // record_every), *lanes), problem.X.dtype)
     now = _Progress(engine.start(weights, problem, state), _Series(series, series, series))
-    # One loop from snapshot to snapshot, and to the end, keeps them without a buffer that every step would carry.
-    stops = jnp.concatenate([jnp.zeros(1, snapshots.dtype), snapshots, jnp.full(1, steps, snapshots.dtype)])
-    now, kept = jax.lax.scan(to_snapshot, now, (stops[:-1], stops[1:]))
-    last, kept = (jax.tree.map(itemgetter(part), kept) for part in (-1, slice(-1)))
-    return Run(last, kept, *now.series)
+    now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: engine.weights(now.kept, problem))
+    return Run(engine.weights(now.kept, problem), kept, *now.series)

@@ -52,11 +52,17 @@ def correlation(margin: Float[Array, "..."]) -> Float[Array, "..."]:
     return -margin
 
 
+def cross_entropy(margin: Float[Array, "..."]) -> Float[Array, "..."]:
+    """`-log(x)` of a positive margin: the cross entropy, where it is the probability given to the right class."""
+    return -jnp.log(margin)
+
+
 # log |loss'| where the slope itself underflows.
 _LOG_SLOPES: dict[Loss, Loss] = {
     logistic: lambda margin: -(margin + logistic(margin)),
     exponential: jnp.negative,
     correlation: jnp.zeros_like,
+    cross_entropy: cross_entropy,
 }
 
 

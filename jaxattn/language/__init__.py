@@ -1,0 +1,35 @@
+"""Attention in causal language modelling: a text, one selection problem a prefix, and what descent makes of it.
+
+Builds on "Attention as an SVM in causal language modelling" (withdrawn ICLR 2024 submission), with its formulas mended.
+"""
+
+from jaxattn.language.choices import Candidates, Choices, compact, of_text, prefix, vocabulary
+from jaxattn.language.law import Markov
+from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
+from jaxattn.language.separation import constraints, soft
+from jaxattn.language.training import TextRun, pair_slope, train, train_batch, weights
+
+__all__ = [
+    "Candidates",
+    "Choices",
+    "Markov",
+    "TextRun",
+    "compact",
+    "constraints",
+    "counted",
+    "linear",
+    "logits",
+    "margins",
+    "of_text",
+    "pair_slope",
+    "prefix",
+    "risk",
+    "soft",
+    "softmax",
+    "squared_risk",
+    "table",
+    "train",
+    "train_batch",
+    "vocabulary",
+    "weights",
+]

@@ -1,0 +1,141 @@
+"""One selection problem a prefix: the last word asks, and the next one is to be attended to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn.problem import as_array, is_concrete
+
+# How often each word is among the candidates of each prefix, from sequences (m, n) and V: (m, n - 1, V), None if once.
+Candidates = Callable[[Int[Array, "m n"], int], Float[Array, "m prefixes V"] | None]
+
+
+class Choices(NamedTuple):
+    """The selection problems of a text, N of them, in an embedding that all share.
+
+    Input i asks with the embedding of `last[i]`, and attends to candidate words t, `counts[i, t]` times each, by logits
+    `e_t^T W e_last`. A pytree: `vmap` adds leading batch axes.
+
+    Attributes:
+        E: embeddings of the words, (V, d).
+        last: of each prefix, (N,).
+        next: the word after it, (N,).
+        weight: how much an input counts, (N,): 0 where it is left out, more than 1 for several equal ones.
+        counts: how often a word is a candidate, (N, V); once each if None.
+        scores: what attention to a word is worth, (N, V); 1 for the next word and 0 for the others if None.
+    """
+
+    E: Float[Array, "*batch V d"]
+    last: Int[Array, "*batch N"]
+    next: Int[Array, "*batch N"]
+    weight: Float[Array, "*batch N"]
+    counts: Float[Array, "*batch N V"] | None = None
+    scores: Float[Array, "*batch N V"] | None = None
+
+    @property
+    def worth(self) -> Float[Array, "*batch N V"]:
+        """The scores, written out."""
+        return jax.nn.one_hot(self.next, self.E.shape[-2], dtype=self.E.dtype) if self.scores is None else self.scores
+
+    @property
+    def others(self) -> Bool[Array, "*batch N V"]:
+        """Which words are candidates beside the next one, of an input that counts."""
+        words = jnp.arange(self.E.shape[-2])
+        others = (self.next[..., None] != words) & (self.weight[..., None] > 0)
+        return others if self.counts is None else others & (self.counts > 0)
+
+
+def vocabulary(words: Int[Array, "m n"], V: int) -> None:
+    """Every word once: attention is then a distribution over the vocabulary, as in next-token prediction."""
+    del words, V
+
+
+def prefix(words: Int[Array, "m n"], V: int) -> Float[Array, "m prefixes V"]:
+    """The words of the prefix itself, as often as they stand there: attention to positions."""
+    seen = jax.nn.one_hot(words[:, :-1], V, dtype=float)
+    return jnp.cumsum(seen, axis=1)
+
+
+def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
+    """Return the choices of a text: input `i (n - 1) + j` is the prefix of j + 1 words of sequence i.
+
+    A prefix whose next word is no candidate, or the only one, chooses nothing: it has weight 0.
+
+    Raises:
+        ValueError: embeddings other than (V, d) with V >= 2, NaN or infinity; words that are not integers (m, n >= 2)
+            within 0..V-1; no prefix that chooses.
+    """
+    E = as_array("E", E)
+    if E.ndim != 2 or E.shape[0] < 2:
+        raise ValueError(f"E: expected embeddings (V, d) of at least 2 words, found shape {E.shape}")
+    words = jnp.asarray(words)
+    if words.ndim != 2 or words.shape[1] < 2 or not jnp.issubdtype(words.dtype, jnp.integer):
+        raise ValueError(
+            f"words: expected integers (m, n) with n of at least 2, found shape {words.shape} of {words.dtype}"
+        )
+    V = E.shape[0]
+    if is_concrete(words) and not (np.all(np.asarray(words) >= 0) and np.all(np.asarray(words) < V)):
+        raise ValueError(f"words: expected numbers within 0..V-1 = {V - 1}, found {np.min(words)}..{np.max(words)}")
+    last, following = words[:, :-1].ravel(), words[:, 1:].ravel()
+    counts = candidates(words, V)
+    if counts is None:
+        return Choices(E, last, following, jnp.ones(last.shape, E.dtype))
+    counts = counts.reshape(-1, V).astype(E.dtype)
+    of_next = jnp.take_along_axis(counts, following[:, None], axis=1)[:, 0]
+    chooses = (of_next > 0) & (jnp.sum(counts > 0, axis=1) > 1)
+    if is_concrete(chooses) and not np.any(np.asarray(chooses)):
+        raise ValueError(f"words: expected a prefix that its next word is a candidate of, found none of {last.size}")
+    return Choices(E, last, following, chooses.astype(E.dtype), counts)
+
+
+def compact(choices: Choices) -> Choices:
+    """Return the same choices in fewer numbers: equal inputs put together, embeddings in coordinates of their span.
+
+    Weights of equal inputs are added up, and inputs that are left out go. Embeddings become (V, V), with the Gram
+    matrix that they had: risks and max-margin problems stay what they are, but for the basis of W. Not for use under
+    `jit`; every lane of a batch is filled up with inputs of weight 0 to the longest.
+
+    Args:
+        choices: with any leading batch axes.
+
+    Raises:
+        ValueError: scores, in which equal inputs may differ.
+    """
+    if choices.scores is not None:
+        raise ValueError("compact: expected choices without scores of their own, found some")
+    if choices.last.ndim > 1:
+        lanes = [compact(jax.tree.map(itemgetter(k), choices)) for k in range(len(choices.last))]
+        longest = max(lane.last.shape[-1] for lane in lanes)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(_filled(lane, longest) for lane in lanes))
+    E, last, following, weight, counts, _ = jax.tree.map(np.asarray, choices)
+    kept = weight > 0
+    parts = [last[kept, None], following[kept, None], *([] if counts is None else [counts[kept]])]
+    _, first, place = np.unique(np.concatenate(parts, axis=1), axis=0, return_index=True, return_inverse=True)
+    total = np.bincount(place.ravel(), weights=weight[kept]).astype(weight.dtype)
+    taken = np.flatnonzero(kept)[first]
+    # The triangular factor of E^T; with less coordinates than words the others are zero.
+    coordinates = np.asarray(np.linalg.qr(E.T, mode="r")).T
+    coordinates = np.pad(coordinates, [(0, 0), (0, len(E) - coordinates.shape[1])])
+    return _of_numpy(coordinates, last[taken], following[taken], total, None if counts is None else counts[taken])
+
+
+def _of_numpy(*fields: Any) -> Choices:
+    return Choices(*fields)
+
+
+def _filled(choices: Choices, length: int) -> Choices:
+    missing = length - choices.last.shape[-1]
+
+    def longer(leaf: Any, fill: float = 0) -> Any:
+        return np.pad(leaf, [(0, missing), *[(0, 0)] * (leaf.ndim - 1)], constant_values=fill)
+
+    # An input without weight still needs candidates, for its softmax to be finite.
+    counts = None if choices.counts is None else longer(choices.counts, 1)
+    return Choices(choices.E, longer(choices.last), longer(choices.next), longer(choices.weight), counts)

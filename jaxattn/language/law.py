@@ -1,0 +1,92 @@
+"""A synthetic language: a Markov law of words whose entropy is given."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+# Halvings of the interval that holds a temperature, and its ends as logarithms: to the last digit of a double.
+_HALVINGS, _COLD, _HOT = 60, -10.0, 30.0
+# More contexts than these have no table.
+_MOST = 2**16
+
+
+@dataclass(frozen=True)
+class Markov:
+    """The next word depends on the last `order` ones alone, with one entropy in every context.
+
+    In a context the words have probabilities `softmax(b g)`: g are standard normal numbers, and b is such that the
+    entropy is the given one. The first `order` words of a sequence are uniform.
+
+    Attributes:
+        V: number of words.
+        entropy: of the next word, in nats, from 0 (it is certain) to log V (all are as likely).
+        order: how many words it depends on.
+
+    Raises:
+        ValueError: V < 2, an entropy out of range, order < 1, or more than 65536 contexts.
+    """
+
+    V: int
+    entropy: float
+    order: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("V", 2), ("order", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: expected at least {least}, found {getattr(self, name)}")
+        if not 0 <= self.entropy <= math.log(self.V):
+            raise ValueError(f"entropy: expected 0..log V = {math.log(self.V):.4g} nats, found {self.entropy}")
+        if self.contexts > _MOST:
+            raise ValueError(f"order: expected at most {_MOST} contexts V^order, found {self.V}^{self.order}")
+
+    @property
+    def contexts(self) -> int:
+        """How many there are."""
+        return self.V**self.order
+
+    def table(self, key: PRNGKeyArray) -> Float[Array, "contexts V"]:
+        """Draw a language: the logarithm of the probability of each word in each context, (contexts, V).
+
+        A context of several words has the number that they are the digits of, the last word the lowest.
+        """
+        g = jax.random.normal(key, (self.contexts * self.V,)).reshape(self.contexts, self.V)
+        return jax.vmap(self._of_entropy)(g)
+
+    def sample(self, key: PRNGKeyArray, table: Float[Array, "contexts V"], m: int, n: int) -> Int[Array, "m n"]:
+        """Draw m sequences of n words of a language.
+
+        Raises:
+            ValueError: m < 1, or n <= order, where no word is drawn by the law.
+        """
+        if m < 1 or n <= self.order:
+            raise ValueError(f"m, n: expected m >= 1 and n > order = {self.order}, found {m} and {n}")
+        first_key, key = jax.random.split(key)
+        first = jax.random.randint(first_key, (m * self.order,), 0, self.V).reshape(m, self.order)
+        digits = self.V ** jnp.arange(self.order - 1, -1, -1)
+
+        def draw(context: Int[Array, " m"], key: PRNGKeyArray) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
+            word = jax.random.categorical(key, table[context], axis=-1)
+            return (context * self.V + word) % self.contexts, word
+
+        _, words = jax.lax.scan(draw, jnp.sum(first * digits[None, :], axis=1), jax.random.split(key, n - self.order))
+        return jnp.concatenate([first, words.T], axis=1)
+
+    def _of_entropy(self, g: Float[Array, " V"]) -> Float[Array, " V"]:
+        """Return the logarithms of the probabilities; entropy falls as b grows, so that halving finds it."""
+
+        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            middle = (ends[0] + ends[1]) / 2
+            flat = _entropy(jax.nn.log_softmax(jnp.exp(middle) * g)) > self.entropy
+            return jnp.where(flat, middle, ends[0]), jnp.where(flat, ends[1], middle)
+
+        low, high = jax.lax.fori_loop(0, _HALVINGS, halve, (jnp.array(_COLD, g.dtype), jnp.array(_HOT, g.dtype)))
+        return jax.nn.log_softmax(jnp.exp((low + high) / 2) * g)
+
+
+def _entropy(log_p: Float[Array, " V"]) -> Float[Array, ""]:
+    return -jnp.sum(jnp.where(log_p > -700, jnp.exp(log_p) * log_p, 0.0))

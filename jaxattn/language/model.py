@@ -1,0 +1,100 @@
+"""Causal attention as a classifier of the next word: logits, probabilities and risks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxattn import losses
+from jaxattn.attention import Weights, matrix
+from jaxattn.language.choices import Choices
+
+# From logits, (N, V), to how much of each word is attended to, (N, V).
+Attention = Callable[[Float[Array, "N V"], Choices], Float[Array, "N V"]]
+
+
+def table(weights: Weights, choices: Choices) -> Float[Array, "V V"]:
+    """Return the logit `e_t^T W e_a` of every word t for every word a that asks, (V, V): row a, column t.
+
+    Raises:
+        ValueError: weights other than (d, d).
+    """
+    W, (_, d) = matrix(weights), choices.E.shape
+    if W.shape != (d, d):
+        raise ValueError(f"W: expected shape ({d}, {d}) for embeddings of d = {d}, found {tuple(W.shape)}")
+    return choices.E @ W.T @ choices.E.T
+
+
+def logits(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
+    """Return the logits of all words for every prefix, (N, V), whether they are candidates or not.
+
+    Raises:
+        ValueError: as `table`.
+    """
+    return table(weights, choices)[choices.last]
+
+
+def softmax(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
+    """Attend to words by the exponential of their logits, every occurrence by itself."""
+    return jax.nn.softmax(counted(logits, choices), axis=-1)
+
+
+def linear(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
+    """Attend to words by their logits themselves, a mean over the candidates: linear attention."""
+    if choices.counts is None:
+        return logits / logits.shape[-1]
+    return logits * choices.counts / jnp.sum(choices.counts, axis=-1, keepdims=True)
+
+
+def counted(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
+    """Return logits with the logarithm of the words' counts, -inf for a word that is no candidate."""
+    return logits if choices.counts is None else logits + jnp.log(choices.counts)
+
+
+def margins(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
+    """Return by how much the next word's logit exceeds each other candidate's, (N, V); inf for all else.
+
+    Raises:
+        ValueError: as `table`.
+    """
+    of_all = logits(weights, choices)
+    of_next = jnp.take_along_axis(of_all, choices.next[:, None], axis=1)
+    return jnp.where(choices.others, of_next - of_all, jnp.inf)
+
+
+def risk(
+    weights: Weights,
+    choices: Choices,
+    *,
+    loss: losses.Loss = losses.cross_entropy,
+    attention: Attention = softmax,
+) -> Float[Array, ""]:
+    """Return the mean of `loss(sum_t p_it gamma_it)` over the prefixes, (): p the attention, gamma the scores.
+
+    With the scores of the next word alone the sum is its probability, and `losses.cross_entropy` that of next-token
+    prediction.
+
+    Raises:
+        ValueError: as `table`.
+    """
+    attended = attention(logits(weights, choices), choices)
+    return _mean(jax.vmap(loss)(jnp.sum(attended * choices.worth, axis=-1)), choices)
+
+
+def squared_risk(weights: Weights, choices: Choices, *, attention: Attention = softmax) -> Float[Array, ""]:
+    """Return the mean of `||sum_t p_it e_t - e_next||^2 / 2` over the prefixes, (): attention as regression.
+
+    Raises:
+        ValueError: as `table`.
+    """
+    attended = attention(logits(weights, choices), choices)
+    apart = attended @ choices.E - choices.E[choices.next]
+    return _mean(jnp.sum(apart**2, axis=-1) / 2, choices)
+
+
+def _mean(values: Float[Array, " N"], choices: Choices) -> Float[Array, ""]:
+    kept = choices.weight > 0
+    return jnp.sum(choices.weight * jnp.where(kept, values, 0.0)) / jnp.sum(choices.weight)

@@ -1,0 +1,198 @@
+"""Gradient descent from W = 0 on a text, kept as coefficients of pairs of words.
+
+The gradient of any risk of the logits is `sum_at G_at e_t e_a^T`: one number a pair of words, whatever d and however
+long the text. So is W, which starts at zero; its logits move by `K G K`, K the Gram matrix of the embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from jaxattn import batch, gradients, losses, stepping
+from jaxattn.attention import Spanned
+from jaxattn.descent import normalized_gd, rule_of
+from jaxattn.language.choices import Choices
+from jaxattn.language.model import counted
+from jaxattn.optimizers import along
+
+
+class TextRun(NamedTuple):
+    """One training run on a text.
+
+    Attributes:
+        pairs: coefficients C after the last update, (V, V): `W = sum_at C_at e_t e_a^T` (see `weights`).
+        snapshots: the same at the snapshot steps, (snapshots, V, V); the entry of step k after k updates.
+        probability: mean over the prefixes of the attention to the next word, (steps,).
+        loss: risk, (steps,).
+        gradient_norm: Frobenius norm of the gradient with respect to W, (steps,).
+
+    The three series are read before the update of their step, with `record_every` above 1 of every so many steps.
+    """
+
+    pairs: Float[Array, "V V"]
+    snapshots: Float[Array, "snapshots V V"]
+    probability: Float[Array, " steps"]
+    loss: Float[Array, " steps"]
+    gradient_norm: Float[Array, " steps"]
+
+
+def weights(pairs: Float[Array, "V V"], choices: Choices) -> Spanned:
+    """Return the attention weights that coefficients of pairs stand for; their `W` is (d, d)."""
+    return Spanned(pairs @ choices.E, choices.E)
+
+
+def pair_slope(
+    step: Int[Array, ""],
+    table: Float[Array, "V V"],
+    choices: Choices,
+    loss: losses.Loss = losses.cross_entropy,
+    rule: gradients.Rule = gradients.exact,
+) -> tuple[Float[Array, "V V"], gradients.Slope]:
+    """Return the gradient of the risk with respect to the logits of pairs of words, (V, V), and what it is made of.
+
+    Args:
+        step: of the loop that this stands in.
+        table: the logits, as `language.table` returns them.
+        choices: of a text.
+        loss: of the attended score.
+        rule: how the gradient is formed; `gradients.direction` gives it up to the factor `exp(slope.log_scale)`.
+    """
+    # All is worth the same to an input that is left out: it has no slope.
+    worth = jnp.where(choices.weight[:, None] > 0, choices.worth, 1.0)
+
+    def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+        return jnp.sum(probabilities * worth, axis=1), worth
+
+    share = choices.weight / jnp.sum(choices.weight)
+    slope = rule(step, counted(table[choices.last], choices), jnp.ones_like(choices.weight), read, loss)
+    of_inputs = slope.coefficients * (share * len(share))[:, None]
+    return jax.ops.segment_sum(of_inputs, choices.last, num_segments=len(table)), slope
+
+
+def train(
+    choices: Choices,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    steps: int = 2000,
+    snapshots: Sequence[int] = (),
+    record_every: int = 1,
+    loss: losses.Loss = losses.cross_entropy,
+) -> TextRun:
+    """Train a free W, from zero, on one text. Pure; works under `jit` and `vmap`.
+
+    Args:
+        choices: of one text, without batch axes.
+        optimizer: `descent.normalized_gd`, `descent.gd` or an exact one of them; `normalized_gd(0.1)` if None.
+        steps: number of updates.
+        snapshots: steps after which the coefficients are kept, increasing, within 0..steps.
+        record_every: steps from one entry of the series to the next.
+        loss: of the attended score.
+
+    Raises:
+        ValueError: an optimizer that does not move W along its gradient, steps or record_every < 1, snapshots out of
+            order or range.
+    """
+    state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
+    return run(choices, state, kept)
+
+
+def train_batch(
+    choices: Choices,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    steps: int = 2000,
+    snapshots: Sequence[int] = (),
+    record_every: int = 1,
+    loss: losses.Loss = losses.cross_entropy,
+) -> TextRun:
+    """Train a batch of texts with one leading axis, in parts of bounded memory; arguments and errors as of `train`.
+
+    Lane i is what `train` returns for it alone, to rounding. Returns a TextRun of NumPy arrays, the batch axis first.
+    """
+    state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
+    return batch.over_seeds(run, choices, shared=(state, kept))
+
+
+def _prepared(
+    optimizer: optax.GradientTransformation | None,
+    steps: int,
+    snapshots: Sequence[int],
+    record_every: int,
+    loss: losses.Loss,
+) -> tuple[Any, Int[Array, " snapshots"], Callable[..., TextRun]]:
+    """Check the arguments; return the optimizer's state, the snapshots, and the run."""
+    kept = stepping.checked(steps, record_every, snapshots)
+    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
+    if along(optimizer.update) is None:
+        found = getattr(optimizer.update, "__qualname__", optimizer.update)
+        raise ValueError(f"optimizer: expected one that moves W along its gradient, gd or normalized_gd, found {found}")
+    # Its state is of numbers alone, whatever the weights are.
+    state = optimizer.init(jnp.zeros(()))
+    return state, kept, _trainer(optimizer.update, steps, record_every, loss, rule_of(optimizer))
+
+
+@lru_cache(maxsize=64)
+def _trainer(
+    update: Callable[..., Any], steps: int, record_every: int, loss: losses.Loss, rule: gradients.Rule
+) -> Callable[..., TextRun]:
+    """Return the run as a function of choices, state and snapshots; the same arguments give the same object."""
+    return jax.jit(partial(_train, update=update, steps=steps, record_every=record_every, loss=loss, rule=rule))
+
+
+class _Series(NamedTuple):
+    probability: Array
+    loss: Array
+    gradient_norm: Array
+
+
+class _Progress(NamedTuple):
+    pairs: Array
+    table: Array
+    series: _Series
+
+
+def _train(
+    choices: Choices,
+    state: Any,
+    snapshots: Array,
+    *,
+    update: Callable[..., Any],
+    steps: int,
+    record_every: int,
+    loss: losses.Loss,
+    rule: gradients.Rule,
+) -> TextRun:
+    rates = along(update)
+    assert rates is not None
+    K = choices.E @ choices.E.T
+    share = choices.weight / jnp.sum(choices.weight)
+    tiny = jnp.finfo(K.dtype).tiny * 1e8
+
+    def one_step(k: Array, now: _Progress) -> _Progress:
+        G, slope = pair_slope(k, now.table, choices, loss, rule)
+        # Squares of what was divided by the largest entry do not underflow.
+        size = jnp.maximum(jnp.max(jnp.abs(G)), tiny)
+        G = G / size
+        of_table = K @ G @ K
+        length = jnp.sqrt(jnp.maximum(jnp.sum(G * of_table), 0.0))
+        rate = rates.rate(state, length, size)
+
+        def values() -> _Series:
+            of_next = jnp.take_along_axis(slope.probabilities, choices.next[:, None], axis=1)[:, 0]
+            risk = jnp.sum(share * jnp.where(share > 0, slope.losses, 0.0))
+            return _Series(jnp.sum(share * of_next), risk, length * size * jnp.exp(slope.log_scale))
+
+        series = stepping.noted(k, record_every, now.series, values)
+        return _Progress(now.pairs - rate * G, now.table - rate * of_table, series)
+
+    series = jnp.zeros(-(-steps // record_every), K.dtype)
+    now = _Progress(jnp.zeros_like(K), jnp.zeros_like(K), _Series(series, series, series))
+    now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: now.pairs)
+    return TextRun(now.pairs, kept, *now.series)

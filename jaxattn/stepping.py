@@ -1,0 +1,67 @@
+"""The loop over steps: from one snapshot to the next, and a series of what is read on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+
+def checked(steps: int, record_every: int, snapshots: Sequence[int]) -> Int[Array, " snapshots"]:
+    """Return the snapshots as an array.
+
+    Raises:
+        ValueError: steps or record_every < 1, snapshots out of order or range.
+    """
+    for name, number in (("steps", steps), ("record_every", record_every)):
+        if number < 1:
+            raise ValueError(f"{name}: expected at least 1, found {number}")
+    kept = np.asarray(snapshots, dtype=int)
+    if kept.ndim != 1 or np.any(np.diff(kept) <= 0) or np.any((kept < 0) | (kept > steps)):
+        raise ValueError(f"snapshots: expected increasing steps within 0..{steps}, found {tuple(snapshots)}")
+    return jnp.asarray(kept)
+
+
+def through(
+    one_step: Callable[[Int[Array, ""], Any], Any],
+    begin: Any,
+    snapshots: Int[Array, " snapshots"],
+    steps: int,
+    read: Callable[[Any], Any],
+) -> tuple[Any, Any]:
+    """Take `steps` steps; return what is carried then, and what is read at the snapshots, stacked along a leading axis.
+
+    Args:
+        one_step: from the number of a step and what is carried to what is carried then.
+        begin: what is carried at first.
+        snapshots: increasing numbers of steps within 0..steps; the entry of k is read after k steps.
+        steps: how many.
+        read: from what is carried to what is kept of it.
+    """
+    # One loop from snapshot to snapshot, and to the end, keeps them without a buffer that every step would carry.
+    stops = jnp.concatenate([jnp.zeros(1, snapshots.dtype), snapshots, jnp.full(1, steps, snapshots.dtype)])
+
+    def to_stop(now: Any, span: tuple[Array, Array]) -> tuple[Any, Any]:
+        now = jax.lax.fori_loop(span[0], span[1], one_step, now)
+        return now, read(now)
+
+    now, kept = jax.lax.scan(to_stop, begin, (stops[:-1], stops[1:]))
+    return now, jax.tree.map(itemgetter(slice(-1)), kept)
+
+
+def noted(k: Int[Array, ""], every: int, series: Any, values: Callable[[], Any]) -> Any:
+    """Return the series, a pytree of (entries, ...), with the values of step k where it is one of every so many."""
+
+    def written() -> Any:
+        place = k // every
+        return jax.tree.map(
+            lambda one, value: jax.lax.dynamic_update_index_in_dim(one, value, place, 0), series, values()
+        )
+
+    # What is not recorded is not computed.
+    return written() if every == 1 else jax.lax.cond(k % every == 0, written, lambda: series)
