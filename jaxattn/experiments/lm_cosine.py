@@ -1,4 +1,4 @@
-"""Direction of descent on texts against max-margin solutions, over the sizes of the text (the paper's cosine figure)."""
+"""Direction of descent on texts against max-margin solutions, over m, n and d (the second paper's cosine figure)."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
             estimates[name] = (along, logs._replace(**edges))
     apart = float(np.max(one["apart"].values))
     attrs = {**one.attrs, "texts_feasible": int(feasible.sum()), "five": int(five.sum())}
-    return xarray.Dataset(
-        {**variables(estimates), "apart": ((), apart)}, {"snapshot": one["snapshot"].values}, attrs
-    )
+    return xarray.Dataset({**variables(estimates), "apart": ((), apart)}, {"snapshot": one["snapshot"].values}, attrs)
 
 
 def _last(one: xarray.Dataset, name: str) -> tuple[float, float, float] | None:
@@ -129,7 +127,7 @@ def _soft_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
     return _claim(
         "soft",
         "The cosine of W with the soft-margin solution (C = 10) rises towards 1, whatever m, n and d.",
-        {name: 1.0 for name in ends},
+        dict.fromkeys(ends, 1.0),
         measured,
         summaries,
         verdict,
@@ -151,7 +149,7 @@ def _sets_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         "sets",
         "On a text with conflicts W turns to the solution that keeps the words that follow one word level, and "
         "separates them from the rest.",
-        {name: 0.0 for name in ends},
+        dict.fromkeys(ends, 0.0),
         ends,
         summaries,
         Verdict.HOLDS if holds else Verdict.FAILS,

@@ -37,7 +37,7 @@ class TextSolutions(NamedTuple):
     @property
     def feasible(self) -> np.ndarray:
         """Whether the hard problem of a kept text has a solution."""
-        return self.hard.status == svm.Status.OPTIMAL
+        return np.asarray(self.hard.status) == svm.Status.OPTIMAL
 
 
 def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextSolutions:
