@@ -6,7 +6,7 @@ Builds on "Attention as an SVM in causal language modelling" (withdrawn ICLR 202
 from jaxattn.language.choices import Candidates, Choices, compact, of_text, prefix, vocabulary
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
-from jaxattn.language.separation import constraints, set_constraints, soft
+from jaxattn.language.separation import constraints, finite_constraints, set_constraints, soft
 from jaxattn.language.training import TextRun, pair_slope, train, train_batch, weights
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "compact",
     "constraints",
     "counted",
+    "finite_constraints",
     "linear",
     "logits",
     "margins",
