@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 import xarray
+from matplotlib.patches import StepPatch
 
 from jaxattn import language
 from jaxattn.experiments import lm_margins, texts
@@ -109,7 +110,7 @@ def test_the_figure_stacks_the_kinds():
     drawn = figure.draw(summaries)
     assert [panel.get_title() for panel in drawn.axes] == ["(a) step 1", "(b) step 100", "(c) step 10000"]
     for panel in drawn.axes:
-        tops = panel.patches[-1].get_data()
-        assert len(panel.patches) == 3
-        assert np.sum(tops.values - panel.patches[0].get_data().baseline) == pytest.approx(1)
+        steps = [patch.get_data() for patch in panel.patches if isinstance(patch, StepPatch)]
+        assert len(steps) == 3
+        assert np.sum(steps[-1].values - steps[0].baseline) == pytest.approx(1)
     assert "12 of the kept texts have no conflict" in drawn.get_supxlabel()
