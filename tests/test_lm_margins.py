@@ -112,5 +112,6 @@ def test_the_figure_stacks_the_kinds():
     for panel in drawn.axes:
         steps = [patch.get_data() for patch in panel.patches if isinstance(patch, StepPatch)]
         assert len(steps) == 3
-        assert np.sum(steps[-1].values - steps[0].baseline) == pytest.approx(1)
+        (tops, *_), (*_, bottom) = steps[-1], steps[0]
+        assert np.sum(tops - bottom) == pytest.approx(1)
     assert "12 of the kept texts have no conflict" in drawn.get_supxlabel()
