@@ -70,7 +70,7 @@ def pair_slope(
     def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
         return jnp.sum(probabilities * worth, axis=1), worth
 
-    share = choices.weight / jnp.sum(choices.weight)
+    share = choices.share
     slope = rule(step, counted(table[choices.last], choices), jnp.ones_like(choices.weight), read, loss)
     of_inputs = slope.coefficients * (share * len(share))[:, None]
     return jax.ops.segment_sum(of_inputs, choices.last, num_segments=len(table)), slope
@@ -114,7 +114,8 @@ def train_batch(
 ) -> TextRun:
     """Train a batch of texts with one leading axis, in parts of bounded memory; arguments and errors as of `train`.
 
-    Lane i is what `train` returns for it alone, to rounding. Returns a TextRun of NumPy arrays, the batch axis first.
+    Lane i is what `train` returns for it alone, to rounding, which grows where normalized steps bounce about a finite
+    minimum. Returns a TextRun of NumPy arrays, the batch axis first.
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
     return batch.over_seeds(run, choices, shared=(state, kept))
@@ -172,7 +173,7 @@ def _train(
     rates = along(update)
     assert rates is not None
     K = choices.E @ choices.E.T
-    share = choices.weight / jnp.sum(choices.weight)
+    share = choices.share
     tiny = jnp.finfo(K.dtype).tiny * 1e8
 
     def one_step(k: Array, now: _Progress) -> _Progress:
@@ -186,7 +187,7 @@ def _train(
 
         def values() -> _Series:
             of_next = jnp.take_along_axis(slope.probabilities, choices.next[:, None], axis=1)[:, 0]
-            risk = jnp.sum(share * jnp.where(share > 0, slope.losses, 0.0))
+            risk = jnp.sum(share * slope.losses)
             return _Series(jnp.sum(share * of_next), risk, length * size * jnp.exp(slope.log_scale))
 
         series = stepping.noted(k, record_every, now.series, values)
