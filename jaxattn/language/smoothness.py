@@ -81,7 +81,6 @@ def _candidates(choices: Choices) -> Array:
 
 
 def _bound(choices: Choices, c: Float[Array, " N"]) -> Float[Array, ""]:
-    share = choices.weight / jnp.sum(choices.weight)
-    asking = jnp.sqrt(share * c)[:, None] * choices.E[choices.last]
+    asking = jnp.sqrt(choices.share * c)[:, None] * choices.E[choices.last]
     apart = choices.E - jnp.mean(choices.E, axis=0, keepdims=True)
     return jnp.linalg.norm(asking, ord=2) ** 2 * jnp.linalg.norm(apart, ord=2) ** 2
