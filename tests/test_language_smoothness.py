@@ -19,7 +19,7 @@ WORDS = jnp.asarray([[0, 1, 2, 0, 3], [1, 2, 3, 1, 1]])
 def text(scale, candidates=language.vocabulary, scored=False):
     E = scale * RNG.normal(size=(V, D))
     one = language.of_text(E, WORDS, candidates)
-    return one._replace(scores=jnp.asarray(RNG.normal(size=one.last.shape + (V,)) * scale)) if scored else one
+    return one._replace(scores=jnp.asarray(RNG.normal(size=(*one.last.shape, V)) * scale)) if scored else one
 
 
 def logistic(W, choices):
