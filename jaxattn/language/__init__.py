@@ -7,6 +7,7 @@ from jaxattn.language.choices import Candidates, Choices, compact, of_text, pref
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
 from jaxattn.language.separation import constraints, finite_constraints, set_constraints, soft
+from jaxattn.language.smoothness import cross_entropy_bound, score_bound, squared_bound
 from jaxattn.language.training import TextRun, pair_slope, train, train_batch, weights
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "compact",
     "constraints",
     "counted",
+    "cross_entropy_bound",
     "finite_constraints",
     "linear",
     "logits",
@@ -25,9 +27,11 @@ __all__ = [
     "pair_slope",
     "prefix",
     "risk",
+    "score_bound",
     "set_constraints",
     "soft",
     "softmax",
+    "squared_bound",
     "squared_risk",
     "table",
     "train",
