@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import language, svm
+from jaxattn import attention, descent, language, metrics, svm
 from jaxattn.svm import Status
 from jaxattn.svm import constraints as cons
 from tests import instances
@@ -130,3 +130,70 @@ def test_inputs_that_fill_a_batch_up_have_no_rows():
         rows = cons.rows(language.soft(instances.lane(small, i)))
         assert not np.any(np.asarray(rows.present)[np.asarray(small.weight[i]) == 0])
         np.testing.assert_array_equal(jnp.where(rows.present, rows.upper, 10.0) >= 10.0, True)
+
+
+def followers(choices) -> dict[tuple[int, int], float]:
+    """How often each word follows each other one."""
+    times: dict[tuple[int, int], float] = {}
+    for last, following, weight in zip(*(np.asarray(leaf) for leaf in choices[1:4]), strict=True):
+        times[int(last), int(following)] = times.get((int(last), int(following)), 0.0) + float(weight)
+    return {pair: weight for pair, weight in times.items() if weight > 0}
+
+
+def test_words_that_follow_one_word_are_kept_level():
+    choices = texts.conflicting()
+    rows, times = language.set_constraints(choices), followers(choices)
+    assert rows.equal is not None
+    for i in range(N):
+        last, following = int(choices.last[i]), int(choices.next[i])
+        level = [t != following and (last, t) in times for t in range(V)]
+        np.testing.assert_array_equal(rows.equal[i], level)
+        np.testing.assert_array_equal(rows.targets[i], np.where(level, 0.0, 1.0))
+    solution = svm.solve(rows)
+    assert Status(int(solution.status)) is Status.OPTIMAL
+    S = np.asarray(language.table(solution.W, choices))
+    assert S[1, 2] == pytest.approx(S[1, 3], abs=1e-9)
+    assert min(S[1, 2] - S[1, t] for t in (0, 1)) >= 1 - 1e-9
+
+
+def test_the_finite_part_has_the_log_ratios_of_counts():
+    choices = texts.of_words([[0, 1, 2, 3, 0], [0, 1, 3, 0, 1], [1, 2, 3, 0, 1], [3, 1, 2, 1, 2]])
+    times = followers(choices)
+    assert times[1, 2] == 4
+    assert times[1, 3] == 1
+    for one in (choices, jax.tree.map(jnp.asarray, language.compact(choices))):
+        solution = svm.solve(language.finite_constraints(one))
+        assert Status(int(solution.status)) is Status.OPTIMAL
+        S = np.asarray(language.table(solution.W, one))
+        assert S[1, 2] - S[1, 3] == pytest.approx(np.log(4), abs=1e-9)
+        assert S[2, 3] - S[2, 1] == pytest.approx(np.log(2), abs=1e-9)
+
+
+def test_without_a_conflict_sets_are_single_words_and_the_finite_part_is_zero():
+    choices = texts.separable()
+    hard, sets = svm.solve(language.constraints(choices)), svm.solve(language.set_constraints(choices))
+    np.testing.assert_allclose(sets.W, hard.W, atol=1e-9)
+    finite = svm.solve(language.finite_constraints(choices))
+    assert Status(int(finite.status)) is Status.OPTIMAL
+    np.testing.assert_array_equal(finite.W, np.zeros((d, d)))
+
+
+def test_descent_turns_to_finite_part_and_sets():
+    choices = jax.tree.map(jnp.asarray, language.compact(texts.conflicting()))
+    run = language.train(
+        choices, optimizer=descent.Exact(*descent.gd(2.0)), steps=20_000, snapshots=(200, 2000), record_every=1000
+    )
+    finite, sets = (svm.solve(posed(choices)).W for posed in (language.finite_constraints, language.set_constraints))
+    off = []
+    for pairs in (*run.snapshots, run.pairs):
+        W = attention.matrix(language.weights(pairs, choices))
+        off.append(1 - float(metrics.correlation(W, svm.with_finite_part(W, finite, sets))))
+    assert off[0] > off[1] > off[2]
+    times, S = followers(choices), np.asarray(language.table(W, choices))
+    assert S[1, 2] - S[1, 3] == pytest.approx(np.log(times[1, 2] / times[1, 3]), abs=1e-3)
+
+
+def test_sets_of_prefixes_are_refused():
+    for posed in (language.set_constraints, language.finite_constraints):
+        with pytest.raises(ValueError, match="set_constraints: expected the vocabulary as candidates, found counts"):
+            posed(texts.drawn("prefix"))
