@@ -98,7 +98,8 @@ def _step_claim(summary: xarray.Dataset, loss: str) -> Claim:
         summary,
         verdict,
         "Holds if the interval of the share of texts with a larger step is above 1/2 at every scale; with a correction "
-        f"if it is from some scale on, or for texts of one kind. {reason} A step is allowed if none of 500 steps from "
+        "if it is from some scale on, or for texts of one kind; these were told apart after a first look. "
+        f"{reason} A step is allowed if none of 500 steps from "
         "W = 0 raises the risk, nor does any smaller step tried. Where all steps tried with both descend, up to 1024 "
         "times 2 / curvature at 0, neither is larger. With softmax "
         f"{again} of {one.attrs['kept'] * len(scale)} cases have steps that descend again beyond the first that do "
