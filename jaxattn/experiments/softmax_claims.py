@@ -98,7 +98,8 @@ def _step_claim(summary: xarray.Dataset, loss: str) -> Claim:
         summary,
         verdict,
         "Holds if the interval of the share of texts with a larger step is above 1/2 at every scale; with a correction "
-        "if it is from some scale on, or for texts of one kind; these were told apart after a first look. "
+        "if it is from some scale on, or for texts of one kind. These were told apart after a first look, and shares "
+        "taken in place of a mean ratio, which where all steps descend is that of where the search ends. "
         f"{reason} A step is allowed if none of 500 steps from "
         "W = 0 raises the risk, nor does any smaller step tried. Where all steps tried with both descend, up to 1024 "
         "times 2 / curvature at 0, neither is larger. With softmax "

@@ -181,7 +181,7 @@ def test_without_a_conflict_sets_are_single_words_and_the_finite_part_is_zero():
 def test_descent_turns_to_finite_part_and_sets():
     choices = jax.tree.map(jnp.asarray, language.compact(texts.conflicting()))
     run = language.train(
-        choices, optimizer=descent.Exact(*descent.gd(2.0)), steps=20_000, snapshots=(200, 2000), record_every=1000
+        choices, optimizer=descent.Exact(*descent.gd(0.05)), steps=20_000, snapshots=(200, 2000), record_every=1000
     )
     finite, sets = (svm.solve(posed(choices)).W for posed in (language.finite_constraints, language.set_constraints))
     off = []
