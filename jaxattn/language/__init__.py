@@ -6,6 +6,7 @@ Builds on "Attention as an SVM in causal language modelling" (withdrawn ICLR 202
 from jaxattn.language.choices import Candidates, Choices, compact, of_text, prefix, vocabulary
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
+from jaxattn.language.scores import close_scores
 from jaxattn.language.separation import constraints, soft
 from jaxattn.language.training import TextRun, pair_slope, train, train_batch, weights
 
@@ -14,6 +15,7 @@ __all__ = [
     "Choices",
     "Markov",
     "TextRun",
+    "close_scores",
     "compact",
     "constraints",
     "counted",
