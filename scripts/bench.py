@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_descent
+import bench_language
 import bench_robustness
 import bench_svm
 import composition
@@ -43,11 +44,17 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "robustness": bench_robustness.robustness,
     "svm-scaling": bench_svm.scaling,
     "descent-scaling": bench_descent.scaling,
+    "language": bench_language.table,
+    "language-scaling": bench_language.scaling,
     "figures": figures,
 }
 
 # Parts that are drawn, each with the unit of its times.
-SCALINGS = {"svm-scaling": "milliseconds a problem", "descent-scaling": "microseconds a step and seed"}
+SCALINGS = {
+    "svm-scaling": "milliseconds a problem",
+    "descent-scaling": "microseconds a step and seed",
+    "language-scaling": "milliseconds a step",
+}
 
 
 def main(arguments: list[str]) -> None:

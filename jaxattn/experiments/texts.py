@@ -138,10 +138,11 @@ class TextTraining:
         return _trained(text, data_key, language.train(text, **self.descent))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
-        """Draw the texts of some seeds, and train on them."""
+        """Draw the texts of some seeds, and train on them, each prefix that stands there several times once."""
         data_keys, _ = batch.over_seeds(keys, seeds, shared=(root,))
         texts = batch.over_seeds(from_words(self.law), data_keys)
-        return _trained(texts, data_keys, language.train_batch(texts, **self.descent))
+        short = texts if texts.scores is not None else language.compact(texts)
+        return _trained(texts, data_keys, language.train_batch(short, **self.descent))
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose weights stayed finite, and those that diverged."""

@@ -7,7 +7,7 @@ from jaxattn.language.choices import Candidates, Choices, compact, of_text, pref
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
 from jaxattn.language.scores import close_scores
-from jaxattn.language.separation import constraints, soft
+from jaxattn.language.separation import constraints, set_constraints, soft
 from jaxattn.language.training import TextRun, pair_slope, train, train_batch, weights
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "pair_slope",
     "prefix",
     "risk",
+    "set_constraints",
     "soft",
     "softmax",
     "squared_risk",

@@ -33,3 +33,23 @@ def soft(choices: Choices, C: float = 10.0) -> svm.Constraints:
         raise ValueError(f"C: expected a positive price, found {C}")
     rows, times = constraints(choices), jnp.where(choices.weight > 0, choices.weight, 1.0)
     return svm.soft(rows, jnp.broadcast_to(C * times[:, None], rows.differences.shape[:-1]))
+
+
+def set_constraints(choices: Choices) -> svm.Constraints:
+    """Return rows of 0 between words that follow one word in turn, and of at least 1 between them and the others.
+
+    Where a text goes on in several ways, cross entropy is least at finite differences of their logits, and the limit
+    direction of descent has none: the Gen-SVM of 2308.16898, with the words that follow as the selected tokens. A text
+    without conflict has the rows of `constraints`. For candidates `vocabulary`, which are the same for all prefixes.
+
+    Raises:
+        ValueError: choices with counts.
+    """
+    if choices.counts is not None:
+        raise ValueError("set_constraints: expected the vocabulary as candidates, found counts of others")
+    V = choices.E.shape[0]
+    follows = jnp.zeros((V, V), bool).at[choices.last, choices.next].max(choices.weight > 0)
+    rows = constraints(choices)
+    assert rows.present is not None
+    equal = follows[choices.last] & rows.present
+    return rows._replace(equal=equal, targets=jnp.where(equal, 0.0, jnp.ones(equal.shape, choices.E.dtype)))

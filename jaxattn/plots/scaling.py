@@ -1,4 +1,4 @@
-"""The scaling figures: time a problem of the solvers, and time a step of the descent, against each size."""
+"""The scaling figures: time a problem of the solvers, time a step of descent, against each size."""
 
 from __future__ import annotations
 
@@ -16,15 +16,22 @@ _LABELS = {
     "batch": "problems in the batch",
     "seeds": "seeds in the batch",
     "devices": "virtual devices, two cores",
+    "m": "sequences $m$",
+    "words": "words a sequence $n$",
+    "V": "vocabulary $V$",
 }
+# Of a text: which words are candidates.
+_CANDIDATES = {"vocabulary": "the vocabulary", "prefix": "the prefix"}
+_COLOURS = page.COLOURS | {"vocabulary": "#0072B2", "prefix": "#D55E00"}
+_DASHES = page.DASHES | {"vocabulary": "-", "prefix": "--"}
 
 
 def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
     """Draw one panel a size, each curve with the exponent of its last three points.
 
     Args:
-        lines: one a curve and size, as `make bench` keeps them: `of` (a norm, or W or KQ), `size`, `values`, `times`,
-            `exponent`, and under `middle` the sizes that stay.
+        lines: one a curve and size, as `make bench` keeps them: `of` (a norm, W or KQ, or candidates), `size`, `values`,
+            `times`, `exponent`, and under `middle` the sizes that stay.
         unit: of the times.
     """
     sizes = dict.fromkeys(line["size"] for line in lines)
@@ -33,9 +40,9 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
         panels = dict(zip(sizes, figure.subplots(1, len(sizes), sharey=True), strict=True))
         for line in lines:
             of = line["of"]
-            look = {"color": page.COLOURS[of], "linestyle": page.DASHES[of], "marker": "o"}
+            look = {"color": _COLOURS[of], "linestyle": _DASHES[of], "marker": "o"}
             axes = panels[line["size"]]
-            axes.loglog(line["values"], line["times"], label=(page.NORMS | page.RUNS)[of], **look)
+            axes.loglog(line["values"], line["times"], label=(page.NORMS | page.RUNS | _CANDIDATES)[of], **look)
             # Each size at its own tick: powers of ten would name few of them, minor ticks too many.
             ticks = sorted({value for other in lines if other["size"] == line["size"] for value in other["values"]})
             axes.set_xticks(ticks, [str(value) for value in ticks])

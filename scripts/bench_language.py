@@ -1,0 +1,111 @@
+"""Measure descent on a large text: time and memory of a step, beside automatic differentiation, and its growth."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from timing import exponent, median_seconds
+
+from jaxattn import data, descent, language
+
+# The text of the second paper's scale, in a language of 256 words of 3 nats each: 20 words are as many.
+MIDDLE = {"m": 1000, "words": 64, "d": 256, "V": 256}
+ENTROPY = 3.0
+# One size at a time around it.
+AROUND = {"m": (125, 250, 500, 1000), "words": (8, 16, 32, 64), "d": (32, 64, 128, 256), "V": (64, 128, 256)}
+CANDIDATES = {"vocabulary": language.vocabulary, "prefix": language.prefix}
+RULE = descent.normalized_gd(0.1, 0.0, 0.0)
+STEPS = 20
+
+
+def drawn(candidates: str, m: int, words: int, d: int, V: int) -> language.Choices:
+    """Return a text."""
+    law = partial(data.language, m=m, n=words, d=d, V=V, entropy=ENTROPY, candidates=CANDIDATES[candidates])
+    return jax.jit(law)(jax.random.key(0))
+
+
+def of_pairs(text: language.Choices) -> Callable[[int], object]:
+    """Return descent on pairs of words, as a function of the number of steps."""
+    return lambda steps: language.train(text, optimizer=RULE, steps=steps, record_every=STEPS)
+
+
+def of_short(text: language.Choices) -> Callable[[int], object]:
+    """Return the same on the compact text, made once."""
+    short = jax.tree.map(jnp.asarray, language.compact(text))
+    return of_pairs(short)
+
+
+def differentiated(text: language.Choices) -> Callable[[int], object]:
+    """Return the same by automatic differentiation of the risk of W."""
+    slope = jax.grad(language.risk)
+
+    def step(_: Any, W: jax.Array) -> jax.Array:
+        G = slope(W, text)
+        return W - 0.1 * G / jnp.linalg.norm(G)
+
+    d = text.E.shape[1]
+    run = jax.jit(lambda steps: jax.lax.fori_loop(0, steps, step, jnp.zeros((d, d))))
+    return lambda steps: run(steps)
+
+
+WAYS = {"pairs": of_pairs, "compact pairs": of_short, "automatic differentiation": differentiated}
+
+
+def one(candidates: str, way: str, **sizes: int) -> dict[str, Any]:
+    """Return the milliseconds of a step, by the difference of a long and a short run, and the process's memory."""
+    text = drawn(candidates, **MIDDLE | sizes)
+    run = WAYS[way](text)
+    long, short = (median_seconds(partial(run, steps)) for steps in (STEPS + 1, 1))
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "candidates": candidates,
+        "way": way,
+        "prefixes": int(text.last.size),
+        "left out": int(np.sum(np.asarray(text.weight) == 0)),
+        "ms a step": 1e3 * (long - short) / STEPS,
+        "GiB": largest / 2**30,
+    }
+
+
+def table() -> Iterator[dict[str, Any]]:
+    """Yield time and memory of a step on the largest text, every way in a process of its own."""
+    for candidates in CANDIDATES:
+        for way in WAYS:
+            yield apart(candidates, way)
+
+
+def apart(candidates: str, way: str) -> dict[str, Any]:
+    """Return `one` of a new process, which has held nothing else."""
+    program = (
+        "import jax, json; jax.config.update('jax_enable_x64', True)\n"
+        f"import bench_language; print(json.dumps(bench_language.one({candidates!r}, {way!r})))"
+    )
+    folder = Path(__file__).resolve().parent
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=folder, env=os.environ
+    )
+    return json.loads(done.stdout)
+
+
+def scaling() -> Iterator[dict[str, Any]]:
+    """Yield the milliseconds of a step along each size, with the exponent of the last three points."""
+    for candidates in CANDIDATES:
+        for size, values in AROUND.items():
+            times = [one(candidates, "pairs", **{size: value})["ms a step"] for value in values]
+            yield {
+                "of": candidates,
+                "size": size,
+                "values": list(values),
+                "times": times,
+                "exponent": exponent(values, times),
+                "middle": MIDDLE,
+            }
