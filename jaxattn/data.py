@@ -14,7 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import draws
-from jaxattn import language as text
+from jaxattn.language.choices import Candidates, Choices, of_text, vocabulary
+from jaxattn.language.law import Markov
+from jaxattn.language.scores import close_scores
 from jaxattn.problem import Problem, every_position, every_prefix
 
 Law = Callable[[PRNGKeyArray], Problem]
@@ -102,8 +104,8 @@ def language(
     V: int,
     entropy: float,
     order: int = 1,
-    candidates: text.Candidates = text.vocabulary,
-) -> text.Choices:
+    candidates: Candidates = vocabulary,
+) -> Choices:
     """Draw a language, m sequences of n of its words, and their embeddings: one selection problem a prefix.
 
     The language is a `language.Markov` law of its own for every key; embeddings are uniform on the unit sphere of R^d.
@@ -124,10 +126,10 @@ def language(
         ValueError: m, d or order < 1, V < 2, n <= order, an entropy outside 0..log V.
     """
     _check_sizes(m=m, n=n, d=d)
-    law = text.Markov(V, entropy, order)
+    law = Markov(V, entropy, order)
     keys = jax.random.split(key, 3)
     (E,) = draws.normals(keys[1:2], (V, d))
-    return text.of_text(_unit(E), law.sample(keys[2], law.table(keys[0]), m, n), candidates)
+    return of_text(_unit(E), law.sample(keys[2], law.table(keys[0]), m, n), candidates)
 
 
 def scored_language(
@@ -139,8 +141,8 @@ def scored_language(
     entropy: float,
     delta: float,
     order: int = 1,
-    candidates: text.Candidates = text.vocabulary,
-) -> text.Choices:
+    candidates: Candidates = vocabulary,
+) -> Choices:
     """Draw the text that `language` draws from this key, and scores within delta of each other for its other words.
 
     The assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (recalled): equal scores of
@@ -162,7 +164,7 @@ def scored_language(
     """
     drawn = language(key, m, n, d, V, entropy, order, candidates)
     # Beside the three keys of the text.
-    return text.close_scores(jax.random.fold_in(key, 3), drawn, delta)
+    return close_scores(jax.random.fold_in(key, 3), drawn, delta)
 
 
 def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> Problem:

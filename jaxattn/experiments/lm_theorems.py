@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxattn import batch, language, metrics, svm
 from jaxattn.experiments import lm_ties
@@ -27,8 +27,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare a run with the max-margin solutions of its texts.
 
     A text is feasible if some W separates all its next words: then its solution is the hard-margin one. Of others it is
-    that of the words which keep attention at the least risk, tied where there are several (see `lm_ties`); and all have
-    a soft-margin solution, at the price C = 10.
+    that of the words which the run keeps attending to, tied where there are several (see `lm_ties`); and all have a
+    soft-margin solution, at the price C = 10.
 
     Args:
         record: of a `TextTraining` by plain descent with the logistic loss, on texts with scores within [0, 1].
@@ -37,13 +37,15 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         For every kept seed whether it is `feasible`; at the snapshots `off` and `off_soft`, 1 - correlation with its
         solution and with the soft one, and `growth`, `||W|| / ||W_mm||`; `apart`, 1 - correlation of the two solutions;
+        `least`, whether the words that are kept are those of least risk;
         `bound`, the smoothness constant L; `chosen`, the share of prefixes whose next word has the largest logit in
         the end, and `choosable`, the largest that any W reaches; the recorded risk. The attribute `run` names step and
         delta.
     """
     texts = choices_of({str(name): record[name].values for name in record.data_vars})
-    solved = _solved(texts, solver)
-    finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
+    finite = np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
+    final = np.where(finite[:, None, None], record["pairs"].values, 0.0)
+    solved = _solved(texts, final, solver)
     kept = finite & solved.clear & solved.certified
 
     def only(tree: Any) -> Any:
@@ -58,7 +60,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     names = ("off", "off_soft", "growth", "apart", "bound", "chosen", "choosable")
     return xarray.Dataset(
         {name: (dims.get(name, ("seed",)), one) for name, one in zip(names, found, strict=True)}
-        | {"feasible": (("seed",), solved.feasible[kept]), "loss": (("seed", "step"), record["loss"].values[kept])},
+        | {"feasible": (("seed",), solved.feasible[kept]), "least": (("seed",), solved.least[kept])}
+        | {"loss": (("seed", "step"), record["loss"].values[kept])},
         {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values, "step": record["step"].values},
         {
             "attempted": len(kept),
@@ -80,28 +83,44 @@ class _Solved(NamedTuple):
     W: np.ndarray
     W_soft: np.ndarray
     compact: language.Choices
+    least: np.ndarray
     clear: np.ndarray
     certified: np.ndarray
 
 
-def _solved(texts: language.Choices, solver: svm.Solver | None) -> _Solved:
+def _solved(texts: language.Choices, final: np.ndarray, solver: svm.Solver | None) -> _Solved:
     compact = language.compact(texts._replace(scores=None))
     hard, soft = (
         svm.solve_batch(batch.over_seeds(pose, compact), svm.frobenius, solver=solver)
         for pose in (language.constraints, language.soft)
     )
-    tied_rows, clear = batch.over_seeds(_tied, texts, compact)
-    tied = svm.solve_batch(tied_rows, svm.frobenius, solver=solver)
-    feasible, infeasible = (hard.status == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
-    certified = feasible | (infeasible & (tied.status == svm.Status.OPTIMAL))
-    certified &= np.asarray(soft.status) == svm.Status.OPTIMAL
-    W = np.where(np.asarray(feasible)[:, None, None], hard.W, tied.W)
-    return _Solved(np.asarray(feasible), W, np.asarray(soft.W), compact, np.asarray(clear), np.asarray(certified))
+    best, clear = batch.over_seeds(_of_least_risk, texts)
+    first = svm.solve_batch(batch.over_seeds(lm_ties.constraints, compact, best), svm.frobenius, solver=solver)
+    of_kept, least = batch.over_seeds(_kept, final, first.W, texts, compact, best)
+    tied = svm.solve_batch(of_kept, svm.frobenius, solver=solver)
+    feasible, infeasible = (np.asarray(hard.status) == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
+    certified = np.logical_and.reduce([np.asarray(one.status) == svm.Status.OPTIMAL for one in (soft, first, tied)])
+    W = np.where(feasible[:, None, None], hard.W, tied.W)
+    return _Solved(feasible, W, np.asarray(soft.W), compact, least, clear, certified & (feasible | infeasible))
 
 
-def _tied(text: language.Choices, compact: language.Choices) -> tuple[svm.Constraints, Array]:
-    selected, clear = lm_ties.selected(lm_ties.best_attention(text), text)
-    return lm_ties.constraints(compact, selected), clear
+def _of_least_risk(text: language.Choices) -> tuple[Bool[Array, "V V"], Bool[Array, ""]]:
+    return lm_ties.selected(lm_ties.best_attention(text), text)
+
+
+def _kept(
+    final: Float[Array, "V V"],
+    W_best: Float[Array, "V V"],
+    text: language.Choices,
+    compact: language.Choices,
+    best: Bool[Array, "V V"],
+) -> tuple[svm.Constraints, Bool[Array, ""]]:
+    """Return the problem of the words that are kept, and whether they are those of least risk."""
+    weights = language.weights(final, compact)
+    length = metrics.norm(weights.W) / metrics.norm(W_best)
+    kept = lm_ties.kept(language.table(weights, compact), length)
+    asked = jax.ops.segment_sum(text.weight, text.last, num_segments=len(final)) > 0
+    return lm_ties.constraints(compact, kept), jnp.all((kept == best) | ~asked[:, None])
 
 
 def _along(
@@ -181,7 +200,8 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[
     steps, growth = one["snapshot"].values, one["growth"].values
     late = steps * 10 >= steps[-1]
     keys = iter(jax.random.split(key, 8))
-    estimates = {"growth": (("snapshot",), bootstrap(growth, next(keys)))}
+    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {}
+    estimates["growth"] = (("snapshot",), bootstrap(growth, next(keys)))
     # Of every seed's own line through the last decade.
     slope = _slope(np.log(steps[late]), growth[:, late])
     estimates["slope"] = ((), bootstrap(slope, next(keys)))
@@ -192,6 +212,7 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[
         estimates[name] = (("snapshot",), bootstrap(off, next(keys)))
     apart = one["apart"].values
     estimates |= {"apart": ((), bootstrap(apart, next(keys))), "differ": ((), proportion(apart > _SAME))}
+    estimates["least"] = ((), proportion(one["least"].values))
     estimates["chosen"] = ((), bootstrap(one["chosen"].values, next(keys)))
     estimates["all_chosen"] = ((), proportion(one["chosen"].values > one["choosable"].values - 1e-9))
     return estimates

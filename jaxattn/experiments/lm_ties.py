@@ -2,6 +2,8 @@
 
 Where one word asks for two different next words it cannot have both. The risk is convex in the attention, and its least
 value may be at a mixture: then several words stay selected, and the max-margin problem of the direction ties them.
+Descent can also keep other words, where a better one is so far behind along its direction that the gradient forgets it:
+the locally optimal tokens of 2308.16898.
 """
 
 from __future__ import annotations
@@ -52,6 +54,16 @@ def selected(attention: Float[Array, "V V"], choices: Choices) -> tuple[Bool[Arr
     asked = jax.ops.segment_sum(choices.weight, choices.last, num_segments=len(attention)) > 0
     between = (attention > _NONE) & (attention < _SELECTED)
     return attention >= _SELECTED, ~jnp.any(between & asked[:, None])
+
+
+def kept(table: Float[Array, "V V"], length: Float[Array, ""]) -> Bool[Array, "V V"]:
+    """Return which words a run keeps attending to, (V, V): less than half a margin behind the first.
+
+    Args:
+        table: logits, as `language.table` returns them.
+        length: of W, in lengths of a max-margin solution: the margin that its losing words have by now.
+    """
+    return jnp.max(table, axis=1, keepdims=True) - table < length / 2
 
 
 def constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Constraints:

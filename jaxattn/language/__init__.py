@@ -8,7 +8,7 @@ from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
 from jaxattn.language.scores import close_scores
 from jaxattn.language.separation import constraints, set_constraints, soft
-from jaxattn.language.training import TextRun, pair_slope, train, train_batch, weights
+from jaxattn.language.training import TextRun, input_slope, pair_slope, train, train_batch, weights
 
 __all__ = [
     "Candidates",
@@ -19,6 +19,7 @@ __all__ = [
     "compact",
     "constraints",
     "counted",
+    "input_slope",
     "linear",
     "logits",
     "margins",

@@ -45,10 +45,16 @@ class Choices(NamedTuple):
         return jax.nn.one_hot(self.next, self.E.shape[-2], dtype=self.E.dtype) if self.scores is None else self.scores
 
     @property
+    def share(self) -> Float[Array, "*batch N"]:
+        """What part of all an input is, of sum 1; all 0 where every input is left out."""
+        total = jnp.sum(self.weight, axis=-1, keepdims=True)
+        return self.weight / jnp.where(total > 0, total, 1.0)
+
+    @property
     def others(self) -> Bool[Array, "*batch N V"]:
         """Which words are candidates beside the next one, of an input that counts."""
-        words = jnp.arange(self.E.shape[-2])
-        others = (self.next[..., None] != words) & (self.weight[..., None] > 0)
+        is_next = jax.nn.one_hot(self.next, self.E.shape[-2], dtype=bool)
+        others = ~is_next & (self.weight[..., None] > 0)
         return others if self.counts is None else others & (self.counts > 0)
 
 
@@ -133,9 +139,9 @@ def _of_numpy(*fields: Any) -> Choices:
 def _filled(choices: Choices, length: int) -> Choices:
     missing = length - choices.last.shape[-1]
 
-    def longer(leaf: Any, fill: float = 0) -> Any:
+    def longer(leaf: Any, fill: float = 0.0) -> Any:
         return np.pad(leaf, [(0, missing), *[(0, 0)] * (leaf.ndim - 1)], constant_values=fill)
 
     # An input without weight still needs candidates, for its softmax to be finite.
-    counts = None if choices.counts is None else longer(choices.counts, 1)
+    counts = None if choices.counts is None else longer(choices.counts, 1.0)
     return Choices(choices.E, longer(choices.last), longer(choices.next), longer(choices.weight), counts)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 # Halvings of the interval that holds a temperature, and its ends as logarithms: to the last digit of a double.
-_HALVINGS, _COLD, _HOT = 60, -10.0, 30.0
+_HALVINGS, _COLD, _HOT = 60, -20.0, 30.0
 # More contexts than these have no table.
 _MOST = 2**16
 
@@ -79,7 +79,7 @@ class Markov:
     def _of_entropy(self, g: Float[Array, " V"]) -> Float[Array, " V"]:
         """Return the logarithms of the probabilities; entropy falls as b grows, so that halving finds it."""
 
-        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
             middle = (ends[0] + ends[1]) / 2
             flat = _entropy(jax.nn.log_softmax(jnp.exp(middle) * g)) > self.entropy
             return jnp.where(flat, middle, ends[0]), jnp.where(flat, ends[1], middle)

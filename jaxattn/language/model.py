@@ -81,7 +81,9 @@ def risk(
         ValueError: as `table`.
     """
     attended = attention(logits(weights, choices), choices)
-    return _mean(jax.vmap(loss)(jnp.sum(attended * choices.worth, axis=-1)), choices)
+    # An input that is left out may attend to nothing of worth, where a loss such as -log has no slope.
+    scores = jnp.where(choices.weight > 0, jnp.sum(attended * choices.worth, axis=-1), 1.0)
+    return jnp.sum(choices.share * jax.vmap(loss)(scores))
 
 
 def squared_risk(weights: Weights, choices: Choices, *, attention: Attention = softmax) -> Float[Array, ""]:
@@ -92,9 +94,4 @@ def squared_risk(weights: Weights, choices: Choices, *, attention: Attention = s
     """
     attended = attention(logits(weights, choices), choices)
     apart = attended @ choices.E - choices.E[choices.next]
-    return _mean(jnp.sum(apart**2, axis=-1) / 2, choices)
-
-
-def _mean(values: Float[Array, " N"], choices: Choices) -> Float[Array, ""]:
-    kept = choices.weight > 0
-    return jnp.sum(choices.weight * jnp.where(kept, values, 0.0)) / jnp.sum(choices.weight)
+    return jnp.sum(choices.share * jnp.sum(apart**2, axis=-1) / 2)

@@ -64,16 +64,27 @@ def pair_slope(
         loss: of the attended score.
         rule: how the gradient is formed; `gradients.direction` gives it up to the factor `exp(slope.log_scale)`.
     """
+    of_inputs, slope = input_slope(step, table, choices, loss, rule)
+    return jax.ops.segment_sum(of_inputs, choices.last, num_segments=len(table)), slope
+
+
+def input_slope(
+    step: Int[Array, ""],
+    table: Float[Array, "V V"],
+    choices: Choices,
+    loss: losses.Loss = losses.cross_entropy,
+    rule: gradients.Rule = gradients.exact,
+) -> tuple[Float[Array, "N V"], gradients.Slope]:
+    """Return the same gradient before prefixes of one last word are added up, (N, V); arguments as of `pair_slope`."""
     # All is worth the same to an input that is left out: it has no slope.
     worth = jnp.where(choices.weight[:, None] > 0, choices.worth, 1.0)
 
     def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
         return jnp.sum(probabilities * worth, axis=1), worth
 
-    share = choices.weight / jnp.sum(choices.weight)
+    share = choices.share
     slope = rule(step, counted(table[choices.last], choices), jnp.ones_like(choices.weight), read, loss)
-    of_inputs = slope.coefficients * (share * len(share))[:, None]
-    return jax.ops.segment_sum(of_inputs, choices.last, num_segments=len(table)), slope
+    return slope.coefficients * (share * len(share))[:, None], slope
 
 
 def train(
@@ -172,7 +183,7 @@ def _train(
     rates = along(update)
     assert rates is not None
     K = choices.E @ choices.E.T
-    share = choices.weight / jnp.sum(choices.weight)
+    share = choices.share
     tiny = jnp.finfo(K.dtype).tiny * 1e8
 
     def one_step(k: Array, now: _Progress) -> _Progress:
@@ -186,7 +197,7 @@ def _train(
 
         def values() -> _Series:
             of_next = jnp.take_along_axis(slope.probabilities, choices.next[:, None], axis=1)[:, 0]
-            risk = jnp.sum(share * jnp.where(share > 0, slope.losses, 0.0))
+            risk = jnp.sum(share * slope.losses)
             return _Series(jnp.sum(share * of_next), risk, length * size * jnp.exp(slope.log_scale))
 
         series = stepping.noted(k, record_every, now.series, values)
