@@ -58,7 +58,12 @@ _MODULES = (
     "spans",
     "engines",
     "optimizers",
+    "stepping",
     "descent",
+    "language/law",
+    "language/choices",
+    "language/model",
+    "language/training",
     "batch",
     "svm/constraints",
     "svm/pivoting",
@@ -198,7 +203,8 @@ def fingerprint(config: DictConfig) -> str:
             module, _, _ = str(config[place]["_target_"]).rpartition(".")
             files.add(Path(inspect.getfile(importlib.import_module(module))))
     digest = hashlib.sha256()
-    for path in sorted(files, key=lambda path: path.name):
+    # By name, and files of one name by their folders: the same order in every process and every clone.
+    for path in sorted(files, key=lambda path: path.parts[::-1]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -13,7 +13,7 @@ import train
 
 import figures
 from jaxattn import records
-from jaxattn.experiments import training
+from jaxattn.experiments import texts, training
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
     assert len({composition.folder(config) for config in configs}) == len(configs) >= 1
     for config in configs:
         setting = composition.setting_of(config)
-        if isinstance(setting, training.Training):
+        if isinstance(setting, training.Training | texts.TextTraining):
             # The paper's figures have 2000 steps; no experiment is decided by fewer.
             assert setting.steps >= 1500
         assert len(config.study.of) > 20
@@ -150,7 +150,7 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
     ("override", "message"),
     [
         ("nonsense=3", "known keys: .*data"),
-        ("data.D=3", "known keys of data: .*T, _partial_"),
+        ("data.D=3", "known keys of data: .*T, V, _partial_"),
         ("weights=fool", "known names of weights: .*factored, factored_zero, full"),
         ("seeds=many", "seeds"),
         ("seeds=0", "seeds: expected at least 1, found 0"),
@@ -166,6 +166,11 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
         ("data=sphere head=mlp", r"v: expected a layer.* for the mlp head, found shape \(10,\)"),
         ("head=quadratic head.penalty=-1.0", "penalty: expected a finite number of at least 0, found -1.0"),
         ("data=orthonormal data.T=5", "T: expected at most d = 4 orthonormal tokens, found 5"),
+        ("data=language", "data: expected a law of problems such as sphere, found one of Choices"),
+        ("experiment=lm-cosine data=sphere", "data: expected a law of texts such as language, found one of Problem"),
+        ("experiment=lm-cosine data.entropy=3.0", r"entropy: expected 0..log V = 2.303 nats, found 3.0"),
+        ("experiment=lm-cosine data.n=1", r"m, n: expected m >= 1 and n > order = 1, found 10 and 1"),
+        ("experiment=lm-cosine data.V=1", "V: expected at least 2, found 1"),
         ("data.T=1", "data.T=1: T: expected an integer of at least 2, found 1"),
         ("data=spheres", "data: expected a law of one dimension such as sphere, found Spheres"),
         ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),

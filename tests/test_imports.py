@@ -20,6 +20,7 @@ FORBIDDEN = {
     "jaxattn.problem": {"jaxattn"},
     "jaxattn.heads": {"jaxattn"},
     "jaxattn.lanes": {"jaxattn"},
+    "jaxattn.stepping": {"jaxattn"},
     "jaxattn.attention": {"jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
     "jaxattn.data": {"jaxattn.attention", "jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm"},
     "jaxattn.tokens": {"jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
@@ -30,6 +31,29 @@ FORBIDDEN = {
     "jaxattn.engines": {"jaxattn.gradients", "jaxattn.losses", "jaxattn.heads", "jaxattn.descent", "jaxattn.batch"},
     "jaxattn.batch": {"jaxattn.descent", "jaxattn.svm", "jaxattn.losses", "jaxattn.attention", "jaxattn.problem"},
     "jaxattn.descent": {"jaxattn.svm", "jaxattn.records", "jaxattn.experiments", "jaxattn.plots"},
+    # Data draws by a language's law; what is made of a text knows no law of problems.
+    "jaxattn.language": {
+        "jaxattn.data",
+        "jaxattn.regularization",
+        "jaxattn.records",
+        "jaxattn.experiments",
+        "jaxattn.plots",
+    },
+    "jaxattn.language.law": {"jaxattn"},
+    "jaxattn.language.choices": {
+        "jaxattn.attention",
+        "jaxattn.losses",
+        "jaxattn.descent",
+        "jaxattn.batch",
+        "jaxattn.svm",
+        "jaxattn.language.model",
+        "jaxattn.language.training",
+        "jaxattn.language.separation",
+    },
+    "jaxattn.language.model": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.language.training"},
+    # Descent knows no max-margin problem, and that no descent.
+    "jaxattn.language.training": {"jaxattn.svm", "jaxattn.language.separation"},
+    "jaxattn.language.separation": {"jaxattn.descent", "jaxattn.losses", "jaxattn.language.training"},
     # Paths are of risks, whatever descends on them; of the solvers they know the rows and the factors of matrices.
     "jaxattn.regularization": {
         "jaxattn.descent",
@@ -143,6 +167,11 @@ def test_the_import_rules_hold():
     assert violations(IMPORTS) == []
 
 
+def test_data_imports_the_law_and_the_choices_of_a_text_alone():
+    named = {name for name in IMPORTS["jaxattn.data"] if below(name, "jaxattn.language")}
+    assert {".".join(name.split(".")[:3]) for name in named} == {"jaxattn.language.law", "jaxattn.language.choices"}
+
+
 def test_no_module_imports_the_package_as_a_whole():
     assert [module for module, names in IMPORTS.items() if "jaxattn.*" in names] == []
 
@@ -158,6 +187,9 @@ def test_no_module_imports_the_package_as_a_whole():
         ("jaxattn.plots", "import hydra"),
         ("jaxattn.experiments.new", "from hydra.utils import instantiate"),
         ("jaxattn.records", "from jaxattn import plots"),
+        ("jaxattn.stepping", "from jaxattn import batch"),
+        ("jaxattn.language.training", "from jaxattn import svm"),
+        ("jaxattn.language.choices", "from jaxattn.language.model import risk"),
         ("jaxattn.svm.certificate", "from jaxattn.svm.oracle import Cvxpy"),
     ],
 )

@@ -13,6 +13,8 @@ from tests import instances
 from tests.instances import assert_close
 
 LOSSES = [losses.logistic, losses.exponential, losses.correlation]
+# Where each is looked at: cross entropy is of a probability.
+RANGES = dict.fromkeys(LOSSES, (-30.0, 30.0)) | {losses.cross_entropy: (1e-3, 1.0)}
 WEIGHTS = {"free": instances.free(), "narrow": instances.factored(m=2), "wide": instances.factored(m=instances.d + 2)}
 
 
@@ -83,10 +85,32 @@ def test_the_logistic_loss_and_its_slope_are_exact_at_both_ends():
     np.testing.assert_allclose(slopes, [-1, -1, -0.5, -np.exp(-40), -np.exp(-700), 0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+@pytest.mark.parametrize("loss", RANGES, ids=lambda loss: loss.__name__)
 def test_every_loss_decreases(loss):
-    values = np.asarray(jax.vmap(loss)(jnp.linspace(-30, 30, 601)))
+    values = np.asarray(jax.vmap(loss)(jnp.linspace(*RANGES[loss], 601)))
     assert np.all(np.diff(values) < 0)
+
+
+@pytest.mark.parametrize("loss", RANGES, ids=lambda loss: loss.__name__)
+def test_the_logarithm_of_the_slope_is_known(loss):
+    margins = jnp.linspace(*RANGES[loss], 61)
+    known = losses.log_slope(loss)
+    assert known is not None
+    np.testing.assert_allclose(known(margins), np.log(-jax.vmap(jax.grad(loss))(margins)), rtol=1e-12, atol=1e-14)
+
+
+def test_the_cross_entropy_of_a_probability_and_its_slope():
+    probabilities = jnp.array([1e-300, 1e-8, 0.25, 0.5, 1.0])
+    expected = [300 * np.log(10), 8 * np.log(10), np.log(4), np.log(2), 0]
+    np.testing.assert_allclose(losses.cross_entropy(probabilities), expected, rtol=1e-14)
+    np.testing.assert_allclose(jax.vmap(jax.grad(losses.cross_entropy))(probabilities), -1 / probabilities, rtol=1e-14)
+    known = losses.log_slope(losses.cross_entropy)
+    assert known is not None
+    np.testing.assert_allclose(known(probabilities), expected, rtol=1e-14)
+
+
+def test_the_slope_of_a_loss_of_the_users_is_not_known_unless_it_brings_it():
+    assert losses.log_slope(lambda margin: -margin) is None
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)

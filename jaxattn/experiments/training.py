@@ -103,6 +103,11 @@ class Training:
         """Name the arrays of one seed; only their shapes are read."""
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
+        if not isinstance(problem, Problem):
+            raise TypeError(
+                f"data: expected a law of problems such as sphere, found one of {type(problem).__name__} (texts are "
+                "trained by experiments such as lm-cosine)"
+            )
         weights = from_words(self.initial, problem.d)(weights_key)
         trained = descent.train(weights, problem, **self.descent)
         return _arrays(problem, weights, {"data_key": data_key, "weights_key": weights_key}, trained)

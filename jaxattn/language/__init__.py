@@ -7,7 +7,8 @@ from jaxattn.language.choices import Candidates, Choices, compact, of_text, pref
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
 from jaxattn.language.scores import close_scores
-from jaxattn.language.separation import constraints, set_constraints, soft
+from jaxattn.language.separation import constraints, finite_constraints, set_constraints, soft
+from jaxattn.language.smoothness import cross_entropy_bound, score_bound, squared_bound
 from jaxattn.language.training import TextRun, input_slope, pair_slope, train, train_batch, weights
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "compact",
     "constraints",
     "counted",
+    "cross_entropy_bound",
+    "finite_constraints",
     "input_slope",
     "linear",
     "logits",
@@ -27,9 +30,11 @@ __all__ = [
     "pair_slope",
     "prefix",
     "risk",
+    "score_bound",
     "set_constraints",
     "soft",
     "softmax",
+    "squared_bound",
     "squared_risk",
     "table",
     "train",

@@ -53,3 +53,21 @@ def set_constraints(choices: Choices) -> svm.Constraints:
     assert rows.present is not None
     equal = follows[choices.last] & rows.present
     return rows._replace(equal=equal, targets=jnp.where(equal, 0.0, jnp.ones(equal.shape, choices.E.dtype)))
+
+
+def finite_constraints(choices: Choices) -> svm.Constraints:
+    """Return the equations of the finite part: words that follow one word differ by the log ratio of their counts.
+
+    There cross entropy is least; the least-norm solution is `W_fin` of 2308.16898 (section on multiple tokens), beside
+    the direction of `set_constraints`. A text without conflict has no equations, and its finite part is 0.
+
+    Raises:
+        ValueError: as `set_constraints`.
+    """
+    rows = set_constraints(choices)
+    assert rows.equal is not None
+    V = choices.E.shape[0]
+    times = jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.weight)
+    of_next = jnp.take_along_axis(times[choices.last], choices.next[:, None], axis=1)
+    ratio = jnp.where(rows.equal, of_next, 1.0) / jnp.where(rows.equal, times[choices.last], 1.0)
+    return rows._replace(targets=jnp.log(ratio), present=rows.equal)

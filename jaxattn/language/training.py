@@ -125,7 +125,8 @@ def train_batch(
 ) -> TextRun:
     """Train a batch of texts with one leading axis, in parts of bounded memory; arguments and errors as of `train`.
 
-    Lane i is what `train` returns for it alone, to rounding. Returns a TextRun of NumPy arrays, the batch axis first.
+    Lane i is what `train` returns for it alone, to rounding, which grows where normalized steps bounce about a finite
+    minimum. Returns a TextRun of NumPy arrays, the batch axis first.
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
     return batch.over_seeds(run, choices, shared=(state, kept))

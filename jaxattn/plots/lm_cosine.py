@@ -23,7 +23,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     default = {name: _common(summaries, name) for name in _SIZES}
     with page.style():
-        figure = page.new_figure(9.6, 6.0)
+        figure = page.new_figure(9.6, 6.4)
         panels = figure.subplots(2, 3, sharey="row", sharex=True)
         for (above, below), size, letters in zip(panels.T, _SIZES, ("ad", "be", "cf"), strict=True):
             others = [name for name in _SIZES if name != size]
@@ -32,8 +32,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 _published(above, one, colour, size)
                 _apart(below, one, colour)
             fixed = ", ".join(f"${name} = {default[name]}$" for name in others)
-            above.set(title=f"({letters[0]}) {_SIZES[size]}; {fixed}", xscale="log", ylim=(0.55, 1.02))
-            above.legend(loc="lower right")
+            above.set(title=f"({letters[0]}) {_SIZES[size]}; {fixed}", xscale="log", ylim=(0.3, 1.02))
+            above.legend(loc="lower right", fontsize=6)
             below.set(title=f"({letters[1]}) the same, texts apart", xscale="log", yscale="log", xlabel="step")
         panels[0, 0].set_ylabel("correlation with soft-margin solution")
         panels[1, 0].set_ylabel("1 - correlation, geometric mean")
@@ -67,7 +67,7 @@ def _published(axes: Axes, one: xarray.Dataset, colour: str, size: str) -> None:
 
 
 def _apart(axes: Axes, one: xarray.Dataset, colour: str) -> None:
-    for name, dashes in (("soft_0", "-"), ("soft_1", "--"), ("sets_1", ":")):
+    for name, dashes in (("soft_0", "-"), ("soft_1", "--"), ("mixed_1", ":")):
         if name in one:
             curve = (one[part].values for part in ("snapshot", name, f"{name}_low", f"{name}_high"))
             page.band(axes, *curve, color=colour, linestyle=dashes)
@@ -77,7 +77,7 @@ def _explain(axes: Axes) -> None:
     for dashes, label in (
         ("-", "no conflict: from the soft solution, which is the hard one"),
         ("--", "conflict: from the soft solution"),
-        (":", "conflict: from the solution of the sets"),
+        (":", r"conflict: from $W_{fin} + C\,W_{sets}$"),
     ):
         axes.plot([], [], color="black", linestyle=dashes, label=label)
-    axes.legend(loc="lower left", fontsize=6)
+    axes.legend(loc="lower left", fontsize=5.5)

@@ -30,8 +30,8 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
     """Draw one panel a size, each curve with the exponent of its last three points.
 
     Args:
-        lines: one a curve and size, as `make bench` keeps them: `of` (a norm, W or KQ, or candidates), `size`, `values`,
-            `times`, `exponent`, and under `middle` the sizes that stay.
+        lines: one a curve and size, as `make bench` keeps them: `of` (a norm, W or KQ, or candidates), `size`,
+            `values`, `times`, `exponent`, and under `middle` the sizes that stay.
         unit: of the times.
     """
     sizes = dict.fromkeys(line["size"] for line in lines)

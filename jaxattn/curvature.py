@@ -1,0 +1,82 @@
+"""How much a function bends: the eigenvalue of largest size of its second derivative, with evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxattn import metrics
+
+# What is left of a product, of the longest so far, once the space that the start spans is exhausted.
+_EXHAUSTED = 1e-12
+
+
+class Curvature(NamedTuple):
+    """An approximate eigenvalue of a second derivative H.
+
+    The size of `value` is at most that of the largest eigenvalue, and some eigenvalue is within `residual` of it.
+
+    Attributes:
+        value: the Rayleigh quotient `<u, H u>`, (); negative where the function bends down most.
+        residual: `||H u - value u||`, ().
+        direction: u, of length 1 and the shape of the argument.
+    """
+
+    value: Float[Array, ""]
+    residual: Float[Array, ""]
+    direction: Float[Array, "..."]
+
+
+def largest(
+    function: Callable[[Array], Array], at: Float[Array, "..."], key: PRNGKeyArray, iterations: int = 30
+) -> Curvature:
+    """Return the eigenvalue of largest size of the second derivative of a function at a point.
+
+    The method of Lanczos with full reorthogonalization, from a random direction; H is only multiplied with. Pure; works
+    under `jit` and `vmap`. Where the function is not finite, neither is the result.
+
+    Args:
+        function: from an array to a number, (), twice differentiable.
+        at: where.
+        key: of the direction that is begun with.
+        iterations: products with H; as many as `at` has entries at most, and one more for the evidence.
+
+    Raises:
+        ValueError: iterations < 1.
+    """
+    if iterations < 1:
+        raise ValueError(f"iterations: expected at least 1, found {iterations}")
+    turns, slope = min(iterations, at.size), jax.grad(function)
+
+    def product(u: Array) -> Array:
+        return jax.jvp(slope, (at,), (u.reshape(at.shape),))[1].ravel()
+
+    def turn(k: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        basis, alpha, beta, u, longest = state
+        basis, w = basis.at[k].set(u), product(u)
+        longest, along = jnp.maximum(longest, metrics.norm(w)), jnp.sum(u * w)
+        for _ in range(2):
+            w = w - (basis @ w) @ basis
+        rest = metrics.norm(w)
+        more = rest > _EXHAUSTED * longest
+        # From then on all is zero: an eigenvalue 0, which is never the largest but where H is zero itself.
+        u = jnp.where(more, w / jnp.where(more, rest, 1.0), 0.0)
+        return basis, alpha.at[k].set(along), beta.at[k].set(jnp.where(more, rest, 0.0)), u, longest
+
+    start = jax.random.normal(key, (at.size,), at.dtype)
+    start = start / metrics.norm(start)
+    none = jnp.zeros(turns, at.dtype)
+    state = jnp.zeros((turns, at.size), at.dtype), none, none, start, jnp.zeros((), at.dtype)
+    basis, alpha, beta, _, _ = jax.lax.fori_loop(0, turns, turn, state)
+    beside = jnp.diag(beta[:-1], 1)
+    values, vectors = jnp.linalg.eigh(jnp.diag(alpha) + beside + beside.T)
+    u = vectors[:, jnp.argmax(jnp.abs(values))] @ basis
+    length = metrics.norm(u)
+    u = jnp.where(length > 0.5, u / jnp.where(length > 0.5, length, 1.0), start)
+    bent = product(u)
+    value = jnp.sum(u * bent)
+    return Curvature(value, metrics.norm(bent - value * u), u.reshape(at.shape))

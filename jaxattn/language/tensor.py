@@ -1,0 +1,123 @@
+"""Causal attention over positions in the paper's own form, by the tensor trick: a tested identity, not the engine.
+
+With rows stacked, `vec(A1 X A2^T) = (A1 kron A2) vec(X)` are the scores of a sequence: A1 holds the embeddings of the
+positions that ask, A2 of those that are attended to, and X is `W^T` in the letters of this library (withdrawn ICLR 2024
+submission, gradient of attention, as recalled). The paper gives the diagonal matrix D(X) that divides the exponentials
+by their sums a wrong size: there is one sum for each row, a position that asks, here over the positions up to it.
+
+The Kronecker matrix of n positions is formed: n^2 d^2 numbers a sequence, where the matrix form holds n d + n^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxattn import losses
+
+
+class Slope(NamedTuple):
+    """A risk and its gradient.
+
+    Attributes:
+        value: ().
+        gradient: with respect to x, (d^2,).
+    """
+
+    value: Float[Array, ""]
+    gradient: Float[Array, " dd"]
+
+
+# From attention, (n,), to positions of embeddings A2, (n, d), that are or are not the next word, (n,), whose embedding
+# is the last, (d,): the loss, and its derivative with respect to the attention.
+_Read = Callable[[Float[Array, " n"], Float[Array, "n d"], Float[Array, " n"], Float[Array, " d"]], tuple[Array, Array]]
+
+
+def stacked(W: Float[Array, "d d"]) -> Float[Array, " dd"]:
+    """Return x, the columns of W one below the other, (d^2,): the rows of `X = W^T`."""
+    return W.T.ravel()
+
+
+def kronecker(A1: Float[Array, "n d"], A2: Float[Array, "k d"]) -> Float[Array, "nk dd"]:
+    """Return `A1 kron A2`, (n k, d^2): row `i k + j` gives the score of position j for the one that asks, i."""
+    return jnp.kron(A1, A2)
+
+
+def attention(x: Float[Array, " dd"], whole: Float[Array, "nn dd"]) -> Float[Array, "n n"]:
+    """Return the causal attention `D(X)^-1 exp((A1 kron A2) x)` of every position, (n, n): row i sees those up to i.
+
+    Args:
+        x: the weights, as `stacked` gives them.
+        whole: A1 kron A2 of one sequence.
+    """
+    n = round(len(whole) ** 0.5)
+    rows = jnp.tri(n, dtype=x.dtype) * jnp.exp(whole @ x).reshape(n, n)
+    # The diagonal of D(X): n sums, one a row.
+    return rows / jnp.sum(rows, axis=1)[:, None]
+
+
+def slope(
+    x: Float[Array, " dd"],
+    E: Float[Array, "V d"],
+    words: Int[Array, "m n"],
+    loss: losses.Loss = losses.cross_entropy,
+) -> Slope:
+    """Return the risk of `language.risk` with candidates `language.prefix`, and its gradient, written out.
+
+    A prefix whose next word it does not hold, or that holds no other one, is left out, as in `language.of_text`.
+
+    Args:
+        x: the weights, as `stacked` gives them.
+        E: embeddings of the words.
+        words: of m sequences.
+        loss: of the attention to the next word.
+    """
+
+    def read(p: Array, A2: Array, is_next: Array, target: Array) -> tuple[Array, Array]:
+        del A2, target
+        # A prefix that does not hold its next word is left out, and -log has no value there.
+        score = jnp.where(jnp.max(is_next) > 0, jnp.sum(p * is_next), 1.0)
+        value, of_score = jax.value_and_grad(loss)(score)
+        return value, of_score * is_next
+
+    return _mean(x, E, words, read)
+
+
+def squared_slope(x: Float[Array, " dd"], E: Float[Array, "V d"], words: Int[Array, "m n"]) -> Slope:
+    """Return the risk of `language.squared_risk` with candidates `language.prefix`, and its gradient, written out.
+
+    Arguments as of `slope`.
+    """
+
+    def read(p: Array, A2: Array, is_next: Array, target: Array) -> tuple[Array, Array]:
+        del is_next
+        apart = p @ A2 - target
+        return jnp.sum(apart**2) / 2, A2 @ apart
+
+    return _mean(x, E, words, read)
+
+
+def _mean(x: Array, E: Array, words: Array, read: _Read) -> Slope:
+    """Return the mean over the prefixes that choose of all sequences; one Kronecker matrix is formed at a time."""
+
+    def of_sequence(sequence: Array) -> tuple[Array, Array, Array]:
+        prefix, following = sequence[:-1], sequence[1:]
+        A = E[prefix]
+        whole = kronecker(A, A)
+        p = attention(x, whole)
+        seen = jnp.tri(len(prefix), dtype=bool)
+        is_next = seen & (prefix[None, :] == following[:, None])
+        chooses = is_next.any(axis=1) & (seen & (prefix[None, :] != following[:, None])).any(axis=1)
+        values, of_p = jax.vmap(read, in_axes=(0, None, 0, 0))(p, A, is_next.astype(p.dtype), E[following])
+        # The Jacobian of a row's softmax is diag(p) - p p^T.
+        of_scores = p * (of_p - jnp.sum(p * of_p, axis=1)[:, None])
+        gradient = whole.T @ jnp.where(chooses[:, None], of_scores, 0.0).ravel()
+        return jnp.sum(jnp.where(chooses, values, 0.0)), gradient, jnp.sum(chooses)
+
+    values, gradients, number = jax.lax.map(of_sequence, words)
+    total = jnp.maximum(jnp.sum(number), 1)
+    return Slope(jnp.sum(values) / total, jnp.sum(gradients, axis=0) / total)

@@ -1,0 +1,132 @@
+"""The max-margin problem of a text: its rows, and certified solutions, hard and soft."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxattn import language, svm
+from jaxattn.svm import Status
+from jaxattn.svm import constraints as cons
+from tests import instances
+from tests.language import texts
+from tests.language.texts import CANDIDATES, N, V, d
+
+
+@pytest.fixture(scope="module", params=CANDIDATES)
+def choices(request):
+    """A text of the shared shape, with either kind of candidates."""
+    return texts.drawn(request.param)
+
+
+def test_there_is_a_row_for_every_prefix_and_other_candidate(choices):
+    rows = language.constraints(choices)
+    E, present = np.asarray(choices.E), np.asarray(rows.present)
+    assert rows.differences.shape == (N, V, d)
+    assert rows.targets is rows.equal is rows.penalty is None
+    number = 0
+    for i in range(N):
+        last, following = int(choices.last[i]), int(choices.next[i])
+        candidates = set(texts.positions(choices, i)) if choices.weight[i] > 0 else set()
+        np.testing.assert_array_equal(rows.queries[i], E[last])
+        for t in range(V):
+            asked = t in candidates - {following}
+            assert bool(present[i, t]) is asked
+            np.testing.assert_array_equal(rows.differences[i, t], E[following] - E[t] if asked else np.zeros(d))
+            number += asked
+    assert number == np.sum(present) > 0
+
+
+def test_margins_of_the_rows_are_those_of_the_choices(choices):
+    W = texts.matrix()
+    rows = language.constraints(choices)
+    ours, theirs = language.margins(W, choices), svm.margins(rows, W)
+    present = np.asarray(rows.present)
+    np.testing.assert_allclose(np.asarray(ours)[present], np.asarray(theirs)[present], rtol=1e-12)
+    assert np.all(np.asarray(ours)[~present] == np.inf)
+
+
+def test_a_text_without_a_conflict_has_a_certified_solution():
+    choices = texts.separable()
+    solution = svm.solve(language.constraints(choices))
+    assert Status(int(solution.status)) is Status.OPTIMAL
+    assert solution.primal > 0
+    margins = np.asarray(language.margins(solution.W, choices))
+    assert margins.min() == pytest.approx(1, abs=1e-9)
+    assert np.isfinite(margins).sum() == N * (V - 1)
+
+
+def test_a_text_with_a_conflict_is_certified_infeasible():
+    solution = svm.solve(language.constraints(texts.conflicting()))
+    assert Status(int(solution.status)) is Status.INFEASIBLE
+
+
+def test_soft_solutions_of_a_conflict_are_certified_and_those_of_an_outside_solver():
+    pytest.importorskip("cvxpy")
+    choices = texts.conflicting()
+    posed = [language.soft(choices, C) for C in (0.05, 1.0)]
+    found = texts.solved(*posed)
+    for i, one in enumerate(posed):
+        assert Status(int(found.status[i])) is Status.OPTIMAL
+        # Clarabel's own gap may exceed the certificate's.
+        theirs = svm.solve(one, solver=svm.Cvxpy(), tolerance=svm.Tolerance(gap=1e-6))
+        assert Status(int(theirs.status)) is Status.OPTIMAL
+        np.testing.assert_allclose(found.primal[i], theirs.primal, rtol=1e-6)
+        # The price of a conflict is paid: no W has all margins.
+        assert np.min(language.margins(jnp.asarray(found.W[i]), choices)) < 1 - 1e-3
+
+
+def test_at_a_price_above_its_duals_the_soft_solution_is_the_hard_one():
+    choices = texts.separable()
+    hard = instances.lane(texts.solved(language.constraints(choices)), 0)
+    assert Status(int(hard.status)) is Status.OPTIMAL
+    # Others may have smaller duals; these suffice.
+    C = 1.01 * float(np.max(hard.duals))
+    found = texts.solved(language.soft(choices, C), language.soft(choices, 0.01 * C))
+    np.testing.assert_array_equal(found.status, Status.OPTIMAL)
+    np.testing.assert_allclose(found.primal[0], hard.primal, rtol=1e-7)
+    np.testing.assert_allclose(found.W[0], hard.W, atol=1e-3 * float(hard.primal))
+    assert found.primal[1] < 0.9 * hard.primal
+
+
+@pytest.mark.parametrize("candidates", CANDIDATES)
+def test_compact_rows_have_the_price_of_all_that_were_put_together(candidates):
+    choices = texts.of_words([[0, 1, 0, 1, 1]] * 3, candidates=candidates)
+    small = language.compact(choices)
+    assert np.min(small.weight) >= 3
+    posed = language.soft(choices, 0.02), language.soft(small, 0.02)
+    np.testing.assert_allclose(np.asarray(posed[1].penalty), 0.02 * np.repeat(small.weight[:, None], V, axis=1))
+    found = texts.solved(*posed)
+    np.testing.assert_array_equal(found.status, Status.OPTIMAL)
+    np.testing.assert_allclose(found.primal[1], found.primal[0], rtol=1e-7)
+    # What the text pays for a W is what it is said to.
+    short = np.maximum(1 - np.asarray(language.margins(jnp.asarray(found.W[0]), choices)), 0)
+    assert np.sum(short) > 0.1
+    np.testing.assert_allclose(np.linalg.norm(found.W[0]) + 0.02 * short.sum(), found.primal[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("C", [0.0, -1.0, np.nan])
+def test_a_price_that_is_not_positive_is_refused(C):
+    with pytest.raises(ValueError, match=rf"^C: expected a positive price, found {C}"):
+        language.soft(texts.drawn(), float(C))
+
+
+@pytest.mark.parametrize("posed", [language.constraints, language.soft])
+def test_rows_of_a_batch_are_those_of_its_texts(posed):
+    small = language.compact(texts.batch_of("prefix"))
+    rows = jax.vmap(posed)(small)
+    for i in range(3):
+        alone = posed(instances.lane(small, i))
+        for name in ("differences", "queries", "present", "penalty"):
+            found, expected = getattr(rows, name), getattr(alone, name)
+            assert (found is None) is (expected is None)
+            if expected is not None:
+                np.testing.assert_array_equal(found[i], expected)
+
+
+def test_inputs_that_fill_a_batch_up_have_no_rows():
+    small = language.compact(texts.batch_of("prefix"))
+    for i in range(3):
+        rows = cons.rows(language.soft(instances.lane(small, i)))
+        assert not np.any(np.asarray(rows.present)[np.asarray(small.weight[i]) == 0])
+        np.testing.assert_array_equal(jnp.where(rows.present, rows.upper, 10.0) >= 10.0, True)

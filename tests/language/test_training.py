@@ -1,0 +1,250 @@
+"""Descent on pairs of words: the gradient of W itself, its steps, what is recorded when, and lifting."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxattn import descent, gradients, language, losses, metrics
+from tests.instances import assert_close, lane
+from tests.language import texts
+from tests.language.texts import CANDIDATES, N, V, d
+
+STEPS = 50
+STEP = jnp.zeros((), int)
+RULES = [gradients.gradient, gradients.exact, gradients.direction]
+LOSSES = [losses.cross_entropy, losses.logistic, losses.exponential]
+OPTIMIZERS = {
+    "gd": descent.gd(0.3),
+    "normalized": descent.normalized_gd(0.1),
+    "free": descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
+}
+
+
+def weighted(choices):
+    """The same text with inputs that count differently."""
+    return choices._replace(weight=choices.weight * (1 + jnp.arange(N)))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("candidates", CANDIDATES)
+def test_the_slope_of_pairs_is_the_gradient_of_the_risk(candidates, loss, rule):
+    choices, W = weighted(texts.drawn(candidates)), texts.matrix()
+    G, slope = language.pair_slope(STEP, language.table(W, choices), choices, loss, rule)
+    E = np.asarray(choices.E)
+    of_W = np.einsum("at,td,ae->de", G, E, E) * np.exp(slope.log_scale)
+    assert_close(of_W, jax.grad(lambda W: language.risk(W, choices, loss=loss))(W), rtol=1e-12)
+    kept = np.asarray(choices.weight) > 0
+    np.testing.assert_allclose(
+        np.asarray(slope.losses)[kept] @ np.asarray(choices.weight)[kept] / np.sum(choices.weight),
+        language.risk(W, choices, loss=loss),
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_scores_of_ones_own_reach_the_slope(rule):
+    choices = texts.drawn("prefix")
+    choices = choices._replace(scores=jnp.asarray(np.random.default_rng(3).normal(size=(N, V))))
+    W, E = texts.matrix(), np.asarray(choices.E)
+    G, slope = language.pair_slope(STEP, language.table(W, choices), choices, losses.logistic, rule)
+    of_W = np.einsum("at,td,ae->de", G, E, E) * np.exp(slope.log_scale)
+    assert_close(of_W, jax.grad(lambda W: language.risk(W, choices, loss=losses.logistic))(W), rtol=1e-12)
+
+
+def naive(choices, loss, step_of):
+    """W after every step of descent by automatic differentiation, and what is read before it."""
+    both = jax.jit(jax.value_and_grad(lambda W: language.risk(W, choices, loss=loss)))
+    W, states, series = jnp.zeros((choices.E.shape[1],) * 2), [], []
+    for _ in range(STEPS):
+        states.append(W)
+        risk, slope = both(W)
+        p = np.asarray(language.softmax(language.logits(W, choices), choices))
+        of_next = p[np.arange(N), np.asarray(choices.next)]
+        series.append((np.dot(choices.share, of_next), risk, np.linalg.norm(slope)))
+        W = W - step_of(slope)
+    return [*states, W], np.array(series).T
+
+
+def length(slope):
+    return jnp.sqrt(jnp.sum(slope**2))
+
+
+STEP_OF = {
+    "gd": lambda slope: 0.3 * slope,
+    "normalized": lambda slope: 0.1 * slope / (length(slope) + descent.PUBLISHED_EPSILON),
+    "free": lambda slope: 0.1 * slope / length(slope),
+}
+
+
+@pytest.fixture(
+    scope="module", params=[("vocabulary", "gd"), ("prefix", "normalized"), ("prefix", "free")], ids=lambda one: one[1]
+)
+def run(request):
+    """A run that keeps its weights after every step, and the same by automatic differentiation."""
+    candidates, name = request.param
+    choices = weighted(texts.drawn(candidates))
+    found = language.train(choices, optimizer=OPTIMIZERS[name], steps=STEPS, snapshots=range(STEPS + 1))
+    return choices, found, naive(choices, losses.cross_entropy, STEP_OF[name])
+
+
+def test_every_step_is_one_of_descent_on_W(run):
+    choices, found, (states, _) = run
+    for k in range(STEPS + 1):
+        assert_close(language.weights(found.snapshots[k], choices).W, states[k], rtol=1e-10, atol=1e-14)
+    assert_close(found.pairs, found.snapshots[-1])
+    np.testing.assert_array_equal(found.snapshots[0], 0)
+
+
+def test_the_series_are_read_before_the_update(run):
+    _, found, (_, series) = run
+    for name, expected in zip(("probability", "loss", "gradient_norm"), series, strict=True):
+        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-10)
+
+
+def test_another_loss_is_descended_too():
+    choices = texts.drawn("prefix")
+    found = language.train(choices, optimizer=OPTIMIZERS["gd"], steps=STEPS, loss=losses.logistic)
+    states, series = naive(choices, losses.logistic, STEP_OF["gd"])
+    assert_close(language.weights(found.pairs, choices).W, states[-1], rtol=1e-10)
+    np.testing.assert_allclose(found.loss, series[1], rtol=1e-10)
+
+
+def test_less_dimensions_than_words_change_nothing():
+    choices = texts.drawn("prefix", d=3)
+    found = language.train(choices, optimizer=OPTIMIZERS["normalized"], steps=STEPS)
+    states, _ = naive(choices, losses.cross_entropy, STEP_OF["normalized"])
+    assert_close(language.weights(found.pairs, choices).W, states[-1], rtol=1e-10)
+
+
+def test_compact_choices_have_the_same_run():
+    choices = texts.drawn("prefix")
+    one, other = (language.train(c, steps=STEPS, snapshots=(7,)) for c in (choices, language.compact(choices)))
+    # The basis of W is another; coefficients of pairs and all numbers are the same.
+    for name in one._fields:
+        np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-10, atol=1e-13)
+
+
+def test_fewer_snapshots_and_entries_are_some_of_all():
+    choices = texts.drawn()
+    every = language.train(choices, steps=STEPS, snapshots=range(STEPS + 1))
+    some = language.train(choices, steps=STEPS, snapshots=(0, 3, 50), record_every=7)
+    assert_close(some.pairs, every.pairs)
+    assert_close(some.snapshots, every.snapshots[np.array([0, 3, 50])])
+    for name in ("probability", "loss", "gradient_norm"):
+        assert_close(getattr(some, name), getattr(every, name)[::7])
+    assert language.train(choices, steps=STEPS).snapshots.shape == (0, V, V)
+
+
+@pytest.mark.parametrize("rule", OPTIMIZERS)
+def test_inputs_that_are_left_out_change_nothing(rule):
+    choices = texts.drawn("prefix")
+    kept = np.asarray(choices.weight) > 0
+    assert not kept.all()
+    alone = jax.tree.map(lambda leaf: leaf if leaf is choices.E else leaf[kept], choices)
+    both = [language.train(c, optimizer=OPTIMIZERS[rule], steps=STEPS) for c in (choices, alone)]
+    for leaf in jax.tree.leaves(both[0]):
+        assert np.isfinite(leaf).all()
+    assert_close(both[0], both[1], rtol=1e-10)
+
+
+def test_an_input_that_counts_twice_is_two_of_them():
+    choices = texts.drawn()
+    twice = jax.tree.map(lambda leaf: leaf if leaf is choices.E else jnp.concatenate([leaf, leaf[:1]]), choices)
+    heavy = choices._replace(weight=choices.weight.at[0].set(2.0))
+    one, other = (language.train(c, steps=STEPS) for c in (twice, heavy))
+    assert_close(one, other, rtol=1e-10)
+
+
+def test_the_exact_direction_goes_on_where_the_loss_has_underflowed():
+    choices, steps = texts.separable(), 4000
+    kept = (2000, 3000, 4000)
+    free, floored = (
+        language.train(choices, optimizer=OPTIMIZERS[name], steps=steps, snapshots=kept)
+        for name in ("free", "normalized")
+    )
+    norms = [float(metrics.norm(language.weights(pairs, choices).W)) for pairs in free.snapshots]
+    # Nearly a straight line: a step of 0.1 is 0.1 of norm.
+    np.testing.assert_allclose(np.diff(norms), 100, rtol=1e-3)
+    assert free.loss[-1] < 1e-15
+    stalled = [float(metrics.norm(language.weights(pairs, choices).W)) for pairs in floored.snapshots]
+    assert stalled[-1] < 0.5 * norms[-1]
+    assert np.isfinite(free.gradient_norm).all()
+
+
+# Normalized steps bounce about a finite minimum, where rounding grows: fewer of them.
+@pytest.mark.parametrize(("candidates", "name", "steps"), [("vocabulary", "gd", STEPS), ("prefix", "normalized", 20)])
+def test_a_lane_of_train_batch_is_a_lone_run(candidates, name, steps):
+    batch, of = texts.batch_of(candidates), {"optimizer": OPTIMIZERS[name], "steps": steps, "snapshots": (2, 5)}
+    runs = language.train_batch(batch, record_every=3, **of)
+    assert all(isinstance(leaf, np.ndarray) for leaf in runs)
+    for i in range(3):
+        lone = language.train(lane(batch, i), record_every=3, **of)
+        assert_close(jax.tree.map(jnp.asarray, lane(runs, i)), lone)
+
+
+def test_train_works_under_jit_and_vmap():
+    batch = texts.batch_of("prefix")
+    lifted = jax.jit(jax.vmap(lambda choices: language.train(choices, steps=5, snapshots=(2,))))(batch)
+    for i in range(3):
+        assert_close(lane(lifted, i), language.train(lane(batch, i), steps=5, snapshots=(2,)), rtol=1e-12)
+
+
+def test_other_numbers_and_snapshot_steps_compile_nothing_anew():
+    traced = []
+
+    def loss(margin):
+        traced.append(margin)
+        return jnp.exp(-margin)
+
+    def train(rule, snapshots):
+        language.train(texts.drawn(), optimizer=rule, steps=5, snapshots=snapshots, loss=loss)
+
+    train(descent.gd(0.1), (1, 2))
+    first = len(traced)
+    assert first > 0
+    train(descent.gd(0.7), (0, 5))
+    assert len(traced) == first
+    train(descent.normalized_gd(0.1), (1, 2))
+    assert len(traced) > first
+
+
+def test_single_precision_follows_double():
+    choices = texts.drawn("prefix")
+    with jax.enable_x64(False):
+        run = language.train(texts.single(choices), steps=STEPS, snapshots=(2,))
+    assert {leaf.dtype.name for leaf in run} == {"float32"}
+    assert_close(run, language.train(choices, steps=STEPS, snapshots=(2,)), rtol=1e-3)
+
+
+@pytest.mark.parametrize("train", [language.train, language.train_batch])
+@pytest.mark.parametrize("optimizer", [optax.adam(0.1), optax.sgd(0.1), descent.gd(0.1)._replace(update=print)])
+def test_an_optimizer_that_does_not_move_along_the_gradient_is_refused(train, optimizer):
+    with pytest.raises(ValueError, match=r"^optimizer: expected one that moves W along its gradient.*, found"):
+        train(texts.batch_of(), optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"steps": 0}, r"^steps: expected at least 1, found 0"),
+        ({"record_every": 0}, r"^record_every: expected at least 1, found 0"),
+        ({"steps": 5, "snapshots": (6,)}, r"^snapshots: expected increasing steps within 0\.\.5"),
+        ({"steps": 5, "snapshots": (2, 2)}, r"^snapshots: expected increasing steps within 0\.\.5"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    for train, choices in ((language.train, texts.drawn()), (language.train_batch, texts.batch_of())):
+        with pytest.raises(ValueError, match=message):
+            train(choices, **arguments)
+
+
+def test_weights_are_sums_over_pairs_of_words():
+    choices, pairs = texts.drawn(), texts.matrix(2, V)
+    W, E = np.zeros((d, d)), np.asarray(choices.E)
+    for a in range(V):
+        for t in range(V):
+            W += float(pairs[a, t]) * np.outer(E[t], E[a])
+    assert_close(language.weights(pairs, choices).W, W)
