@@ -130,7 +130,7 @@ def test_the_bound_exceeds_every_second_derivative():
         small = text._replace(E=text.E @ jnp.linalg.qr(text.E.T)[0])
         W = jax.random.normal(jax.random.key(seed + 9), (5, 5)) * size
         largest = np.linalg.norm(np.asarray(curvature(W, small)).reshape(25, 25), 2)
-        assert 0 < largest < float(lm_theorems.smoothness(text)) < 100 * max(largest, 0.01)
+        assert 0 < largest < float(language.score_bound(text, slope=0.5)) < 100 * max(largest, 0.01)
 
 
 @pytest.fixture(scope="module")

@@ -138,8 +138,8 @@ def _step(summaries: Mapping[str, xarray.Dataset]) -> Claim:
         summaries,
         Verdict.HOLDS if holds else Verdict.FAILS,
         _short(summaries),
-        "L = mean ||e_last||^2 ||E||^2 (1/16 + 1/4), ours; the largest over all texts is meant. The larger step is "
-        "beyond 1 / L, and follows the same path further.",
+        "L is ours, `language.score_bound`; the largest over all texts is meant. The larger step is beyond 1 / L, and "
+        "follows the same path further.",
     )
 
 

@@ -140,20 +140,9 @@ def _along(
     # Of every word that asks, the next word that follows it most often.
     pairs = jnp.zeros_like(final).at[compact.last, compact.next].add(compact.weight)
     choosable = jnp.sum(jnp.max(pairs, axis=1)) / jnp.sum(pairs)
-    return off, off_soft, growth, 1 - metrics.correlation(W_mm, W_soft), smoothness(text), chosen, choosable
-
-
-def smoothness(text: language.Choices) -> Float[Array, ""]:
-    """Return a Lipschitz constant L of the gradient of the logistic risk, (), of scores within [0, 1].
-
-    In the logits a score `f = sum_t p_t gamma_t` has a gradient of length at most 1/2, half the spread of the scores,
-    and a second derivative `Cov_p((u - mean u)^2, gamma)` along u of at most `||u||^2 / 2`; the loss has derivatives of
-    at most 1/2 (as f >= 0) and 1/4. Logits are `E W e_last`.
-    """
-    largest = jnp.linalg.norm(text.E, ord=2)
-    asking = jnp.sum(text.E**2, axis=1)[text.last]
-    share = text.weight / jnp.sum(text.weight)
-    return jnp.sum(share * asking) * largest**2 * (1 / 16 + 1 / 4)
+    # The logistic loss of a score that is not negative has a slope of at most 1/2.
+    bound = language.score_bound(text, slope=0.5)
+    return off, off_soft, growth, 1 - metrics.correlation(W_mm, W_soft), bound, chosen, choosable
 
 
 def summarize(
