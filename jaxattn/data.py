@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxattn import draws
 from jaxattn.language.choices import Candidates, Choices, of_text, vocabulary
 from jaxattn.language.law import Markov
+from jaxattn.language.scores import close_scores
 from jaxattn.problem import Problem, every_position, every_prefix
 
 Law = Callable[[PRNGKeyArray], Problem]
@@ -129,6 +130,41 @@ def language(
     keys = jax.random.split(key, 3)
     (E,) = draws.normals(keys[1:2], (V, d))
     return of_text(_unit(E), law.sample(keys[2], law.table(keys[0]), m, n), candidates)
+
+
+def scored_language(
+    key: PRNGKeyArray,
+    m: int,
+    n: int,
+    d: int,
+    V: int,
+    entropy: float,
+    delta: float,
+    order: int = 1,
+    candidates: Candidates = vocabulary,
+) -> Choices:
+    """Draw the text that `language` draws from this key, and scores within delta of each other for its other words.
+
+    The assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (recalled): equal scores of
+    non-optimal tokens, at delta 0, and close ones.
+
+    Args:
+        key: of all this; the scores are drawn from a key of their own, so that delta changes nothing else.
+        m: number of sequences.
+        n: words of a sequence.
+        d: dimension of an embedding.
+        V: words of the language.
+        entropy: of the next word in every context, in nats.
+        delta: see `language.close_scores`.
+        order: how many words the next one depends on.
+        candidates: `language.vocabulary`, or `language.prefix`.
+
+    Raises:
+        ValueError: as `language`; delta outside [0, 1).
+    """
+    drawn = language(key, m, n, d, V, entropy, order, candidates)
+    # Beside the three keys of the text.
+    return close_scores(jax.random.fold_in(key, 3), drawn, delta)
 
 
 def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> Problem:

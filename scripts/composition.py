@@ -62,6 +62,7 @@ _MODULES = (
     "descent",
     "language/law",
     "language/choices",
+    "language/scores",
     "language/model",
     "language/training",
     "batch",

@@ -6,20 +6,23 @@ Builds on "Attention as an SVM in causal language modelling" (withdrawn ICLR 202
 from jaxattn.language.choices import Candidates, Choices, compact, of_text, prefix, vocabulary
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
+from jaxattn.language.scores import close_scores
 from jaxattn.language.separation import constraints, finite_constraints, set_constraints, soft
 from jaxattn.language.smoothness import cross_entropy_bound, score_bound, squared_bound
-from jaxattn.language.training import TextRun, pair_slope, train, train_batch, weights
+from jaxattn.language.training import TextRun, input_slope, pair_slope, train, train_batch, weights
 
 __all__ = [
     "Candidates",
     "Choices",
     "Markov",
     "TextRun",
+    "close_scores",
     "compact",
     "constraints",
     "counted",
     "cross_entropy_bound",
     "finite_constraints",
+    "input_slope",
     "linear",
     "logits",
     "margins",

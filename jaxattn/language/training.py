@@ -64,6 +64,18 @@ def pair_slope(
         loss: of the attended score.
         rule: how the gradient is formed; `gradients.direction` gives it up to the factor `exp(slope.log_scale)`.
     """
+    of_inputs, slope = input_slope(step, table, choices, loss, rule)
+    return jax.ops.segment_sum(of_inputs, choices.last, num_segments=len(table)), slope
+
+
+def input_slope(
+    step: Int[Array, ""],
+    table: Float[Array, "V V"],
+    choices: Choices,
+    loss: losses.Loss = losses.cross_entropy,
+    rule: gradients.Rule = gradients.exact,
+) -> tuple[Float[Array, "N V"], gradients.Slope]:
+    """Return the same gradient before prefixes of one last word are added up, (N, V); arguments as of `pair_slope`."""
     # All is worth the same to an input that is left out: it has no slope.
     worth = jnp.where(choices.weight[:, None] > 0, choices.worth, 1.0)
 
@@ -72,8 +84,7 @@ def pair_slope(
 
     share = choices.share
     slope = rule(step, counted(table[choices.last], choices), jnp.ones_like(choices.weight), read, loss)
-    of_inputs = slope.coefficients * (share * len(share))[:, None]
-    return jax.ops.segment_sum(of_inputs, choices.last, num_segments=len(table)), slope
+    return slope.coefficients * (share * len(share))[:, None], slope
 
 
 def train(

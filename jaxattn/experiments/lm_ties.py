@@ -1,0 +1,84 @@
+"""Where the logistic risk of a text is least, whatever logits lead there: the words that stay attended to.
+
+Where one word asks for two different next words it cannot have both. The risk is convex in the attention, and its least
+value may be at a mixture: then several words stay selected, and the max-margin problem of the direction ties them.
+Descent can also keep other words, where a better one is so far behind along its direction that the gradient forgets it:
+the locally optimal tokens of 2308.16898.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxattn import losses, svm
+from jaxattn.language import Choices
+
+# Steps of the exponentiated gradient, of length 1 / (largest second derivative of the logistic loss).
+_TURNS, _LENGTH = 5000, 4.0
+# More attention than the first is selected, less than the second is not; what lies between is not told.
+_SELECTED, _NONE = 1e-4, 1e-8
+
+
+def best_attention(choices: Choices) -> Float[Array, "V V"]:
+    """Return the attention of least logistic risk, (V, V): row a, a distribution over the words, where word a asks.
+
+    By exponentiated gradient, whose step is safe for scores within [-1, 1]; a word that loses falls geometrically. The
+    row of a word that never asks is uniform.
+
+    Args:
+        choices: of a text, all words being candidates of every prefix.
+
+    Raises:
+        ValueError: choices with other candidates, whose attention is not one distribution a word.
+    """
+    if choices.counts is not None:
+        raise ValueError("best_attention: expected the whole vocabulary as candidates, found counts")
+    V, worth = choices.E.shape[0], choices.worth
+    asked = jax.ops.segment_sum(choices.weight, choices.last, num_segments=V)
+    share = choices.weight / asked[choices.last]
+    slope = jax.vmap(jax.grad(losses.logistic))
+
+    def turn(_: Array, log_q: Array) -> Array:
+        attended = jnp.sum(jnp.exp(log_q[choices.last]) * worth, axis=1)
+        rise = -(jnp.where(share > 0, share, 0.0) * slope(attended))[:, None] * worth
+        rise = jax.ops.segment_sum(rise, choices.last, num_segments=V)
+        return jax.nn.log_softmax(log_q + _LENGTH * rise, axis=1)
+
+    return jnp.exp(jax.lax.fori_loop(0, _TURNS, turn, jnp.full((V, V), -jnp.log(V), worth.dtype)))
+
+
+def selected(attention: Float[Array, "V V"], choices: Choices) -> tuple[Bool[Array, "V V"], Bool[Array, ""]]:
+    """Return which words keep attention, (V, V), by the word that asks, and whether that is clear for all that do."""
+    asked = jax.ops.segment_sum(choices.weight, choices.last, num_segments=len(attention)) > 0
+    between = (attention > _NONE) & (attention < _SELECTED)
+    return attention >= _SELECTED, ~jnp.any(between & asked[:, None])
+
+
+def kept(table: Float[Array, "V V"], length: Float[Array, ""]) -> Bool[Array, "V V"]:
+    """Return which words a run keeps attending to, (V, V): less than half a margin behind the first.
+
+    Args:
+        table: logits, as `language.table` returns them.
+        length: of W, in lengths of a max-margin solution: the margin that its losing words have by now.
+    """
+    return jnp.max(table, axis=1, keepdims=True) - table < length / 2
+
+
+def constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Constraints:
+    """Return the rows `(e_s - e_t)^T W e_a`: 1 or more where s keeps attention and t does not, 0 where both do.
+
+    One group for every word a that asks.
+
+    Args:
+        choices: of a text.
+        selected: row a, the words that keep attention where a asks, at least one.
+    """
+    E = choices.E
+    asked = jax.ops.segment_sum(choices.weight, choices.last, num_segments=E.shape[0]) > 0
+    first = jnp.argmax(selected, axis=1)
+    present = asked[:, None] & (first[:, None] != jnp.arange(E.shape[0])[None, :])
+    differences = jnp.where(present[:, :, None], E[first][:, None, :] - E[None, :, :], 0.0)
+    targets = jnp.where(selected, 0.0, 1.0).astype(E.dtype)
+    return svm.Constraints(differences, E, targets=targets, equal=present & selected, present=present)
