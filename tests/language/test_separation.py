@@ -144,6 +144,7 @@ def test_words_that_follow_one_word_are_kept_level():
     choices = texts.conflicting()
     rows, times = language.set_constraints(choices), followers(choices)
     assert rows.equal is not None
+    assert rows.targets is not None
     for i in range(N):
         last, following = int(choices.last[i]), int(choices.next[i])
         level = [t != following and (last, t) in times for t in range(V)]
