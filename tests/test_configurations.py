@@ -150,7 +150,7 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
     ("override", "message"),
     [
         ("nonsense=3", "known keys: .*data"),
-        ("data.D=3", "known keys of data: .*T, _partial_"),
+        ("data.D=3", "known keys of data: .*T, V, _partial_"),
         ("weights=fool", "known names of weights: .*factored, factored_zero, full"),
         ("seeds=many", "seeds"),
         ("seeds=0", "seeds: expected at least 1, found 0"),
