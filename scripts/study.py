@@ -54,7 +54,7 @@ def measured(config: DictConfig) -> xarray.Dataset:
     value, measure = instantiate(config.svm.solver), composition.named(config.study.measure)
     record = composition.run(config)
     solver = str(OmegaConf.to_container(config.svm, resolve=True))
-    digest = _digest([solver, config.study.measure], _sources("svm", "experiments"))
+    digest = _digest([solver, config.study.measure], _sources("svm", "language", "experiments"))
     path = record.parent / f"measured-{digest}.zarr"
     if path.exists():
         return records.load_dataset(path)

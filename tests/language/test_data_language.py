@@ -13,7 +13,7 @@ from tests.instances import lane
 
 KEY = jax.random.key(5)
 SIZES: dict[str, Any] = {"m": 4, "n": 6, "d": 3, "V": 5, "entropy": 0.7}
-LAW = partial(data.language, **SIZES)
+LAW = jax.jit(partial(data.language, **SIZES))
 
 
 def test_embeddings_are_unit_vectors_and_prefixes_those_of_the_sequences():
@@ -28,8 +28,8 @@ def test_embeddings_are_unit_vectors_and_prefixes_those_of_the_sequences():
 
 def test_words_embeddings_and_language_have_keys_of_their_own():
     choices = LAW(KEY)
-    for name, other in (("d", 7), ("entropy", 0.2), ("m", 9)):
-        changed = data.language(KEY, **dict(SIZES, **{name: other}))
+    for name, other in (("d", 7), ("entropy", 0.2)):
+        changed = jax.jit(partial(data.language, **dict(SIZES, **{name: other})))(KEY)
         same_E = changed.E.shape == choices.E.shape and np.allclose(changed.E, choices.E)
         assert same_E is (name != "d")
         same_words = np.array_equal(changed.last, choices.last) and np.array_equal(changed.next, choices.next)
@@ -44,7 +44,7 @@ def test_embeddings_are_uniform_on_the_sphere():
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_without_entropy_equal_contexts_have_equal_next_words(order):
-    choices = data.language(KEY, m=8, n=9, d=3, V=4, entropy=0.0, order=order)
+    choices = jax.jit(partial(data.language, m=8, n=9, d=3, V=4, entropy=0.0, order=order))(KEY)
     last, following = (np.asarray(words).reshape(8, 8) for words in (choices.last, choices.next))
     sequences = np.concatenate([last, following[:, -1:]], axis=1)
     seen = {}
@@ -55,27 +55,22 @@ def test_without_entropy_equal_contexts_have_equal_next_words(order):
     assert len(seen) > 2
 
 
-def test_candidates_are_passed_on():
-    choices = data.language(KEY, **SIZES, candidates=language.prefix)
-    counts = np.asarray(choices.counts)
-    assert counts.shape == (20, 5)
-    np.testing.assert_array_equal(counts.sum(axis=1).reshape(4, 5), np.tile(np.arange(1, 6), (4, 1)))
-
-
 def test_a_lane_is_a_lone_draw():
     keys = jax.random.split(KEY, 3)
-    many, law = jax.jit(jax.vmap(LAW))(keys), jax.jit(LAW)
+    many = jax.jit(jax.vmap(LAW))(keys)
     for i in range(3):
-        lone, found = law(keys[i]), lane(many, i)
+        lone, found = LAW(keys[i]), lane(many, i)
         np.testing.assert_allclose(found.E, lone.E, rtol=1e-14)
         np.testing.assert_array_equal(found.last, lone.last)
         np.testing.assert_array_equal(found.next, lone.next)
 
 
-def test_single_precision_is_drawn_while_x64_is_off():
+def test_single_precision_is_drawn_while_x64_is_off_and_candidates_are_passed_on():
     with jax.enable_x64(False):
         choices = data.language(jax.random.key(5), **SIZES, candidates=language.prefix)
     assert {np.asarray(leaf).dtype.name for leaf in (choices.E, choices.weight, choices.counts)} == {"float32"}
+    of_prefixes = np.asarray(choices.counts).sum(axis=1).reshape(4, 5)
+    np.testing.assert_array_equal(of_prefixes, np.tile(np.arange(1, 6), (4, 1)))
 
 
 @pytest.mark.parametrize(

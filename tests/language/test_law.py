@@ -32,8 +32,9 @@ def frequencies(words, V, order) -> np.ndarray:
     return counts
 
 
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("entropy", [0.0, 1e-3, 0.8, 1.6, math.log(V)])
+@pytest.mark.parametrize(
+    ("entropy", "order"), [(0.0, 2), (1e-3, 1), (0.8, 1), (0.8, 2), (1.6, 1), (math.log(V), 1), (math.log(V), 2)]
+)
 def test_every_context_has_the_given_entropy(entropy, order):
     table = language.Markov(V, entropy, order).table(KEY)
     assert table.shape == (V**order, V)
@@ -86,11 +87,11 @@ def test_the_first_words_are_uniform_and_independent():
     assert np.sum((counts - 1000) ** 2 / 1000) < 8 + 6 * 4
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("order", [1, 3])
 def test_without_entropy_a_sequence_is_the_likeliest_word_of_every_context(order):
     law = language.Markov(4, 0.0, order)
-    table = np.asarray(law.table(KEY))
-    words = np.asarray(law.sample(jax.random.key(1), law.table(KEY), m=20, n=12))
+    drawn = law.table(KEY)
+    table, words = np.asarray(drawn), np.asarray(law.sample(jax.random.key(1), drawn, m=20, n=12))
     for sequence in words:
         for j in range(order, 12):
             # The digits of a number, the last word the lowest.

@@ -50,7 +50,7 @@ def test_risk_and_gradient_are_those_of_the_engine(seed, loss):
         found, risk = tensor.squared_slope(x, choices.E, words), language.squared_risk
     else:
         found, risk = tensor.slope(x, choices.E, words, loss), partial(language.risk, loss=loss)
-    value, gradient = jax.value_and_grad(risk)(weights, choices)
+    value, gradient = jax.jit(jax.value_and_grad(risk))(weights, choices)
     np.testing.assert_allclose(found.value, value, rtol=1e-13)
     assert_close(found.gradient, tensor.stacked(gradient), rtol=1e-13)
 
@@ -59,7 +59,7 @@ def test_risk_and_gradient_are_those_of_the_engine(seed, loss):
 def test_the_gradient_is_that_of_its_own_value(of):
     choices = texts.drawn("prefix")
     x, words = tensor.stacked(W), sequences(choices)
-    automatic = jax.grad(lambda x: of(x, choices.E, words).value)(x)
+    automatic = jax.jit(jax.grad(lambda x: of(x, choices.E, words).value))(x)
     assert_close(of(x, choices.E, words).gradient, automatic, rtol=1e-13)
 
 

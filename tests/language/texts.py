@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from jaxattn import data, language, svm
 from jaxattn.language import Choices
@@ -19,10 +21,14 @@ KEYS = jax.random.split(jax.random.key(11), 8)
 
 
 @cache
+def _law(candidates: str, d: int) -> Callable[[PRNGKeyArray], Choices]:
+    return jax.jit(partial(data.language, m=m, n=n, d=d, V=V, entropy=1.0, candidates=CANDIDATES[candidates]))
+
+
+@cache
 def drawn(candidates: str = "vocabulary", seed: int = 0, d: int = d) -> Choices:
     """One text of the shared shape; conflicts are likely."""
-    law = partial(data.language, m=m, n=n, d=d, V=V, entropy=1.0, candidates=CANDIDATES[candidates])
-    return law(KEYS[seed])
+    return _law(candidates, d)(KEYS[seed])
 
 
 @cache
@@ -64,11 +70,11 @@ def single(tree):
 
 
 def solved(*posed: svm.Constraints) -> svm.Solution:
-    """Solve up to 7 max-margin problems of texts, hard or soft, in one program for all: it compiles once."""
+    """Solve max-margin problems of texts, hard or soft, in one program for all: it compiles once."""
     rng = np.random.default_rng(6)
     # With all of its rows, so that none is left out as one that counts in no lane.
     filling = svm.soft(svm.Constraints(*(jnp.asarray(rng.normal(size=shape)) for shape in ((N, V, d), (N, d)))), 1.0)
-    given = [*posed, *[filling] * (8 - len(posed))]
+    given = [*posed, filling]
     return svm.solve_batch(stacked([_full(one) for one in given]), chunk=8)
 
 
