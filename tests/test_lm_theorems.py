@@ -103,7 +103,7 @@ def test_prefixes_with_candidates_of_their_own_are_refused():
 def test_the_tied_problem_separates_what_keeps_attention_and_ties_it():
     text = asked(1, 2)
     selected, _ = lm_ties.selected(lm_ties.best_attention(text), text)
-    solution = svm.solve(lm_ties.constraints(text, selected))
+    solution = svm.solve(language.set_constraints(text, selected))
     assert svm.Status(int(solution.status)) is svm.Status.OPTIMAL
     logits = np.asarray(text.E @ solution.W @ text.E[0])
     assert logits[1] == pytest.approx(logits[2], abs=1e-8)
@@ -115,7 +115,9 @@ def test_soft_margin_and_tied_margin_are_one_where_words_are_asked_for_equally_o
     lanes = stacked([asked(1, 2)._replace(weight=jnp.array(times)) for times in ([1.0, 1.0], [2.0, 1.0], [3.0, 2.0])])
 
     def posed(text):
-        return lm_ties.constraints(text, lm_ties.selected(lm_ties.best_attention(text), text)[0]), language.soft(text)
+        return language.set_constraints(text, lm_ties.selected(lm_ties.best_attention(text), text)[0]), language.soft(
+            text
+        )
 
     tied, soft = (np.asarray(svm.solve_batch(rows).W) for rows in jax.jit(jax.vmap(posed))(lanes))
     cosine = np.sum(tied * soft, axis=(1, 2)) / np.linalg.norm(tied, axis=(1, 2)) / np.linalg.norm(soft, axis=(1, 2))
@@ -147,7 +149,7 @@ def record(tmp_path_factory):
 def _posed(pairs, text):
     weights = language.weights(pairs, text)
     best, _ = lm_ties.selected(lm_ties.best_attention(text), text)
-    tied = lm_ties.constraints(text, best)
+    tied = language.set_constraints(text, best)
     return weights.W, language.logits(weights, text), language.constraints(text), tied, language.soft(text)
 
 

@@ -60,9 +60,7 @@ def _margins(
         W = attention.matrix(language.weights(C, text))
         return jnp.where(text.others, language.margins(W, text), 0.0)
 
-    level = language.set_constraints(text).equal
-    assert level is not None
-    return jax.vmap(of_one)(pairs), text.others, level
+    return jax.vmap(of_one)(pairs), text.others, text.others & (language.followers(text)[text.last] > 0)
 
 
 def summarize(

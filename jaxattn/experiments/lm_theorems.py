@@ -95,7 +95,7 @@ def _solved(texts: language.Choices, final: np.ndarray, solver: svm.Solver | Non
         for pose in (language.constraints, language.soft)
     )
     best, clear = batch.over_seeds(_of_least_risk, texts)
-    first = svm.solve_batch(batch.over_seeds(lm_ties.constraints, compact, best), svm.frobenius, solver=solver)
+    first = svm.solve_batch(batch.over_seeds(language.set_constraints, compact, best), svm.frobenius, solver=solver)
     of_kept, least = batch.over_seeds(_kept, final, first.W, texts, compact, best)
     tied = svm.solve_batch(of_kept, svm.frobenius, solver=solver)
     feasible, infeasible = (np.asarray(hard.status) == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
@@ -120,7 +120,7 @@ def _kept(
     length = metrics.norm(weights.W) / metrics.norm(W_best)
     kept = lm_ties.kept(language.table(weights, compact), length)
     asked = jax.ops.segment_sum(text.weight, text.last, num_segments=len(final)) > 0
-    return lm_ties.constraints(compact, kept), jnp.all((kept == best) | ~asked[:, None])
+    return language.set_constraints(compact, kept), jnp.all((kept == best) | ~asked[:, None])
 
 
 def _along(

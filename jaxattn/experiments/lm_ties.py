@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxattn import losses, svm
+from jaxattn import losses
 from jaxattn.language import Choices
 
 # Steps of the exponentiated gradient, of length 1 / (largest second derivative of the logistic loss).
@@ -64,21 +64,3 @@ def kept(table: Float[Array, "V V"], length: Float[Array, ""]) -> Bool[Array, "V
         length: of W, in lengths of a max-margin solution: the margin that its losing words have by now.
     """
     return jnp.max(table, axis=1, keepdims=True) - table < length / 2
-
-
-def constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Constraints:
-    """Return the rows `(e_s - e_t)^T W e_a`: 1 or more where s keeps attention and t does not, 0 where both do.
-
-    One group for every word a that asks.
-
-    Args:
-        choices: of a text.
-        selected: row a, the words that keep attention where a asks, at least one.
-    """
-    E = choices.E
-    asked = jax.ops.segment_sum(choices.weight, choices.last, num_segments=E.shape[0]) > 0
-    first = jnp.argmax(selected, axis=1)
-    present = asked[:, None] & (first[:, None] != jnp.arange(E.shape[0])[None, :])
-    differences = jnp.where(present[:, :, None], E[first][:, None, :] - E[None, :, :], 0.0)
-    targets = jnp.where(selected, 0.0, 1.0).astype(E.dtype)
-    return svm.Constraints(differences, E, targets=targets, equal=present & selected, present=present)

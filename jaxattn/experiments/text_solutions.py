@@ -23,7 +23,7 @@ class TextSolutions(NamedTuple):
         texts: compact ones.
         hard: where no prefixes conflict; certified infeasible elsewhere.
         soft: of the soft margin at price C.
-        sets: of `language.set_constraints`.
+        sets: of `language.set_constraints`, all words selected that follow a word.
         finite: of `language.finite_constraints`; 0 where there are none.
         counts: attempted, kept, diverged, unsolved.
     """
@@ -62,7 +62,7 @@ def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextS
     """
     finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
     texts = language.compact(choices_of({str(name): record[name].values for name in record.data_vars}))
-    posed = (language.constraints, _soft, language.set_constraints, language.finite_constraints)
+    posed = (language.constraints, _soft, _sets, language.finite_constraints)
     problems = (batch.over_seeds(one, texts) for one in posed)
     hard, soft, sets, of_finite = (svm.solve_batch(one, svm.frobenius, solver=solver) for one in problems)
     decided = np.isin(hard.status, (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
@@ -85,3 +85,7 @@ def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextS
 
 def _soft(choices: language.Choices) -> svm.Constraints:
     return language.soft(choices, C)
+
+
+def _sets(choices: language.Choices) -> svm.Constraints:
+    return language.set_constraints(choices, language.followers(choices) > 0)

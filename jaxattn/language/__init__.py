@@ -7,7 +7,7 @@ from jaxattn.language.choices import Candidates, Choices, compact, of_text, pref
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
 from jaxattn.language.scores import close_scores
-from jaxattn.language.separation import constraints, finite_constraints, set_constraints, soft
+from jaxattn.language.separation import constraints, finite_constraints, followers, set_constraints, soft
 from jaxattn.language.smoothness import cross_entropy_bound, score_bound, squared_bound
 from jaxattn.language.training import TextRun, input_slope, pair_slope, train, train_batch, weights
 
@@ -22,6 +22,7 @@ __all__ = [
     "counted",
     "cross_entropy_bound",
     "finite_constraints",
+    "followers",
     "input_slope",
     "linear",
     "logits",

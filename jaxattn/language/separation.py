@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from jaxattn import svm
 from jaxattn.language.choices import Choices
@@ -35,24 +36,35 @@ def soft(choices: Choices, C: float = 10.0) -> svm.Constraints:
     return svm.soft(rows, jnp.broadcast_to(C * times[:, None], rows.differences.shape[:-1]))
 
 
-def set_constraints(choices: Choices) -> svm.Constraints:
-    """Return rows of 0 between words that follow one word in turn, and of at least 1 between them and the others.
+def followers(choices: Choices) -> Float[Array, "V V"]:
+    """Return how often each word follows each other one in a text, (V, V): row a, the words after a."""
+    V = choices.E.shape[0]
+    return jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.weight)
 
-    Where a text goes on in several ways, cross entropy is least at finite differences of their logits, and the limit
-    direction of descent has none: the Gen-SVM of 2308.16898, with the words that follow as the selected tokens. A text
-    without conflict has the rows of `constraints`. For candidates `vocabulary`, which are the same for all prefixes.
+
+def set_constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Constraints:
+    """Return the rows `(e_s - e_t)^T W e_a`: at least 1 where s is selected and t is not, 0 where both are.
+
+    The Gen-SVM of 2308.16898 for the candidates `vocabulary`, one group for every word a that asks: a text that goes on
+    in several ways has several words after one. With single words these are the rows of `constraints`.
+
+    Args:
+        choices: of one text.
+        selected: row a, the words that keep attention where a asks, at least one; `followers(choices) > 0` where the
+            loss is cross entropy, which is least at finite differences of their logits.
 
     Raises:
-        ValueError: choices with counts.
+        ValueError: choices with counts, whose candidates differ between the prefixes of one word.
     """
     if choices.counts is not None:
         raise ValueError("set_constraints: expected the vocabulary as candidates, found counts of others")
-    V = choices.E.shape[0]
-    follows = jnp.zeros((V, V), bool).at[choices.last, choices.next].max(choices.weight > 0)
-    rows = constraints(choices)
-    assert rows.present is not None
-    equal = follows[choices.last] & rows.present
-    return rows._replace(equal=equal, targets=jnp.where(equal, 0.0, jnp.ones(equal.shape, choices.E.dtype)))
+    E = choices.E
+    asked = jnp.sum(followers(choices), axis=1) > 0
+    first = jnp.argmax(selected, axis=1)
+    present = asked[:, None] & (first[:, None] != jnp.arange(E.shape[0])[None, :])
+    differences = jnp.where(present[:, :, None], E[first][:, None, :] - E[None, :, :], 0.0)
+    targets = jnp.where(selected, 0.0, 1.0).astype(E.dtype)
+    return svm.Constraints(differences, E, targets=targets, equal=present & selected, present=present)
 
 
 def finite_constraints(choices: Choices) -> svm.Constraints:
@@ -64,10 +76,8 @@ def finite_constraints(choices: Choices) -> svm.Constraints:
     Raises:
         ValueError: as `set_constraints`.
     """
-    rows = set_constraints(choices)
-    assert rows.equal is not None
-    V = choices.E.shape[0]
-    times = jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.weight)
-    of_next = jnp.take_along_axis(times[choices.last], choices.next[:, None], axis=1)
-    ratio = jnp.where(rows.equal, of_next, 1.0) / jnp.where(rows.equal, times[choices.last], 1.0)
+    times = followers(choices)
+    rows = set_constraints(choices, times > 0)
+    of_first = jnp.take_along_axis(times, jnp.argmax(times > 0, axis=1)[:, None], axis=1)
+    ratio = jnp.where(times > 0, of_first, 1.0) / jnp.where(times > 0, times, 1.0)
     return rows._replace(targets=jnp.log(ratio), present=rows.equal)

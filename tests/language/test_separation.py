@@ -132,7 +132,7 @@ def test_inputs_that_fill_a_batch_up_have_no_rows():
         np.testing.assert_array_equal(jnp.where(rows.present, rows.upper, 10.0) >= 10.0, True)
 
 
-def followers(choices) -> dict[tuple[int, int], float]:
+def counted(choices) -> dict[tuple[int, int], float]:
     """How often each word follows each other one."""
     times: dict[tuple[int, int], float] = {}
     for last, following, weight in zip(*(np.asarray(leaf) for leaf in choices[1:4]), strict=True):
@@ -140,16 +140,34 @@ def followers(choices) -> dict[tuple[int, int], float]:
     return {pair: weight for pair, weight in times.items() if weight > 0}
 
 
+def of_sets(choices):
+    """The rows that keep level all words that follow one word."""
+    return language.set_constraints(choices, language.followers(choices) > 0)
+
+
+def test_followers_are_counted(choices):
+    times = np.zeros((V, V))
+    for (last, following), weight in counted(choices).items():
+        times[last, following] = weight
+    np.testing.assert_array_equal(language.followers(choices), times)
+
+
 def test_words_that_follow_one_word_are_kept_level():
     choices = texts.conflicting()
-    rows, times = language.set_constraints(choices), followers(choices)
+    rows, times = of_sets(choices), counted(choices)
+    E = np.asarray(choices.E)
     assert rows.equal is not None
+    assert rows.present is not None
     assert rows.targets is not None
-    for i in range(N):
-        last, following = int(choices.last[i]), int(choices.next[i])
-        level = [t != following and (last, t) in times for t in range(V)]
-        np.testing.assert_array_equal(rows.equal[i], level)
-        np.testing.assert_array_equal(rows.targets[i], np.where(level, 0.0, 1.0))
+    for a in range(V):
+        after = [t for t in range(V) if (a, t) in times]
+        for t in range(V):
+            asked = bool(after) and t != after[0]
+            assert bool(rows.present[a, t]) is asked
+            assert bool(rows.equal[a, t]) is (asked and t in after)
+            if asked:
+                assert rows.targets[a, t] == (0.0 if t in after else 1.0)
+                np.testing.assert_array_equal(rows.differences[a, t], E[after[0]] - E[t])
     solution = svm.solve(rows)
     assert Status(int(solution.status)) is Status.OPTIMAL
     S = np.asarray(language.table(solution.W, choices))
@@ -159,7 +177,7 @@ def test_words_that_follow_one_word_are_kept_level():
 
 def test_the_finite_part_has_the_log_ratios_of_counts():
     choices = texts.of_words([[0, 1, 2, 3, 0], [0, 1, 3, 0, 1], [1, 2, 3, 0, 1], [3, 1, 2, 1, 2]])
-    times = followers(choices)
+    times = counted(choices)
     assert times[1, 2] == 4
     assert times[1, 3] == 1
     for one in (choices, jax.tree.map(jnp.asarray, language.compact(choices))):
@@ -172,7 +190,7 @@ def test_the_finite_part_has_the_log_ratios_of_counts():
 
 def test_without_a_conflict_sets_are_single_words_and_the_finite_part_is_zero():
     choices = texts.separable()
-    hard, sets = svm.solve(language.constraints(choices)), svm.solve(language.set_constraints(choices))
+    hard, sets = svm.solve(language.constraints(choices)), svm.solve(of_sets(choices))
     np.testing.assert_allclose(sets.W, hard.W, atol=1e-9)
     finite = svm.solve(language.finite_constraints(choices))
     assert Status(int(finite.status)) is Status.OPTIMAL
@@ -184,15 +202,15 @@ def test_descent_turns_to_finite_part_and_sets():
     run = language.train(
         choices, optimizer=descent.Exact(*descent.gd(0.05)), steps=20_000, snapshots=(200, 2000), record_every=1000
     )
-    finite, sets = (svm.solve(posed(choices)).W for posed in (language.finite_constraints, language.set_constraints))
+    finite, sets = (svm.solve(posed(choices)).W for posed in (language.finite_constraints, of_sets))
     kept = [attention.matrix(language.weights(pairs, choices)) for pairs in (*run.snapshots, run.pairs)]
     off = [1 - float(metrics.correlation(W, svm.with_finite_part(W, finite, sets))) for W in kept]
     assert off[0] > off[1] > off[2]
-    times, S = followers(choices), np.asarray(language.table(kept[-1], choices))
+    times, S = counted(choices), np.asarray(language.table(kept[-1], choices))
     assert S[1, 2] - S[1, 3] == pytest.approx(np.log(times[1, 2] / times[1, 3]), abs=1e-3)
 
 
 def test_sets_of_prefixes_are_refused():
-    for posed in (language.set_constraints, language.finite_constraints):
+    for posed in (of_sets, language.finite_constraints):
         with pytest.raises(ValueError, match="set_constraints: expected the vocabulary as candidates, found counts"):
             posed(texts.drawn("prefix"))
