@@ -119,7 +119,7 @@ def test_means_are_over_all_texts_and_five_of_them_stand_beside():
     np.testing.assert_allclose(summary["soft"], 1 - one["soft"].mean("seed"))
     np.testing.assert_allclose(summary["five"], 1 - one["soft"][:5].mean("seed"))
     np.testing.assert_allclose(np.log(summary["mixed_1"]), np.log(one["mixed"].values[12:]).mean(axis=0))
-    assert claims["soft"].measured["share of texts without a conflict, m=10 n=5 d=100"] == 0.5
+    assert claims["soft"].measured["share of texts with a hard solution, m=10 n=5 d=100"] == 0.5
 
 
 def test_the_figure_has_a_column_a_size_and_a_curve_a_value():

@@ -16,7 +16,7 @@ _SIZES = {"m": "sequences $m$", "n": "words a sequence $n$", "d": "dimension $d$
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a column a size that is swept: above as published, below on logarithmic axes, texts with conflicts apart.
+    """Draw a column a size that is swept: above as published, below on logarithmic axes, feasible texts apart.
 
     Args:
         summaries: of `experiments.lm_cosine.summarize`.
@@ -55,7 +55,7 @@ def _common(summaries: Mapping[str, xarray.Dataset], name: str) -> int:
 
 
 def _published(axes: Axes, one: xarray.Dataset, colour: str, size: str) -> None:
-    label = f"${size} = {one.attrs[size]}$ ({float(one['feasible']):.0%} without conflict)"
+    label = f"${size} = {one.attrs[size]}$ ({float(one['feasible']):.0%} feasible)"
     curve = (one[part].values for part in ("snapshot", "soft", "soft_low", "soft_high"))
     page.band(axes, *curve, color=colour, label=label)
     if one.attrs["five"] > 1:
@@ -75,9 +75,9 @@ def _apart(axes: Axes, one: xarray.Dataset, colour: str) -> None:
 
 def _explain(axes: Axes) -> None:
     for dashes, label in (
-        ("-", "no conflict: from the soft solution, which is the hard one"),
-        ("--", "conflict: from the soft solution"),
-        (":", r"conflict: from $W_{fin} + C\,W_{sets}$"),
+        ("-", "feasible: from the soft solution"),
+        ("--", "infeasible: from the soft solution"),
+        (":", r"infeasible: from $W_{fin} + C\,W_{sets}$"),
     ):
         axes.plot([], [], color="black", linestyle=dashes, label=label)
     axes.legend(loc="lower left", fontsize=5.5)
