@@ -80,8 +80,8 @@ def summarize(
 
     Returns:
         For each size a dataset over the snapshots: the mean correlation with the soft-margin solution (`soft`), that of
-        the first five runs (`five`), and, apart for texts with and without a hard solution, 1 - correlation with the soft
-        one (`soft_0`, `soft_1`) and with `W_fin + C W_sets` (`mixed_1`), geometric means; the claims.
+        the first five runs (`five`), and, for texts with and without a hard solution, 1 - correlation with the
+        soft one (`soft_0`, `soft_1`) and with `W_fin + C W_sets` (`mixed_1`), geometric means; the claims.
     """
     keys = jax.random.split(key, len(datasets))
     summaries = {run: _estimated(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
