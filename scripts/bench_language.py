@@ -21,10 +21,11 @@ from jaxattn import data, descent, language
 MIDDLE = {"m": 1000, "words": 64, "d": 256, "V": 256}
 ENTROPY = 3.0
 # One size at a time around it.
-AROUND = {"m": (125, 250, 500, 1000), "words": (8, 16, 32, 64), "d": (32, 64, 128, 256), "V": (64, 128, 256)}
+AROUND = {"m": (125, 250, 500, 1000), "words": (8, 16, 32, 64), "d": (32, 64, 128, 256), "V": (64, 128, 256, 512)}
 CANDIDATES = {"vocabulary": language.vocabulary, "prefix": language.prefix}
 RULE = descent.normalized_gd(0.1, 0.0, 0.0)
-STEPS = 20
+# A timed run takes so many seconds at least.
+SECONDS = 0.3
 
 
 def drawn(candidates: str, m: int, words: int, d: int, V: int) -> language.Choices:
@@ -35,13 +36,7 @@ def drawn(candidates: str, m: int, words: int, d: int, V: int) -> language.Choic
 
 def of_pairs(text: language.Choices) -> Callable[[int], object]:
     """Return descent on pairs of words, as a function of the number of steps."""
-    return lambda steps: language.train(text, optimizer=RULE, steps=steps, record_every=STEPS)
-
-
-def of_short(text: language.Choices) -> Callable[[int], object]:
-    """Return the same on the compact text, made once."""
-    short = jax.tree.map(jnp.asarray, language.compact(text))
-    return of_pairs(short)
+    return lambda steps: language.train(text, optimizer=RULE, steps=steps, record_every=steps)
 
 
 def differentiated(text: language.Choices) -> Callable[[int], object]:
@@ -57,37 +52,43 @@ def differentiated(text: language.Choices) -> Callable[[int], object]:
     return lambda steps: run(steps)
 
 
-WAYS = {"pairs": of_pairs, "compact pairs": of_short, "automatic differentiation": differentiated}
+# The text as it is drawn, and with equal prefixes put together, as experiments train on it.
+TEXTS = {"drawn": lambda text: text, "compact": lambda text: jax.tree.map(jnp.asarray, language.compact(text))}
+WAYS = {"pairs": of_pairs, "automatic differentiation": differentiated}
 
 
-def one(candidates: str, way: str, **sizes: int) -> dict[str, Any]:
+def one(candidates: str, of: str, way: str, **sizes: int) -> dict[str, Any]:
     """Return the milliseconds of a step, by the difference of a long and a short run, and the process's memory."""
-    text = drawn(candidates, **MIDDLE | sizes)
+    text = TEXTS[of](drawn(candidates, **MIDDLE | sizes))
     run = WAYS[way](text)
-    long, short = (median_seconds(partial(run, steps)) for steps in (STEPS + 1, 1))
+    steps, short = 10, median_seconds(partial(run, 1))
+    while (long := median_seconds(partial(run, steps + 1))) < short + SECONDS:
+        steps *= 4
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "candidates": candidates,
+        "text": of,
         "way": way,
-        "prefixes": int(text.last.size),
+        "inputs": int(text.last.size),
         "left out": int(np.sum(np.asarray(text.weight) == 0)),
-        "ms a step": 1e3 * (long - short) / STEPS,
+        "ms a step": 1e3 * (long - short) / steps,
         "GiB": largest / 2**30,
     }
 
 
 def table() -> Iterator[dict[str, Any]]:
-    """Yield time and memory of a step on the largest text, every way in a process of its own."""
+    """Yield time and memory of a step on the text of MIDDLE, every way in a process of its own."""
     for candidates in CANDIDATES:
-        for way in WAYS:
-            yield apart(candidates, way)
+        for of in TEXTS:
+            for way in WAYS:
+                yield apart(candidates, of, way)
 
 
-def apart(candidates: str, way: str) -> dict[str, Any]:
+def apart(candidates: str, of: str, way: str) -> dict[str, Any]:
     """Return `one` of a new process, which has held nothing else."""
     program = (
         "import jax, json; jax.config.update('jax_enable_x64', True)\n"
-        f"import bench_language; print(json.dumps(bench_language.one({candidates!r}, {way!r})))"
+        f"import bench_language; print(json.dumps(bench_language.one({candidates!r}, {of!r}, {way!r})))"
     )
     folder = Path(__file__).resolve().parent
     done = subprocess.run(
@@ -100,7 +101,7 @@ def scaling() -> Iterator[dict[str, Any]]:
     """Yield the milliseconds of a step along each size, with the exponent of the last three points."""
     for candidates in CANDIDATES:
         for size, values in AROUND.items():
-            times = [one(candidates, "pairs", **{size: value})["ms a step"] for value in values]
+            times = [one(candidates, "compact", "pairs", **{size: value})["ms a step"] for value in values]
             yield {
                 "of": candidates,
                 "size": size,

@@ -64,6 +64,7 @@ _MODULES = (
     "language/choices",
     "language/scores",
     "language/model",
+    "language/slopes",
     "language/training",
     "batch",
     "svm/constraints",

@@ -115,7 +115,8 @@ def masses(table: Float[Array, "V V"], text: language.Choices) -> Float[Array, "
         table: the logits, as `language.table` returns them.
         text: N prefixes and V words; 0 for a word that is no candidate.
     """
-    return jnp.abs(language.input_slope(lanes.before(), table, text, losses.cross_entropy, gradients.direction)[0])
+    slopes = language.input_slopes(text, losses.cross_entropy, gradients.direction)
+    return jnp.abs(slopes(lanes.before(), table)[0])
 
 
 def carrying(mass: Float[Array, "N V"], pairs: Bool[Array, "N V"], text: language.Choices) -> Float[Array, ""]:

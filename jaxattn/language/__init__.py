@@ -9,12 +9,14 @@ from jaxattn.language.model import counted, linear, logits, margins, risk, softm
 from jaxattn.language.scores import close_scores
 from jaxattn.language.separation import constraints, finite_constraints, followers, set_constraints, soft
 from jaxattn.language.smoothness import cross_entropy_bound, score_bound, squared_bound
-from jaxattn.language.training import TextRun, input_slope, pair_slope, train, train_batch, weights
+from jaxattn.language.slopes import PairSlope, input_slopes, pair_slopes
+from jaxattn.language.training import TextRun, train, train_batch, weights
 
 __all__ = [
     "Candidates",
     "Choices",
     "Markov",
+    "PairSlope",
     "TextRun",
     "close_scores",
     "compact",
@@ -23,12 +25,12 @@ __all__ = [
     "cross_entropy_bound",
     "finite_constraints",
     "followers",
-    "input_slope",
+    "input_slopes",
     "linear",
     "logits",
     "margins",
     "of_text",
-    "pair_slope",
+    "pair_slopes",
     "prefix",
     "risk",
     "score_bound",

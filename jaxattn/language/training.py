@@ -19,7 +19,7 @@ from jaxattn import batch, gradients, losses, stepping
 from jaxattn.attention import Spanned
 from jaxattn.descent import normalized_gd, rule_of
 from jaxattn.language.choices import Choices
-from jaxattn.language.model import counted
+from jaxattn.language.slopes import pair_slopes
 from jaxattn.optimizers import along
 
 
@@ -46,45 +46,6 @@ class TextRun(NamedTuple):
 def weights(pairs: Float[Array, "V V"], choices: Choices) -> Spanned:
     """Return the attention weights that coefficients of pairs stand for; their `W` is (d, d)."""
     return Spanned(pairs @ choices.E, choices.E)
-
-
-def pair_slope(
-    step: Int[Array, ""],
-    table: Float[Array, "V V"],
-    choices: Choices,
-    loss: losses.Loss = losses.cross_entropy,
-    rule: gradients.Rule = gradients.exact,
-) -> tuple[Float[Array, "V V"], gradients.Slope]:
-    """Return the gradient of the risk with respect to the logits of pairs of words, (V, V), and what it is made of.
-
-    Args:
-        step: of the loop that this stands in.
-        table: the logits, as `language.table` returns them.
-        choices: of a text.
-        loss: of the attended score.
-        rule: how the gradient is formed; `gradients.direction` gives it up to the factor `exp(slope.log_scale)`.
-    """
-    of_inputs, slope = input_slope(step, table, choices, loss, rule)
-    return jax.ops.segment_sum(of_inputs, choices.last, num_segments=len(table)), slope
-
-
-def input_slope(
-    step: Int[Array, ""],
-    table: Float[Array, "V V"],
-    choices: Choices,
-    loss: losses.Loss = losses.cross_entropy,
-    rule: gradients.Rule = gradients.exact,
-) -> tuple[Float[Array, "N V"], gradients.Slope]:
-    """Return the same gradient before prefixes of one last word are added up, (N, V); arguments as of `pair_slope`."""
-    # All is worth the same to an input that is left out: it has no slope.
-    worth = jnp.where(choices.weight[:, None] > 0, choices.worth, 1.0)
-
-    def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
-        return jnp.sum(probabilities * worth, axis=1), worth
-
-    share = choices.share
-    slope = rule(step, counted(table[choices.last], choices), jnp.ones_like(choices.weight), read, loss)
-    return slope.coefficients * (share * len(share))[:, None], slope
 
 
 def train(
@@ -184,22 +145,20 @@ def _train(
     rates = along(update)
     assert rates is not None
     K = choices.E @ choices.E.T
-    share = choices.share
+    slopes = pair_slopes(choices, loss, rule)
     tiny = jnp.finfo(K.dtype).tiny * 1e8
 
     def one_step(k: Array, now: _Progress) -> _Progress:
-        G, slope = pair_slope(k, now.table, choices, loss, rule)
+        slope = slopes(k, now.table)
         # Squares of what was divided by the largest entry do not underflow.
-        size = jnp.maximum(jnp.max(jnp.abs(G)), tiny)
-        G = G / size
+        size = jnp.maximum(jnp.max(jnp.abs(slope.coefficients)), tiny)
+        G = slope.coefficients / size
         of_table = K @ G @ K
         length = jnp.sqrt(jnp.maximum(jnp.sum(G * of_table), 0.0))
         rate = rates.rate(state, length, size)
 
         def values() -> _Series:
-            of_next = jnp.take_along_axis(slope.probabilities, choices.next[:, None], axis=1)[:, 0]
-            risk = jnp.sum(share * slope.losses)
-            return _Series(jnp.sum(share * of_next), risk, length * size * jnp.exp(slope.log_scale))
+            return _Series(slope.probability, slope.risk, length * size * jnp.exp(slope.log_scale))
 
         series = stepping.noted(k, record_every, now.series, values)
         return _Progress(now.pairs - rate * G, now.table - rate * of_table, series)

@@ -41,27 +41,42 @@ def weighted(choices):
 @pytest.mark.parametrize("candidates", CANDIDATES)
 def test_the_slope_of_pairs_is_the_gradient_of_the_risk(candidates, loss, rule):
     choices, W = weighted(texts.drawn(candidates)), texts.matrix()
-    G, slope = language.pair_slope(STEP, language.table(W, choices), choices, loss, rule)
-    E = np.asarray(choices.E)
-    of_W = np.einsum("at,td,ae->de", G, E, E) * np.exp(slope.log_scale)
+    slope = language.pair_slopes(choices, loss, rule)(STEP, language.table(W, choices))
     risk, expected = of_risk(loss)(W, choices)
-    assert_close(of_W, expected, rtol=1e-12)
-    kept = np.asarray(choices.weight) > 0
-    np.testing.assert_allclose(
-        np.asarray(slope.losses)[kept] @ np.asarray(choices.weight)[kept] / np.sum(choices.weight),
-        risk,
-        rtol=1e-12,
-    )
+    assert_close(of_W(slope, choices), expected, rtol=1e-12)
+    np.testing.assert_allclose(slope.risk, risk, rtol=1e-12)
+    p = np.asarray(language.softmax(language.logits(W, choices), choices))
+    np.testing.assert_allclose(slope.probability, choices.share @ p[np.arange(N), np.asarray(choices.next)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_prefixes_of_one_last_word_are_the_sum_of_what_each_has(loss, rule):
+    """Of the logits of a long descent too, where attention is all but one word's."""
+    choices = weighted(texts.conflicting())
+    # The first way groups what asks alike; the second, with the same candidates written out, does not.
+    written = choices._replace(counts=jnp.ones((N, V)))
+    for scale in (1.0, 20.0):
+        table = scale * language.table(texts.matrix(), choices)
+        one, other = (language.pair_slopes(c, loss, rule)(STEP, table) for c in (choices, written))
+        factor = np.exp(one.log_scale - other.log_scale)
+        assert_close(one.coefficients * factor, other.coefficients, rtol=1e-11)
+        for name in ("risk", "probability"):
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-12)
+
+
+def of_W(slope, choices):
+    E = np.asarray(choices.E)
+    return np.einsum("at,td,ae->de", slope.coefficients, E, E) * np.exp(slope.log_scale)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_scores_of_ones_own_reach_the_slope(rule):
     choices = texts.drawn("prefix")
     choices = choices._replace(scores=jnp.asarray(np.random.default_rng(3).normal(size=(N, V))))
-    W, E = texts.matrix(), np.asarray(choices.E)
-    G, slope = language.pair_slope(STEP, language.table(W, choices), choices, losses.logistic, rule)
-    of_W = np.einsum("at,td,ae->de", G, E, E) * np.exp(slope.log_scale)
-    assert_close(of_W, of_risk(losses.logistic)(W, choices)[1], rtol=1e-12)
+    W = texts.matrix()
+    slope = language.pair_slopes(choices, losses.logistic, rule)(STEP, language.table(W, choices))
+    assert_close(of_W(slope, choices), of_risk(losses.logistic)(W, choices)[1], rtol=1e-12)
 
 
 def naive(choices, loss, step_of):

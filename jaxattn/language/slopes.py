@@ -1,0 +1,111 @@
+"""The gradient of a text's risk with respect to the logits of pairs of words.
+
+Where every word is a candidate once, all prefixes with one last word attend alike: the text is then told by how often
+words follow each other, and a step costs as much for any number of prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxattn import gradients, losses
+from jaxattn.language.choices import Choices
+
+
+class PairSlope(NamedTuple):
+    """The gradient with respect to the logits of pairs, `exp(log_scale) * coefficients`, and what was read on the way.
+
+    Attributes:
+        coefficients: (V, V), of the logit of word t for the asking word a in row a, column t.
+        log_scale: (), as of `gradients.Slope`.
+        risk: mean loss over the prefixes, ().
+        probability: mean attention to the next word, ().
+    """
+
+    coefficients: Float[Array, "V V"]
+    log_scale: Float[Array, ""]
+    risk: Float[Array, ""]
+    probability: Float[Array, ""]
+
+
+# From the step of the loop that it stands in, and the logits as `language.table` returns them.
+PairSlopes = Callable[[Int[Array, ""], Float[Array, "V V"]], PairSlope]
+
+
+def pair_slopes(
+    choices: Choices, loss: losses.Loss = losses.cross_entropy, rule: gradients.Rule = gradients.exact
+) -> PairSlopes:
+    """Return the slope as a function of step and logits; what does not change with these is formed once.
+
+    Args:
+        choices: of a text.
+        loss: of the attended score.
+        rule: how the gradient is formed; `gradients.direction` gives it up to the factor `exp(log_scale)`.
+    """
+    if choices.counts is None and choices.scores is None:
+        return _of_followers(choices, loss, rule)
+    return _of_inputs(choices, loss, rule)
+
+
+def _of_followers(choices: Choices, loss: losses.Loss, rule: gradients.Rule) -> PairSlopes:
+    """Take every asking word as one input, whose risk is the weighted sum of the losses of the words that follow it."""
+    V = choices.E.shape[0]
+    share = jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.share)
+    of_each = jax.vmap(jax.vmap(jax.value_and_grad(loss)))
+
+    def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+        # The loss of a word that does not follow is not asked for: it may be infinite.
+        values, slopes = of_each(jnp.where(share > 0, probabilities, 1.0))
+        return jnp.sum(share * values, axis=1), share * slopes
+
+    def at(step: Int[Array, ""], table: Float[Array, "V V"]) -> PairSlope:
+        # Rules divide by the number of inputs.
+        slope = rule(step, table, jnp.full(V, 1.0, table.dtype), read, _itself)
+        probability = jnp.sum(share * slope.probabilities)
+        return PairSlope(slope.coefficients * V, slope.log_scale, jnp.sum(slope.losses), probability)
+
+    return at
+
+
+def _itself(risk: Float[Array, ""]) -> Float[Array, ""]:
+    return risk
+
+
+def _of_inputs(choices: Choices, loss: losses.Loss, rule: gradients.Rule) -> PairSlopes:
+    slopes, share = input_slopes(choices, loss, rule), choices.share
+
+    def at(step: Int[Array, ""], table: Float[Array, "V V"]) -> PairSlope:
+        of_inputs, slope = slopes(step, table)
+        of_pairs = jax.ops.segment_sum(of_inputs, choices.last, num_segments=len(table))
+        of_next = jnp.take_along_axis(slope.probabilities, choices.next[:, None], axis=1)[:, 0]
+        return PairSlope(of_pairs, slope.log_scale, jnp.sum(share * slope.losses), jnp.sum(share * of_next))
+
+    return at
+
+
+def input_slopes(
+    choices: Choices, loss: losses.Loss = losses.cross_entropy, rule: gradients.Rule = gradients.exact
+) -> Callable[[Int[Array, ""], Float[Array, "V V"]], tuple[Float[Array, "N V"], gradients.Slope]]:
+    """Return the gradient before prefixes of one last word are added up, (N, V), and what it is made of.
+
+    As functions of step and logits; arguments as of `pair_slopes`.
+    """
+    share = choices.share
+    counts = None if choices.counts is None else jnp.log(choices.counts)
+    # All is worth the same to an input that is left out: it has no slope.
+    worth = jnp.where(choices.weight[:, None] > 0, choices.worth, 1.0)
+
+    def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+        return jnp.sum(probabilities * worth, axis=1), worth
+
+    def at(step: Int[Array, ""], table: Float[Array, "V V"]) -> tuple[Array, gradients.Slope]:
+        logits = table[choices.last] if counts is None else table[choices.last] + counts
+        slope = rule(step, logits, jnp.ones_like(choices.weight), read, loss)
+        return slope.coefficients * (share * len(share))[:, None], slope
+
+    return at
