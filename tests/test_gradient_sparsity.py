@@ -66,6 +66,7 @@ def test_the_share_is_the_least_part_of_the_pairs_that_carries_the_mass():
     assert float(gradient_sparsity.carrying(jnp.zeros((10, 5)), everything, one)) == 0
 
 
+@pytest.mark.slow
 def test_prefixes_that_are_put_together_count_as_often_as_they_stand_there():
     whole = text(language.vocabulary, words=np.array([[0, 1, 0, 1, 0, 1, 2]]))
     compact = language.compact(whole)
@@ -120,6 +121,7 @@ def record(request, tmp_path_factory):
     return records.load(path)
 
 
+@pytest.mark.slow
 def test_pairs_of_a_record_are_counted_by_prefix(record):
     one = gradient_sparsity.measure(record)
     assert one.attrs["attempted"] == one.attrs["kept"] == 6

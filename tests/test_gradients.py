@@ -169,6 +169,7 @@ def test_a_gradient_of_zero_stays_zero():
     assert found.log_scale == -jnp.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("which", HEADS)
 def test_lanes_behind_the_axes_are_lone_problems(which, rule):

@@ -61,6 +61,7 @@ def of_two_words(p, scores=None):
 P = jnp.linspace(0.001, 0.999, 999)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least"),
     [("cross entropy", 1 - 1e-4), ("logistic", 1 / 3), ("squared", 1 / 3)],

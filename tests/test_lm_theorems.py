@@ -124,6 +124,7 @@ def test_soft_margin_and_tied_margin_are_one_where_words_are_asked_for_equally_o
     assert (cosine > 1 - 1e-6).tolist() == [True, False, False]
 
 
+@pytest.mark.slow
 def test_the_bound_exceeds_every_second_derivative():
     curvature = jax.jit(jax.hessian(lambda W, text: language.risk(W, text, loss=losses.logistic)))
     for seed, size in itertools.product(range(3), (0.0, 1.0, 5.0)):
@@ -187,6 +188,7 @@ def test_a_run_is_held_against_the_solution_of_its_kind_of_text(record):
     assert np.all(one["choosable"].values[one["feasible"].values] == 1)
 
 
+@pytest.mark.slow
 def test_runs_that_diverged_are_left_out(record):
     changed = record.copy(deep=True)
     changed["pairs"].values[1] = np.nan

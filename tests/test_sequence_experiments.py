@@ -40,6 +40,7 @@ def record(request, tmp_path_factory):
     return request.param, records.load(path)
 
 
+@pytest.mark.slow
 def test_a_record_holds_what_every_position_sees_and_is_compared_under_it(record):
     name, one = record
     assert ("present" in one) == (name == "causal")

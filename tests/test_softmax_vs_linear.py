@@ -40,6 +40,7 @@ def test_linear_attention_bends_nowhere_more_than_at_zero(risk):
     assert max(np.linalg.norm(hessian(each).reshape(36, 36), 2) for each in W) <= at_zero * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_linear_attention_as_a_sum_bends_by_the_number_of_words_squared_more():
     one = text(2)
 
@@ -54,6 +55,7 @@ def test_linear_attention_as_a_sum_bends_by_the_number_of_words_squared_more():
         np.testing.assert_allclose(of_sum, 16 * mean, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_compact_texts_bend_as_they_do_in_all_their_dimensions():
     one = text(4)
     shorter = jax.tree.map(jnp.asarray, language.compact(one))

@@ -83,6 +83,7 @@ def test_an_empty_landscape_is_refused(field, value):
         landscape.Landscape(data.Spheres(2, 2, [2]), key=0, seeds=1, draws=1)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_the_instance_has_a_local_minimum_that_holds_descent_and_none_with_equal_scores():
     free, equal = trap.landscape(1.8), trap.landscape(0.0)
     assert equal.sizes["point"] == 0

@@ -145,6 +145,7 @@ def test_compact_choices_have_the_risk_and_the_length_of_its_gradient(text):
         np.testing.assert_allclose(metrics.norm(of_same), metrics.norm(slope), rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_compact_choices_pose_the_same_max_margin_problem():
     raw = [texts.drawn(name, d=width) for name, width in TEXTS] + [texts.separable()]
     small = [language.compact(choices) for choices in raw]
