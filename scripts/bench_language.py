@@ -58,12 +58,10 @@ WAYS = {"pairs": of_pairs, "automatic differentiation": differentiated}
 
 
 def one(candidates: str, of: str, way: str, **sizes: int) -> dict[str, Any]:
-    """Return the milliseconds of a step, by the difference of a long and a short run, and the process's memory."""
+    """Return the milliseconds of a step, and the process's memory."""
     text = TEXTS[of](drawn(candidates, **MIDDLE | sizes))
     run = WAYS[way](text)
-    steps, short = 10, median_seconds(partial(run, 1))
-    while (long := median_seconds(partial(run, steps + 1))) < short + SECONDS:
-        steps *= 4
+    step = _per_step(run)
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "candidates": candidates,
@@ -71,9 +69,24 @@ def one(candidates: str, of: str, way: str, **sizes: int) -> dict[str, Any]:
         "way": way,
         "inputs": int(text.last.size),
         "left out": int(np.sum(np.asarray(text.weight) == 0)),
-        "ms a step": 1e3 * (long - short) / steps,
+        "ms a step": 1e3 * step,
         "GiB": largest / 2**30,
     }
+
+
+def _per_step(run: Callable[[int], object]) -> float:
+    """Return the seconds of a step, by the difference of a run of many and one of a single step."""
+    steps, short = 10, median_seconds(partial(run, 1))
+    while (long := median_seconds(partial(run, steps + 1))) < short + SECONDS:
+        steps *= 4
+    return (long - short) / steps
+
+
+@jax.jit
+def _products(steps: int) -> jax.Array:
+    """Form as many times what a step moves the logits by: its floor, where prefixes of one last word are one."""
+    K = jnp.eye(MIDDLE["V"])
+    return jax.lax.fori_loop(0, steps, lambda _, G: K @ G @ K, K)
 
 
 def table() -> Iterator[dict[str, Any]]:
@@ -82,6 +95,7 @@ def table() -> Iterator[dict[str, Any]]:
         for of in TEXTS:
             for way in WAYS:
                 yield apart(candidates, of, way)
+    yield {"two products of V x V": 1e3 * _per_step(_products)}
 
 
 def apart(candidates: str, of: str, way: str) -> dict[str, Any]:

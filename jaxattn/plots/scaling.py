@@ -21,7 +21,7 @@ _LABELS = {
     "V": "vocabulary $V$",
 }
 # Of a text: which words are candidates.
-_CANDIDATES = {"vocabulary": "the vocabulary", "prefix": "the prefix"}
+_CANDIDATES = {"vocabulary": "among the vocabulary", "prefix": "among the prefix"}
 _COLOURS = page.COLOURS | {"vocabulary": "#0072B2", "prefix": "#D55E00"}
 _DASHES = page.DASHES | {"vocabulary": "-", "prefix": "--"}
 
@@ -48,7 +48,8 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
             axes.set_xticks(ticks, [str(value) for value in ticks])
             axes.minorticks_off()
             end = line["values"][-1], line["times"][-1]
-            axes.annotate(f"{line['exponent']:.1f}", end, (5, 0), textcoords="offset points", color=look["color"])
+            grows = round(line["exponent"], 1) + 0.0  # No minus sign before a zero.
+            axes.annotate(f"{grows:.1f}", end, (5, 0), textcoords="offset points", color=look["color"])
         for size, axes in panels.items():
             axes.set(xlabel=_LABELS[size])
             axes.margins(x=0.15)
