@@ -16,15 +16,17 @@ def checked(steps: int, record_every: int, snapshots: Sequence[int]) -> Int[Arra
     """Return the snapshots as an array.
 
     Raises:
-        ValueError: steps or record_every < 1, snapshots out of order or range.
+        ValueError: steps or record_every < 1, snapshots that are no whole numbers, or out of order or range.
     """
     for name, number in (("steps", steps), ("record_every", record_every)):
         if number < 1:
             raise ValueError(f"{name}: expected at least 1, found {number}")
-    kept = np.asarray(snapshots, dtype=int)
+    kept = np.asarray(snapshots, dtype=float)
+    if not np.all(kept == np.trunc(kept)):
+        raise ValueError(f"snapshots: expected whole numbers, found {tuple(snapshots)}")
     if kept.ndim != 1 or np.any(np.diff(kept) <= 0) or np.any((kept < 0) | (kept > steps)):
         raise ValueError(f"snapshots: expected increasing steps within 0..{steps}, found {tuple(snapshots)}")
-    return jnp.asarray(kept)
+    return jnp.asarray(kept.astype(int))
 
 
 def through(

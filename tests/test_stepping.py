@@ -1,5 +1,7 @@
 """The loop over steps: what is carried, what is kept at the snapshots, what is noted."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,3 +80,10 @@ def test_checked_snapshots_are_whole_numbers():
 def test_steps_out_of_range_are_refused(steps, every, snapshots, message):
     with pytest.raises(ValueError, match=message):
         stepping.checked(steps, every, snapshots)
+
+
+@pytest.mark.parametrize("snapshots", [(1.5,), (1, np.nan)])
+def test_snapshots_that_are_no_whole_numbers_are_refused(snapshots):
+    # Without the run-time checks of annotations, which users do not have.
+    with pytest.raises(ValueError, match=r"^snapshots: expected whole numbers, found \("):
+        inspect.unwrap(stepping.checked)(5, 1, snapshots)
