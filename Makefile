@@ -14,7 +14,7 @@ figures: $(STAMP)
 	@$(BIN)/python scripts/figures.py size=$(size)
 
 # Most of the tests' time goes into compiling. Here XLA optimizes little, which halves it; the tests marked `compiled`,
-# whose last digits are the compiler's, run among the slow ones again, as users compile.
+# whose last digits are the compiler's, run with the slow ones again, as users compile.
 LITTLE := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
 
@@ -22,7 +22,8 @@ test: $(STAMP)
 	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "not slow"
 
 test-slow: $(STAMP)
-	@$(BIN)/python $(PYTEST) -m "slow or compiled"
+	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "slow and not compiled"
+	@$(BIN)/python $(PYTEST) -m compiled
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

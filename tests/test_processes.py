@@ -79,6 +79,7 @@ def test_a_lone_process_is_a_team():
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_a_study_in_two_processes_is_to_the_last_bit_that_of_one(tmp_path):
     asked = ["seeds=1500", "steps=500", "snapshots.every=100", "weights=factored"]
     script = str(ROOT / "scripts" / "train.py")
