@@ -54,7 +54,7 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
             axes.set(xlabel=_LABELS[size])
             axes.margins(x=0.15)
         first = next(iter(panels.values()))
-        first.legend(loc="upper left")
+        first.legend(loc="best")
         first.set_ylabel(unit)
         middle = ", ".join(f"{name} = {value}" for name, value in lines[0]["middle"].items())
         figure.supxlabel(
