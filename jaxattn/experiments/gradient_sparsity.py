@@ -138,9 +138,8 @@ def carrying(mass: Float[Array, "N V"], pairs: Bool[Array, "N V"], text: languag
 
 def contested(text: language.Choices) -> Bool[Array, "N V"]:
     """Return the words that follow a prefix's last word somewhere in the text, where several candidates do, (N, V)."""
-    V = text.E.shape[0]
-    follows = jnp.zeros((V, V), bool).at[text.last, text.next].max(text.weight > 0)[text.last]
-    is_next = jax.nn.one_hot(text.next, V, dtype=bool) & (text.weight[:, None] > 0)
+    follows = (language.followers(text) > 0)[text.last]
+    is_next = jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
     among = follows & (text.others | is_next)
     return among & (jnp.sum(among, axis=1, keepdims=True) > 1)
 

@@ -138,7 +138,7 @@ def _along(
     logits = language.logits(language.weights(final, text), text)
     chosen = jnp.mean(jnp.argmax(logits, axis=1) == text.next, dtype=final.dtype)
     # Of every word that asks, the next word that follows it most often.
-    pairs = jnp.zeros_like(final).at[compact.last, compact.next].add(compact.weight)
+    pairs = language.followers(compact)
     choosable = jnp.sum(jnp.max(pairs, axis=1)) / jnp.sum(pairs)
     # The logistic loss of a score that is not negative has a slope of at most 1/2.
     bound = language.score_bound(text, slope=0.5)

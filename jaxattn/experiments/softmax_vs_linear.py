@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from jaxattn import batch, language, svm
 from jaxattn.experiments import bends
@@ -111,7 +111,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     kept = np.all([np.isfinite(each).reshape(seeds, -1).all(axis=1) for each in (*arrays.values(), bound)], axis=0)
     dims = ("seed", "scale", "loss", "attention")
     lanes = jax.tree.map(lambda leaf: leaf[::scales], lanes)
-    forked = np.array([_forks(*each) for each in zip(lanes.last, lanes.next, lanes.weight, strict=True)])
+    following = batch.over_seeds(language.followers, lanes) > 0
+    forked = np.any(np.sum(following, axis=2) > 1, axis=1)
     return xarray.Dataset(
         {name: (dims, each[kept]) for name, each in arrays.items()}
         | {"bound": (dims[:3], bound[kept]), "forked": (("seed",), forked[kept])},
@@ -124,12 +125,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         {"attempted": seeds, "kept": int(kept.sum()), "diverged": seeds - int(kept.sum()), "run": "texts"}
         | {"words": lanes.E.shape[-2]},
     )
-
-
-def _forks(last: Int[np.ndarray, " N"], following: Int[np.ndarray, " N"], weight: Float[np.ndarray, " N"]) -> bool:
-    """Whether some word is followed by two different ones."""
-    pairs = {(int(a), int(b)) for a, b, w in zip(last, following, weight, strict=True) if w > 0}
-    return len({a for a, _ in pairs}) < len(pairs)
 
 
 def summarize(

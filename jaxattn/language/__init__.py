@@ -3,11 +3,11 @@
 Builds on "Attention as an SVM in causal language modelling" (withdrawn ICLR 2024 submission), with its formulas mended.
 """
 
-from jaxattn.language.choices import Candidates, Choices, compact, of_text, prefix, vocabulary
+from jaxattn.language.choices import Candidates, Choices, compact, followers, of_text, prefix, vocabulary
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
 from jaxattn.language.scores import close_scores
-from jaxattn.language.separation import constraints, finite_constraints, followers, set_constraints, soft
+from jaxattn.language.separation import constraints, finite_constraints, set_constraints, soft
 from jaxattn.language.slopes import PairSlope, input_slopes, pair_slopes
 from jaxattn.language.smoothness import cross_entropy_bound, score_bound, squared_bound
 from jaxattn.language.training import TextRun, train, train_batch, weights

@@ -101,6 +101,12 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
     return Choices(E, last, following, chooses.astype(E.dtype), counts)
 
 
+def followers(choices: Choices) -> Float[Array, "V V"]:
+    """Return how often each word follows each other one in a text, (V, V): row a, the words after a."""
+    V = choices.E.shape[0]
+    return jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.weight)
+
+
 def compact(choices: Choices) -> Choices:
     """Return the same choices in fewer numbers: equal inputs put together, embeddings in coordinates of their span.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from jaxattn import svm
-from jaxattn.language.choices import Choices
+from jaxattn.language.choices import Choices, followers
 
 
 def constraints(choices: Choices) -> svm.Constraints:
@@ -34,12 +34,6 @@ def soft(choices: Choices, C: float = 10.0) -> svm.Constraints:
         raise ValueError(f"C: expected a positive price, found {C}")
     rows, times = constraints(choices), jnp.where(choices.weight > 0, choices.weight, 1.0)
     return svm.soft(rows, jnp.broadcast_to(C * times[:, None], rows.differences.shape[:-1]))
-
-
-def followers(choices: Choices) -> Float[Array, "V V"]:
-    """Return how often each word follows each other one in a text, (V, V): row a, the words after a."""
-    V = choices.E.shape[0]
-    return jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.weight)
 
 
 def set_constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Constraints:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxattn import gradients, losses
-from jaxattn.language.choices import Choices
+from jaxattn.language.choices import Choices, followers
 
 
 class PairSlope(NamedTuple):
@@ -54,8 +54,8 @@ def pair_slopes(
 
 def _of_followers(choices: Choices, loss: losses.Loss, rule: gradients.Rule) -> PairSlopes:
     """Take every asking word as one input, whose risk is the weighted sum of the losses of the words that follow it."""
-    V = choices.E.shape[0]
-    share = jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.share)
+    share = followers(choices._replace(weight=choices.share))
+    V = len(share)
     of_each = jax.vmap(jax.vmap(jax.value_and_grad(loss)))
 
     def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
@@ -65,7 +65,7 @@ def _of_followers(choices: Choices, loss: losses.Loss, rule: gradients.Rule) -> 
 
     def at(step: Int[Array, ""], table: Float[Array, "V V"]) -> PairSlope:
         # Rules divide by the number of inputs.
-        slope = rule(step, table, jnp.full(V, 1.0, table.dtype), read, _itself)
+        slope = rule(step, table, jnp.ones(V, table.dtype), read, _itself)
         probability = jnp.sum(share * slope.probabilities)
         return PairSlope(slope.coefficients * V, slope.log_scale, jnp.sum(slope.losses), probability)
 
