@@ -58,6 +58,43 @@ class Claim:
         return {name: _rounded(value) for name, value in asdict(self).items()}
 
 
+def concluded(
+    name: str,
+    source: str,
+    statement: str,
+    expected: Mapping[str, float],
+    measured: Mapping[str, tuple[float, float, float]],
+    counts: Mapping[str, Mapping[str, int]],
+    verdict: Verdict,
+    undecided: str,
+    note: str,
+) -> Claim:
+    """Return the claim that means and intervals decide, or that is open for whatever reason `undecided` gives.
+
+    Args:
+        name: as `Claim.id`.
+        source: as of a claim, like `statement`, `expected`, `counts`.
+        statement: the claim in one sentence.
+        expected: the published or predicted numbers.
+        measured: mean, low and high; numbers without an interval have three equal ones.
+        counts: of the runs.
+        verdict: if it is decided.
+        undecided: why it is not, or nothing.
+        note: if it is decided.
+    """
+    return Claim(
+        id=name,
+        source=source,
+        statement=statement,
+        expected=expected,
+        measured={label: mean for label, (mean, _, _) in measured.items()},
+        interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
+        counts=counts,
+        verdict=Verdict.OPEN if undecided else verdict,
+        note=undecided or note,
+    )
+
+
 def counts_of(runs: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
     """Return attempted, kept and rejected seeds or problems of each run, for a claim or under a figure."""
     counted = ("attempted", "kept", *LEFT_OUT)

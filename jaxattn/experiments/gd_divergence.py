@@ -11,7 +11,7 @@ import xarray
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxattn import batch, losses, metrics, smoothness, svm, tokens
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
+from jaxattn.experiments.claims import Claim, Verdict, concluded, counts_of, read, too_few
 from jaxattn.experiments.optimum import optimum
 from jaxattn.problem import Problem
 from jaxattn.statistics import bootstrap, proportion, variables
@@ -209,14 +209,14 @@ def _claim(
     undecided = too_few(min(int(one.attrs["kept"]) for one in summaries.values()))
     if min(int(one["snapshot"][-1]) for one in summaries.values()) < _LONG:
         undecided = f"Runs of less than {_LONG} steps are too short to tell a logarithm; the published size is 100000."
-    return Claim(
-        id=f"gd-divergence:{name}",
-        source=_SOURCE,
-        statement=statement,
-        expected=expected,
-        measured={label: mean for label, (mean, _, _) in measured.items()},
-        interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
-        counts=counts_of(summaries),
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided or note,
+    return concluded(
+        f"gd-divergence:{name}",
+        _SOURCE,
+        statement,
+        expected,
+        measured,
+        counts_of(summaries),
+        verdict,
+        undecided,
+        note,
     )

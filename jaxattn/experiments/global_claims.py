@@ -8,7 +8,7 @@ from typing import Any
 
 import xarray
 
-from jaxattn.experiments.claims import LEAST_DRAWN, LEAST_STEPS, Claim, Verdict, too_few
+from jaxattn.experiments.claims import LEAST_DRAWN, LEAST_STEPS, Claim, Verdict, concluded, too_few
 
 _SOURCE = "arXiv 2308.16898, theorems on global convergence (as recalled)"
 
@@ -159,14 +159,14 @@ def _claim(
     note: str,
 ) -> Claim:
     verdict, undecided = decided
-    return Claim(
-        id=f"global-convergence:{name}",
-        source=_SOURCE,
-        statement=statement,
-        expected=expected,
-        measured={label: mean for label, (mean, _, _) in measured.items()},
-        interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
-        counts=counts,
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided or note,
+    return concluded(
+        f"global-convergence:{name}",
+        _SOURCE,
+        statement,
+        expected,
+        measured,
+        counts,
+        verdict,
+        undecided,
+        note,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import xarray
 
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
+from jaxattn.experiments.claims import Claim, Verdict, concluded, counts_of, read, too_few
 
 _SOURCE = "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling, sparsity of the gradient "
 # Kinds of texts: some W separates all next words, or none does.
@@ -95,14 +95,14 @@ def _claim(
     undecided = too_few(min(int(one.attrs["kept"]) for one in summaries.values()))
     if (steps := min(int(one["snapshot"][-1]) for one in summaries.values())) < _STEPS:
         undecided = f"A run of {steps} steps is too short to decide; the published size is 10000."
-    return Claim(
-        id=f"gradient-sparsity:{name}",
-        source=_SOURCE + where,
-        statement=statement,
-        expected=expected,
-        measured={label: mean for label, (mean, _, _) in measured.items()},
-        interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
-        counts=counts_of(summaries),
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided or note,
+    return concluded(
+        f"gradient-sparsity:{name}",
+        _SOURCE + where,
+        statement,
+        expected,
+        measured,
+        counts_of(summaries),
+        verdict,
+        undecided,
+        note,
     )

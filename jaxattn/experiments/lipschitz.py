@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from jaxattn import batch, language, svm
 from jaxattn.experiments import bends
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
+from jaxattn.experiments.claims import Claim, Verdict, concluded, counts_of, read, too_few
 from jaxattn.statistics import bootstrap, variables
 
 _SOURCE = (
@@ -241,14 +241,14 @@ def _claim(
 ) -> Claim:
     """Return a claim; not decided by few texts."""
     undecided = too_few(int(summary.attrs["kept"]))
-    return Claim(
-        id=f"lipschitz:{name}",
-        source=source,
-        statement=statement,
-        expected=expected,
-        measured={label: mean for label, (mean, _, _) in measured.items()},
-        interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
-        counts=counts_of({summary.attrs["run"]: summary}),
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided or note,
+    return concluded(
+        f"lipschitz:{name}",
+        source,
+        statement,
+        expected,
+        measured,
+        counts_of({summary.attrs["run"]: summary}),
+        verdict,
+        undecided,
+        note,
     )

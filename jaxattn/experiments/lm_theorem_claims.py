@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import xarray
 
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
+from jaxattn.experiments.claims import Claim, Verdict, concluded, counts_of, read, too_few
 
 _SOURCE = "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling, "
 # Kinds of texts: some W separates all next words, or none does.
@@ -183,14 +183,14 @@ def _claim(
     undecided: str,
     note: str,
 ) -> Claim:
-    return Claim(
-        id=f"lm-theorems:{name}",
-        source=_SOURCE + where,
-        statement=statement,
-        expected=expected,
-        measured={label: mean for label, (mean, _, _) in measured.items()},
-        interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
-        counts=counts_of(summaries),
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided or note,
+    return concluded(
+        f"lm-theorems:{name}",
+        _SOURCE + where,
+        statement,
+        expected,
+        measured,
+        counts_of(summaries),
+        verdict,
+        undecided,
+        note,
     )

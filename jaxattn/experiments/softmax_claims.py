@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import xarray
 
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
+from jaxattn.experiments.claims import Claim, Verdict, concluded, counts_of, read, too_few
 
 _SOURCE = (
     "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling, remark that softmax attention "
@@ -182,14 +182,14 @@ def _claim(
 ) -> Claim:
     """Return a claim; not decided by few texts."""
     undecided = too_few(int(summary.attrs["kept"]))
-    return Claim(
-        id=f"softmax-vs-linear:{name}",
-        source=_SOURCE,
-        statement=statement,
-        expected={},
-        measured={label: mean for label, (mean, _, _) in measured.items()},
-        interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
-        counts=counts_of({summary.attrs["run"]: summary}),
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided or note,
+    return concluded(
+        f"softmax-vs-linear:{name}",
+        _SOURCE,
+        statement,
+        {},
+        measured,
+        counts_of({summary.attrs["run"]: summary}),
+        verdict,
+        undecided,
+        note,
     )

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from jaxattn import attention, batch, gradients, heads, lanes, losses, metrics, svm
 from jaxattn.experiments import trap
-from jaxattn.experiments.claims import Claim, Verdict, counts_of, read, too_few
+from jaxattn.experiments.claims import Claim, Verdict, concluded, counts_of, read, too_few
 from jaxattn.experiments.optimum import optimum
 from jaxattn.problem import Problem
 from jaxattn.statistics import bootstrap, proportion
@@ -224,14 +224,14 @@ def _claim(
     undecided = too_few(int(one.attrs["kept"]))
     if int(one.attrs["draws"]) < _ENOUGH:
         undecided = f"{one.attrs['draws']} weights a problem are too few to decide; the published size is 10000."
-    return Claim(
-        id=f"no-stationary-point:{name}",
-        source=_SOURCE,
-        statement=statement,
-        expected=expected,
-        measured={label: mean for label, (mean, _, _) in measured.items()},
-        interval={label: (low, high) for label, (_, low, high) in measured.items() if low < high},
-        counts=counts_of(summaries),
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided or note,
+    return concluded(
+        f"no-stationary-point:{name}",
+        _SOURCE,
+        statement,
+        expected,
+        measured,
+        counts_of(summaries),
+        verdict,
+        undecided,
+        note,
     )
