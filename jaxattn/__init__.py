@@ -13,7 +13,8 @@ Importing it changes no JAX setting. For float64, which the papers use, say so f
 
 __version__ = "0.1.0"
 
-from jaxattn import attention, batch, data, descent, heads, initial, language, losses, metrics, svm, tokens
+from jaxattn import attention, data, descent, heads, initial, language, losses, metrics, svm, tokens
+from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
 __all__ = [

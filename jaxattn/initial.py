@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxattn import draws
 from jaxattn.attention import Factored, Weights
+from jaxattn.data import draws
 
 Law = Callable[[PRNGKeyArray, int], Weights]
 
 
-def full(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
+def free(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
     """Draw W from uniform(-1/sqrt d, 1/sqrt d), the published linear-layer initialization."""
     return _uniform(key, d, d)
 
@@ -34,7 +34,7 @@ def factored(key: PRNGKeyArray, d: int, m: int | None = None, scale: float = 1.0
     return Factored(K=scale * _uniform(K_key, d, m), Q=scale * _uniform(Q_key, d, m))
 
 
-def full_zero(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
+def free_zero(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
     """Start at `W = 0`, every token equally likely; draws nothing."""
     del key
     return jnp.zeros((d, d))

@@ -47,7 +47,7 @@ def exponential(margin: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.exp(-margin)
 
 
-def correlation(margin: Float[Array, "..."]) -> Float[Array, "..."]:
+def correlation_loss(margin: Float[Array, "..."]) -> Float[Array, "..."]:
     """The linear loss `-x`, whose risk is minus the correlation of labels and predictions."""
     return -margin
 
@@ -61,7 +61,7 @@ def cross_entropy(margin: Float[Array, "..."]) -> Float[Array, "..."]:
 _LOG_SLOPES: dict[Loss, Loss] = {
     logistic: lambda margin: -(margin + logistic(margin)),
     exponential: jnp.negative,
-    correlation: jnp.zeros_like,
+    correlation_loss: jnp.zeros_like,
     cross_entropy: cross_entropy,
 }
 

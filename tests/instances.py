@@ -35,7 +35,7 @@ def constraints(count: int, seed: int = 0) -> svm.Constraints:
 
 def free(seed: int = 0) -> Array:
     """Free initial weights of the shared shape."""
-    return initial.full(jax.random.key(100 + seed), d)
+    return initial.free(jax.random.key(100 + seed), d)
 
 
 def factored(seed: int = 0, m: int | None = None) -> attention.Factored:

@@ -86,7 +86,7 @@ def test_a_lane_of_jit_and_vmap_is_a_lone_call(weights):
 def test_tokens_permute_the_probabilities_and_shifts_leave_them(shape, seed, shift):
     rows, count, width = shape
     key = jax.random.key(seed)
-    problem, W = data.sphere(key, rows, count, width), 5 * initial.full(key, width)
+    problem, W = data.sphere(key, rows, count, width), 5 * initial.free(key, width)
     s = attention.probabilities(W, problem)
     np.testing.assert_allclose(np.asarray(s).sum(axis=1), 1, rtol=1e-12)
     order = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (rows, 1)), axis=1)

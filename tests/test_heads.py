@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jaxattn import data, descent, heads, initial, losses, records, tokens
-from jaxattn.experiments import recording
-from jaxattn.experiments.schedule import Evenly
-from jaxattn.experiments.training import Training
+from jaxattn.study.settings import recording
+from jaxattn.study.settings.schedule import Evenly
+from jaxattn.study.settings.training import Training
 from tests import instances
 
 LAYERED = data.mlp(jax.random.key(3), instances.n, instances.T, instances.d, width=6)
@@ -86,7 +86,7 @@ def test_descent_on_a_batch_with_a_layer_is_descent_on_each():
 
 def test_a_record_names_the_axes_of_a_layer(tmp_path):
     law, optimizer = partial(data.mlp, n=3, T=4, d=5, width=6), descent.normalized_gd(0.1)
-    setting = Training(law, initial.full, optimizer, losses.logistic, heads.mlp, 2, key=1, steps=5, snapshots=Evenly(5))
+    setting = Training(law, initial.free, optimizer, losses.logistic, heads.mlp, 2, key=1, steps=5, snapshots=Evenly(5))
     recording.run(setting, tmp_path / "record.zarr", {"config": "{}"})
     record = records.load(tmp_path / "record.zarr")
     assert record["v"].dims == ("seed", "feature", "unit")

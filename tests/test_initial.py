@@ -9,11 +9,11 @@ from jaxattn import attention, initial
 from tests.instances import assert_close, lane
 
 KEY = jax.random.key(3)
-LAWS = [initial.full, initial.factored, initial.full_zero, initial.factored_zero]
+LAWS = [initial.free, initial.factored, initial.free_zero, initial.factored_zero]
 
 
 def test_full_is_uniform_within_one_over_root_d():
-    W = np.asarray(initial.full(KEY, 100))
+    W = np.asarray(initial.free(KEY, 100))
     assert W.shape == (100, 100)
     assert 0.099 < np.abs(W).max() <= 0.1
     assert abs(W.mean()) < 4 * 0.1 / np.sqrt(3) / 100
@@ -33,7 +33,7 @@ def test_factors_have_keys_of_their_own():
 
 
 def test_zero_weights_are_zero_and_their_factors_can_still_descend():
-    np.testing.assert_array_equal(initial.full_zero(KEY, 6), jnp.zeros((6, 6)))
+    np.testing.assert_array_equal(initial.free_zero(KEY, 6), jnp.zeros((6, 6)))
     start = initial.factored_zero(KEY, 50, scale=0.3)
     np.testing.assert_array_equal(start.W, jnp.zeros((50, 50)))
     np.testing.assert_allclose(np.std(start.K), 0.3, rtol=0.06)

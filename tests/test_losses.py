@@ -12,7 +12,7 @@ from jaxattn import Problem, attention, losses
 from tests import instances
 from tests.instances import assert_close
 
-LOSSES = [losses.logistic, losses.exponential, losses.correlation]
+LOSSES = [losses.logistic, losses.exponential, losses.correlation_loss]
 # Where each is looked at: cross entropy is of a probability.
 RANGES = dict.fromkeys(LOSSES, (-30.0, 30.0)) | {losses.cross_entropy: (1e-3, 1.0)}
 WEIGHTS = {"free": instances.free(), "narrow": instances.factored(m=2), "wide": instances.factored(m=instances.d + 2)}
@@ -41,7 +41,7 @@ def test_the_risk_is_the_mean_loss_of_the_margins(kind):
     margin = margins(weights, problem)
     assert_close(losses.risk(weights, problem), np.mean(np.log1p(np.exp(-margin))))
     assert_close(losses.risk(weights, problem, loss=losses.exponential), np.mean(np.exp(-margin)))
-    assert_close(losses.risk(weights, problem, loss=losses.correlation), -np.mean(margin))
+    assert_close(losses.risk(weights, problem, loss=losses.correlation_loss), -np.mean(margin))
 
 
 def test_the_risk_comes_with_the_probabilities_it_was_read_through():
@@ -56,7 +56,7 @@ def test_a_head_is_any_function_of_the_output_and_the_direction():
     s = np.asarray(attention.probabilities(W, problem))
     reading = np.einsum("ntd,nt,d->n", problem.X, s, problem.v)
     expected = -np.mean(np.asarray(problem.Y) * 2.5 * reading**3)
-    assert_close(losses.risk(W, problem, loss=losses.correlation, head=Cubic(2.5)), expected)
+    assert_close(losses.risk(W, problem, loss=losses.correlation_loss, head=Cubic(2.5)), expected)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)

@@ -7,23 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import (
-    Problem,
-    attention,
-    data,
-    descent,
-    engines,
-    gradients,
-    heads,
-    initial,
-    losses,
-    metrics,
-    regularization,
-    smoothness,
-    spans,
-    svm,
-    tokens,
-)
+from jaxattn import Problem, attention, data, descent, heads, initial, losses, metrics, regularization, svm, tokens
+from jaxattn.descent import engines, gradients, smoothness, spans
 from jaxattn.problem import every_position, every_prefix, of_arrays
 from tests import instances
 from tests.instances import assert_close
@@ -172,7 +157,7 @@ def test_the_smoothness_constant_is_that_of_the_tokens_that_are_seen():
 def test_every_engine_gives_one_trajectory(head, d, steps):
     drawn = data.sphere(jax.random.key(1), 3, 4, d)
     problem = replace(drawn, present=HOLES, X=jnp.where(HOLES[..., None], drawn.X, 1e3))
-    full, factored = (law(jax.random.key(2), d) for law in (initial.full, initial.factored))
+    full, factored = (law(jax.random.key(2), d) for law in (initial.free, initial.factored))
     rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
 
     def run(engine, start, steps):
@@ -196,7 +181,7 @@ def test_a_mask_of_all_tokens_is_no_mask():
     assert_close(found, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("law", [initial.full, pytest.param(initial.factored, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("law", [initial.free, pytest.param(initial.factored, marks=pytest.mark.slow)])
 def test_a_lane_of_a_batch_is_a_lone_run(law):
     keys = jax.random.split(jax.random.key(0), 3)
     problems = jax.vmap(lambda key: data.causal(key, n, T, d))(keys)

@@ -14,7 +14,7 @@ SEEDS, STEPS = 16, 2000
 
 # A few steps in single precision are among the fast tests of descent.
 @pytest.mark.slow
-@pytest.mark.parametrize("law", [initial.full, initial.factored])
+@pytest.mark.parametrize("law", [initial.free, initial.factored])
 def test_it_follows_the_direction_of_double_precision(law):
     keys = jax.random.split(jax.random.key(7), (2, SEEDS))
     problems = jax.vmap(partial(data.sphere, n=6, T=8, d=10))(keys[0])

@@ -1,1 +1,1 @@
-"""The two stages of an experiment (train, compare), and what each figure's claims are."""
+"""The experiments, a folder each below its topic: measure, claims, figure."""

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxattn import gradients, losses
+from jaxattn import losses
+from jaxattn.descent import gradients
 from jaxattn.language.choices import Choices, followers
 
 

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from jaxattn import batch, gradients, losses, stepping
+from jaxattn import losses
 from jaxattn.attention import Spanned
-from jaxattn.descent import normalized_gd, rule_of
+from jaxattn.descent import gradients, normalized_gd, rule_of, stepping
+from jaxattn.descent.optimizers import along
 from jaxattn.language.choices import Choices
 from jaxattn.language.slopes import pair_slopes
-from jaxattn.optimizers import along
+from jaxattn.parallel import batch
 
 
 class TextRun(NamedTuple):

@@ -12,8 +12,10 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from jaxattn import attention, gradients, heads, lanes, losses, spans, tokens
+from jaxattn import attention, heads, losses, tokens
 from jaxattn.attention import Weights
+from jaxattn.descent import gradients, spans
+from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 from jaxattn.regularization.balls import FROBENIUS, Ball
 from jaxattn.regularization.following import Branch, follow

@@ -5,25 +5,18 @@
 and report what the certificate could prove of its answer.
 """
 
-from jaxattn.svm.active_set import ActiveSet
+from jaxattn.norms import Norm, entrywise, frobenius, nuclear, nuclear_of_rank, spectral, squared
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins
-from jaxattn.svm.general import with_finite_part
-from jaxattn.svm.interior_point import InteriorPoint
-from jaxattn.svm.low_rank import LowRank
-from jaxattn.svm.norms import Norm, entrywise, frobenius, nuclear, nuclear_of_rank, spectral, squared
-from jaxattn.svm.oracle import Cvxpy
-from jaxattn.svm.path_following import PathFollowing
-from jaxattn.svm.posing import (
-    finite_constraints,
-    listed,
-    prompt_constraints,
-    set_constraints,
-    soft,
-    token_constraints,
-)
+from jaxattn.svm.finite_part import with_finite_part
+from jaxattn.svm.posing import finite_constraints, listed, prompt_constraints, set_constraints, soft, token_constraints
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status
 from jaxattn.svm.solve import solve, solve_batch
+from jaxattn.svm.solvers.active_set import ActiveSet
+from jaxattn.svm.solvers.interior_point import InteriorPoint
+from jaxattn.svm.solvers.low_rank import LowRank
+from jaxattn.svm.solvers.oracle import Cvxpy
+from jaxattn.svm.solvers.path_following import PathFollowing
 from jaxattn.svm.stationarity import stationarity
 
 __all__ = [

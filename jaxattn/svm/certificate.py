@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxattn import metrics
+from jaxattn.norms import Norm, OfRank
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.norms import Norm, OfRank
 from jaxattn.svm.pivoting import after, positive
 from jaxattn.svm.solution import Candidate, Solution, Status
 from jaxattn.svm.stationarity import is_of_rank, stationarity

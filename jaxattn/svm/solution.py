@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float, Int
 
+from jaxattn.norms import Norm
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.norms import Norm
 
 
 class Status(IntEnum):

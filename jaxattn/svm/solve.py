@@ -9,18 +9,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxattn import batch
+from jaxattn.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
+from jaxattn.parallel import batch
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
-from jaxattn.svm.active_set import ActiveSet
 from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.interior_point import InteriorPoint
-from jaxattn.svm.low_rank import LowRank
-from jaxattn.svm.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
-from jaxattn.svm.oracle import Cvxpy
-from jaxattn.svm.path_following import PathFollowing
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
+from jaxattn.svm.solvers.active_set import ActiveSet
+from jaxattn.svm.solvers.interior_point import InteriorPoint
+from jaxattn.svm.solvers.low_rank import LowRank
+from jaxattn.svm.solvers.oracle import Cvxpy
+from jaxattn.svm.solvers.path_following import PathFollowing
 
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)

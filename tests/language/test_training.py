@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from jaxattn import descent, gradients, language, losses, metrics
+from jaxattn import descent, language, losses, metrics
+from jaxattn.descent import gradients
 from tests.instances import assert_close, lane
 from tests.language import texts
 from tests.language.texts import CANDIDATES, N, V, d

@@ -1,0 +1,89 @@
+"""Measure what the README quotes: `python scripts/bench.py [part ...]`, all parts by default."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+from timing import ROUNDS
+
+from benchmarks import descent as bench_descent
+from benchmarks import language as bench_language
+from benchmarks import robustness as bench_robustness
+from benchmarks import svm as bench_svm
+from jaxattn import records
+from jaxattn.study import composition
+from jaxattn.study.style import page, scaling
+
+RESULTS = composition.ROOT / "figures" / "bench.json"
+
+
+def figures() -> Iterator[dict[str, Any]]:
+    """Yield the seconds of `scripts/figures.py` in a process of its own, nothing compiled before and then again."""
+    command = [sys.executable, str(composition.ROOT / "scripts" / "figures.py")]
+    with tempfile.TemporaryDirectory() as place:
+        for size in ("small", "published"):
+            compiled = {"JAX_COMPILATION_CACHE_DIR": str(Path(place) / size), "JAX_ENABLE_COMPILATION_CACHE": "1"}
+            for run in ("nothing compiled", "compiled programs kept"):
+                folders = [f"{name}={Path(place) / size / run.split()[0] / name}" for name in ("runs", "figures")]
+                started = time.perf_counter()
+                overrides = [f"size={size}", *folders]
+                subprocess.run([*command, *overrides], check=True, capture_output=True, env=os.environ | compiled)
+                yield {"all figures": run, "size": size, "seconds": time.perf_counter() - started}
+
+
+PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "descent": bench_descent.table,
+    "svm": bench_svm.table,
+    "robustness": bench_robustness.robustness,
+    "svm-scaling": bench_svm.scaling,
+    "descent-scaling": bench_descent.scaling,
+    "language": bench_language.table,
+    "language-scaling": bench_language.scaling,
+    "figures": figures,
+}
+
+# Parts that are drawn, each with the unit of its times.
+SCALINGS = {
+    "svm-scaling": "milliseconds a problem",
+    "descent-scaling": "microseconds a step and seed",
+    "language-scaling": "milliseconds a step",
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Run the parts, print each line as it is measured, keep all in figures/bench.json, draw the scaling figure.
+
+    Raises:
+        UsageError: an unknown part.
+    """
+    unknown = sorted(set(arguments) - set(PARTS))
+    if unknown:
+        raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, found {unknown}")
+    # What was compiled before must not shorten the timings.
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_enable_x64", True)
+    machine = f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, float64, medians of {ROUNDS} rounds"
+    print(machine)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = {name: known[name] for name in PARTS if name in known}
+    results["machine"] = machine
+    for name in arguments or PARTS:
+        results[name] = []
+        for line in PARTS[name]():
+            print(f"{name}: {json.dumps(line)}", flush=True)
+            results[name].append(line)
+        records.write_json(RESULTS, results)
+    for name, unit in SCALINGS.items():
+        if name in results:
+            page.save(scaling.draw(results[name], unit), RESULTS.parent, name)
+
+
+if __name__ == "__main__":
+    composition.entry(main)

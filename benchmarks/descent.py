@@ -1,0 +1,184 @@
+"""Measure the descent: beside other ways, against its floor, and against the sizes of the problem and of the batch."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from timing import exponent, median_seconds
+
+from jaxattn import Problem, attention, data, descent, initial, losses
+
+SEEDS, STEPS = 1000, 2000
+n, T, d = 6, 8, 10
+RULES = {"as published": descent.normalized_gd(0.1), "exact direction": descent.normalized_gd(0.1, 0.0, 0.0)}
+LAWS = {"W": initial.free, "(K, Q)": initial.factored}
+# One size at a time around the middle, (6, 8, 10) with 128 seeds.
+AROUND = {"seeds": (8, 64, 512, 4096), "d": (5, 10, 30, 100, 1000), "T": (3, 5, 9, 17), "n": (2, 4, 8, 16)}
+DEVICES = (1, 2, 4, 8)
+
+
+def drawn(law: initial.Law, seeds: int, n: int = n, T: int = T, d: int = d) -> tuple[Any, Problem]:
+    """Return initial weights and problems."""
+    keys = jax.random.split(jax.random.key(0), (2, seeds))
+    problems = jax.jit(jax.vmap(partial(data.sphere, n=n, T=T, d=d)))(keys[0])
+    return jax.jit(jax.vmap(lambda key: law(key, d)))(keys[1]), problems
+
+
+def table() -> Iterator[dict[str, Any]]:
+    """Yield instance-steps a second of (6, 8, 10) by both rules, beside the other ways, with the share of the floor."""
+    multiply_adds, exponentials = rates()
+    for name, law in LAWS.items():
+        weights, problems = drawn(law, SEEDS)
+        others = alternatives(weights, problems)
+        for rule, optimizer in RULES.items():
+            run = partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=STEPS)
+            quiet = SEEDS * STEPS / median_seconds(partial(run, record_every=STEPS))
+            speed = SEEDS * STEPS / median_seconds(run)
+            single = jax.tree.map(lambda leaf: leaf.astype(np.float32), (weights, problems))
+            train = partial(descent.train_batch, *single, optimizer=optimizer, steps=STEPS)
+            floor = operations(name) / multiply_adds + 2 * n * T / exponentials
+            yield {
+                "weights": name,
+                "rule": rule,
+                "instance-steps a second": speed,
+                "recording costs": quiet / speed - 1,
+                "single precision": SEEDS * STEPS / median_seconds(train),
+                "compilation s": compilation(law, optimizer),
+                "share of the floor": floor * speed,
+                "others": others,
+                "ratios": {other: speed / value for other, value in others.items()},
+            }
+
+
+def alternatives(weights: Any, problems: Problem) -> dict[str, float]:
+    """Return instance-steps a second of what a user would write instead, each by the published rule."""
+    one = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
+    run = jax.jit(jax.vmap(naive))
+    found = {
+        "vmapped scan": SEEDS * STEPS / median_seconds(partial(run, weights, problems)),
+        "one seed, compiled scan": STEPS / median_seconds(partial(jax.jit(naive), *one)),
+        "one seed, compiled step": STEPS / median_seconds(partial(step_by_step, *one)),
+    }
+    if importlib.util.find_spec("torch") is None:
+        print("descent: no PyTorch here (the extra `bench` brings it): its loop is left out", file=sys.stderr)
+        return found
+    from benchmarks import pytorch as bench_torch
+
+    steps = STEPS // 10
+    return found | {"one seed, PyTorch loop": steps / median_seconds(partial(bench_torch.loop, *one, steps))}
+
+
+def updated(weights: Any, problem: Problem) -> tuple[Any, jax.Array]:
+    """Take one published step, as the papers' formulas read, and return the weights and the loss."""
+    risk, slope = jax.value_and_grad(losses.risk)(weights, problem)
+    epsilon = descent.PUBLISHED_EPSILON
+    if isinstance(weights, attention.Factored):
+        slope = jax.tree.map(lambda g, w: g + 2 * epsilon * w, slope, weights)
+    moved = jax.tree.map(lambda w, g: w - 0.1 * g / (jnp.linalg.norm(g) + epsilon), weights, slope)
+    return moved, risk
+
+
+def naive(weights: Any, problem: Problem) -> Any:
+    """Train one seed by a plain scan over automatic differentiation."""
+    return jax.lax.scan(lambda w, _: updated(w, problem), weights, length=STEPS)
+
+
+one_step = jax.jit(updated)
+
+
+def step_by_step(weights: Any, problem: Problem) -> Any:
+    """Train one seed by a Python loop over a compiled step."""
+    for _ in range(STEPS):
+        weights, _ = one_step(weights, problem)
+    return weights
+
+
+def operations(weights: str) -> int:
+    """Return the multiply-adds of one step at (n, T, d): logits, gradient, and the move of what is kept."""
+    if weights == "W":
+        return 2 * n * T * d + n * n * d
+    return 2 * n * T * d + 5 * n * d * d
+
+
+def rates() -> tuple[float, float]:
+    """Return what all cores do in a second: multiply-adds, in a product of matrices, and exponentials of a vector.
+
+    By NumPy, whose libraries are tuned for the processor, whatever XLA is told.
+    """
+    A, x = np.ones((1024, 1024)), np.linspace(-5.0, 0.0, 4096)
+    y = np.empty_like(x)
+
+    def many() -> None:
+        for _ in range(2000):
+            np.exp(x, out=y)
+
+    cores = os.cpu_count() or 1
+    return 1024**3 / median_seconds(lambda: A @ A), cores * 2000 * 4096 / median_seconds(many)
+
+
+def compilation(law: initial.Law, optimizer: Any) -> float:
+    """Return the seconds that tracing and compiling a run take, everything else done."""
+    weights, problems = drawn(law, 64)
+    descent.trainer.cache_clear()
+    run = partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=3, snapshots=(1, 2))
+    started = time.perf_counter()
+    run()
+    first = time.perf_counter() - started
+    started = time.perf_counter()
+    run()
+    return first - (time.perf_counter() - started)
+
+
+def scaling() -> Iterator[dict[str, Any]]:
+    """Yield microseconds an instance-step along each size, with the exponent of the last three points."""
+    for name, law in LAWS.items():
+        for size, values in AROUND.items():
+            given = [value for value in values if name == "W" or value <= 100 or size == "seeds"]
+            times = [microseconds(law, **{size: value}) for value in given]
+            yield line(name, size, given, times)
+        yield line(name, "devices", DEVICES, [on_devices(name, count) for count in DEVICES])
+
+
+def line(name: str, size: str, values: Any, times: list[float]) -> dict[str, Any]:
+    """Return one line of the scaling figure."""
+    slope = exponent(values, times)
+    middle = {"n": n, "T": T, "d": d, "seeds": 128}
+    of = name.translate(str.maketrans("", "", "(), "))
+    return {"of": of, "size": size, "values": list(values), "times": times, "exponent": slope, "middle": middle}
+
+
+def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: int = d) -> float:
+    """Return the microseconds of one instance-step, by the difference of a long and a short run."""
+    if d <= 100:
+        weights, problems = drawn(law, seeds, n, T, d)
+    else:  # One W would have 8 MB: from W = 0 its coefficients tell it.
+        B, problems = drawn(lambda key, d: jnp.zeros((n, d)), seeds, n, T, d)
+        weights = attention.Spanned(B, problems.Z)
+    steps = 1000
+
+    def run(steps: int) -> Callable[[], object]:
+        optimizer = RULES["exact direction"]
+        return partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=steps, record_every=100)
+
+    return 1e6 * (median_seconds(run(steps)) - median_seconds(run(100))) / (steps - 100) / seeds
+
+
+def on_devices(name: str, count: int) -> float:
+    """Return the microseconds of one instance-step on so many virtual devices of the CPU, in a process of its own."""
+    program = (
+        "import jax; jax.config.update('jax_enable_x64', True)\n"
+        f"import bench_descent; print(bench_descent.microseconds(bench_descent.LAWS[{name!r}], seeds=1024))"
+    )
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
+    folder = os.path.dirname(os.path.abspath(__file__))
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, env=os.environ | flags)
+    return float(result.stdout)

@@ -1,0 +1,102 @@
+"""Measure the SVM solvers: beside other ways, and against the sizes of the problem."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.optimize import nnls
+from timing import exponent, median_seconds
+
+from jaxattn import data, svm, tokens
+from jaxattn.parallel import batch
+from jaxattn.svm import Constraints, Status
+
+WITNESSED = 5
+# n, T, d, and how many problems, of the two tables.
+FROBENIUS = ((6, 8, 10, 1000), (5, 10, 50, 1000), (10, 5, 20, 1000))
+NUCLEAR = ((6, 8, 10, 1000), (10, 5, 20, 1000), (5, 10, 50, 200))
+# One size at a time around (6, 8, 10) with 128 problems.
+AROUND = {"n": (2, 4, 8, 16), "T": (3, 5, 9, 17), "d": (4, 8, 16, 64, 128), "batch": (1, 8, 64, 512)}
+MIDDLE = {"n": 6, "T": 8, "d": 10, "batch": 128}
+
+
+def posed(n: int, T: int, d: int, count: int, key: int = 1) -> Constraints:
+    """Return the Att-SVMs of the optimal tokens of `count` problems on the sphere."""
+    keys = jax.random.split(jax.random.key(key), count)
+    problems = jax.jit(jax.vmap(partial(data.sphere, n=n, T=T, d=d)))(keys)
+    return batch.over_seeds(svm.token_constraints, problems, batch.over_seeds(tokens.optimal, problems))
+
+
+def lane(constraints: Constraints, i: int) -> Constraints:
+    """Return the i-th problem of a batch."""
+    return jax.tree.map(lambda leaf: leaf[i], constraints)
+
+
+def each(constraints: Constraints, count: int, run: Callable[[Constraints], object]) -> float:
+    """Return the median seconds of one problem at a time."""
+    seconds = []
+    for i in range(count):
+        one = lane(constraints, i)
+        started = time.perf_counter()
+        run(one)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
+
+
+def by_nnls(constraints: Constraints) -> float:
+    """Solve the dual of the Frobenius problem as non-negative least squares, by SciPy; return the residual."""
+    n, m, d = constraints.differences.shape
+    A = np.einsum("nmd,ne->nmde", constraints.differences, constraints.queries).reshape(n * m, d * d)
+    system = np.vstack([A.T, np.ones(n * m)])
+    return nnls(system, np.eye(len(system))[-1], maxiter=100 * n * m)[1]
+
+
+def table() -> Iterator[dict[str, Any]]:
+    """Yield each row of the two tables: our time an instance beside the others', in milliseconds."""
+    for norm, rows in (("frobenius", FROBENIUS), ("nuclear", NUCLEAR)):
+        for n, T, d, count in rows:
+            constraints = posed(n, T, d, count)
+            solution = svm.solve_batch(constraints, norm)
+            optimal = solution.status == Status.OPTIMAL
+            ours = median_seconds(partial(svm.solve_batch, constraints, norm)) / count
+            others: dict[str, Callable[[Constraints], object]] = {}
+            others["Clarabel"] = partial(svm.solve, norm=norm, solver=svm.Cvxpy())
+            if norm == "nuclear":
+                others["SCS"] = partial(svm.solve, norm=norm, solver=svm.Cvxpy("SCS"))
+            else:
+                others["nnls"] = by_nnls
+            # The largest nuclear problem takes Clarabel half a minute.
+            witnessed = 1 if norm == "nuclear" and d > 20 else WITNESSED
+            yield {
+                "norm": norm,
+                "shape": [n, T, d],
+                "problems": count,
+                "ms": 1e3 * ours,
+                "optimal": int(optimal.sum()),
+                "largest gap": float(solution.gap[optimal].max()),
+                "others ms": {name: 1e3 * each(constraints, witnessed, run) for name, run in others.items()},
+            }
+
+
+def scaling() -> Iterator[dict[str, Any]]:
+    """Yield the milliseconds an instance along each size, with the exponent of the last doublings."""
+    for norm in ("frobenius", "nuclear"):
+        for size, values in AROUND.items():
+            times = []
+            for value in values:
+                sizes = MIDDLE | {size: value}
+                constraints = posed(sizes["n"], sizes["T"], sizes["d"], sizes["batch"])
+                times.append(1e3 * median_seconds(partial(svm.solve_batch, constraints, norm)) / sizes["batch"])
+            slope = exponent(values, times)
+            yield {
+                "of": norm,
+                "size": size,
+                "values": list(values),
+                "times": times,
+                "exponent": slope,
+                "middle": MIDDLE,
+            }

@@ -1,0 +1,38 @@
+"""Data laws: pure functions from a random key to one problem, or one text, and of the tokens to select.
+
+A law is any such function; `functools.partial(data.sphere, n=6, T=8, d=10)` is one, and `vmap` over keys makes a batch.
+"""
+
+from jaxattn.data.laws import (
+    Law,
+    Spheres,
+    causal,
+    five_tokens,
+    language,
+    mlp,
+    orthonormal,
+    scored_language,
+    sequence,
+    sphere,
+    spread_scores,
+    three_tokens,
+)
+from jaxattn.data.selection import TokenLaw, optimal_tokens, uniform_tokens
+
+__all__ = [
+    "Law",
+    "Spheres",
+    "TokenLaw",
+    "causal",
+    "five_tokens",
+    "language",
+    "mlp",
+    "optimal_tokens",
+    "orthonormal",
+    "scored_language",
+    "sequence",
+    "sphere",
+    "spread_scores",
+    "three_tokens",
+    "uniform_tokens",
+]

@@ -1,0 +1,304 @@
+"""Data laws: pure functions from a random key to one Problem.
+
+A law is any such function; `functools.partial(data.sphere, n=6, T=8, d=10)` is one, and `vmap` over
+keys makes a batch of problems. Each array is drawn from a key of its own, split from the given one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxattn.data import draws
+from jaxattn.language.choices import Candidates, Choices, of_text, vocabulary
+from jaxattn.language.law import Markov
+from jaxattn.language.scores import close_scores
+from jaxattn.problem import Problem, every_position, every_prefix
+
+Law = Callable[[PRNGKeyArray], Problem]
+
+
+def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
+    """Draw tokens, queries and head direction uniformly from the unit sphere of R^d, labels +-1.
+
+    The law of the local-convergence, rank and probability figures (2308.16898, section 3).
+
+    Raises:
+        ValueError: n < 1, T < 2 or d < 1.
+    """
+    _check_sizes(n=n, T=T, d=d)
+    keys = jax.random.split(key, 4)
+    X, Z, v = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d,))
+    return _spherical(keys[2], X, Z, _unit(v))
+
+
+def sequence(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
+    """Draw n sequences of T tokens, each position the query of an input of its own: n T inputs.
+
+    Tokens and head direction are uniform on the unit sphere of R^d, labels +-1, one a position
+    (2308.16898, sequence-to-sequence attention). The inputs are those of `problem.every_position`.
+
+    Raises:
+        ValueError: n < 1, T < 2 or d < 1.
+    """
+    return every_position(*_sequences(key, n, T, d))
+
+
+def causal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
+    """Draw the sequences of `sequence` from the same key; each position sees the tokens up to its own.
+
+    The inputs are those of `problem.every_prefix`.
+
+    Raises:
+        ValueError: n < 1, T < 2 or d < 1.
+    """
+    return every_prefix(*_sequences(key, n, T, d))
+
+
+@dataclass(frozen=True)
+class Spheres:
+    """The sphere law in one of several dimensions, embedded in the largest by zero coordinates.
+
+    An embedded problem has the solutions of the problem itself, embedded, and all dimensions have one
+    shape, so that they compile once.
+
+    Attributes:
+        n: number of inputs.
+        T: number of tokens of an input.
+        d: the dimensions.
+
+    Raises:
+        ValueError: no dimensions or one of them twice, n < 1, T < 2 or a dimension < 1.
+    """
+
+    n: int
+    T: int
+    d: Sequence[int]
+
+    def __post_init__(self) -> None:
+        dimensions = tuple(self.d)
+        if not 0 < len(set(dimensions)) == len(dimensions):
+            raise ValueError(f"d: expected different dimensions, at least one, found {list(dimensions)}")
+        for d in dimensions:
+            _check_sizes(n=self.n, T=self.T, d=d)
+        object.__setattr__(self, "d", dimensions)
+
+    def __call__(self, key: PRNGKeyArray, d: Int[Array, ""]) -> Problem:
+        """Draw `sphere(key, n, T, d)`, to rounding, with arrays of the width max(self.d); d may be traced."""
+        keys = jax.random.split(key, 4)
+        shapes = (self.n, self.T), (self.n,), ()
+        flat = draws.normals(keys[jnp.array([0, 1, 3])], *((*shape, max(self.d)) for shape in shapes))
+        X, Z, v = (_embedded(numbers, d) for numbers in flat)
+        return _spherical(keys[2], X, Z, _unit(v))
+
+
+def language(
+    key: PRNGKeyArray,
+    m: int,
+    n: int,
+    d: int,
+    V: int,
+    entropy: float,
+    order: int = 1,
+    candidates: Candidates = vocabulary,
+) -> Choices:
+    """Draw a language, m sequences of n of its words, and their embeddings: one selection problem a prefix.
+
+    The language is a `language.Markov` law of its own for every key; embeddings are uniform on the unit sphere of R^d.
+    The query of a prefix is its last word, its optimal token the next one. Causal language modelling after the
+    withdrawn ICLR 2024 submission, which gives no law.
+
+    Args:
+        key: of all this, each drawn from a key of its own.
+        m: number of sequences.
+        n: words of a sequence.
+        d: dimension of an embedding.
+        V: words of the language.
+        entropy: of the next word in every context, in nats.
+        order: how many words the next one depends on.
+        candidates: `language.vocabulary`, or `language.prefix`.
+
+    Raises:
+        ValueError: m, d or order < 1, V < 2, n <= order, an entropy outside 0..log V.
+    """
+    _check_sizes(m=m, n=n, d=d)
+    law = Markov(V, entropy, order)
+    keys = jax.random.split(key, 3)
+    (E,) = draws.normals(keys[1:2], (V, d))
+    return of_text(_unit(E), law.sample(keys[2], law.table(keys[0]), m, n), candidates)
+
+
+def scored_language(
+    key: PRNGKeyArray,
+    m: int,
+    n: int,
+    d: int,
+    V: int,
+    entropy: float,
+    delta: float,
+    order: int = 1,
+    candidates: Candidates = vocabulary,
+) -> Choices:
+    """Draw the text that `language` draws from this key, and scores within delta of each other for its other words.
+
+    The assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (recalled): equal scores of
+    non-optimal tokens, at delta 0, and close ones.
+
+    Args:
+        key: of all this; the scores are drawn from a key of their own, so that delta changes nothing else.
+        m: number of sequences.
+        n: words of a sequence.
+        d: dimension of an embedding.
+        V: words of the language.
+        entropy: of the next word in every context, in nats.
+        delta: see `language.close_scores`.
+        order: how many words the next one depends on.
+        candidates: `language.vocabulary`, or `language.prefix`.
+
+    Raises:
+        ValueError: as `language`; delta outside [0, 1).
+    """
+    drawn = language(key, m, n, d, V, entropy, order, candidates)
+    # Beside the three keys of the text.
+    return close_scores(jax.random.fold_in(key, 3), drawn, delta)
+
+
+def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> Problem:
+    """Draw sphere problems whose non-optimal tokens' scores are pulled together.
+
+    The score of the optimal token stays; those of the others are moved towards their mean, to `spread` times their
+    distance from it, and every token is put back on the sphere by the length of its other coordinates. At spread 1 this
+    is the law of `sphere`, at 0 the assumption of equal scores of the global convergence theorem (2308.16898). The head
+    direction is the first axis, which under a law that knows no direction loses nothing: equal scores are equal to the
+    last bit.
+
+    Raises:
+        ValueError: n < 1, T < 2, d < 2, or a spread outside 0..1.
+    """
+    _check_sizes(n=n, T=T, d=d)
+    if d < 2:
+        raise ValueError(f"d: expected an integer of at least 2, so that scores can be moved, found {d}")
+    if not 0 <= spread <= 1:
+        raise ValueError(f"spread: expected a number within 0..1, found {spread!r}")
+    keys = jax.random.split(key, 3)
+    X, Z = (_unit(vectors) for vectors in draws.normals(keys[:2], (n, T, d), (n, d)))
+    Y = jax.random.rademacher(keys[2], (n,)).astype(float)
+    scores = Y[:, None] * X[:, :, 0]
+    optimal = scores == jnp.max(scores, axis=1, keepdims=True)
+    common = jnp.mean(scores, axis=1, keepdims=True, where=~optimal)
+    moved = jnp.where(optimal, scores, common + spread * (scores - common))
+    # No larger in size than some token's own, so the roots are real.
+    others = X[:, :, 1:] * jnp.sqrt((1 - moved**2) / (1 - scores**2))[:, :, None]
+    X = jnp.concatenate([(Y[:, None] * moved)[:, :, None], others], axis=2)
+    return Problem(X=X, Z=Z, Y=Y, v=jnp.zeros(d).at[0].set(1.0))
+
+
+def three_tokens(key: PRNGKeyArray) -> Problem:
+    """Draw two inputs of three tokens in the plane, the layout of the trajectory figure.
+
+    Tokens are 0.3 times standard normal, moved by (-1, 0) in the first and (1, 0) in the second
+    input; queries and head direction are unit vectors; labels are +1 (2308.16898, figure 1).
+    """
+    X, Z, v = _planar(key, T=3)
+    X = 0.3 * X + jnp.array([[[-1.0, 0.0]], [[1.0, 0.0]]])
+    return Problem(X=X, Z=Z, Y=jnp.ones(2), v=v)
+
+
+def five_tokens(key: PRNGKeyArray) -> Problem:
+    """Draw two inputs of five tokens in the plane, one of them set apart in each input.
+
+    Tokens are 0.5 times standard normal; the first of each input is then put at (1, 0.5) and
+    (1, -0.5), the others are moved by (-1, 0); the rest as in `three_tokens`.
+    """
+    X, Z, v = _planar(key, T=5)
+    X = (0.5 * X + jnp.array([-1.0, 0.0])[None, None]).at[:, 0].set(jnp.array([[1.0, 0.5], [1.0, -0.5]]))
+    return Problem(X=X, Z=Z, Y=jnp.ones(2), v=v)
+
+
+def mlp(key: PRNGKeyArray, n: int, T: int, d: int, width: int | None = None) -> Problem:
+    """Draw tokens and queries uniformly from the unit sphere of R^d, labels +-1, and a layer of Frobenius norm 1.
+
+    The layer v, (d, width), is a standard normal matrix divided by its norm; width = d if None. The law of the
+    multi-token figure with the head `heads.mlp` (2308.16898, section on multiple tokens).
+
+    Raises:
+        ValueError: n < 1, T < 2, d < 1 or width < 1.
+    """
+    width = d if width is None else width
+    _check_sizes(n=n, T=T, d=d, width=width)
+    keys = jax.random.split(key, 4)
+    X, Z, V = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d, width))
+    return _spherical(keys[2], X, Z, V / jnp.linalg.norm(V))
+
+
+def orthonormal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
+    """Draw T orthonormal tokens an input, uniformly among all such; queries and head direction from the unit sphere.
+
+    All labels are +1. The tokens are the orthonormal factor of a standard normal matrix. The law of the figure over
+    the penalty of `heads.Quadratic` (2308.16898, section on multiple tokens).
+
+    Raises:
+        ValueError: n < 1, T < 2, or T > d, where no T vectors are orthonormal.
+    """
+    _check_sizes(n=n, T=T, d=d)
+    if d < T:
+        raise ValueError(f"T: expected at most d = {d} orthonormal tokens, found {T}")
+    X, Z, v = draws.normals(jax.random.split(key, 3), (n, T, d), (n, d), (d,))
+    Q, R = jnp.linalg.qr(jnp.swapaxes(X, -1, -2))
+    # With the signs of Gram and Schmidt the factor is uniform.
+    signs = jnp.sign(jnp.diagonal(R, axis1=-2, axis2=-1))
+    return Problem(X=jnp.swapaxes(Q * signs[:, None, :], -1, -2), Z=_unit(Z), Y=jnp.ones(n), v=_unit(v))
+
+
+def _planar(key: PRNGKeyArray, T: int) -> tuple[Float[Array, "2 T 2"], Float[Array, "2 2"], Float[Array, "2"]]:
+    """Draw standard normal tokens of two inputs in the plane, their queries and the head direction."""
+    X, Z, v = draws.normals(jax.random.split(key, 3), (2, T, 2), (2, 2), (2,))
+    return X, _unit(Z), _unit(v)
+
+
+def _sequences(
+    key: PRNGKeyArray, n: int, T: int, d: int
+) -> tuple[Float[Array, "n T d"], Float[Array, "n T"], Float[Array, " d"]]:
+    """Draw tokens, labels of the positions and head direction."""
+    _check_sizes(n=n, T=T, d=d)
+    keys = jax.random.split(key, 3)
+    X, v = draws.normals(keys[jnp.array([0, 2])], (n, T, d), (d,))
+    return _unit(X), jax.random.rademacher(keys[1], (n, T)).astype(float), _unit(v)
+
+
+def _spherical(
+    key: PRNGKeyArray, X: Float[Array, "n T d"], Z: Float[Array, "n d"], v: Float[Array, "d ..."]
+) -> Problem:
+    """Put tokens and queries on the unit sphere, and draw the labels."""
+    Y = jax.random.rademacher(key, Z.shape[:1]).astype(float)
+    return Problem(X=_unit(X), Z=_unit(Z), Y=Y, v=v)
+
+
+def _embedded(numbers: Float[Array, "*shape width"], d: Int[Array, ""]) -> Float[Array, "*shape width"]:
+    """Lay numbers out anew as vectors of d coordinates, each filled up with zeros.
+
+    The first numbers of a flat draw do not depend on how many are drawn: these are those of a draw of
+    vectors in R^d.
+    """
+    width = numbers.shape[-1]
+    vector, coordinate = jnp.arange(numbers.size // width)[:, None], jnp.arange(width)[None, :]
+    taken = numbers.ravel()[vector * d + jnp.minimum(coordinate, d - 1)]
+    vectors = jnp.where(coordinate < d, taken, 0.0)
+    # In R^1 many tokens are equal, and must be so to the last bit: a difference of rounding between two
+    # of them would pose another problem.
+    return jnp.where(d == 1, jnp.sign(vectors), vectors).reshape(numbers.shape)
+
+
+def _unit(vectors: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        smallest = 2 if name == "T" else 1
+        if not isinstance(size, int) or size < smallest:
+            raise ValueError(f"{name}: expected an integer of at least {smallest}, found {size!r}")

@@ -1,0 +1,28 @@
+"""Laws of the tokens to select: pure functions of a random key and a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from jaxattn import attention, tokens
+from jaxattn.problem import Problem
+
+TokenLaw = Callable[[PRNGKeyArray, Problem], Int[Array, " n"]]
+
+
+def optimal_tokens(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
+    """Select the token of highest score of every input, (n,); draws nothing."""
+    del key
+    return tokens.optimal(problem)
+
+
+def uniform_tokens(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
+    """Select any token that an input sees with equal probability, (n,)."""
+    if problem.present is not None:
+        alike = jnp.zeros(problem.present.shape, problem.X.dtype)
+        return jax.random.categorical(key, attention.masked(alike, problem), axis=-1)
+    return jax.random.randint(key, (problem.n,), 0, problem.T)

@@ -1,0 +1,28 @@
+"""Gradient descent on attention weights: one training run, many at once, and the rules they follow."""
+
+from jaxattn.descent.optimizers import (
+    PUBLISHED_EPSILON,
+    Exact,
+    ScaleFree,
+    exact_normalized_gd,
+    gd,
+    jointly_normalized_gd,
+    long_first_gd,
+    normalized_gd,
+)
+from jaxattn.descent.training import Run, rule_of, train, train_batch
+
+__all__ = [
+    "PUBLISHED_EPSILON",
+    "Exact",
+    "Run",
+    "ScaleFree",
+    "exact_normalized_gd",
+    "gd",
+    "jointly_normalized_gd",
+    "long_first_gd",
+    "normalized_gd",
+    "rule_of",
+    "train",
+    "train_batch",
+]

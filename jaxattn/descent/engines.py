@@ -1,0 +1,120 @@
+"""Engines of descent: what is kept of the weights between steps. All give the same trajectory.
+
+A step needs the logits, and moves them. `Direct` keeps the weights themselves, whatever they and the optimizer are;
+those of `spans` keep less of weights that move along their gradient. `cheapest` chooses by the multiply-adds of a step.
+
+Arrays may carry lanes behind their named axes (see `lanes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from jaxattn.attention import Factored, Spanned, Weights
+from jaxattn.descent.optimizers import along, length_of
+from jaxattn.descent.spans import Moved, Update
+from jaxattn.descent import spans
+from jaxattn.parallel import lanes
+from jaxattn.problem import Problem
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """How a run is carried from step to step."""
+
+    def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
+        """Return what is kept at the beginning."""
+        ...
+
+    def logits(self, step: Int[Array, ""], kept: Any, problem: Problem) -> tuple[Array, Any]:
+        """Return the logits of all tokens, (n, T), and what was formed on the way that `move` needs."""
+        ...
+
+    def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
+        """Take one step of the optimizer, and return what computes the gradient's length beside what is kept.
+
+        The gradient with respect to the logits, (n, T), is given, up to a factor that the length shares. It is zero for
+        a token that its input does not see.
+        """
+        ...
+
+    def weights(self, kept: Any, problem: Problem) -> Weights:
+        """Return the weights."""
+        ...
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Keep the weights, W or K and Q, and the optimizer's state: for every optimizer.
+
+    Attributes:
+        update: of the optimizer.
+    """
+
+    update: Update
+
+    def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
+        """Keep all."""
+        del problem
+        return weights, state
+
+    def logits(self, step: Int[Array, ""], kept: Any, problem: Problem) -> tuple[Array, Any]:
+        """Return `X_i W z_i`, and the queries `Q^T z_i` of factored weights."""
+        weights, _ = kept
+        if isinstance(weights, Factored):
+            queries = lanes.einsum(step, "nd,dm->nm", problem.Z, weights.Q)
+            keys = lanes.einsum(step, "dm,nm->nd", weights.K, queries)
+        else:
+            queries, keys = None, lanes.einsum(step, "de,ne->nd", weights, problem.Z)
+        return lanes.einsum(step, "ntd,nd->nt", problem.X, keys), queries
+
+    def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
+        """Form the gradient of every matrix and hand it to the optimizer."""
+        weights, state = kept
+        y = lanes.einsum(step, "nt,ntd->nd", coefficients, problem.X)
+        if isinstance(weights, Factored):
+            keys = lanes.einsum(step, "nd,dm->nm", y, weights.K)
+            of_Q = lanes.einsum(step, "nd,nm->dm", problem.Z, keys)
+            slope = Factored(lanes.einsum(step, "nd,nm->dm", y, formed), of_Q)
+        else:
+            slope = lanes.einsum(step, "nd,ne->de", y, problem.Z)
+        number, update = coefficients.ndim - 2, self.update
+        if along(update) is None:
+            for _ in range(number):
+                update = jax.vmap(update, in_axes=-1, out_axes=-1)
+        updates, state = update(slope, state, weights)
+        return (jax.tree.map(jnp.add, weights, updates), state), lambda: length_of(slope, number)
+
+    def weights(self, kept: Any, problem: Problem) -> Weights:
+        """Return what is kept."""
+        del problem
+        return kept[0]
+
+
+def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
+    """Return the engine of fewest multiply-adds a step for weights, an optimizer's update and a problem, one seed's.
+
+    Raises:
+        ValueError: `Spanned` weights, and an optimizer that leaves the span.
+    """
+    if isinstance(weights, Spanned) and along(update) is None:
+        raise ValueError(
+            "optimizer: expected one that moves Spanned weights along their gradient, gd or normalized_gd, "
+            f"found {getattr(update, '__qualname__', update)}"
+        )
+    if along(update) is None:
+        return Direct(update)
+    n, T, d = problem.X.shape[:3]
+    tokens = n * (T - 1)
+    if isinstance(weights, Factored):
+        m = weights.K.shape[1]
+        # The optimizer passes over all entries of K and Q some four times.
+        of_weights, of_keys = (5 * n + 8) * d * m + 2 * n * T * d, (5 + n) * tokens * m + (n + 2) * n * m + tokens**2
+        return spans.Keys(update) if of_keys < of_weights else Direct(update)
+    of_queries, of_gram = 2 * n * T * d + n * n * d, tokens**2
+    return spans.Gram(update) if of_gram < of_queries else spans.Queries(update)

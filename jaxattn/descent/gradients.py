@@ -1,0 +1,163 @@
+"""The gradient of the risk with respect to the logits: as it is, and up to a positive factor, in the log domain.
+
+With these coefficients a, (n, T), the gradient with respect to W is `sum_it a_it x_it z_i^T`, whatever the head and the
+loss. A softmax that has all but selected its tokens leaves coefficients below the smallest number there is (about
+`exp(-745)` in double precision), and descent stops where a rule that divides by the gradient's length should go on.
+`direction` factors the common exponent out.
+
+Arrays may carry lanes behind their named axes (see `lanes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxattn import heads, losses
+from jaxattn.parallel import lanes
+from jaxattn.problem import Problem
+
+
+class Slope(NamedTuple):
+    """The gradient of the risk at some logits, `exp(log_scale) * coefficients`, and what was read on the way.
+
+    Attributes:
+        losses: of every input, (n,).
+        probabilities: of the attention, (n, T).
+        coefficients: (n, T); they add up to zero over the tokens of an input.
+        log_scale: (); 0 where the coefficients are the gradient itself, -inf where the gradient is zero.
+    """
+
+    losses: Float[Array, "n *lanes"]
+    probabilities: Float[Array, "n T *lanes"]
+    coefficients: Float[Array, "n T *lanes"]
+    log_scale: Float[Array, "*lanes"]
+
+
+# From probabilities, (n, T), to predictions, (n,), and what each token is worth to them, `<grad h, x_it>`, (n, T).
+Reading = Callable[[Int[Array, ""], Array], tuple[Array, Array]]
+Rule = Callable[[Int[Array, ""], Array, Array, Reading, losses.Loss], Slope]
+
+
+def reading(problem: Problem, head: heads.Head) -> Reading:
+    """Return how a head reads the attention of a problem.
+
+    Raises:
+        ValueError: a head of `heads` that does not fit the problem's v.
+    """
+    X, v = problem.X, problem.v
+    number = problem.Y.ndim - 1
+    if head is heads.linear:
+        heads.check("linear", v.shape[: v.ndim - number])
+        # No attention output is needed: predictions are means of scores that never change.
+        worth = lanes.einsum(lanes.before(), "ntd,d->nt", X, v)
+        return lambda step, probabilities: (jnp.sum(probabilities * worth, axis=1), worth)
+
+    if head is heads.mlp:
+        # Likewise: the layer sees means of what it sees of each token.
+        heads.check("mlp", v.shape[: v.ndim - number], axes=2)
+        seen = lanes.einsum(lanes.before(), "ntd,dw->ntw", X, v)
+
+        def through(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+            units = lanes.einsum(step, "nt,ntw->nw", probabilities, seen)
+            worth = lanes.einsum(step, "ntw,nw->nt", seen, (units > 0).astype(units.dtype))
+            return jnp.sum(jnp.maximum(units, 0), axis=1), worth
+
+        return through
+
+    of_one = jax.vmap(jax.value_and_grad(head), in_axes=(0, None))
+    for _ in range(number):
+        of_one = jax.vmap(of_one, in_axes=-1, out_axes=-1)
+
+    def read(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+        outputs = lanes.einsum(step, "nt,ntd->nd", probabilities, X)
+        predictions, of_outputs = of_one(outputs, v)
+        return predictions, lanes.einsum(step, "ntd,nd->nt", X, of_outputs)
+
+    return read
+
+
+def gradient(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
+    """Return the gradient itself, term by term as automatic differentiation forms it.
+
+    Args:
+        step: of the loop that this stands in, for `lanes.stored`.
+        logits: (n, T); -inf for a token that the input does not see, which has no part in the gradient.
+        Y: labels, (n,).
+        read: of the problem and head, as `reading` returns it.
+        loss: of one margin.
+    """
+    probabilities = jax.nn.softmax(logits, axis=1)
+    predictions, worth = read(step, probabilities)
+    values, of_margins = _slopes(loss, Y * predictions)
+
+    def coefficients() -> Array:
+        relative = worth - jnp.sum(probabilities * worth, axis=1, keepdims=True)
+        return (Y * of_margins / Y.shape[0])[:, None] * probabilities * relative
+
+    return Slope(values, probabilities, lanes.stored(step, coefficients), jnp.zeros(logits.shape[2:], logits.dtype))
+
+
+def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
+    """Return the gradient divided by its common exponent factor, exact however small the gradient is.
+
+    With `a` the token of largest logit, `w_it = <grad h, x_it - x_ia>` and `c_i = Y_i loss'(Y_i f_i) / n`, the
+    coefficients are `c_i s_it (w_it - sum_u s_iu w_iu)` (softmax derivative, as in 2308.16898, section 2). As
+    `w_ia = 0`, no difference of nearly equal numbers is taken, and the probabilities of the other tokens and the slope
+    of the loss may share an exponent of any size. Arguments as of `gradient`.
+
+    A loss whose own slope underflows has to be known to `losses.log_slope`.
+    """
+    probabilities = jax.nn.softmax(logits, axis=1)
+    predictions, worth = read(step, probabilities)
+    margins = Y * predictions
+    values, of_margins = _slopes(loss, margins)
+    sign, exponent = _log_slope(loss, margins, of_margins)
+
+    # Between equal largest logits their mean: any number may be taken off the worth where nothing is selected yet.
+    top = jnp.max(logits, axis=1)
+    selected = lanes.stored(step, lambda: (logits == top[:, None]).astype(logits.dtype))
+    of_selected = jnp.sum(selected * worth, axis=1) / jnp.sum(selected, axis=1)
+    apart = lanes.stored(step, lambda: worth - of_selected[:, None])
+    # An input's share is measured by the largest logit of a token that the head tells from the selected one.
+    second = jnp.max(jnp.where(apart != 0, logits, -jnp.inf), axis=1)
+    tells = second > -jnp.inf
+    second = jnp.where(tells, second, top)
+    parts = lanes.stored(step, lambda: jnp.exp(jnp.minimum(logits - second[:, None], 0)) * apart)
+    mean = jnp.sum(parts, axis=1, keepdims=True)
+
+    exponent = lanes.stored(step, lambda: jnp.where(tells, second - top + exponent, -jnp.inf))
+    log_scale = jnp.max(exponent, axis=0)
+    size = jnp.exp(exponent - lanes.spread(jnp.where(jnp.isfinite(log_scale), log_scale, 0), exponent))
+    of_top = jnp.max(probabilities, axis=1)
+    size = lanes.stored(step, lambda: Y * sign * size * of_top / Y.shape[0])
+    coefficients = lanes.stored(step, lambda: size[:, None] * (parts - probabilities * mean))
+    return Slope(values, probabilities, coefficients, log_scale)
+
+
+def exact(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
+    """Return the gradient itself by way of its direction: without cancellation, until it underflows.
+
+    Arguments as of `gradient`.
+    """
+    slope = direction(step, logits, Y, read, loss)
+    coefficients = lanes.stored(step, lambda: slope.coefficients * lanes.spread(jnp.exp(slope.log_scale), logits))
+    return slope._replace(coefficients=coefficients, log_scale=jnp.zeros_like(slope.log_scale))
+
+
+def _slopes(loss: losses.Loss, margins: Array) -> tuple[Array, Array]:
+    """Return the losses of margins of any shape, and their derivatives."""
+    values, slopes = jax.vmap(jax.value_and_grad(loss))(margins.ravel())
+    return values.reshape(margins.shape), slopes.reshape(margins.shape)
+
+
+def _log_slope(loss: losses.Loss, margins: Array, slopes: Array) -> tuple[Array, Array]:
+    """Return the sign of the loss's slope and the logarithm of its size, -inf where it is zero."""
+    known = losses.log_slope(loss)
+    if known is not None:
+        return -jnp.ones_like(margins), known(margins)
+    return jnp.sign(slopes), jnp.log(jnp.abs(slopes))

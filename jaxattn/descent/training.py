@@ -1,0 +1,220 @@
+"""Gradient descent on attention weights: one training run, and many at once.
+
+Written for one seed; `vmap` lifts it over seeds (`train_batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from jaxattn import attention, heads, losses
+from jaxattn.attention import Weights
+from jaxattn.descent.optimizers import (
+    Exact,
+    ScaleFree,
+    normalized_gd,
+)
+from jaxattn.descent import engines, gradients, stepping
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem
+
+__all__ = ["Run", "rule_of", "train", "train_batch", "trainer"]
+
+
+class Run(NamedTuple):
+    """One training run.
+
+    Attributes:
+        weights: after the last update.
+        snapshots: the same pytree with a leading axis over the snapshot steps; the entry of step k
+            is read after k updates.
+        probability: mean over inputs of the largest attention probability, (steps,).
+        loss: risk, (steps,).
+        gradient_norm: Euclidean norm of the gradient over all weights, (steps,).
+
+    The three series are read *before* the update of their step, as the published code does; with
+    `record_every` above 1 of the steps 0, record_every, 2 record_every, ... only.
+    """
+
+    weights: Weights
+    snapshots: Weights
+    probability: Float[Array, " steps"]
+    loss: Float[Array, " steps"]
+    gradient_norm: Float[Array, " steps"]
+
+
+# From weights, problem, the optimizer's state and snapshots.
+Trainer = Callable[[Weights, Problem, Any, Array], Run]
+
+
+def train(
+    weights: Weights,
+    problem: Problem,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    steps: int = 2000,
+    snapshots: Sequence[int] = (),
+    record_every: int = 1,
+    loss: losses.Loss = losses.logistic,
+    head: heads.Head = heads.linear,
+) -> Run:
+    """Train attention weights on one problem by `steps` updates of `optimizer`.
+
+    Pure; works under `jit` and `vmap`. It compiles once for each shape, number of steps and
+    snapshots, loss, head and kind of optimizer; other step sizes and snapshot steps reuse that.
+
+    Args:
+        weights: where descent starts; an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d)
+            each: a W in the span of the queries, for any d.
+        problem: one problem, without batch axes.
+        optimizer: any optax transformation; `normalized_gd(0.1)` if None.
+        steps: number of updates.
+        snapshots: steps after which the weights are kept, increasing, within 0..steps.
+        record_every: steps from one entry of the series to the next.
+        loss: a function of one margin.
+        head: a function of one attention output and the problem's v.
+
+    Raises:
+        ValueError: weights or a head that do not fit the problem, steps or record_every < 1, snapshots out of order
+            or range.
+    """
+    attention.check_weights(weights, problem)
+    optimizer, kept, run = _prepared(optimizer, snapshots, steps, record_every, loss, head)
+    return run(weights, problem, optimizer.init(weights), kept)
+
+
+def train_batch(
+    weights: Weights,
+    problems: Problem,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    steps: int = 2000,
+    snapshots: Sequence[int] = (),
+    record_every: int = 1,
+    loss: losses.Loss = losses.logistic,
+    head: heads.Head = heads.linear,
+    chunk: int | None = None,
+) -> Run:
+    """Train a batch of problems with one leading axis, in chunks of bounded memory.
+
+    Lane i is what `train` returns for it alone. Returns a Run of NumPy arrays, the batch axis first.
+    Arguments and errors as in `train`; `chunk` as in `batch.chunks`.
+    """
+    first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
+    attention.check_weights(*first)
+    optimizer, kept, run = _prepared(optimizer, snapshots, steps, record_every, loss, head)
+    state = jax.vmap(optimizer.init)(weights)
+    return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
+
+
+def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
+    """Return what an optimizer is given: the gradient as published or exact, or its direction if it sees no more."""
+    if isinstance(optimizer, ScaleFree):
+        return gradients.direction
+    return gradients.exact if isinstance(optimizer, Exact) else gradients.gradient
+
+
+def _prepared(
+    optimizer: optax.GradientTransformation | None,
+    snapshots: Sequence[int],
+    steps: int,
+    record_every: int,
+    loss: losses.Loss,
+    head: heads.Head,
+) -> tuple[optax.GradientTransformation, Int[Array, " snapshots"], Trainer]:
+    """Check the arguments that `train` and `train_batch` share; return optimizer, snapshots and the compiled run."""
+    kept = stepping.checked(steps, record_every, snapshots)
+    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
+    return optimizer, kept, trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
+
+
+@lru_cache(maxsize=64)
+def trainer(
+    update: Callable[..., Any],
+    steps: int,
+    record_every: int,
+    loss: losses.Loss,
+    head: heads.Head,
+    rule: gradients.Rule,
+    engine: engines.Engine | None = None,
+) -> Trainer:
+    """Return the compiled run of one seed, a function of weights, problem, optimizer state and snapshots.
+
+    Under `vmap` it trains all seeds at once, with the lanes behind all other axes. The same arguments give the same
+    function object, so that `jit` and `vmap` of it compile once.
+    """
+    run = partial(
+        _train, update=update, steps=steps, record_every=record_every, loss=loss, head=head, rule=rule, engine=engine
+    )
+    one = jax.custom_batching.custom_vmap(run)
+
+    @one.def_vmap
+    def _(axis_size: int, in_batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        weights, problem, state = jax.tree.map(partial(_behind, axis_size), arguments[:3], tuple(in_batched)[:3])
+        if in_batched[3]:
+            raise ValueError("snapshots: expected the same steps for all seeds, found a batch of them")
+        result = run(weights, problem, state, arguments[3])
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), result), jax.tree.map(lambda _: True, result)
+
+    return jax.jit(one)
+
+
+def _behind(lanes: int, leaf: Array, batched: bool) -> Array:
+    """Return an argument with its lanes behind its other axes."""
+    return jnp.moveaxis(leaf, 0, -1) if batched else jnp.broadcast_to(leaf[..., None], (*leaf.shape, lanes))
+
+
+class _Series(NamedTuple):
+    probability: Array
+    loss: Array
+    gradient_norm: Array
+
+
+class _Progress(NamedTuple):
+    kept: Any
+    series: _Series
+
+
+def _train(
+    weights: Weights,
+    problem: Problem,
+    state: Any,
+    snapshots: Array,
+    *,
+    update: Callable[..., Any],
+    steps: int,
+    record_every: int,
+    loss: losses.Loss,
+    head: heads.Head,
+    rule: gradients.Rule,
+    engine: engines.Engine | None,
+) -> Run:
+    engine = engines.cheapest(update, weights, problem) if engine is None else engine
+    read = gradients.reading(problem, head)
+
+    def one_step(k: Array, now: _Progress) -> _Progress:
+        logits, formed = engine.logits(k, now.kept, problem)
+        slope = rule(k, attention.masked(logits, problem), problem.Y, read, loss)
+        kept, length = engine.move(k, now.kept, formed, slope.coefficients, problem)
+
+        def values() -> _Series:
+            return _Series(
+                probability=jnp.mean(jnp.max(slope.probabilities, axis=1), axis=0),
+                loss=jnp.mean(slope.losses, axis=0),
+                gradient_norm=length() * jnp.exp(slope.log_scale),
+            )
+
+        return _Progress(kept, stepping.noted(k, record_every, now.series, values))
+
+    lanes = problem.Y.shape[1:]
+    series = jnp.zeros((-(-steps // record_every), *lanes), problem.X.dtype)
+    now = _Progress(engine.start(weights, problem, state), _Series(series, series, series))
+    now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: engine.weights(now.kept, problem))
+    return Run(engine.weights(now.kept, problem), kept, *now.series)

@@ -1,0 +1,1 @@
+"""The experiment convergence-types: measure, claims, figure."""

@@ -1,0 +1,1 @@
+"""The experiment gd-divergence: measure, claims, figure."""

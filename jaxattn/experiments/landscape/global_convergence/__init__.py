@@ -1,0 +1,1 @@
+"""The experiment global-convergence: measure, claims, figure."""

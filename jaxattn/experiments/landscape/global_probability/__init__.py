@@ -1,0 +1,1 @@
+"""The experiment global-probability: measure, claims, figure."""

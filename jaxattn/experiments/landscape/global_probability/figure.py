@@ -1,0 +1,65 @@
+"""The figure of the probability of global convergence: W solid, (K, Q) dashed, against d."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.study.style import page
+
+_LOOKS = (("#0072B2", "o"), ("#009E73", "s"), ("#D55E00", "^"))
+
+
+def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+    """Draw two panels, over the number of inputs n and over the number of tokens T.
+
+    Args:
+        summaries: of `experiments.global_probability.summarize`.
+    """
+    with page.style():
+        figure = page.new_figure(8.0, 3.4)
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, letter, along, fixed in zip(panels, "ab", "nT", "Tn", strict=True):
+            smallest = int(summaries["W"][fixed].min())
+            for weights, summary in summaries.items():
+                _curves(axes, summary.isel(run=(summary[fixed] == smallest).values), along, weights)
+            d = np.unique(summaries["W"]["d"].values)
+            axes.set(title=f"({letter}) ${fixed} = {smallest}$", xlabel="dimension $d$", xscale="log", ylim=(0, 1.03))
+            axes.set_xticks(d, [f"{size}" for size in d])
+            axes.minorticks_off()
+            axes.legend(loc="lower right", ncols=2)
+        panels[0].set_ylabel("probability of the optimal tokens")
+        seeds = {w: np.unique(one["seeds"].values) for w, one in summaries.items()}
+        said = "; ".join(f"{page.RUNS[w]} {_range(counts)} seeds a point" for w, counts in seeds.items())
+        page.add_counts(
+            figure, summaries, f"Bars: 95 % intervals ({said}); ambiguous runs, not saturated, count as not."
+        )
+    return figure
+
+
+def _range(counts: np.ndarray) -> str:
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _curves(axes: Axes, summary: xarray.Dataset, along: str, weights: str) -> None:
+    shift = 0.985 if weights == "W" else 1.015  # So that bars do not cover each other.
+    for size, (colour, marker) in zip(np.unique(summary[along].values), _LOOKS, strict=False):
+        one = summary.isel(run=(summary[along] == size).values).sortby("d")
+        mean = one["global"].values
+        errors = np.clip([mean - one["global_low"].values, one["global_high"].values - mean], 0, None)
+        axes.errorbar(
+            one["d"].values * shift,
+            mean,
+            errors,
+            color=colour,
+            marker=marker,
+            markersize=4,
+            elinewidth=0.8,
+            markerfacecolor=colour if weights == "W" else "white",
+            linestyle=page.DASHES[weights],
+            label=f"{page.RUNS[weights]}, ${along} = {size}$",
+        )

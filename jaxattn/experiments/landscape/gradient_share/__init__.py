@@ -1,0 +1,1 @@
+"""The experiment gradient-share: measure, claims, figure."""

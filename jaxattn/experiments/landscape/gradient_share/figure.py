@@ -1,0 +1,68 @@
+"""The gradient-share figure: what is left to non-support tokens, over the steps and against their slack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.experiments.landscape.gradient_share.claims import LEAST
+from jaxattn.study.style import page
+
+_COLOURS = ("#D55E00", "#009E73", "#0072B2")
+
+
+def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+    """Draw the share of all non-support tokens, each one's against its slack, and the slope of the latter.
+
+    Args:
+        summaries: of `experiments.gradient_share.summarize`.
+    """
+    (summary,) = summaries.values()
+    with page.style():
+        figure = page.new_figure(9.4, 3.3)
+        left, middle, right = figure.subplots(1, 3)
+        steps = summary["snapshot"].values
+        together = (10 ** summary[name].values for name in ("log_together", "log_together_low", "log_together_high"))
+        page.band(left, steps, *together, color=page.COLOURS["W"])
+        left.set(title="(a) all non-support tokens", ylabel="share of the gradient", yscale="log")
+        _tokens(middle, summary)
+        slope = (summary[name].values for name in ("slope", "slope_low", "slope_high"))
+        page.band(right, steps, *slope, color=page.COLOURS["W"], label="of each seed's tokens")
+        right.axhline(-1, color="black", linewidth=0.7, linestyle=":", label="$-1$")
+        right.set(title="(c) slope of (b)", ylabel="slope of log share")
+        for axes in (left, right):
+            axes.set(xlabel="step", xscale="log")
+        right.legend(loc="upper right")
+        support = f"{float(summary['support']):.0%} of the tokens that are not selected are support vectors."
+        page.add_counts(
+            figure,
+            {"W": summary},
+            "(a), (c): means over kept seeds ((a) geometric) with 95 % intervals; (b): medians and 10 % to 90 % "
+            f"quantiles over tokens.\n{support}",
+        )
+    return figure
+
+
+def _tokens(axes: Axes, summary: xarray.Dataset) -> None:
+    for step, colour in zip(summary["drawn"].values, _COLOURS, strict=False):
+        one = summary.sel(drawn=step)
+        one = one.isel(bin=(one["tokens"] >= LEAST).values)
+        curve = (one[name].values / np.log(10) for name in ("share_50", "share_10", "share_90"))
+        page.band(axes, one["bin"].values, *curve, color=colour, label=f"step {int(step)}")
+    ends = np.array([0, float(summary["bin"][-1])])
+    line = (-2.5 - ends) / np.log(10)
+    axes.plot(
+        ends,
+        line,
+        color="black",
+        linewidth=0.7,
+        linestyle=":",
+        label=r"$\propto e^{-\mathrm{slack}\,\|W\|/\|W_{mm}\|}$",
+    )
+    axes.set(title="(b) each of them", xlabel=r"slack $\times\ \|W\|_F\,/\,\|W_{mm}\|_F$")
+    axes.set_ylabel(r"$\log_{10}$ of its share")
+    axes.legend(loc="lower left")

@@ -1,0 +1,1 @@
+"""The experiment no-stationary-point: measure, claims, figure."""

@@ -1,0 +1,1 @@
+"""The second paper: attention trained on texts, against their max-margin problems."""

@@ -1,0 +1,1 @@
+"""The experiment gradient-sparsity: measure, claims, figure."""

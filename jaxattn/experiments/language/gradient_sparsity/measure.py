@@ -1,0 +1,205 @@
+"""How many pairs of a prefix and a word carry the gradient while a text is learnt (ICLR 2024 submission, withdrawn)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from jaxattn import language, losses, svm
+from jaxattn.descent import gradients
+from jaxattn.experiments.language.gradient_sparsity.claims import KINDS, judged
+from jaxattn.parallel import batch, lanes
+from jaxattn.study.claims import Claim
+from jaxattn.study.settings.texts import choices_of
+from jaxattn.study.statistics import bootstrap, variables
+
+# The part of the gradient's mass that is asked for.
+_CARRIED = 0.99
+# A word of less slack (margin - 1) is a support vector.
+_SUPPORT = 1e-6
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Share out the gradient at every snapshot among the pairs of a prefix and one of its candidate words.
+
+    The gradient with respect to W is `sum_it a_it e_t e_last(i)^T`; the mass of a pair is `|a_it|`.
+
+    Args:
+        record: of a `TextTraining` with the cross entropy.
+        solver: of the max-margin problems.
+
+    Returns:
+        For every kept seed whether its text is `feasible`; at the snapshots `share`, the least part of all pairs that
+        carries 99 % of the mass, and `beside`, the part of the mass on other pairs than `core` ones: of a feasible text
+        the next words and the support vectors, of others the words that follow the prefix's last word somewhere, where
+        there are several; `core`, the share of such pairs; `limit`, the share that the multipliers of the max-margin
+        solution give, and `core` where there is none; `pairs`, how many there are; `dropped`, how many prefixes have no
+        choice. The attribute `run` names candidates and d.
+
+    Raises:
+        ValueError: no seed is kept.
+    """
+    texts = choices_of({str(name): record[name].values for name in record.data_vars})
+    solution = svm.solve_batch(batch.over_seeds(language.constraints, texts), svm.frobenius, solver=solver)
+    feasible, infeasible = (
+        np.asarray(solution.status) == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE)
+    )
+    finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
+    kept = finite & (feasible | infeasible)
+
+    def only(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
+
+    law = json.loads(record.attrs["config"])["data"]
+    candidates, d = law["candidates"]["_target_"].rpartition(".")[2], int(law["d"])
+    counts = {
+        "attempted": len(kept),
+        "kept": int(kept.sum()),
+        "diverged": int((~finite).sum()),
+        "unsolved": int((finite & ~kept).sum()),
+    }
+    if not kept.any():
+        raise ValueError(f"gradient-sparsity: expected a kept seed, found counts {counts}")
+    given = record["pairs_snapshots"].values, solution.W, solution.duals, feasible, texts
+    share, beside, limit, core, pairs = batch.over_seeds(_along, *map(only, given))
+    prefixes = int(law["m"]) * (int(law["n"]) - 1)
+    along = ("seed", "snapshot")
+    return xarray.Dataset(
+        {
+            "feasible": (("seed",), feasible[kept]),
+            "share": (along, share),
+            "beside": (along, beside),
+            "limit": (("seed",), limit),
+            "core": (("seed",), core),
+            "pairs": (("seed",), pairs),
+            "dropped": (("seed",), prefixes - only(texts.weight).sum(axis=1)),
+        },
+        {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values},
+        {**counts, "run": f"{candidates}, d = {d}", "candidates": candidates, "d": d, "prefixes": prefixes},
+    )
+
+
+def _along(
+    snapshots: Float[Array, "snapshot V V"],
+    W_mm: Float[Array, "d d"],
+    duals: Float[Array, "N V"],
+    feasible: Bool[Array, ""],
+    text: language.Choices,
+) -> tuple[Array, ...]:
+    """Return what `measure` does of one seed: share, beside, limit, core, pairs."""
+    is_next = jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
+    pairs = text.others | is_next
+    support = is_next | (text.others & (language.margins(W_mm, text) < 1 + _SUPPORT))
+    core = jnp.where(feasible, support, contested(text))
+    K = text.E @ text.E.T
+
+    def of_one(coefficients: Array) -> tuple[Array, Array]:
+        mass = masses(K @ coefficients @ K, text)
+        return carrying(mass, pairs, text), jnp.sum(jnp.where(core, 0.0, mass)) / jnp.sum(mass)
+
+    share, beside = jax.vmap(of_one)(snapshots)
+    number = jnp.sum(text.weight[:, None] * pairs)
+    of_core = jnp.sum(text.weight[:, None] * core) / number
+    return share, beside, jnp.where(feasible, carrying(limits(duals, text), pairs, text), of_core), of_core, number
+
+
+def masses(table: Float[Array, "V V"], text: language.Choices) -> Float[Array, "N V"]:
+    """Return `|a_it|` up to a common factor, (N, V), exact however small the gradient of the cross entropy is.
+
+    Args:
+        table: the logits, as `language.table` returns them.
+        text: N prefixes and V words; 0 for a word that is no candidate.
+    """
+    slopes = language.input_slopes(text, losses.cross_entropy, gradients.direction)
+    return jnp.abs(slopes(lanes.before(), table)[0])
+
+
+def carrying(mass: Float[Array, "N V"], pairs: Bool[Array, "N V"], text: language.Choices) -> Float[Array, ""]:
+    """Return the least share of the pairs that carries 99 % of the mass, (); 0 where there is no mass.
+
+    A prefix of weight w stands for w equal ones, each with its part of the mass.
+    """
+    times = jnp.where(pairs, text.weight[:, None], 0.0).ravel()
+    each = jnp.where(times > 0, mass.ravel() / jnp.where(times > 0, times, 1.0), 0.0)
+    order = jnp.argsort(-each)
+    each, times = each[order], times[order]
+    sums = jnp.cumsum(each * times)
+    wanted = _CARRIED * sums[-1]
+    last = jnp.argmax(sums >= wanted)
+    # Of the equal pairs that get there, as many as it takes; a sum that is just enough may be rounded down.
+    missing = jnp.where(each[last] > 0, (wanted - (sums - each * times)[last]) / each[last], 0.0)
+    return ((jnp.cumsum(times) - times)[last] + jnp.ceil(missing - 1e-6)) / jnp.sum(times)
+
+
+def contested(text: language.Choices) -> Bool[Array, "N V"]:
+    """Return the words that follow a prefix's last word somewhere in the text, where several candidates do, (N, V)."""
+    follows = (language.followers(text) > 0)[text.last]
+    is_next = jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
+    among = follows & (text.others | is_next)
+    return among & (jnp.sum(among, axis=1, keepdims=True) > 1)
+
+
+def limits(duals: Float[Array, "N V"], text: language.Choices) -> Float[Array, "N V"]:
+    """Return the masses that the gradient tends to where W tends to the max-margin solution, (N, V).
+
+    They are its multipliers. Those of equal rows, of prefixes that differ in candidates alone, add up to one number; of
+    that the cross entropy gives each prefix a part like `weight count_t / count_next`, and the next word has all.
+    """
+    V = text.E.shape[0]
+    counts = jnp.ones_like(duals) if text.counts is None else text.counts
+    of_next = jnp.take_along_axis(counts, text.next[:, None], axis=1)
+    parts = jnp.where(text.others, text.weight[:, None] * counts / jnp.where(of_next > 0, of_next, 1.0), 0.0)
+    row = text.last * V + text.next
+    total, whole = (jax.ops.segment_sum(one, row, num_segments=V * V)[row] for one in (duals, parts))
+    others = jnp.where(parts > 0, total * parts / jnp.where(whole > 0, whole, 1.0), 0.0)
+    is_next = jax.nn.one_hot(text.next, V, dtype=bool)
+    return jnp.where(is_next, jnp.sum(others, axis=1, keepdims=True), others)
+
+
+def summarize(
+    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
+) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
+    """Estimate the shares over the steps, of feasible texts and of others apart, and judge the claims.
+
+    Args:
+        datasets: of `measure`, by candidates and d.
+        key: of the bootstrap.
+
+    Returns:
+        For each run a dataset over the snapshots, whose variables begin with the kind of text that they are about, if
+        it has such texts; the claims.
+    """
+    keys = jax.random.split(key, len(datasets))
+    summaries = {run: _summary(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
+    return summaries, judged(summaries)
+
+
+def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    dropped = one["dropped"].values.mean() / one.attrs["prefixes"]
+    arrays: dict[str, Any] = {"dropped": ((), dropped), "pairs": ((), one["pairs"].values.mean())}
+    kinds = one["feasible"].values, ~one["feasible"].values
+    for kind, of_kind, k in zip(KINDS, kinds, jax.random.split(key), strict=True):
+        arrays[f"{kind}_texts"] = ((), int(of_kind.sum()))
+        if not of_kind.any():
+            continue
+        part = one.isel(seed=of_kind)
+        share, beside, limit = (part[name].values for name in ("share", "beside", "limit"))
+        keys = iter(jax.random.split(k, 6))
+        estimates = {
+            "share": (("snapshot",), bootstrap(share, next(keys))),
+            "beside": (("snapshot",), bootstrap(beside, next(keys))),
+            "ratio": ((), bootstrap(share[:, -1] / share[:, 0], next(keys))),
+            "limit": ((), bootstrap(limit, next(keys))),
+            "missed": ((), bootstrap(np.abs(share[:, -1] - limit), next(keys))),
+            "core": ((), bootstrap(part["core"].values, next(keys))),
+        }
+        arrays |= {f"{kind}_{name}": estimate for name, estimate in variables(estimates).items()}
+        arrays[f"{kind}_rise"] = ((), max(0.0, float(np.diff(share.mean(axis=0)).max(initial=0.0))))
+    return xarray.Dataset(arrays, {"snapshot": one["snapshot"].values}, one.attrs)

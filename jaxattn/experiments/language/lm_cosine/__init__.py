@@ -1,0 +1,1 @@
+"""The experiment lm-cosine: measure, claims, figure."""

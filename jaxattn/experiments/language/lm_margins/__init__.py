@@ -1,0 +1,1 @@
+"""The experiment lm-margins: measure, claims, figure."""

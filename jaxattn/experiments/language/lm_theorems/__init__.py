@@ -1,0 +1,1 @@
+"""The experiment lm-theorems: measure, claims, figure."""

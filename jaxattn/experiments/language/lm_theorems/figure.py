@@ -1,0 +1,104 @@
+"""The figure of plain descent on texts: direction and norm of W along the time, by kind of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.study.style import page
+
+# By increasing delta, and by increasing step.
+_COLOURS = ("#0072B2", "#009E73", "#D55E00", "#CC79A7")
+_DASHES = (":", "-", "--", "-.")
+
+
+def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+    """Draw direction and norm of feasible texts in the first column, of the others in the second and third.
+
+    Args:
+        summaries: of `experiments.lm_theorems.summarize`.
+    """
+    runs = list(summaries.values())
+    feasible, infeasible = (sorted({int(one[f"{kind}_texts"]) for one in runs}) for kind in ("feasible", "infeasible"))
+    panels = (
+        ("feasible_off", "(a) feasible texts:\nhard margin", r"1 - correlation with the solution"),
+        ("infeasible_off_soft", "(b) infeasible texts:\nsoft margin, $C = 10$", ""),
+        ("infeasible_off", "(c) infeasible texts:\ntied hard margin", ""),
+        ("feasible_growth", "(d) feasible texts: norm", r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$"),
+    )
+    with page.style():
+        figure = page.new_figure(10.2, 3.6)
+        row = figure.subplots(1, 4)
+        for axes, (name, title, label) in zip(row, panels, strict=True):
+            _curves(axes, runs, name)
+            axes.set(title=title, ylabel=label, xlabel=r"time $\eta k$", xscale="log")
+            if name.endswith("growth"):
+                _logarithm(axes, runs)
+                axes.set_ylim(0, 1.4 * axes.get_ylim()[1])
+            else:
+                axes.set_yscale("log")
+        shown = [axes for axes in row[:3] if axes.lines]
+        limits = np.array([axes.get_ylim() for axes in shown])
+        for axes in shown:
+            axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
+        _apart(row[1], runs)
+        for axes, place in ((row[1], "lower left"), (row[3], "upper left")):
+            if axes.get_legend_handles_labels()[1]:
+                axes.legend(loc=place, fontsize=7)
+        page.add_counts(
+            figure,
+            summaries,
+            f"{_span(feasible)} texts a run are feasible: some W separates all next words. {_span(infeasible)} are not:"
+            " one word asks for different ones.\nTied hard margin: of the words that a run keeps attending to; "
+            f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals.",
+        )
+    return figure
+
+
+def _curves(axes: Axes, runs: Sequence[xarray.Dataset], name: str) -> None:
+    deltas = sorted({one.attrs["delta"] for one in runs})
+    steps = sorted({one.attrs["step_size"] for one in runs})
+    for one in runs:
+        if name not in one:
+            continue
+        delta, step = one.attrs["delta"], one.attrs["step_size"]
+        label = f"$\\delta = {delta:g}$, $\\eta = {step:g}$ = {float(one['within']):.2g} / $L$"
+        page.band(
+            axes,
+            *(one[part].values for part in ("time", name, f"{name}_low", f"{name}_high")),
+            color=_COLOURS[deltas.index(delta) % len(_COLOURS)],
+            linestyle=_DASHES[steps.index(step) % len(_DASHES)],
+            label=label if name.endswith("growth") else None,
+        )
+
+
+def _apart(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
+    """Draw a line at 1 - correlation of the soft margin with the tied one."""
+    apart = [float(one["infeasible_apart"]) for one in runs if "infeasible_apart" in one]
+    if apart:
+        level = float(np.mean(apart))
+        axes.axhline(level, color="black", linewidth=0.7, linestyle="--", label="tied hard margin itself")
+
+
+def _logarithm(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
+    """Draw a line that grows like the logarithm, below the end of the highest curve."""
+    drawn = [one for one in runs if "feasible_growth" in one]
+    if drawn:
+        one = max(drawn, key=lambda each: float(each["feasible_growth"][-1]))
+        time, end = one["time"].values, float(one["feasible_growth"][-1])
+        near = np.array([time[-1] / 1000, time[-1]])
+        line = end - 3 + np.log(near / near[-1])
+        axes.plot(near, line, color="black", linewidth=0.7, label=r"$\log(\eta k)$ + constant")
+
+
+def _least(runs: Sequence[xarray.Dataset]) -> str:
+    shares = sorted({round(100 * float(one["infeasible_least"])) for one in runs if "infeasible_least" in one})
+    return f"{_span(shares)} %" if shares else "none"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

@@ -1,0 +1,216 @@
+"""Plain descent on texts with equal and with close scores: growth and direction (ICLR 2024 submission, withdrawn)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from jaxattn import language, metrics, svm
+from jaxattn.experiments.language.lm_theorems import ties as lm_ties
+from jaxattn.experiments.language.lm_theorems.claims import KINDS, judged
+from jaxattn.parallel import batch
+from jaxattn.study.claims import Claim
+from jaxattn.study.settings.texts import choices_of
+from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
+
+# 1 - correlation is not told from 0 below the first; solutions within the second are the same.
+_LEAST, _SAME = 1e-14, 1e-6
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare a run with the max-margin solutions of its texts.
+
+    A text is feasible if some W separates all its next words: then its solution is the hard-margin one. Of others it is
+    that of the words which the run keeps attending to, tied where there are several (see `lm_ties`); and all have a
+    soft-margin solution, at the price C = 10.
+
+    Args:
+        record: of a `TextTraining` by plain descent with the logistic loss, on texts with scores within [0, 1].
+        solver: of the max-margin problems.
+
+    Returns:
+        For every kept seed whether it is `feasible`; at the snapshots `off` and `off_soft`, 1 - correlation with its
+        solution and with the soft one, and `growth`, `||W|| / ||W_mm||`; `apart`, 1 - correlation of the two solutions;
+        `least`, whether the words that are kept are those of least risk;
+        `bound`, the smoothness constant L; `chosen`, the share of prefixes whose next word has the largest logit in
+        the end, and `choosable`, the largest that any W reaches; the recorded risk. The attribute `run` names step and
+        delta.
+    """
+    texts = choices_of({str(name): record[name].values for name in record.data_vars})
+    finite = np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
+    final = np.where(finite[:, None, None], record["pairs"].values, 0.0)
+    solved = _solved(texts, final, solver)
+    kept = finite & solved.clear & solved.certified
+
+    def only(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
+
+    setting = json.loads(record.attrs["config"])
+    step_size, delta = float(setting["optimizer"]["step_size"]), float(setting["data"]["delta"])
+    given = (record[name].values for name in ("pairs_snapshots", "pairs"))
+    found = batch.over_seeds(_along, *map(only, (*given, solved.W, solved.W_soft, solved.compact, texts)))
+    along = ("seed", "snapshot")
+    dims = {"off": along, "off_soft": along, "growth": along}
+    names = ("off", "off_soft", "growth", "apart", "bound", "chosen", "choosable")
+    return xarray.Dataset(
+        {name: (dims.get(name, ("seed",)), one) for name, one in zip(names, found, strict=True)}
+        | {"feasible": (("seed",), solved.feasible[kept]), "least": (("seed",), solved.least[kept])}
+        | {"loss": (("seed", "step"), record["loss"].values[kept])},
+        {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values, "step": record["step"].values},
+        {
+            "attempted": len(kept),
+            "kept": int(kept.sum()),
+            "diverged": int((~finite).sum()),
+            "ambiguous": int((finite & ~solved.clear).sum()),
+            "unsolved": int((finite & solved.clear & ~solved.certified).sum()),
+            "run": f"delta {delta:g}, step {step_size:g}",
+            "step_size": step_size,
+            "delta": delta,
+        },
+    )
+
+
+class _Solved(NamedTuple):
+    """Of every text: which kind, the solutions in compact coordinates, and whether all this is certain."""
+
+    feasible: np.ndarray
+    W: np.ndarray
+    W_soft: np.ndarray
+    compact: language.Choices
+    least: np.ndarray
+    clear: np.ndarray
+    certified: np.ndarray
+
+
+def _solved(texts: language.Choices, final: np.ndarray, solver: svm.Solver | None) -> _Solved:
+    compact = language.compact(texts._replace(scores=None))
+    hard, soft = (
+        svm.solve_batch(batch.over_seeds(pose, compact), svm.frobenius, solver=solver)
+        for pose in (language.constraints, language.soft)
+    )
+    best, clear = batch.over_seeds(_of_least_risk, texts)
+    first = svm.solve_batch(batch.over_seeds(language.set_constraints, compact, best), svm.frobenius, solver=solver)
+    of_kept, least = batch.over_seeds(_kept, final, first.W, texts, compact, best)
+    tied = svm.solve_batch(of_kept, svm.frobenius, solver=solver)
+    feasible, infeasible = (np.asarray(hard.status) == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
+    certified = np.logical_and.reduce([np.asarray(one.status) == svm.Status.OPTIMAL for one in (soft, first, tied)])
+    W = np.where(feasible[:, None, None], hard.W, tied.W)
+    return _Solved(feasible, W, np.asarray(soft.W), compact, least, clear, certified & (feasible | infeasible))
+
+
+def _of_least_risk(text: language.Choices) -> tuple[Bool[Array, "V V"], Bool[Array, ""]]:
+    return lm_ties.selected(lm_ties.best_attention(text), text)
+
+
+def _kept(
+    final: Float[Array, "V V"],
+    W_best: Float[Array, "V V"],
+    text: language.Choices,
+    compact: language.Choices,
+    best: Bool[Array, "V V"],
+) -> tuple[svm.Constraints, Bool[Array, ""]]:
+    """Return the problem of the words that are kept, and whether they are those of least risk."""
+    weights = language.weights(final, compact)
+    length = metrics.norm(weights.W) / metrics.norm(W_best)
+    kept = lm_ties.kept(language.table(weights, compact), length)
+    asked = jax.ops.segment_sum(text.weight, text.last, num_segments=len(final)) > 0
+    return language.set_constraints(compact, kept), jnp.all((kept == best) | ~asked[:, None])
+
+
+def _along(
+    snapshots: Float[Array, "snapshot V V"],
+    final: Float[Array, "V V"],
+    W_mm: Float[Array, "V V"],
+    W_soft: Float[Array, "V V"],
+    compact: language.Choices,
+    text: language.Choices,
+) -> tuple[Array, ...]:
+    """Return what `measure` does of one seed, in its order."""
+    W = jax.vmap(lambda pairs: language.weights(pairs, compact).W)(snapshots)
+    off, off_soft = (1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, one) for one in (W_mm, W_soft))
+    growth = jax.vmap(metrics.norm)(W) / metrics.norm(W_mm)
+    logits = language.logits(language.weights(final, text), text)
+    chosen = jnp.mean(jnp.argmax(logits, axis=1) == text.next, dtype=final.dtype)
+    # Of every word that asks, the next word that follows it most often.
+    pairs = language.followers(compact)
+    choosable = jnp.sum(jnp.max(pairs, axis=1)) / jnp.sum(pairs)
+    # The logistic loss of a score that is not negative has a slope of at most 1/2.
+    bound = language.score_bound(text, slope=0.5)
+    return off, off_soft, growth, 1 - metrics.correlation(W_mm, W_soft), bound, chosen, choosable
+
+
+def summarize(
+    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
+) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
+    """Estimate growth and direction along the time, of feasible texts and of others apart, and judge the theorems.
+
+    Args:
+        datasets: of `measure`, of runs with different steps and deltas.
+        key: of the bootstrap.
+
+    Returns:
+        For each run a dataset over the snapshots, whose variables begin with the kind of text that they are about, if
+        it has such texts; the claims.
+
+    Raises:
+        ValueError: a run of which no seed was kept.
+    """
+    if empty := [run for run, one in datasets.items() if not one.sizes["seed"]]:
+        raise ValueError(f"lm-theorems: expected a kept seed in each run, found none in {empty}")
+    keys = jax.random.split(key, len(datasets))
+    summaries = {run: _summary(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
+    return summaries, judged(summaries)
+
+
+def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    steps, step_size, bound = one["snapshot"].values, one.attrs["step_size"], one["bound"].values
+    arrays: dict[str, Any] = {
+        "time": (("snapshot",), step_size * steps),
+        "within": ((), step_size * bound.max()),
+        "rises": ((), int((np.diff(one["loss"].values, axis=1) > 1e-12).sum())),
+    }
+    for kind, of_kind, k in zip(
+        KINDS, (one["feasible"].values, ~one["feasible"].values), jax.random.split(key), strict=True
+    ):
+        arrays[f"{kind}_texts"] = ((), int(of_kind.sum()))
+        if of_kind.any():
+            estimates = _estimated(one.isel(seed=of_kind), k)
+            arrays |= {f"{kind}_{name}": estimate for name, estimate in variables(estimates).items()}
+    return xarray.Dataset(arrays, {"snapshot": steps}, one.attrs)
+
+
+def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[str, ...], Estimate]]:
+    steps, growth = one["snapshot"].values, one["growth"].values
+    late = steps * 10 >= steps[-1]
+    keys = iter(jax.random.split(key, 8))
+    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {}
+    estimates["growth"] = (("snapshot",), bootstrap(growth, next(keys)))
+    # Of every seed's own line through the last decade.
+    slope = _slope(np.log(steps[late]), growth[:, late])
+    estimates["slope"] = ((), bootstrap(slope, next(keys)))
+    for name in ("off", "off_soft"):
+        off = np.maximum(one[name].values, _LEAST)
+        exponent = _slope(np.log(growth[:, late]), np.log(off[:, late]))
+        estimates[f"{name}_exponent"] = ((), bootstrap(exponent, next(keys)))
+        estimates[name] = (("snapshot",), bootstrap(off, next(keys)))
+    apart = one["apart"].values
+    estimates |= {"apart": ((), bootstrap(apart, next(keys))), "differ": ((), proportion(apart > _SAME))}
+    estimates["least"] = ((), proportion(one["least"].values))
+    estimates["chosen"] = ((), bootstrap(one["chosen"].values, next(keys)))
+    estimates["all_chosen"] = ((), proportion(one["chosen"].values > one["choosable"].values - 1e-9))
+    return estimates
+
+
+def _slope(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the slope of the least squares line of every row; 0 where x stands still."""
+    x = x - x.mean(axis=-1, keepdims=True)
+    square = np.sum(x * x, axis=-1)
+    moves = square > 1e-20
+    return np.where(moves, np.sum(x * y, axis=-1) / np.where(moves, square, 1.0), 0.0)

@@ -1,0 +1,1 @@
+"""Local limits: where descent goes once the attention has settled on its tokens."""

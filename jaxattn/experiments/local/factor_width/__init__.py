@@ -1,0 +1,1 @@
+"""The experiment factor-width: measure, claims, figure."""

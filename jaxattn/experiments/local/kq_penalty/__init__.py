@@ -1,0 +1,1 @@
+"""The experiment kq-penalty: measure, claims, figure."""

@@ -1,0 +1,70 @@
+"""The second stage of long runs: how far the direction is from each max-margin solution, snapshot by snapshot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import xarray
+
+from jaxattn import svm
+from jaxattn.attention import Factored
+from jaxattn.study.measuring.comparison import NORMS, compare
+from jaxattn.study.settings.training import weights_of
+
+# What double precision leaves of 1 - correlation where two directions are the same.
+_ROUNDING = 1e-16
+_KEPT = ("status", "gap", "violation", "correlation", "size", "length", "gradient_norm", "probability")
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare a run with its max-margin solutions, and keep what a figure over many runs needs.
+
+    Factors narrower than the tokens are also held against the nuclear solution of their rank.
+
+    Args:
+        record: of a `Training`, as `recording.run` writes it.
+        solver: for all norms; those of each norm if None.
+
+    Returns:
+        The dataset of `compare` without its paths, with `off`, 1 - correlation of every snapshot, (seed, norm,
+        snapshot); `size`, the Frobenius norm of W at the snapshots; `length`, that of all weights at the end; and
+        the gradient's. Its attributes say what was run: `run` in words, and `weights`, `optimizer`, `penalty`,
+        `width`, `scale`, `steps`.
+    """
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    snapshots, final = weights_of(arrays, "_snapshots"), weights_of(arrays)
+    width = final.K.shape[-1] if isinstance(final, Factored) else 0
+    bounded = (svm.nuclear_of_rank(width),) if 0 < width < record.sizes["feature"] else ()
+    compared = compare(record, (*NORMS, *bounded), solver)
+    kept = np.isin(record["seed"].values, compared["seed"].values)
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(final)]
+    W = snapshots.K @ np.swapaxes(snapshots.Q, -1, -2) if isinstance(snapshots, Factored) else np.asarray(snapshots)
+    compared["off"] = (("seed", "norm", "snapshot"), np.maximum(1 - compared["correlation"].values, _ROUNDING))
+    compared["size"] = (("seed", "snapshot"), np.linalg.norm(W, axis=(-1, -2))[kept])
+    compared["length"] = (("seed",), np.sqrt(sum((leaf**2).sum(axis=(1, 2)) for leaf in leaves))[kept])
+    compared["gradient_norm"] = (("seed", "step"), arrays["gradient_norm"][kept])
+    described = _described(json.loads(record.attrs["config"]), width)
+    result = compared[[*_KEPT, "off"]].drop_vars("correlation")
+    return result.assign_attrs(described)
+
+
+def _described(config: dict[str, Any], width: int) -> dict[str, Any]:
+    """Return what a run is, in words and in numbers, from the configuration in its record."""
+    optimizer = config["optimizer"]
+    name = str(optimizer["_target_"]).rpartition(".")[2]
+    numbers = {
+        "weights": "KQ" if width else "W",
+        "optimizer": name,
+        "floor": float(optimizer.get("floor", 0.0)),
+        "penalty": float(optimizer.get("penalty", 0.0)),
+        "width": width,
+        "scale": float(config["weights"].get("scale", 1.0)),
+        "steps": int(config["steps"]),
+    }
+    words = [numbers["weights"], name, f"floor {numbers['floor']:.2g}", f"penalty {numbers['penalty']:.2g}"]
+    if width:
+        words += [f"m = {width}", f"scale {numbers['scale']:.2g}"]
+    return {"run": ", ".join([*words, f"{numbers['steps']} steps"]), **numbers}

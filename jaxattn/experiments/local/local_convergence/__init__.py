@@ -1,0 +1,1 @@
+"""The experiment local-convergence: measure, claims, figure."""

@@ -1,0 +1,1 @@
+"""The experiment local-directions: measure, claims, figure."""

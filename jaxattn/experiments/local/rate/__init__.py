@@ -1,0 +1,1 @@
+"""The experiment rate: measure, claims, figure."""

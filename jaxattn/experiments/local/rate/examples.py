@@ -1,0 +1,43 @@
+"""Measured datasets built by hand: what the claims on the rate have to say of them is known."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from jaxattn.descent import PUBLISHED_EPSILON
+from jaxattn.experiments.local.made import STEPS, long_run, named
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+# Distances from the solution, 1 - cos, at STEPS: like k^-2 and near at the end; at a standstill; moving away.
+_FAST, _STANDS, _LEAVES = 1e3 * STEPS**-2.0, 5e-3, 1e-6 * STEPS**0.9
+
+
+def runs(W: ArrayLike, W_exact: ArrayLike, KQ: ArrayLike, KQ_exact: ArrayLike) -> Datasets:
+    """Return the four runs of the experiment with these distances."""
+    return named(
+        [
+            long_run(W, "W", penalty=PUBLISHED_EPSILON),
+            long_run(W_exact, "W"),
+            long_run(KQ, "KQ", penalty=PUBLISHED_EPSILON),
+            long_run(KQ_exact, "KQ", "exact_normalized_gd"),
+        ]
+    )
+
+
+def of_W() -> dict[Verdict, Datasets]:
+    """Both forms are fast; the exact one alone; neither; or the exponent may be -2 or not."""
+    return {
+        Verdict.HOLDS: runs(_FAST, _FAST, _STANDS, _STANDS),
+        Verdict.CORRECTED: runs(_STANDS, _FAST, _STANDS, _STANDS),
+        Verdict.FAILS: runs(_STANDS, _LEAVES, _STANDS, _STANDS),
+        Verdict.OPEN: {run: one.isel(snapshot=slice(10)) for run, one in runs(_FAST, _FAST, _STANDS, _STANDS).items()},
+    }
+
+
+def of_KQ() -> dict[Verdict, Datasets]:
+    """The exact form is as fast as W; it moves away; or its run is too short for a rate."""
+    return {
+        Verdict.HOLDS: runs(_STANDS, _FAST, _STANDS, _FAST),
+        Verdict.FAILS: runs(_STANDS, _FAST, _STANDS, _LEAVES),
+        Verdict.OPEN: {run: one.isel(snapshot=slice(10)) for run, one in runs(_STANDS, _FAST, _STANDS, _FAST).items()},
+    }

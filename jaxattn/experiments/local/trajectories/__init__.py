@@ -1,0 +1,1 @@
+"""The experiment trajectories: measure, claims, figure."""

@@ -1,0 +1,1 @@
+"""The max-margin problems themselves: feasibility, rank, regularization paths."""

@@ -1,0 +1,1 @@
+"""The experiment feasibility: measure, claims, figure."""

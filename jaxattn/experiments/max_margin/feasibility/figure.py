@@ -1,0 +1,63 @@
+"""The feasibility figure: share of problems whose random tokens can be selected, against d."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.study.style import page
+
+# One colour and marker a number of inputs, in increasing order, so that they are told apart in grey too.
+_LOOKS = (("#0072B2", "o"), ("#009E73", "s"), ("#D55E00", "^"), ("#CC79A7", "D"), ("#000000", "v"))
+
+
+def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+    """Draw one panel a number of tokens T, one curve a number of inputs n, with 95 % intervals.
+
+    Above each curve's panel a bar shows the dimensions in which the theorem promises a share of 1.
+
+    Args:
+        summaries: "random tokens", as `experiments.feasibility.summarize` returns it.
+    """
+    summary = summaries["random tokens"]
+    sizes = np.unique(summary["T"].values)
+    looks = dict(zip(np.unique(summary["n"].values), (_LOOKS[k % len(_LOOKS)] for k in range(100)), strict=False))
+    with page.style():
+        figure = page.new_figure(3.1 * len(sizes), 3.2)
+        panels = np.atleast_1d(figure.subplots(1, len(sizes), sharey=True))
+        for axes, T in zip(panels, sizes, strict=True):
+            _panel(axes, summary.isel(run=(summary["T"] == T).values), looks)
+            axes.set(title=f"({'abcdefgh'[list(sizes).index(T)]}) $T = {T}$ tokens", xlabel="dimension $d$")
+        panels[0].set_ylabel("share of feasible problems")
+        panels[-1].legend(loc="lower right", title="inputs")
+        undecided = int(summary["undecided"].sum())
+        page.add_counts(
+            figure,
+            summaries,
+            f"{int(summary['seeds'].min())} problems a point with 95 % intervals; unsolved ones ({undecided}) count "
+            "as not feasible. Bars: $d \\geq \\max(T - 1, n)$, where the theorem promises a share of 1.",
+            counted="problems",
+        )
+    return figure
+
+
+def _panel(axes: Axes, runs: xarray.Dataset, looks: Mapping[int, tuple[str, str]]) -> None:
+    last = float(runs["d"].max())
+    for k, run in enumerate(runs["run"].values):
+        one = runs.sel(run=run)
+        colour, marker = looks[int(one["n"])]
+        mean, d = one["feasible"].values, one["d"].values
+        errors = np.clip([mean - one["feasible_low"].values, one["feasible_high"].values - mean], 0, None)
+        axes.errorbar(
+            d, mean, errors, color=colour, marker=marker, markersize=4, elinewidth=0.8, label=f"$n = {int(one['n'])}$"
+        )
+        if one["enough"] <= last:
+            height = 1.07 + 0.05 * k
+            axes.plot([float(one["enough"]), last + 0.4], [height, height], color=colour, linewidth=3)
+            axes.plot(float(one["enough"]), height, color=colour, marker=marker, markersize=5)
+    axes.set(ylim=(-0.03, 1.1 + 0.05 * runs.sizes["run"]), xlim=(float(runs["d"].min()) - 0.4, last + 0.4))
+    axes.set_yticks(np.linspace(0, 1, 6))

@@ -1,0 +1,1 @@
+"""The experiment low-rank-lemma: measure, claims, figure."""

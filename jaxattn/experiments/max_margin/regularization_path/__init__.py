@@ -1,0 +1,1 @@
+"""The experiment regularization-path: measure, claims, figure."""

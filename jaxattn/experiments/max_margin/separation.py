@@ -1,0 +1,82 @@
+"""The second stage where nothing descended: solve the Att-SVM of every drawn problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import xarray
+
+from jaxattn import metrics, svm
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem
+from jaxattn.study.measuring.comparison import NORMS
+
+_EVIDENCE = ("status", "primal", "dual", "gap", "violation", "iterations")
+
+
+def separate(
+    record: xarray.Dataset,
+    norms: Sequence[svm.Norm] = NORMS,
+    solver: svm.Solver | None = None,
+) -> xarray.Dataset:
+    """Solve, for every seed and dimension, the Att-SVM that selects the recorded tokens.
+
+    A problem counts as kept if the solution in every norm is certified optimal; others are counted by
+    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. What a solver proposed
+    for an unsolved problem stays in the dataset, so that an inexact solver can be looked at.
+
+    Args:
+        record: of a `Drawing`, as `recording.run` writes it.
+        norms: of the max-margin problems.
+        solver: for all of them; those of each norm if None.
+
+    Returns:
+        A dataset with axes `seed`, `d` and `norm`: status and certificates, the solutions with their
+        singular values and ranks, and the queries. Its attribute `run` names the sizes, and the solver
+        if one was given, its attribute `solver` the latter alone.
+    """
+    arrays = {name: record[name].values for name in ("X", "Z", "Y", "v")}
+    seeds, dimensions, n, T = arrays["X"].shape[:4]
+    lanes = Problem(**{name: _joined(array) for name, array in arrays.items()})
+    constraints = batch.over_seeds(svm.token_constraints, lanes, _joined(record["alpha"].values))
+    solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
+    solution = jax.tree.map(
+        lambda *leaves: np.stack([leaf.reshape(seeds, dimensions, *leaf.shape[1:]) for leaf in leaves], axis=2),
+        *solutions,
+    )
+    values = np.linalg.svd(solution.W, compute_uv=False)
+    optimal = (solution.status == svm.Status.OPTIMAL).all(axis=2)
+    infeasible = (solution.status == svm.Status.INFEASIBLE).any(axis=2)
+    by = "" if solver is None else str(getattr(solver, "solver", type(solver).__name__))
+    return xarray.Dataset(
+        data_vars={
+            **{name: (("seed", "d", "norm"), getattr(solution, name)) for name in _EVIDENCE},
+            "W_svm": (("seed", "d", "norm", "feature", "query_feature"), solution.W),
+            "singular_values": (("seed", "d", "norm", "direction"), values),
+            "rank": (("seed", "d", "norm"), metrics.rank_of(values)),
+            "Z": (("seed", "d", "input", "query_feature"), arrays["Z"]),
+        },
+        coords={
+            "seed": record["seed"].values,
+            "d": record["d"].values,
+            "norm": np.array([norm.name for norm in norms], dtype=object),
+        },
+        attrs={
+            "run": f"n={n} T={T}" + (f" by {by}" if by else ""),
+            "solver": by,
+            "n": n,
+            "T": T,
+            "attempted": optimal.size,
+            "kept": int(optimal.sum()),
+            "infeasible": int(infeasible.sum()),
+            "unsolved": int((~optimal & ~infeasible).sum()),
+        },
+    )
+
+
+def _joined(array: Any) -> Any:
+    """Join the first two axes."""
+    return array.reshape(-1, *array.shape[2:])

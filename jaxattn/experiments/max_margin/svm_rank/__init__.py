@@ -1,0 +1,1 @@
+"""The experiment svm-rank: measure, claims, figure."""

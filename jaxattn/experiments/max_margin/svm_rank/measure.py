@@ -1,0 +1,124 @@
+"""Rank of both SVM solutions against d (2308.16898): as published, and of certified solutions alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Bool, PRNGKeyArray
+
+from jaxattn.experiments.max_margin.svm_rank import claims as svm_rank_claims
+from jaxattn.study.claims import Claim, counts_of, total
+from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
+from jaxattn.svm import Status
+
+# The published count: singular values above this, whatever the largest one is; infeasible problems as rank 1.
+_ABSOLUTE, _INFEASIBLE_RANK = 1e-7, 1
+# No mean of fewer problems is drawn, unless fewer were attempted.
+_LEAST = 8
+# Of the curves; relative to the largest singular value.
+_TOLERANCES = np.logspace(-10, -1, 37)
+
+
+def summarize(
+    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
+) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
+    """Estimate mean ranks in both conventions and against the tolerance, and judge the claims.
+
+    Args:
+        datasets: as `separation.separate` returns them; those with a `solver` are of an inexact one,
+            and hold some of the problems of the others.
+        key: of the bootstrap.
+
+    Returns:
+        "certified" with axes `run`, `d` and `norm`; for each inexact solver, under its name, the mean
+        nuclear ranks of the problems that both solved, with axes `setting`, `solver` and `tolerance`;
+        the claims. NaN stands where too few problems are feasible to estimate a mean.
+    """
+    certified = {run: one for run, one in datasets.items() if not one.attrs["solver"]}
+    keys = iter(jax.random.split(key, len(datasets)))
+    ranks = [_ranks(one, next(keys)) for one in certified.values()]
+    summaries = {"certified": xarray.concat(ranks, "run", coords="all").assign_attrs(total(certified))}
+    for solver in dict.fromkeys(one.attrs["solver"] for one in datasets.values() if one.attrs["solver"]):
+        inexact = {run: one for run, one in datasets.items() if one.attrs["solver"] == solver}
+        pairs = [(one, shared) for one in inexact.values() if (shared := _shared(one, certified)).sizes["seed"]]
+        curves = [_curves(one, shared, next(keys)) for one, shared in pairs]
+        if curves:
+            summaries[solver] = xarray.concat(curves, "setting", coords="all").assign_attrs(total(inexact))
+    return summaries, svm_rank_claims.judged(summaries, counts_of(datasets))
+
+
+def _ranks(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate a run's mean ranks in both conventions and its feasible share, for every dimension."""
+    keys = jax.random.split(key)
+    status, values = one["status"].values, one["singular_values"].values
+    kept, decided = (status == Status.OPTIMAL).all(axis=2), (status != Status.NOT_CONVERGED).all(axis=2)
+    published = np.where(status == Status.INFEASIBLE, _INFEASIBLE_RANK, (values > _ABSOLUTE).sum(axis=-1))
+    estimates = {
+        "rank": (("d", "norm"), _where(one["rank"].values, kept, keys[0])),
+        "published": (("d", "norm"), _where(published, decided, keys[1])),
+        "feasible": (("d",), proportion((status == Status.OPTIMAL).any(axis=2))),
+    }
+    arrays = variables(estimates)
+    # What the rank of the kept solutions is at most, and how far its mean depends on the tolerance.
+    above = {tolerance: _above(values, tolerance)[..., 0] for tolerance in svm_rank_claims.CLEAN}
+    spread = np.subtract(*above.values())
+    weights = kept[..., None] / np.maximum(kept.sum(axis=0), 1)[:, None]
+    arrays |= {
+        "kept": (("d",), kept.sum(axis=0)),
+        "largest": (("d", "norm"), np.where(kept[..., None], one["rank"].values, 0).max(axis=0)),
+        "spread": (("d", "norm"), (spread * weights).sum(axis=0)),
+    }
+    sizes = {name: one.attrs[name] for name in ("run", "n", "T")}
+    return xarray.Dataset(arrays, {"d": one["d"].values, "norm": one["norm"].values, **sizes})
+
+
+def _above(values: np.ndarray, *tolerances: float) -> np.ndarray:
+    """Count the singular values (..., k) above each tolerance times the largest, (..., tolerances)."""
+    return (values[..., None, :] > np.array(tolerances)[:, None] * values[..., None, :1]).sum(axis=-1)
+
+
+def _where(values: np.ndarray, counted: Bool[np.ndarray, "seed d"], key: PRNGKeyArray) -> Estimate:
+    """Estimate the means of `values`, (seed, d, norm), over the counted seeds; NaN where they are too few."""
+    least = min(_LEAST, values.shape[0])
+    keys = jax.random.split(key, values.shape[1])
+    nothing = Estimate(*(np.full(values.shape[2:], np.nan) for _ in Estimate._fields))
+    each = [
+        bootstrap(values[counted[:, k], k], keys[k]) if counted[:, k].sum() >= least else nothing
+        for k in range(values.shape[1])
+    ]
+    return Estimate(*(np.stack(part) for part in zip(*each, strict=True)))
+
+
+def _shared(one: xarray.Dataset, certified: Mapping[str, xarray.Dataset]) -> xarray.Dataset:
+    """Return the kept certified solutions of an inexact run's problems, of its one dimension."""
+    d = one["d"].values[0]
+    for other in certified.values():
+        if (other.attrs["n"], other.attrs["T"]) == (one.attrs["n"], one.attrs["T"]) and d in other["d"].values:
+            kept = (other["status"].sel(d=d).values == Status.OPTIMAL).all(axis=1)
+            return other.sel(d=d, seed=np.intersect1d(other["seed"].values[kept], one["seed"].values))
+    return one.isel(d=0, seed=slice(0))
+
+
+def _curves(one: xarray.Dataset, shared: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Count the nuclear solutions' singular values at every tolerance, by both solvers on the same problems."""
+    n, d = one.attrs["n"], int(shared["d"])
+    pair = shared, one.sel(d=d, seed=shared["seed"].values)
+    # An embedded solution has more singular values, all the further ones zero.
+    values = np.stack([each["singular_values"].sel(norm="nuclear").values[:, : min(n, d)] for each in pair], axis=1)
+    keys = jax.random.split(key)
+    estimates = {
+        "rank": (("solver", "tolerance"), bootstrap(_above(values, *_TOLERANCES), keys[0])),
+        "published": (("solver",), bootstrap((values > _ABSOLUTE).sum(axis=-1), keys[1])),
+    }
+    variables = {
+        name if part == "mean" else f"{name}_{part}": (dims, getattr(estimate, part))
+        for name, (dims, estimate) in estimates.items()
+        for part in ("mean", "low", "high")
+    }
+    # The published tolerance, relative to the largest singular value.
+    variables["threshold"] = ((), np.mean(_ABSOLUTE / values[:, 0, 0]))
+    coordinates = {"tolerance": _TOLERANCES, "solver": ["certified", one.attrs["solver"]]}
+    return xarray.Dataset(variables, {**coordinates, "setting": f"n={n} d={d}", "n": n, "d": d, "T": one.attrs["T"]})

@@ -1,0 +1,1 @@
+"""The experiment positions: measure, claims, figure."""

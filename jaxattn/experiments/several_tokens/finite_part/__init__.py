@@ -1,0 +1,1 @@
+"""The experiment finite-part: measure, claims, figure."""

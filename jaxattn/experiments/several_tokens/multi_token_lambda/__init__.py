@@ -1,0 +1,1 @@
+"""The experiment multi-token-lambda: measure, claims, figure."""

@@ -1,0 +1,1 @@
+"""The experiment multi-token-mlp: measure, claims, figure."""

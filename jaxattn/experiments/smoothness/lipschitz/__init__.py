@@ -1,0 +1,1 @@
+"""The experiment lipschitz: measure, claims, figure."""

@@ -1,0 +1,1 @@
+"""The experiment softmax-vs-linear: measure, claims, figure."""

@@ -1,0 +1,185 @@
+"""Whether softmax attention is more stable than linear attention, over the scale of the embeddings (causal LM)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+
+from jaxattn import language, svm
+from jaxattn.experiments.smoothness import bends
+from jaxattn.experiments.smoothness.softmax_vs_linear.claims import claims_of
+from jaxattn.language.model import Attention
+from jaxattn.parallel import batch
+from jaxattn.study.claims import Claim, counts_of
+from jaxattn.study.statistics import bootstrap, proportion, variables
+
+# The embeddings are unit vectors times these.
+SCALES = 2.0 ** np.arange(-2, 4)
+# Drawn W have logits of these sizes, between the word that asks and itself: lengths are divided by the scale's square.
+_DRAWS, _SHORTEST, _LONGEST = 48, 0.25, 256.0
+# Steps of descent after which its curvature is read, each of 1 / curvature at 0.
+_PATH = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
+# The steps of one descent of which none may raise the risk; the grid of step sizes reaches from `2 / sup / 4` to
+# `1024 * 2 / curvature at 0`, of the two attentions' largest and smallest, and is halved so often.
+STEPS, _POINTS, _HALVINGS, _BELOW, _BEYOND = 500, 24, 10, 4.0, 1024.0
+
+LOSSES: dict[str, Callable[..., Array]] = {"logistic": bends.logistic, "squared": language.squared_risk}
+ATTENTIONS: dict[str, Attention] = {"softmax": language.softmax, "linear": language.linear}
+
+
+def _curvatures(
+    choices: language.Choices, words: UInt32[Array, " words"], W: Float[Array, "draws d d"], risk: Callable[..., Array]
+) -> tuple[Array, ...]:
+    """Return the largest curvature at W = 0, at the drawn W and along a descent, each from below."""
+    function, zero = partial(risk, choices=choices), jnp.zeros_like(W[:1])
+    at_zero, _ = bends.largest_at(function, zero, words)
+    path = bends.descent(function, zero[0], 1 / at_zero[0], jnp.asarray(_PATH))
+    sizes, _ = bends.largest_at(function, jnp.concatenate([W, path]), words)
+    return at_zero[0], jnp.max(sizes[: len(W)]), jnp.max(sizes[len(W) :])
+
+
+def _steps(
+    choices: language.Choices, low: Float[Array, ""], high: Float[Array, ""], risk: Callable[..., Array]
+) -> bends.Largest:
+    """Return the largest step of plain descent from W = 0."""
+    start = jnp.zeros(2 * choices.E.shape[-1:])
+    return bends.largest_step(partial(risk, choices=choices), start, low, high, STEPS, _POINTS, _HALVINGS)
+
+
+def _bounds(choices: language.Choices) -> tuple[Array, Array]:
+    """Return the bounds of `language.smoothness`, for softmax attention, in the order of `LOSSES`."""
+    return language.score_bound(bends.tied(choices)), language.squared_bound(choices)
+
+
+_PAIRS = [(loss, attention) for loss in LOSSES for attention in ATTENTIONS]
+_RISKS = [partial(LOSSES[loss], attention=ATTENTIONS[attention]) for loss, attention in _PAIRS]
+# One object each, so that they compile once.
+_DRAWN = partial(bends.drawn, count=_DRAWS)
+_CURVATURES = [partial(_curvatures, risk=risk) for risk in _RISKS]
+_LARGEST = [partial(_steps, risk=risk) for risk in _RISKS]
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Measure curvature and the largest step that descends, of both attentions, at every scale of the embeddings.
+
+    Args:
+        record: of `texts.Texts`.
+        solver: not used: nothing is separated.
+
+    Returns:
+        For every kept seed, scale, loss and attention: the curvature `at_zero`, the largest of `drawn` W and along the
+        `path` of descent, all from below; the largest `step`; whether the threshold is `beyond` the interval that was
+        searched, or `below` it; whether a larger step of the grid descends `again`; whether with some step of it the
+        risk `exceeds` its start. For every kept seed, scale and loss the `bound` of the curvature with softmax. For
+        every kept seed whether its text is `forked`: some word is followed by two different ones.
+    """
+    del solver
+    lanes, words, scale = bends.scaled(bends.texts(record), record["draw_key"].values, SCALES)
+    seeds, scales = record.sizes["seed"], len(SCALES)
+    W = batch.over_seeds(_DRAWN, lanes, words, _SHORTEST / scale**2, _LONGEST / scale**2)
+    at_zero, drawn, path = (
+        np.stack(each, axis=1).reshape(-1, len(LOSSES), len(ATTENTIONS))
+        for each in zip(*(batch.over_seeds(of_risk, lanes, words, W) for of_risk in _CURVATURES), strict=True)
+    )
+    # Both attentions are searched on one interval: an end means the same for both.
+    low = 2 / np.maximum(np.maximum(drawn, path), at_zero).max(axis=-1) / _BELOW
+    high = 2 / at_zero.min(axis=-1) * _BEYOND
+    found = []
+    for of_risk, (loss, _) in zip(_LARGEST, _PAIRS, strict=True):
+        which = list(LOSSES).index(loss)
+        found.append(batch.over_seeds(of_risk, lanes, low[:, which], high[:, which]))
+    step, descends, exceeds = (np.stack(each, axis=1) for each in zip(*found, strict=True))
+    fails = ~descends
+    after = np.arange(_POINTS) > fails.argmax(axis=-1)[..., None]
+    arrays = {
+        "at_zero": at_zero,
+        "drawn": drawn,
+        "path": path,
+        "step": step,
+        "beyond": ~fails.any(axis=-1),
+        "below": fails[..., 0],
+        "again": fails.any(axis=-1) & (after & ~fails).any(axis=-1),
+        "exceeds": exceeds.any(axis=-1),
+    }
+    arrays = {name: each.reshape(seeds, scales, len(LOSSES), len(ATTENTIONS)) for name, each in arrays.items()}
+    bound = np.stack(batch.over_seeds(_bounds, lanes), axis=-1).reshape(seeds, scales, len(LOSSES))
+    kept = np.all([np.isfinite(each).reshape(seeds, -1).all(axis=1) for each in (*arrays.values(), bound)], axis=0)
+    dims = ("seed", "scale", "loss", "attention")
+    lanes = jax.tree.map(lambda leaf: leaf[::scales], lanes)
+    following = batch.over_seeds(language.followers, lanes) > 0
+    forked = np.any(np.sum(following, axis=2) > 1, axis=1)
+    return xarray.Dataset(
+        {name: (dims, each[kept]) for name, each in arrays.items()}
+        | {"bound": (dims[:3], bound[kept]), "forked": (("seed",), forked[kept])},
+        {
+            "seed": record["seed"].values[kept],
+            "scale": SCALES,
+            "loss": np.array(list(LOSSES), dtype=object),
+            "attention": np.array(list(ATTENTIONS), dtype=object),
+        },
+        {"attempted": seeds, "kept": int(kept.sum()), "diverged": seeds - int(kept.sum()), "run": "texts"}
+        | {"words": lanes.E.shape[-2]},
+    )
+
+
+def summarize(
+    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
+) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
+    """Compare the two attentions at every scale, and judge the paper's claim.
+
+    Args:
+        datasets: of `measure`; one run.
+        key: of the bootstrap.
+
+    Returns:
+        A dataset over scales, losses and attentions; the claims.
+
+    Raises:
+        ValueError: no seed was kept.
+    """
+    ((run, one),) = datasets.items()
+    if not one.sizes["seed"]:
+        raise ValueError(f"softmax-vs-linear: expected a kept seed, found counts {counts_of(datasets)}")
+    summary = _estimated(one, key)
+    return {run: summary}, claims_of(summary)
+
+
+def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    keys = jax.random.split(key, 4)
+    steps, linear = one["step"], one.sel(attention="linear")
+    # Where both are at the end of what was searched, neither is larger.
+    larger = (steps.sel(attention="softmax") > steps.sel(attention="linear")).values
+    smaller = (steps.sel(attention="softmax") < steps.sel(attention="linear")).values
+    of_both = one[["at_zero", "drawn", "path"]].to_dataarray("where").max("where")
+    # With linear attention the curvature is nowhere larger than at 0: the squared risk is quadratic, and the logistic
+    # loss, of a score that is linear in W, bends most where that is 0.
+    sup, exact = of_both.sel(attention="softmax"), linear["at_zero"]
+    over, of_each = ("scale", "loss"), ("scale", "loss", "attention")
+    estimates = {
+        "curvature": (of_each, bootstrap(np.log10(of_both.values), keys[0])),
+        "at_zero": (of_each, bootstrap(np.log10(one["at_zero"].values), keys[1])),
+        "bound": (over, bootstrap(np.log10(one["bound"].values), keys[2])),
+        "smoother": (over, bootstrap(np.log10((exact / sup).values), keys[3])),
+        "larger": (over, proportion(larger)),
+        "smaller": (over, proportion(smaller)),
+        "exceeds": (of_each, proportion(one["exceeds"].values)),
+        "rougher_proved": (over, proportion((sup > exact).values)),
+        "smoother_proved": (over, proportion((one["bound"] < exact).values)),
+        "beyond": (of_each, proportion(one["beyond"].values)),
+    }
+    forked = one["forked"].values
+    for kind, chosen in (("forked", forked), ("plain", ~forked)):
+        if chosen.any():
+            estimates[f"larger_{kind}"] = over, proportion(larger[chosen])
+    arrays = variables(estimates)
+    arrays |= {name: (of_each, one[name].values.sum(axis=0)) for name in ("below", "again")}
+    # Of every text, for the figure, and for what is read where a threshold was found.
+    arrays |= {f"each_{name}": (("seed", *of_each), one[name].values) for name in ("at_zero", "step", "beyond")}
+    arrays["forked"] = ("seed",), forked
+    return xarray.Dataset(arrays, {name: one[name].values for name in ("seed", *of_each)}, one.attrs)

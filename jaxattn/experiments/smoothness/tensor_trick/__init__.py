@@ -1,0 +1,1 @@
+"""The experiment tensor-trick: measure, claims, figure."""

@@ -1,1 +1,0 @@
-"""Figures, drawn from computed estimates; nothing here trains or solves."""

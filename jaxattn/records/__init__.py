@@ -1,0 +1,23 @@
+"""Records: what a run left behind, written block by block, held by one writer at a time, and read back whole."""
+
+from jaxattn.records.store import (
+    Record,
+    RecordError,
+    RecordWarning,
+    is_complete,
+    load,
+    load_dataset,
+    save_dataset,
+    write_json,
+)
+
+__all__ = [
+    "Record",
+    "RecordError",
+    "RecordWarning",
+    "is_complete",
+    "load",
+    "load_dataset",
+    "save_dataset",
+    "write_json",
+]

@@ -1,0 +1,62 @@
+"""Claims of the papers: values with a rule, judged from measured numbers and their intervals."""
+
+from jaxattn.study.claims.claim import Claim, Datasets, Judgement, Setting, Source, Verdict, line
+from jaxattn.study.claims.counts import (
+    EXCLUDED,
+    LEAST_DRAWN,
+    LEAST_SEEDS,
+    LEAST_STEPS,
+    counts_of,
+    too_few,
+    too_little,
+    too_short,
+    total,
+)
+from jaxattn.study.claims.criteria import (
+    Agreement,
+    Criterion,
+    Number,
+    Outcome,
+    above,
+    agrees,
+    below,
+    between,
+    number,
+    together,
+)
+from jaxattn.study.claims.registry import Experiment, experiment, folders, judged, not_a_number, registry
+
+__all__ = [
+    "EXCLUDED",
+    "LEAST_DRAWN",
+    "LEAST_SEEDS",
+    "LEAST_STEPS",
+    "Agreement",
+    "Claim",
+    "Criterion",
+    "Datasets",
+    "Experiment",
+    "Judgement",
+    "Number",
+    "Outcome",
+    "Setting",
+    "Source",
+    "Verdict",
+    "above",
+    "agrees",
+    "below",
+    "between",
+    "counts_of",
+    "experiment",
+    "folders",
+    "judged",
+    "line",
+    "not_a_number",
+    "number",
+    "registry",
+    "together",
+    "too_few",
+    "too_little",
+    "too_short",
+    "total",
+]

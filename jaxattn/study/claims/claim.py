@@ -1,0 +1,167 @@
+"""A claim as a value: what the paper says, and a rule that judges it from measured numbers alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import xarray
+
+from jaxattn.study.claims.criteria import Criterion, Number, Outcome, together
+
+# Datasets by the name of their run.
+Datasets = Mapping[str, xarray.Dataset]
+
+
+class Verdict(StrEnum):
+    """What a measurement says of a claim."""
+
+    HOLDS = "holds"
+    CORRECTED = "holds with a correction"
+    FAILS = "does not hold"
+    OPEN = "not decided"
+
+
+class Setting(StrEnum):
+    """How near a measurement is to what the paper did: its own setting, one that stands for it, or one of ours."""
+
+    EXACT = "exact"
+    PROXY = "proxy"
+    OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a claim is made.
+
+    Attributes:
+        paper: its number or name.
+        locator: theorem, figure, panel or section.
+        setting: how near the measurement is to the paper's.
+    """
+
+    paper: str
+    locator: str
+    setting: Setting
+
+    def __str__(self) -> str:
+        """Name paper and place."""
+        return f"{self.paper}, {self.locator}"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found of a claim; the verdict follows from the criteria, and from nothing else.
+
+    A claim holds if every criterion in `stated` is met. If one of them is broken, it holds with a correction if all
+    those in `corrected` are met, and does not hold if one of these is broken too or there are none. Otherwise it is not
+    decided.
+
+    Attributes:
+        measured: numbers by their labels: means over the kept seeds.
+        interval: 95 % intervals, (low, high), of those that have one.
+        expected: the published or predicted numbers, by the same labels.
+        counts: of each run: attempted, kept, and excluded by reason.
+        stated: what the statement asks for.
+        corrected: what the corrected statement asks for, if there is one.
+        correction: the correction, in a sentence made from the numbers.
+        undecided: why the data cannot decide: too few seeds, too few steps; empty if they can.
+        remark: what a reader should know beside the verdict, made from the numbers.
+    """
+
+    measured: Mapping[str, float]
+    interval: Mapping[str, tuple[float, float]]
+    expected: Mapping[str, float]
+    counts: Mapping[str, Mapping[str, int]]
+    stated: tuple[Criterion, ...]
+    corrected: tuple[Criterion, ...] = ()
+    correction: str = ""
+    undecided: str = ""
+    remark: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.stated:
+            raise ValueError("stated: expected at least one criterion, found none")
+        if bool(self.corrected) != bool(self.correction):
+            raise ValueError("correction: expected a sentence and criteria for it, or neither")
+
+    @classmethod
+    def withheld(cls, reason: str) -> Judgement:
+        """Return the judgement on data that cannot be judged, for this reason."""
+        nothing = Criterion("what was measured", Number.exact(math.nan))
+        return cls({}, {}, {}, {}, stated=(nothing,), undecided=reason)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that the criteria give."""
+        stated = together(self.stated)
+        if self.undecided or stated is Outcome.UNCLEAR:
+            return Verdict.OPEN
+        if stated is Outcome.MET:
+            return Verdict.HOLDS
+        corrected = together(self.corrected) if self.corrected else Outcome.BROKEN
+        return {Outcome.MET: Verdict.CORRECTED, Outcome.BROKEN: Verdict.FAILS, Outcome.UNCLEAR: Verdict.OPEN}[corrected]
+
+    @property
+    def note(self) -> str:
+        """Why this is the verdict, in words made from the numbers."""
+        if self.undecided:
+            return self.undecided
+        parts = [self.remark]
+        if self.verdict is Verdict.CORRECTED:
+            parts.insert(0, f"Correction: {self.correction}")
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper.
+
+    Attributes:
+        id: the experiment and, after a colon, which of its claims.
+        source: where the paper makes it.
+        statement: what the paper says, in one sentence and not narrowed.
+        judge: from what the experiment's `summarize` made of the measured datasets to a judgement; pure.
+        examples: measured datasets, built by hand, for every verdict that can be reached. Those that confirm, correct
+            and refute differ in measured numbers alone.
+    """
+
+    id: str
+    source: Source
+    statement: str
+    judge: Callable[[Datasets], Judgement] = field(repr=False)
+    examples: Callable[[], Mapping[Verdict, Datasets]] = field(repr=False)
+
+    @property
+    def experiment(self) -> str:
+        """The id of the experiment that decides it."""
+        return self.id.partition(":")[0]
+
+
+def line(claim: Claim, judgement: Judgement) -> dict[str, Any]:
+    """Return the line of claims.json: JSON values, numbers to six digits."""
+    return {
+        "id": claim.id,
+        "source": str(claim.source),
+        "setting": str(claim.source.setting),
+        "statement": claim.statement,
+        "expected": _rounded(judgement.expected),
+        "measured": _rounded(judgement.measured),
+        "interval": _rounded(judgement.interval),
+        "counts": _rounded(judgement.counts),
+        "criteria": [*map(str, judgement.stated)],
+        "criteria of the correction": [*map(str, judgement.corrected)],
+        "verdict": str(judgement.verdict),
+        "note": judgement.note,
+    }
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

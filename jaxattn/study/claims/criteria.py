@@ -1,0 +1,171 @@
+"""Criteria: where a number has to lie, judged by its interval; met, broken, or unclear."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import xarray
+
+
+class Outcome(StrEnum):
+    """What the evidence says of a criterion."""
+
+    MET = "met"
+    BROKEN = "broken"
+    UNCLEAR = "unclear"
+
+
+class Number(NamedTuple):
+    """A measured number with the bounds of its 95 % interval; a number without an error has three equal ones."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def exact(cls, value: float) -> Number:
+        """Return a number that has no interval: a count, a largest error, a certified value."""
+        return cls(float(value), float(value), float(value))
+
+    def minus(self, other: Number) -> Number:
+        """Return the difference of two independent numbers, its interval by adding the squares of the half-widths."""
+        mean = self.mean - other.mean
+        below = math.hypot(self.mean - self.low, other.high - other.mean)
+        above = math.hypot(self.high - self.mean, other.mean - other.low)
+        return Number(mean, mean - below, mean + above)
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A number has to lie in `[least, most]`.
+
+    It is met if the whole interval of the number lies there, broken if all of it lies elsewhere, and unclear otherwise:
+    also where the number, or a bound of its interval, is not a number.
+
+    Attributes:
+        quantity: what the number is, in words.
+        value: the number.
+        least: of what is allowed.
+        most: of what is allowed.
+    """
+
+    quantity: str
+    value: Number
+    least: float = -math.inf
+    most: float = math.inf
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the criterion is met, broken or unclear."""
+        _, low, high = self.value
+        if any(math.isnan(one) for one in (*self.value, self.least, self.most)):
+            return Outcome.UNCLEAR
+        if self.least <= low and high <= self.most:
+            return Outcome.MET
+        return Outcome.BROKEN if high < self.least or low > self.most else Outcome.UNCLEAR
+
+    def turned(self) -> Criterion:
+        """Return the criterion with its thresholds moved to the other side of the number: met if broken, and back."""
+        if self.outcome is Outcome.MET:
+            return dataclasses.replace(self, least=math.nextafter(self.value.high, math.inf), most=math.inf)
+        return dataclasses.replace(self, least=-math.inf, most=math.inf)
+
+    def __str__(self) -> str:
+        """Say the number, its interval and what is asked of it."""
+        asked = {
+            (True, True): f"between {self.least:.4g} and {self.most:.4g}",
+            (True, False): f"at least {self.least:.4g}",
+            (False, True): f"at most {self.most:.4g}",
+            (False, False): "any number",
+        }[math.isfinite(self.least), math.isfinite(self.most)]
+        return f"{self.quantity} is {_said(self.value)}; asked for: {asked} ({self.outcome})"
+
+
+@dataclass(frozen=True)
+class Agreement(Criterion):
+    """A difference from a published number has to be none.
+
+    It is broken if 0 lies outside the interval of the difference, met if 0 lies inside and the interval inside
+    `[least, most]`, which says how close the two are at worst; unclear if the measurement is too coarse for that.
+    """
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the two numbers agree."""
+        inside = super().outcome
+        if any(math.isnan(one) for one in self.value):
+            return Outcome.UNCLEAR
+        if not self.value.low <= 0 <= self.value.high:
+            return Outcome.BROKEN
+        return Outcome.MET if inside is Outcome.MET else Outcome.UNCLEAR
+
+    def turned(self) -> Criterion:
+        """Return the criterion for a published number on the other side of the interval, or in its middle."""
+        _, low, high = self.value
+        if self.outcome is Outcome.MET:
+            moved = math.nextafter(high, math.inf)
+            return dataclasses.replace(self, value=Number(self.value.mean - moved, low - moved, high - moved))
+        half = (high - low) / 2
+        return dataclasses.replace(self, value=Number(0.0, -half, half), least=-half, most=half)
+
+
+def above(quantity: str, value: Number, threshold: float) -> Criterion:
+    """Ask for a number of at least the threshold."""
+    return Criterion(quantity, value, least=threshold)
+
+
+def below(quantity: str, value: Number, threshold: float) -> Criterion:
+    """Ask for a number of at most the threshold."""
+    return Criterion(quantity, value, most=threshold)
+
+
+def between(quantity: str, value: Number, least: float, most: float) -> Criterion:
+    """Ask for a number between two thresholds."""
+    return Criterion(quantity, value, least, most)
+
+
+def agrees(quantity: str, mean: float, error: float, expected: float, within: float) -> Agreement:
+    """Ask for a mean that agrees with a published one over as many seeds, so of the same standard error.
+
+    The difference has sqrt(2) times the error of one mean; its interval is two of these to each side.
+
+    Args:
+        quantity: what is compared.
+        mean: measured.
+        error: its standard error.
+        expected: the published mean.
+        within: how far apart the two may be at most, by the interval, to be called equal.
+    """
+    half = 2 * math.sqrt(2) * float(error)
+    difference = float(mean) - float(expected)
+    value = Number(difference, difference - half, difference + half)
+    return Agreement(f"{quantity}, less the published {expected:.4g},", value, -within, within)
+
+
+def number(one: xarray.Dataset, name: str) -> Number:
+    """Return an estimated mean and its interval, of a dataset with the variables of `statistics.variables`."""
+    return Number(float(one[name]), float(one[f"{name}_low"]), float(one[f"{name}_high"]))
+
+
+def together(criteria: Iterable[Criterion]) -> Outcome:
+    """Return whether all criteria are met, any is broken, or neither is clear.
+
+    Raises:
+        ValueError: there are none.
+    """
+    outcomes = {criterion.outcome for criterion in criteria}
+    if not outcomes:
+        raise ValueError("criteria: expected at least one, found none")
+    if Outcome.BROKEN in outcomes:
+        return Outcome.BROKEN
+    return Outcome.UNCLEAR if Outcome.UNCLEAR in outcomes else Outcome.MET
+
+
+def _said(value: Number) -> str:
+    mean, low, high = value
+    return f"{mean:.4g}" if low == mean == high else f"{mean:.4g} [{low:.4g}, {high:.4g}]"

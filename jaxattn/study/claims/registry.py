@@ -1,0 +1,113 @@
+"""All experiments and all claims, read off the folders of `jaxattn.experiments`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+
+from jaxattn.study.claims.claim import Claim, Datasets, Judgement
+
+EXPERIMENTS = "jaxattn.experiments"
+
+
+class Experiment(NamedTuple):
+    """The rooms of an experiment, in the order in which data passes them.
+
+    Attributes:
+        measure: `measure(record, solver=None)`, from a record to a dataset.
+        summarize: `summarize(datasets, key)`, from the datasets of all runs to estimates with intervals.
+        claims: the claims that it decides.
+        draw: `draw(summaries)`, from the estimates to a figure.
+    """
+
+    measure: Callable[..., xarray.Dataset]
+    summarize: Callable[[Datasets, PRNGKeyArray], Datasets]
+    claims: tuple[Claim, ...]
+    draw: Callable[[Datasets], Any]
+
+    def of(self, name: str) -> tuple[Claim, ...]:
+        """Return the claims of one of the configurations that share this experiment, by its id."""
+        return tuple(claim for claim in self.claims if claim.experiment == name)
+
+
+def experiment(folder: str) -> Experiment:
+    """Return the experiment in a folder with the modules measure, claims and figure.
+
+    Args:
+        folder: as a dotted path, such as `jaxattn.experiments.local.rate`.
+
+    Raises:
+        ValueError: there is no such folder, or a module or function is missing; names it.
+    """
+    found = []
+    for room, names in (("measure", ("measure",)), ("claims", ("summarize", "CLAIMS")), ("figure", ("draw",))):
+        try:
+            module = importlib.import_module(f"{folder}.{room}")
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{folder}.{room}".startswith(error.name):
+                raise
+            raise ValueError(f"experiment: expected a module {folder}.{room}, found none") from None
+        for name in names:
+            if not hasattr(module, name):
+                raise ValueError(f"experiment: expected {name} in {folder}.{room}, found none")
+            found.append(getattr(module, name))
+    return Experiment(*found)
+
+
+def folders() -> list[str]:
+    """Return the folders of all experiments, as dotted paths."""
+    package = importlib.import_module(EXPERIMENTS)
+    topics = [one.name for one in pkgutil.iter_modules(package.__path__, f"{EXPERIMENTS}.") if one.ispkg]
+    inside = [pkgutil.iter_modules(importlib.import_module(topic).__path__, f"{topic}.") for topic in topics]
+    return sorted(one.name for modules in inside for one in modules if one.ispkg)
+
+
+def registry() -> dict[str, Claim]:
+    """Return every claim by its id.
+
+    Raises:
+        ValueError: two claims have the same id.
+    """
+    claims = [claim for folder in folders() for claim in experiment(folder).claims]
+    by_id = {claim.id: claim for claim in claims}
+    if len(by_id) < len(claims):
+        twice = sorted({claim.id for claim in claims if sum(claim.id == other.id for other in claims) > 1})
+        raise ValueError(f"claims: expected different ids, found {twice} twice")
+    return dict(sorted(by_id.items()))
+
+
+def not_a_number(datasets: Datasets) -> str:
+    """Return which measured variable holds NaN, or nothing if none does. NaN is never a result."""
+    for run, one in datasets.items():
+        for name, variable in one.variables.items():
+            if variable.dtype.kind == "f" and (wrong := int(np.isnan(variable.values).sum())):
+                return f"{run}: {wrong} of {variable.size} entries of {name} are not a number."
+    return ""
+
+
+def judged(
+    experiment: Experiment, name: str, datasets: Datasets, key: PRNGKeyArray
+) -> tuple[Datasets | None, list[tuple[Claim, Judgement]]]:
+    """Return the estimates of an experiment, and each of its claims with the judgement on it.
+
+    Where a measured number is NaN nothing is estimated, and no claim is decided.
+
+    Args:
+        experiment: what judges.
+        name: id of the configuration, whose claims are judged.
+        datasets: as `measure` returned them, by the name of their run.
+        key: of the bootstrap.
+
+    Raises:
+        ValueError: the datasets are not those of the experiment.
+    """
+    if wrong := not_a_number(datasets):
+        return None, [(claim, Judgement.withheld(wrong)) for claim in experiment.of(name)]
+    summaries = experiment.summarize(datasets, key)
+    return summaries, [(claim, claim.judge(summaries)) for claim in experiment.of(name)]

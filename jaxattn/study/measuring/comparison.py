@@ -1,0 +1,131 @@
+"""The second stage: hold a record's descent against certified max-margin solutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn import attention, metrics, svm, tokens
+from jaxattn.attention import Weights
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.settings.training import finite_seeds, weights_of
+
+NORMS = (svm.frobenius, svm.nuclear)
+
+
+def compare(
+    record: xarray.Dataset,
+    norms: Sequence[svm.Norm] = NORMS,
+    solver: svm.Solver | None = None,
+) -> xarray.Dataset:
+    """Solve the Att-SVM of every seed's selected tokens and correlate the descent with it.
+
+    The selected tokens are those of the final weights. A seed is kept if its weights stayed finite
+    and the solution in every norm is certified optimal (stationary, if the norm bounds the rank);
+    others are counted by reason in the attributes `attempted`, `kept`, `diverged`, `infeasible` and
+    `unsolved`.
+
+    Args:
+        record: of a `Training`, as `recording.run` writes it.
+        norms: of the max-margin problems.
+        solver: for all of them; those of each norm if None.
+
+    Returns:
+        A dataset with axis `attempt` for all seeds (their status and certificates) and axis `seed`
+        for the kept ones: solutions and their ranks, correlations at the snapshots, the paths
+        `W(k) z_i` and the rays `W_svm z_i`, and the selected tokens.
+    """
+    attempted = record.sizes["seed"]
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
+    finite = finite_seeds(final)
+    problems = of_arrays(arrays)
+    selected, constraints = batch.over_seeds(_posed, final, problems, finite)
+
+    solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
+    status = np.stack([solution.status for solution in solutions], axis=1)
+    infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
+    # Where the rank is bounded, a certified stationary point is all that can be had.
+    optimal = np.isin(status, (svm.Status.OPTIMAL, svm.Status.STATIONARY)).all(axis=1)
+    kept = finite & optimal
+    counts = {
+        "attempted": attempted,
+        "kept": int(kept.sum()),
+        "diverged": int((~finite).sum()),
+        "infeasible": int(infeasible.sum()),
+        "unsolved": int((finite & ~infeasible & ~optimal).sum()),
+    }
+
+    W = np.stack([solution.W[kept] for solution in solutions], axis=1)
+    correlation, rank = _held_against(_lanes(snapshots, kept), W)
+    per_attempt = ("primal", "dual", "gap", "violation", "iterations")
+    evidence = {
+        name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1)) for name in per_attempt
+    }
+    return xarray.Dataset(
+        data_vars={
+            "status": (("attempt", "norm"), status),
+            **evidence,
+            "X": (("seed", "input", "token", "feature"), arrays["X"][kept]),
+            "W_svm": (("seed", "norm", "feature", "query_feature"), W),
+            "ray": (("seed", "norm", "input", "feature"), np.einsum("snde,sie->snid", W, arrays["Z"][kept])),
+            "path": (("seed", "snapshot", "input", "feature"), _paths(_lanes(snapshots, kept), arrays["Z"][kept])),
+            "selected": (("seed", "input"), selected[kept]),
+            "correlation": (("seed", "norm", "snapshot"), correlation),
+            "rank": (("seed", "norm"), rank),
+            "probability": (("seed", "step"), arrays["probability"][kept]),
+        },
+        coords={
+            "attempt": record["seed"].values,
+            "seed": record["seed"].values[kept],
+            "norm": np.array([norm.name for norm in norms], dtype=object),
+            "snapshot": record["snapshot"].values,
+            "step": record["step"].values,
+        },
+        attrs={**counts, "run": "W" if "W" in arrays else "KQ"},
+    )
+
+
+def _lanes(weights: Weights, kept: np.ndarray) -> Weights:
+    return jax.tree.map(lambda leaf: leaf[kept], weights)
+
+
+def _paths(snapshots: Weights, Z: np.ndarray) -> np.ndarray:
+    """Follow `W(k) z_i` along the snapshots of every seed, (seed, snapshot, input, d)."""
+    if not isinstance(snapshots, attention.Factored):
+        return np.einsum("skde,sie->skid", snapshots, Z, optimize=True)
+    K, Q = snapshots
+    return np.einsum("skdm,skim->skid", K, np.einsum("skem,sie->skim", Q, Z, optimize=True), optimize=True)
+
+
+def _posed(final: Weights, problem: Problem, finite: Bool[Array, ""]) -> tuple[Int[Array, " n"], svm.Constraints]:
+    """Return a seed's selected tokens, and the constraints that select them.
+
+    A diverged run selects nothing; its lane is posed for token 0, and left out of what is compared.
+    """
+    selected = jnp.where(finite, tokens.selected(final, problem), 0)
+    return selected, svm.token_constraints(problem, selected)
+
+
+def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Correlate every snapshot of a seed with its solution in every norm, and count the solutions' ranks.
+
+    Returns:
+        Correlations (seed, norm, snapshot) and ranks (seed, norm).
+    """
+    seeds, norms = W.shape[:2]
+    if seeds == 0:
+        return np.zeros((0, norms, jax.tree.leaves(snapshots)[0].shape[1])), np.zeros((0, norms), int)
+    return batch.over_seeds(_along_run, snapshots, W)
+
+
+def _along_run(snapshots: Weights, W: Float[Array, "norm d d"]) -> tuple[Array, Array]:
+    against_norms = jax.vmap(metrics.correlation, in_axes=(None, 0))
+    correlation = jax.vmap(against_norms, in_axes=(0, None), out_axes=1)(attention.matrix(snapshots), W)
+    return correlation, jax.vmap(metrics.rank)(W)

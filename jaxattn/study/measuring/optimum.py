@@ -1,0 +1,71 @@
+"""The second stage where the optimal tokens are asked for, whatever descent selects: their Frobenius Att-SVM."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn import svm, tokens
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.settings.training import finite_seeds, weights_of
+
+
+class Optimum(NamedTuple):
+    """What is kept of a record: problems with a certified solution, each with a leading seed axis.
+
+    Attributes:
+        problems: as they were drawn.
+        alpha: their optimal tokens.
+        W: the direction `W_mm` that global convergence leads to.
+        kept: which of the record's seeds these are.
+        counts: attempted, kept and left out by reason, as attributes of a dataset.
+    """
+
+    problems: Problem
+    alpha: Int[np.ndarray, "seeds n"]
+    W: Float[np.ndarray, "seeds d d"]
+    kept: Bool[np.ndarray, " attempts"]
+    counts: dict[str, int]
+
+    def of(self, array: xarray.DataArray) -> np.ndarray:
+        """Return an array of the record, of the kept seeds alone."""
+        return array.values[self.kept]
+
+
+def optimum(record: xarray.Dataset, solver: svm.Solver | None = None) -> Optimum:
+    """Solve the Att-SVM that selects the optimal tokens of every problem in a record.
+
+    A seed is kept if its weights, where it was trained, stayed finite and the solution is certified.
+
+    Args:
+        record: of a `Training` or a `Landscape`.
+        solver: of the max-margin problems; those of the norm if None.
+    """
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    problems = of_arrays(arrays)
+    trained = {"W", "K"} & set(arrays)
+    finite = finite_seeds(weights_of(arrays)) if trained else np.ones(len(arrays["X"]), bool)
+    alpha, constraints = batch.over_seeds(_posed, problems)
+    solution = svm.solve_batch(constraints, svm.frobenius, solver=solver)
+    optimal, infeasible = (solution.status == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
+    kept = finite & optimal
+    counts = {"attempted": len(kept), "kept": int(kept.sum())}
+    if trained:
+        counts["diverged"] = int((~finite).sum())
+    counts["infeasible"] = int((finite & infeasible).sum())
+    counts["unsolved"] = int((finite & ~infeasible & ~optimal).sum())
+    return Optimum(_only(problems, kept), alpha[kept], np.asarray(solution.W)[kept], kept, counts)
+
+
+def _only(tree: Any, kept: np.ndarray) -> Any:
+    return jax.tree.map(lambda leaf: leaf[kept], tree)
+
+
+def _posed(problem: Problem) -> tuple[Int[Array, " n"], svm.Constraints]:
+    alpha = tokens.optimal(problem)
+    return alpha, svm.token_constraints(problem, alpha)

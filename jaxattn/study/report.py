@@ -1,0 +1,102 @@
+"""figures/README.md: each figure beside its claims, for a reader who has the paper open."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxattn.study.claims import EXCLUDED, Verdict
+
+# More numbers, or more runs, than these are folded away or added up.
+_NUMBERS, _RUNS = 8, 4
+_PREFACE = """# Figures and claims
+
+Written by `make figures` from the records it has just made, as `claims.json` beside it is. Each figure comes with the
+claims it decides: what the paper says, what was expected (a published or predicted number, where there is one), what
+was measured with its 95 % interval over seeds, what was left out and why, and a verdict by the rule in the note. The
+letters are the paper's: attention softmax(X W z), with W free or W = K Q^T.
+
+A claim *holds*, *holds with a correction* (which the note states), *does not hold*, or is *not decided* by this many
+seeds and steps.
+"""
+
+
+def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write the page.
+
+    Args:
+        path: of the page, in the folder of the figures.
+        studies: the `study` of every experiment's configuration, in any order.
+        lines: of claims.json.
+
+    Raises:
+        OSError: the page cannot be written.
+    """
+    of = {name: [line for line in lines if line["id"].partition(":")[0] == name] for name in studies}
+    names = sorted((name for name in studies if of[name]), key=lambda name: (studies[name].place, name))
+    verdicts = Counter(line["verdict"] for name in names for line in of[name])
+    summed = ", ".join(f"{one} {verdicts[one]}" for one in Verdict)
+    rows = ["| figure | claim | verdict |", "|---|---|---|"]
+    for name in names:
+        rows += [f"| [{name}](#{name}) | {_cell(line['statement'])} | {line['verdict']} |" for line in of[name]]
+    parts = [_PREFACE, f"{sum(verdicts.values())} claims: {summed}.\n", "\n".join(rows) + "\n"]
+    parts += [_section(name, studies[name], of[name]) for name in names]
+    path.write_text("\n".join(parts))
+
+
+def _section(name: str, study: Any, lines: Sequence[Mapping[str, Any]]) -> str:
+    text = [f"## {name}", "", f"![{name}]({name}.png)", "", f"**In the paper:** {study.of}", ""]
+    text += [f"**Departs from it:** {study.departs}", ""]
+    for line in lines:
+        text += [f"### {line['id']}: {line['verdict']}", "", f"{line['statement']} ({line['source']})", ""]
+        text += [*_numbers(line), "", f"{line['note']}", "", f"Counts: {_counts(line['counts'])}.", ""]
+    text.append(f"Made in {lines[0]['seconds']:.0f} s, beside others.\n")
+    return "\n".join(text)
+
+
+def _numbers(line: Mapping[str, Any]) -> list[str]:
+    """Return a table of what was expected and measured: the expected first; the rest of a long one is folded."""
+    expected, measured, interval = line["expected"], line["measured"], line["interval"]
+    labels = [*expected, *(label for label in measured if label not in expected)]
+    shown = labels if len(labels) <= _NUMBERS else [label for label in labels if label in expected][:_NUMBERS]
+    folded = [label for label in labels if label not in shown]
+
+    def table(chosen: Iterable[str]) -> list[str]:
+        rows = ["| | expected | measured | 95 % interval |", "|---|---|---|---|"]
+        for label in chosen:
+            low_high = interval.get(label)
+            between = f"{_number(low_high[0])} to {_number(low_high[1])}" if low_high else ""
+            there = (_number(one[label]) if label in one else "" for one in (expected, measured))
+            rows.append(f"| {_cell(label)} | {' | '.join(there)} | {between} |")
+        return rows
+
+    text = table(shown) if shown else []
+    if folded:
+        more = "all" if not shown else "the other"
+        text += ["", f"<details><summary>{more} {len(folded)} numbers</summary>", "", *table(folded), "", "</details>"]
+    return text
+
+
+def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Return attempted, kept and left out of each run; of many runs added up."""
+    if len(counts) > _RUNS:
+        summed = sum((Counter(one) for one in counts.values()), Counter())
+        # A counter forgets what is zero.
+        reasons = {reason: summed[reason] for reason in EXCLUDED if any(reason in one for one in counts.values())}
+        counts = {f"{len(counts)} runs": {"attempted": summed["attempted"], "kept": summed["kept"]} | reasons}
+    return "; ".join(
+        f"{_cell(run)}: {one['kept']} of {one['attempted']} kept"
+        + "".join(f", {one[reason]} {reason}" for reason in EXCLUDED if reason in one)
+        for run, one in counts.items()
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _cell(text: str) -> str:
+    """Return a text that does not end its cell of a table."""
+    return text.replace("|", "\\|")

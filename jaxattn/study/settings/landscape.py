@@ -1,0 +1,86 @@
+"""A first stage without descent: draw problems, and the keys of weights at which their risk is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, UInt32
+
+from jaxattn import data
+from jaxattn.parallel import batch
+from jaxattn.records import Record
+from jaxattn.study.settings.recording import from_words, keys
+
+# The axes of every array of a record, behind the seed axis.
+_DIMS = {
+    "X": ("input", "token", "feature"),
+    "Z": ("input", "query_feature"),
+    "Y": ("input",),
+    "v": ("feature",),
+    "data_key": ("key_word",),
+    "draw_keys": ("draw", "key_word"),
+}
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """One setting: what to draw, how many, and at how many weights each is looked at.
+
+    The weights themselves are drawn from their keys by the second stage, some of them about a solution that it finds.
+
+    Attributes:
+        law: of the problems.
+        seeds: how many problems to draw.
+        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
+        draws: how many weights each problem gets the keys of; draw j is that of j, however many there are.
+    """
+
+    law: data.Law
+    seeds: int
+    key: int
+    draws: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.law, data.Spheres):
+            raise TypeError(f"data: expected a law of one dimension such as sphere, found {self.law!r}")
+        for name in ("seeds", "draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
+
+    @property
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """None but the seeds."""
+        return {}
+
+    def dims(self, name: str) -> tuple[str, ...]:
+        """Return the axes of one seed's array."""
+        return _DIMS[name]
+
+    def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
+        """Name the arrays of one seed; only their shapes are read."""
+        data_key, draw_keys = _keys(seed, root, jnp.arange(self.draws))
+        return from_words(self.law)(data_key).arrays | {"data_key": data_key, "draw_keys": draw_keys}
+
+    def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
+        """Draw the problems of some seeds, and the keys of their weights."""
+        data_keys, draw_keys = batch.over_seeds(_keys, seeds, shared=(root, np.arange(self.draws)))
+        problems = batch.over_seeds(from_words(self.law), data_keys)
+        return problems.arrays | {"data_key": data_keys, "draw_keys": draw_keys}
+
+    def outcome(self, record: Record) -> dict[str, int]:
+        """Every drawn problem is kept; which can be separated is for the second stage to find out."""
+        del record
+        return {"kept": self.seeds}
+
+
+def _keys(
+    seed: Int[Array, ""], root: UInt32[Array, " words"], draws: Int[Array, " draws"]
+) -> tuple[UInt32[Array, " words"], UInt32[Array, "draws words"]]:
+    """Return the words of a seed's problem key, and of those of its weights."""
+    data_key, own = keys(seed, root)
+    of_draw = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.wrap_key_data(own), draws)
+    return data_key, jax.random.key_data(of_draw)

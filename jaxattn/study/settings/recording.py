@@ -1,0 +1,151 @@
+"""The first stage: draw one setting over many seeds, train it where the setting does, and write the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jaxtyping import Array, Int, UInt32
+
+from jaxattn.parallel import batch
+from jaxattn.parallel.processes import Team
+from jaxattn.records import Record, is_complete
+from jaxattn.records.layout import Variable
+from jaxattn.records.locks import held
+
+# A block is written at once, and lost at once if the run is killed: some seconds of work, and files not too small.
+BLOCK_SEEDS = 1024
+BLOCK_BYTES = 2**27
+
+
+class Setting(Protocol):
+    """What a record is made from; its fields are what the record depends on."""
+
+    @property
+    def seeds(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def key(self) -> int:
+        """The root key; seed s draws from `fold_in(key, s)`, however many seeds there are."""
+        ...
+
+    @property
+    def coordinates(self) -> Mapping[str, np.ndarray]:
+        """Values of the axes that have any, but for "seed"."""
+        ...
+
+    def dims(self, name: str) -> tuple[str, ...]:
+        """Return the axes of one seed's array of this name."""
+        ...
+
+    def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
+        """Name the arrays of one seed; traced for their shapes."""
+        ...
+
+    def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
+        """Compute the arrays of some seeds, each with a leading seed axis."""
+        ...
+
+    def outcome(self, record: Record) -> dict[str, int]:
+        """Count what became of the seeds."""
+        ...
+
+
+def run(
+    setting: Setting,
+    path: Path,
+    attributes: Mapping[str, Any],
+    progress: Callable[[int], None] = lambda seeds: None,
+) -> None:
+    """Compute every seed of a setting and write the record at `path`, block by block.
+
+    A finished record is left as it is; one that was begun is gone on with. The processes of a distributed run
+    all call this; the blocks are dealt out to them.
+
+    Args:
+        setting: a `Training` or a `Drawing`.
+        path: of the record; held, by a lock beside it, while it is written.
+        attributes: its provenance; seconds, device, and the setting's outcome are added.
+        progress: called with the number of seeds that are there already, then of each block of this process.
+
+    Raises:
+        RecordError: the record cannot be written, or is being written by another run.
+        ProcessError: another process of this run has failed.
+        ValueError: a law or weights that do not fit; raised before anything is computed.
+    """
+    root = _root(setting)
+    one = shapes(setting)
+    team = Team()
+    with ExitStack() as while_held:
+
+        def begin() -> list[tuple[int, int]] | None:
+            if not is_complete(path):
+                while_held.enter_context(held(path))
+            if is_complete(path):
+                return None
+            variables = {
+                name: Variable(("seed", *setting.dims(name)), (setting.seeds, *leaf.shape), np.dtype(leaf.dtype))
+                for name, leaf in one.items()
+            }
+            coordinates = {"seed": np.arange(setting.seeds), **setting.coordinates}
+            record = Record.create(path, variables, coordinates, attributes, _block(one, setting.seeds))
+            return [(part.start, part.stop) for part in record.unwritten()]
+
+        unwritten = team.told(begin)
+        if unwritten is None:
+            progress(setting.seeds)
+            return
+        record = Record(path)
+        progress(setting.seeds - sum(stop - start for start, stop in unwritten))
+        with team.working([slice(*part) for part in unwritten]) as parts:
+            for part in parts:
+                started = time.perf_counter()
+                arrays = setting.block(np.arange(part.start, part.stop), root)
+                record.write(part, arrays, seconds=time.perf_counter() - started)
+                progress(part.stop - part.start)
+        device = str(jax.local_devices()[0].device_kind)
+        team.told(lambda: record.finish(**setting.outcome(record), device=device))
+
+
+def _block(one: Any, seeds: int) -> int:
+    """Return how many seeds are written at a time: as many in every block but the last, which is not much shorter."""
+    most = max(1, min(BLOCK_SEEDS, BLOCK_BYTES // batch.size(one)))
+    blocks = -(-seeds // batch.lanes((), one, most=most))
+    return -(-seeds // blocks)
+
+
+def shapes(setting: Setting) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the shapes of one seed's arrays, by name, without computing anything.
+
+    Raises:
+        ValueError, TypeError: what a law, loss, head or optimizer raises that does not fit.
+    """
+    return jax.eval_shape(setting.one_seed, jax.ShapeDtypeStruct((), int), _root(setting))
+
+
+def keys(seed: Int[Array, ""], root: UInt32[Array, " words"]) -> tuple[UInt32[Array, " words"], ...]:
+    """Return the words of a seed's two own keys: of its problem, and of what is drawn for that problem."""
+    both = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(root), seed))
+    return tuple(jax.random.key_data(both))
+
+
+@lru_cache(maxsize=64)
+def from_words(law: Callable[..., Any], *sizes: int) -> Callable[..., Any]:
+    """Return a law as a function of its key's words; one object a law, so that it compiles once."""
+
+    def drawn(words: UInt32[Array, " words"], *given: Any) -> Any:
+        return law(jax.random.wrap_key_data(words), *given, *sizes)
+
+    return drawn
+
+
+def _root(setting: Setting) -> np.ndarray:
+    return np.asarray(jax.random.key_data(jax.random.key(setting.key)))

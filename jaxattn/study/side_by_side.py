@@ -1,0 +1,94 @@
+"""Experiments side by side, each in a process: tracing, compiling and drawing keep one core busy, and no other."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import jax
+from omegaconf import DictConfig
+
+from jaxattn.parallel.processes import ProcessError
+from jaxattn.study import composition
+from jaxattn.study import making as study
+
+# Hundreds of programs are more than a process can hold: after so many experiments they are let go.
+_TOGETHER = 8
+_number = itertools.count(1)
+
+
+def processes(asked: int | None, experiments: int) -> int:
+    """Return how many to use: one where an accelerator does the work, as each would take its memory.
+
+    Raises:
+        UsageError: less than one is asked for.
+    """
+    if asked is not None and asked < 1:
+        raise composition.UsageError(f"workers: expected at least 1, found {asked}")
+    if experiments < 2 or jax.default_backend() != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores if asked is None else asked, experiments)
+
+
+def each(
+    composed: Mapping[str, Sequence[DictConfig]], folder: Path, seconds: Mapping[str, float], count: int
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the name of every experiment, and the lines of its claims, as they are made.
+
+    Experiments that share a run are made one after the other. Of the others the longest goes first, so that no long
+    one is left for the end.
+
+    Args:
+        composed: the configurations of every experiment's runs.
+        folder: of the figures.
+        seconds: what an experiment took, where that is known.
+        count: of processes; with one, all is made in this process.
+
+    Raises:
+        ProcessError: a process ended without a word; and whatever `study.make` raises. The others are then interrupted.
+    """
+    if count == 1:
+        yield from ((name, _make(name, configs, folder)) for name, configs in composed.items())
+        return
+    needs = {name: set(map(composition.folder, configs)) for name, configs in composed.items()}
+    waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
+    running: dict[Future[Any], str] = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, context, initializer=composition.tune) as pool:
+        try:
+            while waiting or running:
+                taken = set[Path]().union(*(needs[name] for name in running.values()))
+                for name in list(waiting):
+                    if len(running) < count and taken.isdisjoint(needs[name]):
+                        running[pool.submit(_make, name, composed[name], folder)] = name
+                        taken |= needs[name]
+                        waiting.remove(name)
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise ProcessError(
+                f"a process ended without a word (killed, or out of memory?) while these were made: "
+                f"{', '.join(sorted(running.values()))}; the same command goes on from there"
+            ) from error
+        except BaseException:
+            # An interrupt, or a mistake in one: what the others have finished is kept, as when they are interrupted.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                if child.pid is not None:
+                    os.kill(child.pid, signal.SIGINT)
+            raise
+
+
+def _make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[str, Any]]:
+    lines = study.make(name, list(configs), folder)
+    if next(_number) % _TOGETHER == 0:
+        jax.clear_caches()
+    return lines

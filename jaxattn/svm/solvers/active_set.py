@@ -1,0 +1,115 @@
+"""The Frobenius Att-SVM, solved exactly by an active set.
+
+`min ||W||_F  s.t. <A_k, W> >= b_k` is a least-distance problem, and its dual the non-negative least
+squares problem `min_{u >= 0} ||A^T u||^2 + (1 - <b, u>)^2`, with u of any sign at equalities (Lawson and
+Hanson, Solving Least Squares Problems, chapter 23). With residual `rho = 1 - <b, u>` the solution is
+`W = A^T u / rho`; a residual of zero makes `u` a proof of infeasibility.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxattn.norms import Norm, frobenius
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.constraints import Constraints, Rows
+from jaxattn.svm.least_squares import Pivoted, feasible, least_squares
+from jaxattn.svm.pivoting import per_lane, positive
+from jaxattn.svm.solution import Candidate
+
+
+@dataclass(frozen=True)
+class ActiveSet:
+    """Lawson and Hanson's active-set method, each exchange one principal pivot of the Gram matrix.
+
+    A pivot is a rank-one update, so a batch of problems runs as plain array code under `vmap`.
+
+    Attributes:
+        sweeps: pivots allowed for each constraint; a problem needs about two for each of its
+            support vectors.
+    """
+
+    sweeps: int = 6
+
+    def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
+        """Propose the Frobenius solution, or a proof of infeasibility.
+
+        Raises:
+            ValueError: another norm than the Frobenius norm, or soft rows.
+        """
+        if norm.plain != frobenius:
+            raise ValueError(f"ActiveSet: expected norm 'frobenius', found {norm.name!r}")
+        if constraints.penalty is not None:
+            raise ValueError("ActiveSet: expected hard rows, found a penalty; InteriorPoint solves the soft margin")
+        reduction = cons.reduce(constraints)
+        constraints = reduction.constraints
+        of = cons.rows(constraints)
+        n, m, _ = constraints.differences.shape
+        most = self.sweeps * n * m
+        # Rows of length 1: short differences beside long ones would drown in rounding.
+        lengths = cons.unit_lengths(constraints)
+        unit = constraints._replace(differences=constraints.differences / lengths[..., None])
+        asked = jnp.where(of.present, of.targets / lengths, 0.0)
+        largest = positive(jnp.max(jnp.abs(asked)))
+        b = (asked / largest).ravel()
+        G = cons.gram(unit)
+
+        # The first pass is at the scale of the constraints, the second at the solution's own, where the
+        # residual is 1/2 and the active set is read at full accuracy. Where the first one found
+        # (nearly) no residual, scale and multipliers stay: they are the proof.
+        def one_pass(start: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
+            scale, u = start
+            found = least_squares(G * scale + jnp.outer(b, b), b, of, u, most)
+            rho = 1.0 - jnp.sum(b * found.u)
+            separable = rho > 1e-2 * jnp.sqrt(jnp.finfo(G.dtype).eps)
+            own = jnp.where(separable & (rho < 1), scale * (1.0 - rho) / jnp.where(separable, rho, 1.0), scale)
+            return (own, found.u), (found, scale, separable)
+
+        start = jnp.ones((), G.dtype), jnp.zeros(n * m, G.dtype)
+        _, passes = jax.lax.scan(one_pass, per_lane(start, G), None, length=2)
+        found, scale, separable = jax.tree.map(lambda leaf: leaf[-1], passes)
+        W, duals = _refined(unit, b, of, found, scale, jnp.where(separable, 0.0, 1.0))
+        W = jnp.where(separable, scale * largest, 1.0) * W
+        # A row of zeros that asks for more than 0 (a token to be told from its copy) is a proof by itself.
+        zero = of.present & (cons.lengths(constraints) == 0)
+        absurd = zero & jnp.where(of.equal, of.targets != 0, of.targets > 0)
+        duals = jnp.where(absurd.any(), jnp.where(absurd, jnp.sign(of.targets), 0.0), duals / lengths)
+        return Candidate(reduction.lift(W), duals, jnp.sum(passes[0].iterations))
+
+
+def _refined(
+    unit: Constraints,
+    b: Float[Array, " c"],
+    of: Rows,
+    found: Pivoted,
+    scale: Float[Array, ""],
+    bias: Float[Array, ""],
+) -> tuple[Float[Array, "p q"], Float[Array, "n m"]]:
+    """Solve `scale <A_k, W> + bias b_k <b, u> = b_k` on the active set, `W = sum_l u_l A_l`; return W and u.
+
+    Residuals are formed from W itself, and W corrected along with u: through the Gram matrix, or
+    with W summed up anew from large multipliers, the square of the condition number would be lost
+    (corrected seminormal equations). The inverse stands in the tableau.
+    """
+    both = found.active[:, None] & found.active[None, :]
+    inverse = jnp.where(both, found.tableau[:, :-1], 0.0)
+    shape = unit.differences.shape[:2]
+
+    def correct(_: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
+        u, W = now
+        reached = scale * cons.margins(unit, W).ravel() + bias * b * jnp.sum(b * u)
+        correction = inverse @ jnp.where(found.active, b - reached, 0.0)
+        return u + correction, W + cons.combination(unit, correction.reshape(shape))
+
+    start = found.u, cons.combination(unit, found.u.reshape(shape))
+    u, W = jax.lax.fori_loop(0, 6, correct, start)
+    # The inverse is that of `scale G + b b^T`, so the length, unlike the direction, comes only by halves.
+    reached = jnp.where(found.active, scale * cons.margins(unit, W).ravel() * b, 0.0)
+    length = jnp.sum(reached) / positive(jnp.sum(jnp.where(found.active, b * b, 0.0)))
+    W = W / jnp.where((bias == 0) & (length > 0), length, 1.0)
+    return W, feasible(u, of.equal.ravel()).reshape(shape)

@@ -1,0 +1,269 @@
+"""The central path of the nuclear-norm problem, and a Newton step along it.
+
+With `||W||_* = min over Q > 0 of tr Q + tr V Q^{-1} V^T`, `W = 2 V` (V is p x q, Q is q x q, q <= p), and
+the dual `max <a, b>  s.t. 0 <= a <= C, ||M|| <= 1`, `M = sum_k a_k A_k`, the path of
+
+    min ||W||_* + <C, x>  s.t.  <A_k, W> - s_k + x_k = b_k,  s, x >= 0
+
+is `V = M Q`, `Q (I - M^T M) = mu I`, `a_k s_k = mu`, `(C_k - a_k) x_k = mu`; a hard row has no x, an equality
+neither. With `||W||_*^2 / 2` in place of the norm, M is bounded by tau at a price of `tau^2 / 2`, and
+N = M / tau takes its place: `V = N Q`, `tau Q (I - N^T N) = mu I`, `||W||_* = tau`.
+
+Newton steps along the path follow the usual semidefinite ones (Helmberg, Kojima and Monteiro's directions
+with Mehrotra's correction), but the p x p block of the semidefinite form is eliminated: only matrices of
+the number of queries remain, and, as `A_k = (difference) (query)^T`, the Newton system of the multipliers
+is a sum of products of Gram matrices. A step costs about the cube of the number of rows, whatever the
+dimension d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.pivoting import inverse_root, is_positive_definite, per_lane, positive
+from jaxattn.svm.solvers import slacks
+
+# Steps are tried in this order, as shares of the longest step that keeps a, s and x in their bounds.
+_SHARES = (1.0, 0.98, 0.94, 0.85, 0.7, 0.45, 0.2, 0.05, 0.01)
+# Least centering, as a share of the gap's part that V is off from `M Q`.
+_RETURN = 0.5
+
+
+class Task(NamedTuple):
+    """The problem in units of the path: rows of length 1, `W` of about length 1.
+
+    `C` is None where all rows are hard; inf for a hard row otherwise. `squared` is for soft rows only. A step
+    goes the share `reach` of the way to the boundary; `rounds` of refinement solve for it.
+    """
+
+    rows: Constraints
+    b: Float[Array, "n m"]
+    G: Float[Array, "c c"]
+    C: Float[Array, "n m"] | None
+    equal: Bool[Array, "n m"]
+    squared: bool
+    reach: float
+    rounds: int
+
+
+class Point(NamedTuple):
+    """Primal `V, Q > 0, s > 0, x > 0`, dual a with `||M|| < tau`, and what is read off them.
+
+    tau is 1 but for a squared norm. `left` is the gap `tau (tr Q + tr V Q^{-1} V^T) + <C, x> - <a, b>`
+    between the two values, `off` the part of it that V is off from `N Q`.
+    """
+
+    V: Float[Array, "p q"]
+    Q: Float[Array, "q q"]
+    s: Float[Array, "n m"]
+    x: Float[Array, "n m"]
+    a: Float[Array, "n m"]
+    tau: Float[Array, ""]
+    left: Float[Array, ""]
+    off: Float[Array, ""]
+
+
+class _Aim(NamedTuple):
+    """The point of the path that a step aims at, and the second-order terms of the path's equations."""
+
+    mu: Float[Array, ""]
+    of_V: Float[Array, "p q"]
+    of_Q: Float[Array, "q q"]
+    of_s: Float[Array, "n m"]
+    of_x: Float[Array, "n m"]
+
+
+class _Move(NamedTuple):
+    V: Float[Array, "p q"]
+    Q: Float[Array, "q q"]
+    s: Float[Array, "n m"]
+    x: Float[Array, "n m"]
+    a: Float[Array, "n m"]
+    tau: Float[Array, ""]
+    M: Float[Array, "p q"]
+
+
+def point(task: Task, V: Array, Q: Array, s: Array, x: Array, a: Array, tau: Array, M: Array, R: Array) -> Point:
+    """Complete a point by its gap, a sum of parts that are never negative; `R^T R` is the inverse of Q."""
+    N = M / tau
+    off = tau * jnp.sum(((V - N @ Q) @ R.T) ** 2)
+    left = off + tau * jnp.sum(Q * (jnp.eye(Q.shape[0], dtype=Q.dtype) - _square(N)))
+    left = left + jnp.sum(jnp.where(task.equal, 0.0, a * s)) + jnp.sum(x * slacks.room(task.C, a))
+    return Point(V, Q, s, x, a, tau, left, off)
+
+
+def relative_gap(task: Task, now: Point, R: Array) -> Float[Array, ""]:
+    """Bound the relative gap of V, scaled to worst margin 1 where its length is free; `R^T R` is the inverse of Q.
+
+    `||2 V||_* <= tr Q + tr V Q^{-1} V^T`, and as `||M|| < tau` the dual value is at least `<a, b>`, less
+    `tau^2 / 2` for a squared norm.
+    """
+    worst = cons.worst_margin(task.rows._replace(targets=task.b), 2 * now.V)
+    scale = positive(worst)
+    primal, dual = (jnp.trace(now.Q) + jnp.sum((now.V @ R.T) ** 2)) / scale, jnp.sum(now.a * task.b)
+    if task.squared:
+        primal, dual = primal**2 / 2, dual - now.tau**2 / 2
+    if task.C is not None:
+        short = jnp.maximum(task.b - 2 * cons.margins(task.rows, now.V) / scale, 0.0)
+        primal = primal + jnp.sum(jnp.where(jnp.isfinite(task.C), task.C, 0.0) * short)
+    return jnp.where(worst > 0, jnp.abs(primal - dual) / primal, jnp.inf)
+
+
+def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, ""]]:
+    """Return the next point, its relative gap, and whether it differs from this one."""
+    V, Q, s, x, a, tau, *_ = now
+    rows, b, equal = task.rows, task.b, task.equal
+    room = slacks.room(task.C, a)
+    M = cons.combination(rows, a)
+    N = M / tau
+    eye = jnp.eye(Q.shape[0], dtype=Q.dtype)
+    R = inverse_root(eye - _square(N))
+    C = R.T @ R
+    matrix = _newton_matrix(rows, task.G, N, Q, C) / tau
+    matrix = matrix + jnp.diag(slacks.given_up(s, x, a, room, equal).ravel())
+    root = inverse_root(matrix)
+
+    def solved(residual: Array) -> Array:
+        return (root.T @ (root @ residual.ravel())).reshape(a.shape)
+
+    border = _border(now) if task.squared else None
+
+    def direction(aim: _Aim) -> _Move:
+        first_Q = aim.mu * C / tau - Q + _symmetric(aim.of_Q @ C)
+        first_V = N @ Q - V + aim.of_V
+
+        def follow(da: Array, dtau: Array) -> _Move:
+            dM = cons.combination(rows, da)
+            turned = dM.T @ N
+            dQ = first_Q + _symmetric(Q @ (turned + turned.T - dtau * (eye + _square(N))) @ C) / tau
+            dV = first_V + (dM - dtau * N) @ Q / tau + N @ dQ
+            ds = slacks.toward(aim.mu - aim.of_s, s, a, da, ~equal)
+            dx = slacks.toward(aim.mu - aim.of_x, x, room, -da, x > 0)
+            return _Move(dV, dQ, ds, dx, da, dtau, dM)
+
+        def residual(move: _Move) -> Array:
+            return b + s + move.s - x - move.x - 2 * cons.margins(rows, V + move.V)
+
+        def solve(_: Int[Array, ""], move: _Move) -> _Move:
+            move = follow(move.a + solved(residual(move)), move.tau)
+            return move if border is None else _bordered(border, move, follow, residual, solved)
+
+        # Each round corrects the rounding of the one before.
+        return jax.lax.fori_loop(0, task.rounds, solve, follow(*per_lane((jnp.zeros_like(a), jnp.zeros_like(tau)), a)))
+
+    def attempt(_: Int[Array, ""], before: Any) -> tuple[_Aim, Point, Array, Array]:
+        """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
+        move = direction(before[0])
+        longest = partial(slacks.longest, reach=task.reach)
+        primal = jnp.minimum(longest(s, move.s), longest(x, move.x))
+        rise = jnp.where(x > 0, -move.a, 0.0)
+        dual = jnp.minimum(longest(a, jnp.where(equal, 0.0, move.a)), longest(room, rise))
+        if task.squared:
+            primal = dual = jnp.minimum(jnp.minimum(primal, dual), longest(tau, move.tau))
+        inside = _inside(
+            lambda t: jnp.stack(
+                [Q + t * primal * move.Q, eye - _square((M + t * dual * move.M) / (tau + t * dual * move.tau))]
+            ),
+            task.reach,
+            Q.dtype,
+        )
+        if task.squared:
+            inside = jnp.broadcast_to(jnp.min(inside), (2,))
+        primal, dual = primal * inside[0], dual * inside[1]
+        values = V + primal * move.V, Q + primal * move.Q, s + primal * move.s, x + primal * move.x
+        R = inverse_root(values[1])
+        new = point(task, *values, a + dual * move.a, tau + dual * move.tau, M + dual * move.M, R)
+        # Little left: aim far ahead. Far off `V = N Q`: come back to the path first.
+        centering = jnp.clip(jnp.maximum((new.left / now.left) ** 2, _RETURN * now.off / now.left), 1e-6, 1.0)
+        turned = move.M.T @ N
+        pairs = Q.shape[0] + jnp.sum(~equal) + jnp.sum(x > 0)
+        aim = _Aim(
+            mu=centering * now.left / pairs,
+            of_V=(move.M - move.tau * N) @ move.Q / tau,
+            of_Q=(move.Q @ (turned + turned.T - move.tau * (eye + _square(N))) + Q @ _square(move.M) / tau) / tau,
+            of_s=move.a * move.s,
+            of_x=-move.a * move.x,
+        )
+        return aim, new, relative_gap(task, new, R), (primal > 0) | (dual > 0)
+
+    # First straight ahead, then, with the aim and the second-order terms that this gave, the step itself.
+    zero = jnp.zeros_like(now.left)
+    ahead = _Aim(zero, jnp.zeros_like(V), jnp.zeros_like(Q), jnp.zeros_like(s), jnp.zeros_like(x))
+    _, new, gap, moved = jax.lax.fori_loop(0, 2, attempt, per_lane((ahead, now, zero, jnp.zeros((), bool)), a))
+    return new, gap, moved
+
+
+def _border(now: Point) -> Callable[[_Move], Array]:
+    """Return what a move leaves of the one equation more of a squared norm, `tr Q + tr V Q^{-1} V^T = tau`."""
+    R = inverse_root(now.Q)
+    slope = (now.V @ R.T) @ R
+    length, curve = jnp.trace(now.Q) + jnp.sum(now.V * slope), _square(slope)
+
+    def missing(move: _Move) -> Array:
+        grown = jnp.trace(move.Q) + 2 * jnp.sum(slope * move.V) - jnp.sum(curve * move.Q)
+        return length + grown - now.tau - move.tau
+
+    return missing
+
+
+def _bordered(
+    missing: Callable[[_Move], Array],
+    move: _Move,
+    follow: Callable[[Array, Array], _Move],
+    residual: Callable[[_Move], Array],
+    solved: Callable[[Array], Array],
+) -> _Move:
+    """Solve the one equation more for the move of tau."""
+    # All is linear in the moves of a and tau: how much is missing changes along the second and what it takes of a.
+    along = solved(residual(follow(move.a, move.tau + 1.0)) - residual(move))
+    rate = missing(follow(move.a + along, move.tau + 1.0)) - missing(move)
+    dtau = -missing(move) / rate
+    return follow(move.a + dtau * along, move.tau + dtau)
+
+
+def _newton_matrix(
+    rows: Constraints,
+    G: Float[Array, "c c"],
+    M: Float[Array, "p q"],
+    Q: Float[Array, "q q"],
+    C: Float[Array, "q q"],
+) -> Float[Array, "c c"]:
+    """Return `2 <A_k, A_l Q + M dQ_l>` for `dQ_l` the change of Q with the l-th multiplier."""
+    n, m, p = rows.differences.shape
+    Z, Y = rows.queries, rows.differences.reshape(n * m, p) @ M
+
+    def grams(A: Array) -> tuple[Array, Array, Array]:
+        YA = Y @ A
+        return YA @ Y.T, _wide(YA @ Z.T, m), _wide(_wide(Z @ A @ Z.T, m).T, m)
+
+    (YQ, mixed_Q, ZQ), (YC, mixed_C, ZC) = grams(Q), grams(C)
+    cross = mixed_Q * mixed_C.T
+    return 2 * G * ZQ + YQ * ZC + YC * ZQ + cross + cross.T
+
+
+def _square(A: Float[Array, "p q"]) -> Float[Array, "q q"]:
+    return A.T @ A
+
+
+def _symmetric(A: Float[Array, "q q"]) -> Float[Array, "q q"]:
+    return (A + A.T) / 2
+
+
+def _wide(A: Float[Array, "k n"], m: int) -> Float[Array, "k c"]:
+    return jnp.repeat(A, m, axis=1)
+
+
+def _inside(matrices: Callable[[Array], Array], reach: float, dtype: jnp.dtype) -> Float[Array, " k"]:
+    """Return, for each of k matrices, the largest tried share at which it is well positive definite, or 0."""
+    shares = jnp.asarray(_SHARES, dtype)
+    tried = jax.vmap(matrices)(shares / reach)
+    positive = jax.vmap(jax.vmap(is_positive_definite))(tried)
+    return jnp.max(jnp.where(positive, shares[:, None], 0.0), axis=0)

@@ -1,0 +1,223 @@
+"""The central path of a max-margin problem whose norm is a value, and a Newton step along it.
+
+    min ||W|| + <C, x>  s.t.  <A_k, W> - s_k + x_k = b_k,  s, x >= 0;  a hard row has no x, an equality no s
+
+has on its path `a_k s_k = mu`, `(C_k - a_k) x_k = mu`, and `M = sum_k a_k A_k` near a subgradient of the norm at W
+(of `||W||^2 / 2` in place of the norm, where `squared`). That last part is the norm's own and a value, a `Geometry`;
+the rows are common to all norms and stand here. Steps are Mehrotra's: first straight ahead, then, with the aim and
+the second-order terms that this gave, the step itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.pivoting import inverse_root, positive
+from jaxattn.svm.solvers import slacks
+
+# The share of the distance to the boundary that is taken.
+INSIDE = 0.98
+# Least and most centering.
+_CENTERING = 1e-6, 1.0
+
+
+class Task(NamedTuple):
+    """The problem in units of the path: rows of length 1, the Frobenius solution of length 1.
+
+    `C` is None where all rows are hard; inf for a hard row otherwise. `allowed` is the violation of a
+    row that the certificate lets pass.
+    """
+
+    rows: Constraints
+    A: Float[Array, "c e"]
+    b: Float[Array, "n m"]
+    C: Float[Array, "n m"] | None
+    equal: Bool[Array, "n m"]
+    allowed: Float[Array, "n m"]
+    squared: bool
+
+
+class Aim(NamedTuple):
+    """The point of the path that a step aims at, and the second-order terms of the path's equations."""
+
+    mu: Float[Array, ""]
+    of_norm: Any
+    of_s: Float[Array, "n m"]
+    of_x: Float[Array, "n m"]
+
+
+class Local(NamedTuple):
+    """A norm's part of the path's equations, linear at a point.
+
+    Attributes:
+        matrix: what the margins gain, (c, c), by a change of each multiplier, where the size follows.
+        across: what the margins lose, (n, m), by a change of the size alone.
+        rate: what `missing` gains by a change of the size alone; one less where the norm is not squared.
+            There it tends to 0 along the path, W being free to grow along itself, and the matrix to
+            infinity. With this rate in the matrix the size follows in part, the rest being a border's.
+        follow: the move of the norm's part for an aim and changes of M and of the size.
+        missing: what a move of the part and the size leaves of the one equation that fixes the size.
+        second: the second-order terms of a move, of which such a share could be made.
+    """
+
+    matrix: Float[Array, "c c"]
+    across: Float[Array, "n m"]
+    rate: Float[Array, ""]
+    follow: Callable[[Aim, Array, Array], Any]
+    missing: Callable[[Any, Array], Array]
+    second: Callable[[Any, Array], Any]
+
+
+@runtime_checkable
+class Geometry(Protocol):
+    """What the path needs of a norm; `part` is its share of a point, whatever it keeps, with a field `W`."""
+
+    def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Any, Float[Array, ""], Callable[[Array], Array]]:
+        """Return the part, the size, and a function that tells how much of the room for M an M takes."""
+        ...
+
+    def blank(self, part: Any) -> Any:
+        """Return second-order terms of zero."""
+        ...
+
+    def at(self, task: Task, part: Any, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
+        """Return the path's equations, linear at a point."""
+        ...
+
+    def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
+        """Return how far the part and the size can go, at most so far, less a margin."""
+        ...
+
+    def moved(self, part: Any, move: Any, share: Float[Array, ""]) -> Any:
+        """Return the part after a share of a move."""
+        ...
+
+    def products(self, part: Any, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
+        """Return the sum of the products that are mu on the path, and their number."""
+        ...
+
+    def bounds(self, part: Any, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
+        """Return upper bounds of the norm of W and of the dual norm of M."""
+        ...
+
+
+class Point(NamedTuple):
+    """The norm's part, its size, slacks `s > 0, x > 0`, and multipliers a."""
+
+    part: Any
+    size: Float[Array, ""]
+    s: Float[Array, "n m"]
+    x: Float[Array, "n m"]
+    a: Float[Array, "n m"]
+
+
+def begin(task: Task, geometry: Geometry, W: Float[Array, "p q"]) -> Point:
+    """Return a first point: of twice the Frobenius solution W, with small multipliers."""
+    part, size, taken = geometry.begin(task, W)
+    s, x, a = slacks.first_slacks(cons.margins(task.rows, part.W) - task.b, task.b, task.C, task.equal)
+
+    def shorter(a: Array, least: float) -> Array:
+        return a / jnp.maximum(least, 2 * taken(cons.combination(task.rows, a)))
+
+    a = shorter(a, float(jnp.finfo(a.dtype).tiny))
+    if task.C is not None:
+        a = shorter(jnp.minimum(a, task.C / 2), 1.0)
+        x = slacks.balanced(x, a, s, task.C)
+    return Point(part, size, s, x, a)
+
+
+def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, ""]]:
+    """Return the next point, its relative gap, and whether it differs from this one."""
+    part, size, s, x, a = now
+    rows, b, equal, soft = task.rows, task.b, task.equal, slacks.is_soft(task.C, task.equal)
+    room = slacks.room(task.C, a)
+    local = geometry.at(task, part, size, cons.combination(rows, a))
+    matrix = local.matrix + jnp.diag(slacks.given_up(s, x, a, room, equal).ravel())
+    root = inverse_root(matrix)
+
+    def solved(residual: Array) -> Array:
+        return (root.T @ (root @ residual.ravel())).reshape(a.shape)
+
+    def direction(aim: Aim) -> Point:
+        def follow(da: Array, dsize: Array) -> Point:
+            ds = slacks.toward(aim.mu - aim.of_s, s, a, da, ~equal)
+            dx = slacks.toward(aim.mu - aim.of_x, x, room, -da, soft)
+            return Point(local.follow(aim, cons.combination(rows, da), dsize), dsize, ds, dx, da)
+
+        def residual(move: Point) -> Array:
+            return b + s + move.s - x - move.x - cons.margins(rows, part.W + move.part.W)
+
+        def solve(_: Int[Array, ""], move: Point) -> Point:
+            left = local.missing(move.part, move.size)
+            move = follow(move.a + solved(residual(move) - local.across * left / local.rate), move.size)
+            if task.squared:
+                return follow(move.a, move.size - local.missing(move.part, move.size) / local.rate)
+            left = local.missing(move.part, move.size)
+            along = solved(local.across)
+            gained = local.missing(follow(move.a + along, move.size).part, move.size) - left
+            move = follow(move.a, move.size - left / local.rate)
+            further = follow(move.a + along, move.size + 1.0 - gained / local.rate)
+            left = local.missing(move.part, move.size)
+            gained = local.missing(further.part, further.size) - left
+            share = jnp.where(gained != 0, -left / jnp.where(gained != 0, gained, 1.0), 0.0)
+            return follow(move.a + share * along, move.size + share * (further.size - move.size))
+
+        # The second round corrects the rounding of the first.
+        return jax.lax.fori_loop(0, 2, solve, follow(jnp.zeros_like(a), jnp.zeros_like(size)))
+
+    def attempt(_: Int[Array, ""], before: Any) -> tuple[Aim, Point, Array]:
+        """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
+        move = direction(before[0])
+        rise = jnp.where(soft, -move.a, 0.0)
+        longest = partial(slacks.longest, reach=INSIDE)
+        free = (longest(s, move.s), longest(x, move.x), longest(a, jnp.where(equal, 0.0, move.a)), longest(room, rise))
+        share = geometry.longest(now, move, jnp.min(jnp.stack(free)))
+        of_rows = (one + share * change for one, change in zip(now[1:], move[1:], strict=True))
+        new = Point(geometry.moved(part, move.part, share), *of_rows)
+        (left, pairs), (ahead, _) = _left(task, geometry, now), _left(task, geometry, new)
+        centering = jnp.clip((ahead / left) ** 2, *_CENTERING)
+        aim = Aim(centering * left / pairs, local.second(move.part, share), move.a * move.s, -move.a * move.x)
+        return aim, new, share
+
+    zero = jnp.zeros_like(size)
+    straight = Aim(zero, geometry.blank(part), jnp.zeros_like(s), jnp.zeros_like(x))
+    _, new, taken = jax.lax.fori_loop(0, 2, attempt, (straight, now, zero))
+    return new, relative_gap(task, geometry, new), taken > 0
+
+
+def relative_gap(task: Task, geometry: Geometry, now: Point) -> Float[Array, ""]:
+    """Bound the relative gap of W, scaled to worst margin 1 where its length is free; inf where W violates a row."""
+    rows = task.rows._replace(targets=task.b)
+    worst = cons.worst_margin(rows, now.part.W)
+    scale = positive(worst)
+    value, bound = geometry.bounds(now.part, now.size, cons.combination(task.rows, now.a))
+    length, worth = value / scale, jnp.sum(now.a * task.b)
+    margins = cons.margins(task.rows, now.part.W) / scale
+    short = task.b - margins
+    off = jnp.where(task.equal, 1e-2 * jnp.abs(short), jnp.where(slacks.is_soft(task.C, task.equal), 0.0, short))
+    keeps = (worst > 0) & (off <= task.allowed).all()
+    if task.C is None:
+        primal, dual = length, worth / positive(bound)
+    else:
+        price = jnp.sum(jnp.where(slacks.is_soft(task.C, task.equal), task.C, 0.0) * jnp.maximum(short, 0.0))
+        if task.squared:
+            primal, dual = length**2 / 2 + price, worth - bound**2 / 2
+        else:
+            primal, dual = length + price, worth / jnp.maximum(bound, 1.0)
+    return jnp.where(keeps, jnp.abs(primal - dual) / positive(primal), jnp.inf)
+
+
+def _left(task: Task, geometry: Geometry, now: Point) -> tuple[Float[Array, ""], Array]:
+    """Return the sum of all products that are mu on the path, and their number."""
+    of_norm, pairs = geometry.products(now.part, now.size)
+    soft = slacks.is_soft(task.C, task.equal)
+    rows = jnp.sum(jnp.where(task.equal, 0.0, now.a * now.s)) + jnp.sum(now.x * slacks.room(task.C, now.a))
+    return of_norm + rows, pairs + jnp.sum(~task.equal) + jnp.sum(soft)

@@ -1,0 +1,103 @@
+"""The max-margin problem in a spectral or an entrywise norm, by a primal-dual interior-point method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from jaxattn import metrics
+from jaxattn.norms import Entrywise, Norm, frobenius, spectral
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.certificate import tolerance_of
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.solution import Candidate, Solver
+from jaxattn.svm.solvers.active_set import ActiveSet
+from jaxattn.svm.solvers.entries import Entries
+from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, begin, step
+from jaxattn.svm.solvers.pursuit import SAFE, Answer, pursue
+from jaxattn.svm.solvers.singular import Singular
+from jaxattn.svm.solvers.units import Scaled, scaled
+
+
+@dataclass(frozen=True)
+class PathFollowing:
+    """Primal-dual path following (see `norm_path`), stopped by its own gap.
+
+    Attributes:
+        most: iterations allowed; a problem needs 10 to 30.
+        sharpness: the gap to stop at, as a share of the certificate's tolerance.
+        start: the solver that decides feasibility of the hard rows and gives the first iterate.
+    """
+
+    most: int = 80
+    sharpness: float = 0.003
+    start: Solver = field(default_factory=ActiveSet)
+
+    @property
+    def start_norm(self) -> Norm:
+        """The Frobenius norm."""
+        return frobenius
+
+    def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
+        """Propose the solution, or the Frobenius solver's proof of infeasibility.
+
+        Raises:
+            ValueError: a norm that is neither spectral nor entrywise.
+        """
+        return self.improve(constraints, norm, self.start(cons.hard_part(constraints), frobenius))
+
+    def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
+        """Do as a call does, from an answer of the Frobenius problem of the hard rows that is known already.
+
+        Raises:
+            ValueError: as a call.
+        """
+        geometry = _geometry(norm)
+        squared = norm.power == 2 or constraints.penalty is None
+        reduction = cons.reduce(constraints) if isinstance(geometry, Singular) else None
+        posed = (constraints, first.W)
+        if reduction is not None:
+            posed = reduction.constraints, reduction.left.T @ first.W @ reduction.right
+        problem = scaled(*posed, squared=squared)
+        # Where no row is at a price and W = 0 satisfies all of them, that is the solution.
+        of = cons.rows(constraints)
+        walks = (metrics.norm(problem.W) > 0) | (of.present & ~of.hard).any()
+        best, steps = self._followed(problem, geometry, squared, problem.separable & walks)
+        W, a = problem.restored(best.W, best.a)
+        return Candidate(
+            W=jnp.where(problem.separable, W if reduction is None else reduction.lift(W), 0.0),
+            duals=jnp.where(problem.separable & walks, a, first.duals),
+            iterations=first.iterations + steps,
+        )
+
+    def _followed(
+        self, problem: Scaled, geometry: Geometry, squared: bool, walks: Bool[Array, ""]
+    ) -> tuple[Answer, Int[Array, ""]]:
+        rows, W, tolerance = problem.rows, problem.W, tolerance_of(problem.W.dtype)
+        task = Task(
+            rows=rows,
+            A=jnp.einsum("nmp,nq->nmpq", rows.differences, rows.queries).reshape(problem.b.size, -1),
+            b=problem.b,
+            C=problem.C,
+            equal=problem.equal,
+            allowed=SAFE * tolerance.violation / (problem.scale * problem.lengths),
+            squared=squared,
+        )
+
+        def along(now: Point) -> tuple[Point, Answer, Bool[Array, ""]]:
+            new, gap, moved = step(task, geometry, now)
+            return new, Answer(new.part.W, new.a, gap), moved
+
+        start = begin(task, geometry, jnp.where(problem.separable, W, 0.0))
+        first = Answer(W, start.a, jnp.asarray(jnp.inf, W.dtype))
+        return pursue(along, start, first, walks, tolerance.gap, self.sharpness, self.most)
+
+
+def _geometry(norm: Norm) -> Geometry:
+    if isinstance(norm, Entrywise):
+        return Entries(norm)
+    if norm.plain == spectral:
+        return Singular()
+    raise ValueError(f"PathFollowing: expected norm 'spectral' or an entrywise one, found {norm.name!r}")

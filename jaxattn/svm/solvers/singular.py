@@ -1,0 +1,196 @@
+"""The spectral norm's part of the central path.
+
+`||W|| <= t` where `X = [t I, W; W^T, t I]` is positive semidefinite, and the dual variable of that is
+`Z = [P, -M; -M^T, Q]` with `tr Z = 2` (`2 t` for a squared norm), which makes the nuclear norm of M at most 1; on the
+path `X Z = mu I`.
+
+A Newton step is taken in the singular vectors of W, in which X is diagonal. There the complementarity
+`Z + dZ = mu X^{-1} - (Z dX X^{-1} + X^{-1} dX Z) / 2` ties each entry of dZ to one of dX but for the entries of Z off
+its diagonal, which are 0 on the path: they are left out of the Newton matrix and come back with Mehrotra's correction.
+What remains pairs `W_ij` with `W_ji` and is inverted in closed form, by sums of positive terms. All other equations are
+linear and kept exactly, so the multipliers prove what they prove wherever the step ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxattn import metrics
+from jaxattn.svm.pivoting import diagonal, inverse_root, is_positive_definite, positive
+from jaxattn.svm.solvers.norm_path import Aim, Local, Point, Task
+
+# Steps are tried in this order, as shares of the longest step that the rows allow; the share of the
+# distance to the boundary that is taken.
+_SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
+_INSIDE = 0.97
+# Least eigenvalue of X Z, as a share of their mean: what is left out of the Newton matrix stays small. The
+# second where no step keeps the first.
+_NEAR = 0.1, 1e-3
+
+
+class Part(NamedTuple):
+    """W, and Z by its blocks `P, Q` and M."""
+
+    W: Float[Array, "p q"]
+    P: Float[Array, "p p"]
+    Q: Float[Array, "q q"]
+    M: Float[Array, "p q"]
+
+
+class _Move(NamedTuple):
+    """A change of each, and of X and Z in the singular basis."""
+
+    W: Float[Array, "p q"]
+    P: Float[Array, "p p"]
+    Q: Float[Array, "q q"]
+    M: Float[Array, "p q"]
+    X: Float[Array, "s s"]
+    Z: Float[Array, "s s"]
+
+
+@dataclass(frozen=True)
+class Singular:
+    """The path of the spectral norm."""
+
+    def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
+        """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
+        p, q = W.shape
+        W = 2 * W
+        length = metrics.norm(W)
+        size = 1.2 * positive(length)
+        level = 2 * (size if task.squared else jnp.ones_like(size)) / (p + q)
+        eye_p, eye_q = jnp.eye(p, dtype=W.dtype), jnp.eye(q, dtype=W.dtype)
+        return Part(W, level * eye_p, level * eye_q, jnp.zeros_like(W)), size, lambda M: metrics.norm(M) / level
+
+    def blank(self, part: Part) -> Float[Array, "s s"]:
+        """Return second-order terms of zero."""
+        s = sum(part.W.shape)
+        return jnp.zeros((s, s), part.W.dtype)
+
+    def at(self, task: Task, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
+        """Return the path's equations, linear at a point but for the entries of Z off its diagonal."""
+        W, P, Q, _ = part
+        p, q = W.shape
+        r = min(p, q)
+        U, sigma, Vt = jnp.linalg.svd(W)
+        H = jnp.asarray(_eigenvectors(p, q), W.dtype)
+        x = size + jnp.concatenate([sigma, -sigma, jnp.zeros(abs(p - q), W.dtype)])
+
+        def hat(M: Array) -> Array:
+            return U.T @ M @ Vt.T
+
+        M_hat = hat(M)
+        Z = H.T @ _blocks(U.T @ P @ U, -M_hat, Vt @ Q @ Vt.T) @ H
+        zeta = diagonal(Z)
+        K = zeta[:, None] / x[None, :]
+        K = (K + K.T) / 2
+        k = diagonal(K)
+        plus, minus, mixed = K[:r, :r], K[r : 2 * r, r : 2 * r], K[:r, r : 2 * r]
+        same, other = 2 / (plus + minus), 2 / (mixed + mixed.T)
+        beside = 2 / (K[2 * r :, :r] + K[2 * r :, r : 2 * r])
+
+        def answer(M: Array) -> tuple[Array, Array, Array]:
+            """Return dW for what M has in excess, in the singular basis: symmetric part, the other, and the rest."""
+            square, rest = M[:r, :r], M[r:] if p > r else M[:, r:].T
+            turned = square.T
+            return same * (square + turned) / 2, other * (square - turned) / 2, beside * rest
+
+        def joined(S: Array, T: Array, B: Array) -> Array:
+            return jnp.concatenate([S + T, B], 0) if p > r else jnp.concatenate([S + T, B.T], 1)
+
+        def between(S: Array, T: Array, B: Array) -> Array:
+            """Return the change of X, formed without cancellation: where K is large it is that of the slacks."""
+            B = B * np.sqrt(0.5)
+            C = -B if p > r else B
+            return jnp.block([[S, -T, B.T], [T, -S, C.T], [B, C, jnp.zeros((abs(p - q),) * 2, W.dtype)]])
+
+        left, right = task.rows.differences @ U, task.rows.queries @ Vt.T
+        A = jnp.einsum("nmp,nq->nmpq", left, right).reshape(-1, p, q)
+        high, low = k[:r], k[r : 2 * r]
+        tilt = (high - low) / (high + low)
+        rate = -jnp.sum(4 * high * low / (high + low)) - jnp.sum(k[2 * r :]) - 2.0
+        across = jnp.diagonal(A, axis1=1, axis2=2) @ tilt
+        flat = A.reshape(-1, p * q)
+        matrix = (
+            flat @ jax.vmap(lambda one: joined(*answer(one)))(A).reshape(-1, p * q).T
+            - 2 * jnp.outer(across, across) / rate
+        )
+
+        by_size = (H @ (k[:, None] * H.T))[:p, p:]
+
+        def follow(aim: Aim, dM: Array, dsize: Array) -> _Move:
+            first = jnp.diag(aim.mu / x) - aim.of_norm
+            # M cancels against the first term: done once, that leaves the same rounding in every round.
+            excess = M_hat + (H @ first @ H.T)[:p, p:]
+            parts = answer(excess + (hat(dM) - dsize * by_size))
+            dX = between(*parts) + dsize * jnp.eye(p + q, dtype=W.dtype)
+            new = first - K * dX
+            whole = H @ new @ H.T
+            dP, dQ = U @ whole[:p, :p] @ U.T - P, Vt.T @ whole[p:, p:] @ Vt - Q
+            return _Move(U @ joined(*parts) @ Vt, dP, dQ, M + dM - part.M, dX, new - Z)
+
+        def missing(move: _Move, dsize: Array) -> Array:
+            trace = jnp.trace(P + move.P) + jnp.trace(Q + move.Q)
+            return trace - 2 * (size + dsize if task.squared else 1.0)
+
+        def second(move: _Move, share: Array) -> Array:
+            # Of a move that could not be made, what it says of second order counts as little.
+            both = (Z + share * move.Z) @ move.X / x[None, :]
+            return share * ((both + both.T) / 2 - K * move.X)
+
+        return Local(matrix, across.reshape(task.b.shape), rate, follow, missing, second)
+
+    def moved(self, part: Part, move: _Move, share: Float[Array, ""]) -> Part:
+        """Return the part after a share of a move."""
+        return Part(*(one + share * change for one, change in zip(part, move[:4], strict=True)))
+
+    def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
+        """Return how far the part and the size can go, at most so far, less a margin."""
+
+        def inside(share: Array, near: Array) -> Array:
+            part = self.moved(now.part, move.part, share / _INSIDE)
+            size = now.size + share / _INSIDE * move.size
+            W, P, Q, M = part
+            left, pairs = self.products(part, size)
+            R = inverse_root(_blocks(P, -M, Q))
+            X = _blocks(size * jnp.eye(P.shape[0], dtype=P.dtype), W, size * jnp.eye(Q.shape[0], dtype=Q.dtype))
+            nearer = is_positive_definite(X - near * left / pairs * R.T @ R)
+            return (left > 0) & (diagonal(R) > 0).all() & nearer
+
+        shares = most * jnp.asarray(_SHARES, most.dtype)
+        near = jnp.asarray(_NEAR, most.dtype)
+        holds = jax.vmap(jax.vmap(inside, (0, None)), (None, 0))(shares, near)
+        best = jnp.max(jnp.where(holds, shares[None, :], 0.0), axis=1)
+        return jnp.where(best[0] > 0, best[0], best[1])
+
+    def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
+        """Return the sum of the products that are mu on the path, `<X, Z>`, and their number."""
+        trace = jnp.trace(part.P) + jnp.trace(part.Q)
+        return size * trace - 2 * jnp.sum(part.W * part.M), sum(part.W.shape)
+
+    def bounds(self, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
+        """Return upper bounds of the norm of W and of the dual norm of M, by X and Z."""
+        return size, (jnp.trace(part.P) + jnp.trace(part.Q)) / 2
+
+
+def _blocks(P: Float[Array, "p p"], M: Float[Array, "p q"], Q: Float[Array, "q q"]) -> Float[Array, "s s"]:
+    return jnp.block([[P, M], [M.T, Q]])
+
+
+def _eigenvectors(p: int, q: int) -> np.ndarray:
+    """Return the eigenvectors of X where W is diagonal: of `t + sigma`, of `t - sigma`, and of t."""
+    r, half = min(p, q), np.sqrt(0.5)
+    H = np.zeros((p + q, p + q))
+    i = np.arange(r)
+    H[i, i], H[p + i, i], H[i, r + i], H[p + i, r + i] = half, half, half, -half
+    rest = np.arange(2 * r, p + q)
+    # Of the longer side, the rows beyond r.
+    H[rest - r if p > r else rest, rest] = 1.0
+    return H

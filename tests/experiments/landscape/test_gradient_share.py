@@ -1,0 +1,94 @@
+"""Shares of the gradient: those of the gradient itself, far below the smallest number too, and the verdict on them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+
+from jaxattn import losses, svm, tokens
+from jaxattn.experiments.landscape.gradient_share import claims as gradient_share
+from jaxattn.experiments.landscape.gradient_share import figure
+from jaxattn.study.claims import Verdict
+from tests.instances import T, drawn_lines, free, n, problem
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 20.0])
+def test_shares_are_those_of_the_gradient_by_the_logits(size):
+    one, W = problem(), size * free()
+
+    def risk(logits):
+        scores = one.Y[:, None] * jnp.einsum("ntd,d->nt", one.X, one.v)
+        return jnp.mean(losses.logistic(jnp.sum(jax.nn.softmax(logits, axis=1) * scores, axis=1)))
+
+    mass = np.abs(jax.grad(risk)(jnp.einsum("ntd,de,ne->nt", one.X, W, one.Z)))
+    found = np.exp(gradient_share.log_shares(W, one))
+    np.testing.assert_allclose(found, mass / mass.sum(), rtol=1e-6, atol=1e-9)
+    assert found.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("length", [1e3, 1e5])
+def test_along_the_solution_every_share_falls_like_its_slack(length):
+    # Beyond the range of numbers: at 1e5 the shares are exp(-10000) and less.
+    one = problem()
+    alpha = tokens.optimal(one)
+    constraints = svm.token_constraints(one, alpha)
+    W_mm = svm.solve(constraints).W
+    near, far = (gradient_share.log_shares(c * W_mm, one) for c in (length, 2 * length))
+    slack = np.asarray(svm.margins(constraints, W_mm)) - 1
+    others = np.arange(T) != np.asarray(alpha)[:, None]
+    fall = np.asarray(near - far)[others].reshape(n, T - 1)
+    np.testing.assert_allclose(fall, length * slack, rtol=1e-6, atol=1e-5 * length)
+
+
+STEPS = np.array([1, 10, 100, 1000, 2000])
+
+
+def made(slope, steps=STEPS, seeds=20):
+    """What `measure` would return where the logarithms of shares fall with this slope."""
+    rng = np.random.default_rng(0)
+    slack = np.where(rng.random((seeds, 6, 7)) < 0.4, 0.0, rng.exponential(1.0, (seeds, 6, 7)))
+    growth = np.broadcast_to(0.02 * steps, (seeds, len(steps)))
+    log_share = slope * slack[:, None] * growth[:, :, None, None] - 4 + 0.1 * rng.normal(size=(seeds, len(steps), 6, 7))
+    return xarray.Dataset(
+        {
+            "log_share": (("seed", "snapshot", "input", "other"), log_share),
+            "slack": (("seed", "input", "other"), slack),
+            "growth": (("seed", "snapshot"), growth),
+        },
+        {"seed": np.arange(seeds), "snapshot": steps},
+        {"run": "W", "attempted": seeds, "kept": seeds, "diverged": 0, "infeasible": 0, "unsolved": 0},
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "verdict"),
+    [
+        (made(-1.0), Verdict.HOLDS),
+        (made(-0.9), Verdict.FAILS),
+        (made(0.0), Verdict.FAILS),
+        (made(-1.0, seeds=5), Verdict.OPEN),
+        (made(-1.0, steps=STEPS[:3]), Verdict.OPEN),
+    ],
+)
+def test_the_verdict_follows_from_the_slope(one, verdict):
+    (claim,) = gradient_share.summarize({"W": one}, KEY)[1]
+    assert claim.verdict is verdict
+
+
+def test_support_vectors_are_left_out_and_the_figure_draws_what_is_estimated():
+    one = made(-1.0)
+    one["log_share"].values[np.broadcast_to(one["slack"].values[:, None] == 0, one["log_share"].shape)] = 50.0
+    summaries, (claim,) = gradient_share.summarize({"W": one}, KEY)
+    assert claim.verdict is Verdict.HOLDS
+    summary = summaries["W"]
+    assert float(summary["support"]) == pytest.approx(0.4, abs=0.05)
+    drawn = figure.draw(summaries)
+    for axes, expected in ((drawn.axes[0], 10 ** summary["log_together"]), (drawn.axes[2], summary["slope"])):
+        curve = next(points for points in drawn_lines(axes, least=len(STEPS)))
+        np.testing.assert_allclose(curve, [STEPS, expected])
+    for curve in drawn_lines(drawn.axes[1], least=3):
+        assert np.all(np.abs(np.diff(curve[1]) / np.diff(curve[0]) * np.log(10) + 1) < 0.3)
+    assert "20 of 20 seeds kept" in drawn.get_supxlabel()

@@ -1,0 +1,118 @@
+"""Margins along descent on texts: measured, counted in bins, judged, drawn."""
+
+import jax
+import numpy as np
+import pytest
+import xarray
+from matplotlib.patches import StepPatch
+
+from jaxattn import language
+from jaxattn.experiments.language.lm_margins import claims as lm_margins
+from jaxattn.experiments.language.lm_margins import figure
+from jaxattn.study.claims import Verdict
+from jaxattn.study.settings import texts
+from tests.experiments.language.text_records import drawn_record
+
+KEY = jax.random.key(0)
+STEPS = np.array([1, 100, 10_000])
+
+
+def test_margins_are_those_of_the_matrices():
+    record = drawn_record(steps=300, seeds=6)
+    measured = lm_margins.measure(record)
+    assert measured["snapshot"].values.tolist() == [1, 10, 96, 300]
+    compact = language.compact(texts.choices_of({str(name): record[name].values for name in record.data_vars}))
+    place = record["snapshot"].values.tolist().index(96)
+    for seed in range(6):
+        E, pairs = compact.E[seed], record["pairs_snapshots"].values[seed, place]
+        S = E @ (E.T @ pairs.T @ E).T @ E.T
+        for i, (last, following, weight) in enumerate(
+            zip(compact.last[seed], compact.next[seed], compact.weight[seed], strict=True)
+        ):
+            others = measured["others"].values[seed, i]
+            assert others.sum() == (4 if weight else 0)
+            found = measured["margins"].values[seed, 2, i][others]
+            np.testing.assert_allclose(found, (S[last, following] - S[last])[others], atol=1e-12)
+            # Two words that follow one word are told from one another in both directions.
+            nexts = {int(b) for a, b, w in zip(*(leaf[seed] for leaf in compact[1:4]), strict=True) if w and a == last}
+            expected = {b for b in nexts if b != following} if weight else set()
+            assert set(np.flatnonzero(measured["follows"].values[seed, i])) == expected
+    assert 0 < int(measured["feasible"].sum()) < 6
+
+
+def made(end=(50.0, 50.0, 0.0), start=0.0, steps=STEPS, seeds=24):
+    """Two prefixes of three words a text; half of the texts have a conflict between words 1 and 2 after word 0."""
+    rng = np.random.default_rng(0)
+    feasible = np.arange(seeds) < seeds // 2
+    others = np.broadcast_to(np.array([[True, False, True], [True, True, False]]), (seeds, 2, 3))
+    follows = np.broadcast_to(np.array([[False, False, True], [False, True, False]]), (seeds, 2, 3))
+    follows = follows & ~feasible[:, None, None]
+    kind = np.where(feasible[:, None, None], 0, np.where(follows, 2, 1))
+    along = np.linspace(0, 1, len(steps))[None, :, None, None]
+    margins = (
+        start + (np.asarray(end)[kind][:, None] - start) * along + 0.1 * rng.normal(size=(seeds, len(steps), 2, 3))
+    )
+    return xarray.Dataset(
+        {
+            "margins": (("seed", "snapshot", "prefix", "word"), np.where(others[:, None], margins, 0.0)),
+            "others": (("seed", "prefix", "word"), others),
+            "follows": (("seed", "prefix", "word"), follows),
+            "weight": (("seed", "prefix"), np.broadcast_to([2.0, 1.0], (seeds, 2))),
+            "feasible": (("seed",), feasible),
+        },
+        {"seed": np.arange(seeds), "snapshot": steps},
+        {"attempted": seeds, "kept": seeds, "diverged": 0, "unsolved": 0, "run": "texts"},
+    )
+
+
+def summarized(**changes):
+    summaries, (claim,) = lm_margins.summarize({"texts": made(**changes)}, KEY)
+    return summaries, claim
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, Verdict.CORRECTED),
+        ({"end": (50.0, 50.0, 50.0)}, Verdict.HOLDS),
+        ({"end": (3.0, 50.0, 0.0)}, Verdict.FAILS),
+        ({"end": (50.0, -1.0, 0.0)}, Verdict.FAILS),
+        ({"start": 3.0}, Verdict.FAILS),
+        ({"steps": STEPS // 20 + 1}, Verdict.OPEN),
+        ({"seeds": 6}, Verdict.OPEN),
+    ],
+)
+def test_the_verdict_follows_the_margins(changes, verdict):
+    assert summarized(**changes)[1].verdict is verdict
+
+
+def test_every_margin_is_in_a_bin_as_often_as_its_prefix_stands():
+    summaries, claim = summarized()
+    summary = summaries["texts"]
+    # 12 texts of each kind; a prefix of weight 2 and one of weight 1, with two margins each.
+    np.testing.assert_array_equal(summary["count"].sum("bin"), np.broadcast_to([72, 36, 36], (3, 3)))
+    assert claim.measured["share of positive margins at step 10000, no conflict"] == 1
+    assert abs(claim.measured["median margin at step 10000, conflict: words that also follow"]) < 0.1
+    assert summary.attrs["no_conflict"] == 12
+
+
+def test_without_conflicts_there_is_one_kind():
+    one = made()
+    one["feasible"][:] = True
+    one["follows"][:] = False
+    summaries, (claim,) = lm_margins.summarize({"texts": one}, KEY)
+    assert claim.verdict is Verdict.FAILS  # Half of the margins end at 0.
+    assert not [label for label in claim.measured if "conflict: " in label]
+    assert len(figure.draw(summaries).axes) == 3
+
+
+def test_the_figure_stacks_the_kinds():
+    summaries, _ = summarized()
+    drawn = figure.draw(summaries)
+    assert [panel.get_title() for panel in drawn.axes] == ["(a) step 1", "(b) step 100", "(c) step 10000"]
+    for panel in drawn.axes:
+        steps = [patch.get_data() for patch in panel.patches if isinstance(patch, StepPatch)]
+        assert len(steps) == 3
+        (tops, *_), (*_, bottom) = steps[-1], steps[0]
+        assert np.sum(tops - bottom) == pytest.approx(1)
+    assert "12 of the kept texts have no conflict" in drawn.get_supxlabel()

@@ -1,0 +1,302 @@
+"""Plain descent on texts: scores, the attention of least risk, what is measured of a record, verdicts by hand."""
+
+import itertools
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+
+from jaxattn import data, descent, language, losses, records, svm
+from jaxattn.experiments.language.lm_theorems import figure
+from jaxattn.experiments.language.lm_theorems import measure as lm_theorems
+from jaxattn.experiments.language.lm_theorems import ties as lm_ties
+from jaxattn.parallel import batch
+from jaxattn.study.claims import Verdict
+from jaxattn.study.settings import recording, schedule, texts
+from tests.instances import drawn_lines, stacked
+
+KEY = jax.random.key(0)
+STEPS = np.array(schedule.Logarithmically(8)(100_000))
+LAW = partial(data.scored_language, m=4, n=4, d=12, V=5, entropy=0.3, delta=0.5)
+
+
+def asked(*following, V=4, scores=None):
+    """A text in which word 0 asks for these words."""
+    N, E = len(following), np.random.default_rng(3).normal(size=(V, 7)) / np.sqrt(7)
+    given = jnp.asarray(E), jnp.zeros(N, int), jnp.asarray(following), jnp.ones(N)
+    return language.Choices(*given, scores=scores)
+
+
+def test_scores_are_within_delta_of_each_other_and_drawn_from_a_key_of_their_own():
+    plain = data.language(KEY, 4, 4, 12, 5, 0.3)
+    near, far = (data.scored_language(KEY, 4, 4, 12, 5, 0.3, delta) for delta in (0.1, 0.5))
+    for text in (near, far):
+        np.testing.assert_array_equal(text.E, plain.E)
+        np.testing.assert_array_equal(text.next, plain.next)
+    of_others = np.asarray(far.scores)[np.asarray(far.others)]
+    assert np.all((of_others >= 0) & (of_others < 0.5))
+    assert np.ptp(of_others) > 0.4
+    assert len(np.unique(of_others)) == of_others.size
+    np.testing.assert_allclose(np.asarray(near.scores)[np.asarray(near.others)], of_others / 5, rtol=1e-12)
+    assert np.all(np.take_along_axis(np.asarray(far.scores), np.asarray(far.next)[:, None], axis=1) == 1)
+    np.testing.assert_array_equal(language.close_scores(KEY, plain, 0.0).worth, plain.worth)
+
+
+@pytest.mark.parametrize("delta", [-0.1, 1.0])
+def test_a_delta_that_another_word_could_win_by_is_named(delta):
+    with pytest.raises(ValueError, match=r"delta: expected a number within \[0, 1\), found"):
+        language.close_scores(KEY, asked(1, 2), delta)
+
+
+@pytest.mark.parametrize(
+    ("following", "kept"),
+    [
+        ((1, 1), {1: 1.0}),
+        ((1, 2), {1: 0.5, 2: 0.5}),
+        # Twice as often: s(-1) * 2 > s(0), so that the rarer word is given up.
+        ((1, 1, 2), {1: 1.0}),
+        # 3 s(-q) = 2 s(q - 1) at q = 0.826226, by halving.
+        ((1, 1, 1, 2, 2), {1: 0.826226, 2: 0.173774}),
+        ((1, 2, 3), {1: 1 / 3, 2: 1 / 3, 3: 1 / 3}),
+    ],
+)
+def test_the_attention_of_least_risk_gives_up_the_rarer_word_or_mixes(following, kept):
+    text = asked(*following)
+    attention = lm_ties.best_attention(text)
+    expected = [kept.get(word, 0.0) for word in range(4)]
+    np.testing.assert_allclose(attention[0], expected, atol=2e-6)
+    np.testing.assert_allclose(attention[1:], 1 / 4)
+    selected, clear = lm_ties.selected(attention, text)
+    assert bool(clear)
+    np.testing.assert_array_equal(np.flatnonzero(selected[0]), sorted(kept))
+
+
+def test_the_attention_of_least_risk_is_stationary_with_any_scores():
+    text = language.close_scores(KEY, asked(1, 1, 2, 3), 0.9)
+    q = np.asarray(lm_ties.best_attention(text))[0]
+    slope = np.asarray(jax.grad(lambda q: jnp.mean(losses.logistic(text.worth @ q)))(jnp.asarray(q)))
+    # At a minimum on the simplex no word has a smaller slope than those that keep attention.
+    np.testing.assert_allclose(slope[q > 1e-4], slope.min(), rtol=1e-6)
+
+
+def test_attention_that_is_neither_kept_nor_lost_is_not_told():
+    text = asked(1, 2)
+    rows = jnp.array([[0.6, 0.4 - 1e-6, 1e-6, 0.0]] + 3 * [[0.25] * 4])
+    assert not lm_ties.selected(rows, text)[1]
+    # Nor does it matter where nothing asks.
+    assert lm_ties.selected(rows[::-1], text)[1]
+
+
+def test_words_within_half_a_margin_are_kept():
+    table = jnp.array([[0.0, -4.9, -5.1, -20.0], [1.0, 3.0, 2.0, -9.0]])[:, :4]
+    kept = lm_ties.kept(jnp.concatenate([table, table]), jnp.asarray(10.0))
+    np.testing.assert_array_equal(kept[:2], [[True, True, False, False], [True, True, True, False]])
+
+
+def test_prefixes_with_candidates_of_their_own_are_refused():
+    text = asked(1, 2)._replace(counts=jnp.ones((2, 4)))
+    with pytest.raises(ValueError, match="expected the whole vocabulary as candidates"):
+        lm_ties.best_attention(text)
+
+
+def test_the_tied_problem_separates_what_keeps_attention_and_ties_it():
+    text = asked(1, 2)
+    selected, _ = lm_ties.selected(lm_ties.best_attention(text), text)
+    solution = svm.solve(language.set_constraints(text, selected))
+    assert svm.Status(int(solution.status)) is svm.Status.OPTIMAL
+    logits = np.asarray(text.E @ solution.W @ text.E[0])
+    assert logits[1] == pytest.approx(logits[2], abs=1e-8)
+    assert logits[1] - max(logits[0], logits[3]) == pytest.approx(1, abs=1e-8)
+
+
+@pytest.mark.slow
+def test_soft_margin_and_tied_margin_are_one_where_words_are_asked_for_equally_often():
+    lanes = stacked([asked(1, 2)._replace(weight=jnp.array(times)) for times in ([1.0, 1.0], [2.0, 1.0], [3.0, 2.0])])
+
+    def posed(text):
+        return language.set_constraints(text, lm_ties.selected(lm_ties.best_attention(text), text)[0]), language.soft(
+            text
+        )
+
+    tied, soft = (np.asarray(svm.solve_batch(rows).W) for rows in jax.jit(jax.vmap(posed))(lanes))
+    cosine = np.sum(tied * soft, axis=(1, 2)) / np.linalg.norm(tied, axis=(1, 2)) / np.linalg.norm(soft, axis=(1, 2))
+    assert (cosine > 1 - 1e-6).tolist() == [True, False, False]
+
+
+@pytest.mark.slow
+def test_the_bound_exceeds_every_second_derivative():
+    curvature = jax.jit(jax.hessian(lambda W, text: language.risk(W, text, loss=losses.logistic)))
+    for seed, size in itertools.product(range(3), (0.0, 1.0, 5.0)):
+        text = LAW(jax.random.key(seed))
+        # In an orthonormal basis of the embeddings' span, where lengths are those of W.
+        small = text._replace(E=text.E @ jnp.linalg.qr(text.E.T)[0])
+        W = jax.random.normal(jax.random.key(seed + 9), (5, 5)) * size
+        largest = np.linalg.norm(np.asarray(curvature(W, small)).reshape(25, 25), 2)
+        assert 0 < largest < float(language.score_bound(text, slope=0.5)) < 100 * max(largest, 0.01)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    setting = texts.TextTraining(
+        LAW, descent.gd(1.0), losses.logistic, 6, 1, 300, schedule.Logarithmically(2), record_every=100
+    )
+    path = tmp_path_factory.mktemp("runs") / "record.zarr"
+    config = {"optimizer": {"step_size": 1.0}, "data": {"delta": 0.5}}
+    recording.run(setting, path, {"config": json.dumps(config)})
+    return records.load(path)
+
+
+def _posed(pairs, text):
+    weights = language.weights(pairs, text)
+    best, _ = lm_ties.selected(lm_ties.best_attention(text), text)
+    tied = language.set_constraints(text, best)
+    return weights.W, language.logits(weights, text), language.constraints(text), tied, language.soft(text)
+
+
+@pytest.mark.slow
+def test_a_run_is_held_against_the_solution_of_its_kind_of_text(record):
+    one = lm_theorems.measure(record)
+    assert one.attrs["run"] == "delta 0.5, step 1"
+    assert one.attrs["kept"] == one.sizes["seed"] == 6
+    assert 0 < int(one["feasible"].sum()) < 6
+    drawn = texts.choices_of({str(name): record[name].values for name in record.data_vars})
+    last, following = (np.asarray(words) for words in (drawn.last, drawn.next))
+    pairs = [set(zip(*words, strict=True)) for words in zip(last.tolist(), following.tolist(), strict=True)]
+    feasible = [len(found) == len({asking for asking, _ in found}) for found in pairs]
+    assert one["feasible"].values.tolist() == feasible
+
+    # In the embeddings as they are, not in coordinates of their span.
+    W, logits, *posed = batch.over_seeds(_posed, record["pairs_snapshots"].values[:, -1], drawn)
+    hard, tied, soft = (np.asarray(svm.solve_batch(rows).W) for rows in posed)
+    solution = np.where(np.array(feasible)[:, None, None], hard, tied)
+    W, solution, soft = (matrices.reshape(6, -1) for matrices in (W, solution, soft))
+    lengths = [np.linalg.norm(matrices, axis=1) for matrices in (W, solution, soft)]
+    off, off_soft = (
+        1 - np.sum(W * other, axis=1) / lengths[0] / length
+        for other, length in zip((solution, soft), lengths[1:], strict=True)
+    )
+    # Where other words than those of least risk are kept, it is another solution.
+    least = one["feasible"].values | one["least"].values
+    assert least.sum() >= 5
+    np.testing.assert_allclose(one["off"].values[least, -1], off[least], rtol=1e-5)
+    np.testing.assert_allclose(one["off_soft"].values[:, -1], off_soft, rtol=1e-5)
+    np.testing.assert_allclose(one["growth"].values[least, -1], (lengths[0] / lengths[1])[least], rtol=1e-6)
+    np.testing.assert_array_equal(one["chosen"], np.mean(np.argmax(logits, axis=2) == following, axis=1))
+    assert np.all(one["chosen"] <= one["choosable"] + 1e-12)
+    assert np.all(one["apart"].values[one["feasible"].values] < 1e-8)
+    assert np.all(one["choosable"].values[one["feasible"].values] == 1)
+
+
+@pytest.mark.slow
+def test_runs_that_diverged_are_left_out(record):
+    changed = record.copy(deep=True)
+    changed["pairs"].values[1] = np.nan
+    one = lm_theorems.measure(changed)
+    assert (one.attrs["attempted"], one.attrs["kept"], one.attrs["diverged"]) == (6, 5, 1)
+    assert one["seed"].values.tolist() == [0, 2, 3, 4, 5]
+
+
+GROWTH = np.log(1 + STEPS)
+OFF = 0.9 / (1 + GROWTH) ** 2
+
+
+def made(delta, step_size, steps=STEPS, feasible=15, growth=GROWTH, chosen=1.0, least=30, loss=(1.0, 0.5), **of_kind):
+    """What `measure` would return for 30 runs like this, each seed a little apart."""
+    noise, along = 1 + np.random.default_rng(0).normal(0, 0.02, (30, 1)), ("seed", "snapshot")
+    fits = np.arange(30) < feasible
+    count = len(steps)
+    off = np.where(fits[:, None], of_kind.get("off", OFF)[None, :count], of_kind.get("tied", OFF)[None, :count])
+    soft = np.where(fits[:, None], off, of_kind.get("soft", 0.07 + 0 * OFF)[None, :count])
+    variables = {
+        "feasible": (("seed",), fits),
+        "off": (along, noise * off),
+        "off_soft": (along, noise * soft),
+        "growth": (along, noise * growth[None, :count]),
+        "least": (("seed",), np.arange(30) < least),
+        "apart": (("seed",), np.where(fits, 0.0, 0.06)),
+        "bound": (("seed",), np.full(30, 0.6)),
+        "chosen": (("seed",), np.where(np.arange(30) == 0, chosen, 1.0)),
+        "choosable": (("seed",), np.ones(30)),
+        "loss": (("seed", "step"), np.broadcast_to(loss, (30, len(loss)))),
+    }
+    attrs = {"run": f"delta {delta:g}, step {step_size:g}", "step_size": step_size, "delta": delta}
+    counts = {"attempted": 30, "kept": 30, "diverged": 0, "ambiguous": 0, "unsolved": 0}
+    return xarray.Dataset(variables, {"seed": np.arange(30), "snapshot": steps}, attrs | counts)
+
+
+def judged(**changed):
+    """The verdicts where the run of delta 0.5 and the larger step is changed."""
+    runs = [made(0.0, 1.5), made(0.0, 50.0), made(0.5, 1.5), made(0.5, 50.0, **changed)]
+    summaries, claims = lm_theorems.summarize({one.attrs["run"]: one for one in runs}, KEY)
+    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "verdict"),
+    [
+        ({}, "equal", Verdict.HOLDS),
+        ({}, "close", Verdict.HOLDS),
+        ({"off": 0.01 + 0 * OFF}, "close", Verdict.FAILS),
+        ({"off": 5 * OFF}, "close", Verdict.FAILS),
+        ({"chosen": 0.95}, "close", Verdict.FAILS),
+        ({"off": 0.01 + 0 * OFF}, "equal", Verdict.HOLDS),
+        ({"feasible": 9}, "close", Verdict.OPEN),
+        ({"feasible": 9}, "soft", Verdict.FAILS),
+        ({}, "soft", Verdict.FAILS),
+        ({}, "tied", Verdict.HOLDS),
+        ({"least": 29}, "tied", Verdict.CORRECTED),
+        ({"tied": 0.015 + 0 * OFF}, "tied", Verdict.FAILS),
+        ({"tied": 5 * OFF}, "tied", Verdict.FAILS),
+        ({"feasible": 30}, "tied", Verdict.OPEN),
+        ({"feasible": 30}, "soft", Verdict.OPEN),
+        ({"feasible": 30}, "close", Verdict.HOLDS),
+        ({}, "step", Verdict.HOLDS),
+        # The claim is of the smallest step.
+        ({"loss": (1.0, 1.5)}, "step", Verdict.HOLDS),
+    ],
+)
+def test_verdicts_follow_from_what_was_measured(changed, name, verdict):
+    assert judged(**changed)[1][name].verdict is verdict
+
+
+def test_the_soft_margin_holds_where_descent_tends_to_it():
+    runs = [made(0.0, step, soft=OFF) for step in (1.5, 50.0)]
+    claims = lm_theorems.summarize({one.attrs["run"]: one for one in runs}, KEY)[1]
+    found = {claim.id: claim.verdict for claim in claims}
+    assert found["lm-theorems:soft"] is Verdict.HOLDS
+    assert "lm-theorems:close" not in found
+
+
+@pytest.mark.parametrize("first", [made(0.0, 1.5, loss=(1.0, 1.1)), made(0.0, 1.7)])
+def test_a_step_beyond_the_bound_or_a_rise_of_the_risk_refutes(first):
+    (*_, claim) = lm_theorems.summarize({"first": first}, KEY)[1]
+    assert claim.id == "lm-theorems:step"
+    assert claim.verdict is Verdict.FAILS
+
+
+def test_short_runs_decide_nothing_and_nothing_kept_is_named():
+    one = made(0.0, 1.5, steps=STEPS[:20])
+    claims = lm_theorems.summarize({"short": one}, KEY)[1]
+    assert {claim.verdict for claim in claims} == {Verdict.OPEN}
+    with pytest.raises(ValueError, match=r"expected a kept seed in each run, found none in \['short'\]"):
+        lm_theorems.summarize({"short": one.isel(seed=slice(0))}, KEY)
+
+
+def test_the_figure_draws_each_kind_of_text_and_survives_without_one():
+    summaries = judged()[0]
+    drawn = figure.draw(summaries)
+    names = ("feasible_off", "infeasible_off_soft", "infeasible_off", "feasible_growth")
+    for panel, name in zip(drawn.axes, names, strict=True):
+        curves = drawn_lines(panel, least=len(STEPS))
+        for (x, y), one in zip(curves, summaries.values(), strict=True):
+            np.testing.assert_allclose(x, one.attrs["step_size"] * STEPS)
+            np.testing.assert_array_equal(y, one[name])
+    level = [y for _, y in drawn_lines(drawn.axes[1]) if len(y) == 2]
+    np.testing.assert_allclose(level, 0.06)
+    assert "15 texts a run are feasible" in drawn.get_supxlabel()
+    alone = lm_theorems.summarize({"one": made(0.0, 1.5, feasible=30)}, KEY)[0]
+    assert drawn_lines(figure.draw(alone).axes[1]) == []

@@ -1,0 +1,132 @@
+"""The width of factors: what is reached from a run's end, verdicts both ways, and what the figure draws."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+
+from jaxattn import attention, metrics, svm
+from jaxattn.experiments.local.factor_width import claims as factor_width
+from jaxattn.experiments.local.factor_width import figure
+from jaxattn.study.claims import Verdict
+from tests import instances
+from tests.instances import drawn_lines
+
+KEY = jax.random.key(0)
+STEPS = np.array([500, 1000, 2000])
+
+
+@pytest.mark.slow
+def test_a_run_along_a_stationary_point_is_held_against_that_one():
+    problems = instances.problems(4)
+    alpha = np.asarray(jax.random.randint(jax.random.key(2), (4, instances.n), 0, instances.T))
+    constraints = jax.vmap(svm.token_constraints)(problems, alpha)
+    nuclear, narrow = (svm.solve_batch(constraints, norm) for norm in ("nuclear", svm.nuclear_of_rank(1)))
+    assert (nuclear.status == svm.Status.OPTIMAL).all()
+    # Near the stationary point of rank 1, but not at it: perturbed factors, many times as long.
+    U, s, Vt = np.linalg.svd(narrow.W)
+    rng = np.random.default_rng(0)
+    K = 5 * np.sqrt(s[:, :1])[:, None] * (U[:, :, :1] + 0.01 * rng.normal(size=(4, instances.d, 1)))
+    Q = 5 * np.sqrt(s[:, :1])[:, None] * (Vt[:, :1].swapaxes(1, 2) + 0.01 * rng.normal(size=(4, instances.d, 1)))
+    dims = {"X": ("input", "token", "feature"), "Z": ("input", "e"), "Y": ("input",), "v": ("feature",)}
+    variables = {name: (("seed", *axes), np.asarray(getattr(problems, name))) for name, axes in dims.items()}
+    variables |= {name: (("seed", axis, "width"), leaf) for name, axis, leaf in (("K", "feature", K), ("Q", "e", Q))}
+    for name, leaf in (("K", K), ("Q", Q)):
+        variables[f"{name}_snapshots"] = (("seed", "snapshot", f"of_{name}", "width"), leaf[:, None])
+    variables["probability"] = (("seed", "step"), np.ones((4, 2)))
+    record = xarray.Dataset(
+        variables, {"seed": np.arange(4), "snapshot": [2], "step": [0, 1]}, {"config": json.dumps({"steps": 2})}
+    )
+    found = factor_width.measure(record)
+    assert {name: found.attrs[name] for name in ("run", "attempted", "kept")} == {
+        "run": "m=1",
+        "attempted": 4,
+        "kept": 4,
+    }
+    rank = np.asarray(jax.vmap(metrics.rank)(jnp.asarray(nuclear.W)))
+    np.testing.assert_array_equal(found["rank"], rank)
+    assert (rank > 1).any()
+    np.testing.assert_allclose(found["excess"], narrow.primal / nuclear.primal - 1, atol=1e-6)
+    ends = attention.Factored(jnp.asarray(K), jnp.asarray(Q)).W
+    for name, W in (("nuclear", nuclear.W), ("bounded", narrow.W)):
+        expected = jax.vmap(metrics.correlation)(ends, jnp.asarray(W))
+        np.testing.assert_allclose(found["correlation"].sel(solution=name), expected, atol=1e-6)
+    # Descent of the rank-1 problem from there leads back to it.
+    np.testing.assert_allclose(found["correlation"][:, 2], found["correlation"][:, 1], atol=1e-5)
+
+
+def measured(m, reached=0.999, best=0.999, excess=None, seeds=40, saturated=1.0, steps=STEPS):
+    """Runs of width m whose nuclear solutions have ranks 3 and 4 in turn."""
+    rank = 3 + np.arange(seeds) % 2
+    binds = rank > m
+    excess = np.where(binds, 0.3, 1e-10) if excess is None else np.where(binds, *excess)
+    at = np.stack([np.where(binds, 0.7, 0.997), np.where(binds, best, 0.997), np.where(binds, reached, 0.997)], axis=1)
+    variables = {
+        "rank": (("seed",), rank),
+        "excess": (("seed",), excess),
+        "correlation": (("seed", "solution"), at + 1e-4 * np.sin(np.arange(seeds))[:, None]),
+        "probability": (("seed", "snapshot"), np.full((seeds, len(steps)), saturated)),
+    }
+    attrs = {"run": f"m={m}", "width": m, "d": 10, "attempted": seeds + 1, "kept": seeds, "unsolved": 1}
+    coordinates = {"seed": np.arange(seeds), "snapshot": steps, "solution": np.array(factor_width.SOLUTIONS, object)}
+    return xarray.Dataset(variables, coordinates, attrs | {"diverged": 0, "infeasible": 0})
+
+
+def summarized(**more):
+    summaries, claims = factor_width.summarize({f"m={m}": measured(m, **more) for m in (10, 1, 3)}, KEY)
+    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+
+
+HOLDS, CORRECTED, FAILS, OPEN = Verdict.HOLDS, Verdict.CORRECTED, Verdict.FAILS, Verdict.OPEN
+
+
+@pytest.mark.parametrize(
+    ("more", "binds", "reaches"),
+    [
+        ({}, HOLDS, HOLDS),
+        ({"best": 0.8}, HOLDS, CORRECTED),
+        ({"best": 0.8, "reached": 0.9}, HOLDS, FAILS),
+        ({"saturated": 0.99}, HOLDS, FAILS),
+        ({"excess": (1e-9, 1e-10)}, FAILS, HOLDS),
+        ({"excess": (0.3, 1e-6)}, FAILS, HOLDS),
+        ({"seeds": 6}, OPEN, OPEN),
+        ({"steps": STEPS // 10}, OPEN, OPEN),
+    ],
+)
+def test_verdicts_follow_excess_and_correlation(more, binds, reaches):
+    _, claims = summarized(**more)
+    assert (claims["binds"].verdict, claims["reaches"].verdict) == (binds, reaches)
+
+
+def test_seeds_are_told_apart_by_the_rank_of_their_solution():
+    summaries, claims = summarized(best=0.8)
+    shares = {
+        name.replace(", share where the bound binds", ""): value for name, value in claims["binds"].measured.items()
+    }
+    assert shares == {
+        "m=1, 40 seeds of rank above m": 1.0,
+        "m=3, 20 seeds of rank above m": 1.0,
+        "m=3, 20 seeds of rank up to m": 0.0,
+        "m=10, 40 seeds of rank up to m": 0.0,
+    }
+    assert list(summaries) == ["m=1", "m=3", "m=10"]
+    means = claims["reaches"].measured
+    assert means["m=1, correlation, best of rank m found"] == pytest.approx(0.8, abs=1e-3)
+    assert means["m=3, correlation, nuclear solution"] == pytest.approx((0.7 + 0.997) / 2, abs=1e-3)
+    expected = {"attempted": 41, "kept": 40, "diverged": 0, "infeasible": 0, "unsolved": 1}
+    assert claims["binds"].counts["m=1"] == expected
+
+
+def test_the_figure_draws_every_width():
+    summaries, _ = summarized(best=0.8)
+    drawn = figure.draw(summaries)
+    saturation, reached, binding = drawn.axes
+    assert len(drawn_lines(saturation, least=len(STEPS))) == 3
+    curves = {label: y for label, (_, y) in zip(factor_width.SOLUTIONS, drawn_lines(reached, least=3), strict=True)}
+    for name, curve in curves.items():
+        np.testing.assert_allclose(curve, [one["correlation"].sel(solution=name) for one in summaries.values()])
+    assert sum(len(np.asarray(points.get_offsets())) for points in binding.collections) == 120
+    assert "m=3: 40 of 41 seeds kept (0 diverged, 0 infeasible, 1 unsolved)" in drawn.get_supxlabel()

@@ -1,0 +1,155 @@
+"""Where descent stays: starts that are recorded, how runs are judged, verdicts both ways, and what the figure draws."""
+
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+
+from jaxattn import Problem, data, descent, heads, initial, losses, metrics, svm, tokens
+from jaxattn.experiments.local.local_directions import claims as local_directions
+from jaxattn.experiments.local.local_directions import directions, figure
+from jaxattn.records import load
+from jaxattn.study.claims import Verdict
+from jaxattn.study.settings import recording
+from tests.instances import drawn_lines
+
+KEY = jax.random.key(0)
+RADII = np.array([10.0, 100.0])
+RULE = descent.normalized_gd(0.1, 0.0, 0.0)
+
+
+LAW = data.Spheres(n=2, T=3, d=[3, 2])
+
+
+def setting(**changes):
+    fields = {
+        "law": LAW,
+        "initial": directions.Along(RADII.tolist()),
+        "optimizer": descent.normalized_gd(0.1, 0.0, 0.0),
+    }
+    fields |= {"loss": losses.logistic}
+    fields |= {"head": heads.linear, "seeds": 3, "key": 1, "steps": 2000}
+    return directions.Directions(**(fields | changes))
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    path = tmp_path_factory.mktemp("directions") / "record.zarr"
+    recording.run(setting(), path, {"config": json.dumps({"steps": 2000}), "attempted": 3})
+    return load(path)
+
+
+def test_every_choice_is_started_at_each_radius_along_its_own_solution(record):
+    assert record["alpha"].values[1, 0].tolist() == [list(pair) for pair in itertools.product(range(3), repeat=2)]
+    assert record.attrs["kept"] == 3
+    for s, k, c in ((0, 0, 0), (1, 1, 4), (2, 0, 7)):
+        problem = Problem(**{name: record[name].values[s, k] for name in ("X", "Z", "Y", "v")})
+        solution = svm.solve(svm.token_constraints(problem, record["alpha"].values[s, k, c]))
+        assert int(record["status"][s, k, c]) == int(solution.status) == svm.Status.OPTIMAL
+        for r, radius in enumerate(RADII):
+            start = jnp.asarray(record["W_initial"].values[s, k, c, r])
+            np.testing.assert_allclose(metrics.norm(start), radius, rtol=1e-12)
+            assert metrics.correlation(start, solution.W) > 1 - 1e-12
+            alone = descent.train(start, problem, optimizer=RULE, steps=2000)
+            np.testing.assert_allclose(record["W"].values[s, k, c, r], alone.weights, rtol=1e-6, atol=1e-6)
+
+
+def test_descent_stays_where_alpha_is_locally_optimal_and_far_enough_out(record):
+    found = local_directions.measure(record)
+    assert {name: found.attrs[name] for name in ("attempted", "kept", "infeasible", "unsolved")} == {
+        "attempted": 54,
+        "kept": 54,
+        "infeasible": 0,
+        "unsolved": 0,
+    }
+    locally, stayed = found["locally"].values, found["stayed"].values
+    np.testing.assert_array_equal(locally, found["gap"].values > 0)
+    assert 6 <= locally.sum() < 40  # The optimal tokens of every problem at least.
+    assert not stayed[~locally].any()
+    far = (found["slack"] * found["radius"] / found["length"]).values[locally] > 20
+    assert far.any()
+    assert stayed[locally][far].all()
+    assert (found["correlation"].values[locally][far] > 0.999).all()
+    assert found["d"].values.tolist() == ([3] * 9 + [2] * 9) * 3
+    problems = Problem(**{name: np.concatenate(record[name].values) for name in ("X", "Z", "Y", "v")})
+    optimal = jax.vmap(tokens.optimal)(problems)
+    globally = (np.concatenate(record["alpha"].values) == np.asarray(optimal)[:, None]).all(axis=2).ravel()
+    assert np.isinf(found["slack"].values[globally]).all()
+
+
+@pytest.mark.parametrize("radii", [[], [0.0, 1.0], [3.0, 2.0], [1.0, float("inf")]])
+def test_radii_that_are_none_are_refused(radii):
+    with pytest.raises(ValueError, match="radii: expected positive numbers in increasing order"):
+        directions.Along(radii)
+
+
+def test_laws_that_do_not_fit_are_refused():
+    with pytest.raises(TypeError, match="weights: expected starts along a solution"):
+        setting(initial=initial.free)
+    with pytest.raises(TypeError, match="data: expected a law of several dimensions"):
+        setting(law=data.three_tokens)
+
+
+def measured(left=(40, 0), wrongly=0, local=100, others=300, steps=4000):
+    """So many locally optimal starts are left at each radius, and so many others are not."""
+    start = np.arange(local + others)
+    stayed = np.stack([(start >= k) & (start < local + wrongly) for k in left], axis=1)
+    of_start = {"locally": start < local, "gap": np.where(start < local, 0.3, -0.3), "length": np.full(start.size, 2.0)}
+    of_start |= {"slack": np.where(start < local // 2, 0.1, np.inf), "seed": start // 9}
+    variables = {name: (("start",), values) for name, values in of_start.items()}
+    variables |= {
+        "stayed": (("start", "radius"), stayed),
+        "correlation": (("start", "radius"), np.where(stayed, 1.0, 0)),
+    }
+    attrs = {"run": "all starts", "steps": steps, "attempted": start.size + 14, "kept": start.size}
+    return xarray.Dataset(variables, {"radius": RADII}, attrs | {"infeasible": 12, "unsolved": 2})
+
+
+def summarized(**more):
+    summaries, (claim,) = local_directions.summarize({"all starts": measured(**more)}, KEY)
+    assert claim.id == "local-directions:exactly"
+    return summaries, claim
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({}, Verdict.HOLDS),
+        ({"left": (40, 6)}, Verdict.CORRECTED),
+        ({"left": (40, 20)}, Verdict.FAILS),
+        ({"left": (4, 6)}, Verdict.FAILS),
+        ({"wrongly": 1}, Verdict.FAILS),
+        ({"steps": 200}, Verdict.OPEN),
+        ({"local": 4, "left": (2, 0)}, Verdict.OPEN),
+    ],
+)
+def test_verdicts_follow_the_exceptions(more, verdict):
+    assert summarized(**more)[1].verdict is verdict
+
+
+def test_shares_are_counted_over_all_dimensions():
+    summaries, claim = summarized(left=(40, 6))
+    assert claim.measured["local, share left, R = 10"] == 0.4
+    assert claim.measured["local, share left, R = 100"] == 0.06
+    assert claim.measured["not local, share left, R = 100"] == 1
+    low, high = claim.interval["local, share left, R = 100"]
+    # The six are of one problem: they count as little more than one.
+    assert 0 <= low < 0.06 < 0.13 < high < 0.25
+    assert claim.counts == {"all starts": {"attempted": 414, "kept": 400, "infeasible": 12, "unsolved": 2}}
+    assert summaries["all starts"]["starts"].values.tolist() == [300, 100]
+    assert "0.5 where they were left and 5.0 where not" in claim.note
+
+
+def test_the_figure_draws_both_kinds_of_starts():
+    summaries, _ = summarized(left=(40, 6))
+    drawn = figure.draw(summaries)
+    over_gap, over_radius, _ = drawn.axes
+    points = [np.shape(collection.get_offsets()) for collection in over_gap.collections]
+    assert points[::2] == [(94, 2), (306, 2)]
+    curves = [y for _, y in drawn_lines(over_radius)]
+    np.testing.assert_allclose(curves, [[0.4, 0.06], [1, 1]])
+    assert "400 of 414 choices kept (12 infeasible, 2 unsolved)" in drawn.get_supxlabel()

@@ -1,0 +1,122 @@
+"""Every claim of the registry on its own examples: each verdict is reached, by the numbers and by nothing else."""
+
+import dataclasses
+import functools
+import importlib
+import warnings
+
+import jax
+import numpy as np
+import pytest
+import xarray
+
+from jaxattn.study.claims import Verdict, experiment, folders, judged, registry
+
+KEY = jax.random.key(0)
+CLAIMS = registry()
+FOLDERS = {claim.id: folder for folder in folders() for claim in experiment(folder).claims}
+
+
+@functools.cache
+def examples(name: str):
+    return CLAIMS[name].examples()
+
+
+def judgement(name: str, datasets):
+    """What the claim's experiment judges of these datasets."""
+    found = judged(experiment(FOLDERS[name]), CLAIMS[name].experiment, datasets, KEY)[1]
+    return next(one for claim, one in found if claim.id == name)
+
+
+@functools.cache
+def of_example(name: str, verdict: Verdict):
+    return judgement(name, examples(name)[verdict])
+
+
+def decided(name: str) -> list[Verdict]:
+    return [verdict for verdict in examples(name) if verdict is not Verdict.OPEN]
+
+
+def test_every_folder_of_an_experiment_has_claims():
+    assert all(experiment(folder).claims for folder in folders())
+    assert len(CLAIMS) >= 74
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_reachable_verdict_has_an_example_and_is_reached(name):
+    known = examples(name)
+    assert {Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN} <= set(known)
+    assert (Verdict.CORRECTED in known) == bool(of_example(name, Verdict.HOLDS).corrected)
+    for verdict in known:
+        found = of_example(name, verdict)
+        assert found.verdict is verdict, (verdict, *map(str, found.stated), *map(str, found.corrected), found.undecided)
+
+
+def described(datasets) -> dict:
+    """All of measured datasets but their measured numbers."""
+    return {
+        run: (
+            {name: (one[name].dims, one[name].dtype.kind) for name in one.data_vars},
+            {name: one[name].values.tolist() for name in one.coords},
+            {name: one[name].values.tolist() for name in one.data_vars if one[name].dtype.kind not in "fiub"},
+            dict(one.attrs),
+        )
+        for run, one in datasets.items()
+    }
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_confirms_corrects_and_refutes_differs_in_measured_numbers_alone(name):
+    first, *others = (described(examples(name)[verdict]) for verdict in decided(name))
+    for other in others:
+        assert other == first
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_threshold_on_the_other_side_of_the_data_changes_the_verdict(name):
+    refuted = of_example(name, Verdict.FAILS)
+    turned = tuple(one.turned() if one.outcome == "broken" else one for one in refuted.stated)
+    assert dataclasses.replace(refuted, stated=turned).verdict is not Verdict.FAILS
+    confirmed = of_example(name, Verdict.HOLDS)
+    for place, criterion in enumerate(confirmed.stated):
+        changed = (*confirmed.stated[:place], criterion.turned(), *confirmed.stated[place + 1 :])
+        assert dataclasses.replace(confirmed, stated=changed).verdict is not Verdict.HOLDS
+
+
+def altered(one: xarray.Dataset, change) -> xarray.Dataset:
+    """The dataset with every measured variable of floating numbers changed."""
+    names = [name for name in one.data_vars if one[name].dtype.kind == "f"]
+    return one.assign({name: (one[name].dims, change(one[name].values)) for name in names})
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_numbers_that_are_none_decide_nothing(name):
+    for run, one in (confirming := dict(examples(name)[Verdict.HOLDS])).items():
+        broken = altered(one, lambda values: np.full_like(values, np.nan))
+        if any(broken[variable].dtype.kind == "f" for variable in broken.data_vars):
+            found = judgement(name, confirming | {run: broken})
+            assert found.verdict is Verdict.OPEN
+            assert "not a number" in found.note
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_numbers_of_the_other_sign_do_not_confirm(name):
+    reversed_signs = {run: altered(one, np.negative) for run, one in examples(name)[Verdict.HOLDS].items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # Logarithms of what is positive when measured.
+        try:
+            found = judgement(name, reversed_signs).verdict
+        except ValueError:
+            return  # Refused as no such measurement.
+    assert found not in (Verdict.HOLDS, Verdict.CORRECTED)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_the_evidence_is_said(name):
+    for verdict in decided(name):
+        found = of_example(name, verdict)
+        assert found.measured
+        assert set(found.interval) <= set(found.measured)
+        assert set(found.counts)
+        assert all(np.isfinite([*one.value]).all() for one in (*found.stated, *found.corrected))
+    assert importlib.import_module(f"{FOLDERS[name]}.claims").__doc__

@@ -1,0 +1,206 @@
+"""Every experiment composes, runs at size=small, and is reused; mistakes are named before anything runs."""
+
+import functools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from jaxattn import records
+from jaxattn.study import composition, figures, gather, train
+from jaxattn.study import making as study
+from jaxattn.study.settings import texts, training
+
+
+@functools.cache
+def configurations(name, *overrides):
+    """Compose an experiment once for all tests: it takes a tenth of a second and more."""
+    return study.configurations(name, list(overrides))
+
+
+@pytest.mark.parametrize("name", composition.experiments())
+def test_every_experiment_composes_and_instantiates_all_its_runs(name):
+    configs = configurations(name)
+    assert len({composition.folder(config) for config in configs}) == len(configs) >= 1
+    for config in configs:
+        setting = composition.setting_of(config)
+        if isinstance(setting, training.Training | texts.TextTraining):
+            # The paper's figures have 2000 steps; no experiment is decided by fewer.
+            assert setting.steps >= 1500
+        assert len(config.study.of) > 20
+        assert len(config.study.departs) > 20
+        assert callable(composition.named(config.study.measure))
+        assert callable(composition.named(config.study.summarize))
+        assert callable(composition.named(config.study.draw))
+
+
+@pytest.mark.parametrize("name", composition.experiments())
+def test_every_experiment_is_small_at_size_small(name):
+    configs = configurations(name, "size=small")
+    assert 1 <= len(configs) <= min(4, len(configurations(name)))
+    for config in configs:
+        assert composition.setting_of(config).seeds == (8 if config.svm.solver is None else 2)
+
+
+def test_a_record_depends_on_the_fields_of_its_setting_alone():
+    def folder(*overrides: str) -> str:
+        return composition.folder(composition.compose(["experiment=feasibility", *overrides])).name
+
+    assert folder() == folder("steps=7") == folder("weights=factored") == folder("svm=cvxpy")
+    assert len({folder(), folder("data.n=3"), folder("data.d=[2]"), folder("tokens=optimal"), folder("seeds=3")}) == 5
+    training = [composition.folder(composition.compose(one)).name for one in ([], ["tokens=uniform"], ["steps=7"])]
+    assert training[0] == training[1] != training[2]
+
+
+@pytest.mark.parametrize("size", ["published", "small"])
+def test_the_finite_part_is_read_from_the_runs_of_both_multi_token_experiments(size):
+    def folders(name: str) -> set:
+        return {composition.folder(one) for one in configurations(name, f"size={size}")}
+
+    others = folders("multi-token-mlp") | folders("multi-token-lambda")
+    own = folders("finite-part")
+    assert own <= others
+    # Without lambda = 0, where no tokens are mixed.
+    assert len(others) - len(own) == (1 if size == "published" else 0)
+
+
+def test_sizes_experiments_and_the_command_line_override_in_this_order():
+    published, small, own = (
+        composition.compose(["experiment=trajectories-3", *more])
+        for more in ([], ["size=small"], ["size=small", "steps=7"])
+    )
+    assert (published.seeds, published.steps, published.snapshots.every) == (100, 2000, 1)
+    assert (small.seeds, small.steps, small.snapshots.every) == (8, 200, 1)
+    assert (own.seeds, own.steps) == (8, 7)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Records and figures of all experiments at size=small."""
+    place = tmp_path_factory.mktemp("small")
+    # In this process, where all annotations are checked.
+    overrides = [
+        "size=small",
+        "seeds=4",
+        "steps=60",
+        "workers=1",
+        f"runs={place / 'runs'}",
+        f"figures={place / 'figures'}",
+    ]
+    figures.main(overrides)
+    return place, overrides
+
+
+@pytest.mark.slow
+def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
+    place, _ = small
+    folder = place / "figures" / "small"
+    lines = json.loads((folder / "claims.json").read_text())
+    assert {line["id"].partition(":")[0] for line in lines} == set(composition.experiments())
+    for line in lines:
+        assert line["seconds"] > 0
+        assert line["verdict"] == "not decided"  # 60 steps decide nothing, and must not pretend to.
+        for run, counts in line["counts"].items():
+            assert counts["attempted"] == sum(counts.values()) - counts["attempted"]
+            # A descent is one a seed; drawn problems are one a seed and dimension, and fewer for a witness.
+            one = "diverged" in counts
+            assert counts["attempted"] == 4 if one else counts["attempted"] % (2 if " by " in run else 4) == 0
+    for name in composition.experiments():
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.slow
+def test_a_second_call_draws_nothing_anew(small, capsys):
+    place, overrides = small
+    before = (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns
+    figures.main(overrides)
+    assert capsys.readouterr().out.count("unchanged") == len(composition.experiments())
+    assert (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_without_its_records_a_figure_is_made_anew(small, capsys):
+    place, overrides = small
+    elsewhere = [*overrides, f"runs={place / 'elsewhere'}", "experiment=trajectories-3"]
+    capsys.readouterr()
+    figures.main(elsewhere)
+    assert "unchanged" not in capsys.readouterr().out
+    assert len(list((place / "elsewhere").iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
+    overrides = ["seeds=3", "steps=40", "data.d=4,6", f"runs={tmp_path}"]
+    with pytest.raises(records.RecordError, match="2 of 2 runs are not there"):
+        gather.gather(overrides)
+    for one in composition.expand(overrides):
+        composition.run(composition.compose(one))
+    dataset = gather.gather(overrides)
+    assert dataset["data.d"].values.tolist() == ["4", "6"]
+    assert dataset["attempted"].values.tolist() == [3, 3]
+    assert dataset.sizes["snapshot"] == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("nonsense=3", "known keys: .*data"),
+        ("data.D=3", "known keys of data: .*T, V, _partial_"),
+        ("weights=fool", "known names of weights: .*factored, factored_zero, free"),
+        ("seeds=many", "seeds"),
+        ("seeds=0", "seeds: expected at least 1, found 0"),
+        ("data.n=abc", "data.n: expected an integer, found 'abc'"),
+        ("optimizer.step_size=true", "optimizer.step_size: expected a number, found True"),
+        ("optimizer=long_first_gd optimizer.first=-1.0", "first: expected a positive finite number, found -1.0"),
+        ("weights=along", "weights: expected a law of a key and d such as free, found Along"),
+        ("snapshots.every=5000", "snapshots.every: expected at most steps = 2000"),
+        ("snapshots.every=0", "snapshots.every: expected at least 1, found 0"),
+        ("snapshots=logarithmically snapshots.a_decade=0", "snapshots.a_decade: expected at least 1, found 0"),
+        ("record_every=0", "record_every: expected at least 1, found 0"),
+        ("data=mlp", r"data=mlp: v: expected a direction.* for the linear head, found shape \(4, 4\)"),
+        ("data=sphere head=mlp", r"v: expected a layer.* for the mlp head, found shape \(10,\)"),
+        ("head=quadratic head.penalty=-1.0", "penalty: expected a finite number of at least 0, found -1.0"),
+        ("data=orthonormal data.T=5", "T: expected at most d = 4 orthonormal tokens, found 5"),
+        ("data=language", "data: expected a law of problems such as sphere, found one of Choices"),
+        ("experiment=lm-cosine data=sphere", "data: expected a law of texts such as language, found one of Problem"),
+        ("experiment=lm-cosine data.entropy=3.0", r"entropy: expected 0..log V = 2.303 nats, found 3.0"),
+        ("experiment=lm-cosine data.n=1", r"m, n: expected m >= 1 and n > order = 1, found 10 and 1"),
+        ("experiment=lm-cosine data.V=1", "V: expected at least 2, found 1"),
+        ("data.T=1", "data.T=1: T: expected an integer of at least 2, found 1"),
+        ("data=spheres", "data: expected a law of one dimension such as sphere, found Spheres"),
+        ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),
+    ],
+)
+def test_an_override_that_cannot_be_run_is_named_at_once(override, message):
+    with pytest.raises(composition.UsageError, match=message):
+        composition.check(override.split())
+
+
+def test_an_unknown_experiment_is_named_with_the_known_ones():
+    with pytest.raises(composition.UsageError, match="local-convergence"):
+        figures.main(["experiment=nonsense"])
+
+
+def test_training_scripts_check_the_whole_sweep_before_the_first_run(tmp_path):
+    for sweep in ("seeds=3,0", "data.n=2,0"):
+        with pytest.raises(composition.UsageError, match="at least 1"):
+            train.main(["--multirun", sweep, f"runs={tmp_path}"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    config = composition.compose(["seeds=2", "steps=20", f"runs={blocker}"])
+    with pytest.raises(records.RecordError, match="cannot write"):
+        composition.run(config)
+
+
+def test_runs_are_named_by_configuration_and_not_by_where_they_are_kept():
+    names = [
+        composition.folder(composition.compose(o)).name for o in (["data.d=4"], ["data.d=8"], ["data.d=4", "runs=x"])
+    ]
+    assert names[0] == names[2] != names[1]
+    assert Path(os.curdir) / names[0] == Path(names[0])

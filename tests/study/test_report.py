@@ -1,0 +1,70 @@
+"""The page of figures: every claim with its numbers, counts and verdict, in the order of the paper."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from jaxattn.study import composition, report
+from jaxattn.study import making as study
+
+
+def line(name: str, numbers: int = 1, runs: int = 1, **more) -> dict:
+    measured = {f"number {k}": k / 3 for k in range(numbers)}
+    return {
+        "id": name,
+        "source": "a paper",
+        "statement": f"What {name} states of |x|.",
+        "expected": {f"number {numbers - 1}": 7.0},
+        "measured": measured,
+        "interval": {"number 0": [-0.5, 0.25]},
+        "counts": {f"run {k}": {"attempted": 5, "kept": 2, "diverged": 3, "infeasible": 0} for k in range(runs)},
+        "verdict": "holds",
+        "note": f"The rule of {name}.",
+        "seconds": 12.3,
+        "made_from": "abc",
+    } | more
+
+
+STUDIES = {
+    name: SimpleNamespace(of=f"Figure of {name}.", departs=f"Departure of {name}.", place=place)
+    for name, place in (("second", 2), ("first", 1), ("third", 3))
+}
+
+
+@pytest.fixture
+def page(tmp_path):
+    lines = [line("first:a"), line("second:b", numbers=40, runs=9, verdict="does not hold"), line("first:c")]
+    report.write(tmp_path / "README.md", STUDIES, lines)
+    return (tmp_path / "README.md").read_text()
+
+
+def test_figures_stand_in_the_order_of_the_paper_and_those_without_claims_are_left_out(page):
+    places = [page.index(f"## {name}\n") for name in ("first", "second")]
+    assert places == sorted(places)
+    assert "third" not in page
+    for name in ("first", "second"):
+        assert f"![{name}]({name}.png)" in page
+        assert f"Figure of {name}." in page
+        assert f"Departure of {name}." in page
+
+
+def test_every_claim_has_its_numbers_counts_and_verdict(page):
+    assert "3 claims: holds 2, holds with a correction 0, does not hold 1, not decided 0." in page
+    assert "### first:a: holds" in page
+    assert "| number 0 | 7 | 0 | -0.5 to 0.25 |" in page
+    assert "The rule of second:b." in page
+    assert "run 0: 2 of 5 kept, 3 diverged, 0 infeasible" in page
+    assert "9 runs: 18 of 45 kept, 27 diverged, 0 infeasible" in page
+    assert "| What first:a states of \\|x\\|. | holds |" in page
+
+
+def test_of_many_numbers_the_expected_are_shown_and_all_are_there(page):
+    second = page[page.index("## second\n") :]
+    assert second.index("| number 39 | 7 | 13 |") < second.index("<details>") < second.index("| number 38 |")
+    assert all(f"| number {k} |" in second for k in range(40))
+
+
+def test_every_experiment_has_its_own_place():
+    places = [study.described(name).place for name in composition.experiments()]
+    assert min(places) > 0
+    assert len(set(places)) == len(places)

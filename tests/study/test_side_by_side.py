@@ -1,0 +1,67 @@
+"""Experiments made side by side are those made one after the other; a mistake or an interrupt ends them all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import pytest
+
+from jaxattn import records
+from jaxattn.study import composition, figures, side_by_side
+
+SCRIPT = Path(figures.__file__)
+
+
+def test_how_many_processes():
+    assert jax.default_backend() == "cpu"
+    assert side_by_side.processes(3, 2) == 2
+    assert side_by_side.processes(3, 9) == 3
+    assert side_by_side.processes(None, 1) == side_by_side.processes(7, 0) == 1
+    assert 1 <= side_by_side.processes(None, 1000) <= (os.cpu_count() or 1)
+    with pytest.raises(composition.UsageError, match="workers: expected at least 1, found 0"):
+        side_by_side.processes(0, 2)
+
+
+def small(place: Path, *more: str) -> list[str]:
+    return ["size=small", "seeds=4", "steps=60", f"runs={place / 'runs'}", f"figures={place / 'figures'}", *more]
+
+
+@pytest.mark.slow
+def test_claims_and_figures_do_not_depend_on_the_number_of_processes(tmp_path):
+    lines, drawn = [], []
+    for workers in (1, 2):
+        place = tmp_path / str(workers)
+        figures.main(small(place, "experiment=trajectories-3,trajectories-5", f"workers={workers}"))
+        made = json.loads((place / "figures" / "small" / "claims.json").read_text())
+        # What they were made from names the folder of the runs.
+        lines.append([{key: line[key] for key in line if key not in ("seconds", "made_from")} for line in made])
+        drawn.append({path.name: path.read_bytes() for path in (place / "figures" / "small").glob("*.p??")})
+    assert lines[0] == lines[1]
+    assert len(lines[0]) == 4
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.slow
+def test_what_one_process_raises_ends_all_with_its_own_error(tmp_path):
+    (tmp_path / "runs").write_text("not a folder")
+    with pytest.raises(records.RecordError, match="cannot write"):
+        figures.main(small(tmp_path, "experiment=trajectories-3,trajectories-5", "workers=2"))
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_all_processes_with_one_message(tmp_path):
+    command = [sys.executable, str(SCRIPT), *small(tmp_path, "experiment=trajectories-3,rate", "workers=2")]
+    command[command.index("seeds=4")] = "seeds=500000"
+    begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/*.lock")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    begun.send_signal(signal.SIGINT)
+    _, err = begun.communicate(timeout=120)
+    assert begun.returncode == 130, err
+    assert "interrupted; what was finished is kept" in err
