@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import exponent, median_seconds
 
+from benchmarks.timing import exponent, median_seconds
 from jaxattn import Problem, attention, data, descent, initial, losses
 
 SEEDS, STEPS = 1000, 2000
@@ -70,10 +71,10 @@ def alternatives(weights: Any, problems: Problem) -> dict[str, float]:
     if importlib.util.find_spec("torch") is None:
         print("descent: no PyTorch here (the extra `bench` brings it): its loop is left out", file=sys.stderr)
         return found
-    from benchmarks import pytorch as bench_torch
+    from benchmarks import pytorch
 
     steps = STEPS // 10
-    return found | {"one seed, PyTorch loop": steps / median_seconds(partial(bench_torch.loop, *one, steps))}
+    return found | {"one seed, PyTorch loop": steps / median_seconds(partial(pytorch.loop, *one, steps))}
 
 
 def updated(weights: Any, problem: Problem) -> tuple[Any, jax.Array]:
@@ -175,10 +176,10 @@ def on_devices(name: str, count: int) -> float:
     """Return the microseconds of one instance-step on so many virtual devices of the CPU, in a process of its own."""
     program = (
         "import jax; jax.config.update('jax_enable_x64', True)\n"
-        f"import bench_descent; print(bench_descent.microseconds(bench_descent.LAWS[{name!r}], seeds=1024))"
+        f"from benchmarks import descent; print(descent.microseconds(descent.LAWS[{name!r}], seeds=1024))"
     )
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
-    folder = os.path.dirname(os.path.abspath(__file__))
+    folder = Path(__file__).resolve().parents[1]
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, env=os.environ | flags)
     return float(result.stdout)

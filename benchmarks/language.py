@@ -13,8 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import exponent, median_seconds
 
+from benchmarks.timing import exponent, median_seconds
 from jaxattn import data, descent, language
 
 # The text of the second paper's scale, in a language of 256 words of 3 nats each: 20 words are as many.
@@ -102,9 +102,9 @@ def apart(candidates: str, of: str, way: str) -> dict[str, Any]:
     """Return `one` of a new process, which has held nothing else."""
     program = (
         "import jax, json; jax.config.update('jax_enable_x64', True)\n"
-        f"import bench_language; print(json.dumps(bench_language.one({candidates!r}, {of!r}, {way!r})))"
+        f"from benchmarks import language; print(json.dumps(language.one({candidates!r}, {of!r}, {way!r})))"
     )
-    folder = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parents[1]
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=folder, env=os.environ
     )

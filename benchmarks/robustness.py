@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from bench_svm import lane
 
+from benchmarks.svm import lane
 from jaxattn import Problem, data, svm
 from jaxattn.parallel import batch
 from jaxattn.svm import Constraints, Status

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 from scipy.optimize import nnls
-from timing import exponent, median_seconds
 
+from benchmarks.timing import exponent, median_seconds
 from jaxattn import data, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.svm import Constraints, Status

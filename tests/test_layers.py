@@ -1,4 +1,4 @@
-"""What importing the package does, and which module may import which."""
+"""What importing the package does, and the layers of the package from bottom to top."""
 
 import ast
 import json
@@ -12,118 +12,79 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "jaxattn"
 
 # Importing the package must not bring these in: a bare accelerator machine has none of them.
-HEAVY = ["clarabel", "cvxpy", "hydra", "matplotlib", "omegaconf", "scipy.optimize", "tqdm", "xarray", "zarr"]
+HEAVY = [
+    "clarabel",
+    "cvxpy",
+    "hydra",
+    "matplotlib",
+    "omegaconf",
+    "scipy.optimize",
+    "tqdm",
+    "xarray",
+    "zarr",
+]
 
-# A module (and all below it) may not import these (nor anything below them).
-FORBIDDEN = {
-    "jaxattn": {"hydra", "omegaconf", "scripts", "tests"},
-    "jaxattn.problem": {"jaxattn"},
-    "jaxattn.heads": {"jaxattn"},
-    "jaxattn.lanes": {"jaxattn"},
-    "jaxattn.stepping": {"jaxattn"},
-    "jaxattn.attention": {"jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
-    "jaxattn.data": {"jaxattn.attention", "jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm"},
-    "jaxattn.tokens": {"jaxattn.losses", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
-    "jaxattn.losses": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
-    "jaxattn.gradients": {"jaxattn.descent", "jaxattn.engines", "jaxattn.batch", "jaxattn.svm", "jaxattn.data"},
-    "jaxattn.optimizers": {"jaxattn.gradients", "jaxattn.engines", "jaxattn.descent", "jaxattn.batch", "jaxattn.svm"},
-    # An engine knows no loss and no head: it is given the gradient in the logits.
-    "jaxattn.engines": {"jaxattn.gradients", "jaxattn.losses", "jaxattn.heads", "jaxattn.descent", "jaxattn.batch"},
-    "jaxattn.batch": {"jaxattn.descent", "jaxattn.svm", "jaxattn.losses", "jaxattn.attention", "jaxattn.problem"},
-    "jaxattn.descent": {"jaxattn.svm", "jaxattn.records", "jaxattn.experiments", "jaxattn.plots"},
-    # Data draws by a language's law; what is made of a text knows no law of problems.
-    "jaxattn.language": {
-        "jaxattn.data",
-        "jaxattn.regularization",
-        "jaxattn.records",
-        "jaxattn.experiments",
-        "jaxattn.plots",
-    },
-    "jaxattn.language.law": {"jaxattn"},
-    "jaxattn.language.choices": {
-        "jaxattn.attention",
-        "jaxattn.losses",
-        "jaxattn.descent",
-        "jaxattn.batch",
-        "jaxattn.svm",
-        "jaxattn.language.model",
-        "jaxattn.language.training",
-        "jaxattn.language.separation",
-    },
-    "jaxattn.language.model": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.language.training"},
-    # Descent knows no max-margin problem, and that no descent.
-    "jaxattn.language.training": {"jaxattn.svm", "jaxattn.language.separation"},
-    "jaxattn.language.separation": {"jaxattn.descent", "jaxattn.losses", "jaxattn.language.training"},
-    # Paths are of risks, whatever descends on them; of the solvers they know the rows and the factors of matrices.
-    "jaxattn.regularization": {
-        "jaxattn.descent",
-        "jaxattn.batch",
-        "jaxattn.data",
-        "jaxattn.svm.solve",
-        "jaxattn.svm.solution",
-        "jaxattn.records",
-        "jaxattn.experiments",
-        "jaxattn.plots",
-    },
-    "jaxattn.svm": {
-        "jaxattn.regularization",
-        "jaxattn.descent",
-        "jaxattn.losses",
-        "jaxattn.attention",
-        "jaxattn.data",
-        "jaxattn.records",
-        "jaxattn.experiments",
-        "jaxattn.plots",
-    },
-    "jaxattn.svm.norms": {"jaxattn.svm"},
-    "jaxattn.svm.pivoting": {"jaxattn.svm"},
-    "jaxattn.svm.constraints": {
-        "jaxattn.svm.certificate",
-        "jaxattn.svm.stationarity",
-        "jaxattn.svm.solution",
-        "jaxattn.svm.least_squares",
-        "jaxattn.svm.factors",
-        "jaxattn.svm.active_set",
-        "jaxattn.svm.central_path",
-        "jaxattn.svm.interior_point",
-        "jaxattn.svm.norm_path",
-        "jaxattn.svm.entries",
-        "jaxattn.svm.singular",
-        "jaxattn.svm.path_following",
-        "jaxattn.svm.low_rank",
-        "jaxattn.svm.oracle",
-        "jaxattn.svm.posing",
-        "jaxattn.svm.solve",
-    },
+# From bottom to top. A module belongs to the entry that is the longest beginning of its name. It may import what stands
+# in rows below its own and what belongs to its own entry; entries of one row know nothing of each other.
+LAYERS = [
+    ["problem", "heads", "parallel", "data.draws", "language.law", "descent.stepping", "records.layout"],
+    ["attention", "language.choices", "records"],
+    ["metrics", "losses", "tokens", "initial", "language.scores"],
+    ["norms", "data"],
+    ["svm.pivoting", "descent.smoothness", "descent.curvature", "descent.optimizers"],
+    ["svm.constraints", "descent.spans"],
+    # An engine is given the gradient, which knows no engine.
+    ["svm.least_squares", "svm.posing", "svm.finite_part", "svm.solution", "descent.gradients", "descent.engines"],
+    ["svm.stationarity", "descent"],
     # The certificate knows no solver.
-    "jaxattn.svm.certificate": {
-        "jaxattn.svm.active_set",
-        "jaxattn.svm.interior_point",
-        "jaxattn.svm.path_following",
-        "jaxattn.svm.low_rank",
-        "jaxattn.svm.oracle",
-        "jaxattn.svm.solve",
-    },
+    ["svm.certificate"],
+    ["svm.solvers"],
+    ["svm"],
+    ["regularization", "language.model", "language.slopes", "language.smoothness", "language.tensor"],
+    ["language.training", "language.separation"],
+    ["language"],
+    ["", "study.statistics", "study.tuning", "study.fingerprints", "study.settings.schedule"],
+    ["study.settings.recording", "study.claims"],
+    ["study.settings", "study.style"],
+    ["study.measuring", "plots"],
+    ["experiments"],
+    ["study"],
+]
+
+# Beside the layers: what a module may not know although it stands below.
+UNKNOWN = {
+    # Descent knows no max-margin problem, and that no descent.
+    "descent": ["svm"],
+    "svm": ["descent"],
+    # An engine is given the gradient in the logits.
+    "descent.engines": ["losses", "heads"],
+    # Paths are of risks, whatever descends on them, and whatever solves the max-margin problem.
+    "regularization": ["svm.solve", "svm.solution", "svm.certificate", "svm.solvers", "descent.training"],
     # The path knows no norm.
-    "jaxattn.svm.norm_path": {"jaxattn.svm.norms", "jaxattn.svm.entries", "jaxattn.svm.singular"},
-    "jaxattn.layout": {"jaxattn"},
-    "jaxattn.processes": {"jaxattn"},
-    "jaxattn.locks": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.plots", "jaxattn.experiments"},
-    "jaxattn.records": {"jaxattn.descent", "jaxattn.svm", "jaxattn.plots", "jaxattn.experiments", "matplotlib"},
-    "jaxattn.experiments": {"jaxattn.plots", "matplotlib"},
-    # Figures read records only: they neither train nor solve.
-    "jaxattn.plots": {"jaxattn.descent", "jaxattn.batch", "jaxattn.svm", "jaxattn.experiments.training", "hydra"},
+    "svm.solvers.norm_path": ["norms", "svm.solvers.entries", "svm.solvers.singular"],
+    # What a language's law draws knows no law of problems.
+    "language": ["data", "regularization"],
 }
-# Third-party packages and the only modules that may name them.
+
+# The rooms of an experiment, in the order in which data passes them; a room may use those before it.
+ROOMS = ["measure", "examples", "claims", "figure"]
+# Figures read estimates: they neither train nor solve.
+NOT_IN_FIGURES = ["descent", "parallel", "svm", "regularization", "language", "records", "study.settings"]
+
+# Third-party packages, and the only modules that may name them.
 ONLY_IN = {
-    "cvxpy": {"jaxattn.svm.oracle"},
-    "zarr": {"jaxattn.records", "jaxattn.layout"},
-    "matplotlib": {"jaxattn.plots"},
+    "cvxpy": ["svm.solvers.oracle"],
+    "zarr": ["records"],
+    "filelock": ["records.locks"],
+    "hydra": ["study"],
+    "omegaconf": ["study"],
 }
+MATPLOTLIB = ["study.style", "plots"]
 
 
 def below(module: str, prefix: str) -> bool:
-    return module == prefix or module.startswith(prefix + ".")
+    """Whether a module is this one, or stands below it; everything stands below the empty name."""
+    return not prefix or module == prefix or module.startswith(prefix + ".")
 
 
 def module_name(path: Path) -> str:
@@ -131,7 +92,7 @@ def module_name(path: Path) -> str:
 
 
 def imports(source: str, module: str, is_package: bool) -> set[str]:
-    """Every module that a source names in an import, anywhere in it; `from a import b` names a and a.b."""
+    """Every module that a source imports, anywhere in it; `from a import b` is about a.b where that is a module."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -142,7 +103,9 @@ def imports(source: str, module: str, is_package: bool) -> set[str]:
             if node.level:
                 parents = module.split(".")[: len(module.split(".")) - node.level + is_package]
                 base = ".".join([*parents, base]).rstrip(".")
-            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            inside = {name for name in names if name in MODULES} if below(base, "jaxattn") else names
+            found |= inside | ({base} if len(inside) < len(names) or not below(base, "jaxattn") else set())
     return found
 
 
@@ -150,63 +113,109 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 IMPORTS = {name: imports(path.read_text(), name, path.name == "__init__.py") for name, path in MODULES.items()}
 
 
+def row(module: str) -> tuple[int, str]:
+    """The row of a module, and the entry that it belongs to."""
+    entries = [(len(entry), place, entry) for place, row in enumerate(LAYERS) for entry in row if below(module, entry)]
+    _, place, entry = max(entries)
+    return place, entry
+
+
+def rooms(module: str) -> tuple[str, str, str] | None:
+    """Topic, experiment and room of a module of `experiments`."""
+    parts = module.split(".")
+    return (parts[1], parts[2], parts[3]) if parts[0] == "experiments" and len(parts) == 4 else None
+
+
+def wrong(module: str, name: str) -> str:
+    """Why a module may not import another of the package, or nothing if it may."""
+    (own, entry), (other, beginning) = row(module), row(name)
+    if other > own or (other == own and beginning != entry):
+        return f"{name} stands in row {other}, {module} in row {own}"
+    if any(below(module, one) and below(name, prefix) for one, unknown in UNKNOWN.items() for prefix in unknown):
+        return f"{module} is not to know {name}"
+    room, of = rooms(module), rooms(name)
+    if room and room[2] == "figure" and any(below(name, prefix) for prefix in NOT_IN_FIGURES):
+        return f"{module} is a figure"
+    if room and of and room[:2] != of[:2]:
+        return f"{name} is a room of another experiment"
+    if room and of and {room[2], of[2]} <= set(ROOMS) and ROOMS.index(of[2]) > ROOMS.index(room[2]):
+        return f"{of[2]} comes after {room[2]}"
+    return ""
+
+
 def violations(imported: dict[str, set[str]]) -> list[str]:
-    """Imports that break a rule. `from jaxattn import x` names the package too, but is about x."""
+    """Imports within the package that break a rule."""
     return [
-        f"{module} imports {name}, which {rule} may not"
-        for rule, forbidden in FORBIDDEN.items()
+        reason
         for module, names in imported.items()
-        if below(module, rule)
-        for name in sorted(names - {"jaxattn"})
-        for prefix in forbidden
-        if below(name, prefix)
+        for name in sorted(names - {"jaxattn.*"})
+        if below(name, "jaxattn") and (reason := wrong(short(module), short(name)))
     ]
 
 
-def test_the_import_rules_hold():
+def short(module: str) -> str:
+    """The name of a module within the package; empty for the package itself."""
+    return module.removeprefix("jaxattn").removeprefix(".")
+
+
+def test_the_layers_hold():
     assert violations(IMPORTS) == []
 
 
-def test_data_imports_the_law_the_choices_and_the_scores_of_a_text_alone():
-    named = {name for name in IMPORTS["jaxattn.data"] if below(name, "jaxattn.language")}
-    allowed = {f"jaxattn.language.{name}" for name in ("law", "choices", "scores")}
-    assert {".".join(name.split(".")[:3]) for name in named} == allowed
+def test_every_entry_of_a_layer_is_of_the_package():
+    layered = [entry for row in LAYERS for entry in row if entry]
+    unknown = [entry for one, others in UNKNOWN.items() for entry in (one, *others)]
+    for entry in layered + unknown:
+        assert any(below(module, f"jaxattn.{entry}") for module in MODULES), entry
 
 
 def test_no_module_imports_the_package_as_a_whole():
-    assert [module for module, names in IMPORTS.items() if "jaxattn.*" in names] == []
+    assert [module for module, names in IMPORTS.items() if "jaxattn.*" in names] == ["jaxattn.study.runs"]
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("jaxattn.svm.solve", "from jaxattn import batch, descent"),
+        ("jaxattn.svm.solve", "from jaxattn import descent"),
         ("jaxattn.svm.solve", "def f():\n    import jaxattn.descent"),
-        ("jaxattn.svm.new", "from ..descent import train"),
+        ("jaxattn.descent.training", "from jaxattn import svm"),
+        ("jaxattn.descent.engines", "from jaxattn import losses"),
+        ("jaxattn.svm.posing", "from ..descent import train"),
         ("jaxattn.problem", "from jaxattn import metrics"),
-        ("jaxattn.plots.curves", "from jaxattn.svm import solve"),
-        ("jaxattn.plots", "import hydra"),
-        ("jaxattn.experiments.new", "from hydra.utils import instantiate"),
-        ("jaxattn.records", "from jaxattn import plots"),
-        ("jaxattn.stepping", "from jaxattn import batch"),
-        ("jaxattn.language.training", "from jaxattn import svm"),
+        ("jaxattn.norms", "from jaxattn.svm import Status"),
+        ("jaxattn.records.store", "from jaxattn.study.style import page"),
+        ("jaxattn.descent.stepping", "from jaxattn.parallel import batch"),
+        ("jaxattn.language.training", "from jaxattn import svm; from jaxattn.language.separation import soft"),
         ("jaxattn.language.choices", "from jaxattn.language.model import risk"),
-        ("jaxattn.svm.certificate", "from jaxattn.svm.oracle import Cvxpy"),
+        ("jaxattn.svm.certificate", "from jaxattn.svm.solvers.oracle import Cvxpy"),
+        ("jaxattn.experiments.local.rate.figure", "from jaxattn.svm import solve"),
+        ("jaxattn.experiments.local.rate.figure", "from jaxattn.study.settings.training import Training"),
+        ("jaxattn.experiments.local.rate.claims", "from jaxattn.experiments.local.rate import figure"),
+        ("jaxattn.experiments.local.rate.claims", "from jaxattn.experiments.local.kq_penalty import claims"),
+        ("jaxattn.study.measuring.comparison", "from jaxattn.experiments.local import limits"),
+        ("jaxattn.experiments.local.limits", "from jaxattn.study import composition"),
     ],
 )
 def test_a_broken_rule_would_be_seen(module, source):
     assert len(violations({module: imports(source, module, False)})) >= 1
 
 
-def test_heavy_packages_are_named_in_one_place_each():
-    for package, allowed in ONLY_IN.items():
-        users = {module for module, names in IMPORTS.items() if any(below(name, package) for name in names)}
-        assert all(any(below(user, place) for place in allowed) for user in users), (package, users)
+def of_third(package: str) -> set[str]:
+    return {module for module, names in IMPORTS.items() if any(below(name, package) for name in names)}
 
 
-def test_every_rule_is_about_a_module_of_the_package():
-    planned = {"jaxattn.plots", "jaxattn.records", "jaxattn.experiments"}
-    assert set(FORBIDDEN) - planned <= set(MODULES)
+@pytest.mark.parametrize("package", ONLY_IN)
+def test_a_heavy_package_is_named_in_its_own_place_alone(package):
+    users = of_third(package)
+    assert users
+    assert [one for one in users if not any(below(one, f"jaxattn.{place}") for place in ONLY_IN[package])] == []
+
+
+def test_matplotlib_is_named_in_figures_and_their_style_alone():
+    users = of_third("matplotlib")
+    figures = {one for one in users if one.startswith("jaxattn.experiments.") and one.endswith(".figure")}
+    assert len(figures) > 20
+    assert [one for one in users - figures if not any(below(one, f"jaxattn.{place}") for place in MATPLOTLIB)] == []
 
 
 def in_a_new_interpreter(code: str) -> dict:

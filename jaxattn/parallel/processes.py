@@ -1,7 +1,9 @@
 """Several processes of one run (`jax.distributed`): one begins and ends the work, all take their part of it.
 
 They speak through the key-value store of JAX's coordinator, which also ends all of them when one dies. Collective
-operations would do on an accelerator; on the CPU they give up on a process that lets them wait for half a minute.
+operations would do on an accelerator; on the CPU they give up on a process that lets them wait for half a minute. JAX has
+no public name for that store (`jax.experimental.multihost_utils` has the collectives alone); `_store` is the one place
+that reaches for it.
 """
 
 from __future__ import annotations
@@ -109,4 +111,12 @@ def _described(error: BaseException) -> str:
 
 
 def _store() -> Any:
-    return distributed.global_state.client
+    """Return the coordinator's key-value store.
+
+    Raises:
+        ProcessError: this version of JAX keeps it elsewhere.
+    """
+    client = getattr(getattr(distributed, "global_state", None), "client", None)
+    if client is None:
+        raise ProcessError(f"expected JAX's coordinator, found none; jax {jax.__version__} may keep it elsewhere")
+    return client

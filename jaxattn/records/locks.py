@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+
+import filelock
 
 from jaxattn.records.store import RecordError
 
@@ -22,40 +23,39 @@ class HeldError(RecordError):
 def held(path: Path) -> Iterator[None]:
     """Hold what is written at `path`, by a lock on a file beside it that names this process.
 
-    The lock is the kernel's: it ends with the process, also one that is killed. The file stays.
+    The lock is the operating system's: it ends with the process, also one that is killed.
 
     Raises:
         HeldError: another process, or another thread of this one, holds it.
         RecordError: the file cannot be written.
     """
-    lock = path.with_name(path.name + ".lock")
+    file = path.with_name(path.name + ".lock")
+    # A lock that is only a file would outlive a process that is killed.
+    lock = filelock.FileLock(file, blocking=False, fallback_to_soft=False, on_acquired=_sign)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        lock.acquire()
+    except filelock.Timeout:
+        raise HeldError(f"{path.parent} is being written by {_holder(file)}; wait for it, or end it") from None
     except OSError as error:
-        raise RecordError(f"cannot write {lock}: {error.strerror or error}") from error
+        raise RecordError(f"cannot write {file}: {error.strerror or error}") from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(_this_process()).encode(), 0)
-        except BlockingIOError:
-            raise HeldError(f"{path.parent} is being written by {_holder(lock)}; wait for it, or end it") from None
-        except OSError as error:
-            raise RecordError(f"cannot write {lock}: {error.strerror or error}") from error
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
-def _this_process() -> dict[str, str | int]:
+def _sign(descriptor: int) -> None:
+    """Write into a lock's file which process holds it."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"process": os.getpid(), "host": socket.gethostname(), "started": started}
+    signed = {"process": os.getpid(), "host": socket.gethostname(), "started": started}
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, json.dumps(signed).encode())
 
 
-def _holder(lock: Path) -> str:
+def _holder(file: Path) -> str:
     try:
-        holder = json.loads(lock.read_text())
-    except ValueError:  # Between taking the lock and writing who has it.
-        return "a process that has just begun"
+        holder = json.loads(file.read_text())
+    except (OSError, ValueError):  # Not signed yet, or (on Windows) not to be read while it is locked.
+        return "another process"
     return f"process {holder['process']} on {holder['host']}, started {holder['started']}"

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,24 @@ import xarray
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-import jaxattn
 from jaxattn import records
 from jaxattn.records import locks
-from jaxattn.study import composition
+from jaxattn.study import claims, composition, fingerprints, runs
+from jaxattn.study.claims import Claim, Datasets, Judgement, experiment, line
 from jaxattn.study.style import page
+
+# What measures a record that belongs to no experiment.
+_COMPARE = "jaxattn.study.measuring.comparison.compare"
 
 
 def described(name: str) -> DictConfig:
-    """Return what an experiment's file says of itself: `of`, `departs`, `place`, and whom its figure is made by."""
+    """Return what an experiment's file says of itself: `of`, `departs`, `place`, and the folder it lives in."""
     return composition.compose([f"experiment={name}"]).study
+
+
+def place(config: DictConfig) -> Path:
+    """Return the folder of the figures of a configuration's size."""
+    return Path(config.figures) / ("small" if config.size == "small" else "")
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
@@ -52,11 +59,10 @@ def measured(config: DictConfig) -> xarray.Dataset:
     Its attribute `seconds` is what both stages took, whenever that was.
     """
     # Before the training: a mistake in these should not wait for that.
-    value, measure = instantiate(config.svm.solver), composition.named(config.study.measure)
-    record = composition.run(config)
+    value, measure = instantiate(config.svm.solver), composition.named(_measure(config))
+    record = runs.run(config)
     solver = str(OmegaConf.to_container(config.svm, resolve=True))
-    digest = _digest([solver, config.study.measure], _sources("svm", "language", "experiments"))
-    path = record.parent / f"measured-{digest}.zarr"
+    path = record.parent / f"measured-{_digest(solver, _measure(config), fingerprints.of(_measured_by(config)))}.zarr"
     if path.exists():
         return records.load_dataset(path)
     with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
@@ -69,7 +75,9 @@ def measured(config: DictConfig) -> xarray.Dataset:
 
 def source(configs: Sequence[DictConfig]) -> str:
     """Return a hash of the configurations and the code that an experiment's figure and claims are made from."""
-    return _digest([str(composition.folder(one)) + str(one.svm) for one in configs], _sources("."))
+    rooms = [f"{configs[0].study.experiment}.{room}" for room in ("claims", "figure")]
+    code = fingerprints.of([*rooms, *(path for config in configs for path in _measured_by(config))])
+    return _digest(*(f"{runs.folder(config)}{config.svm}" for config in configs), code)
 
 
 def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Collection[str]) -> bool:
@@ -78,27 +86,50 @@ def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Colle
     A clone has the figures but not the records, so there everything is run.
     """
     drawn = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
-    recorded = all(map(composition.is_recorded, configs))
+    recorded = all(map(runs.is_recorded, configs))
     return recorded and source(configs) in known and all(path.exists() for path in drawn)
 
 
-def make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[str, Any]]:
-    """Train and measure what is not there yet, draw an experiment's figure, and return the lines of its claims."""
-    study = configs[0].study
+def judged(name: str, configs: Sequence[DictConfig]) -> tuple[Datasets | None, list[tuple[Claim, Judgement]], float]:
+    """Return the estimates of an experiment, its claims with their judgements, and the seconds that both stages took.
+
+    Args:
+        name: of the experiment's configuration.
+        configs: of its runs; what is not recorded or measured yet is.
+    """
     datasets = {dataset.attrs["run"]: dataset for dataset in map(measured, configs)}
+    rooms, started = experiment(configs[0].study.experiment), time.perf_counter()
+    summaries, found = claims.judged(rooms, name, datasets, jax.random.key(configs[0].key))
+    seconds = sum(dataset.attrs["seconds"] for dataset in datasets.values())
+    return summaries, found, seconds + time.perf_counter() - started
+
+
+def make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[str, Any]]:
+    """Train and measure what is not there yet, draw an experiment's figure, and return the lines of its claims.
+
+    Raises:
+        ValueError: a measured number is NaN, so that there is nothing to draw.
+    """
+    summaries, found, seconds = judged(name, configs)
+    if summaries is None:
+        raise ValueError(f"{name}: {found[0][1].note}")
     started = time.perf_counter()
-    summaries, claims = composition.named(study.summarize)(datasets, jax.random.key(configs[0].key))
-    page.save(composition.named(study.draw)(summaries), folder, name)
-    seconds = time.perf_counter() - started + sum(dataset.attrs["seconds"] for dataset in datasets.values())
-    return [{**replace(claim, seconds=seconds).as_json(), "made_from": source(configs)} for claim in claims]
+    page.save(experiment(configs[0].study.experiment).draw(summaries), folder, name)
+    seconds += time.perf_counter() - started
+    made = {"seconds": float(f"{seconds:.6g}"), "made_from": source(configs)}
+    return [line(claim, judgement) | made for claim, judgement in found]
 
 
-def _sources(*packages: str) -> bytes:
-    root = Path(jaxattn.__file__).parent
-    kinds = {".py", ".mplstyle"}
-    files = sorted(path for package in packages for path in (root / package).rglob("*") if path.suffix in kinds)
-    return b"".join(path.read_bytes() for path in files)
+def _measure(config: DictConfig) -> str:
+    folder = config.study.experiment
+    return _COMPARE if folder is None else f"{folder}.measure.measure"
 
 
-def _digest(parts: Sequence[str], code: bytes) -> str:
-    return hashlib.sha256("\n".join(parts).encode() + code).hexdigest()[:12]
+def _measured_by(config: DictConfig) -> list[str]:
+    """Return what a configuration's record is made and measured by, as dotted paths."""
+    solver = OmegaConf.to_container(config.svm, resolve=True)
+    return [_measure(config), *runs.code(config), *fingerprints.targets(solver)]
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

@@ -17,12 +17,12 @@ class Precision(Enum):
 
 @dataclass
 class Study:
-    """What an experiment's figure needs: the runs, and how to make, measure, judge and draw them.
+    """What an experiment's figure needs: the runs, and the folder that measures, judges and draws them.
 
-    `runs` is a list of sweeps, each with the values of some keys, and `small` those at size=small, if
-    fewer; all functions are dotted paths. `of` names what in the paper is reproduced, and `departs`
-    says in what the figure departs from the published one, and why; figures/README.md prints both, in the
-    order of `place`, that of the paper.
+    `runs` is a list of sweeps, each with the values of some keys, and `small` those at size=small, if fewer.
+    `experiment` is a folder with the modules measure, claims and figure, and `record` the setting that draws and
+    trains, both as dotted paths. `of` names what in the paper is reproduced, and `departs` says in what the figure
+    departs from the published one, and why; figures/README.md prints both, in the order of `place`, that of the paper.
     """
 
     id: str = "run"
@@ -31,10 +31,8 @@ class Study:
     place: int = 0
     runs: list[dict[str, list[Any]]] | None = None
     small: list[dict[str, list[Any]]] | None = None
-    record: str = "jaxattn.experiments.training.Training"
-    measure: str = "jaxattn.experiments.comparison.compare"
-    summarize: str | None = None
-    draw: str | None = None
+    experiment: str | None = None
+    record: str = "jaxattn.study.settings.training.Training"
 
 
 @dataclass

@@ -16,8 +16,8 @@ import jax
 from omegaconf import DictConfig
 
 from jaxattn.parallel.processes import ProcessError
-from jaxattn.study import composition
-from jaxattn.study import making as study
+from jaxattn.study import composition, making, runs
+from jaxattn.study.tuning import tune
 
 # Hundreds of programs are more than a process can hold: after so many experiments they are let go.
 _TOGETHER = 8
@@ -53,16 +53,16 @@ def each(
         count: of processes; with one, all is made in this process.
 
     Raises:
-        ProcessError: a process ended without a word; and whatever `study.make` raises. The others are then interrupted.
+        ProcessError: a process ended without a word; and whatever `making.make` raises. The others are interrupted.
     """
     if count == 1:
         yield from ((name, _make(name, configs, folder)) for name, configs in composed.items())
         return
-    needs = {name: set(map(composition.folder, configs)) for name, configs in composed.items()}
+    needs = {name: set(map(runs.folder, configs)) for name, configs in composed.items()}
     waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
     running: dict[Future[Any], str] = {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, initializer=composition.tune) as pool:
+    with ProcessPoolExecutor(count, context, initializer=tune) as pool:
         try:
             while waiting or running:
                 taken = set[Path]().union(*(needs[name] for name in running.values()))
@@ -88,7 +88,7 @@ def each(
 
 
 def _make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[str, Any]]:
-    lines = study.make(name, list(configs), folder)
+    lines = making.make(name, list(configs), folder)
     if next(_number) % _TOGETHER == 0:
         jax.clear_caches()
     return lines

@@ -42,6 +42,9 @@ def bootstrap(
 ) -> Estimate:
     """Estimate the mean over seeds with a percentile bootstrap interval.
 
+    `scipy.stats.bootstrap` gives the same interval, but holds every resample of every entry at once; here resampling is
+    one matrix product, and its random numbers follow from a JAX key.
+
     Args:
         values: one value, or array of values, a seed; the seed axis first.
         key: of the resampling.
@@ -115,6 +118,8 @@ def _resampled(seeds: int, key: PRNGKeyArray, samples: int) -> Int[np.ndarray, "
 
 def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Estimate:
     """Estimate the share of seeds that are hits, with Wilson's score interval.
+
+    `scipy.stats.binomtest` gives the same interval, but of one share at a time.
 
     Resampling seeds of which all, or none, are hits finds no spread; this interval then still says how
     few seeds there were.

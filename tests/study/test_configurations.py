@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from jaxattn import records
-from jaxattn.study import composition, figures, gather, train
+from jaxattn.study import composition, runs
 from jaxattn.study import making as study
+from jaxattn.study.commands import figures, gather, train
 from jaxattn.study.settings import texts, training
 
 
@@ -22,7 +23,7 @@ def configurations(name, *overrides):
 @pytest.mark.parametrize("name", composition.experiments())
 def test_every_experiment_composes_and_instantiates_all_its_runs(name):
     configs = configurations(name)
-    assert len({composition.folder(config) for config in configs}) == len(configs) >= 1
+    assert len({runs.folder(config) for config in configs}) == len(configs) >= 1
     for config in configs:
         setting = composition.setting_of(config)
         if isinstance(setting, training.Training | texts.TextTraining):
@@ -45,18 +46,18 @@ def test_every_experiment_is_small_at_size_small(name):
 
 def test_a_record_depends_on_the_fields_of_its_setting_alone():
     def folder(*overrides: str) -> str:
-        return composition.folder(composition.compose(["experiment=feasibility", *overrides])).name
+        return runs.folder(composition.compose(["experiment=feasibility", *overrides])).name
 
     assert folder() == folder("steps=7") == folder("weights=factored") == folder("svm=cvxpy")
     assert len({folder(), folder("data.n=3"), folder("data.d=[2]"), folder("tokens=optimal"), folder("seeds=3")}) == 5
-    training = [composition.folder(composition.compose(one)).name for one in ([], ["tokens=uniform"], ["steps=7"])]
+    training = [runs.folder(composition.compose(one)).name for one in ([], ["tokens=uniform"], ["steps=7"])]
     assert training[0] == training[1] != training[2]
 
 
 @pytest.mark.parametrize("size", ["published", "small"])
 def test_the_finite_part_is_read_from_the_runs_of_both_multi_token_experiments(size):
     def folders(name: str) -> set:
-        return {composition.folder(one) for one in configurations(name, f"size={size}")}
+        return {runs.folder(one) for one in configurations(name, f"size={size}")}
 
     others = folders("multi-token-mlp") | folders("multi-token-lambda")
     own = folders("finite-part")
@@ -136,7 +137,7 @@ def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
     with pytest.raises(records.RecordError, match="2 of 2 runs are not there"):
         gather.gather(overrides)
     for one in composition.expand(overrides):
-        composition.run(composition.compose(one))
+        runs.run(composition.compose(one))
     dataset = gather.gather(overrides)
     assert dataset["data.d"].values.tolist() == ["4", "6"]
     assert dataset["attempted"].values.tolist() == [3, 3]
@@ -195,12 +196,10 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     blocker.write_text("not a folder")
     config = composition.compose(["seeds=2", "steps=20", f"runs={blocker}"])
     with pytest.raises(records.RecordError, match="cannot write"):
-        composition.run(config)
+        runs.run(config)
 
 
 def test_runs_are_named_by_configuration_and_not_by_where_they_are_kept():
-    names = [
-        composition.folder(composition.compose(o)).name for o in (["data.d=4"], ["data.d=8"], ["data.d=4", "runs=x"])
-    ]
+    names = [runs.folder(composition.compose(o)).name for o in (["data.d=4"], ["data.d=8"], ["data.d=4", "runs=x"])]
     assert names[0] == names[2] != names[1]
     assert Path(os.curdir) / names[0] == Path(names[0])

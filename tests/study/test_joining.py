@@ -5,7 +5,8 @@ import socket
 import jax
 import pytest
 
-from jaxattn.study import composition, joining, train
+from jaxattn.study import composition, joining, runs
+from jaxattn.study.commands import train
 
 COORDINATOR = "processes.coordinator=localhost:1"
 THIRD = "processes.index=2"
@@ -61,10 +62,10 @@ def test_outside_of_its_cluster_a_process_says_what_is_missing(monkeypatch):
 
 def test_a_script_that_joins_no_processes_says_so(tmp_path):
     asked = ["processes.count=2", "processes.index=0", COORDINATOR, f"runs={tmp_path}"]
-    with pytest.raises(composition.UsageError, match=r"only scripts/train\.py runs in several"):
-        composition.run(composition.compose(asked))
+    with pytest.raises(composition.UsageError, match=r"only `jaxattn train` runs in several"):
+        runs.run(composition.compose(asked))
 
 
 def test_processes_do_not_name_a_run():
-    folders = {composition.folder(composition.compose(one)) for one in ([], ["processes.detect=slurm"])}
+    folders = {runs.folder(composition.compose(one)) for one in ([], ["processes.detect=slurm"])}
     assert len(folders) == 1

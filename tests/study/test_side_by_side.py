@@ -12,7 +12,8 @@ import jax
 import pytest
 
 from jaxattn import records
-from jaxattn.study import composition, figures, side_by_side
+from jaxattn.study import composition, side_by_side
+from jaxattn.study.commands import figures
 
 SCRIPT = Path(figures.__file__)
 

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 
 from jaxattn.study.statistics import Estimate, bootstrap, pooled, proportion
 
@@ -156,3 +157,19 @@ def test_pooled_cases_without_seeds_or_of_none_are_refused():
         pooled(np.ones(3, bool), np.arange(2), KEY)
     with pytest.raises(ValueError, match=r"expected at least one seed"):
         pooled(np.zeros(0, bool), np.arange(0), KEY)
+
+
+@pytest.mark.parametrize("hits", [0, 1, 7, 20])
+def test_the_interval_of_a_share_is_that_of_scipy(hits):
+    estimate = proportion(np.arange(20) < hits)
+    theirs = scipy.stats.binomtest(hits, 20).proportion_ci(0.95, "wilson")
+    np.testing.assert_allclose([estimate.low, estimate.high], theirs, atol=1e-14)
+
+
+def test_the_interval_of_a_mean_is_that_of_scipy_up_to_resampling():
+    values = np.random.default_rng(3).exponential(size=50)
+    estimate = bootstrap(values, jax.random.key(5), samples=20_000)
+    theirs = scipy.stats.bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(4)
+    ).confidence_interval
+    np.testing.assert_allclose([estimate.low, estimate.high], theirs, atol=0.02 * values.std())

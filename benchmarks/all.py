@@ -1,5 +1,7 @@
 """Measure what the README quotes: `python scripts/bench.py [part ...]`, all parts by default."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
@@ -11,22 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from timing import ROUNDS
 
-from benchmarks import descent as bench_descent
-from benchmarks import language as bench_language
-from benchmarks import robustness as bench_robustness
-from benchmarks import svm as bench_svm
+from benchmarks import descent, language, robustness, scaling, svm
+from benchmarks.timing import ROUNDS
 from jaxattn import records
 from jaxattn.study import composition
-from jaxattn.study.style import page, scaling
+from jaxattn.study.style import page
 
-RESULTS = composition.ROOT / "figures" / "bench.json"
+RESULTS = composition.root() / "figures" / "bench.json"
 
 
 def figures() -> Iterator[dict[str, Any]]:
-    """Yield the seconds of `scripts/figures.py` in a process of its own, nothing compiled before and then again."""
-    command = [sys.executable, str(composition.ROOT / "scripts" / "figures.py")]
+    """Yield the seconds of `jaxattn figures` in a process of its own, nothing compiled before and then again."""
+    command = [sys.executable, "-m", "jaxattn.study", "figures"]
     with tempfile.TemporaryDirectory() as place:
         for size in ("small", "published"):
             compiled = {"JAX_COMPILATION_CACHE_DIR": str(Path(place) / size), "JAX_ENABLE_COMPILATION_CACHE": "1"}
@@ -39,13 +38,13 @@ def figures() -> Iterator[dict[str, Any]]:
 
 
 PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
-    "descent": bench_descent.table,
-    "svm": bench_svm.table,
-    "robustness": bench_robustness.robustness,
-    "svm-scaling": bench_svm.scaling,
-    "descent-scaling": bench_descent.scaling,
-    "language": bench_language.table,
-    "language-scaling": bench_language.scaling,
+    "descent": descent.table,
+    "svm": svm.table,
+    "robustness": robustness.robustness,
+    "svm-scaling": svm.scaling,
+    "descent-scaling": descent.scaling,
+    "language": language.table,
+    "language-scaling": language.scaling,
     "figures": figures,
 }
 
@@ -83,7 +82,3 @@ def main(arguments: list[str]) -> None:
     for name, unit in SCALINGS.items():
         if name in results:
             page.save(scaling.draw(results[name], unit), RESULTS.parent, name)
-
-
-if __name__ == "__main__":
-    composition.entry(main)

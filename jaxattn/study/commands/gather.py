@@ -6,8 +6,7 @@ from pathlib import Path
 import xarray
 
 from jaxattn import records
-from jaxattn.study import composition
-from jaxattn.study import making as study
+from jaxattn.study import composition, making, runs
 from jaxattn.study.claims import counts_of
 
 # What has one shape whatever the sizes of a run; where nothing descended the last two are not there.
@@ -22,11 +21,11 @@ def gather(overrides: list[str]) -> xarray.Dataset:
     """
     combinations = composition.expand(overrides)
     configs = [composition.compose(one) for one in combinations]
-    missing = [one for one, c in zip(combinations, configs, strict=True) if not composition.is_recorded(c)]
+    missing = [one for one, c in zip(combinations, configs, strict=True) if not runs.is_recorded(c)]
     if missing:
         raise records.RecordError(f"{len(missing)} of {len(configs)} runs are not there: {missing}")
     swept = [key for key in dict.fromkeys(_key(o) for c in combinations for o in c) if _varies(key, combinations)]
-    measured = [study.measured(config) for config in configs]
+    measured = [making.measured(config) for config in configs]
     parts = [one[[name for name in _GATHERED if name in one]] for one in measured]
     for part in parts:
         part.update(counts_of({"run": part})["run"])
@@ -50,13 +49,11 @@ def _varies(key: str, combinations: list[list[str]]) -> bool:
 
 def main(arguments: list[str]) -> None:
     """Gather and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("overrides", nargs="*", help="the overrides of the sweep, as given to train.py --multirun")
+    parser = argparse.ArgumentParser(prog="jaxattn gather", description=__doc__)
+    parser.add_argument(
+        "overrides", nargs="*", help="the overrides of the sweep, as given to `jaxattn train --multirun`"
+    )
     parser.add_argument("--to", type=Path, required=True, help="zarr store to write")
     parsed = parser.parse_args(arguments)
     records.save_dataset(parsed.to, gather(parsed.overrides))
     print(parsed.to)
-
-
-if __name__ == "__main__":
-    composition.entry(main)

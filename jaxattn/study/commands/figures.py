@@ -1,11 +1,12 @@
-"""Regenerate figures and claims: `python scripts/figures.py [experiment=a,b] [size=small] [overrides]`."""
+"""Regenerate figures and claims: `jaxattn figures [experiment=a,b] [size=small] [overrides]`."""
+
+from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Sequence
 
 from jaxattn import records
-from jaxattn.study import composition, report, side_by_side
-from jaxattn.study import making as study
+from jaxattn.study import composition, making, report, side_by_side
 
 
 def main(arguments: list[str]) -> None:
@@ -13,14 +14,9 @@ def main(arguments: list[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print(__doc__)
         return
-    chosen = [argument.partition("=")[2] for argument in arguments if argument.startswith("experiment=")]
-    overrides = [argument for argument in arguments if not argument.startswith("experiment=")]
-    names = chosen[-1].split(",") if chosen else composition.experiments()
-    unknown = sorted(set(names) - set(composition.experiments()))
-    if unknown:
-        raise composition.UsageError(f"experiment: expected some of {composition.experiments()}, found {unknown}")
+    names, overrides = chosen(arguments)
     config = composition.compose(overrides)
-    folder = Path(config.figures) / ("small" if config.size == "small" else "")
+    folder = making.place(config)
     path = folder / "claims.json"
     lines = {line["id"]: line for line in json.loads(path.read_text())} if path.exists() else {}
     known: dict[str, set[str]] = {}
@@ -30,12 +26,12 @@ def main(arguments: list[str]) -> None:
         known.setdefault(name, set()).add(line["made_from"])
         seconds[name] = line["seconds"]
     # Composed before anything is made: a mistake in the last one ends all at once.
-    composed = {name: study.configurations(name, overrides) for name in names}
+    composed = {name: making.configurations(name, overrides) for name in names}
     # Composing takes a tenth of a second: only what is not composed yet.
     others = set(composition.experiments()) - set(names)
     studies = {name: configs[0].study for name, configs in composed.items()}
-    studies |= {name: study.described(name) for name in others}
-    made = [name for name in names if study.is_made(name, composed[name], folder, known.get(name, ()))]
+    studies |= {name: making.described(name) for name in others}
+    made = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
     for name in made:
         print(f"{name}: unchanged")
     composed = {name: configs for name, configs in composed.items() if name not in made}
@@ -50,5 +46,16 @@ def main(arguments: list[str]) -> None:
     report.write(folder / "README.md", studies, list(lines.values()))
 
 
-if __name__ == "__main__":
-    composition.entry(main)
+def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the experiments that a command line names, all if it names none, and its other arguments.
+
+    Raises:
+        UsageError: an experiment that is not there.
+    """
+    given = [argument.partition("=")[2] for argument in arguments if argument.startswith("experiment=")]
+    overrides = [argument for argument in arguments if not argument.startswith("experiment=")]
+    names = given[-1].split(",") if given else composition.experiments()
+    unknown = sorted(set(names) - set(composition.experiments()))
+    if unknown:
+        raise composition.UsageError(f"experiment: expected some of {composition.experiments()}, found {unknown}")
+    return names, overrides

@@ -1,0 +1,1 @@
+"""What the README quotes, measured: one file a subject; `make bench` runs them all."""

@@ -1,0 +1,128 @@
+"""The runs of configurations: where their records stand, what these depend on, and how they are made."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
+
+import jaxattn
+from jaxattn.records import RecordError, is_complete, write_json
+from jaxattn.records.locks import HeldError
+from jaxattn.study import fingerprints
+from jaxattn.study.composition import UsageError, places, root, setting_of
+from jaxattn.study.settings import recording
+
+
+def folder(config: DictConfig) -> Path:
+    """Return the folder of a configuration's run: what kind of record, then a hash of config and code.
+
+    Experiments that need the same run share it.
+    """
+    kind = config.study.record.rpartition(".")[2].lower()
+    described = json.dumps([config.study.record, _resolved(config), fingerprint(config)], sort_keys=True)
+    return Path(config.runs) / f"{kind}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
+
+
+def record_path(config: DictConfig) -> Path:
+    """Return where the record of a configuration's run stands, or will."""
+    return folder(config) / "record.zarr"
+
+
+def is_recorded(config: DictConfig) -> bool:
+    """Whether the finished record of a configuration's run is there."""
+    return is_complete(record_path(config))
+
+
+def code(config: DictConfig) -> list[str]:
+    """Return what a record is made by, as dotted paths: its setting, and every target of the configuration's values."""
+    values = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(values, dict)
+    targets = fingerprints.targets([values[place] for place in places(config).values()])
+    return [f"{recording.__name__}.run", config.study.record, *targets]
+
+
+def fingerprint(config: DictConfig) -> str:
+    """Return a hash of the code that a record depends on, a user's own head or law and what it imports included."""
+    return fingerprints.of(code(config))
+
+
+def run(config: DictConfig) -> Path:
+    """Draw and train what a configuration describes, unless its record is there, and return the record's path.
+
+    Raises:
+        UsageError: values out of range, or several processes asked for that this one has not joined.
+        RecordError: the record cannot be written, or is being written by another run.
+        ProcessError: another process of this run has failed.
+    """
+    asked = config.processes
+    if (asked.count > 1 or asked.detect is not None) and not jax.distributed.is_initialized():
+        raise UsageError("processes: only `jaxattn train` runs in several; let it train first, without them here")
+    record = record_path(config)
+    if is_complete(record) and jax.process_count() == 1:
+        return record
+    place = record.parent
+    setting = setting_of(config)
+    attributes = {
+        "config": json.dumps(_resolved(config), sort_keys=True),
+        "fingerprint": fingerprint(config),
+        "precision": config.precision.name,
+        "versions": json.dumps(_versions()),
+        "revision": _revision(),
+        "attempted": config.seeds,
+    }
+    # Bars of several processes would write over each other.
+    hidden = jax.process_index() > 0 or multiprocessing.parent_process() is not None or None
+    bar = tqdm(total=config.seeds, desc=place.name, unit="seed", disable=hidden)
+    with jax.enable_x64(config.precision.name == "float64"), bar:
+
+        def advance(seeds: int) -> None:
+            bar.update(seeds)
+            _status(place, "running")
+
+        try:
+            recording.run(setting, record, attributes, progress=advance)
+        except HeldError:
+            raise  # The status is that of the run that holds it.
+        except BaseException as error:
+            # Also on an interrupt: the finished blocks stay, and the status says why it ended.
+            with contextlib.suppress(RecordError):  # On a full disk what is raised below says more.
+                _status(place, "stopped", reason=f"{type(error).__name__}: {error}")
+            raise
+        _status(place, "complete")
+    return record
+
+
+def _resolved(config: DictConfig) -> dict[str, Any]:
+    content = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    assert isinstance(content, dict)
+    return {name: content[name] for name in (*places(config).values(), "precision")}
+
+
+def _versions() -> dict[str, str]:
+    packages = ("jax", "jaxlib", "numpy", "optax", "xarray", "zarr")
+    return {"python": platform.python_version(), "jaxattn": jaxattn.__version__} | {p: version(p) for p in packages}
+
+
+def _revision() -> str:
+    command = ["git", "-C", str(root()), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "not a git checkout"
+
+
+def _status(place: Path, state: str, **more: str) -> None:
+    """Say how a run stands, if it has a folder and this is the first of its processes."""
+    if place.exists() and jax.process_index() == 0:
+        write_json(place / "status.json", {"state": state, **more})

@@ -1,0 +1,14 @@
+"""Measure what the README quotes: `python scripts/bench.py [part ...]`, all parts by default."""
+
+import sys
+from pathlib import Path
+
+from jaxattn.study.command import guarded
+
+# The benchmarks stand beside this folder, and are not installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+if __name__ == "__main__":
+    from benchmarks.all import main
+
+    guarded(lambda: main(sys.argv[1:]))
