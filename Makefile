@@ -1,4 +1,5 @@
 # make figures | make test | make test-slow | make check | make bench: each makes .venv by itself.
+# make figures size=small experiment=rate: small, and of one experiment.
 PYTHON ?= python3
 size ?= published
 
@@ -11,7 +12,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
-	@$(BIN)/python scripts/figures.py size=$(size)
+	@$(BIN)/jaxattn figures size=$(size) $(if $(experiment),experiment=$(experiment))
 
 # Most of the tests' time goes into compiling. Here XLA optimizes little, which halves it; the tests marked `compiled`,
 # whose last digits are the compiler's, run with the slow ones again, as users compile.

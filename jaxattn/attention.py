@@ -14,6 +14,19 @@ from jaxtyping import Array, Float
 
 from jaxattn.problem import Problem, is_concrete
 
+__all__ = [
+    "Factored",
+    "Spanned",
+    "Weights",
+    "attended",
+    "check_weights",
+    "inner",
+    "logits",
+    "masked",
+    "matrix",
+    "probabilities",
+]
+
 
 class Factored(NamedTuple):
     """Attention weights as a product, `W = K Q^T` with `K`, `Q` of shape (d, m)."""

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+__all__ = ["Head", "Parameters", "Quadratic", "check", "linear", "mlp"]
+
 Parameters = Float[Array, " d"] | Float[Array, "d width"]
 Head = Callable[[Float[Array, " d"], Parameters], Float[Array, ""]]
 

@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxattn.attention import Factored, Weights
 from jaxattn.data import draws
 
+__all__ = ["Law", "factored", "factored_zero", "free", "free_zero"]
+
 Law = Callable[[PRNGKeyArray, int], Weights]
 
 

@@ -14,6 +14,17 @@ from jaxtyping import Array, Float
 from jaxattn import attention, heads
 from jaxattn.problem import Problem
 
+__all__ = [
+    "Loss",
+    "correlation_loss",
+    "cross_entropy",
+    "exponential",
+    "log_slope",
+    "logistic",
+    "risk",
+    "risk_and_probabilities",
+]
+
 Loss = Callable[[Float[Array, ""]], Float[Array, ""]]
 
 

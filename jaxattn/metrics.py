@@ -10,6 +10,8 @@ from jaxtyping import Array, Float, Int
 from jaxattn.attention import Spanned, inner
 from jaxattn.problem import is_concrete
 
+__all__ = ["correlation", "norm", "rank", "rank_of"]
+
 
 def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
     """Return the Euclidean norm of all entries, (), without under- or overflow of their squares."""

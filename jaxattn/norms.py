@@ -12,6 +12,20 @@ from jaxtyping import Array, Float
 
 from jaxattn import metrics
 
+__all__ = [
+    "KNOWN",
+    "Entrywise",
+    "Norm",
+    "OfRank",
+    "entrywise",
+    "frobenius",
+    "named",
+    "nuclear",
+    "nuclear_of_rank",
+    "spectral",
+    "squared",
+]
+
 
 @dataclass(frozen=True)
 class Norm:

@@ -12,6 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+__all__ = ["Problem", "as_array", "check_labels", "every_position", "every_prefix", "is_concrete", "of_arrays"]
+
 # Trailing axes of each field of numbers; axes with the same letter have the same length.
 _AXES = {"X": "nTd", "Z": "nd", "Y": "n", "v": "d"}
 _FIELDS = (*_AXES, "present")

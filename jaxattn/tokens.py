@@ -11,6 +11,21 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn import attention, heads
 from jaxattn.problem import Problem
 
+__all__ = [
+    "ACTIVE",
+    "SATURATED",
+    "Outcome",
+    "all_support",
+    "is_globally_optimal",
+    "is_locally_optimal",
+    "optimal",
+    "outcome",
+    "saturation",
+    "scores",
+    "selected",
+    "support_neighbours",
+]
+
 # A run has selected its tokens once the largest probability of every input is at least this.
 SATURATED = 0.99
 # How far from 1 the margin of an active constraint may come out. A certified Frobenius solution is exact to about

@@ -1,4 +1,4 @@
-"""Random arrays, drawn flat and then given their shape.
+"""Internal: random arrays, drawn flat and then given their shape.
 
 The numbers are those of `jax.random` with the shape itself; drawn flat and together, XLA compiles them
 for the CPU in a tenth of the time (jaxlib 0.10.2: 0.2 s instead of 2.8 s for shape (6, 8, 10)).

@@ -19,6 +19,21 @@ from jaxattn.language.law import Markov
 from jaxattn.language.scores import close_scores
 from jaxattn.problem import Problem, every_position, every_prefix
 
+__all__ = [
+    "Law",
+    "Spheres",
+    "causal",
+    "five_tokens",
+    "language",
+    "mlp",
+    "orthonormal",
+    "scored_language",
+    "sequence",
+    "sphere",
+    "spread_scores",
+    "three_tokens",
+]
+
 Law = Callable[[PRNGKeyArray], Problem]
 
 

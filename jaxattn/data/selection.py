@@ -11,6 +11,8 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from jaxattn import attention, tokens
 from jaxattn.problem import Problem
 
+__all__ = ["TokenLaw", "optimal_tokens", "uniform_tokens"]
+
 TokenLaw = Callable[[PRNGKeyArray, Problem], Int[Array, " n"]]
 
 

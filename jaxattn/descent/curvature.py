@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxattn import metrics
 
+__all__ = ["Curvature", "largest"]
+
 # What is left of a product, of the longest so far, once the space that the start spans is exhausted.
 _EXHAUSTED = 1e-12
 

@@ -1,4 +1,4 @@
-"""Engines of descent: what is kept of the weights between steps. All give the same trajectory.
+"""Internal: engines of descent: what is kept of the weights between steps. All give the same trajectory.
 
 A step needs the logits, and moves them. `Direct` keeps the weights themselves, whatever they and the optimizer are;
 those of `spans` keep less of weights that move along their gradient. `cheapest` chooses by the multiply-adds of a step.
@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxattn.attention import Factored, Spanned, Weights
+from jaxattn.descent import spans
 from jaxattn.descent.optimizers import along, length_of
 from jaxattn.descent.spans import Moved, Update
-from jaxattn.descent import spans
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 

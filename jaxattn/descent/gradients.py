@@ -21,6 +21,8 @@ from jaxattn import heads, losses
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
+__all__ = ["Reading", "Rule", "Slope", "direction", "exact", "gradient", "reading"]
+
 
 class Slope(NamedTuple):
     """The gradient of the risk at some logits, `exp(log_scale) * coefficients`, and what was read on the way.

@@ -18,6 +18,17 @@ from jaxtyping import Array, Float
 from jaxattn.attention import Factored
 from jaxattn.parallel.lanes import spread
 
+__all__ = [
+    "PUBLISHED_EPSILON",
+    "Exact",
+    "ScaleFree",
+    "exact_normalized_gd",
+    "gd",
+    "jointly_normalized_gd",
+    "long_first_gd",
+    "normalized_gd",
+]
+
 # The published runs add a unit in the last place of 1.0 (2.2e-16) in two places: to the gradient's
 # norm, which they divide by, and as the coefficient of ||K||_F^2 + ||Q||_F^2.
 PUBLISHED_EPSILON = 2.0**-52

@@ -7,6 +7,8 @@ from jaxtyping import Array, Float
 
 from jaxattn.problem import Problem
 
+__all__ = ["bound"]
+
 
 def bound(problem: Problem, bend: float = 0.25, slope: float = 1.0) -> Float[Array, ""]:
     """Return a Lipschitz constant L of the gradient of the risk of a free W under a linear head, ().

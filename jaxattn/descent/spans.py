@@ -1,4 +1,4 @@
-"""Engines for weights that stay in a span: of their start, and of the problem's tokens and queries.
+"""Internal: engines for weights that stay in a span: of their start, and of the problem's tokens and queries.
 
 A free W that moves along its gradient stays in `W0 + span{x_it z_i^T}`: `Queries` keeps the images `W z_i`, (n, d), and
 `Gram` the logits alone, (n, T), so that a step costs the same whatever d is. Factors stay in

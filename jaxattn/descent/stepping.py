@@ -1,4 +1,4 @@
-"""The loop over steps: from one snapshot to the next, and a series of what is read on the way."""
+"""Internal: the loop over steps: from one snapshot to the next, and a series of what is read on the way."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, heads, losses
 from jaxattn.attention import Weights
+from jaxattn.descent import engines, gradients, stepping
 from jaxattn.descent.optimizers import (
     Exact,
     ScaleFree,
     normalized_gd,
 )
-from jaxattn.descent import engines, gradients, stepping
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 

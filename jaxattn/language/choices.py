@@ -13,6 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.problem import as_array, is_concrete
 
+__all__ = ["Candidates", "Choices", "compact", "followers", "of_text", "prefix", "vocabulary"]
+
 # How often each word is among the candidates of each prefix, from sequences (m, n) and V: (m, n - 1, V), None if once.
 Candidates = Callable[[Int[Array, "m n"], int], Float[Array, "m prefixes V"] | None]
 

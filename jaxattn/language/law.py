@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+__all__ = ["Markov"]
+
 # Halvings of the interval that holds a temperature, and its ends as logarithms: to the last digit of a double.
 _HALVINGS, _COLD, _HOT = 60, -20.0, 30.0
 # More contexts than these have no table.

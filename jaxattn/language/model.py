@@ -12,6 +12,8 @@ from jaxattn import losses
 from jaxattn.attention import Weights, matrix
 from jaxattn.language.choices import Choices
 
+__all__ = ["counted", "linear", "logits", "margins", "risk", "softmax", "squared_risk", "table"]
+
 # From logits, (N, V), to how much of each word is attended to, (N, V).
 Attention = Callable[[Float[Array, "N V"], Choices], Float[Array, "N V"]]
 

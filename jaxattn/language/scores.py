@@ -8,6 +8,8 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.language.choices import Choices
 
+__all__ = ["close_scores"]
+
 
 def close_scores(key: PRNGKeyArray, choices: Choices, delta: float) -> Choices:
     """Return the same choices with scores of their own: 1 for the next word, uniform on [0, delta) for all others.

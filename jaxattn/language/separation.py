@@ -8,6 +8,8 @@ from jaxtyping import Array, Bool
 from jaxattn import svm
 from jaxattn.language.choices import Choices, followers
 
+__all__ = ["constraints", "finite_constraints", "set_constraints", "soft"]
+
 
 def constraints(choices: Choices) -> svm.Constraints:
     """Return the rows `(e_next - e_t)^T W e_last >= 1` for every prefix and every other candidate t, hard.

@@ -17,6 +17,8 @@ from jaxattn import losses
 from jaxattn.descent import gradients
 from jaxattn.language.choices import Choices, followers
 
+__all__ = ["PairSlope", "input_slopes", "pair_slopes"]
+
 
 class PairSlope(NamedTuple):
     """The gradient with respect to the logits of pairs, `exp(log_scale) * coefficients`, and what was read on the way.

@@ -18,6 +18,8 @@ from jaxtyping import Array, Float
 
 from jaxattn.language.choices import Choices
 
+__all__ = ["cross_entropy_bound", "score_bound", "squared_bound"]
+
 
 def cross_entropy_bound(choices: Choices) -> Float[Array, ""]:
     """Return a Lipschitz constant of the gradient of `risk` with cross entropy of the next word's probability, ().

@@ -19,6 +19,8 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import losses
 
+__all__ = ["Slope", "attention", "kronecker", "slope", "squared_slope", "stacked"]
+
 
 class Slope(NamedTuple):
     """A risk and its gradient.

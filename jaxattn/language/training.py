@@ -23,6 +23,8 @@ from jaxattn.language.choices import Choices
 from jaxattn.language.slopes import pair_slopes
 from jaxattn.parallel import batch
 
+__all__ = ["TextRun", "train", "train_batch", "weights"]
+
 
 class TextRun(NamedTuple):
     """One training run on a text.

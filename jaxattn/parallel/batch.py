@@ -20,6 +20,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+__all__ = [
+    "ACCELERATOR_LANES",
+    "CACHE",
+    "FEW",
+    "MEMORY",
+    "chunks",
+    "lanes",
+    "length",
+    "over_seeds",
+    "program_lanes",
+    "side_by_side",
+    "size",
+]
+
 # On a CPU, what a program works on should stay in a core's cache: so many lanes, fewer where their arguments have
 # more bytes, but still enough for the vector instructions. Arguments and results of all programs at once should
 # stay in memory. An accelerator is not busy before it has some thousand lanes, and has no such cache.

@@ -1,4 +1,4 @@
-"""Arithmetic on arrays that may carry lanes: further axes behind the named ones, one entry a seed.
+"""Internal: arithmetic on arrays that may carry lanes: further axes behind the named ones, one entry a seed.
 
 One source serves one seed (no lanes) and a batch. With the lanes last, neighbouring numbers in memory belong to
 neighbouring seeds, so every operation runs along them with the processor's vector instructions, however small the

@@ -1,9 +1,9 @@
 """Several processes of one run (`jax.distributed`): one begins and ends the work, all take their part of it.
 
 They speak through the key-value store of JAX's coordinator, which also ends all of them when one dies. Collective
-operations would do on an accelerator; on the CPU they give up on a process that lets them wait for half a minute. JAX has
-no public name for that store (`jax.experimental.multihost_utils` has the collectives alone); `_store` is the one place
-that reaches for it.
+operations would do on an accelerator; on the CPU they give up on a process that lets them wait for half a minute. JAX
+has no public name for that store (`jax.experimental.multihost_utils` has the collectives alone); `_store` is the one
+place that reaches for it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import jax
 from jax._src import distributed
+
+__all__ = ["Item", "ProcessError", "Team"]
 
 Item = TypeVar("Item")
 

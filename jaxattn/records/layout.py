@@ -1,4 +1,4 @@
-"""How a record is laid out on disk: its arrays, and what is kept of each block of seeds."""
+"""Internal: how a record is laid out on disk: its arrays, and what is kept of each block of seeds."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ import filelock
 
 from jaxattn.records.store import RecordError
 
+__all__ = ["HeldError", "held"]
+
 
 class HeldError(RecordError):
     """A record that another process is writing; names the process and when it started."""

@@ -23,6 +23,17 @@ from zarr.errors import GroupNotFoundError
 
 from jaxattn.records import layout
 
+__all__ = [
+    "Record",
+    "RecordError",
+    "RecordWarning",
+    "is_complete",
+    "load",
+    "load_dataset",
+    "save_dataset",
+    "write_json",
+]
+
 
 class RecordError(RuntimeError):
     """A record that is missing, unfinished, damaged, or cannot be written; names it and says why."""

@@ -24,6 +24,8 @@ from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import inverse_root
 
+__all__ = ["Ball", "Frobenius", "Nuclear"]
+
 # Powers of two that a matrix is raised to for its largest eigenvalue, which is then exact to 2^-_SQUARINGS.
 _SQUARINGS = 40
 # What is added to the factors before the next radius, as a share of their length: a column of zeros stays one.

@@ -1,4 +1,4 @@
-"""Following the minimizers of a risk on a ball from radius to radius."""
+"""Internal: following the minimizers of a risk on a ball from radius to radius."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damped Newton step for the smallest risk on the boundary of a ball.
+"""Internal: a damped Newton step for the smallest risk on the boundary of a ball.
 
 On the sphere `||x|| = r` of a ball's coordinates a minimizer satisfies `g + lambda x = 0`, g the gradient of the risk,
 and a step d solves `(A + tau) d = -(g + lambda x) + nu x`, `<x, d> = 0`, with A the Hessian of the Lagrangian. The risk

@@ -22,6 +22,8 @@ from jaxattn.regularization.following import Branch, follow
 from jaxattn.regularization.newton import Slope, Task, read
 from jaxattn.svm import constraints as cons
 
+__all__ = ["Path", "check_radii", "path"]
+
 # Of the risk, below which two of them are told apart by how far each is above that of the optimal tokens.
 _EQUAL = 1e-9
 # Two solutions nearer than this, in units of R, are one.

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+__all__ = ["Estimate", "bootstrap", "pooled", "proportion", "variables"]
+
 
 class Estimate(NamedTuple):
     """A mean over seeds with an interval and its standard error, each of the shape of one seed's value."""

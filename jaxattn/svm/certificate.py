@@ -26,6 +26,8 @@ from jaxattn.svm.pivoting import after, positive
 from jaxattn.svm.solution import Candidate, Solution, Status
 from jaxattn.svm.stationarity import is_of_rank, stationarity
 
+__all__ = ["DOUBLE", "SINGLE", "Tolerance", "certify"]
+
 
 @dataclass(frozen=True)
 class Tolerance:

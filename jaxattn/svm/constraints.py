@@ -12,6 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn.problem import is_concrete
 from jaxattn.svm.pivoting import diagonal, orthonormal, pivot
 
+__all__ = ["Constraints", "combination", "margins"]
+
 
 class Constraints(NamedTuple):
     """`differences[i, t]^T W queries[i] >= targets[i, t]` for all i and t, hard or at a price.

@@ -8,6 +8,8 @@ from jaxtyping import Array, Float
 from jaxattn import metrics
 from jaxattn.svm.pivoting import positive
 
+__all__ = ["with_finite_part"]
+
 
 def with_finite_part(
     W: Float[Array, "d e"], W_fin: Float[Array, "d e"], W_mm: Float[Array, "d e"]

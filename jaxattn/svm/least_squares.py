@@ -1,4 +1,4 @@
-"""Non-negative least squares of a Gram matrix, by an active set (Lawson and Hanson, chapter 23)."""
+"""Internal: non-negative least squares of a Gram matrix, by an active set (Lawson and Hanson, chapter 23)."""
 
 from __future__ import annotations
 

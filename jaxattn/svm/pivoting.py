@@ -1,4 +1,4 @@
-"""Small dense linear algebra as plain array code, for `vmap`.
+"""Internal: small dense linear algebra as plain array code, for `vmap`.
 
 Batched LAPACK calls are avoided where two of them could run at once: XLA's CPU thread pool runs
 independent ones together, each waits inside the pool for its own batch, and with two threads they

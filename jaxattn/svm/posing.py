@@ -12,6 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn.problem import Problem, as_array, is_concrete
 from jaxattn.svm.constraints import Constraints, rows
 
+__all__ = ["finite_constraints", "listed", "prompt_constraints", "set_constraints", "soft", "token_constraints"]
+
 
 def token_constraints(problem: Problem, alpha: Any) -> Constraints:
     """Return the Att-SVM constraints that select token `alpha[i]` in input `i` (2308.16898, eq. Att-SVM).

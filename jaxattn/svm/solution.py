@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, Int
 from jaxattn.norms import Norm
 from jaxattn.svm.constraints import Constraints
 
+__all__ = ["Candidate", "Solution", "Solver", "Status"]
+
 
 class Status(IntEnum):
     """What the certificate could prove."""

@@ -22,6 +22,8 @@ from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
 from jaxattn.svm.solvers.path_following import PathFollowing
 
+__all__ = ["solve", "solve_batch"]
+
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # How many problems are solved together: what they work on, matrices of the rows, stays in a cache of so many bytes,

@@ -20,6 +20,8 @@ from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.least_squares import least_squares
 from jaxattn.svm.pivoting import positive
 
+__all__ = ["stationarity"]
+
 
 class Stationarity(NamedTuple):
     """How far W is from a stationary point of rank m.

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from jaxattn import records
-from jaxattn.study import composition, runs
-from jaxattn.study import making as study
-from jaxattn.study.commands import figures, gather, train
+from jaxattn.study import composition, making, runs
+from jaxattn.study.claims import Verdict, experiment
+from jaxattn.study.commands import figures, gather, judge, train
 from jaxattn.study.settings import texts, training
 
 
 @functools.cache
 def configurations(name, *overrides):
     """Compose an experiment once for all tests: it takes a tenth of a second and more."""
-    return study.configurations(name, list(overrides))
+    return making.configurations(name, list(overrides))
 
 
 @pytest.mark.parametrize("name", composition.experiments())
@@ -31,9 +31,9 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
             assert setting.steps >= 1500
         assert len(config.study.of) > 20
         assert len(config.study.departs) > 20
-        assert callable(composition.named(config.study.measure))
-        assert callable(composition.named(config.study.summarize))
-        assert callable(composition.named(config.study.draw))
+    rooms = experiment(configs[0].study.experiment)
+    assert all(map(callable, (rooms.measure, rooms.summarize, rooms.draw)))
+    assert rooms.of(name)
 
 
 @pytest.mark.parametrize("name", composition.experiments())
@@ -94,6 +94,7 @@ def small(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2700)  # The first of these makes all experiments.
 def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
     place, _ = small
     folder = place / "figures" / "small"
@@ -113,6 +114,50 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2700)
+@pytest.mark.parametrize("name", composition.experiments())
+def test_the_examples_of_every_claim_look_like_what_is_measured(small, name):
+    _, overrides = small
+    configs = configurations(name, *overrides)
+    measured = [making.measured(config) for config in configs]
+    for claim in experiment(configs[0].study.experiment).of(name):
+        for run, example in claim.examples()[Verdict.HOLDS].items():
+            found = [unlike(example, one) for one in measured]
+            assert "" in found, (claim.id, run, found)
+
+
+KINDS = {"f": "number", "i": "count", "u": "count", "b": "truth"}
+
+
+def unlike(example, measured) -> str:
+    """In what an example differs from a measured dataset but for sizes and numbers; it may lack what no claim reads."""
+    for name, variable in example.variables.items():
+        if name not in measured.variables:
+            return f"{name} is not measured"
+        wanted = measured.variables[name]
+        if variable.dims != wanted.dims:
+            return f"{name}: dims {variable.dims}, measured {wanted.dims}"
+        if KINDS.get(variable.dtype.kind, "text") != KINDS.get(wanted.dtype.kind, "text"):
+            return f"{name}: dtype {variable.dtype}, measured {wanted.dtype}"
+    return ", ".join(f"attribute {name} is not measured" for name in set(example.attrs) - set(measured.attrs))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2700)
+def test_claims_are_judged_again_from_the_records_that_are_there(small, capsys):
+    place, overrides = small
+    judge.main(["experiment=rate,trajectories-3", *overrides])
+    printed = capsys.readouterr().out
+    for line in json.loads((place / "figures" / "small" / "claims.json").read_text()):
+        if line["id"].partition(":")[0] in ("rate", "trajectories-3"):
+            assert f"{line['id']}: {line['verdict']}\n" in printed
+    with pytest.raises(composition.UsageError, match="expected the records of at least one experiment, found none"):
+        judge.main(["experiment=rate", *overrides, f"runs={place / 'nowhere'}"])
+    assert "rate (0 of 3 records)" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2700)
 def test_a_second_call_draws_nothing_anew(small, capsys):
     place, overrides = small
     before = (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns
@@ -122,6 +167,7 @@ def test_a_second_call_draws_nothing_anew(small, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2700)
 def test_without_its_records_a_figure_is_made_anew(small, capsys):
     place, overrides = small
     elsewhere = [*overrides, f"runs={place / 'elsewhere'}", "experiment=trajectories-3"]

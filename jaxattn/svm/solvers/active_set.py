@@ -22,6 +22,8 @@ from jaxattn.svm.least_squares import Pivoted, feasible, least_squares
 from jaxattn.svm.pivoting import per_lane, positive
 from jaxattn.svm.solution import Candidate
 
+__all__ = ["ActiveSet"]
+
 
 @dataclass(frozen=True)
 class ActiveSet:

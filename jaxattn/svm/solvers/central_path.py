@@ -1,4 +1,4 @@
-"""The central path of the nuclear-norm problem, and a Newton step along it.
+"""Internal: the central path of the nuclear-norm problem, and a Newton step along it.
 
 With `||W||_* = min over Q > 0 of tr Q + tr V Q^{-1} V^T`, `W = 2 V` (V is p x q, Q is q x q, q <= p), and
 the dual `max <a, b>  s.t. 0 <= a <= C, ||M|| <= 1`, `M = sum_k a_k A_k`, the path of

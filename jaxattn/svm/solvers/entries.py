@@ -1,4 +1,4 @@
-"""The entrywise norms' part of the central path.
+"""Internal: the entrywise norms' part of the central path.
 
 With `W = w+ - w-`, `w = w+ + w-` and `M = (z- - z+) / 2`, `g = (z+ + z-) / 2` the path is `w+ z+ = w- z- = mu`, entry
 by entry as in linear programming, and `g` is the gradient of the norm at the sizes w of the entries:

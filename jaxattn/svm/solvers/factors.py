@@ -1,4 +1,4 @@
-"""Steps towards a stationary point of `min (||K||_F^2 + ||Q||_F^2) / 2  s.t. <A_k, K Q^T> >= b_k`.
+"""Internal: steps towards a stationary point of `min (||K||_F^2 + ||Q||_F^2) / 2  s.t. <A_k, K Q^T> >= b_k`.
 
 With `x = (K, Q)` a row is `<J_k, x> / 2`, `J_k = (A_k Q, A_k^T K)`, and linearized at x it asks a new x for
 `<J_k, x> >= b_k + <A_k, K Q^T>`. The x of least norm that does is a Frobenius problem again, solved by an active set

@@ -20,6 +20,8 @@ from jaxattn.svm.solvers.central_path import Point, Task, point, step
 from jaxattn.svm.solvers.pursuit import Answer, pursue
 from jaxattn.svm.solvers.units import Scaled, scaled
 
+__all__ = ["InteriorPoint"]
+
 
 @dataclass(frozen=True)
 class InteriorPoint:

@@ -20,6 +20,8 @@ from jaxattn.svm.solvers.pursuit import SAFE
 from jaxattn.svm.solvers.units import scaled
 from jaxattn.svm.stationarity import refuse_soft
 
+__all__ = ["LowRank"]
+
 # Share of the certificate's tolerance at which the steps end.
 _SHARP = 0.1
 

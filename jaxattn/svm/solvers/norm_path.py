@@ -1,4 +1,4 @@
-"""The central path of a max-margin problem whose norm is a value, and a Newton step along it.
+"""Internal: the central path of a max-margin problem whose norm is a value, and a Newton step along it.
 
     min ||W|| + <C, x>  s.t.  <A_k, W> - s_k + x_k = b_k,  s, x >= 0;  a hard row has no x, an equality no s
 

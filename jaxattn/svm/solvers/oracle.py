@@ -16,6 +16,8 @@ from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.solution import Candidate
 
+__all__ = ["Cvxpy"]
+
 # CVXPY's name for each norm; a norm of the user's own is given as `Cvxpy(atom=...)`.
 _ATOMS: dict[Norm, Callable[[Any, Any], Any]] = {
     frobenius: lambda cp, W: cp.norm(W, "fro"),

@@ -20,6 +20,8 @@ from jaxattn.svm.solvers.pursuit import SAFE, Answer, pursue
 from jaxattn.svm.solvers.singular import Singular
 from jaxattn.svm.solvers.units import Scaled, scaled
 
+__all__ = ["PathFollowing"]
+
 
 @dataclass(frozen=True)
 class PathFollowing:

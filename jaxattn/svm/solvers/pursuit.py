@@ -1,4 +1,4 @@
-"""How the interior-point methods step along their path: until the gap is small enough, keeping the best answer."""
+"""Internal: how the interior-point methods step along their path until the gap is small, keeping the best answer."""
 
 from __future__ import annotations
 

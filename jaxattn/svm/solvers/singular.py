@@ -1,4 +1,4 @@
-"""The spectral norm's part of the central path.
+"""Internal: the spectral norm's part of the central path.
 
 `||W|| <= t` where `X = [t I, W; W^T, t I]` is positive semidefinite, and the dual variable of that is
 `Z = [P, -M; -M^T, Q]` with `tr Z = 2` (`2 t` for a squared norm), which makes the nuclear norm of M at most 1; on the

@@ -1,4 +1,4 @@
-"""The rows' part of a central path, whatever the norm: `a s = mu`, `(C - a) x = mu`, and how far a step may go.
+"""Internal: the rows' part of a central path, for any norm: `a s = mu`, `(C - a) x = mu`, and how far a step may go.
 
 C is None where all rows are hard; inf for a hard row otherwise.
 """

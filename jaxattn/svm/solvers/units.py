@@ -1,4 +1,4 @@
-"""A problem in the units of the interior-point methods: rows of length 1, and a solution of about length 1."""
+"""Internal: a problem in the units of the interior-point methods: rows and solution of about length 1."""
 
 from __future__ import annotations
 
