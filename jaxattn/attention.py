@@ -14,18 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxattn.problem import Problem, is_concrete
 
-__all__ = [
-    "Factored",
-    "Spanned",
-    "Weights",
-    "attended",
-    "check_weights",
-    "inner",
-    "logits",
-    "masked",
-    "matrix",
-    "probabilities",
-]
+__all__ = ["Factored", "Spanned", "Weights", "attended", "logits", "matrix", "probabilities"]
 
 
 class Factored(NamedTuple):
@@ -61,7 +50,13 @@ Weights = Array | np.ndarray | Factored | Spanned
 
 
 def matrix(weights: Weights) -> Float[Array, "*batch d d"]:
-    """Return the (d, d) matrix that `weights` stand for."""
+    """Return the (d, d) matrix that `weights` stand for.
+
+    Example:
+        >>> K = initial.factored(key, 5)
+        >>> bool(jnp.allclose(attention.matrix(K), K.K @ K.Q.T))
+        True
+    """
     return weights.W if isinstance(weights, Factored | Spanned) else jnp.asarray(weights)
 
 
@@ -116,6 +111,10 @@ def logits(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
 
     Raises:
         ValueError: weights that do not fit the problem.
+
+    Example:
+        >>> attention.logits(start, problem).shape
+        (3, 4)
     """
     check_weights(weights, problem)
     if isinstance(weights, Factored):
@@ -133,10 +132,21 @@ def masked(numbers: Float[Array, "n T *lanes"], problem: Problem) -> Float[Array
 
 
 def probabilities(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
-    """Return the attention probabilities `s_i = softmax(X_i W z_i)`, (n, T); 0 for a token that it cannot see."""
+    """Return the attention probabilities `s_i = softmax(X_i W z_i)`, (n, T); 0 for a token that it cannot see.
+
+    Example:
+        >>> s = attention.probabilities(start, problem)
+        >>> bool(jnp.allclose(s.sum(axis=1), 1.0))
+        True
+    """
     return jax.nn.softmax(logits(weights, problem), axis=-1)
 
 
 def attended(probabilities: Float[Array, "n T"], problem: Problem) -> Float[Array, "n d"]:
-    """Return the attention output `X_i^T s_i` of every input, (n, d)."""
+    """Return the attention output `X_i^T s_i` of every input, (n, d).
+
+    Example:
+        >>> attention.attended(attention.probabilities(start, problem), problem).shape  # X_i^T s_i of every input
+        (3, 5)
+    """
     return jnp.einsum("ntd,nt->nd", problem.X, probabilities)

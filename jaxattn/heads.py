@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["Head", "Parameters", "Quadratic", "check", "linear", "mlp"]
+__all__ = ["Head", "Quadratic", "linear", "mlp"]
 
 Parameters = Float[Array, " d"] | Float[Array, "d width"]
 Head = Callable[[Float[Array, " d"], Parameters], Float[Array, ""]]
@@ -25,6 +25,10 @@ def linear(x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
 
     Raises:
         ValueError: v is not a direction, (d,).
+
+    Example:
+        >>> float(heads.linear(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])))
+        11.0
     """
     check("linear", v.shape)
     return jnp.vdot(v, x)
@@ -60,6 +64,10 @@ def mlp(x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
 
     Raises:
         ValueError: v is not a layer, (d, width).
+
+    Example:
+        >>> float(heads.mlp(jnp.array([1.0, -1.0]), jnp.eye(2)))  # 1^T ReLU(V^T x)
+        1.0
     """
     check("mlp", v.shape, axes=2)
     return jnp.sum(jax.nn.relu(x @ v))

@@ -17,7 +17,12 @@ Law = Callable[[PRNGKeyArray, int], Weights]
 
 
 def free(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
-    """Draw W from uniform(-1/sqrt d, 1/sqrt d), the published linear-layer initialization."""
+    """Draw W from uniform(-1/sqrt d, 1/sqrt d), the published linear-layer initialization.
+
+    Example:
+        >>> initial.free(key, d=5).shape
+        (5, 5)
+    """
     return _uniform(key, d, d)
 
 
@@ -26,6 +31,10 @@ def factored(key: PRNGKeyArray, d: int, m: int | None = None, scale: float = 1.0
 
     Raises:
         ValueError: m < 1, or a scale that is not positive and finite.
+
+    Example:
+        >>> initial.factored(key, d=5, m=2).K.shape
+        (5, 2)
     """
     if not 0 < scale < float("inf"):
         raise ValueError(f"scale: expected a positive finite number, found {scale!r}")
@@ -37,7 +46,12 @@ def factored(key: PRNGKeyArray, d: int, m: int | None = None, scale: float = 1.0
 
 
 def free_zero(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
-    """Start at `W = 0`, every token equally likely; draws nothing."""
+    """Start at `W = 0`, every token equally likely; draws nothing.
+
+    Example:
+        >>> float(jnp.abs(initial.free_zero(key, d=5)).max())
+        0.0
+    """
     del key
     return jnp.zeros((d, d))
 
@@ -46,6 +60,10 @@ def factored_zero(key: PRNGKeyArray, d: int, scale: float = 0.1) -> Factored:
     """Start at `K Q^T = 0` with `Q = 0` and `K` a scaled standard normal, (d, d).
 
     The start of the trajectory figures (2308.16898, figure 1).
+
+    Example:
+        >>> bool((initial.factored_zero(key, d=5).W == 0).all())
+        True
     """
     (K,) = draws.normals(key[None], (d, d))
     return Factored(K=scale * K, Q=jnp.zeros((d, d)))

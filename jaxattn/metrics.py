@@ -10,11 +10,16 @@ from jaxtyping import Array, Float, Int
 from jaxattn.attention import Spanned, inner
 from jaxattn.problem import is_concrete
 
-__all__ = ["correlation", "norm", "rank", "rank_of"]
+__all__ = ["correlation", "norm", "rank"]
 
 
 def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
-    """Return the Euclidean norm of all entries, (), without under- or overflow of their squares."""
+    """Return the Euclidean norm of all entries, (), without under- or overflow of their squares.
+
+    Example:
+        >>> bool(jnp.isclose(metrics.norm(jnp.array([3e200, 4e200])), 5e200, rtol=1e-12))
+        True
+    """
     largest = jnp.max(jnp.abs(A))
     scale = jnp.where(largest > 0, largest, 1.0)
     return largest * jnp.sqrt(jnp.sum((A / scale) ** 2))
@@ -28,6 +33,10 @@ def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spann
     Raises:
         ValueError: different shapes; a zero or non-finite matrix, which has no direction. Under
             `jit` and `vmap`, where numbers cannot be read, such a lane is NaN: select it away.
+
+    Example:
+        >>> float(metrics.correlation(jnp.eye(3), 2 * jnp.eye(3)))
+        1.0
     """
     if (shapes := (_shape(A), _shape(B)))[0] != shapes[1]:
         raise ValueError(f"correlation: expected two matrices of one shape, found {shapes[0]} and {shapes[1]}")
@@ -49,6 +58,10 @@ def rank(W: Float[Array, "a b"], rtol: float = 1e-6) -> Int[Array, ""]:
 
     Relative, unlike the absolute 1e-7 of the published rank figure: the rank of `c W` is that of `W`,
     and of a zero matrix 0.
+
+    Example:
+        >>> int(metrics.rank(jnp.diag(jnp.array([1.0, 1e-3, 1e-9]))))
+        2
     """
     return rank_of(jnp.linalg.svd(W, compute_uv=False), rtol)
 

@@ -12,19 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxattn import metrics
 
-__all__ = [
-    "KNOWN",
-    "Entrywise",
-    "Norm",
-    "OfRank",
-    "entrywise",
-    "frobenius",
-    "named",
-    "nuclear",
-    "nuclear_of_rank",
-    "spectral",
-    "squared",
-]
+__all__ = ["Norm", "entrywise", "frobenius", "named", "nuclear", "nuclear_of_rank", "spectral", "squared"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +85,10 @@ def entrywise(p: float) -> Entrywise:
 
     Raises:
         ValueError: p is less than 1 or not a number.
+
+    Example:
+        >>> svm.solve(constraints, norm=norms.entrywise(1.5)).W.shape
+        (5, 5)
     """
     if not p >= 1:
         raise ValueError(f"p: expected at least 1, found {p}")
@@ -123,6 +115,10 @@ def nuclear_of_rank(m: Any) -> OfRank:
 
     Raises:
         ValueError: m is not an integer, or less than 1.
+
+    Example:
+        >>> svm.solve(constraints, norm=norms.nuclear_of_rank(2)).W.shape
+        (5, 5)
     """
     if isinstance(m, bool) or not hasattr(type(m), "__index__") or m < 1:
         raise ValueError(f"m: expected an integer rank of at least 1, found {m!r}")
@@ -131,7 +127,13 @@ def nuclear_of_rank(m: Any) -> OfRank:
 
 @lru_cache(maxsize=64)
 def squared(norm: Norm) -> Norm:
-    """Return the objective `||W||^2 / 2`: another soft margin, the same hard one."""
+    """Return the objective `||W||^2 / 2`: another soft margin, the same hard one.
+
+    Example:
+        >>> soft = svm.soft(constraints, C=10.0)
+        >>> svm.solve(soft, norm=norms.squared(norms.frobenius)).W.shape
+        (5, 5)
+    """
     return norm if norm.power == 2 else replace(norm, name=_SQUARED + norm.name, power=2)
 
 
@@ -143,6 +145,10 @@ def named(norm: str | Norm) -> Norm:
 
     Raises:
         ValueError: a name that is not known; the message lists those that are.
+
+    Example:
+        >>> norms.named("nuclear") is norms.nuclear
+        True
     """
     if isinstance(norm, Norm):
         return norm

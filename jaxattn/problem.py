@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
-__all__ = ["Problem", "as_array", "check_labels", "every_position", "every_prefix", "is_concrete", "of_arrays"]
+__all__ = ["Problem", "every_position", "every_prefix", "of_arrays"]
 
 # Trailing axes of each field of numbers; axes with the same letter have the same length.
 _AXES = {"X": "nTd", "Z": "nd", "Y": "n", "v": "d"}
@@ -179,6 +179,11 @@ def of_arrays(arrays: Mapping[str, Any]) -> Problem:
     Raises:
         KeyError: no X, Z, Y or v.
         ValueError: as `Problem`.
+
+    Example:
+        >>> from jaxattn.problem import of_arrays
+        >>> of_arrays(problem.arrays).n
+        3
     """
     return Problem(**{name: arrays[name] for name in _FIELDS if name in _AXES or name in arrays})
 
@@ -197,6 +202,11 @@ def every_position(X: Any, Y: Any, v: Any) -> Problem:
 
     Raises:
         ValueError: as `Problem`; labels of another shape.
+
+    Example:
+        >>> from jaxattn.problem import every_position
+        >>> every_position(jnp.ones((2, 3, 4)), jnp.ones((2, 3)), jnp.ones(4)).n
+        6
     """
     X, Y = as_array("X", X), as_array("Y", Y)
     if X.ndim < 3 or Y.shape != X.shape[:-1]:
@@ -214,6 +224,11 @@ def every_prefix(X: Any, Y: Any, v: Any) -> Problem:
 
     Raises:
         ValueError: as `every_position`.
+
+    Example:
+        >>> from jaxattn.problem import every_prefix
+        >>> every_prefix(jnp.ones((2, 3, 4)), jnp.ones((2, 3)), jnp.ones(4)).present[1].tolist()
+        [True, True, False]
     """
     whole = every_position(X, Y, v)
     T = whole.T

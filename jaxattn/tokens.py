@@ -40,13 +40,22 @@ def scores(problem: Problem, head: heads.Head = heads.linear) -> Float[Array, "n
 
     Raises:
         ValueError: a head of `heads` that does not fit the problem's v.
+
+    Example:
+        >>> tokens.scores(problem).shape  # Y_i v.x_it
+        (3, 4)
     """
     per_token = jax.vmap(jax.vmap(head, in_axes=(0, None)), in_axes=(0, None))
     return attention.masked(problem.Y[:, None] * per_token(problem.X, problem.v), problem)
 
 
 def optimal(problem: Problem, head: heads.Head = heads.linear) -> Int[Array, " n"]:
-    """Return the token of highest score of every input, (n,) (2308.16898, definition 1)."""
+    """Return the token of highest score of every input, (n,) (2308.16898, definition 1).
+
+    Example:
+        >>> tokens.optimal(problem).shape
+        (3,)
+    """
     return jnp.argmax(scores(problem, head), axis=-1)
 
 
@@ -57,6 +66,10 @@ def selected(weights: attention.Weights, problem: Problem) -> Int[Array, " n"]:
 
     Raises:
         ValueError: weights that do not fit the problem.
+
+    Example:
+        >>> tokens.selected(run.weights, problem).shape
+        (3,)
     """
     return jnp.argmax(attention.logits(weights, problem), axis=-1)
 
@@ -76,6 +89,11 @@ def support_neighbours(
             `svm.margins` gives those of `svm.token_constraints`.
         alpha: the selected tokens.
         tolerance: how far from 1 the margin of an active constraint may be.
+
+    Example:
+        >>> margins = svm.margins(constraints, solution.W)
+        >>> tokens.support_neighbours(margins, alpha).shape
+        (3, 4)
     """
     t = jnp.arange(margins.shape[1] + 1)[None, :]
     of_alpha = alpha[:, None]
@@ -85,14 +103,24 @@ def support_neighbours(
 
 
 def is_globally_optimal(scores: Float[Array, "n T"], alpha: Int[Array, " n"]) -> Bool[Array, ""]:
-    """Whether the token alpha_i of every input has its highest score (2308.16898, definition 1)."""
+    """Whether the token alpha_i of every input has its highest score (2308.16898, definition 1).
+
+    Example:
+        >>> bool(tokens.is_globally_optimal(tokens.scores(problem), tokens.optimal(problem)))
+        True
+    """
     return jnp.all(_of(alpha, scores)[:, 0] >= jnp.max(scores, axis=1))
 
 
 def is_locally_optimal(
     scores: Float[Array, "n T"], alpha: Int[Array, " n"], neighbours: Bool[Array, "n T"]
 ) -> Bool[Array, ""]:
-    """Whether the token alpha_i of every input outscores all its support neighbours (2308.16898, definition 2)."""
+    """Whether the token alpha_i of every input outscores all its support neighbours (2308.16898, definition 2).
+
+    Example:
+        >>> neighbours = tokens.support_neighbours(svm.margins(constraints, solution.W), alpha)
+        >>> answer = tokens.is_locally_optimal(tokens.scores(problem), alpha, neighbours)
+    """
     return jnp.all((_of(alpha, scores) > scores) | ~neighbours)
 
 
@@ -100,12 +128,21 @@ def all_support(neighbours: Bool[Array, "n T"]) -> Bool[Array, ""]:
     """Whether every token that is not selected is a support neighbour.
 
     The assumption of 2308.16898 on support vectors, under which only the optimal tokens are locally optimal.
+
+    Example:
+        >>> neighbours = tokens.support_neighbours(svm.margins(constraints, solution.W), alpha)
+        >>> answer = tokens.all_support(neighbours)
     """
     return jnp.all(jnp.sum(neighbours, axis=1) == neighbours.shape[1] - 1)
 
 
 def saturation(weights: attention.Weights, problem: Problem) -> Float[Array, ""]:
-    """Return the largest attention probability of the input in which it is smallest, ()."""
+    """Return the largest attention probability of the input in which it is smallest, ().
+
+    Example:
+        >>> bool(0.25 <= tokens.saturation(run.weights, problem) <= 1)
+        True
+    """
     return jnp.min(jnp.max(attention.probabilities(weights, problem), axis=1))
 
 
@@ -140,6 +177,9 @@ def outcome(
 
     Raises:
         ValueError: weights that do not fit the problem.
+
+    Example:
+        >>> found = tokens.outcome(run.weights, problem, svm.margins(constraints, solution.W))
     """
     alpha, gamma = selected(weights, problem), scores(problem, head)
     neighbours = support_neighbours(margins, alpha)

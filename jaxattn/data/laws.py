@@ -44,6 +44,11 @@ def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
 
     Raises:
         ValueError: n < 1, T < 2 or d < 1.
+
+    Example:
+        >>> problem = data.sphere(key, n=6, T=8, d=10)
+        >>> bool(jnp.allclose(jnp.linalg.norm(problem.X, axis=-1), 1.0))
+        True
     """
     _check_sizes(n=n, T=T, d=d)
     keys = jax.random.split(key, 4)
@@ -59,6 +64,10 @@ def sequence(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
 
     Raises:
         ValueError: n < 1, T < 2 or d < 1.
+
+    Example:
+        >>> data.sequence(key, n=2, T=3, d=4).n  # an input for every position
+        6
     """
     return every_position(*_sequences(key, n, T, d))
 
@@ -70,6 +79,10 @@ def causal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
 
     Raises:
         ValueError: n < 1, T < 2 or d < 1.
+
+    Example:
+        >>> data.causal(key, n=2, T=3, d=4).present.sum(axis=1).tolist()  # tokens that a position sees
+        [1, 2, 3, 1, 2, 3]
     """
     return every_prefix(*_sequences(key, n, T, d))
 
@@ -139,6 +152,10 @@ def language(
 
     Raises:
         ValueError: m, d or order < 1, V < 2, n <= order, an entropy outside 0..log V.
+
+    Example:
+        >>> data.language(key, m=3, n=4, d=6, V=5, entropy=0.1).E.shape  # an embedding a word
+        (5, 6)
     """
     _check_sizes(m=m, n=n, d=d)
     law = Markov(V, entropy, order)
@@ -176,6 +193,10 @@ def scored_language(
 
     Raises:
         ValueError: as `language`; delta outside [0, 1).
+
+    Example:
+        >>> data.scored_language(key, m=3, n=4, d=6, V=5, entropy=0.1, delta=0.0).scores.shape[1]
+        5
     """
     drawn = language(key, m, n, d, V, entropy, order, candidates)
     # Beside the three keys of the text.
@@ -193,6 +214,11 @@ def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> P
 
     Raises:
         ValueError: n < 1, T < 2, d < 2, or a spread outside 0..1.
+
+    Example:
+        >>> equal = data.spread_scores(key, n=2, T=4, d=5, spread=0.0)
+        >>> bool(jnp.allclose(jnp.sort(tokens.scores(equal))[:, 0], jnp.sort(tokens.scores(equal))[:, 2]))
+        True
     """
     _check_sizes(n=n, T=T, d=d)
     if d < 2:
@@ -217,6 +243,10 @@ def three_tokens(key: PRNGKeyArray) -> Problem:
 
     Tokens are 0.3 times standard normal, moved by (-1, 0) in the first and (1, 0) in the second
     input; queries and head direction are unit vectors; labels are +1 (2308.16898, figure 1).
+
+    Example:
+        >>> data.three_tokens(key).X.shape
+        (2, 3, 2)
     """
     X, Z, v = _planar(key, T=3)
     X = 0.3 * X + jnp.array([[[-1.0, 0.0]], [[1.0, 0.0]]])
@@ -228,6 +258,10 @@ def five_tokens(key: PRNGKeyArray) -> Problem:
 
     Tokens are 0.5 times standard normal; the first of each input is then put at (1, 0.5) and
     (1, -0.5), the others are moved by (-1, 0); the rest as in `three_tokens`.
+
+    Example:
+        >>> data.five_tokens(key).X.shape
+        (2, 5, 2)
     """
     X, Z, v = _planar(key, T=5)
     X = (0.5 * X + jnp.array([-1.0, 0.0])[None, None]).at[:, 0].set(jnp.array([[1.0, 0.5], [1.0, -0.5]]))
@@ -242,6 +276,10 @@ def mlp(key: PRNGKeyArray, n: int, T: int, d: int, width: int | None = None) -> 
 
     Raises:
         ValueError: n < 1, T < 2, d < 1 or width < 1.
+
+    Example:
+        >>> data.mlp(key, n=3, T=4, d=5).v.shape  # a layer in place of a head direction
+        (5, 5)
     """
     width = d if width is None else width
     _check_sizes(n=n, T=T, d=d, width=width)
@@ -258,6 +296,11 @@ def orthonormal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
 
     Raises:
         ValueError: n < 1, T < 2, or T > d, where no T vectors are orthonormal.
+
+    Example:
+        >>> X = data.orthonormal(key, n=2, T=3, d=4).X
+        >>> bool(jnp.allclose(X[0] @ X[0].T, jnp.eye(3)))
+        True
     """
     _check_sizes(n=n, T=T, d=d)
     if d < T:

@@ -17,13 +17,23 @@ TokenLaw = Callable[[PRNGKeyArray, Problem], Int[Array, " n"]]
 
 
 def optimal_tokens(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
-    """Select the token of highest score of every input, (n,); draws nothing."""
+    """Select the token of highest score of every input, (n,); draws nothing.
+
+    Example:
+        >>> data.optimal_tokens(key, problem).tolist() == tokens.optimal(problem).tolist()
+        True
+    """
     del key
     return tokens.optimal(problem)
 
 
 def uniform_tokens(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
-    """Select any token that an input sees with equal probability, (n,)."""
+    """Select any token that an input sees with equal probability, (n,).
+
+    Example:
+        >>> data.uniform_tokens(key, problem).shape
+        (3,)
+    """
     if problem.present is not None:
         alike = jnp.zeros(problem.present.shape, problem.X.dtype)
         return jax.random.categorical(key, attention.masked(alike, problem), axis=-1)

@@ -10,7 +10,7 @@ from jaxattn.descent.optimizers import (
     long_first_gd,
     normalized_gd,
 )
-from jaxattn.descent.training import Run, rule_of, train, train_batch
+from jaxattn.descent.training import Run, train, train_batch
 
 __all__ = [
     "PUBLISHED_EPSILON",
@@ -22,7 +22,6 @@ __all__ = [
     "jointly_normalized_gd",
     "long_first_gd",
     "normalized_gd",
-    "rule_of",
     "train",
     "train_batch",
 ]

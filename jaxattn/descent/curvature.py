@@ -49,6 +49,11 @@ def largest(
 
     Raises:
         ValueError: iterations < 1.
+
+    Example:
+        >>> from jaxattn.descent import curvature
+        >>> round(float(curvature.largest(lambda x: x @ x, jnp.ones(3), key).value), 6)
+        2.0
     """
     if iterations < 1:
         raise ValueError(f"iterations: expected at least 1, found {iterations}")

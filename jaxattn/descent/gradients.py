@@ -50,6 +50,10 @@ def reading(problem: Problem, head: heads.Head) -> Reading:
 
     Raises:
         ValueError: a head of `heads` that does not fit the problem's v.
+
+    Example:
+        >>> from jaxattn.descent import gradients
+        >>> logits, read = attention.logits(start, problem), gradients.reading(problem, heads.linear)
     """
     X, v = problem.X, problem.v
     number = problem.Y.ndim - 1
@@ -92,6 +96,11 @@ def gradient(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss:
         Y: labels, (n,).
         read: of the problem and head, as `reading` returns it.
         loss: of one margin.
+
+    Example:
+        >>> from jaxattn.descent import gradients
+        >>> logits, read = attention.logits(start, problem), gradients.reading(problem, heads.linear)
+        >>> slope = gradients.gradient(jnp.asarray(0), logits, problem.Y, read, losses.logistic)
     """
     probabilities = jax.nn.softmax(logits, axis=1)
     predictions, worth = read(step, probabilities)
@@ -113,6 +122,11 @@ def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss
     of the loss may share an exponent of any size. Arguments as of `gradient`.
 
     A loss whose own slope underflows has to be known to `losses.log_slope`.
+
+    Example:
+        >>> from jaxattn.descent import gradients
+        >>> logits, read = attention.logits(start, problem), gradients.reading(problem, heads.linear)
+        >>> slope = gradients.direction(jnp.asarray(0), logits, problem.Y, read, losses.logistic)
     """
     probabilities = jax.nn.softmax(logits, axis=1)
     predictions, worth = read(step, probabilities)
@@ -145,6 +159,11 @@ def exact(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: lo
     """Return the gradient itself by way of its direction: without cancellation, until it underflows.
 
     Arguments as of `gradient`.
+
+    Example:
+        >>> from jaxattn.descent import gradients
+        >>> logits, read = attention.logits(start, problem), gradients.reading(problem, heads.linear)
+        >>> slope = gradients.exact(jnp.asarray(0), logits, problem.Y, read, losses.logistic)
     """
     slope = direction(step, logits, Y, read, loss)
     coefficients = lanes.stored(step, lambda: slope.coefficients * lanes.spread(jnp.exp(slope.log_scale), logits))

@@ -64,6 +64,10 @@ def gd(step_size: float) -> optax.GradientTransformation:
 
     Raises:
         ValueError: a step size that is not positive and finite.
+
+    Example:
+        >>> descent.train(start, problem, optimizer=descent.gd(0.5), steps=10).loss.shape
+        (10,)
     """
     return optax.GradientTransformation(partial(_init, _positive(step_size), 0.0, 0.0), _gd_update)
 
@@ -87,6 +91,10 @@ def normalized_gd(
 
     Raises:
         ValueError: a step size that is not positive and finite, a floor or penalty below 0 or infinite.
+
+    Example:
+        >>> never_stalls = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
+        >>> run = descent.train(start, problem, optimizer=never_stalls, steps=10)
     """
     for name, number in (("floor", floor), ("penalty", penalty)):
         if not 0 <= number < float("inf"):
@@ -113,6 +121,10 @@ def exact_normalized_gd(
 
     Raises:
         ValueError: as `normalized_gd`.
+
+    Example:
+        >>> rule = descent.exact_normalized_gd(0.1, penalty=1e-100)
+        >>> run = descent.train(initial.factored(key, 5), problem, optimizer=rule, steps=10)
     """
     optimizer = normalized_gd(step_size, floor, penalty)
     return optimizer if isinstance(optimizer, ScaleFree) else Exact(*optimizer)
@@ -125,6 +137,10 @@ def jointly_normalized_gd(
 
     Raises:
         ValueError: as `normalized_gd`.
+
+    Example:
+        >>> rule = descent.jointly_normalized_gd(0.1)
+        >>> run = descent.train(initial.factored(key, 5), problem, optimizer=rule, steps=10)
     """
     kind = type(exact_normalized_gd(step_size, floor, penalty))
     return kind(partial(_init, step_size, floor, penalty), _jointly_normalized_update)
@@ -138,6 +154,10 @@ def long_first_gd(step_size: float, first: float) -> optax.GradientTransformatio
 
     Raises:
         ValueError: a length that is not positive and finite.
+
+    Example:
+        >>> rule = descent.long_first_gd(0.1, first=100.0)
+        >>> run = descent.train(jnp.zeros((5, 5)), problem, optimizer=rule, steps=10)
     """
     return ScaleFree(partial(_long_first_init, _positive(step_size), _positive(first, "first")), _long_first_update)
 

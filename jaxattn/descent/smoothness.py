@@ -21,6 +21,10 @@ def bound(problem: Problem, bend: float = 0.25, slope: float = 1.0) -> Float[Arr
         problem: one problem.
         bend: a Lipschitz constant of the loss's derivative, M_0 of the paper; 1/4 is that of the logistic loss.
         slope: a bound of its size, M_1 of the paper; 1 is that of the logistic loss.
+
+    Example:
+        >>> from jaxattn.descent import smoothness
+        >>> run = descent.train(start, problem, optimizer=descent.gd(1 / float(smoothness.bound(problem))), steps=10)
     """
     seen = problem.X if problem.present is None else jnp.where(problem.present[..., None], problem.X, 0.0)
     tokens = jnp.linalg.norm(seen, ord=2, axis=(-2, -1))

@@ -25,7 +25,7 @@ from jaxattn.descent.optimizers import (
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
-__all__ = ["Run", "rule_of", "train", "train_batch", "trainer"]
+__all__ = ["Run", "train", "train_batch"]
 
 
 class Run(NamedTuple):
@@ -84,6 +84,11 @@ def train(
     Raises:
         ValueError: weights or a head that do not fit the problem, steps or record_every < 1, snapshots out of order
             or range.
+
+    Example:
+        >>> run = descent.train(start, problem, steps=100, snapshots=(1, 10, 100))
+        >>> run.snapshots.shape, run.loss.shape
+        ((3, 5, 5), (100,))
     """
     attention.check_weights(weights, problem)
     optimizer, kept, run = _prepared(optimizer, snapshots, steps, record_every, loss, head)
@@ -106,6 +111,11 @@ def train_batch(
 
     Lane i is what `train` returns for it alone. Returns a Run of NumPy arrays, the batch axis first.
     Arguments and errors as in `train`; `chunk` as in `batch.chunks`.
+
+    Example:
+        >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
+        >>> descent.train_batch(jnp.zeros((8, 5, 5)), problems, steps=10).weights.shape
+        (8, 5, 5)
     """
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     attention.check_weights(*first)

@@ -61,12 +61,20 @@ class Choices(NamedTuple):
 
 
 def vocabulary(words: Int[Array, "m n"], V: int) -> None:
-    """Every word once: attention is then a distribution over the vocabulary, as in next-token prediction."""
+    """Every word once: attention is then a distribution over the vocabulary, as in next-token prediction.
+
+    Example:
+        >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 2, 3]]), candidates=language.vocabulary)
+    """
     del words, V
 
 
 def prefix(words: Int[Array, "m n"], V: int) -> Float[Array, "m prefixes V"]:
-    """The words of the prefix itself, as often as they stand there: attention to positions."""
+    """The words of the prefix itself, as often as they stand there: attention to positions.
+
+    Example:
+        >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 0, 3]]), candidates=language.prefix)
+    """
     seen = jax.nn.one_hot(words[:, :-1], V, dtype=float)
     return jnp.cumsum(seen, axis=1)
 
@@ -79,6 +87,11 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
     Raises:
         ValueError: embeddings other than (V, d) with V >= 2, NaN or infinity; words that are not integers (m, n >= 2)
             within 0..V-1; no prefix that chooses.
+
+    Example:
+        >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 2, 3]]))
+        >>> own.next.tolist()
+        [1, 2, 3]
     """
     E = as_array("E", E)
     if E.ndim != 2 or E.shape[0] < 2:
@@ -104,7 +117,12 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
 
 
 def followers(choices: Choices) -> Float[Array, "V V"]:
-    """Return how often each word follows each other one in a text, (V, V): row a, the words after a."""
+    """Return how often each word follows each other one in a text, (V, V): row a, the words after a.
+
+    Example:
+        >>> language.followers(text).shape  # how often each word follows each
+        (5, 5)
+    """
     V = choices.E.shape[0]
     return jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.weight)
 
@@ -121,6 +139,11 @@ def compact(choices: Choices) -> Choices:
 
     Raises:
         ValueError: scores, in which equal inputs may differ.
+
+    Example:
+        >>> short = language.compact(text)
+        >>> bool(jnp.allclose(short.weight.sum(), text.weight.sum()))
+        True
     """
     if choices.scores is not None:
         raise ValueError("compact: expected choices without scores of their own, found some")

@@ -23,6 +23,10 @@ def table(weights: Weights, choices: Choices) -> Float[Array, "V V"]:
 
     Raises:
         ValueError: weights other than (d, d).
+
+    Example:
+        >>> language.table(jnp.zeros((6, 6)), text).shape
+        (5, 5)
     """
     W, (_, d) = matrix(weights), choices.E.shape
     if W.shape != (d, d):
@@ -35,24 +39,41 @@ def logits(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
 
     Raises:
         ValueError: as `table`.
+
+    Example:
+        >>> language.logits(jnp.zeros((6, 6)), text).shape[1]
+        5
     """
     return table(weights, choices)[choices.last]
 
 
 def softmax(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
-    """Attend to words by the exponential of their logits, every occurrence by itself."""
+    """Attend to words by the exponential of their logits, every occurrence by itself.
+
+    Example:
+        >>> risk = language.risk(jnp.zeros((6, 6)), text, attention=language.softmax)
+    """
     return jax.nn.softmax(counted(logits, choices), axis=-1)
 
 
 def linear(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
-    """Attend to words by their logits themselves, a mean over the candidates: linear attention."""
+    """Attend to words by their logits themselves, a mean over the candidates: linear attention.
+
+    Example:
+        >>> risk = language.risk(jnp.zeros((6, 6)), text, attention=language.linear, loss=losses.logistic)
+    """
     if choices.counts is None:
         return logits / logits.shape[-1]
     return logits * choices.counts / jnp.sum(choices.counts, axis=-1, keepdims=True)
 
 
 def counted(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
-    """Return logits with the logarithm of the words' counts, -inf for a word that is no candidate."""
+    """Return logits with the logarithm of the words' counts, -inf for a word that is no candidate.
+
+    Example:
+        >>> language.counted(language.logits(jnp.zeros((6, 6)), text), text).shape[1]
+        5
+    """
     return logits if choices.counts is None else logits + jnp.log(choices.counts)
 
 
@@ -61,6 +82,10 @@ def margins(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
 
     Raises:
         ValueError: as `table`.
+
+    Example:
+        >>> bool(jnp.isfinite(language.margins(jnp.zeros((6, 6)), text)).any())
+        True
     """
     of_all = logits(weights, choices)
     of_next = jnp.take_along_axis(of_all, choices.next[:, None], axis=1)
@@ -81,6 +106,10 @@ def risk(
 
     Raises:
         ValueError: as `table`.
+
+    Example:
+        >>> float(language.risk(jnp.zeros((6, 6)), text))  # cross entropy, of five words alike
+        1.609...
     """
     attended = attention(logits(weights, choices), choices)
     # An input that is left out may attend to nothing of worth, where a loss such as -log has no slope.
@@ -93,6 +122,10 @@ def squared_risk(weights: Weights, choices: Choices, *, attention: Attention = s
 
     Raises:
         ValueError: as `table`.
+
+    Example:
+        >>> float(language.squared_risk(jnp.zeros((6, 6)), text)) > 0
+        True
     """
     attended = attention(logits(weights, choices), choices)
     apart = attended @ choices.E - choices.E[choices.next]

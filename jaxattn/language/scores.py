@@ -23,6 +23,9 @@ def close_scores(key: PRNGKeyArray, choices: Choices, delta: float) -> Choices:
 
     Raises:
         ValueError: delta outside [0, 1).
+
+    Example:
+        >>> scored = language.close_scores(key, text, delta=0.0)
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta: expected a number within [0, 1), found {delta}")

@@ -18,6 +18,9 @@ def constraints(choices: Choices) -> svm.Constraints:
 
     Args:
         choices: of one text; `language.compact` ones pose the same problem with fewer rows.
+
+    Example:
+        >>> status = svm.solve(language.constraints(language.compact(text))).status
     """
     E, others = choices.E, choices.others
     differences = jnp.where(others[:, :, None], E[choices.next][:, None, :] - E[None, :, :], 0.0)
@@ -31,6 +34,9 @@ def soft(choices: Choices, C: float = 10.0) -> svm.Constraints:
 
     Raises:
         ValueError: C is not positive.
+
+    Example:
+        >>> W_soft = svm.solve(language.soft(language.compact(text), C=10.0)).W
     """
     if not C > 0:
         raise ValueError(f"C: expected a positive price, found {C}")
@@ -51,6 +57,10 @@ def set_constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Const
 
     Raises:
         ValueError: choices with counts, whose candidates differ between the prefixes of one word.
+
+    Example:
+        >>> short = language.compact(text)
+        >>> W_mm = svm.solve(language.set_constraints(short, language.followers(short) > 0)).W
     """
     if choices.counts is not None:
         raise ValueError("set_constraints: expected the vocabulary as candidates, found counts of others")
@@ -71,6 +81,9 @@ def finite_constraints(choices: Choices) -> svm.Constraints:
 
     Raises:
         ValueError: as `set_constraints`.
+
+    Example:
+        >>> W_fin = svm.solve(language.finite_constraints(language.compact(text))).W
     """
     times = followers(choices)
     rows = set_constraints(choices, times > 0)

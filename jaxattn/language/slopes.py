@@ -49,6 +49,11 @@ def pair_slopes(
         choices: of a text.
         loss: of the attended score.
         rule: how the gradient is formed; `gradients.direction` gives it up to the factor `exp(log_scale)`.
+
+    Example:
+        >>> of_pairs = language.pair_slopes(text)
+        >>> of_pairs(jnp.asarray(0), jnp.zeros((5, 5))).coefficients.shape
+        (5, 5)
     """
     if choices.counts is None and choices.scores is None:
         return _of_followers(choices, loss, rule)
@@ -97,6 +102,10 @@ def input_slopes(
     """Return the gradient before prefixes of one last word are added up, (N, V), and what it is made of.
 
     As functions of step and logits; arguments as of `pair_slopes`.
+
+    Example:
+        >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 0, 3]]), candidates=language.prefix)
+        >>> of_inputs = language.input_slopes(own)
     """
     share = choices.share
     counts = None if choices.counts is None else jnp.log(choices.counts)

@@ -28,6 +28,10 @@ def cross_entropy_bound(choices: Choices) -> Float[Array, ""]:
 
     Raises:
         ValueError: choices with scores, whose attended sum is no probability.
+
+    Example:
+        >>> float(language.cross_entropy_bound(text)) > 0
+        True
     """
     if choices.scores is not None:
         raise ValueError("cross_entropy_bound: expected choices without scores of their own, found some")
@@ -50,6 +54,11 @@ def score_bound(choices: Choices, bend: float = 0.25, slope: float = 1.0) -> Flo
         choices: of one text.
         bend: a bound of the size of the loss's second derivative; 1/4 is that of the logistic loss.
         slope: a bound of the size of its first; 1 is that of the logistic loss.
+
+    Example:
+        >>> scored = language.close_scores(key, text, delta=0.0)
+        >>> float(language.score_bound(scored)) > 0
+        True
     """
     lowest = jnp.min(jnp.where(_candidates(choices), choices.worth, jnp.inf), axis=-1)
     highest = jnp.max(jnp.where(_candidates(choices), choices.worth, -jnp.inf), axis=-1)
@@ -62,6 +71,10 @@ def squared_bound(choices: Choices) -> Float[Array, ""]:
     With D the largest distance of two candidates, c_i = 3 D^2 / 8. Along any unit vector v the attended embedding
     `E e` is a score with values `v . e_t` in an interval of length D, and the residual is no longer than D: as
     `score_bound` of a loss with second derivative 1 and first at most D.
+
+    Example:
+        >>> float(language.squared_bound(text)) > 0
+        True
     """
     E, seen = choices.E, _candidates(choices)
     square = jnp.sum(E**2, axis=-1)

@@ -40,12 +40,24 @@ _Read = Callable[[Float[Array, " n"], Float[Array, "n d"], Float[Array, " n"], F
 
 
 def stacked(W: Float[Array, "d d"]) -> Float[Array, " dd"]:
-    """Return x, the columns of W one below the other, (d^2,): the rows of `X = W^T`."""
+    """Return x, the columns of W one below the other, (d^2,): the rows of `X = W^T`.
+
+    Example:
+        >>> from jaxattn.language import tensor
+        >>> tensor.stacked(jnp.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [1.0, 3.0, 2.0, 4.0]
+    """
     return W.T.ravel()
 
 
 def kronecker(A1: Float[Array, "n d"], A2: Float[Array, "k d"]) -> Float[Array, "nk dd"]:
-    """Return `A1 kron A2`, (n k, d^2): row `i k + j` gives the score of position j for the one that asks, i."""
+    """Return `A1 kron A2`, (n k, d^2): row `i k + j` gives the score of position j for the one that asks, i.
+
+    Example:
+        >>> from jaxattn.language import tensor
+        >>> tensor.kronecker(jnp.ones((3, 2)), jnp.ones((4, 2))).shape
+        (12, 4)
+    """
     return jnp.kron(A1, A2)
 
 
@@ -55,6 +67,11 @@ def attention(x: Float[Array, " dd"], whole: Float[Array, "nn dd"]) -> Float[Arr
     Args:
         x: the weights, as `stacked` gives them.
         whole: A1 kron A2 of one sequence.
+
+    Example:
+        >>> from jaxattn.language import tensor
+        >>> tensor.attention(jnp.zeros(4), tensor.kronecker(jnp.ones((3, 2)), jnp.ones((3, 2))))[1].tolist()
+        [0.5, 0.5, 0.0]
     """
     n = round(len(whole) ** 0.5)
     rows = jnp.tri(n, dtype=x.dtype) * jnp.exp(whole @ x).reshape(n, n)
@@ -77,6 +94,10 @@ def slope(
         E: embeddings of the words.
         words: of m sequences.
         loss: of the attention to the next word.
+
+    Example:
+        >>> from jaxattn.language import tensor
+        >>> found = tensor.slope(jnp.zeros(16), jnp.eye(4), jnp.array([[0, 1, 2, 3]]))
     """
 
     def read(p: Array, A2: Array, is_next: Array, target: Array) -> tuple[Array, Array]:
@@ -93,6 +114,10 @@ def squared_slope(x: Float[Array, " dd"], E: Float[Array, "V d"], words: Int[Arr
     """Return the risk of `language.squared_risk` with candidates `language.prefix`, and its gradient, written out.
 
     Arguments as of `slope`.
+
+    Example:
+        >>> from jaxattn.language import tensor
+        >>> found = tensor.squared_slope(jnp.zeros(16), jnp.eye(4), jnp.array([[0, 1, 2, 3]]))
     """
 
     def read(p: Array, A2: Array, is_next: Array, target: Array) -> tuple[Array, Array]:

@@ -17,8 +17,9 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import losses
 from jaxattn.attention import Spanned
-from jaxattn.descent import gradients, normalized_gd, rule_of, stepping
+from jaxattn.descent import gradients, normalized_gd, stepping
 from jaxattn.descent.optimizers import along
+from jaxattn.descent.training import rule_of
 from jaxattn.language.choices import Choices
 from jaxattn.language.slopes import pair_slopes
 from jaxattn.parallel import batch
@@ -47,7 +48,12 @@ class TextRun(NamedTuple):
 
 
 def weights(pairs: Float[Array, "V V"], choices: Choices) -> Spanned:
-    """Return the attention weights that coefficients of pairs stand for; their `W` is (d, d)."""
+    """Return the attention weights that coefficients of pairs stand for; their `W` is (d, d).
+
+    Example:
+        >>> language.weights(jnp.zeros((5, 5)), text).W.shape
+        (6, 6)
+    """
     return Spanned(pairs @ choices.E, choices.E)
 
 
@@ -73,6 +79,11 @@ def train(
     Raises:
         ValueError: an optimizer that does not move W along its gradient, steps or record_every < 1, snapshots out of
             order or range.
+
+    Example:
+        >>> text_run = language.train(text, steps=20)
+        >>> language.weights(text_run.pairs, text).W.shape
+        (6, 6)
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
     return run(choices, state, kept)
@@ -91,6 +102,10 @@ def train_batch(
 
     Lane i is what `train` returns for it alone, to rounding, which grows where normalized steps bounce about a finite
     minimum. Returns a TextRun of NumPy arrays, the batch axis first.
+
+    Example:
+        >>> texts = jax.tree.map(lambda leaf: leaf[None], text)
+        >>> text_runs = language.train_batch(texts, steps=20)
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
     return batch.over_seeds(run, choices, shared=(state, kept))

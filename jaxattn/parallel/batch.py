@@ -20,19 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = [
-    "ACCELERATOR_LANES",
-    "CACHE",
-    "FEW",
-    "MEMORY",
-    "chunks",
-    "lanes",
-    "length",
-    "over_seeds",
-    "program_lanes",
-    "side_by_side",
-    "size",
-]
+__all__ = ["over_seeds"]
 
 # On a CPU, what a program works on should stay in a core's cache: so many lanes, fewer where their arguments have
 # more bytes, but still enough for the vector instructions. Arguments and results of all programs at once should
@@ -246,6 +234,10 @@ def over_seeds(
 
     Raises:
         ValueError: no lane, and what `chunks` raises.
+
+    Example:
+        >>> batch.over_seeds(jnp.linalg.norm, np.ones((100, 4)))[:3].tolist()
+        [2.0, 2.0, 2.0]
     """
     parts = [result for _, result in chunks(function, *arguments, shared=shared, chunk=chunk, width=width)]
     if not parts:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import jax
 from jax._src import distributed
 
-__all__ = ["Item", "ProcessError", "Team"]
+__all__ = ["ProcessError", "Team"]
 
 Item = TypeVar("Item")
 

@@ -30,6 +30,12 @@ def held(path: Path) -> Iterator[None]:
     Raises:
         HeldError: another process, or another thread of this one, holds it.
         RecordError: the file cannot be written.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from jaxattn.records import locks
+        >>> with locks.held(Path("record.zarr")):
+        ...     pass  # write it
     """
     file = path.with_name(path.name + ".lock")
     # A lock that is only a file would outlive a process that is killed.

@@ -170,7 +170,13 @@ class Record:
 
 
 def is_complete(path: Path) -> bool:
-    """Whether a finished record stands at `path`."""
+    """Whether a finished record stands at `path`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> records.is_complete(Path("nowhere.zarr"))
+        False
+    """
     return (path / "zarr.json").exists() and bool(_open_group(path, "r").attrs.get("complete", False))
 
 
@@ -184,6 +190,12 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
     Raises:
         RecordError: no record, an unfinished one, a name it does not have (the known ones are listed), or a block
             that differs from what was written.
+
+    Example:
+        >>> from pathlib import Path
+        >>> records.load(Path("nowhere.zarr"))
+        Traceback (most recent call last):
+        jaxattn.records.store.RecordError: ...
     """
     group = _open_group(path, "r")
     if not group.attrs.get("complete", False):
@@ -217,6 +229,11 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
 
     Raises:
         RecordError: the place cannot be written.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import xarray
+        >>> records.save_dataset(Path("own.zarr"), xarray.Dataset({"x": ("seed", np.arange(3))}))
     """
     partial = path.with_name(path.name + ".new")
     try:
@@ -234,6 +251,13 @@ def load_dataset(path: Path) -> xarray.Dataset:
 
     Raises:
         RecordError: it is not there or cannot be read.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import xarray
+        >>> records.save_dataset(Path("sweep.zarr"), xarray.Dataset({"x": ("seed", np.arange(3))}))
+        >>> records.load_dataset(Path("sweep.zarr"))["x"].values.tolist()
+        [0, 1, 2]
     """
     try:
         return xarray.open_zarr(path, chunks=None, consolidated=False).load()
@@ -246,6 +270,10 @@ def write_json(path: Path, content: Any) -> None:
 
     Raises:
         RecordError: the place cannot be written.
+
+    Example:
+        >>> from pathlib import Path
+        >>> records.write_json(Path("status.json"), {"state": "running"})
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -94,6 +94,11 @@ def path(
 
     Raises:
         ValueError: radii that are not positive and increasing numbers, most or tolerance not positive.
+
+    Example:
+        >>> found = regularization.path(problem, jnp.logspace(0, 1, 4), regularization.FROBENIUS)
+        >>> bool(found.solved.all())
+        True
     """
     check_radii(radii)
     if most < 1 or not tolerance > 0:
@@ -129,7 +134,11 @@ def path(
 
 
 def check_radii(radii: ArrayLike) -> None:
-    """Raise ValueError unless radii are at least one number, all of them finite, positive and increasing."""
+    """Raise ValueError unless radii are at least one number, all of them finite, positive and increasing.
+
+    Example:
+        >>> regularization.check_radii([1.0, 10.0, 100.0])
+    """
     if isinstance(radii, Tracer):
         return
     numbers = np.asarray(radii, float)

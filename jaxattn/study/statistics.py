@@ -28,6 +28,11 @@ def variables(
     """Return the parts of estimates, each with its dims, as the variables of a dataset.
 
     The mean has the estimate's own name, the others `name_low`, `name_high` and `name_error`.
+
+    Example:
+        >>> from jaxattn.study.statistics import proportion, variables
+        >>> sorted(variables({"share": ((), proportion(np.ones(20, bool)))}))
+        ['share', 'share_error', 'share_high', 'share_low']
     """
     return {
         name if part == "mean" else f"{name}_{part}": (dims, getattr(estimate, part))
@@ -55,6 +60,12 @@ def bootstrap(
 
     Raises:
         ValueError: no seeds, a non-finite value, or a level outside (0, 1).
+
+    Example:
+        >>> from jaxattn.study.statistics import bootstrap
+        >>> estimate = bootstrap(np.arange(20.0), key)
+        >>> bool(estimate.low < estimate.mean < estimate.high)
+        True
     """
     values = np.asarray(values, dtype=float)
     if values.ndim < 1 or values.shape[0] == 0:
@@ -91,6 +102,11 @@ def pooled(
 
     Raises:
         ValueError: no cases, another number of seeds than of cases, or a level outside (0, 1).
+
+    Example:
+        >>> from jaxattn.study.statistics import pooled
+        >>> float(pooled(np.array([True, False, True, True]), np.array([0, 0, 1, 1]), key).mean)
+        0.75
     """
     hits, seed = np.asarray(hits, dtype=bool), np.asarray(seed)
     if hits.ndim < 1 or hits.shape[:1] != seed.shape:
@@ -132,6 +148,11 @@ def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Esti
 
     Raises:
         ValueError: no seeds, or a level outside (0, 1).
+
+    Example:
+        >>> from jaxattn.study.statistics import proportion
+        >>> bool(proportion(np.ones(20, bool)).low > 0.8)
+        True
     """
     hits = np.asarray(hits, dtype=bool)
     if hits.ndim < 1 or hits.shape[0] == 0:

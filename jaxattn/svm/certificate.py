@@ -65,6 +65,11 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
     The status is read off the numbers returned, never taken from the solver. Works under `jit` and
     `vmap`. A candidate with NaN or infinite entries proves nothing and is reported as zero; so is any for
     constraints with such entries, which only `jit` and `vmap` let through.
+
+    Example:
+        >>> candidate = svm.Candidate(solution.W, solution.duals, solution.iterations)
+        >>> svm.Status(int(svm.certify(constraints, norms.frobenius, candidate, svm.DOUBLE).status)).name
+        'OPTIMAL'
     """
     posed = _is_posed(constraints)
     constraints = jax.tree.map(lambda leaf: jnp.where(posed, leaf, jnp.zeros_like(leaf)), constraints)

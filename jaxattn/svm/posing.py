@@ -25,6 +25,11 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
         ValueError: alpha of a wrong shape or kind, outside 0..T-1, or a token that its input cannot see.
             Under `jit` and `vmap`, where numbers cannot be read, such a one gives NaN constraints, which
             `solve` refuses.
+
+    Example:
+        >>> constraints = svm.token_constraints(problem, tokens.optimal(problem))
+        >>> svm.solve(constraints).W.shape
+        (5, 5)
     """
     n, T = problem.n, problem.T
     alpha = alpha if hasattr(alpha, "dtype") else np.asarray(alpha)
@@ -60,6 +65,10 @@ def set_constraints(problem: Problem, selected: Any) -> Constraints:
     Raises:
         ValueError: selected of a wrong shape or kind, an input without a selected token, or with one that it
             cannot see. Under `jit` and `vmap` such an input gives NaN constraints, which `solve` refuses.
+
+    Example:
+        >>> s = attention.probabilities(run.weights, problem)
+        >>> W_mm = svm.solve(svm.set_constraints(problem, s >= jnp.sort(s)[:, -2:-1])).W
     """
     differences, _, _, inside, present = _split(problem, selected)
     return Constraints(
@@ -84,6 +93,10 @@ def finite_constraints(problem: Problem, selected: Any, logits: Any) -> Constrai
 
     Raises:
         ValueError: as `set_constraints`; logits of a wrong shape.
+
+    Example:
+        >>> logits = attention.logits(run.weights, problem)
+        >>> W_fin = svm.solve(svm.finite_constraints(problem, logits > logits.mean(axis=1, keepdims=True), logits)).W
     """
     differences, reference, others, inside, _ = _split(problem, selected)
     logits = jnp.asarray(logits)
@@ -106,6 +119,10 @@ def prompt_constraints(X: Any, alpha: Any) -> Constraints:
 
     Raises:
         ValueError: as `token_constraints` and `Problem`.
+
+    Example:
+        >>> svm.solve(svm.prompt_constraints(problem.X, alpha)).W.shape  # a prompt p
+        (5, 1)
     """
     X = as_array("X", X)
     if X.ndim != 3:
@@ -125,6 +142,11 @@ def listed(differences: Sequence[Any], queries: Any) -> Constraints:
     Raises:
         ValueError: no rows, groups that are not (m_i, d) for one d and one precision, as many as queries;
             NaN or infinity.
+
+    Example:
+        >>> rows = svm.listed([np.eye(3), -np.eye(3)[:1]], np.eye(3)[:2])
+        >>> svm.solve(rows).W.shape
+        (3, 3)
     """
     groups = [np.asarray(as_array(f"differences[{i}]", group)) for i, group in enumerate(differences)]
     queries = as_array("queries", queries)
@@ -160,6 +182,10 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
 
     Raises:
         ValueError: C is not positive, or of another shape.
+
+    Example:
+        >>> svm.solve(svm.soft(constraints, C=10.0)).W.shape
+        (5, 5)
     """
     C = C if hasattr(C, "dtype") else np.asarray(C)
     shape = constraints.differences.shape[:-1]

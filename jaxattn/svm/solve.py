@@ -75,6 +75,11 @@ def solve(
 
     Raises:
         ValueError: malformed, NaN or infinite constraints, an unknown norm, a norm without solver.
+
+    Example:
+        >>> solution = svm.solve(constraints, norm="frobenius")
+        >>> svm.Status(int(solution.status)).name, bool(solution.gap < 1e-8)
+        ('OPTIMAL', True)
     """
     cons.check(constraints)
     norm = named(norm)
@@ -100,6 +105,12 @@ def solve_batch(
 
     Every lane has its own status and evidence; lane i is what `solve` returns for it alone. Compiles
     once a shape. Returns a Solution of NumPy arrays. Arguments and errors as in `solve`.
+
+    Example:
+        >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
+        >>> rows = jax.vmap(lambda one: svm.token_constraints(one, tokens.optimal(one)))(problems)
+        >>> svm.solve_batch(rows, norm="nuclear").W.shape
+        (8, 5, 5)
     """
     cons.check(constraints, batch=1)
     if chunk is not None and chunk < 1:

@@ -50,6 +50,10 @@ def stationarity(constraints: Constraints, W: Float[Array, "d e"], m: int, tight
 
     Raises:
         ValueError: rows at a price.
+
+    Example:
+        >>> narrow = svm.solve(constraints, norm=norms.nuclear_of_rank(2))
+        >>> residual = svm.stationarity(constraints, narrow.W, m=2)
     """
     refuse_soft(constraints, "stationarity")
     U, s, Vt = jnp.linalg.svd(W, full_matrices=False)

@@ -8,7 +8,7 @@ import pytest
 
 from jaxattn import attention, data, descent, heads, initial, losses, metrics, svm, tokens
 from jaxattn.attention import Factored, Spanned, matrix
-from jaxattn.descent import engines, gradients, spans
+from jaxattn.descent import engines, gradients, spans, training
 from jaxattn.descent.optimizers import length_of
 from tests import instances
 from tests.instances import assert_close
@@ -31,7 +31,7 @@ def quadratic(x, v):
 
 
 def run(engine, optimizer, W, problem, head=heads.linear):
-    rule = descent.rule_of(optimizer)
+    rule = training.rule_of(optimizer)
     train = descent.trainer(optimizer.update, 500, 1, losses.logistic, head, rule, engine(optimizer.update))
     return train(W, problem, optimizer.init(W), SNAPSHOTS)
 

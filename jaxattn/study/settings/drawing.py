@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Int, UInt32
 
 from jaxattn import data
-from jaxattn.data import selection
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.records import Record
@@ -41,7 +40,7 @@ class Drawing:
     """
 
     law: data.Spheres
-    tokens: selection.Law
+    tokens: data.TokenLaw
     seeds: int
     key: int
 

@@ -1,4 +1,4 @@
-"""Regularization paths over many seeds, and how far they are from the max-margin solutions of the optimal tokens."""
+"""Regularization paths over many problems: what to draw, on which balls to minimize its risk, and what is recorded."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from typing import Any
 
 import jax
 import numpy as np
-import xarray
-from jaxtyping import Array, Float
 
-from jaxattn import attention, data, heads, losses, metrics, regularization, svm, tokens
+from jaxattn import data, heads, losses, regularization
 from jaxattn.attention import Factored
 from jaxattn.parallel import batch
-from jaxattn.problem import Problem, of_arrays
+from jaxattn.problem import Problem
 from jaxattn.records import Record
-from jaxattn.study.measuring.comparison import NORMS
 from jaxattn.study.settings.recording import from_words, keys
-from jaxattn.study.settings.training import weights_of
 
 # The axes of every array of a record, behind the seed axis.
 _DIMS = {
@@ -135,85 +131,3 @@ def _arrays(problem: Problem, data_key: Any, path: regularization.Path) -> dict[
     weights = path.weights._asdict() if isinstance(path.weights, Factored) else {"W": path.weights}
     named = problem.arrays | {"data_key": data_key}
     return named | weights | {name: getattr(path, name) for name in _OF_PATH}
-
-
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold the paths against the Att-SVM solutions of the optimal tokens, in every norm.
-
-    A seed is kept if its path is solved on every radius and both solutions are certified optimal; others are counted by
-    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`.
-
-    Args:
-        record: of a `Regularization`, as `recording.run` writes it.
-        solver: for all norms; those of each norm if None.
-
-    Returns:
-        A dataset with axes `seed`, `norm` and `radius`: `distance`, of W / R from the solution of each norm divided by
-        its norm that the ball is of, in the Frobenius norm, and `off`, 1 - correlation; whether the optimal tokens are
-        `selected`, and, along the path, `apart`, `falling`, `residual` and `excess`. With axis `attempt`, for all
-        seeds, what is `solved` and the `status` of each SVM.
-    """
-    arrays = {str(name): record[name].values for name in record.data_vars}
-    weights = weights_of(arrays)
-    problems = of_arrays(arrays)
-    constraints = batch.over_seeds(_posed, problems)
-    solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in NORMS]
-    status = np.stack([solution.status for solution in solutions], axis=1)
-    infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
-    solved = arrays["solved"].all(axis=1)
-    kept = solved & (status == svm.Status.OPTIMAL).all(axis=1)
-    W = np.stack([solution.W for solution in solutions], axis=1)
-    nuclear = isinstance(weights, Factored)
-    lengths = np.linalg.svd(W, compute_uv=False).sum(axis=-1) if nuclear else np.linalg.norm(W, axis=(-1, -2))
-    distance, off, selected = batch.over_seeds(
-        _along,
-        weights,
-        problems,
-        W / np.where(lengths > 0, lengths, 1.0)[..., None, None],
-        shared=(record["radius"].values,),
-    )
-    per_radius = {name: (("seed", "radius"), arrays[name][kept]) for name in ("apart", "falling", "residual", "excess")}
-    return xarray.Dataset(
-        data_vars={
-            "distance": (("seed", "norm", "radius"), distance[kept]),
-            "off": (("seed", "norm", "radius"), off[kept]),
-            "selected": (("seed", "radius"), selected[kept]),
-            **per_radius,
-            "status": (("attempt", "norm"), status),
-            "solved": (("attempt", "radius"), arrays["solved"]),
-            "steps": (("attempt", "way"), arrays["steps"].sum(axis=2)),
-        },
-        coords={
-            "attempt": record["seed"].values,
-            "seed": record["seed"].values[kept],
-            "norm": np.array([norm.name for norm in NORMS], dtype=object),
-            "radius": record["radius"].values,
-            "way": record["way"].values,
-        },
-        attrs={
-            "run": "KQ" if nuclear else "W",
-            "attempted": kept.size,
-            "kept": int(kept.sum()),
-            "infeasible": int(infeasible.sum()),
-            "unsolved": int((~kept & ~infeasible).sum()),
-        },
-    )
-
-
-def _posed(problem: Problem) -> svm.Constraints:
-    return svm.token_constraints(problem, tokens.optimal(problem))
-
-
-def _along(
-    weights: attention.Weights, problem: Problem, W: Float[Array, "norm d d"], radii: Float[Array, " radii"]
-) -> tuple[Array, Array, Array]:
-    """Return distances and 1 - correlations, (norm, radii), and whether every optimal token is selected, (radii)."""
-    optimal = tokens.optimal(problem)
-
-    def one(weights: attention.Weights, R: Array) -> tuple[Array, Array, Array]:
-        along = attention.matrix(weights)
-        distance = jax.vmap(lambda W: metrics.norm(along / R - W))(W)
-        off = jax.vmap(lambda W: 1 - metrics.correlation(along, W))(W)
-        return distance, off, (tokens.selected(weights, problem) == optimal).all()
-
-    return jax.vmap(one, out_axes=(1, 1, 0))(weights, radii)

@@ -133,7 +133,8 @@ class Screening(Training):
     """A `Training` of a free W that records, at its snapshots, the logits and the Frobenius norm of W instead of W.
 
     W moves along its gradient, so these tell its correlation with every max-margin solution
-    (`multi_token.distances`), in a tenth of the room: for tens of thousands of seeds of which few are looked at.
+    (`several_tokens.descriptions.distances`), in a tenth of the room: for tens of thousands of seeds of which few are
+    looked at.
     """
 
     def dims(self, name: str) -> tuple[str, ...]:

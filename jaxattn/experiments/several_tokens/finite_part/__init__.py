@@ -1,1 +1,1 @@
-"""The experiment finite-part: measure, claims, figure."""
+"""Are the ratios of the attention inside the selected sets finite, and are they those that the problem determines?"""

@@ -9,8 +9,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.several_tokens.finite_part.claims import HEADS, KINDS
-from jaxattn.experiments.several_tokens.multi_token_mlp.claims import WITHOUT
+from jaxattn.experiments.several_tokens.evidence import WITHOUT
+from jaxattn.experiments.several_tokens.finite_part.claims import HEADS
+from jaxattn.experiments.several_tokens.finite_part.measure import KINDS
 from jaxattn.study.style import page
 
 _TITLES = {"quadratic": r"$v \cdot x - \lambda \|x\|^2$", "ReLU": "a head of ReLUs"}
@@ -22,7 +23,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the scatter of each head, with and without a selection, and of what kind the inputs are.
 
     Args:
-        summaries: of `experiments.finite_part.summarize`.
+        summaries: of `claims.summarize`.
     """
     with page.style():
         figure = page.new_figure(10.0, 3.8)

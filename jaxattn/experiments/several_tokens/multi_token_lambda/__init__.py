@@ -1,1 +1,1 @@
-"""The experiment multi-token-lambda: measure, claims, figure."""
+"""Under the head v . x - lambda ||x||^2, how many tokens does descent select, and what describes its direction?"""

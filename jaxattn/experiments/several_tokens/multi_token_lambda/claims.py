@@ -2,155 +2,152 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import math
+from itertools import pairwise
 
 import jax
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn import svm
-from jaxattn.experiments.several_tokens import descriptions as multi_token
-from jaxattn.experiments.several_tokens import stationary
-from jaxattn.study.claims import EXCLUDED, Claim, Verdict, counts_of
-from jaxattn.study.statistics import bootstrap
+from jaxattn.experiments.several_tokens.evidence import ROUNDING, estimate, undecided
+from jaxattn.experiments.several_tokens.multi_token_lambda import examples
+from jaxattn.study.claims import Claim, Criterion, Datasets, Judgement, Number, Setting, Source, above, counts_of
+from jaxattn.study.statistics import Estimate, bootstrap, variables
 
-_SOURCE = "arXiv 2308.16898, multi-token figure over lambda"
+# We do not know the sizes of the published figure.
+_SOURCE = Source("arXiv 2308.16898", "multi-token figure over lambda", Setting.PROXY)
 # From the best description to the worst, as the paper has it.
 RANKED = ("W_SVMeq", "W_mm", "W_1token")
-# Where no input mixes tokens, W_mm and W_SVMeq are one matrix up to rounding.
-_ROUNDING = 1e-9
 
 
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Count the tokens that every run selects, and describe the runs that mask some.
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate both panels, and how they change from one lambda to the next.
 
     Args:
-        record: of a `Screening` with a `Quadratic` head on orthonormal tokens.
-        solver: of all problems; those of the Frobenius norm if None.
-
-    Returns:
-        With an axis `attempt`: `tokens`, selected in an input on average; `best`, those that the best attention of
-        each input mixes; `diverged`. With an axis `seed`: `off` of `multi_token.compared`. The counts are attributes.
-
-    Raises:
-        ValueError: another head, or tokens that are not orthonormal.
-    """
-    runs, penalty = multi_token.runs_of(record), penalty_of(record)
-    reason = multi_token.unselected(runs)
-    seeds = np.flatnonzero(reason < 0)
-    compared = multi_token.compared(runs, seeds, solver)
-    reason[seeds] = compared["reason"].values
-    best, _ = stationary.quadratic(runs.problems, penalty, np.ones(runs.logits[:, -1].shape, bool))
-    kept = compared[["off"]].isel(seed=compared["reason"].values < 0)
-    kept["tokens"] = (("attempt",), multi_token.selected_sets(runs).sum(axis=2).mean(axis=1))
-    kept["best"] = (("attempt",), (best > 0).sum(axis=2).mean(axis=1))
-    kept["diverged"] = (("attempt",), reason == EXCLUDED.index("diverged"))
-    return kept.assign_attrs({"run": f"lambda = {penalty:g}", "penalty": penalty, **multi_token.counts(reason)})
-
-
-def penalty_of(record: xarray.Dataset) -> float:
-    """Return lambda, as the record's configuration has it.
-
-    Raises:
-        ValueError: another head.
-    """
-    head = json.loads(record.attrs["config"])["head"]
-    if "penalty" not in head:
-        raise ValueError(f"head: expected Quadratic, found {head['_target_']}")
-    return float(head["penalty"])
-
-
-def summarize(
-    measured: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Estimate both panels, and judge the trend and the order.
-
-    Args:
-        measured: of every lambda, as `measure` returns it; all of the same seeds.
+        datasets: of every lambda, as `measure` returns it; all of the same seeds.
         key: of the bootstrap.
 
     Returns:
-        For each run its means with intervals: `tokens`, `best`, and `off` at the end; the claims.
+        For each run, lambda increasing, its means with intervals: `tokens`, `best`, and `off` at the end; `worse`, how
+        much farther from W each of RANKED is than the one before at the end, and `worse_half` at half the steps;
+        `rise`, how many tokens more are selected than under the lambda before.
+
+    Raises:
+        ValueError: no run, or runs of different numbers of attempts.
     """
-    ordered = dict(sorted(measured.items(), key=lambda item: item[1].attrs["penalty"]))
+    if not datasets:
+        raise ValueError("multi-token-lambda: expected at least one run, found none")
+    ordered = dict(sorted(datasets.items(), key=lambda item: item[1].attrs["penalty"]))
+    attempts = {run: one.sizes["attempt"] for run, one in ordered.items()}
+    if len(set(attempts.values())) > 1:
+        raise ValueError(f"multi-token-lambda: expected the same seeds under every lambda, found {attempts} attempts")
     first, *others = jax.random.split(key, len(ordered) + 1)
     summaries = {run: _summary(one, own) for (run, one), own in zip(ordered.items(), others, strict=True)}
-    return summaries, [_tokens_claim(ordered, summaries, first), _order_claim(summaries)]
+    # The same seeds have the same problems and initial weights under every lambda.
+    here = ~np.any([one["diverged"].values for one in ordered.values()], axis=0)
+    if len(ordered) > 1 and here.any():
+        tokens = np.stack([one["tokens"].values for one in ordered.values()], axis=1)[here]
+        rises = bootstrap(np.diff(tokens, axis=1), first)
+        for place, run in enumerate(list(ordered)[1:]):
+            rise = Estimate(*(part[place] for part in rises))
+            summaries[run] = summaries[run].assign(variables({"rise": ((), rise)}))
+    return summaries
 
 
 def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    variables: dict[str, xarray.Variable] = {}
+    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {}
     here = ~one["diverged"].values
     for name in ("tokens", "best") if here.any() else ():
-        variables |= multi_token.variables(name, (), bootstrap(one[name].values[here], key))
+        estimates[name] = ((), bootstrap(one[name].values[here], key))
+    steps = one["snapshot"].values
+    half = _half(one)
     if one.sizes["seed"]:
-        final = one["off"].sel(solution=list(RANKED)).values[..., -1]
-        variables |= multi_token.variables("off", ("solution",), bootstrap(final, key))
-        variables |= multi_token.variables("worse", ("pair",), bootstrap(np.diff(final, axis=1), key))
-    coordinates = {"solution": np.array(RANKED, dtype=object), "snapshot": one["snapshot"].values}
-    return xarray.Dataset(variables, coordinates, one.attrs)
+        ranked = one["off"].sel(solution=list(RANKED)).values
+        estimates["off"] = (("solution",), bootstrap(ranked[..., -1], key))
+        estimates["worse"] = (("pair",), bootstrap(np.diff(ranked[..., -1], axis=1), key))
+        before = np.diff(ranked[..., half], axis=1)
+        estimates["worse_half"] = (("pair",), bootstrap(before, jax.random.fold_in(key, 1)))
+    coordinates = {"solution": np.array(RANKED, dtype=object), "snapshot": steps}
+    return xarray.Dataset(variables(estimates), coordinates, one.attrs)
 
 
-def _tokens_claim(
-    measured: Mapping[str, xarray.Dataset], summaries: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> Claim:
+def _half(one: xarray.Dataset) -> int:
+    """Return the place of the last snapshot in the first half of the run."""
+    return (one.sizes["snapshot"] - 1) // 2
+
+
+def _judge_tokens(summaries: Datasets) -> Judgement:
+    """From each lambda to the next the number of selected tokens has to rise."""
     there = {run: summary for run, summary in summaries.items() if "tokens" in summary}
-    verdict, note = Verdict.OPEN, multi_token.undecided(summaries)
-    if not note:
-        # The same seeds have the same problems and initial weights under every lambda.
-        here = ~np.any([one["diverged"].values for one in measured.values()], axis=0)
-        tokens = np.stack([one["tokens"].values for one in measured.values()], axis=1)[here]
-        verdict = Verdict.HOLDS if (bootstrap(np.diff(tokens, axis=1), key).low > 0).all() else Verdict.FAILS
-        note = (
-            "Holds if the interval of the paired difference from each lambda to the next lies above 0. Selected are "
-            "the tokens before the first gap of a factor of 1e-3 in the attention at the end. Expected is how many "
-            "tokens the best attention of an input mixes, which follows from head and tokens alone."
-        )
-    return Claim(
-        id="multi-token-lambda:tokens",
-        source=_SOURCE,
-        statement="The larger lambda is, the more tokens does descent select.",
+    tokens = {run: estimate(summary, "tokens") for run, summary in there.items()}
+    rises = tuple(
+        above(f"tokens under {one} less those under {before}", estimate(summaries[one], "rise"), ROUNDING)
+        for before, one in pairwise(summaries)
+    )
+    reason = undecided(summaries)
+    if not rises:
+        reason = reason or "A trend needs two lambdas, found one."
+    return Judgement(
+        measured={run: one.mean for run, one in tokens.items()},
+        interval={run: (one.low, one.high) for run, one in tokens.items()},
         expected={run: float(summary["best"]) for run, summary in there.items()},
-        measured={run: float(summary["tokens"]) for run, summary in there.items()},
-        interval={run: (float(summary["tokens_low"]), float(summary["tokens_high"])) for run, summary in there.items()},
         counts=counts_of(summaries),
-        verdict=verdict,
-        note=note,
+        stated=rises or (Criterion("tokens from one lambda to the next", Number.exact(math.nan)),),
+        undecided=reason,
+        remark="Selected are the tokens before the first gap of a factor of 1e-3 in the attention at the end. Expected "
+        "is how many tokens the best attention of an input mixes, which follows from head and tokens alone.",
     )
 
 
-def _order_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    measured, interval = {}, {}
-    there = {run: summary for run, summary in summaries.items() if "off" in summary}
-    for run, summary in there.items():
-        for solution in RANKED:
-            one = summary.sel(solution=solution)
-            measured[f"{run}, {solution}"] = float(one["off"])
-            interval[f"{run}, {solution}"] = (float(one["off_low"]), float(one["off_high"]))
-    verdict, note = Verdict.OPEN, multi_token.undecided(there) or multi_token.undecided(summaries)
-    if not note:
-        worse = np.stack([summary["worse_low"].values for summary in summaries.values()])
-        first, last = (worse[:, 0] >= -_ROUNDING).all(), (worse[:, 1] >= -_ROUNDING).all()
-        verdict = Verdict.HOLDS if first else Verdict.FAILS
-        note = (
-            "1 - correlation at the end. Holds if under every lambda the interval of the paired difference of W_mm to "
-            "W_SVMeq does not reach below 0. W_SVMeq is fitted to the run inside the sets. "
-            + (
-                "W_mm is as good as W_1token, or better, under every lambda."
-                if last
-                else "W_mm is not always better than W_1token."
-            )
-        )
-    return Claim(
-        id="multi-token-lambda:order",
-        source=_SOURCE,
-        statement="W_SVMeq describes the direction of descent at least as well as W_mm.",
+def _judge_order(summaries: Datasets) -> Judgement:
+    """Under every lambda W_mm must not be nearer to W than W_SVMeq, at the end and at half the steps.
+
+    W_SVMeq is fitted to W at the end: it is the projection of W on W_fin and W_mm, and so never farther than W_mm. Half
+    way it is not: there it is nearer if the ratios inside the sets are already those of the end, as a finite part has
+    to have them.
+    """
+    reason = undecided(summaries)
+    if not reason and any(_half(one) == one.sizes["snapshot"] - 1 for one in summaries.values()):
+        reason = "No weights were kept before the last step, and at the last one W_SVMeq is fitted to W."
+    ends = {
+        f"{run}, {solution}": estimate(summary.sel(solution=solution), "off")
+        for run, summary in summaries.items()
+        for solution in (RANKED if "off" in summary else ())
+    }
+    criteria = []
+    for run, one in summaries.items():
+        for name, step in (("worse", int(one["snapshot"][-1])), ("worse_half", int(one["snapshot"][_half(one)]))):
+            difference = f"{run}: W_mm less W_SVMeq at step {step}"
+            criteria.append(above(difference, estimate(one, name, pair=0), -ROUNDING))
+    last = all(estimate(one, "worse", pair=1).low >= -ROUNDING for one in summaries.values())
+    return Judgement(
+        measured={label: one.mean for label, one in ends.items()},
+        interval={label: (one.low, one.high) for label, one in ends.items()},
         expected={},
-        measured=measured,
-        interval=interval,
         counts=counts_of(summaries),
-        verdict=verdict,
-        note=note,
+        stated=tuple(criteria),
+        undecided=reason,
+        remark="1 - correlation at the end. There W_SVMeq is the projection of W on W_fin and W_mm, which is never "
+        "farther than W_mm; the same solutions are therefore also compared with W at half the steps, to which they are "
+        "not fitted. At the end W_mm is "
+        + ("as good as W_1token, or better, under every lambda." if last else "not always better than W_1token."),
     )
+
+
+CLAIMS = (
+    Claim(
+        "multi-token-lambda:tokens",
+        _SOURCE,
+        "The larger lambda is, the more tokens does descent select.",
+        _judge_tokens,
+        examples.of_tokens,
+    ),
+    Claim(
+        "multi-token-lambda:order",
+        _SOURCE,
+        "W_SVMeq describes the direction of descent at least as well as W_mm.",
+        _judge_order,
+        examples.of_order,
+    ),
+)

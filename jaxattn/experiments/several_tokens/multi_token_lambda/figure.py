@@ -10,8 +10,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.several_tokens.looks import LOOKS
 from jaxattn.experiments.several_tokens.multi_token_lambda.claims import RANKED
-from jaxattn.experiments.several_tokens.multi_token_mlp.figure import LOOKS
 from jaxattn.study.style import page
 
 
@@ -19,7 +19,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw both panels against lambda, means with 95 % intervals.
 
     Args:
-        summaries: of `experiments.multi_token_lambda.summarize`, lambda increasing.
+        summaries: of `claims.summarize`, lambda increasing.
     """
     runs = list(summaries.values())
     with page.style():

@@ -1,1 +1,1 @@
-"""The experiment multi-token-mlp: measure, claims, figure."""
+"""Under a head of ReLUs, how close is the trained W to W_fin + C W_mm, to W_mm, and to the single-token solution?"""

@@ -9,15 +9,11 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED, WITHOUT
+from jaxattn.experiments.several_tokens.evidence import WITHOUT
+from jaxattn.experiments.several_tokens.looks import LOOKS
+from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
 from jaxattn.study.style import page
 
-LOOKS = {
-    "W_SVMeq": (r"$W_{\mathrm{fin}} + C\,W_{\mathrm{mm}}$", "#0072B2", "-", "o"),
-    "W_mm": (r"$W_{\mathrm{mm}}$", "#D55E00", "--", "s"),
-    "W_1token": ("single token", "#009E73", "-.", "^"),
-    "W_fin": (r"$W_{\mathrm{fin}}$, fitted to $W$", "#999999", ":", ""),
-}
 # Probabilities below this are drawn here.
 _LEAST = 1e-20
 
@@ -26,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw a column a dimension: with the published selection, without one, and the scatter of both.
 
     Args:
-        summaries: of `experiments.multi_token_mlp.summarize`.
+        summaries: of `claims.summarize`.
     """
     runs = [run for run in summaries if not run.endswith(WITHOUT)]
     with page.style():
@@ -70,7 +66,7 @@ def _curves(axes: Axes, summary: xarray.Dataset, *, published: bool) -> None:
 
 def _scatter(axes: Axes, selected: xarray.Dataset, every: xarray.Dataset) -> None:
     rest = every.isel(seed=~every["published"].values)
-    for one, colour, label in ((rest, "#999999", "left out by it"), (selected, "#0072B2", "published selection")):
+    for one, colour, label in ((rest, "#999999", "excluded by it"), (selected, "#0072B2", "published selection")):
         off = one["last"].sel(solution="W_SVMeq").values
         x, y = np.maximum(one["masked"].values, _LEAST), np.maximum(off, 1e-16)
         axes.plot(x, y, ".", color=colour, markersize=2.5, alpha=0.6, linewidth=0, label=label, rasterized=True)

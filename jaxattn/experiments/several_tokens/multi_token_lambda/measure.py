@@ -1,0 +1,37 @@
+"""From the record of a screening to how many tokens each run selects, and how far it is from its descriptions."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray
+
+from jaxattn import svm
+from jaxattn.experiments.several_tokens import descriptions, screening, stationary
+from jaxattn.study.claims import EXCLUDED
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Count the tokens that every run selects, and describe the runs that mask some.
+
+    Args:
+        record: of a `Screening` with a `Quadratic` head on orthonormal tokens.
+        solver: of all problems; those of the Frobenius norm if None.
+
+    Returns:
+        With an axis `attempt`: `tokens`, selected in an input on average; `best`, those that the best attention of
+        each input mixes; `diverged`. With an axis `seed`: `off` of `descriptions.compared`. The counts are attributes.
+
+    Raises:
+        ValueError: another head, or tokens that are not orthonormal.
+    """
+    runs, penalty = screening.runs_of(record), screening.penalty_of(record)
+    reason = screening.unselected(runs)
+    seeds = np.flatnonzero(reason < 0)
+    compared = descriptions.compared(runs, seeds, solver)
+    reason[seeds] = compared["reason"].values
+    best, _ = stationary.quadratic(runs.problems, penalty, np.ones(runs.logits[:, -1].shape, bool))
+    kept = compared[["off"]].isel(seed=compared["reason"].values < 0)
+    kept["tokens"] = (("attempt",), screening.selected_sets(runs).sum(axis=2).mean(axis=1))
+    kept["best"] = (("attempt",), (best > 0).sum(axis=2).mean(axis=1))
+    kept["diverged"] = (("attempt",), reason == EXCLUDED.index("diverged"))
+    return kept.assign_attrs({"run": f"lambda = {penalty:g}", "penalty": penalty, **screening.counts(reason)})

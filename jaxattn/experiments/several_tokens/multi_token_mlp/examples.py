@@ -1,0 +1,73 @@
+"""Measured datasets built by hand: what the claims on several tokens under a ReLU head have to say of them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray
+
+from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
+from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+_DIMENSIONS, _SEEDS, _FEW = (4, 6), 40, 6
+# 1 - correlation of every run with W_SVMeq, W_mm and W_1token: in the stated order.
+_STATED = (0.02, 0.1, 0.15)
+
+
+def runs(
+    changes: Sequence[tuple[int, str, float]] = (),
+    every: Sequence[float] = _STATED,
+    seeds: int = _SEEDS,
+    last: int = 2000,
+) -> Datasets:
+    """Return runs of two dimensions that are as far from each description as published, but for changes.
+
+    Args:
+        changes: for a dimension and a description another mean.
+        every: means of the runs that the published selection excludes, for W_SVMeq, W_mm and W_1token.
+        seeds: kept by the published selection, and as many that it excludes; each a fifth nearer or farther.
+        last: number of the last step.
+    """
+    means = {(d, name): by_d[d] for name, by_d in PUBLISHED.items() for d in _DIMENSIONS}
+    means |= {(d, name): mean for d, name, mean in changes}
+    factors = 1 + 0.2 * np.resize([1.0, -1.0], seeds)
+    made = {}
+    for d in _DIMENSIONS:
+        selected = [*(means[d, name] for name in PUBLISHED), 0.9]
+        off = np.concatenate([np.outer(factors, selected), np.outer(factors, [*every, 0.9])])
+        published = np.arange(2 * seeds) < seeds
+        made[f"d = {d}"] = xarray.Dataset(
+            {
+                "off": (("seed", "solution", "snapshot"), off[:, :, None] * np.array([2.0, 1.0])),
+                "size": (("seed",), np.where(published, 50.0, 20.0)),
+                "masked": (("seed",), np.full(2 * seeds, 1e-8)),
+                "published": (("seed",), published),
+                "every": (("seed",), ~published | (np.arange(2 * seeds) == 0)),
+            },
+            {"seed": np.arange(2 * seeds), "solution": np.array(SOLUTIONS, object), "snapshot": [100, last]},
+            {"run": f"d = {d}", "d": d, "attempted": seeds + 5, "kept": seeds, "ambiguous": 5}
+            | {"every_attempted": seeds + 6, "every_kept": seeds + 1, "every_finite": 5},
+        )
+    return made
+
+
+def of_selected() -> dict[Verdict, Datasets]:
+    """The published means; another one in the same order; W_1token nearer than W_mm; or few runs."""
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.CORRECTED: runs([(4, "W_mm", 0.05)]),
+        Verdict.FAILS: runs([(6, "W_1token", 0.03)]),
+        Verdict.OPEN: runs(seeds=_FEW),
+    }
+
+
+def of_every() -> dict[Verdict, Datasets]:
+    """The stated order; W_1token before W_mm; W_1token before both others; or few runs."""
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.CORRECTED: runs(every=(0.02, 0.2, 0.15)),
+        Verdict.FAILS: runs(every=(0.15, 0.2, 0.1)),
+        Verdict.OPEN: runs(seeds=_FEW),
+    }

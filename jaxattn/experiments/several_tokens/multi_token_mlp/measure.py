@@ -1,0 +1,37 @@
+"""From the record of a screening to the distance of each kept run from its descriptions, snapshot by snapshot."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray
+
+from jaxattn import svm
+from jaxattn.experiments.several_tokens import descriptions, screening
+from jaxattn.experiments.several_tokens.evidence import PARTS
+from jaxattn.study.claims import EXCLUDED
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Describe the first 500 runs that the published selection keeps, and what can be described of the first 500.
+
+    Args:
+        record: of a `Screening`, as `recording.run` writes it.
+        solver: of all problems; those of the Frobenius norm if None.
+
+    Returns:
+        As `descriptions.compared` of both, without the solutions; with `published` and `every`, to which of the two a
+        run belongs. The counts of the former are attributes, those of the latter with the prefix `every_`.
+    """
+    runs = screening.runs_of(record)
+    published, every = screening.attempts(runs, labels=screening.labels_of_one_kind(runs))
+    seeds = np.union1d(np.flatnonzero(published < 0), np.flatnonzero(every < 0))
+    compared = descriptions.compared(runs, seeds, solver).drop_vars("W_described")
+    for reason in (published, every):
+        here = seeds[seeds < len(reason)]
+        reason[here] = np.where(reason[here] < 0, compared["reason"].values[: len(here)], reason[here])
+    kept = compared.isel(seed=compared["reason"].values < 0).drop_vars("reason")
+    for name, reason in zip(PARTS, (published, every), strict=True):
+        kept[name] = (("seed",), screening.kept_of(kept["seed"].values, reason))
+    d = runs.problems.d
+    of_every = {f"every_{name}": count for name, count in screening.counts(every).items()}
+    return kept.assign_attrs({"run": f"d = {d}", "d": d, **screening.counts(published, EXCLUDED), **of_every})

@@ -1,0 +1,147 @@
+"""The runs of a screening: which tokens each one selects, which runs are kept, and why the others are excluded."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Bool, Float, Int
+
+from jaxattn.problem import Problem
+from jaxattn.study.claims import EXCLUDED
+from jaxattn.study.settings.training import finite_seeds
+
+# The published thresholds: a token is selected from the first on, and masked up to the second.
+SELECTED, MASKED = 1e-3, 1e-6
+# The published figure is over so many kept runs of each setting; the one without a selection over the first so many.
+SEEDS = 500
+
+
+class Runs(NamedTuple):
+    """The runs of a `Screening`, all with a leading axis of seeds.
+
+    Attributes:
+        problems: X, Z, Y and v.
+        W: final weights, (seeds, d, d).
+        logits: at the snapshots, (seeds, snapshots, n, T).
+        size: Frobenius norm of W at the snapshots, (seeds, snapshots).
+        steps: of the snapshots.
+    """
+
+    problems: Problem
+    W: Float[np.ndarray, "seeds d d"]
+    logits: Float[np.ndarray, "seeds snapshots n T"]
+    size: Float[np.ndarray, "seeds snapshots"]
+    steps: Int[np.ndarray, " snapshots"]
+
+
+def runs_of(record: xarray.Dataset) -> Runs:
+    """Read the runs of a record of a `Screening`."""
+    fields = (record[name].values for name in ("X", "Z", "Y", "v"))
+    arrays = (record[name].values for name in ("W", "logits_snapshots", "size_snapshots", "snapshot"))
+    return Runs(Problem(*fields), *arrays)
+
+
+def taken(runs: Runs, seeds: Int[np.ndarray, " some"]) -> Runs:
+    """Return these runs alone."""
+    problems = jax.tree.map(lambda leaf: leaf[seeds], runs.problems)
+    return Runs(problems, runs.W[seeds], runs.logits[seeds], runs.size[seeds], runs.steps)
+
+
+def penalty_of(record: xarray.Dataset) -> float:
+    """Return lambda of the head `v . x - lambda ||x||^2`, as the record's configuration has it.
+
+    Raises:
+        ValueError: another head.
+    """
+    head = json.loads(record.attrs["config"])["head"]
+    if "penalty" not in head:
+        raise ValueError(f"head: expected Quadratic, found {head['_target_']}")
+    return float(head["penalty"])
+
+
+def labels_of_one_kind(runs: Runs) -> Bool[np.ndarray, " seeds"]:
+    """Whether all labels of a run are +1: then a convex head mixes no tokens, and the published code excludes it."""
+    return (np.asarray(runs.problems.Y) == 1).all(axis=1)
+
+
+def probabilities(runs: Runs) -> Float[np.ndarray, "seeds n T"]:
+    """Return the attention at the last snapshot; NaN where a run diverged."""
+    return np.asarray(jax.nn.softmax(jnp.asarray(runs.logits[:, -1]), axis=-1))
+
+
+def selected_sets(runs: Runs) -> Bool[np.ndarray, "seeds n T"]:
+    """Return the tokens that every run selects: those before the first gap.
+
+    That is where, in falling order, a probability is at most 1e-3 of the one before; all tokens where none is. Of a run
+    that `published` keeps these are the published sets, the tokens of a probability of at least 1e-3.
+    """
+    falling = np.argsort(-runs.logits[:, -1], axis=-1)
+    ordered = np.take_along_axis(runs.logits[:, -1], falling, axis=-1)
+    gaps = ordered[..., :-1] - ordered[..., 1:] >= -np.log(SELECTED)
+    before = np.concatenate([np.ones_like(gaps[..., :1]), ~np.logical_or.accumulate(gaps, axis=-1)], axis=-1)
+    selected = np.zeros_like(before)
+    np.put_along_axis(selected, falling, before, axis=-1)
+    return selected
+
+
+def published(runs: Runs, **further: Bool[np.ndarray, " seeds"]) -> Int[np.ndarray, " seeds"]:
+    """Return why the published code excludes a run, as a place in `claims.EXCLUDED`, or -1 where it keeps it.
+
+    The reasons are, in this order: "diverged"; those in `further`; "ambiguous", a probability in (1e-6, 1e-3];
+    "finite", no probability of at most 1e-6, so that nothing says that W grows.
+
+    Args:
+        runs: of a record.
+        further: by the name of a reason, the runs that it excludes.
+    """
+    s = probabilities(runs)
+    conditions = {
+        "diverged": ~finite_seeds(runs.W),
+        **further,
+        "ambiguous": ((s > MASKED) & (s <= SELECTED)).any(axis=(1, 2)),
+        "finite": (s > MASKED).all(axis=(1, 2)),
+    }
+    return first_reason(conditions)
+
+
+def unselected(runs: Runs) -> Int[np.ndarray, " seeds"]:
+    """Return why a run is excluded even without the published selection, in the numbers of `published`.
+
+    The reasons are "diverged", and "finite": no token is masked, and then no direction is predicted.
+    """
+    selected = selected_sets(runs)
+    return first_reason({"diverged": ~finite_seeds(runs.W), "finite": np.all(selected, axis=(1, 2))})
+
+
+def attempts(
+    runs: Runs, **further: Bool[np.ndarray, " seeds"]
+) -> tuple[Int[np.ndarray, " published"], Int[np.ndarray, " every"]]:
+    """Return `published` of so many runs that 500 are kept, or of all, and `unselected` of the first 500."""
+    reason = published(runs, **further)
+    enough = np.flatnonzero(reason < 0)[:SEEDS]
+    return reason[: enough[-1] + 1] if len(enough) == SEEDS else reason, unselected(runs)[:SEEDS]
+
+
+def kept_of(seeds: Int[np.ndarray, " kept"], reason: Int[np.ndarray, " attempts"]) -> Bool[np.ndarray, " kept"]:
+    """Return which of these seeds are attempts that are not excluded."""
+    return np.isin(seeds, np.flatnonzero(reason < 0))
+
+
+def first_reason(conditions: dict[str, Bool[np.ndarray, " seeds"]]) -> Int[np.ndarray, " seeds"]:
+    """Return the first reason that holds for a run, a place in `claims.EXCLUDED`, or -1 where none does."""
+    places = np.array([EXCLUDED.index(name) for name in conditions])
+    holds = np.stack(list(conditions.values()))
+    return np.where(holds.any(axis=0), places[holds.argmax(axis=0)], -1)
+
+
+def counts(
+    reason: Int[np.ndarray, " seeds"], reasons: tuple[str, ...] = ("diverged", "finite", "infeasible", "unsolved")
+) -> dict[str, int]:
+    """Return how many runs were attempted, kept, and excluded by each of these reasons."""
+    by_reason = {name: int((reason == EXCLUDED.index(name)).sum()) for name in reasons}
+    return {"attempted": len(reason), "kept": int((reason < 0).sum()), **by_reason}

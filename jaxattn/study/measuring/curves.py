@@ -1,0 +1,73 @@
+"""Curves of a compared run: means over the kept seeds at its snapshots, with intervals, and how to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+
+from jaxattn.study.statistics import bootstrap, variables
+
+
+def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate the mean correlations and the mean largest probability at a run's snapshots, with 95 % intervals.
+
+    Args:
+        comparison: with `correlation` (seed, norm, snapshot) and `probability` (seed, step), as `comparison.compare`
+            returns it; at least one seed.
+        key: of the bootstrap.
+
+    Returns:
+        `correlation` (norm, snapshot) and `probability` (snapshot), each with `_low`, `_high` and `_error`; the
+        attributes of the comparison.
+
+    Raises:
+        ValueError: no seed was kept, or a value is not finite.
+    """
+    correlation_key, probability_key = jax.random.split(key)
+    # The series is read before each update: step k of the figure is entry k - 1.
+    steps = comparison["snapshot"].values
+    probability = comparison["probability"].values[:, steps - 1]
+    estimates = {
+        "correlation": (("norm", "snapshot"), bootstrap(comparison["correlation"].values, correlation_key)),
+        "probability": (("snapshot",), bootstrap(probability, probability_key)),
+    }
+    coordinates = {"snapshot": steps, "norm": comparison["norm"].values}
+    return xarray.Dataset(variables(estimates), coordinates, attrs=comparison.attrs)
+
+
+def at_steps(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: Any) -> dict[str, np.ndarray]:
+    """Read an estimate at those of the steps that the run has.
+
+    Args:
+        summary: of `curves`.
+        name: of the estimate.
+        steps: wanted; those without a snapshot are skipped.
+        where: other coordinates, such as `norm`.
+
+    Returns:
+        The steps found, under "steps", and the parts of the estimate there, under "" (the mean), "_low", "_high" and
+        "_error", each (step,).
+    """
+    there = [step for step in steps if step in summary["snapshot"].values]
+    read = {
+        part: summary[f"{name}{part}"].sel({"snapshot": there, **where}).values
+        for part in ("", "_low", "_high", "_error")
+    }
+    return {"steps": np.asarray(there), **read}
+
+
+def named(
+    reads: Mapping[str, dict[str, np.ndarray]],
+) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """Return the means and the intervals that `at_steps` read, each under its label and step."""
+    measured, interval = {}, {}
+    for label, read in reads.items():
+        for k, step in enumerate(read["steps"]):
+            measured[f"{label} at step {step}"] = float(read[""][k])
+            interval[f"{label} at step {step}"] = (float(read["_low"][k]), float(read["_high"][k]))
+    return measured, interval

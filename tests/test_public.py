@@ -1,0 +1,124 @@
+"""What is public: named in `__all__`, documented with an example that runs, and typed so that `help` can tell."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxattn
+from jaxattn import (
+    Problem,
+    attention,
+    batch,
+    data,
+    descent,
+    heads,
+    initial,
+    language,
+    losses,
+    metrics,
+    norms,
+    plots,
+    records,
+    regularization,
+    svm,
+    tokens,
+)
+from jaxattn.study.style import page
+
+# The experiments and what they share are not a library; what a study offers is its commands.
+NOT_A_LIBRARY = ("jaxattn.experiments", "jaxattn.study")
+MODULES = {
+    one.name: importlib.import_module(one.name)
+    for one in pkgutil.walk_packages(jaxattn.__path__, "jaxattn.")
+    if not one.name.startswith(NOT_A_LIBRARY)
+} | {"jaxattn.study.statistics": importlib.import_module("jaxattn.study.statistics")}
+PUBLIC = {name: module for name, module in MODULES.items() if not (module.__doc__ or "").startswith("Internal: ")}
+# Every public function and class, by the module that defines it.
+OFFERED = {
+    f"{name}.{own}": getattr(module, own)
+    for name, module in PUBLIC.items()
+    if not hasattr(module, "__path__")
+    for own in module.__all__
+    if inspect.isfunction(getattr(module, own)) or inspect.isclass(getattr(module, own))
+}
+
+
+def common() -> dict:
+    """What every example may use without saying so."""
+    key = jax.random.key(0)
+    problem = data.sphere(key, n=3, T=4, d=5)
+    start = initial.free(jax.random.key(1), 5)
+    run = descent.train(start, problem, steps=20, snapshots=(1, 10, 20))
+    alpha = tokens.selected(run.weights, problem)
+    constraints = svm.token_constraints(problem, alpha)
+    return {
+        **{module.__name__.rpartition(".")[2]: module for module in LIBRARY},
+        "jax": jax,
+        "jnp": jnp,
+        "np": np,
+        "optax": optax,
+        "Problem": Problem,
+        "page": page,
+        "key": key,
+        "problem": problem,
+        "start": start,
+        "run": run,
+        "alpha": alpha,
+        "constraints": constraints,
+        "planar": data.three_tokens(key),
+        "text": data.language(key, m=3, n=4, d=6, V=5, entropy=0.2),
+        "solution": svm.solve(constraints),
+    }
+
+
+LIBRARY = [attention, batch, data, descent, heads, initial, language, losses, metrics]
+LIBRARY += [norms, plots, records, regularization, svm, tokens]
+
+
+@pytest.fixture(scope="module")
+def namespace():
+    return common()
+
+
+def test_every_module_says_what_is_public_or_that_it_is_internal():
+    silent = [name for name, module in MODULES.items() if not hasattr(module, "__all__") and name in PUBLIC]
+    assert [name for name in silent if not hasattr(MODULES[name], "__path__")] == []
+    assert len(OFFERED) > 100
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_all_names_what_is_there_in_order_and_nothing_of_others(name):
+    module = PUBLIC[name]
+    offered = list(getattr(module, "__all__", []))
+    assert len(set(offered)) == len(offered)
+    for own in offered:
+        value = getattr(module, own)
+        assert not inspect.ismodule(value) or hasattr(module, "__path__")
+        home = getattr(value, "__module__", name)
+        assert str(home).startswith("jaxattn") or not inspect.isclass(value)
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_help_can_resolve_the_types(name):
+    offered = OFFERED[name]
+    typing.get_type_hints(offered if inspect.isfunction(offered) else offered.__init__)
+    if inspect.isclass(offered):
+        typing.get_type_hints(offered)
+
+
+@pytest.mark.parametrize("name", [name for name, one in OFFERED.items() if inspect.isfunction(one)])
+def test_every_public_function_has_an_example_that_runs(name, namespace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = inspect.getdoc(inspect.unwrap(OFFERED[name])) or ""
+    example = doctest.DocTestParser().get_doctest(text, dict(namespace), name, None, None)
+    assert example.examples, "expected an example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
+    assert runner.run(example).failed == 0
