@@ -3,21 +3,20 @@
 A law is any such function; `functools.partial(data.sphere, n=6, T=8, d=10)` is one, and `vmap` over keys makes a batch.
 """
 
-from jaxattn.data.laws import (
+from jaxattn.data.problems import (
     Law,
     Spheres,
     causal,
     five_tokens,
-    language,
     mlp,
     orthonormal,
-    scored_language,
     sequence,
     sphere,
     spread_scores,
     three_tokens,
 )
 from jaxattn.data.selection import TokenLaw, optimal_tokens, uniform_tokens
+from jaxattn.data.texts import language, scored_language
 
 __all__ = [
     "Law",

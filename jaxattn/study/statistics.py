@@ -10,7 +10,9 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-__all__ = ["Estimate", "bootstrap", "pooled", "proportion", "variables"]
+__all__ = ["Estimate", "beside", "bootstrap", "pooled", "proportion", "variables"]
+
+_BESIDE = 2**20
 
 
 class Estimate(NamedTuple):
@@ -39,6 +41,21 @@ def variables(
         for name, (dims, estimate) in estimates.items()
         for part in Estimate._fields
     }
+
+
+def beside(key: PRNGKeyArray, number: int = 0) -> PRNGKeyArray:
+    """Return a key for one more bootstrap, other than any that splitting the key into a few gives.
+
+    Args:
+        key: that others have been split from.
+        number: which of several such keys.
+
+    Example:
+        >>> from jaxattn.study.statistics import beside, bootstrap
+        >>> estimate = bootstrap(np.arange(20.0), beside(key))
+    """
+    # `fold_in(key, i)` can be entry i of `split(key)`.
+    return jax.random.fold_in(key, _BESIDE + number)
 
 
 def bootstrap(

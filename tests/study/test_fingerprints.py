@@ -32,7 +32,7 @@ CHANGED = {
     "descent/engines.py": {"training", "texts", "directions", "rate measured"},
     "descent/smoothness.py": set(),
     "language/slopes.py": {"texts"},
-    "language/law.py": {"training", "texts", "drawing", "directions", "rate measured"},
+    "language/law.py": {"texts"},
     "losses.py": {"training", "texts", "directions", "rate measured"},
     "svm/solvers/active_set.py": {"directions", "rate measured"},
     "svm/posing.py": {"directions", "rate measured"},

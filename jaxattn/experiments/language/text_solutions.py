@@ -17,7 +17,7 @@ C = 10.0
 
 
 class TextSolutions(NamedTuple):
-    """Texts that are kept, those whose hard and soft problems were decided, with their Frobenius solutions.
+    """Texts that are kept, those whose hard and soft problems are decided, with their Frobenius solutions.
 
     Attributes:
         kept: which of the attempted, (attempted,).
@@ -43,10 +43,15 @@ class TextSolutions(NamedTuple):
         return np.asarray(self.hard.status) == svm.Status.OPTIMAL
 
     @property
+    def both_parts(self) -> np.ndarray:
+        """Whether both parts of the limit of 2308.16898 of a kept text are solved, that of the sets and the finite."""
+        of_sets, of_finite = (np.asarray(part.status) == svm.Status.OPTIMAL for part in (self.sets, self.finite))
+        return of_sets & of_finite
+
+    @property
     def mixed(self) -> np.ndarray:
         """Whether a kept text that conflicts has both parts of the limit of 2308.16898; small dimensions lack them."""
-        both = [np.asarray(part.status) == svm.Status.OPTIMAL for part in (self.sets, self.finite)]
-        return ~self.feasible & both[0] & both[1]
+        return ~self.feasible & self.both_parts
 
 
 def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextSolutions:

@@ -1,4 +1,4 @@
-"""The second stage where nothing descended: solve the Att-SVM of every drawn problem."""
+"""The second stage where nothing descended: solve the Att-SVM of every drawn problem, and count what was solved."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import xarray
 from jaxattn import metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
+from jaxattn.study.claims import Datasets, counts_of
 from jaxattn.study.measuring.comparison import NORMS
 
 _EVIDENCE = ("status", "primal", "dual", "gap", "violation", "iterations")
+# What is measured of these is never below 0.
+_NEVER_NEGATIVE = ("singular_values", "primal", "violation")
 
 
 def separate(
@@ -75,6 +78,37 @@ def separate(
             "unsolved": int((~optimal & ~infeasible).sum()),
         },
     )
+
+
+def check(datasets: Datasets) -> None:
+    """Refuse datasets with numbers that no matrix has.
+
+    Args:
+        datasets: of `separate`, or parts of these.
+
+    Raises:
+        ValueError: a singular value, a norm or a violation is below 0; names the run and the variable.
+    """
+    for run, one in datasets.items():
+        for name in _NEVER_NEGATIVE:
+            if name in one and (wrong := int((one[name].values < 0).sum())):
+                raise ValueError(f"{run}, {name}: expected nothing below 0, found {wrong} such entries")
+
+
+def tally(datasets: Datasets) -> xarray.DataArray:
+    """Return how many problems each run attempted, kept and excluded by reason, (dataset, reason)."""
+    counts = counts_of(datasets)
+    reasons = list(next(iter(counts.values())))
+    table = [[one[reason] for reason in reasons] for one in counts.values()]
+    return xarray.DataArray(table, {"dataset": list(counts), "reason": reasons}, ("dataset", "reason"))
+
+
+def tallied(table: xarray.DataArray) -> dict[str, dict[str, int]]:
+    """Return the counts of a `tally` by run and reason."""
+    return {
+        str(run): {str(reason): int(table.sel(dataset=run, reason=reason)) for reason in table["reason"].values}
+        for run in table["dataset"].values
+    }
 
 
 def _joined(array: Any) -> Any:

@@ -7,18 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, language, losses, records, svm
-from jaxattn.experiments.language.gradient_sparsity import figure
+from jaxattn.experiments.language.gradient_sparsity import claims, figure
 from jaxattn.experiments.language.gradient_sparsity import measure as gradient_sparsity
+from jaxattn.experiments.language.gradient_sparsity.examples import FALLING, LEFT, STEPS, made, runs
 from jaxattn.parallel import batch
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, schedule, texts
 from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
-STEPS = np.array(schedule.Logarithmically(4)(10_000))
 # Two sequences in which words come back.
 WORDS = np.array([[0, 1, 2, 0, 1, 2], [3, 4, 3, 4, 3, 4]])
 
@@ -155,33 +154,14 @@ def test_runs_that_diverged_are_left_out(record):
         gradient_sparsity.measure(changed)
 
 
-FALLING = 0.98 - 0.15 * np.log10(STEPS)
-LEFT = 0.3 / STEPS
-
-
-def made(run="vocabulary, d = 10", steps=STEPS, feasible=15, share=FALLING, other=FALLING, limit=0.38, left=LEFT):
-    """What `measure` would return for 30 runs like this, each seed a little apart."""
-    noise, along = np.random.default_rng(0).normal(0, 0.004, (30, 1)), ("seed", "snapshot")
-    fits, count = np.arange(30) < feasible, len(steps)
-    variables = {
-        "feasible": (("seed",), fits),
-        "share": (along, noise + np.where(fits[:, None], share[None, :count], other[None, :count])),
-        "beside": (along, (1 + noise) * left[None, :count]),
-        "limit": (("seed",), np.full(30, limit)),
-        "core": (("seed",), np.full(30, 0.4)),
-        "pairs": (("seed",), np.full(30, 450.0)),
-        "dropped": (("seed",), np.full(30, 9.0)),
-    }
-    candidates, _, d = run.partition(", d = ")
-    attrs = {"run": run, "candidates": candidates, "d": int(d), "prefixes": 45}
-    counts = {"attempted": 30, "kept": 30, "diverged": 0, "unsolved": 0}
-    return xarray.Dataset(variables, {"seed": np.arange(30), "snapshot": steps}, attrs | counts)
+def judgements(datasets):
+    summaries = claims.summarize(datasets, KEY)
+    return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
 
 
 def judged(**changed):
-    runs = [made(), made("prefix, d = 100", **changed)]
-    summaries, claims = gradient_sparsity.summarize({one.attrs["run"]: one for one in runs}, KEY)
-    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+    """The judgements where the second run is changed."""
+    return judgements(runs(**changed))
 
 
 @pytest.mark.parametrize(
@@ -195,6 +175,14 @@ def judged(**changed):
         ({}, "support", Verdict.HOLDS),
         ({"limit": 0.45}, "support", Verdict.FAILS),
         ({"left": 0.02 + LEFT}, "support", Verdict.FAILS),
+        # Near the thresholds.
+        ({"left": 0.0097 + 0 * LEFT}, "support", Verdict.HOLDS),
+        ({"left": 0.01 + 0 * LEFT}, "support", Verdict.OPEN),
+        ({"left": 0.0103 + 0 * LEFT}, "support", Verdict.FAILS),
+        ({"limit": 0.395}, "support", Verdict.HOLDS),
+        ({"limit": 0.405}, "support", Verdict.FAILS),
+        # No feasible text has support vectors to judge.
+        ({"both": True, "feasible": 5}, "support", Verdict.OPEN),
         ({"steps": STEPS[:10], "share": FALLING}, "falls", Verdict.OPEN),
     ],
 )
@@ -204,10 +192,29 @@ def test_verdicts_follow_from_what_was_measured(changed, name, verdict):
 
 def test_a_share_that_falls_nowhere_refutes_the_claim():
     one = made(share=0.9 + 0 * FALLING, other=0.9 + 0.01 * np.log10(STEPS))
-    claim = gradient_sparsity.summarize({"one": one}, KEY)[1][0]
-    assert claim.verdict is Verdict.FAILS
-    rises = [value for label, value in claim.measured.items() if label.startswith("largest rise")]
+    found = judgements({"one": one})[1]["falls"]
+    assert found.verdict is Verdict.FAILS
+    rises = [value for label, value in found.measured.items() if label.startswith("largest rise")]
     assert rises == pytest.approx([0.0, 0.0025], abs=1e-3)
+
+
+def test_the_correction_names_the_texts_where_the_share_falls():
+    note = judged(share=0.98 + 0 * FALLING)[1]["falls"].note
+    where = "vocabulary, d = 10, feasible; vocabulary, d = 10, infeasible; prefix, d = 100, infeasible."
+    assert note.startswith(f"Correction: the share falls in 3 of 4 kinds of texts: {where}")
+
+
+def test_texts_of_a_kind_that_are_too_few_everywhere_decide_nothing():
+    one = made()
+    found = judgements({"one": one.isel(seed=slice(8, 21))})[1]
+    assert {each.verdict for each in found.values()} == {Verdict.OPEN}
+    assert found["falls"].counts["one"]["attempted"] == 30
+
+
+@pytest.mark.parametrize(("name", "values"), [("share", -FALLING), ("left", 2 + LEFT)])
+def test_a_share_that_is_none_is_refused(name, values):
+    with pytest.raises(ValueError, match=r"gradient-sparsity: expected (share|beside) between 0 and 1 in one, found"):
+        claims.summarize({"one": made(**{name: values})}, KEY)
 
 
 def test_the_figure_draws_both_kinds_and_survives_without_one():
@@ -221,5 +228,5 @@ def test_the_figure_draws_both_kinds_and_survives_without_one():
     limits = [points[1, 0] for points in drawn_lines(drawn.axes[0], least=1) if points.shape[1] == 1]
     np.testing.assert_allclose(limits, [0.38, 0.38])
     assert "15 feasible and 15 infeasible, 20% of the prefixes without a choice" in drawn.get_supxlabel()
-    alone = gradient_sparsity.summarize({"one": made(feasible=0)}, KEY)[0]
+    alone = claims.summarize({"one": made(feasible=0)}, KEY)
     assert drawn_lines(figure.draw(alone).axes[0]) == []

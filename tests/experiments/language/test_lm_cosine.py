@@ -10,16 +10,16 @@ import xarray
 
 from jaxattn import descent, language, losses, svm
 from jaxattn.experiments.language import text_solutions
-from jaxattn.experiments.language.lm_cosine import claims as lm_cosine
-from jaxattn.experiments.language.lm_cosine import figure
-from jaxattn.study.claims import Verdict
+from jaxattn.experiments.language.lm_cosine import claims, figure
+from jaxattn.experiments.language.lm_cosine.examples import STEPS, made
+from jaxattn.experiments.language.lm_cosine.measure import measure
+from jaxattn.study.claims import Verdict, not_a_number
 from jaxattn.study.settings import texts
 from jaxattn.study.settings.schedule import Logarithmically
 from tests.experiments.language.text_records import drawn_record
 from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
-STEPS = np.array([1, 3, 10, 30, 100, 300, 1000, 3000, 10_000])
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_text_that_diverged_is_counted(record):
 
 
 def test_correlations_are_those_of_the_matrices(record):
-    measured = lm_cosine.measure(record)
+    measured = measure(record)
     assert measured.attrs["run"] == "m=4 n=4 d=7"
     found = text_solutions.solutions(record)
     for seed in range(6):
@@ -66,34 +66,25 @@ def test_correlations_are_those_of_the_matrices(record):
     assert float(measured["apart"].max()) < 1e-6
 
 
-def made(soft_0=1e-4, soft_1=0.05, mixed=0.01, steps=STEPS, seeds=24, m=10, fall=1.0):
-    """A measurement whose first half of the texts has no conflict; 1 - correlation falls from 0.3 to its end."""
-    rng = np.random.default_rng(m)
-    feasible = np.arange(seeds) < seeds // 2
-    noise = np.exp(0.01 * rng.normal(size=(seeds, 1)))
-    along = np.linspace(0, 1, len(steps))[None, :] ** fall
-
-    def path(end):
-        return 0.3 * (np.asarray(end) / 0.3) ** along * noise
-
-    soft = np.where(feasible[:, None], path(soft_0), path(soft_1))
-    one = xarray.Dataset(
-        {
-            "feasible": (("seed",), feasible),
-            "has_mixed": (("seed",), ~feasible),
-            "soft": (("seed", "snapshot"), soft),
-            "mixed": (("seed", "snapshot"), path(mixed)),
-            "apart": (("seed",), np.zeros(seeds)),
-        },
-        {"seed": np.arange(seeds), "snapshot": steps},
-        {"attempted": seeds, "kept": seeds, "diverged": 0, "unsolved": 0, "m": m, "n": 5, "d": 100},
-    )
-    return one.assign_attrs(run=f"m={m} n=5 d=100")
-
-
 def summarized(*sizes):
-    summaries, claims = lm_cosine.summarize({one.attrs["run"]: one for one in sizes}, KEY)
-    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+    summaries = claims.summarize({one.attrs["run"]: one for one in sizes}, KEY)
+    return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
+
+
+def test_texts_without_the_limit_of_several_tokens_are_marked_and_hold_a_number():
+    # In two dimensions words that follow one word cannot be kept level, or only by W = 0, which has no direction.
+    record = drawn_record(steps=100, seeds=4, d=2)
+    measured = measure(record)
+    assert not_a_number({"one": measured}) == ""
+    assert measured["feasible"].values.tolist() == [True, False, False, False]
+    assert not measured["has_mixed"].values.any()
+    np.testing.assert_array_equal(measured["mixed"][1:], 0.0)
+    assert np.all(measured["mixed"][0] > 0)
+    # What stands there is not read.
+    changed = measured.assign(mixed=measured["mixed"] + 0.5)
+    summaries = [claims.summarize({"one": one}, KEY)["one"] for one in (measured, changed)]
+    xarray.testing.assert_identical(*summaries)
+    assert summaries[0].attrs["without_mixed"] == 3
 
 
 @pytest.mark.parametrize(
@@ -105,23 +96,41 @@ def summarized(*sizes):
         ({"soft_0": 0.3, "soft_1": 0.3}, Verdict.FAILS, Verdict.HOLDS),
         ({"mixed": 0.06}, Verdict.CORRECTED, Verdict.FAILS),
         ({"mixed": 0.01, "fall": 0.0}, Verdict.FAILS, Verdict.FAILS),
+        # As near to both, or at the threshold, the intervals do not decide.
+        ({"mixed": 0.05}, Verdict.CORRECTED, Verdict.OPEN),
+        ({"soft_0": 1e-3}, Verdict.OPEN, Verdict.HOLDS),
+        ({"soft_0": 0.9e-3}, Verdict.CORRECTED, Verdict.HOLDS),
+        ({"soft_0": 1.1e-3}, Verdict.FAILS, Verdict.HOLDS),
+        ({"soft_1": 1e-3, "mixed": 1e-5}, Verdict.OPEN, Verdict.HOLDS),
+        # Less than 8 texts of a kind in every size.
+        ({"seeds": 14}, Verdict.OPEN, Verdict.OPEN),
         ({"steps": STEPS[:-3]}, Verdict.OPEN, Verdict.OPEN),
         ({"seeds": 6}, Verdict.OPEN, Verdict.OPEN),
     ],
 )
 def test_the_verdicts_follow_the_measurement(changes, soft, mixed):
-    _, claims = summarized(made(**changes), made(m=20, **changes))
-    assert (claims["soft"].verdict, claims["mixed"].verdict) == (soft, mixed)
+    _, judged = summarized(made(**changes), made(m=20, **changes))
+    assert (judged["soft"].verdict, judged["mixed"].verdict) == (soft, mixed)
+
+
+def test_the_correction_says_how_far_the_texts_without_a_solution_stay():
+    summaries, judged = summarized(made(), made(m=20))
+    lowest, highest = (
+        choose(float(one[f"soft_1_{edge}"][-1]) for one in summaries.values())
+        for choose, edge in ((min, "low"), (max, "high"))
+    )
+    assert judged["soft"].note.startswith("Correction: on texts with a hard solution, where 1 - cos ends at 0.0001")
+    assert f"On texts without one it ends between {lowest:.2g} and {highest:.2g}" in judged["soft"].note
 
 
 def test_means_are_over_all_texts_and_five_of_them_stand_beside():
     one = made()
-    summaries, claims = summarized(one)
+    summaries, judged = summarized(one)
     (summary,) = summaries.values()
     np.testing.assert_allclose(summary["soft"], 1 - one["soft"].mean("seed"))
     np.testing.assert_allclose(summary["five"], 1 - one["soft"][:5].mean("seed"))
     np.testing.assert_allclose(np.log(summary["mixed_1"]), np.log(one["mixed"].values[12:]).mean(axis=0))
-    assert claims["soft"].measured["share of texts with a hard solution, m=10 n=5 d=100"] == 0.5
+    assert judged["soft"].measured["share of texts with a hard solution, m=10 n=5 d=100"] == 0.5
 
 
 def test_the_figure_has_a_column_a_size_and_a_curve_a_value():

@@ -1,25 +1,26 @@
 """Margins along descent on texts: measured, counted in bins, judged, drawn."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
-import xarray
 from matplotlib.patches import StepPatch
 
 from jaxattn import language
-from jaxattn.experiments.language.lm_margins import claims as lm_margins
-from jaxattn.experiments.language.lm_margins import figure
+from jaxattn.experiments.language.lm_margins import claims, figure
+from jaxattn.experiments.language.lm_margins.examples import STEPS, made
+from jaxattn.experiments.language.lm_margins.measure import measure
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import texts
 from tests.experiments.language.text_records import drawn_record
 
 KEY = jax.random.key(0)
-STEPS = np.array([1, 100, 10_000])
 
 
 def test_margins_are_those_of_the_matrices():
     record = drawn_record(steps=300, seeds=6)
-    measured = lm_margins.measure(record)
+    measured = measure(record)
     assert measured["snapshot"].values.tolist() == [1, 10, 96, 300]
     compact = language.compact(texts.choices_of({str(name): record[name].values for name in record.data_vars}))
     place = record["snapshot"].values.tolist().index(96)
@@ -40,34 +41,9 @@ def test_margins_are_those_of_the_matrices():
     assert 0 < int(measured["feasible"].sum()) < 6
 
 
-def made(end=(50.0, 50.0, 0.0), start=0.0, steps=STEPS, seeds=24):
-    """Two prefixes of three words a text; half of the texts have a conflict between words 1 and 2 after word 0."""
-    rng = np.random.default_rng(0)
-    feasible = np.arange(seeds) < seeds // 2
-    others = np.broadcast_to(np.array([[True, False, True], [True, True, False]]), (seeds, 2, 3))
-    follows = np.broadcast_to(np.array([[False, False, True], [False, True, False]]), (seeds, 2, 3))
-    follows = follows & ~feasible[:, None, None]
-    kind = np.where(feasible[:, None, None], 0, np.where(follows, 2, 1))
-    along = np.linspace(0, 1, len(steps))[None, :, None, None]
-    margins = (
-        start + (np.asarray(end)[kind][:, None] - start) * along + 0.1 * rng.normal(size=(seeds, len(steps), 2, 3))
-    )
-    return xarray.Dataset(
-        {
-            "margins": (("seed", "snapshot", "prefix", "word"), np.where(others[:, None], margins, 0.0)),
-            "others": (("seed", "prefix", "word"), others),
-            "follows": (("seed", "prefix", "word"), follows),
-            "weight": (("seed", "prefix"), np.broadcast_to([2.0, 1.0], (seeds, 2))),
-            "feasible": (("seed",), feasible),
-        },
-        {"seed": np.arange(seeds), "snapshot": steps},
-        {"attempted": seeds, "kept": seeds, "diverged": 0, "unsolved": 0, "run": "texts"},
-    )
-
-
 def summarized(**changes):
-    summaries, (claim,) = lm_margins.summarize({"texts": made(**changes)}, KEY)
-    return summaries, claim
+    summaries = claims.summarize({"texts": made(**changes)}, KEY)
+    return summaries, claims.CLAIMS[0].judge(summaries)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +54,14 @@ def summarized(**changes):
         ({"end": (3.0, 50.0, 0.0)}, Verdict.FAILS),
         ({"end": (50.0, -1.0, 0.0)}, Verdict.FAILS),
         ({"start": 3.0}, Verdict.FAILS),
+        # At a threshold the interval does not decide.
+        ({"end": (5.0, 50.0, 0.0)}, Verdict.OPEN),
+        ({"end": (4.8, 50.0, 0.0)}, Verdict.FAILS),
+        ({"end": (5.2, 50.0, 0.0)}, Verdict.CORRECTED),
+        ({"end": (50.0, 50.0, 5.0)}, Verdict.OPEN),
+        ({"start": 1.0}, Verdict.OPEN),
+        # Less than 8 texts of each kind.
+        ({"seeds": 14}, Verdict.OPEN),
         ({"steps": STEPS // 20 + 1}, Verdict.OPEN),
         ({"seeds": 6}, Verdict.OPEN),
     ],
@@ -87,12 +71,12 @@ def test_the_verdict_follows_the_margins(changes, verdict):
 
 
 def test_every_margin_is_in_a_bin_as_often_as_its_prefix_stands():
-    summaries, claim = summarized()
+    summaries, judgement = summarized()
     summary = summaries["texts"]
     # 12 texts of each kind; a prefix of weight 2 and one of weight 1, with two margins each.
     np.testing.assert_array_equal(summary["count"].sum("bin"), np.broadcast_to([72, 36, 36], (3, 3)))
-    assert claim.measured["share of positive margins at step 10000, no conflict"] == 1
-    assert abs(claim.measured["median margin at step 10000, conflict: words that also follow"]) < 0.1
+    assert judgement.measured["share of positive margins at step 10000, no conflict"] == 1
+    assert abs(judgement.measured["median margin at step 10000, conflict: words that also follow"]) < 0.1
     assert summary.attrs["no_conflict"] == 12
 
 
@@ -100,10 +84,22 @@ def test_without_conflicts_there_is_one_kind():
     one = made()
     one["feasible"][:] = True
     one["follows"][:] = False
-    summaries, (claim,) = lm_margins.summarize({"texts": one}, KEY)
-    assert claim.verdict is Verdict.FAILS  # Half of the margins end at 0.
-    assert not [label for label in claim.measured if "conflict: " in label]
+    summaries = claims.summarize({"texts": one}, KEY)
+    judgement = claims.CLAIMS[0].judge(summaries)
+    assert judgement.verdict is Verdict.FAILS  # Half of the margins end at 0.
+    assert not [label for label in judgement.measured if "conflict: " in label]
     assert len(figure.draw(summaries).axes) == 3
+
+
+def test_the_correction_says_where_the_other_margins_end():
+    note = summarized()[1].note
+    assert note.startswith("Correction: but for margins between two words that follow the same word in one text.")
+    assert re.search(r"the median ends at -?0\.0\d+, and [45]\d% are positive", note)
+
+
+def test_another_number_of_runs_is_refused():
+    with pytest.raises(ValueError, match=r"lm-margins: expected one run, found \['one', 'two'\]"):
+        claims.summarize({"one": made(), "two": made()}, KEY)
 
 
 def test_the_figure_stacks_the_kinds():

@@ -8,19 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, language, losses, records, svm
-from jaxattn.experiments.language.lm_theorems import figure
-from jaxattn.experiments.language.lm_theorems import measure as lm_theorems
-from jaxattn.experiments.language.lm_theorems import ties as lm_ties
+from jaxattn.experiments.language.lm_theorems import claims, figure, ties
+from jaxattn.experiments.language.lm_theorems.examples import OFF, STEPS, made, runs
+from jaxattn.experiments.language.lm_theorems.measure import measure
 from jaxattn.parallel import batch
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, schedule, texts
 from tests.instances import drawn_lines, stacked
 
 KEY = jax.random.key(0)
-STEPS = np.array(schedule.Logarithmically(8)(100_000))
 LAW = partial(data.scored_language, m=4, n=4, d=12, V=5, entropy=0.3, delta=0.5)
 
 
@@ -66,18 +64,18 @@ def test_a_delta_that_another_word_could_win_by_is_named(delta):
 )
 def test_the_attention_of_least_risk_gives_up_the_rarer_word_or_mixes(following, kept):
     text = asked(*following)
-    attention = lm_ties.best_attention(text)
+    attention = ties.best_attention(text)
     expected = [kept.get(word, 0.0) for word in range(4)]
     np.testing.assert_allclose(attention[0], expected, atol=2e-6)
     np.testing.assert_allclose(attention[1:], 1 / 4)
-    selected, clear = lm_ties.selected(attention, text)
+    selected, clear = ties.selected(attention, text)
     assert bool(clear)
     np.testing.assert_array_equal(np.flatnonzero(selected[0]), sorted(kept))
 
 
 def test_the_attention_of_least_risk_is_stationary_with_any_scores():
     text = language.close_scores(KEY, asked(1, 1, 2, 3), 0.9)
-    q = np.asarray(lm_ties.best_attention(text))[0]
+    q = np.asarray(ties.best_attention(text))[0]
     slope = np.asarray(jax.grad(lambda q: jnp.mean(losses.logistic(text.worth @ q)))(jnp.asarray(q)))
     # At a minimum on the simplex no word has a smaller slope than those that keep attention.
     np.testing.assert_allclose(slope[q > 1e-4], slope.min(), rtol=1e-6)
@@ -86,26 +84,26 @@ def test_the_attention_of_least_risk_is_stationary_with_any_scores():
 def test_attention_that_is_neither_kept_nor_lost_is_not_told():
     text = asked(1, 2)
     rows = jnp.array([[0.6, 0.4 - 1e-6, 1e-6, 0.0]] + 3 * [[0.25] * 4])
-    assert not lm_ties.selected(rows, text)[1]
+    assert not ties.selected(rows, text)[1]
     # Nor does it matter where nothing asks.
-    assert lm_ties.selected(rows[::-1], text)[1]
+    assert ties.selected(rows[::-1], text)[1]
 
 
 def test_words_within_half_a_margin_are_kept():
     table = jnp.array([[0.0, -4.9, -5.1, -20.0], [1.0, 3.0, 2.0, -9.0]])[:, :4]
-    kept = lm_ties.kept(jnp.concatenate([table, table]), jnp.asarray(10.0))
+    kept = ties.kept(jnp.concatenate([table, table]), jnp.asarray(10.0))
     np.testing.assert_array_equal(kept[:2], [[True, True, False, False], [True, True, True, False]])
 
 
 def test_prefixes_with_candidates_of_their_own_are_refused():
     text = asked(1, 2)._replace(counts=jnp.ones((2, 4)))
     with pytest.raises(ValueError, match="expected the whole vocabulary as candidates"):
-        lm_ties.best_attention(text)
+        ties.best_attention(text)
 
 
 def test_the_tied_problem_separates_what_keeps_attention_and_ties_it():
     text = asked(1, 2)
-    selected, _ = lm_ties.selected(lm_ties.best_attention(text), text)
+    selected, _ = ties.selected(ties.best_attention(text), text)
     solution = svm.solve(language.set_constraints(text, selected))
     assert svm.Status(int(solution.status)) is svm.Status.OPTIMAL
     logits = np.asarray(text.E @ solution.W @ text.E[0])
@@ -118,9 +116,7 @@ def test_soft_margin_and_tied_margin_are_one_where_words_are_asked_for_equally_o
     lanes = stacked([asked(1, 2)._replace(weight=jnp.array(times)) for times in ([1.0, 1.0], [2.0, 1.0], [3.0, 2.0])])
 
     def posed(text):
-        return language.set_constraints(text, lm_ties.selected(lm_ties.best_attention(text), text)[0]), language.soft(
-            text
-        )
+        return language.set_constraints(text, ties.selected(ties.best_attention(text), text)[0]), language.soft(text)
 
     tied, soft = (np.asarray(svm.solve_batch(rows).W) for rows in jax.jit(jax.vmap(posed))(lanes))
     cosine = np.sum(tied * soft, axis=(1, 2)) / np.linalg.norm(tied, axis=(1, 2)) / np.linalg.norm(soft, axis=(1, 2))
@@ -152,14 +148,14 @@ def record(tmp_path_factory):
 
 def _posed(pairs, text):
     weights = language.weights(pairs, text)
-    best, _ = lm_ties.selected(lm_ties.best_attention(text), text)
+    best, _ = ties.selected(ties.best_attention(text), text)
     tied = language.set_constraints(text, best)
     return weights.W, language.logits(weights, text), language.constraints(text), tied, language.soft(text)
 
 
 @pytest.mark.slow
 def test_a_run_is_held_against_the_solution_of_its_kind_of_text(record):
-    one = lm_theorems.measure(record)
+    one = measure(record)
     assert one.attrs["run"] == "delta 0.5, step 1"
     assert one.attrs["kept"] == one.sizes["seed"] == 6
     assert 0 < int(one["feasible"].sum()) < 6
@@ -195,44 +191,19 @@ def test_a_run_is_held_against_the_solution_of_its_kind_of_text(record):
 def test_runs_that_diverged_are_left_out(record):
     changed = record.copy(deep=True)
     changed["pairs"].values[1] = np.nan
-    one = lm_theorems.measure(changed)
+    one = measure(changed)
     assert (one.attrs["attempted"], one.attrs["kept"], one.attrs["diverged"]) == (6, 5, 1)
     assert one["seed"].values.tolist() == [0, 2, 3, 4, 5]
 
 
-GROWTH = np.log(1 + STEPS)
-OFF = 0.9 / (1 + GROWTH) ** 2
-
-
-def made(delta, step_size, steps=STEPS, feasible=15, growth=GROWTH, chosen=1.0, least=30, loss=(1.0, 0.5), **of_kind):
-    """What `measure` would return for 30 runs like this, each seed a little apart."""
-    noise, along = 1 + np.random.default_rng(0).normal(0, 0.02, (30, 1)), ("seed", "snapshot")
-    fits = np.arange(30) < feasible
-    count = len(steps)
-    off = np.where(fits[:, None], of_kind.get("off", OFF)[None, :count], of_kind.get("tied", OFF)[None, :count])
-    soft = np.where(fits[:, None], off, of_kind.get("soft", 0.07 + 0 * OFF)[None, :count])
-    variables = {
-        "feasible": (("seed",), fits),
-        "off": (along, noise * off),
-        "off_soft": (along, noise * soft),
-        "growth": (along, noise * growth[None, :count]),
-        "least": (("seed",), np.arange(30) < least),
-        "apart": (("seed",), np.where(fits, 0.0, 0.06)),
-        "bound": (("seed",), np.full(30, 0.6)),
-        "chosen": (("seed",), np.where(np.arange(30) == 0, chosen, 1.0)),
-        "choosable": (("seed",), np.ones(30)),
-        "loss": (("seed", "step"), np.broadcast_to(loss, (30, len(loss)))),
-    }
-    attrs = {"run": f"delta {delta:g}, step {step_size:g}", "step_size": step_size, "delta": delta}
-    counts = {"attempted": 30, "kept": 30, "diverged": 0, "ambiguous": 0, "unsolved": 0}
-    return xarray.Dataset(variables, {"seed": np.arange(30), "snapshot": steps}, attrs | counts)
+def judgements(datasets):
+    summaries = claims.summarize(datasets, KEY)
+    return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
 
 
 def judged(**changed):
-    """The verdicts where the run of delta 0.5 and the larger step is changed."""
-    runs = [made(0.0, 1.5), made(0.0, 50.0), made(0.5, 1.5), made(0.5, 50.0, **changed)]
-    summaries, claims = lm_theorems.summarize({one.attrs["run"]: one for one in runs}, KEY)
-    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+    """The judgements where the run of delta 0.5 and the larger step is changed."""
+    return judgements(runs({(0.5, 50.0): changed}))
 
 
 @pytest.mark.parametrize(
@@ -243,6 +214,10 @@ def judged(**changed):
         ({"off": 0.01 + 0 * OFF}, "close", Verdict.FAILS),
         ({"off": 5 * OFF}, "close", Verdict.FAILS),
         ({"chosen": 0.95}, "close", Verdict.FAILS),
+        # Near the threshold of the end, 0.02.
+        ({"off": 0.019 * OFF / OFF[-1]}, "close", Verdict.HOLDS),
+        ({"off": 0.020 * OFF / OFF[-1]}, "close", Verdict.OPEN),
+        ({"off": 0.021 * OFF / OFF[-1]}, "close", Verdict.FAILS),
         ({"off": 0.01 + 0 * OFF}, "equal", Verdict.HOLDS),
         ({"feasible": 9}, "close", Verdict.OPEN),
         ({"feasible": 9}, "soft", Verdict.FAILS),
@@ -251,6 +226,8 @@ def judged(**changed):
         ({"least": 29}, "tied", Verdict.CORRECTED),
         ({"tied": 0.015 + 0 * OFF}, "tied", Verdict.FAILS),
         ({"tied": 5 * OFF}, "tied", Verdict.FAILS),
+        ({"tied": 0.020 * OFF / OFF[-1]}, "tied", Verdict.OPEN),
+        ({"tied": 5 * OFF, "least": 29}, "tied", Verdict.FAILS),
         ({"feasible": 30}, "tied", Verdict.OPEN),
         ({"feasible": 30}, "soft", Verdict.OPEN),
         ({"feasible": 30}, "close", Verdict.HOLDS),
@@ -264,26 +241,50 @@ def test_verdicts_follow_from_what_was_measured(changed, name, verdict):
 
 
 def test_the_soft_margin_holds_where_descent_tends_to_it():
-    runs = [made(0.0, step, soft=OFF) for step in (1.5, 50.0)]
-    claims = lm_theorems.summarize({one.attrs["run"]: one for one in runs}, KEY)[1]
-    found = {claim.id: claim.verdict for claim in claims}
-    assert found["lm-theorems:soft"] is Verdict.HOLDS
-    assert "lm-theorems:close" not in found
+    found = judgements({one.attrs["run"]: one for one in (made(0.0, step, soft=OFF) for step in (1.5, 50.0))})[1]
+    assert found["soft"].verdict is Verdict.HOLDS
+    # No run has close scores.
+    assert found["close"].verdict is Verdict.OPEN
+    assert found["close"].note == "There is no run with close scores."
+    assert found["close"].measured == {}
 
 
-@pytest.mark.parametrize("first", [made(0.0, 1.5, loss=(1.0, 1.1)), made(0.0, 1.7)])
-def test_a_step_beyond_the_bound_or_a_rise_of_the_risk_refutes(first):
-    (*_, claim) = lm_theorems.summarize({"first": first}, KEY)[1]
-    assert claim.id == "lm-theorems:step"
-    assert claim.verdict is Verdict.FAILS
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({"loss": (1.0, 1.1)}, Verdict.FAILS),
+        ({"loss": (1.0, 1.0)}, Verdict.HOLDS),
+        # A step beyond 1 / L says nothing of steps within, whether the risk rises or not.
+        ({"bound": 1 / 1.49}, Verdict.OPEN),
+        ({"bound": 1 / 1.49, "loss": (1.0, 1.1)}, Verdict.OPEN),
+        ({"bound": 1 / 1.51}, Verdict.HOLDS),
+        # One recorded step has nothing to rise from.
+        ({"loss": (1.0,)}, Verdict.OPEN),
+    ],
+)
+def test_a_rise_of_the_risk_refutes_if_the_step_is_within_the_bound(changed, verdict):
+    found = judgements({"first": made(0.0, 1.5, **changed)})[1]["step"]
+    assert found.verdict is verdict
+    assert found.measured["rises of the recorded risk, first"] == (30 if changed.get("loss") == (1.0, 1.1) else 0)
+
+
+def test_steps_beyond_the_bound_decide_no_theorem():
+    found = judgements(runs(bound=0.7))[1]
+    assert {found[name].verdict for name in ("equal", "close", "step")} == {Verdict.OPEN}
+    assert found["equal"].note == "The smallest step is 1.05 / L, but the claim is of steps of at most 1 / L."
+
+
+def test_the_correction_counts_the_texts_that_keep_other_words():
+    note = judged(least=28)[1]["tied"].note
+    assert "With the largest step, 2 of 30 texts keep other words than those of least risk." in note
 
 
 def test_short_runs_decide_nothing_and_nothing_kept_is_named():
     one = made(0.0, 1.5, steps=STEPS[:20])
-    claims = lm_theorems.summarize({"short": one}, KEY)[1]
-    assert {claim.verdict for claim in claims} == {Verdict.OPEN}
+    found = judgements({"short": one})[1]
+    assert {each.verdict for each in found.values()} == {Verdict.OPEN}
     with pytest.raises(ValueError, match=r"expected a kept seed in each run, found none in \['short'\]"):
-        lm_theorems.summarize({"short": one.isel(seed=slice(0))}, KEY)
+        claims.summarize({"short": one.isel(seed=slice(0))}, KEY)
 
 
 def test_the_figure_draws_each_kind_of_text_and_survives_without_one():
@@ -298,5 +299,5 @@ def test_the_figure_draws_each_kind_of_text_and_survives_without_one():
     level = [y for _, y in drawn_lines(drawn.axes[1]) if len(y) == 2]
     np.testing.assert_allclose(level, 0.06)
     assert "15 texts a run are feasible" in drawn.get_supxlabel()
-    alone = lm_theorems.summarize({"one": made(0.0, 1.5, feasible=30)}, KEY)[0]
+    alone = claims.summarize({"one": made(0.0, 1.5, feasible=30)}, KEY)
     assert drawn_lines(figure.draw(alone).axes[1]) == []

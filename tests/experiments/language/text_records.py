@@ -19,10 +19,11 @@ SIZES = {"m": 4, "n": 4, "d": 7, "V": 5, "entropy": 0.3}
 
 
 @cache
-def drawn_record(steps: int = 300, seeds: int = 6) -> xarray.Dataset:
+def drawn_record(steps: int = 300, seeds: int = 6, d: int = SIZES["d"]) -> xarray.Dataset:
     """A record as `recording.run` writes it, made in memory."""
+    sizes = {**SIZES, "d": d}
     setting = TextTraining(
-        law=partial(data.language, **SIZES),
+        law=partial(data.language, **sizes),
         optimizer=descent.normalized_gd(0.1, 0.0, 0.0),
         loss=losses.cross_entropy,
         seeds=seeds,
@@ -36,5 +37,5 @@ def drawn_record(steps: int = 300, seeds: int = 6) -> xarray.Dataset:
     return xarray.Dataset(
         {name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()},
         {"seed": np.arange(seeds), **setting.coordinates},
-        {"config": json.dumps({"data": SIZES})},
+        {"config": json.dumps({"data": sizes})},
     )

@@ -3,41 +3,23 @@
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn.experiments.max_margin.feasibility import claims as feasibility
 from jaxattn.experiments.max_margin.feasibility import figure
+from jaxattn.experiments.max_margin.feasibility.examples import DIMENSIONS, SIZES, runs
 from jaxattn.study.claims import Verdict
 from jaxattn.svm import Status
 from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
-DIMENSIONS, SIZES = np.arange(1, 7), ((2, 2), (2, 5), (4, 2), (4, 5))
-
-
-def measured(n, T, seeds):
-    """All feasible from half the theorem's dimension on, below it a quarter of the problems."""
-    status = np.full((seeds, len(DIMENSIONS), 1), Status.OPTIMAL)
-    too_small = np.asarray([2 * d < max(T - 1, n) for d in DIMENSIONS])
-    status[seeds // 4 :, too_small] = Status.INFEASIBLE
-    return xarray.Dataset(
-        {"status": (("seed", "d", "norm"), status)},
-        {"d": DIMENSIONS, "norm": ["frobenius"]},
-        {"run": f"n={n} T={T}", "n": n, "T": T},
-    )
 
 
 def summarized(changes=(), seeds=24):
-    """Summaries and the claim, with single problems changed: (run, seed, d, status) each."""
-    runs = {one.attrs["run"]: one for one in (measured(n, T, seeds) for n, T in SIZES)}
-    for run, seed, d, status in changes:
-        runs[run]["status"].values[seed, d - 1] = status
-    for one in runs.values():
-        tally = [int((one["status"] == status).sum()) for status in Status]
-        one.attrs |= {"attempted": one["status"].size, "kept": tally[0], "infeasible": tally[1], "unsolved": tally[2]}
-    summaries, (claim,) = feasibility.summarize(runs, KEY)
+    """Summaries and the judgement, with single problems changed: (run, seed, d, status) each."""
+    summaries = feasibility.summarize(runs(changes, seeds), KEY)
+    (claim,) = feasibility.CLAIMS
     assert claim.id == "feasibility:theorem"
-    return summaries, claim
+    return summaries, claim.judge(summaries)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +37,37 @@ def summarized(changes=(), seeds=24):
 )
 def test_the_theorem_holds_only_if_every_problem_it_covers_is_certified_feasible(changes, seeds, verdict):
     assert summarized(changes, seeds)[1].verdict is verdict
+
+
+def test_a_solution_that_violates_its_constraints_is_no_evidence():
+    found = runs()
+    found["n=4 T=5"]["violation"].values[3, 4] = 1e-8
+    judged = feasibility.CLAIMS[0].judge(feasibility.summarize(found, KEY))
+    assert [one.outcome for one in judged.stated] == ["met", "broken"]
+    assert judged.verdict is Verdict.FAILS
+    found["n=4 T=5"]["violation"].values[3, 4] = 1e-10
+    assert feasibility.CLAIMS[0].judge(feasibility.summarize(found, KEY)).verdict is Verdict.HOLDS
+    found["n=4 T=5"]["violation"].values[3, 4] = -1e-16
+    with pytest.raises(ValueError, match=r"^n=4 T=5, violation: expected nothing below 0, found 1"):
+        feasibility.summarize(found, KEY)
+
+
+def test_what_is_open_is_told_from_what_is_refuted_in_the_share():
+    share = summarized([("n=2 T=5", 3, 4, Status.NOT_CONVERGED), ("n=2 T=5", 4, 4, Status.NOT_CONVERGED)])[1].stated[0]
+    assert share.outcome == "unclear"
+    assert share.value.high == 1
+    assert share.value.low == pytest.approx(1 - 2 / (24 * (5 + 3 + 3 + 3)))
+    refuted = summarized([("n=2 T=5", 3, 4, Status.NOT_CONVERGED), ("n=2 T=5", 4, 4, Status.INFEASIBLE)])[1]
+    assert refuted.verdict is Verdict.FAILS
+    assert refuted.note == "1 of 336 problems at d >= max(T - 1, n) are certified infeasible."
+
+
+def test_without_a_problem_that_the_theorem_covers_nothing_is_decided():
+    few = {run: one.isel(d=slice(1)) for run, one in runs().items()}
+    judged = feasibility.CLAIMS[0].judge(feasibility.summarize(few, KEY))
+    assert judged.verdict is Verdict.OPEN
+    assert judged.note == "No problem was drawn at d >= max(T - 1, n)."
+    assert (judged.expected, judged.interval) == ({}, {})
 
 
 def test_shares_are_counted_with_their_intervals():
@@ -76,9 +89,9 @@ def test_the_figure_draws_the_shares_and_where_the_theorem_holds():
     summaries = summarized([("n=4 T=5", 0, 1, Status.NOT_CONVERGED)])[0]
     drawn = figure.draw(summaries)
     assert [panel.get_title() for panel in drawn.axes] == ["(a) $T = 2$ tokens", "(b) $T = 5$ tokens"]
-    for panel, runs in zip(drawn.axes, (("n=2 T=2", "n=4 T=2"), ("n=2 T=5", "n=4 T=5")), strict=True):
+    for panel, shown in zip(drawn.axes, (("n=2 T=2", "n=4 T=2"), ("n=2 T=5", "n=4 T=5")), strict=True):
         curves = [y for _, y in drawn_lines(panel, least=len(DIMENSIONS))]
-        np.testing.assert_array_equal(curves, summaries["random tokens"]["feasible"].sel(run=list(runs)))
+        np.testing.assert_array_equal(curves, summaries["random tokens"]["feasible"].sel(run=list(shown)))
     bars = [x[0] for x, _ in drawn_lines(drawn.axes[1]) if len(x) == 2]
     assert bars == [4, 4]
     assert "random tokens: 521 of 576 problems kept (54 infeasible, 1 unsolved)" in drawn.get_supxlabel()

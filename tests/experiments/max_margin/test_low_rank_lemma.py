@@ -3,57 +3,29 @@
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn.experiments.max_margin.low_rank_lemma import claims as low_rank
 from jaxattn.experiments.max_margin.low_rank_lemma import figure
+from jaxattn.experiments.max_margin.low_rank_lemma.examples import NORMS, runs
 from jaxattn.study.claims import Verdict
-from jaxattn.svm import Status
 from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
-n, NORMS = 2, ["frobenius", "nuclear"]
-
-
-def separated(solver="", seeds=24, d=5, beyond=0.0, outside=0.0, unsolved=0):
-    """Solutions of rank n with rows in the span of the queries, but for two relative parts.
-
-    `beyond` is a further singular value, whose row is within the span only if `outside` is 0.
-    """
-    rng = np.random.default_rng(d)
-    Q = np.linalg.qr(rng.normal(size=(seeds, 1, 2, d, d)))[0]
-    P = np.linalg.qr(rng.normal(size=(seeds, 1, 2, d, d)))[0]
-    values = np.zeros(d)
-    values[:n], values[n] = 4.0, 4.0 * beyond
-    Z = np.swapaxes(Q[:, :, 0, :, :n], -1, -2) * np.array([1.0, 3.0])[:, None]
-    Q[:, :, 1] = Q[:, :, 0]
-    if outside:
-        # The first row direction leaves the span by this angle.
-        Q[..., 0] = np.sqrt(1 - outside**2) * Q[..., 0] + outside * Q[..., d - 1]
-    W = np.einsum("sdnak,k,sdnbk->sdnab", P, values, Q)
-    status = np.full((seeds, 1, 2), Status.OPTIMAL)
-    status[:unsolved, :, 1] = Status.NOT_CONVERGED
-    variables = {
-        "status": (("seed", "d", "norm"), status),
-        "gap": (("seed", "d", "norm"), np.full(status.shape, -2e-16)),
-        "W_svm": (("seed", "d", "norm", "feature", "query_feature"), W),
-        "singular_values": (("seed", "d", "norm", "direction"), np.linalg.svd(W, compute_uv=False)),
-        "Z": (("seed", "d", "input", "query_feature"), Z),
-    }
-    attrs = {"run": f"n={n} T=3" + (f" by {solver}" if solver else ""), "solver": solver, "n": n, "T": 3}
-    attrs |= {"attempted": seeds, "kept": seeds - unsolved, "infeasible": 0, "unsolved": unsolved}
-    return xarray.Dataset(variables, {"seed": np.arange(seeds), "d": [d], "norm": NORMS}, attrs)
 
 
 def summarized(own=None, witness=None):
-    runs = [separated(**(own or {})), separated(**({"solver": "CLARABEL", "d": 4, "seeds": 3} | (witness or {})))]
-    return low_rank.summarize({one.attrs["run"]: one for one in runs}, KEY)
+    """Summaries and both judgements."""
+    summaries = low_rank.summarize(runs(own, witness), KEY)
+    assert [claim.id for claim in low_rank.CLAIMS] == ["low-rank-lemma:frobenius", "low-rank-lemma:nuclear"]
+    return summaries, [claim.judge(summaries) for claim in low_rank.CLAIMS]
 
 
 @pytest.mark.parametrize(
     ("own", "witness", "verdict"),
     [
         ({}, {}, Verdict.HOLDS),
+        ({"beyond": 9e-14}, {}, Verdict.HOLDS),
+        ({"beyond": 2e-13}, {}, Verdict.FAILS),
         ({"beyond": 1e-10}, {}, Verdict.FAILS),
         ({"outside": 1e-10}, {}, Verdict.FAILS),
         ({}, {"beyond": 1e-8, "outside": 1e-8}, Verdict.HOLDS),
@@ -65,9 +37,31 @@ def summarized(own=None, witness=None):
     ],
 )
 def test_the_lemma_holds_only_at_rounding_level_and_with_a_witness(own, witness, verdict):
-    claims = summarized(own, witness)[1]
-    assert [claim.id for claim in claims] == ["low-rank-lemma:frobenius", "low-rank-lemma:nuclear"]
-    assert [claim.verdict for claim in claims] == [verdict, verdict]
+    assert [judged.verdict for judged in summarized(own, witness)[1]] == [verdict, verdict]
+
+
+def test_runs_that_cannot_be_the_lemmas_are_refused():
+    found = runs()
+    with pytest.raises(ValueError, match=r"expected one run of this package's solvers, found \[\]"):
+        low_rank.summarize({"n=2 T=3 by CLARABEL": found["n=2 T=3 by CLARABEL"]}, KEY)
+    found["n=2 T=3"]["singular_values"].values[0, 0, 0, 3] = -1e-17
+    with pytest.raises(ValueError, match=r"^n=2 T=3, singular_values: expected nothing below 0, found 1"):
+        low_rank.summarize(found, KEY)
+
+
+def test_without_a_witness_nothing_is_decided():
+    summaries = low_rank.summarize({"n=2 T=3": runs()["n=2 T=3"]}, KEY)
+    for claim in low_rank.CLAIMS:
+        judged = claim.judge(summaries)
+        assert judged.verdict is Verdict.OPEN
+        assert judged.note == "No solution of an outside solver was certified."
+
+
+def test_without_a_kept_problem_nothing_is_decided():
+    for judged in summarized({"unsolved": 24})[1]:
+        assert judged.verdict is Verdict.OPEN
+        assert judged.note.startswith("0 kept seeds are too few")
+        assert judged.interval == {}
 
 
 def test_what_lies_beyond_rank_n_and_outside_the_span_is_measured():

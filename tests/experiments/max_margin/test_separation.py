@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from jaxattn import Problem, data, metrics, records, svm, tokens
-from jaxattn.data import selection
-from jaxattn.experiments.max_margin.feasibility import claims as feasibility
-from jaxattn.experiments.max_margin.separation import separate
+from jaxattn.experiments.max_margin.feasibility import measure as feasibility
+from jaxattn.experiments.max_margin.separation import check, separate, tallied, tally
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.drawing import Drawing
 from jaxattn.svm import Candidate, Status
@@ -24,7 +23,7 @@ def drawn(path, tokens_law, dimensions=DIMENSIONS, seeds=SEEDS):
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
-    return drawn(tmp_path_factory.mktemp("runs") / "record.zarr", selection.optimal)
+    return drawn(tmp_path_factory.mktemp("runs") / "record.zarr", data.optimal_tokens)
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +50,14 @@ def test_a_record_holds_every_problem_and_the_keys_it_was_drawn_from(record):
 
 
 def test_what_a_seed_draws_depends_neither_on_other_seeds_nor_on_other_dimensions(record, tmp_path):
-    fewer = drawn(tmp_path / "record.zarr", selection.uniform, dimensions=(2,), seeds=2)
+    fewer = drawn(tmp_path / "record.zarr", data.uniform_tokens, dimensions=(2,), seeds=2)
     more = record.sel(seed=[0, 1], d=[2])
     for name in ("data_key", "tokens_key", "Y"):
         np.testing.assert_array_equal(fewer[name], more[name])
     for name in "XZv":
         np.testing.assert_allclose(fewer[name], more[name].values[..., :2], rtol=0, atol=1e-15)
     one = Problem(**{name: fewer[name].values[1, 0] for name in "XZYv"})
-    np.testing.assert_array_equal(fewer["alpha"][1, 0], selection.uniform(key_of(fewer, "tokens_key", 1, 2), one))
+    np.testing.assert_array_equal(fewer["alpha"][1, 0], data.uniform_tokens(key_of(fewer, "tokens_key", 1, 2), one))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +93,21 @@ def test_every_problem_is_counted_under_one_reason(separated):
     assert (separated.attrs["run"], separated.attrs["solver"]) == ("n=3 T=4", "")
 
 
+def test_counts_come_back_by_run_and_reason(separated):
+    again = separated.assign_attrs(run="again", kept=0)
+    counts = {name: separated.attrs[name] for name in ("attempted", *REASONS)}
+    table = tally({"n=3 T=4": separated, "again": again})
+    assert tallied(table) == {"n=3 T=4": counts, "again": counts | {"kept": 0}}
+
+
+@pytest.mark.parametrize("name", ["singular_values", "primal", "violation"])
+def test_numbers_that_no_matrix_has_are_refused(separated, name):
+    check({"run": separated})
+    check({"run": separated.drop_vars(name)})
+    with pytest.raises(ValueError, match=f"^run, {name}: expected nothing below 0, found"):
+        check({"run": separated.assign({name: -separated[name] - 1e-300})})
+
+
 def gives_up(constraints, norm):
     del norm
     groups, m, width = constraints.differences.shape
@@ -115,6 +129,6 @@ def test_feasibility_is_measured_in_the_frobenius_norm_alone(record, separated):
 
 def test_a_law_of_one_dimension_is_refused_by_name():
     with pytest.raises(TypeError, match=r"^data: expected a law of several dimensions such as spheres, found"):
-        Drawing(data.three_tokens, selection.optimal, 3, 1)  # pyright: ignore[reportArgumentType]
+        Drawing(data.three_tokens, data.optimal_tokens, 3, 1)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"^seeds: expected at least 1, found 0"):
-        Drawing(data.Spheres(2, 3, [2]), selection.optimal, 0, 1)
+        Drawing(data.Spheres(2, 3, [2]), data.optimal_tokens, 0, 1)

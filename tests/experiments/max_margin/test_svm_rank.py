@@ -3,65 +3,34 @@
 import jax
 import numpy as np
 import pytest
-import xarray
 
+from jaxattn.experiments.max_margin.svm_rank import claims as svm_rank
 from jaxattn.experiments.max_margin.svm_rank import figure
-from jaxattn.experiments.max_margin.svm_rank import measure as svm_rank
+from jaxattn.experiments.max_margin.svm_rank.examples import DIMENSIONS, NORMS, SIZES, WIDTH, as_published
+from jaxattn.experiments.max_margin.svm_rank.examples import runs as datasets
 from jaxattn.study.claims import Verdict
 from jaxattn.svm import Status
 from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
-SEEDS, DIMENSIONS, WIDTH = 24, (1, 3, 10, 15, 20), 20
-SIZES = ((5, 5), (10, 5), (15, 5), (5, 10))
-NORMS = ["frobenius", "nuclear"]
 OPEN, HOLDS, CORRECTED, FAILS = Verdict.OPEN, Verdict.HOLDS, Verdict.CORRECTED, Verdict.FAILS
 ALL = [HOLDS, CORRECTED, FAILS]
 
 
-def separated(n, T, nuclear, *, noise=1e-12, feasible=0.5, d=DIMENSIONS, seeds=SEEDS, solver="", frobenius=0):
-    """A dataset whose Frobenius ranks are min(n, d), from d = 10 less `frobenius`, and whose nuclear ranks are given.
-
-    Singular values are 2 and, beyond the rank, `noise`; at d < 10 only a share of the problems is feasible.
-    """
-    ranks = np.zeros((seeds, len(d), 2), int)
-    for k, dimension in enumerate(d):
-        wobble = np.arange(seeds) % 2
-        ranks[:, k, 0] = min(n, dimension) - (frobenius if dimension >= 10 else 0)
-        # Half of the seeds one more than the other half: a mean of nuclear + 1/2.
-        ranks[:, k, 1] = np.minimum(nuclear + wobble, min(n, dimension))
-    values = np.where(np.arange(WIDTH) < ranks[..., None], 2.0, noise)
-    status = np.full(ranks.shape, Status.NOT_CONVERGED if solver else Status.OPTIMAL)
-    if not solver:
-        infeasible = (np.arange(seeds) >= feasible * seeds)[:, None] & (np.array(d) < 10)
-        status[infeasible] = Status.INFEASIBLE
-        values[infeasible] = ranks[infeasible] = 0
-    optimal, lost = (status == Status.OPTIMAL).all(axis=2), (status == Status.INFEASIBLE).any(axis=2)
-    counts = {"attempted": optimal.size, "kept": int(optimal.sum()), "infeasible": int(lost.sum())}
-    axes = ("seed", "d", "norm")
-    return xarray.Dataset(
-        {"status": (axes, status), "rank": (axes, ranks), "singular_values": ((*axes, "direction"), values)},
-        {"seed": np.arange(seeds), "d": list(d), "norm": np.array(NORMS, dtype=object)},
-        {"run": f"n={n} T={T}" + (f" by {solver}" if solver else ""), "n": n, "T": T, "solver": solver}
-        | counts
-        | {"unsolved": int((~optimal & ~lost).sum())},
-    )
-
-
-def datasets(nuclear=4, **changed):
-    runs = [separated(n, T, nuclear, **changed) for n, T in SIZES]
-    runs.append(separated(10, 5, nuclear, noise=1e-6, d=(10,), seeds=6, solver="SCS"))
-    return {one.attrs["run"]: one for one in runs}
+def judgements(found):
+    summaries = svm_rank.summarize(found, KEY)
+    assert [claim.id for claim in svm_rank.CLAIMS] == [
+        f"svm-rank:{name}" for name in ("frobenius", "nuclear", "small-d")
+    ]
+    return [claim.judge(summaries) for claim in svm_rank.CLAIMS]
 
 
 def verdicts(found):
-    claims = svm_rank.summarize(found, KEY)[1]
-    assert [claim.id for claim in claims] == [f"svm-rank:{name}" for name in ("frobenius", "nuclear", "small-d")]
-    return [claim.verdict for claim in claims]
+    return [judged.verdict for judged in judgements(found)]
 
 
 def test_both_conventions_and_the_feasible_share_are_those_of_the_problems():
-    summary = svm_rank.summarize(datasets(), KEY)[0]["certified"]
+    summary = svm_rank.summarize(datasets(), KEY)["certified"]
     one = summary.sel(run="n=15 T=5", norm="nuclear")
     assert one["feasible"].values.tolist() == [0.5, 0.5, 1, 1, 1]
     assert one["rank"].values.tolist() == [1, 3, 4.5, 4.5, 4.5]
@@ -73,14 +42,14 @@ def test_both_conventions_and_the_feasible_share_are_those_of_the_problems():
 
 def test_the_published_count_is_absolute_and_the_certified_one_is_relative():
     # Noise of 1e-6 beside singular values of 2: below 1e-6 relative, above 1e-7 absolute.
-    summary = svm_rank.summarize(datasets(noise=1e-6), KEY)[0]["certified"]
+    summary = svm_rank.summarize(datasets(noise=1e-6), KEY)["certified"]
     at = summary.sel(run="n=10 T=5", d=10, norm="nuclear")
     assert (float(at["rank"]), float(at["published"])) == (4.5, WIDTH)
     assert float(at["spread"]) == pytest.approx(WIDTH - 4.5)
 
 
 def test_means_of_too_few_feasible_problems_are_not_estimated():
-    summary = svm_rank.summarize(datasets(feasible=0.25), KEY)[0]["certified"]
+    summary = svm_rank.summarize(datasets(feasible=0.25), KEY)["certified"]
     assert np.isnan(summary["rank"].sel(d=[1, 3])).all()
     assert np.isfinite(summary["published"]).all()
 
@@ -90,13 +59,13 @@ def test_an_unsolved_problem_is_in_neither_mean():
     one = found["n=5 T=5"]
     one["status"].values[:12, 2, 1] = Status.NOT_CONVERGED
     one["rank"].values[:12, 2, 1] = one["singular_values"].values[:12, 2, 1] = 99
-    at = svm_rank.summarize(found, KEY)[0]["certified"].sel(run="n=5 T=5", d=10, norm="nuclear")
+    at = svm_rank.summarize(found, KEY)["certified"].sel(run="n=5 T=5", d=10, norm="nuclear")
     assert (float(at["rank"]), float(at["published"]), int(at["kept"])) == (4.5, 4.5, 12)
     assert float(at["feasible"]) == 1  # The Frobenius solution proves that.
 
 
 def test_ranks_as_measured_hold_with_their_correction():
-    frobenius, nuclear, small = svm_rank.summarize(datasets(), KEY)[1]
+    frobenius, nuclear, small = judgements(datasets())
     assert [frobenius.verdict, nuclear.verdict, small.verdict] == ALL
     assert "more strongly than published" in nuclear.note
     assert nuclear.expected == {"n=10 T=5 d=10": 9.1, "n=15 T=5 d=15": 13.9, "n=15 T=5 d=20": 14.9}
@@ -125,21 +94,64 @@ def test_each_claim_can_fail(changed, expected):
 
 
 def test_nuclear_ranks_as_published_would_hold():
-    seeds = 100
-    found = datasets(seeds=seeds)
-    for n, d, mean in ((10, 10, 9.1), (15, 15, 13.9), (15, 20, 14.9)):
-        k = DIMENSIONS.index(d)
-        ranks = np.full(seeds, int(mean)) + (np.arange(seeds) < round((mean % 1) * seeds))
-        found[f"n={n} T=5"]["rank"].values[:, k, 1] = ranks
-        found[f"n={n} T=5"]["singular_values"].values[:, k, 1] = 2.0 * (np.arange(WIDTH) < ranks[:, None])
-    assert verdicts(found)[1] is HOLDS
+    assert verdicts(as_published(seeds=100))[1] is HOLDS
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    # The mean rises by more / 100; two standard errors of the difference are 0.09 at n = d = 10.
+    [(0, HOLDS), (5, HOLDS), (-5, HOLDS), (-20, CORRECTED), (20, CORRECTED)],
+)
+def test_a_nuclear_rank_is_as_published_to_two_standard_errors_of_the_difference(more, verdict):
+    found = as_published(seeds=100)
+    ranks = np.full(100, 9) + (np.arange(100) < 10 + max(more, 0)) - (np.arange(100) >= 100 + min(more, 0))
+    found["n=10 T=5"]["rank"].loc[{"d": 10, "norm": "nuclear"}] = ranks
+    nuclear = judgements(found)[1]
+    assert nuclear.verdict is verdict
+    assert ("with other ranks than published" in nuclear.note) == (verdict is CORRECTED)
+
+
+def test_one_size_where_the_nuclear_rank_is_higher_refutes_that_it_is_lower():
+    found = datasets()
+    ranks = found["n=5 T=10"]["rank"]
+    ranks.loc[{"d": 15, "norm": "frobenius"}] = 4
+    assert verdicts(found)[1] is FAILS  # Half of the nuclear ranks are 4, the others 5.
+    ranks.loc[{"d": 15, "norm": "nuclear"}] = 4
+    assert verdicts(found)[1] is CORRECTED
+    ranks.values[0, 3, 1], ranks.values[1, 3, 1] = 5, 3
+    assert verdicts(found)[1] is OPEN
+
+
+def test_the_differences_are_of_the_same_problems():
+    summary = svm_rank.summarize(datasets(), KEY)["certified"]
+    at = summary.sel(run="n=15 T=5", d=15)
+    assert float(at["difference"]) == 4.5 - 15
+    apart = summary["apart"].sel(norm="frobenius")
+    np.testing.assert_allclose(apart, (summary["published"] - summary["rank"]).sel(norm="frobenius"), atol=1e-12)
+    # Where all are feasible the two are one, without any error; else as uncertain as the share of feasible problems.
+    high = summary["apart_high"].sel(norm="frobenius")
+    assert (high.sel(d=[10, 15, 20]) == 0).all()
+    assert -2 < float(apart.sel(run="n=15 T=5", d=3)) < float(high.sel(run="n=15 T=5", d=3)) < -0.5
+
+
+@pytest.mark.parametrize(("first", "feasible", "verdict"), [(0.5, 1.0, HOLDS), (1.0, 0.9, OPEN), (1.0, 0.5, FAILS)])
+def test_a_published_count_is_a_mean_rank_only_where_infeasible_problems_have_that_rank(first, feasible, verdict):
+    small = judgements(datasets(first=first, feasible=feasible))[2]
+    assert small.verdict is verdict
+    assert small.measured
+    assert ("are farthest apart at n=5 T=5 d=3" in small.note) == (feasible < 1)
+
+
+def test_a_certified_run_is_needed():
+    with pytest.raises(ValueError, match="expected a run of this package's solvers, found"):
+        svm_rank.summarize({"n=10 T=5 by SCS": datasets()["n=10 T=5 by SCS"]}, KEY)
 
 
 def test_the_curves_are_of_the_problems_that_both_solved():
     found = datasets()
     found["n=10 T=5"]["status"].values[0, 2] = Status.NOT_CONVERGED
     found["n=10 T=5"]["singular_values"].values[0, 2] = 1.0
-    curves = svm_rank.summarize(found, KEY)[0]["SCS"]
+    curves = svm_rank.summarize(found, KEY)["SCS"]
     certified, inexact = (curves.sel(solver=name)["rank"].values[0] for name in ("certified", "SCS"))
     tolerance = curves["tolerance"].values
     np.testing.assert_allclose(certified, 4.6)  # Seeds 1 to 5: ranks 5, 4, 5, 4, 5.
@@ -149,7 +161,7 @@ def test_the_curves_are_of_the_problems_that_both_solved():
 
 
 def test_the_figure_draws_the_means_and_counts_what_is_left_out():
-    summaries = svm_rank.summarize(datasets(), KEY)[0]
+    summaries = svm_rank.summarize(datasets(), KEY)
     drawn = figure.draw(summaries)
     panels = drawn.axes
     assert [panel.get_title()[:3] for panel in panels] == ["(a)", "(b)", "(c)", "(d)", "(e)", "(f)"]

@@ -1,4 +1,4 @@
-"""The Lipschitz constant of the gradient: what is measured of a record, and verdicts on datasets built by hand."""
+"""The Lipschitz constant of the gradient: what is measured of a record, and verdicts near the thresholds."""
 
 import json
 from functools import partial
@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, language, records
 from jaxattn.experiments.smoothness import bends
-from jaxattn.experiments.smoothness.lipschitz import claims as lipschitz
 from jaxattn.experiments.smoothness.lipschitz import figure
+from jaxattn.experiments.smoothness.lipschitz.claims import paper, summarize
+from jaxattn.experiments.smoothness.lipschitz.examples import made
+from jaxattn.experiments.smoothness.lipschitz.measure import RADII, measure
+from jaxattn.study import claims as study_claims
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, texts
 from tests.instances import drawn_lines
@@ -43,7 +45,7 @@ def of_seed(record, seed, R):
 
 @pytest.mark.slow
 def test_what_is_found_is_a_lower_bound_that_is_no_less_than_at_zero(record):
-    one = lipschitz.measure(record)
+    one = measure(record)
     assert one.attrs | {"draws": 0} == {"attempted": 3, "kept": 3, "diverged": 0, "run": "texts", "n": 3, "draws": 0}
     assert np.all(one["bend"] <= one["bound"])
     # Between two W the gradient turns by a mean of second derivatives; those that were found are nearly the largest.
@@ -61,35 +63,23 @@ def test_what_is_found_is_a_lower_bound_that_is_no_less_than_at_zero(record):
 def test_a_text_without_finite_curvature_is_left_out(record):
     changed = record.copy(deep=True)
     changed["weight"].values[1, 0] = np.inf
-    one = lipschitz.measure(changed)
+    one = measure(changed)
     assert (one.attrs["attempted"], one.attrs["kept"], one.attrs["diverged"]) == (3, 2, 1)
     assert one["seed"].values.tolist() == [0, 2]
 
 
 def test_the_papers_constant_is_its_formula_where_that_is_a_number():
     for R, n in ((0.5, 1), (1.0, 5), (4.0, 2)):
-        assert 10 ** lipschitz.paper(np.asarray(R), n) == pytest.approx(3 * n**3 * R**7 * np.exp(13 * R**2))
-    assert 94.9 < lipschitz.paper(np.asarray(4.0), 1) < 95.1
-    assert np.isfinite(lipschitz.paper(np.asarray(100.0), 5))
+        assert 10 ** paper(np.asarray(R), n) == pytest.approx(3 * n**3 * R**7 * np.exp(13 * R**2))
+    assert 94.9 < paper(np.asarray(4.0), 1) < 95.1
+    assert np.isfinite(paper(np.asarray(100.0), 5))
 
 
-def made(power=6.0, over=0.5, seeds=24, grows=0.0):
-    """What `measure` would return for constants like `R^power exp(grows R^2)`, so much below their bound."""
-    noise = np.random.default_rng(0).normal(0, 0.02, (seeds, 1, 1))
-    R = lipschitz.RADII[None, :, None]
-    bend = (1 + noise) * R**power * np.exp(np.minimum(grows * R**2, 600.0)) * np.ones((1, 1, 3))
-    values = {"bend": bend, "residual": 1e-9 * bend, "ratio": bend / 3, "bound": bend / over}
-    dims = ("seed", "radius", "risk")
-    return xarray.Dataset(
-        {name: (dims, each) for name, each in values.items()},
-        {"seed": np.arange(seeds), "radius": lipschitz.RADII, "risk": list(RISKS)},
-        {"attempted": seeds, "kept": seeds, "diverged": 0, "run": "texts", "n": 5, "draws": 64},
-    )
-
-
-def judged(one):
-    summaries, claims = lipschitz.summarize({"texts": one}, KEY)
-    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+def decided(one):
+    """Estimates, and judgements by the name of their claim."""
+    experiment = study_claims.experiment("jaxattn.experiments.smoothness.lipschitz")
+    summaries, judgements = study_claims.judged(experiment, "lipschitz", {"texts": one}, KEY)
+    return summaries, {claim.id.partition(":")[2]: judgement for claim, judgement in judgements}
 
 
 @pytest.mark.parametrize(
@@ -97,45 +87,81 @@ def judged(one):
     [
         (made(), "bound", Verdict.HOLDS),
         (made(grows=14.0), "bound", Verdict.FAILS),
+        # Also where M is between what is found and a bound that is refuted.
+        (made(grows=14.0, over=1e10), "bound", Verdict.FAILS),
+        # Nothing found exceeds M, and nothing proved is below it.
+        (made(loosens=14.0), "bound", Verdict.OPEN),
         (made(), "exponential", Verdict.FAILS),
         (made(grows=13.0), "exponential", Verdict.HOLDS),
+        (made(loosens=13.0), "exponential", Verdict.OPEN),
+        # Half of M's power, 274.3, is asked for.
+        (made(power=137.3), "exponential", Verdict.HOLDS),
+        (made(power=136.9), "exponential", Verdict.FAILS),
+        (made(power=137.13), "exponential", Verdict.OPEN),
         (made(), "derived", Verdict.HOLDS),
         (made(over=1.01), "derived", Verdict.FAILS),
+        (made(over=0.97), "derived", Verdict.HOLDS),
+        # The largest of all decides: over differs by 2 % from text to text.
+        (made(over=0.99), "derived", Verdict.FAILS),
+        # An eigenvalue that is not exact may exceed the bound.
+        (made(over=0.9, residual=0.2), "derived", Verdict.OPEN),
         *((made(seeds=19), name, Verdict.OPEN) for name in ("bound", "exponential", "derived")),
     ],
 )
 def test_verdicts_follow_from_what_was_measured(one, name, verdict):
-    assert judged(one)[1][name].verdict is verdict
+    assert decided(one)[1][name].verdict is verdict
 
 
 def test_below_the_radius_that_is_asked_for_the_papers_constant_may_be_exceeded():
     one = made()
     one["bend"].values[:, :3] = 1e60
-    assert judged(one)[1]["bound"].verdict is Verdict.HOLDS
+    assert decided(one)[1]["bound"].verdict is Verdict.HOLDS
     one["bend"].values[0, 3, 1] = 1e98
-    assert judged(one)[1]["bound"].verdict is Verdict.FAILS
+    assert decided(one)[1]["bound"].verdict is Verdict.FAILS
+
+
+def test_all_risks_are_asked_for_power_and_the_largest_decides():
+    one = made()
+    steep = made(grows=13.0)
+    for name in ("bend", "bound"):
+        one[name].values[:, :, 1] = steep[name].values[:, :, 1]
+    assert decided(one)[1]["exponential"].verdict is Verdict.HOLDS
+
+
+def test_what_is_not_a_number_decides_nothing():
+    one = made()
+    one["ratio"].values[3, 2, 1] = np.nan
+    summaries, judgements = decided(one)
+    assert summaries is None
+    assert {judgement.verdict for judgement in judgements.values()} == {Verdict.OPEN}
 
 
 def test_decades_and_powers_are_read_with_their_intervals():
-    claims = judged(made())[1]
+    judgements = decided(made())[1]
     label = "decades from the largest found to M at R = 4, squared"
-    low, high = claims["bound"].interval[label]
-    wanted = float(lipschitz.paper(np.asarray(4.0), 5)) - 6 * np.log10(4)
-    assert low < claims["bound"].measured[label] < high
-    assert claims["bound"].measured[label] == pytest.approx(wanted, abs=0.01)
-    for label, power in claims["exponential"].measured.items():
+    low, high = judgements["bound"].interval[label]
+    wanted = float(paper(np.asarray(4.0), 5)) - 6 * np.log10(4)
+    assert low < judgements["bound"].measured[label] < high
+    assert judgements["bound"].measured[label] == pytest.approx(wanted, abs=0.01)
+    for label, power in judgements["exponential"].measured.items():
         assert power == pytest.approx(6)
-        assert 200 < claims["exponential"].expected[label] < 300
-    assert claims["derived"].measured["largest found over the bound at R = 4, logistic"] == pytest.approx(0.5)
+        assert 200 < judgements["exponential"].expected[label] < 300
+    assert judgements["derived"].measured["largest found over the bound at R = 4, logistic"] == pytest.approx(0.5)
+
+
+def test_another_number_of_runs_is_an_error():
+    for datasets in ({}, {"texts": made(), "others": made()}):
+        with pytest.raises(ValueError, match="lipschitz: expected one run"):
+            summarize(datasets, KEY)
 
 
 def test_no_kept_text_is_an_error():
     with pytest.raises(ValueError, match="expected a kept seed"):
-        lipschitz.summarize({"texts": made().isel(seed=slice(0, 0))}, KEY)
+        summarize({"texts": made().isel(seed=slice(0, 0))}, KEY)
 
 
 def test_the_figure_draws_the_paper_over_all_and_each_risk_below_its_bound():
-    summaries = judged(made())[0]
+    summaries = summarize({"texts": made()}, KEY)
     drawn = figure.draw(summaries)
     first, *others = drawn.axes
     one = summaries["texts"]
@@ -143,6 +169,6 @@ def test_the_figure_draws_the_paper_over_all_and_each_risk_below_its_bound():
     assert [panel.get_title() for panel in others] == ["(b) cross entropy", "(c) logistic", "(d) squared"]
     for panel, risk in zip(others, RISKS, strict=True):
         for (x, y), name in zip(drawn_lines(panel), ("bound", "bend", "ratio"), strict=True):
-            np.testing.assert_array_equal(x, lipschitz.RADII)
+            np.testing.assert_array_equal(x, RADII)
             np.testing.assert_allclose(y, 10 ** one[name].sel(risk=risk))
     assert "24 of 24 texts kept (0 diverged)" in drawn.get_supxlabel()

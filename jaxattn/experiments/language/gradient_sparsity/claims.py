@@ -1,108 +1,217 @@
-"""The verdicts on how few pairs carry the gradient of a text, and on which."""
+"""How few pairs carry the gradient of a text over training, and which: estimates and judges."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
+import jax
+import numpy as np
 import xarray
+from jaxtyping import PRNGKeyArray
 
-from jaxattn.study.claims import Claim, Verdict, concluded, counts_of, read, too_few
+from jaxattn.experiments.language import PAPER
+from jaxattn.experiments.language.gradient_sparsity import examples
+from jaxattn.study.claims import (
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Outcome,
+    Setting,
+    Source,
+    below,
+    counts_of,
+    number,
+    too_few,
+)
+from jaxattn.study.statistics import bootstrap, variables
 
-_SOURCE = "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling, sparsity of the gradient "
 # Kinds of texts: some W separates all next words, or none does.
 KINDS = ("feasible", "infeasible")
 # Fewer texts of a kind are drawn, but not judged; shorter runs neither.
 _TEXTS, _STEPS = 8, 5000
+# The last share over the first that is a fall: less than 1, by more than rounding.
+_FALL = 0.999
 # What may be left beside the support vectors, and how far the share may be from that of the multipliers.
 _BESIDE, _MISSED = 0.01, 0.02
 
-
-def judged(summaries: Mapping[str, xarray.Dataset]) -> list[Claim]:
-    """Return the claims on summaries of runs, by candidates and d."""
-    decided = [
-        (run, kind, one) for run, one in summaries.items() for kind in KINDS if int(one[f"{kind}_texts"]) >= _TEXTS
-    ]
-    return [_falls(decided, summaries), _support(decided, summaries)]
+# A run, a kind of texts, and the summary of the run.
+_Case = tuple[str, str, xarray.Dataset]
 
 
-def _falls(decided: list[tuple[str, str, xarray.Dataset]], summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    measured, falling = {}, []
-    for run, kind, one in decided:
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate the shares over the steps, of feasible texts and of others apart.
+
+    Args:
+        datasets: of `measure`, by candidates and d.
+        key: of the bootstrap.
+
+    Returns:
+        For each run a dataset over the snapshots, whose variables begin with the kind of text that they are about, if
+        it has such texts.
+
+    Raises:
+        ValueError: a share is not between 0 and 1.
+    """
+    for run, one in datasets.items():
+        for name in ("share", "beside"):
+            values = one[name].values
+            if not ((values >= 0) & (values <= 1)).all():
+                found = f"{values.min():.4g} to {values.max():.4g}"
+                raise ValueError(f"gradient-sparsity: expected {name} between 0 and 1 in {run}, found {found}")
+    keys = jax.random.split(key, len(datasets))
+    return {run: _summary(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
+
+
+def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    dropped = one["dropped"].values.mean() / one.attrs["prefixes"]
+    arrays: dict[str, Any] = {"dropped": ((), dropped), "pairs": ((), one["pairs"].values.mean())}
+    kinds = one["feasible"].values, ~one["feasible"].values
+    for kind, of_kind, k in zip(KINDS, kinds, jax.random.split(key), strict=True):
+        arrays[f"{kind}_texts"] = ((), int(of_kind.sum()))
+        if not of_kind.any():
+            continue
+        part = one.isel(seed=of_kind)
+        share, beside, limit = (part[name].values for name in ("share", "beside", "limit"))
+        keys = iter(jax.random.split(k, 6))
+        estimates = {
+            "share": (("snapshot",), bootstrap(share, next(keys))),
+            "beside": (("snapshot",), bootstrap(beside, next(keys))),
+            "ratio": ((), bootstrap(share[:, -1] / share[:, 0], next(keys))),
+            "limit": ((), bootstrap(limit, next(keys))),
+            "missed": ((), bootstrap(np.abs(share[:, -1] - limit), next(keys))),
+            "core": ((), bootstrap(part["core"].values, next(keys))),
+        }
+        arrays |= {f"{kind}_{name}": estimate for name, estimate in variables(estimates).items()}
+        arrays[f"{kind}_rise"] = ((), max(0.0, float(np.diff(share.mean(axis=0)).max(initial=0.0))))
+    return xarray.Dataset(arrays, {"snapshot": one["snapshot"].values}, one.attrs)
+
+
+def _judge_falls(summaries: Datasets) -> Judgement:
+    """The share has to fall in every run and kind of texts, or else in some."""
+    cases = _decided(summaries)
+    if not cases:
+        return _without_texts(summaries)
+    measured: dict[str, Number] = {}
+    for run, kind, one in cases:
         for place in (0, -1):
             at = one.isel(snapshot=place)
             label = f"share of pairs with 99 % of the gradient at step {int(at['snapshot'])}, {run}, {kind}"
-            measured[label] = read(at, f"{kind}_share")
-        measured[f"last share over first, {run}, {kind}"] = read(one, f"{kind}_ratio")
-        measured[f"largest rise of the mean share, {run}, {kind}"] = (float(one[f"{kind}_rise"]),) * 3
-        falling.append(float(one[f"{kind}_ratio_high"]) < 1)
-    verdict = Verdict.FAILS
-    if falling and any(falling):
-        verdict = Verdict.HOLDS if all(falling) else Verdict.CORRECTED
-    return _claim(
-        "falls",
-        "The share of tokens that carry 99 % of the gradient falls over training.",
-        "(recalled)",
-        {},
-        measured,
+            measured[label] = number(at, f"{kind}_share")
+        measured[f"last share over first, {run}, {kind}"] = number(one, f"{kind}_ratio")
+        measured[f"largest rise of the mean share, {run}, {kind}"] = Number.exact(float(one[f"{kind}_rise"]))
+    stated = tuple(_fall(case) for case in cases)
+    least, most = (chosen(cases, key=lambda case: float(case[2][f"{case[1]}_ratio"])) for chosen in (min, max))
+    falling = [
+        f"{run}, {kind}" for (run, kind, _), fall in zip(cases, stated, strict=True) if fall.outcome is Outcome.MET
+    ]
+    return _judgement(
         summaries,
-        verdict,
-        "Of all pairs of a prefix and a candidate word, the next one included. Holds if the interval of the last share "
-        "over the first is below 1 in every run, of feasible texts and of others; with a correction if in some. Kinds "
-        f"with less than {_TEXTS} texts are drawn and not judged. How far it falls is a matter of d: words in general "
-        "position are nearly all support vectors where d is large.",
+        measured,
+        {},
+        stated=stated,
+        corrected=(_fall(min(cases, key=lambda case: float(case[2][f"{case[1]}_ratio_high"]))),),
+        correction=f"the share falls in {len(falling)} of {len(cases)} kinds of texts: {'; '.join(falling) or 'none'}.",
+        remark="Of all pairs of a prefix and a candidate word, the next one included. The last share over the first is "
+        f"lowest at {_ratio(least)} and highest at {_ratio(most)}. Kinds of texts, feasible or not, with less than "
+        f"{_TEXTS} texts in a run are drawn and not judged.",
     )
 
 
-def _support(decided: list[tuple[str, str, xarray.Dataset]], summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    measured, expected, holds = {}, {}, []
-    for run, kind, one in decided:
+def _judge_support(summaries: Datasets) -> Judgement:
+    """Little of the gradient may be left beside support vectors, and their share has to be that of the multipliers."""
+    cases = _decided(summaries)
+    if not any(kind == KINDS[0] for _, kind, _ in cases):
+        return _without_texts(summaries, "feasible ")
+    measured, expected, stated = {}, {}, []
+    for run, kind, one in cases:
         end = one.isel(snapshot=-1)
         of = "support vectors" if kind == "feasible" else "contested words"
         label = f"gradient beside {of} in the end, {run}"
-        measured[label], expected[label] = read(end, f"{kind}_beside"), 0.0
-        measured[f"share of pairs that are {of}, {run}"] = read(one, f"{kind}_core")
-        holds.append(measured[label][2] < _BESIDE)
+        measured[label], expected[label] = number(end, f"{kind}_beside"), 0.0
+        measured[f"share of pairs that are {of}, {run}"] = number(one, f"{kind}_core")
+        stated.append(below(f"{label},", measured[label], _BESIDE))
         if kind == "feasible":
-            measured[f"share with 99 % of the gradient in the end, {run}"] = read(end, "feasible_share")
+            measured[f"share with 99 % of the gradient in the end, {run}"] = number(end, "feasible_share")
             expected[f"share with 99 % of the gradient in the end, {run}"] = float(one["feasible_limit"])
-            measured[f"its distance to that of the multipliers, {run}"] = read(one, "feasible_missed")
-            holds.append(float(one["feasible_missed_high"]) < _MISSED)
-    return _claim(
-        "support",
-        "In the end support vectors carry the gradient, each in the measure of its multiplier.",
-        "(the limit is ours)",
-        expected,
-        measured,
+            measured[f"its distance to that of the multipliers, {run}"] = missed = number(one, "feasible_missed")
+            stated.append(below(f"distance of the last share from that of the multipliers, {run},", missed, _MISSED))
+    return _judgement(
         summaries,
-        Verdict.HOLDS if holds and all(holds) else Verdict.FAILS,
-        f"Holds if less than {_BESIDE:.0%} of the gradient is left beside next words and support vectors of feasible "
-        f"texts, and their share is within {_MISSED} of the one that the multipliers of the max-margin solution give. "
-        "Of infeasible texts it is contested words that keep the gradient: those which follow one word in turn, whose "
-        f"parts cancel in W but not in a prefix; less than {_BESIDE:.0%} may be left beside them.",
-    )
-
-
-def _claim(
-    name: str,
-    statement: str,
-    where: str,
-    expected: Mapping[str, float],
-    measured: Mapping[str, tuple[float, float, float]],
-    summaries: Mapping[str, xarray.Dataset],
-    verdict: Verdict,
-    note: str,
-) -> Claim:
-    undecided = too_few(min(int(one.attrs["kept"]) for one in summaries.values()))
-    if (steps := min(int(one["snapshot"][-1]) for one in summaries.values())) < _STEPS:
-        undecided = f"A run of {steps} steps is too short to decide; the published size is 10000."
-    return concluded(
-        f"gradient-sparsity:{name}",
-        _SOURCE + where,
-        statement,
-        expected,
         measured,
-        counts_of(summaries),
-        verdict,
-        undecided,
-        note,
+        expected,
+        stated=tuple(stated),
+        remark="Feasible texts: what is left beside next words and support vectors, and the share that the multipliers "
+        "of the max-margin solution give. Infeasible texts have no such solution; there the gradient is asked for on "
+        "contested words, those which follow one word in turn, whose parts cancel in W but not in a prefix.",
     )
+
+
+def _decided(summaries: Datasets) -> list[_Case]:
+    return [(run, kind, one) for run, one in summaries.items() for kind in KINDS if int(one[f"{kind}_texts"]) >= _TEXTS]
+
+
+def _fall(case: _Case) -> Criterion:
+    run, kind, one = case
+    return below(f"last share over first, {run}, {kind},", number(one, f"{kind}_ratio"), _FALL)
+
+
+def _ratio(case: _Case) -> str:
+    run, kind, one = case
+    of = "support vectors" if kind == "feasible" else "contested words"
+    ratio, core = float(one[f"{kind}_ratio"]), float(one[f"{kind}_core"])
+    return f"{ratio:.2g} ({run}, {kind} texts, where {core:.0%} of the pairs are {of})"
+
+
+def _undecided(summaries: Datasets) -> str:
+    if (steps := min(int(one["snapshot"][-1]) for one in summaries.values())) < _STEPS:
+        return f"A run of {steps} steps is too short to decide; the published size is 10000."
+    return too_few(min(int(one.attrs["kept"]) for one in summaries.values()))
+
+
+def _without_texts(summaries: Datasets, kind: str = "") -> Judgement:
+    reason = _undecided(summaries) or f"No run has {_TEXTS} {kind}texts; that is too few to decide."
+    return dataclasses.replace(Judgement.withheld(reason), counts=counts_of(summaries))
+
+
+def _judgement(
+    summaries: Datasets,
+    measured: Mapping[str, Number],
+    expected: Mapping[str, float],
+    stated: tuple[Criterion, ...],
+    corrected: tuple[Criterion, ...] = (),
+    correction: str = "",
+    remark: str = "",
+) -> Judgement:
+    return Judgement(
+        measured={label: value.mean for label, value in measured.items()},
+        interval={label: (value.low, value.high) for label, value in measured.items() if value.low < value.high},
+        expected=expected,
+        counts=counts_of(summaries),
+        stated=stated,
+        corrected=corrected,
+        correction=correction,
+        undecided=_undecided(summaries),
+        remark=remark,
+    )
+
+
+CLAIMS = (
+    Claim(
+        "gradient-sparsity:falls",
+        Source(PAPER, "section 1 and section 3.2, sparsity of the gradient", Setting.OURS),
+        "The share of tokens that carry 99 % of the gradient falls over training.",
+        _judge_falls,
+        examples.of_falls,
+    ),
+    Claim(
+        "gradient-sparsity:support",
+        Source(PAPER, "section 1 and section 3.2, sparsity of the gradient; the limit is ours", Setting.OURS),
+        "In the end support vectors carry the gradient, each in the measure of its multiplier.",
+        _judge_support,
+        examples.of_support,
+    ),
+)

@@ -21,7 +21,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw shares and what is left beside, of feasible texts in the first row, of others in the second.
 
     Args:
-        summaries: of `experiments.gradient_sparsity.summarize`.
+        summaries: of `claims.summarize`.
     """
     sizes = sorted({int(one.attrs["d"]) for one in summaries.values()})
     with page.style():

@@ -1,24 +1,20 @@
-"""How many pairs of a prefix and a word carry the gradient while a text is learnt (ICLR 2024 submission, withdrawn)."""
+"""From the record of trained texts to the pairs of a prefix and a word that carry the gradient."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from jaxattn import language, losses, svm
 from jaxattn.descent import gradients
-from jaxattn.experiments.language.gradient_sparsity.claims import KINDS, judged
 from jaxattn.parallel import batch, lanes
-from jaxattn.study.claims import Claim
 from jaxattn.study.settings.texts import choices_of
-from jaxattn.study.statistics import bootstrap, variables
 
 # The part of the gradient's mass that is asked for.
 _CARRIED = 0.99
@@ -161,45 +157,3 @@ def limits(duals: Float[Array, "N V"], text: language.Choices) -> Float[Array, "
     others = jnp.where(parts > 0, total * parts / jnp.where(whole > 0, whole, 1.0), 0.0)
     is_next = jax.nn.one_hot(text.next, V, dtype=bool)
     return jnp.where(is_next, jnp.sum(others, axis=1, keepdims=True), others)
-
-
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Estimate the shares over the steps, of feasible texts and of others apart, and judge the claims.
-
-    Args:
-        datasets: of `measure`, by candidates and d.
-        key: of the bootstrap.
-
-    Returns:
-        For each run a dataset over the snapshots, whose variables begin with the kind of text that they are about, if
-        it has such texts; the claims.
-    """
-    keys = jax.random.split(key, len(datasets))
-    summaries = {run: _summary(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
-    return summaries, judged(summaries)
-
-
-def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    dropped = one["dropped"].values.mean() / one.attrs["prefixes"]
-    arrays: dict[str, Any] = {"dropped": ((), dropped), "pairs": ((), one["pairs"].values.mean())}
-    kinds = one["feasible"].values, ~one["feasible"].values
-    for kind, of_kind, k in zip(KINDS, kinds, jax.random.split(key), strict=True):
-        arrays[f"{kind}_texts"] = ((), int(of_kind.sum()))
-        if not of_kind.any():
-            continue
-        part = one.isel(seed=of_kind)
-        share, beside, limit = (part[name].values for name in ("share", "beside", "limit"))
-        keys = iter(jax.random.split(k, 6))
-        estimates = {
-            "share": (("snapshot",), bootstrap(share, next(keys))),
-            "beside": (("snapshot",), bootstrap(beside, next(keys))),
-            "ratio": ((), bootstrap(share[:, -1] / share[:, 0], next(keys))),
-            "limit": ((), bootstrap(limit, next(keys))),
-            "missed": ((), bootstrap(np.abs(share[:, -1] - limit), next(keys))),
-            "core": ((), bootstrap(part["core"].values, next(keys))),
-        }
-        arrays |= {f"{kind}_{name}": estimate for name, estimate in variables(estimates).items()}
-        arrays[f"{kind}_rise"] = ((), max(0.0, float(np.diff(share.mean(axis=0)).max(initial=0.0))))
-    return xarray.Dataset(arrays, {"snapshot": one["snapshot"].values}, one.attrs)

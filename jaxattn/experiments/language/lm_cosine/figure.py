@@ -19,7 +19,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw a column a size that is swept: above as published, below on logarithmic axes, feasible texts apart.
 
     Args:
-        summaries: of `experiments.lm_cosine.summarize`.
+        summaries: of `claims.summarize`.
     """
     default = {name: _common(summaries, name) for name in _SIZES}
     with page.style():

@@ -1,1 +1,1 @@
-"""The experiment lm-margins: measure, claims, figure."""
+"""Do the margins of the next word over the other candidates start near 0 and become large during training?"""

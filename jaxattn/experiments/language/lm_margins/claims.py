@@ -2,72 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
-from jaxattn import attention, language, svm
-from jaxattn.experiments.language.text_solutions import solutions
-from jaxattn.parallel import batch
-from jaxattn.study.claims import Claim, Verdict, counts_of, too_little
+from jaxattn.experiments.language import PAPER
+from jaxattn.experiments.language.lm_margins import examples
+from jaxattn.study.claims import (
+    LEAST_SEEDS,
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    above,
+    between,
+    counts_of,
+    number,
+    too_little,
+)
 from jaxattn.study.statistics import bootstrap, variables
 
-# Steps near which the histograms are drawn, and their number of bins.
-SHOWN, BINS = (1, 10, 100, 1000, 10_000), 40
+# Number of bins of a histogram.
+BINS = 40
+KINDS = ("no conflict", "conflict: other words", "conflict: words that also follow")
 # What a margin must exceed to be called large: the other word then has e^-5 of the next one's probability.
 LARGE = 5.0
-KINDS = ("no conflict", "conflict: other words", "conflict: words that also follow")
+# How far from 0 a margin may start, and the share of margins that have to be positive in the end.
+_NEAR, _POSITIVE = 1.0, 0.99
 
 
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Read the margins `(e_next - e_t)^T W e_last` of every text at the shown snapshots.
-
-    Args:
-        record: of a `TextTraining` with the vocabulary as candidates.
-        solver: of the max-margin problems, which say what texts have a conflict.
-
-    Returns:
-        For every kept seed the `margins`, (snapshot, prefix, word), and which of the entries are `others`, candidates
-        beside the next word; whether the text is `feasible`; of the others those that `follow` the same last word
-        elsewhere in the text. Prefixes that stand there several times are there once, with their `weight`.
-    """
-    found = solutions(record, solver)
-    steps = record["snapshot"].values
-    shown = sorted({int(np.argmin(np.abs(np.log(steps / step)))) for step in SHOWN})
-    pairs = record["pairs_snapshots"].values[found.kept][:, shown]
-    margins, others, follows = batch.over_seeds(_margins, pairs, found.texts)
-    return xarray.Dataset(
-        {
-            "margins": (("seed", "snapshot", "prefix", "word"), margins),
-            "others": (("seed", "prefix", "word"), others),
-            "follows": (("seed", "prefix", "word"), follows),
-            "weight": (("seed", "prefix"), found.texts.weight),
-            "feasible": (("seed",), found.feasible),
-        },
-        {"seed": record["seed"].values[found.kept], "snapshot": steps[shown]},
-        {**found.counts, "run": "texts"},
-    )
-
-
-def _margins(
-    pairs: Float[Array, "snapshots V V"], text: language.Choices
-) -> tuple[Float[Array, "snapshots N V"], Bool[Array, "N V"], Bool[Array, "N V"]]:
-    def of_one(C: Array) -> Array:
-        W = attention.matrix(language.weights(C, text))
-        return jnp.where(text.others, language.margins(W, text), 0.0)
-
-    return jax.vmap(of_one)(pairs), text.others, text.others & (language.followers(text)[text.last] > 0)
-
-
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Count the margins of all texts in bins, and judge the claim.
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Count the margins of all texts in bins.
 
     Args:
         datasets: of `measure`, of one run.
@@ -75,9 +46,14 @@ def summarize(
 
     Returns:
         One dataset over the shown snapshots: `count` of margins by kind and bin, with the `edges` of the bins of each
-        snapshot; `positive`, the share of positive margins by kind, and `median`, the mean over texts of their medians;
-        the claim.
+        snapshot; `texts`, how many have margins of a kind; `positive`, the share of positive margins by kind, and
+        `median`, the mean over texts of their medians.
+
+    Raises:
+        ValueError: there is not one run.
     """
+    if len(datasets) != 1:
+        raise ValueError(f"lm-margins: expected one run, found {sorted(datasets)}")
     ((run, one),) = datasets.items()
     margins, masks = one["margins"].values, _kinds(one)
     spans = [margins[:, k][one["others"].values] for k in range(one.sizes["snapshot"])]
@@ -108,8 +84,8 @@ def summarize(
             }
             arrays |= variables(estimates)
     coordinates = {"snapshot": one["snapshot"].values, "kind": list(KINDS)}
-    summary = xarray.Dataset(arrays, coordinates, {**one.attrs, "no_conflict": int(one["feasible"].values.sum())})
-    return {run: summary}, [_claim(summary)]
+    attrs = {**one.attrs, "no_conflict": int(one["feasible"].values.sum())}
+    return {run: xarray.Dataset(arrays, coordinates, attrs)}
 
 
 def _kinds(one: xarray.Dataset) -> list[np.ndarray]:
@@ -126,39 +102,66 @@ def _around(values: np.ndarray) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _claim(summary: xarray.Dataset) -> Claim:
-    measured, interval = {}, {}
+def _judge_positive(summaries: Datasets) -> Judgement:
+    """All margins have to start near 0 and become large, or else all but those over words that also follow."""
+    (summary,) = summaries.values()
+    first, last = (summary.isel(snapshot=place) for place in (0, -1))
     kinds = [kind for kind in KINDS if f"median {kind}" in summary]
+    measured: dict[str, Number] = {}
     for kind in kinds:
-        for step in summary["snapshot"].values[[0, -1]]:
+        for at in (first, last):
             for name, what in (("median", "median margin"), ("positive", "share of positive margins")):
-                at, label = summary.sel(snapshot=step), f"{what} at step {step}, {kind}"
-                measured[label] = float(at[f"{name} {kind}"])
-                interval[label] = (float(at[f"{name} {kind}_low"]), float(at[f"{name} {kind}_high"]))
-    first, last = summary.isel(snapshot=0), summary.isel(snapshot=-1)
-
-    def moves(kind: str) -> bool:
-        if kind not in kinds:
-            return True
-        near = abs(float(first[f"median {kind}"])) < 1
-        return near and float(last[f"median {kind}_low"]) > LARGE and float(last[f"positive {kind}_low"]) > 0.99
-
-    separated = moves(KINDS[0]) and moves(KINDS[1])
-    verdict = Verdict.FAILS
-    if separated:
-        verdict = Verdict.HOLDS if moves(KINDS[2]) else Verdict.CORRECTED
-    undecided = too_little(summary)
-    return Claim(
-        id="lm-margins:positive",
-        source="withdrawn ICLR 2024 submission on attention and SVM in causal language modelling, figure of margins",
-        statement="The margins of the next word over the other candidates start near 0 and become large and positive.",
-        expected={f"share of positive margins at step {summary['snapshot'].values[-1]}, {kind}": 1.0 for kind in kinds},
-        measured=measured,
-        interval=interval,
+                measured[f"{what} at step {int(at['snapshot'])}, {kind}"] = number(at, f"{name} {kind}")
+    expected = {f"share of positive margins at step {int(last['snapshot'])}, {kind}": 1.0 for kind in kinds}
+    return Judgement(
+        measured={label: value.mean for label, value in measured.items()},
+        interval={label: (value.low, value.high) for label, value in measured.items()},
+        expected=expected,
         counts=counts_of({"texts": summary}),
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided
-        or f"Large: a median above {LARGE:g}, with 99 % of the margins positive; near 0: a median within 1. With a "
-        "correction if that is so but for margins between two words that follow the same word in one text: these ask "
-        "for opposite things, and stay at what their counts are worth, log-odds.",
+        stated=tuple(one for kind in kinds for one in _become_large(first, last, kind)),
+        corrected=tuple(one for kind in kinds if kind != KINDS[2] for one in _become_large(first, last, kind)),
+        correction=_correction(last),
+        undecided=too_little(summary) or _too_few_texts(summary, kinds),
+        remark=f"Near 0: a median within {_NEAR:g}. Large: a median above {LARGE:g}, with {_POSITIVE:.0%} of the "
+        "margins positive.",
     )
+
+
+def _become_large(first: xarray.Dataset, last: xarray.Dataset, kind: str) -> tuple[Criterion, ...]:
+    start, end = (f"at step {int(at['snapshot'])}, {kind}," for at in (first, last))
+    return (
+        between(f"median margin {start}", number(first, f"median {kind}"), -_NEAR, _NEAR),
+        above(f"median margin {end}", number(last, f"median {kind}"), LARGE),
+        above(f"share of positive margins {end}", number(last, f"positive {kind}"), _POSITIVE),
+    )
+
+
+def _correction(last: xarray.Dataset) -> str:
+    parts = ["but for margins between two words that follow the same word in one text."]
+    if f"median {KINDS[2]}" in last:
+        median, positive = (float(last[f"{name} {KINDS[2]}"]) for name in ("median", "positive"))
+        parts.append(f"Of these the median ends at {median:.2g}, and {positive:.0%} are positive.")
+    parts.append(
+        "Each of the two words is the next one somewhere, and the two margins are opposite numbers: not both can be "
+        "positive. Cross entropy is least where they are the log-odds of the two counts."
+    )
+    return " ".join(parts)
+
+
+def _too_few_texts(summary: xarray.Dataset, kinds: list[str]) -> str:
+    """Return which kind of margins is in too few texts to decide, or nothing if none is."""
+    for kind in kinds:
+        if (texts := int(summary["texts"].sel(kind=kind))) < LEAST_SEEDS:
+            return f"{texts} texts with margins of the kind {kind!r} are too few; at least {LEAST_SEEDS} are needed."
+    return ""
+
+
+CLAIMS = (
+    Claim(
+        "lm-margins:positive",
+        Source(PAPER, "section 4, Figure 2 (margins)", Setting.PROXY),
+        "The margins of the next word over the other candidates start near 0 and become large and positive.",
+        _judge_positive,
+        examples.of_positive,
+    ),
+)

@@ -17,7 +17,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw a panel a snapshot: the margins of all texts, stacked by kind.
 
     Args:
-        summaries: of `experiments.lm_margins.summarize`.
+        summaries: of `claims.summarize`.
     """
     (one,) = summaries.values()
     steps = one["snapshot"].values

@@ -20,7 +20,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw direction and norm of feasible texts in the first column, of the others in the second and third.
 
     Args:
-        summaries: of `experiments.lm_theorems.summarize`.
+        summaries: of `claims.summarize`.
     """
     runs = list(summaries.values())
     feasible, infeasible = (sorted({int(one[f"{kind}_texts"]) for one in runs}) for kind in ("feasible", "infeasible"))

@@ -1,34 +1,27 @@
-"""Plain descent on texts with equal and with close scores: growth and direction (ICLR 2024 submission, withdrawn)."""
+"""From the record of plain descent on texts to its direction and growth, against the max-margin solutions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from jaxattn import language, metrics, svm
-from jaxattn.experiments.language.lm_theorems import ties as lm_ties
-from jaxattn.experiments.language.lm_theorems.claims import KINDS, judged
+from jaxattn.experiments.language.lm_theorems import ties
 from jaxattn.parallel import batch
-from jaxattn.study.claims import Claim
 from jaxattn.study.settings.texts import choices_of
-from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
-
-# 1 - correlation is not told from 0 below the first; solutions within the second are the same.
-_LEAST, _SAME = 1e-14, 1e-6
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare a run with the max-margin solutions of its texts.
 
     A text is feasible if some W separates all its next words: then its solution is the hard-margin one. Of others it is
-    that of the words which the run keeps attending to, tied where there are several (see `lm_ties`); and all have a
+    that of the words which the run keeps attending to, tied where there are several (see `ties`); and all have a
     soft-margin solution, at the price C = 10.
 
     Args:
@@ -106,7 +99,7 @@ def _solved(texts: language.Choices, final: np.ndarray, solver: svm.Solver | Non
 
 
 def _of_least_risk(text: language.Choices) -> tuple[Bool[Array, "V V"], Bool[Array, ""]]:
-    return lm_ties.selected(lm_ties.best_attention(text), text)
+    return ties.selected(ties.best_attention(text), text)
 
 
 def _kept(
@@ -119,7 +112,7 @@ def _kept(
     """Return the problem of the words that are kept, and whether they are those of least risk."""
     weights = language.weights(final, compact)
     length = metrics.norm(weights.W) / metrics.norm(W_best)
-    kept = lm_ties.kept(language.table(weights, compact), length)
+    kept = ties.kept(language.table(weights, compact), length)
     asked = jax.ops.segment_sum(text.weight, text.last, num_segments=len(final)) > 0
     return language.set_constraints(compact, kept), jnp.all((kept == best) | ~asked[:, None])
 
@@ -144,73 +137,3 @@ def _along(
     # The logistic loss of a score that is not negative has a slope of at most 1/2.
     bound = language.score_bound(text, slope=0.5)
     return off, off_soft, growth, 1 - metrics.correlation(W_mm, W_soft), bound, chosen, choosable
-
-
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Estimate growth and direction along the time, of feasible texts and of others apart, and judge the theorems.
-
-    Args:
-        datasets: of `measure`, of runs with different steps and deltas.
-        key: of the bootstrap.
-
-    Returns:
-        For each run a dataset over the snapshots, whose variables begin with the kind of text that they are about, if
-        it has such texts; the claims.
-
-    Raises:
-        ValueError: a run of which no seed was kept.
-    """
-    if empty := [run for run, one in datasets.items() if not one.sizes["seed"]]:
-        raise ValueError(f"lm-theorems: expected a kept seed in each run, found none in {empty}")
-    keys = jax.random.split(key, len(datasets))
-    summaries = {run: _summary(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
-    return summaries, judged(summaries)
-
-
-def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    steps, step_size, bound = one["snapshot"].values, one.attrs["step_size"], one["bound"].values
-    arrays: dict[str, Any] = {
-        "time": (("snapshot",), step_size * steps),
-        "within": ((), step_size * bound.max()),
-        "rises": ((), int((np.diff(one["loss"].values, axis=1) > 1e-12).sum())),
-    }
-    for kind, of_kind, k in zip(
-        KINDS, (one["feasible"].values, ~one["feasible"].values), jax.random.split(key), strict=True
-    ):
-        arrays[f"{kind}_texts"] = ((), int(of_kind.sum()))
-        if of_kind.any():
-            estimates = _estimated(one.isel(seed=of_kind), k)
-            arrays |= {f"{kind}_{name}": estimate for name, estimate in variables(estimates).items()}
-    return xarray.Dataset(arrays, {"snapshot": steps}, one.attrs)
-
-
-def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[str, ...], Estimate]]:
-    steps, growth = one["snapshot"].values, one["growth"].values
-    late = steps * 10 >= steps[-1]
-    keys = iter(jax.random.split(key, 8))
-    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {}
-    estimates["growth"] = (("snapshot",), bootstrap(growth, next(keys)))
-    # Of every seed's own line through the last decade.
-    slope = _slope(np.log(steps[late]), growth[:, late])
-    estimates["slope"] = ((), bootstrap(slope, next(keys)))
-    for name in ("off", "off_soft"):
-        off = np.maximum(one[name].values, _LEAST)
-        exponent = _slope(np.log(growth[:, late]), np.log(off[:, late]))
-        estimates[f"{name}_exponent"] = ((), bootstrap(exponent, next(keys)))
-        estimates[name] = (("snapshot",), bootstrap(off, next(keys)))
-    apart = one["apart"].values
-    estimates |= {"apart": ((), bootstrap(apart, next(keys))), "differ": ((), proportion(apart > _SAME))}
-    estimates["least"] = ((), proportion(one["least"].values))
-    estimates["chosen"] = ((), bootstrap(one["chosen"].values, next(keys)))
-    estimates["all_chosen"] = ((), proportion(one["chosen"].values > one["choosable"].values - 1e-9))
-    return estimates
-
-
-def _slope(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the slope of the least squares line of every row; 0 where x stands still."""
-    x = x - x.mean(axis=-1, keepdims=True)
-    square = np.sum(x * x, axis=-1)
-    moves = square > 1e-20
-    return np.where(moves, np.sum(x * y, axis=-1) / np.where(moves, square, 1.0), 0.0)

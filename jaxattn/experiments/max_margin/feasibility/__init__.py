@@ -1,1 +1,1 @@
-"""The experiment feasibility: measure, claims, figure."""
+"""From which dimension d on can random tokens be selected?"""

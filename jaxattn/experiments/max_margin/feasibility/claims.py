@@ -2,94 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn import svm
-from jaxattn.experiments.max_margin.separation import separate
-from jaxattn.study.claims import Claim, Verdict, counts_of, too_few, total
-from jaxattn.study.statistics import proportion
+from jaxattn.experiments.max_margin.feasibility import examples
+from jaxattn.experiments.max_margin.separation import check, tallied, tally
+from jaxattn.study.claims import (
+    Claim,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    above,
+    below,
+    number,
+    too_few,
+    total,
+)
+from jaxattn.study.statistics import Estimate, proportion, variables
+from jaxattn.svm import Status
+from jaxattn.svm.certificate import tolerance_of
+
+_SOURCE = Source("arXiv 2308.16898", "theorem on the feasibility of Att-SVM", Setting.OURS)
+_COVERED = "d >= max(T - 1, n)"
 
 
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve every problem in the Frobenius norm; what is feasible does not depend on the norm."""
-    return separate(record, norms=(svm.frobenius,), solver=solver)
-
-
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Estimate the shares and judge the theorem's condition `d >= max(T - 1, n)`.
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate the shares of feasible problems.
 
     Args:
         datasets: of every (n, T), as `measure` returns them.
         key: not used; the intervals of shares are not resampled.
 
     Returns:
-        One dataset with axes `run` and `d`: the share of feasible problems with its interval, and how
-        many could not be decided; the claim.
+        One dataset with axes `run` and `d`: the share of `feasible` problems with its interval; how many are certified
+        `infeasible` and how many are `undecided`; the largest `violation` of a constraint by a certified solution.
+        With axis `run` alone: the theorem's dimension `enough`; the share `promised` of feasible problems from there
+        on, NaN if none were drawn; the smallest d, `always`, from which all are feasible, NaN if there is none. The
+        counts of every run, `tally`.
+
+    Raises:
+        ValueError: a violation below 0.
     """
     del key
-    parts = [_shares(one) for one in datasets.values()]
-    summary = xarray.concat(parts, "run", coords="all").assign_attrs(total(datasets))
-    return {"random tokens": summary}, [_claim(summary, datasets)]
+    check(datasets)
+    summary = xarray.concat([_shares(one) for one in datasets.values()], "run", coords="all")
+    summary["tally"] = tally(datasets)
+    return {"random tokens": summary.assign_attrs(total(datasets))}
 
 
 def _shares(one: xarray.Dataset) -> xarray.Dataset:
-    status = one["status"].sel(norm="frobenius").values
-    estimate = proportion(status == svm.Status.OPTIMAL)
-    variables = {
-        "feasible": (("d",), estimate.mean),
-        "feasible_low": (("d",), estimate.low),
-        "feasible_high": (("d",), estimate.high),
-        "undecided": (("d",), (status == svm.Status.NOT_CONVERGED).sum(axis=0)),
-        "infeasible": (("d",), (status == svm.Status.INFEASIBLE).sum(axis=0)),
+    d, here = one["d"].values, one.sel(norm="frobenius")
+    status, n, T = here["status"].values, one.attrs["n"], one.attrs["T"]
+    feasible, enough = status == Status.OPTIMAL, max(T - 1, n)
+    promised = np.ravel(feasible[:, d >= enough])
+    always = [each for each in d if feasible[:, d >= each].all()]
+    nothing = Estimate(*(np.full((), np.nan) for _ in Estimate._fields))
+    arrays = variables({"feasible": (("d",), proportion(feasible))})
+    arrays |= variables({"promised": ((), proportion(promised) if promised.size else nothing)})
+    arrays |= {
+        "undecided": (("d",), (status == Status.NOT_CONVERGED).sum(axis=0)),
+        "infeasible": (("d",), (status == Status.INFEASIBLE).sum(axis=0)),
+        "violation": (("d",), np.where(feasible, here["violation"].values, 0).max(axis=0)),
+        "always": ((), float(always[0]) if always else np.nan),
     }
-    n, T = one.attrs["n"], one.attrs["T"]
-    sizes = {"run": one.attrs["run"], "n": n, "T": T, "enough": max(T - 1, n), "seeds": one.sizes["seed"]}
-    return xarray.Dataset(variables, {"d": one["d"].values, **sizes})
+    sizes = {"run": one.attrs["run"], "n": n, "T": T, "enough": enough, "seeds": one.sizes["seed"]}
+    return xarray.Dataset(arrays, {"d": d, **sizes})
 
 
-def _claim(summary: xarray.Dataset, datasets: Mapping[str, xarray.Dataset]) -> Claim:
+def _judge(summaries: Datasets) -> Judgement:
+    """Every problem that the theorem covers has to have a certified solution; one without any refutes it."""
+    summary = summaries["random tokens"]
     measured, interval, expected = {}, {}, {}
-    for run, one in datasets.items():
-        d, shares = one["d"].values, summary.sel(run=run)
-        enough = int(shares["enough"])
-        status = one["status"].values[:, d >= enough, 0]
-        if status.size:
-            label = f"{run}, share at d >= {enough}"
-            estimate = proportion(np.ravel(status == svm.Status.OPTIMAL))
-            expected[label], measured[label] = 1.0, float(estimate.mean)
-            interval[label] = (float(estimate.low), float(estimate.high))
-        always = [int(each) for each in d if (shares["feasible"].sel(d=slice(each, None)) == 1).all()]
-        if always:
-            measured[f"{run}, smallest d from which all are feasible"] = float(always[0])
+    for run in summary["run"].values:
+        one = summary.sel(run=run)
+        if np.isfinite(one["promised"]):
+            label = f"{run}, share at d >= {int(one['enough'])}"
+            share = number(one, "promised")
+            expected[label], measured[label], interval[label] = 1.0, share.mean, (share.low, share.high)
+        if np.isfinite(one["always"]):
+            measured[f"{run}, smallest d from which all are feasible"] = float(one["always"])
     covered = summary.where(summary["d"] >= summary["enough"])
-    infeasible, undecided = (int(covered[name].sum()) for name in ("infeasible", "undecided"))
-    open_because = too_few(int(summary["seeds"].min()))
-    if not measured or not expected:
-        open_because = "No problem was drawn at d >= max(T - 1, n)."
-    elif undecided:
-        open_because = f"{undecided} problems at d >= max(T - 1, n) could not be decided."
+    infeasible, open_ones = (int(covered[name].sum()) for name in ("infeasible", "undecided"))
+    problems = int(((summary["d"] >= summary["enough"]) * summary["seeds"]).sum())
+    undecided = too_few(int(summary["seeds"].min()))
+    if not problems:
+        undecided = "No problem was drawn at d >= max(T - 1, n)."
+    elif open_ones:
+        undecided = f"{open_ones} of {problems} problems at {_COVERED} could not be decided."
     if infeasible:
-        verdict, note = Verdict.FAILS, f"{infeasible} problems at d >= max(T - 1, n) are certified infeasible."
+        # One counterexample is enough, however few problems there are.
+        undecided, remark = "", f"{infeasible} of {problems} problems at {_COVERED} are certified infeasible."
     else:
-        verdict = Verdict.OPEN if open_because else Verdict.HOLDS
-        note = open_because or (
-            "Every problem at d >= max(T - 1, n) has a certified solution. The condition is sufficient only: "
-            "random tokens can be selected from smaller d on."
+        earlier = int((summary["always"] < summary["enough"]).sum())
+        remark = (
+            f"All {problems} problems at {_COVERED} have a certified solution. The condition is sufficient only: in "
+            f"{earlier} of {summary.sizes['run']} sizes (n, T) all random tokens can be selected from a smaller d on."
         )
-    return Claim(
-        id="feasibility:theorem",
-        source="arXiv 2308.16898, theorem on the feasibility of Att-SVM",
-        statement="Any tokens of problems in general position can be selected if d >= max(T - 1, n).",
-        expected=expected,
+    return Judgement(
         measured=measured,
         interval=interval,
-        counts=counts_of(datasets),
-        verdict=verdict,
-        note=note,
+        expected=expected,
+        counts=tallied(summary["tally"]),
+        stated=(
+            above(f"share of feasible problems at {_COVERED}", _certified(problems, infeasible, open_ones), 1.0),
+            below(
+                "largest violation of a constraint by their solutions",
+                Number.exact(float(covered["violation"].max())),
+                tolerance_of(summary["violation"].dtype).violation,
+            ),
+        ),
+        undecided=undecided,
+        remark=remark,
     )
+
+
+def _certified(problems: int, infeasible: int, undecided: int) -> Number:
+    """Return the share of feasible problems, from those that are certified feasible to those that may be."""
+    if not problems:
+        return Number.exact(np.nan)
+    least, most = (problems - infeasible - undecided) / problems, (problems - infeasible) / problems
+    return Number(least, least, most)
+
+
+CLAIMS = (
+    Claim(
+        "feasibility:theorem",
+        _SOURCE,
+        "Any tokens of problems in general position can be selected if d >= max(T - 1, n).",
+        _judge,
+        examples.theorem,
+    ),
+)

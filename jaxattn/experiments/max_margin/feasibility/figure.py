@@ -21,7 +21,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     Above each curve's panel a bar shows the dimensions in which the theorem promises a share of 1.
 
     Args:
-        summaries: "random tokens", as `experiments.feasibility.summarize` returns it.
+        summaries: "random tokens", as `summarize` returns it.
     """
     summary = summaries["random tokens"]
     sizes = np.unique(summary["T"].values)

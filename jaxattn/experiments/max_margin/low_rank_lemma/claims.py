@@ -2,50 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
 import jax
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.study.claims import Claim, Verdict, counts_of, too_few
-from jaxattn.study.statistics import bootstrap
+from jaxattn.experiments.max_margin.low_rank_lemma import examples
+from jaxattn.experiments.max_margin.separation import check
+from jaxattn.study.claims import (
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    below,
+    counts_of,
+    number,
+    too_few,
+)
+from jaxattn.study.statistics import Estimate, bootstrap, variables
 from jaxattn.svm import Status
 
+_SOURCE = Source("arXiv 2308.16898", "lemma on the rank of the SVM solutions", Setting.OURS)
 # What counts as rounding; and as the accuracy of a witness whose relative gap is certified to 1e-8.
 _ROUNDING, _ACCURACY = 1e-13, 1e-6
-# What makes the test mean something, in each norm.
-_MEANING = {
-    "frobenius": "The solver builds W from the queries, but its certificate is against all of R^(d x d), where the "
-    "minimizer is unique: it lies within the stated distance of W.",
-    "nuclear": "The solver builds W from the queries, but its certificate is against all of R^(d x d): no matrix has a "
-    "smaller norm by more than the gap.",
-}
+_PARTS = ("beyond", "outside")
 
 
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     """Measure what of every kept solution lies beyond rank n and outside the span of the queries.
 
     Args:
-        datasets: as `separation.separate` returns them, of one dimension each; those with a `solver`
-            are witnesses that know nothing of the queries' span.
+        datasets: as `measure` returns them, of one dimension each; those with a `solver` are witnesses that know
+            nothing of the queries' span.
         key: of the bootstrap.
 
     Returns:
-        For each dataset, with axes `seed` and `norm`, of the kept problems: singular values relative to
-        the largest, `beyond` (that of number n + 1) and `outside`, `||W (I - P_Z)||_F / ||W||_F` with
-        the projector on the span of the queries; the claims.
+        For each dataset, with axes `seed` and `norm`, of the kept problems: singular values relative to the largest,
+        `beyond` (that of number n + 1) and `outside`, `||W (I - P_Z)||_F / ||W||_F` with the projector on the span of
+        the queries; for the one without a `solver`, if it has kept problems, their means `mean_beyond` and
+        `mean_outside` with intervals, (norm).
+
+    Raises:
+        ValueError: not exactly one dataset is without a `solver`, or a singular value is below 0.
     """
+    check(datasets)
+    own = [run for run, one in datasets.items() if not one.attrs["solver"]]
+    if len(own) != 1:
+        raise ValueError(f"low-rank-lemma: expected one run of this package's solvers, found {own}")
     summaries = {run: _kept(one) for run, one in datasets.items()}
-    own = next(one for one in summaries.values() if not one.attrs["solver"])
-    witnesses = {one.attrs["solver"]: one for one in summaries.values() if one.attrs["solver"]}
-    keys = jax.random.split(key, own.sizes["norm"])
-    counts = counts_of(summaries)
-    claims = [_claim(str(norm), own, witnesses, keys[k], counts) for k, norm in enumerate(own["norm"].values)]
-    return summaries, claims
+    if summaries[own[0]].sizes["seed"]:
+        summaries[own[0]] = summaries[own[0]].assign(_means(summaries[own[0]], key))
+    return summaries
 
 
 def _kept(one: xarray.Dataset) -> xarray.Dataset:
@@ -56,62 +68,94 @@ def _kept(one: xarray.Dataset) -> xarray.Dataset:
     outside = W - np.einsum("snde,sek,sfk->sndf", W, basis, basis)
     lengths = np.linalg.norm(W, axis=(2, 3))
     relative = values / values[..., :1]
-    variables = {
+    arrays = {
         "singular_values": (("seed", "norm", "direction"), relative),
         "beyond": (("seed", "norm"), relative[..., n]),
         "outside": (("seed", "norm"), np.linalg.norm(outside, axis=(2, 3)) / lengths),
         "gap": (("seed", "norm"), np.abs(alone["gap"].values)),
     }
     coordinates = {"seed": alone["seed"].values, "norm": alone["norm"].values, "d": int(alone["d"])}
-    return xarray.Dataset(variables, coordinates, attrs=one.attrs)
+    return xarray.Dataset(arrays, coordinates, attrs=one.attrs)
 
 
-def _claim(
-    norm: str,
-    own: xarray.Dataset,
-    witnesses: Mapping[str, xarray.Dataset],
-    key: PRNGKeyArray,
-    counts: Mapping[str, Mapping[str, int]],
-) -> Claim:
-    here = own.sel(norm=norm)
-    n, d = own.attrs["n"], int(own["d"])
-    undecided = too_few(own.sizes["seed"])
+def _means(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Estimate the means of both parts, (norm)."""
+    values = np.stack([one[name].values for name in _PARTS], axis=2)
+    keys = jax.random.split(key, one.sizes["norm"])
+    each = [bootstrap(values[:, k], keys[k]) for k in range(one.sizes["norm"])]
+    both = Estimate(*(np.stack(part) for part in zip(*each, strict=True)))
+    return variables(
+        {f"mean_{name}": (("norm",), Estimate(*(part[:, k] for part in both))) for k, name in enumerate(_PARTS)}
+    )
+
+
+def _judge(norm: str, summaries: Datasets) -> Judgement:
+    """Both parts are rounding in every certified solution, and within its accuracy in those of an outside solver."""
+    whole = next(one for one in summaries.values() if not one.attrs["solver"])
+    witnesses = {one.attrs["solver"]: one.sel(norm=norm) for one in summaries.values() if one.attrs["solver"]}
+    own, n, d = whole.sel(norm=norm), whole.attrs["n"], int(whole["d"])
     names = {"beyond": f"sigma_{n + 1}/sigma_1", "outside": "||W(I - P_Z)||_F/||W||_F"}
-    measured, interval = {}, {}
-    if own.sizes["seed"]:
-        estimate = bootstrap(np.stack([here[name].values for name in names], axis=1), key)
-        for k, label in enumerate(names.values()):
-            measured[f"{label}, d={d}"] = float(estimate.mean[k])
-            interval[f"{label}, d={d}"] = (float(estimate.low[k]), float(estimate.high[k]))
-    measured |= {f"{label}, d={d}, largest": _largest(here, name) for name, label in names.items()}
+    numbers = {f"{label}, d={d}": number(own, f"mean_{name}") for name, label in names.items() if own.sizes["seed"]}
+    measured = {label: value.mean for label, value in numbers.items()}
+    measured |= {f"{label}, d={d}, largest": _largest(own, name) for name, label in names.items()}
+    # ||W - W*||^2 <= ||W||^2 - ||W*||^2, and ||W*|| is at least the dual value.
+    distance = float(np.sqrt(2 * _largest(own, "gap")))
     if norm == "frobenius":
-        # ||W - W*||^2 <= ||W||^2 - ||W*||^2, and ||W*|| is at least the dual value.
-        measured[f"distance to the minimizer over ||W||_F, d={d}, at most"] = float(np.sqrt(2 * _largest(here, "gap")))
-    seen = []
+        measured[f"distance to the minimizer over ||W||_F, d={d}, at most"] = distance
     for solver, witness in witnesses.items():
-        there = witness.sel(norm=norm)
         for name, label in names.items():
-            measured[f"{label}, d={int(witness['d'])}, largest, by {solver}"] = _largest(there, name)
-        if witness.sizes["seed"]:
-            seen.append(max(_largest(there, name) for name in names))
+            measured[f"{label}, d={int(witness['d'])}, largest, by {solver}"] = _largest(witness, name)
+    seen = {solver: witness for solver, witness in witnesses.items() if witness.sizes["seed"]}
+    undecided = too_few(own.sizes["seed"])
     if not undecided and not seen:
         undecided = "No solution of an outside solver was certified."
-    holds = all(_largest(here, name) <= _ROUNDING for name in names) and all(value <= _ACCURACY for value in seen)
-    return Claim(
-        id=f"low-rank-lemma:{norm}",
-        source="arXiv 2308.16898, lemma on the rank of the SVM solutions",
-        statement=f"The {norm} solution has rank at most n, and its rows lie in the span of the queries.",
-        expected={f"{label}, d={d}": 0.0 for label in names.values()},
+    return Judgement(
         measured=measured,
-        interval=interval,
-        counts=counts,
-        verdict=Verdict.OPEN if undecided else Verdict.HOLDS if holds else Verdict.FAILS,
-        note=undecided
-        or f"{_MEANING[norm]} An outside solver on the full matrix, which is given no span, finds the same to its "
-        f"accuracy. Holds if both are at most {_ROUNDING:g} for every kept problem, and {_ACCURACY:g} for the outside "
-        "solver.",
+        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        expected={f"{label}, d={d}": 0.0 for label in names.values()},
+        counts=counts_of(summaries),
+        stated=(
+            *(_small(f"largest {label}", own, name, _ROUNDING) for name, label in names.items()),
+            *(
+                _small(f"largest {label}, by {solver},", witness, name, _ACCURACY)
+                for solver, witness in seen.items()
+                for name, label in names.items()
+            ),
+        ),
+        undecided=undecided,
+        remark=_remark(norm, own, distance, seen),
     )
+
+
+def _remark(norm: str, own: xarray.Dataset, distance: float, seen: Datasets) -> str:
+    """Say what makes the test mean something: the certificate, and solvers that are given no span."""
+    said = "The solver builds W from the queries, but its certificate is against all of R^(d x d)"
+    if norm == "frobenius":
+        said += f", where the minimizer is unique: it lies within {distance:.2g} ||W||_F of W."
+    else:
+        said += f": no matrix has a norm smaller by more than {_largest(own, 'gap'):.2g} of it."
+    for solver, witness in seen.items():
+        found = max(_largest(witness, name) for name in _PARTS)
+        said += f" In solutions on the full matrix by {solver}, which is given no span, both are at most {found:.2g}."
+    return said
+
+
+def _small(label: str, one: xarray.Dataset, name: str, threshold: float) -> Criterion:
+    value = Number.exact(_largest(one, name) if one.sizes["seed"] else np.nan)
+    return below(label, value, threshold)
 
 
 def _largest(one: xarray.Dataset, name: str) -> float:
     return float(one[name].max()) if one.sizes["seed"] else 0.0
+
+
+CLAIMS = tuple(
+    Claim(
+        f"low-rank-lemma:{norm}",
+        _SOURCE,
+        f"The {norm} solution has rank at most n, and its rows lie in the span of the queries.",
+        partial(_judge, norm),
+        examples.lemma,
+    )
+    for norm in ("frobenius", "nuclear")
+)

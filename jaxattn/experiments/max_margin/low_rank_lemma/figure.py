@@ -21,8 +21,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the singular values (a) and the part outside the queries' span (b), by norm and by solver.
 
     Args:
-        summaries: of this package's solvers and of the witnesses, as `experiments.low_rank.summarize`
-            returns them.
+        summaries: of this package's solvers and of the witnesses, as `summarize` returns them.
     """
     with page.style():
         figure = page.new_figure(9.0, 3.4)

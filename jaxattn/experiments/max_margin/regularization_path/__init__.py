@@ -1,1 +1,1 @@
-"""The experiment regularization-path: measure, claims, figure."""
+"""Which max-margin solutions do the regularization paths of W and of (K, Q) tend to?"""

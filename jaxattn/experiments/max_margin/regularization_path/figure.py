@@ -8,18 +8,18 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.max_margin.regularization_path.claims import DECADE, OWN
 from jaxattn.study.style import page
 
 _TITLES = {"W": r"(a) path of $W$, $\|W\|_F \leq R$", "KQ": r"(b) path of $(K, Q)$, $\|KQ^\top\|_* \leq R$"}
 _UNITS = {"W": r"$\|W_R/R - \hat W/\|\hat W\|_F\,\|_F$", "KQ": r"$\|KQ^\top\!/R - \hat W/\|\hat W\|_*\|_F$"}
-_OWN = {"W": "frobenius", "KQ": "nuclear"}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the distances of both paths, and the share of seeds whose two ends lead to two minima.
 
     Args:
-        summaries: of the paths "W" and "KQ", as `experiments.regularization_claims.summarize` returns them.
+        summaries: of the paths "W" and "KQ", as `summarize` returns them.
     """
     with page.style():
         figure = page.new_figure(10.0, 3.5)
@@ -52,12 +52,12 @@ def _distances(axes: Axes, summary: xarray.Dataset, run: str) -> None:
     for norm in summary["norm"].values:
         one = summary.sel(norm=norm)
         label = page.NORMS[str(norm)]
-        if norm == _OWN[run]:
+        if norm == OWN[run]:
             label += f": $R^{{{float(one['exponent_mean']):.2f}}}$"
         curve = (one[name].values for name in ("distance", "distance_low", "distance_high"))
         page.band(axes, radii, *curve, color=page.COLOURS[str(norm)], linestyle=page.DASHES[str(norm)], label=label)
-    own = summary.sel(norm=_OWN[run])["distance"].values
-    late = radii >= radii[-1] / 10 * (1 - 1e-9)
+    own = summary.sel(norm=OWN[run])["distance"].values
+    late = radii >= radii[-1] / DECADE * (1 - 1e-9)
     guide = 2.0 * own[-1] * radii[-1] / radii[late]
     axes.plot(radii[late], guide, color="black", linewidth=0.7, linestyle=":", label="$R^{-1}$")
     axes.set(title=_TITLES[run], xlabel="radius $R$", ylabel=_UNITS[run], xscale="log", yscale="log")

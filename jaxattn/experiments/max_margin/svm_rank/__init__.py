@@ -1,1 +1,1 @@
-"""The experiment svm-rank: measure, claims, figure."""
+"""What rank do the SVM solutions have, and is it lower in the nuclear norm?"""

@@ -1,161 +1,269 @@
-"""What the measured ranks say of the published ones."""
+"""Rank of both SVM solutions against d (2308.16898): what the measured ranks say of the published ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import xarray
 
-from jaxattn.study.claims import Claim, Verdict, agree, too_few
+from jaxattn.experiments.max_margin.separation import tallied
+from jaxattn.experiments.max_margin.svm_rank import examples
+from jaxattn.experiments.max_margin.svm_rank.ranks import CLEAN, summarize
+from jaxattn.study.claims import (
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    agrees,
+    below,
+    number,
+    too_few,
+)
 
-_SOURCE = "arXiv 2308.16898, rank figure"
+__all__ = ["CLAIMS", "PUBLISHED", "SETTINGS", "summarize"]
+
+_SOURCE = Source("arXiv 2308.16898", "rank figure", Setting.EXACT)
 # Read from the authors' figure: mean ranks of both norms at these (n, T, d).
-_SETTINGS = ((10, 5, 10), (15, 5, 15), (15, 5, 20))
-_PUBLISHED = {"frobenius": (10.0, 15.0, 15.0), "nuclear": (9.1, 13.9, 14.9)}
-# A rank is clean if its mean changes by at most so much between these two tolerances.
-CLEAN, _SPREAD = (1e-9, 1e-3), 0.1
+SETTINGS = ((10, 5, 10), (15, 5, 15), (15, 5, 20))
+PUBLISHED = {"frobenius": (10.0, 15.0, 15.0), "nuclear": (9.1, 13.9, 14.9)}
+# Two estimates of one mean rank are the same if they differ by at most so much.
+_SAME = 0.1
+# A published mean is read from a figure and has an error itself: the two may differ by at most half a rank.
+_WITHIN = 0.5
+# Ranks are whole numbers, so that a mean that is lower at all is lower by at least 1 / problems.
+_LOWER = -1e-6
 
-Numbers = tuple[dict[str, float], dict[str, tuple[float, float]]]
+
+def _judge_frobenius(summaries: Datasets) -> Judgement:
+    """No rank exceeds min(n, d), and the means are the published ones."""
+    summary = summaries["certified"].sel(norm="frobenius")
+    bound = np.minimum(summary["n"], summary["d"])
+    above = Number.exact(float((summary["largest"] - bound).max()))
+    short = float((bound - summary["rank"]).max())
+    return _judgement(
+        summaries,
+        _every(summary, "rank", "{}"),
+        _expected("frobenius"),
+        stated=(
+            below("largest excess of a Frobenius rank over min(n, d)", above, 0.0),
+            *_agree(summaries, "frobenius"),
+        ),
+        remark=f"Ranks of certified solutions of feasible problems. A mean falls short of min(n, d) by at most "
+        f"{short:.2g}: an input without a support vector adds nothing to W.",
+    )
 
 
-def judged(summaries: Mapping[str, xarray.Dataset], counts: Mapping[str, Mapping[str, int]]) -> list[Claim]:
-    """Judge the claims on the summaries of `svm_rank.summarize`."""
+def _judge_nuclear(summaries: Datasets) -> Judgement:
+    """The nuclear rank is nowhere higher and lower at the published sizes, as published; else with other ranks."""
     summary = summaries["certified"]
-    there = [(n, T, d) for n, T, d in _SETTINGS if f"n={n} T={T}" in summary["run"] and d in summary["d"]]
-    if len(there) < len(_SETTINGS):
-        undecided = f"No problems were drawn at some of the settings (n, T, d) = {_SETTINGS} of the paper's numbers."
-        there = []
+    differences = {setting: number(_at(summary, *setting), "difference") for setting in _drawn(summary)}
+    lower = (
+        below(
+            "mean nuclear rank less the Frobenius rank, the largest of all sizes,",
+            _largest(value for _, value in _each(summary, "difference")),
+            0.0,
+        ),
+        *(
+            below(f"mean nuclear rank less the Frobenius rank at {_named(*setting)}", difference, _LOWER)
+            for setting, difference in differences.items()
+        ),
+    )
+    nuclear = summary.sel(norm="nuclear")
+    found = {setting: number(_at(nuclear, *setting), "rank") for setting in _drawn(summary)}
+    spread = max((float(_at(nuclear, *setting)["spread"]) for setting in found), default=0.0)
+    undecided = ""
+    if spread > _SAME:
+        undecided = f"The mean rank changes by {spread:.2f} between the tolerances {CLEAN[1]:g} and {CLEAN[0]:g}."
+    stronger = all(found[setting].high < mean for setting, mean in _published("nuclear") if setting in found)
+    means = "; ".join(
+        f"{found[setting].mean:.3g} at {_named(*setting)}, published {mean:g}"
+        for setting, mean in _published("nuclear")
+        if setting in found
+    )
+    return _judgement(
+        summaries,
+        _every(nuclear, "rank", "{}") | _inexact(summaries),
+        _expected("nuclear"),
+        stated=(*lower, *_agree(summaries, "nuclear")),
+        corrected=lower,
+        correction=f"{'more strongly than published' if stronger else 'with other ranks than published'}. The mean "
+        f"nuclear ranks are {means}.",
+        undecided=undecided,
+        remark=f"The mean rank of the certified solutions changes by at most {spread:.2f} between the tolerances "
+        f"{CLEAN[1]:g} and {CLEAN[0]:g} relative to the largest singular value.{_of_inexact(summaries)}",
+    )
+
+
+def _judge_small(summaries: Datasets) -> Judgement:
+    """Where the theorem does not promise a solution, the published count has to be the mean rank of solutions."""
+    summary = summaries["certified"].sel(norm="frobenius")
+    # Where all problems are feasible the two conventions count the same solutions.
+    mixed = summary.where(summary["feasible"] < 1)
+    small = summary.where(summary["d"] < np.maximum(summary["T"] - 1, summary["n"]))
+    distances = {where: _without_sign(difference) for where, difference in _each(small, "apart")}
+    remark = "No mean rank could be estimated at small d."
+    if distances:
+        worst = max(distances, key=lambda where: distances[where].mean)
+        at = summary.sel(run=worst[0], d=worst[1])
+        remark = (
+            "Frobenius ranks. The published code counts an infeasible problem as rank 1. That count and the mean rank "
+            f"of solutions are farthest apart at {worst[0]} d={worst[1]}, where {float(at['feasible']):.0%} of the "
+            f"problems are feasible: {float(at['published']):.3g} and {float(at['rank']):.3g}."
+        )
+    numbers = _every(mixed, "feasible", "{}, feasible share") | _every(mixed, "published", "{}, counted as published")
+    return _judgement(
+        summaries,
+        numbers | _every(mixed, "rank", "{}, feasible problems"),
+        {},
+        stated=(
+            below(
+                "largest distance of a published count from the mean rank of solutions at small d",
+                _largest(distances.values()),
+                _SAME,
+            ),
+        ),
+        remark=remark,
+    )
+
+
+def _judgement(
+    summaries: Datasets,
+    numbers: Mapping[str, Number],
+    expected: Mapping[str, float],
+    stated: tuple[Criterion, ...],
+    corrected: tuple[Criterion, ...] = (),
+    correction: str = "",
+    undecided: str = "",
+    remark: str = "",
+) -> Judgement:
+    summary = summaries["certified"]
+    drawn = _drawn(summary)
+    if len(drawn) < len(SETTINGS):
+        undecided = f"No problems were drawn at some of the settings (n, T, d) = {SETTINGS} of the paper's numbers."
     else:
-        undecided = too_few(min(int(_at(summary["kept"], *setting)) for setting in there))
-    return [
-        _frobenius_claim(summary, there, undecided, counts),
-        _nuclear_claim(summaries, there, undecided, counts),
-        _small_claim(summary, undecided, counts),
-    ]
+        undecided = too_few(min(int(_at(summary, *setting)["kept"]) for setting in drawn)) or undecided
+    return Judgement(
+        measured={label: value.mean for label, value in numbers.items()},
+        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        expected=expected,
+        counts=tallied(summary["tally"]),
+        stated=stated,
+        corrected=corrected,
+        correction=correction,
+        undecided=undecided,
+        remark=remark,
+    )
 
 
-def _at(array: xarray.DataArray, n: int, T: int, d: int) -> xarray.DataArray:
-    return array.sel(run=f"n={n} T={T}", d=d)
+def _at(summary: xarray.Dataset, n: int, T: int, d: int) -> xarray.Dataset:
+    return summary.sel(run=f"n={n} T={T}", d=d)
 
 
-def _published(summary: xarray.Dataset, there: list[tuple[int, int, int]], norm: str) -> dict[str, np.ndarray]:
-    """Return the published means of a norm and, at the same settings, what was measured."""
-    of_norm = summary.sel(norm=norm)
-    parts = ("rank", "rank_low", "rank_high", "rank_error", "spread")
-    measured = {part: np.array([float(_at(of_norm[part], *one)) for one in there]) for part in parts}
-    return {"expected": np.array(_PUBLISHED[norm][: len(there)]), **measured}
+def _named(n: int, T: int, d: int) -> str:
+    return f"n={n} T={T} d={d}"
+
+
+def _published(norm: str) -> Iterator[tuple[tuple[int, int, int], float]]:
+    """Give every setting with the published mean rank of a norm."""
+    return zip(SETTINGS, PUBLISHED[norm], strict=True)
 
 
 def _expected(norm: str) -> dict[str, float]:
-    return {f"n={n} T={T} d={d}": mean for (n, T, d), mean in zip(_SETTINGS, _PUBLISHED[norm], strict=True)}
+    return {_named(*setting): mean for setting, mean in _published(norm)}
 
 
-def _all(summary: xarray.Dataset, name: str, label: str) -> Numbers:
-    """Return every estimated mean of a variable with axes `run` and `d`, and its interval, under its setting."""
-    mean, interval = {}, {}
+def _drawn(summary: xarray.Dataset) -> list[tuple[int, int, int]]:
+    """Return the settings of the paper's numbers at which problems were drawn."""
+    return [(n, T, d) for n, T, d in SETTINGS if f"n={n} T={T}" in summary["run"] and d in summary["d"]]
+
+
+def _agree(summaries: Datasets, norm: str) -> list[Criterion]:
+    """Ask for the published mean ranks of a norm."""
+    summary = summaries["certified"].sel(norm=norm)
+    there = {setting: _at(summary, *setting) for setting in _drawn(summary)}
+    return [
+        agrees(f"mean {norm} rank at {_named(*setting)}", float(one["rank"]), float(one["rank_error"]), mean, _WITHIN)
+        for setting, mean in _published(norm)
+        if (one := there.get(setting)) is not None
+    ]
+
+
+def _each(summary: xarray.Dataset, name: str) -> Iterator[tuple[tuple[str, int], Number]]:
+    """Give the estimates of a variable with axes `run` and `d`, but for those that could not be made."""
     for run in summary["run"].values:
         for d in summary["d"].values:
             here = summary.sel(run=run, d=d)
             if np.isfinite(here[name]):
-                mean[label.format(f"{run} d={d}")] = float(here[name])
-                interval[label.format(f"{run} d={d}")] = (float(here[f"{name}_low"]), float(here[f"{name}_high"]))
-    return mean, interval
+                yield (str(run), int(d)), number(here, name)
 
 
-def _frobenius_claim(
-    summary: xarray.Dataset, there: list[tuple[int, int, int]], undecided: str, counts: Mapping[str, Mapping[str, int]]
-) -> Claim:
-    at = _published(summary, there, "frobenius")
-    bound = np.minimum(summary["n"], summary["d"])
-    bounded = bool((summary["largest"].sel(norm="frobenius") <= bound).all())
-    holds = bounded and agree(at["rank"], at["rank_error"], at["expected"])
-    measured, interval = _all(summary.sel(norm="frobenius"), "rank", "{}")
-    return Claim(
-        id="svm-rank:frobenius",
-        source=_SOURCE,
-        statement="The Frobenius solution has rank n at d >= n = 10 and 15.",
-        expected=_expected("frobenius"),
-        measured=measured,
-        interval=interval,
-        counts=counts,
-        verdict=Verdict.OPEN if undecided else Verdict.HOLDS if holds else Verdict.FAILS,
-        note=undecided
-        or "Certified solutions of feasible problems. Holds if no rank exceeds min(n, d) and the published means are "
-        "within two standard errors of the difference; the mean falls short of min(n, d) where some inputs have no "
-        "support vector.",
-    )
+def _every(summary: xarray.Dataset, name: str, label: str) -> dict[str, Number]:
+    """Return every estimate of a variable with axes `run` and `d`, under its setting."""
+    return {label.format(f"{run} d={d}"): value for (run, d), value in _each(summary, name)}
 
 
-def _nuclear_claim(
-    summaries: Mapping[str, xarray.Dataset],
-    there: list[tuple[int, int, int]],
-    undecided: str,
-    counts: Mapping[str, Mapping[str, int]],
-) -> Claim:
-    summary = summaries["certified"]
-    at, other = (_published(summary, there, norm) for norm in ("nuclear", "frobenius"))
-    frobenius, nuclear = (summary.sel(norm=norm) for norm in ("frobenius", "nuclear"))
-    never_higher = not bool((nuclear["rank"] > frobenius["rank"]).any())
-    lower = never_higher and bool((at["rank_high"] < other["rank_low"]).all())
-    stronger = bool((at["rank_high"] < at["expected"]).all())
-    as_published = agree(at["rank"], at["rank_error"], at["expected"])
-    spread = float(at["spread"].max(initial=0.0))
-    if not undecided and spread > _SPREAD:
-        undecided = f"The mean rank changes by {spread:.2f} between the tolerances {CLEAN[1]:g} and {CLEAN[0]:g}."
-    measured, interval = _all(nuclear, "rank", "{}")
-    inexact = {solver: one for solver, one in summaries.items() if solver != "certified"}
-    for solver, curves in inexact.items():
-        for setting in curves["setting"].values:
-            here = curves.sel(setting=setting, solver=solver)
-            label = f"n={int(here['n'])} T={int(here['T'])} d={int(here['d'])} by {solver}, counted as published"
-            measured[label] = float(here["published"])
-            interval[label] = (float(here["published_low"]), float(here["published_high"]))
-    if not lower:
-        verdict, note = Verdict.FAILS, "The nuclear rank is not below the Frobenius rank."
-    elif as_published:
-        verdict, note = Verdict.HOLDS, "The published means are within two standard errors of the difference."
-    else:
-        how = "more strongly than published" if stronger else "with other ranks than published"
-        verdict = Verdict.CORRECTED
-        note = (
-            f"Holds, {how}. The mean rank of the certified solutions changes by at most {spread:.2f} between the "
-            f"tolerances {CLEAN[1]:g} and {CLEAN[0]:g} relative to the largest singular value; the published count of "
-            "singular values above an absolute 1e-7 is, for an inexact solution, a count of its errors."
+def _inexact(summaries: Datasets) -> dict[str, Number]:
+    """Return the published counts of the inexact solvers' solutions."""
+    return {
+        f"n={int(here['n'])} T={int(here['T'])} d={int(here['d'])} by {solver}, counted as published": number(
+            here, "published"
         )
-    return Claim(
-        id="svm-rank:nuclear",
-        source=_SOURCE,
-        statement="The nuclear solution has lower rank than the Frobenius solution.",
-        expected=_expected("nuclear"),
-        measured=measured,
-        interval=interval,
-        counts=counts,
-        verdict=Verdict.OPEN if undecided else verdict,
-        note=undecided or note,
-    )
+        for solver, curves in summaries.items()
+        if solver != "certified"
+        for setting in curves["setting"].values
+        for here in [curves.sel(setting=setting, solver=solver)]
+    }
 
 
-def _small_claim(summary: xarray.Dataset, undecided: str, counts: Mapping[str, Mapping[str, int]]) -> Claim:
-    """Judge the published convention where it differs from a mean over solutions."""
-    frobenius = summary.sel(norm="frobenius")
-    # Where all problems are feasible the two conventions count the same solutions.
-    mixed = frobenius.where(frobenius["feasible"] < 1)
-    below, above = mixed["published_high"] < mixed["rank_low"], mixed["published_low"] > mixed["rank_high"]
-    apart = bool((below | above).any())
-    numbers = [_all(mixed, "feasible", "{}, feasible share"), _all(mixed, "published", "{}, counted as published")]
-    numbers.append(_all(mixed, "rank", "{}, feasible problems"))
-    return Claim(
-        id="svm-rank:small-d",
-        source=_SOURCE,
-        statement="The points of the figure at small d are mean ranks of solutions.",
-        expected={},
-        measured={name: mean for means, _ in numbers for name, mean in means.items()},
-        interval={name: bounds for _, intervals in numbers for name, bounds in intervals.items()},
-        counts=counts,
-        verdict=Verdict.OPEN if undecided else Verdict.FAILS if apart else Verdict.HOLDS,
-        note=undecided
-        or "Frobenius ranks where some problems are infeasible. The published code counts an infeasible problem as "
-        "rank 1, so that a point is a mixture of the feasible share and the rank. Does not hold if somewhere the "
-        "interval of the published count is apart from that of the feasible problems' rank.",
-    )
+def _of_inexact(summaries: Datasets) -> str:
+    """Say what the published count finds in inexact solutions, and in certified ones of the same problems."""
+    said = ""
+    for solver, curves in summaries.items():
+        if solver != "certified":
+            inexact, own = (curves["published"].sel(solver=one).values for one in (solver, "certified"))
+            places = ", ".join(map(str, curves["setting"].values))
+            found, beside = (", ".join(f"{value:.3g}" for value in values) for values in (inexact, own))
+            said += f" The published count of singular values above 1e-7 finds {found} in solutions by {solver}, at "
+            said += f"{places}, and {beside} in the certified solutions of the same problems."
+    return said
+
+
+def _largest(numbers: Iterable[Number]) -> Number:
+    """Return the largest of several numbers: its interval is above a threshold if that of one of them is."""
+    every = list(numbers)
+    return Number(*map(max, zip(*every, strict=True))) if every else Number.exact(np.nan)
+
+
+def _without_sign(value: Number) -> Number:
+    """Return the absolute value."""
+    ends = abs(value.low), abs(value.high)
+    return Number(abs(value.mean), 0.0 if value.low <= 0 <= value.high else min(ends), max(ends))
+
+
+CLAIMS = (
+    Claim(
+        "svm-rank:frobenius",
+        _SOURCE,
+        "The Frobenius solution has rank n at d >= n = 10 and 15.",
+        _judge_frobenius,
+        examples.frobenius,
+    ),
+    Claim(
+        "svm-rank:nuclear",
+        _SOURCE,
+        "The nuclear solution has lower rank than the Frobenius solution.",
+        _judge_nuclear,
+        examples.nuclear,
+    ),
+    Claim(
+        "svm-rank:small-d",
+        _SOURCE,
+        "The points of the figure at small d are mean ranks of solutions.",
+        _judge_small,
+        examples.small,
+    ),
+)

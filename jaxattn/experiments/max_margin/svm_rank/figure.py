@@ -10,6 +10,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.max_margin.svm_rank.claims import PUBLISHED, SETTINGS
 from jaxattn.study.style import page
 
 # One colour and marker a size, so that the sizes are told apart in grey too; the norms differ by their dashes.
@@ -22,15 +23,13 @@ _LOOKS = {
 }
 _OTHER = ("#777777", "x")
 _RING: dict[str, Any] = {"marker": "o", "markersize": 7, "fillstyle": "none"}
-# Mean nuclear ranks in the authors' figure, at (n, T, d).
-_PRINTED = {(10, 5, 10): 9.1, (15, 5, 15): 13.9, (15, 5, 20): 14.9}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the mean ranks over n and over T, in both conventions, and what tells them apart.
 
     Args:
-        summaries: "certified" and each inexact solver's, as `experiments.svm_rank.summarize` returns them.
+        summaries: "certified" and each inexact solver's, as `summarize` returns them.
     """
     summary = summaries["certified"]
     inexact = {solver: one for solver, one in summaries.items() if solver != "certified"}
@@ -103,7 +102,7 @@ def _errors(
 
 def _printed(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
     """Mark the nuclear ranks of the authors' figure, and the same count of an inexact solver's solutions."""
-    for (n, T, d), rank in _PRINTED.items():
+    for (n, T, d), rank in zip(SETTINGS, PUBLISHED["nuclear"], strict=True):
         axes.plot(d, rank, marker="*", markersize=9, color=_LOOKS[n, T][0], zorder=5)
     axes.plot([], [], color="#444444", marker="*", markersize=9, linestyle="", label="nuclear, printed")
     for solver, curves in inexact.items():

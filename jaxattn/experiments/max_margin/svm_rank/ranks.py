@@ -1,4 +1,4 @@
-"""Rank of both SVM solutions against d (2308.16898): as published, and of certified solutions alone."""
+"""Estimates of the ranks of both SVM solutions against d: as published, and of certified solutions alone."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import xarray
 from jaxtyping import Bool, PRNGKeyArray
 
-from jaxattn.experiments.max_margin.svm_rank import claims as svm_rank_claims
-from jaxattn.study.claims import Claim, counts_of, total
-from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
+from jaxattn.experiments.max_margin.separation import check, tally
+from jaxattn.study.claims import Datasets, total
+from jaxattn.study.statistics import Estimate, beside, bootstrap, proportion, variables
 from jaxattn.svm import Status
 
 # The published count: singular values above this, whatever the largest one is; infeasible problems as rank 1.
@@ -20,50 +20,67 @@ _ABSOLUTE, _INFEASIBLE_RANK = 1e-7, 1
 _LEAST = 8
 # Of the curves; relative to the largest singular value.
 _TOLERANCES = np.logspace(-10, -1, 37)
+# A rank is clean if its mean hardly changes between these two tolerances.
+CLEAN = (1e-9, 1e-3)
 
 
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Estimate mean ranks in both conventions and against the tolerance, and judge the claims.
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate mean ranks in both conventions and against the tolerance.
 
     Args:
-        datasets: as `separation.separate` returns them; those with a `solver` are of an inexact one,
-            and hold some of the problems of the others.
+        datasets: as `measure` returns them; those with a `solver` are of an inexact one, and hold some of the problems
+            of the others.
         key: of the bootstrap.
 
     Returns:
-        "certified" with axes `run`, `d` and `norm`; for each inexact solver, under its name, the mean
-        nuclear ranks of the problems that both solved, with axes `setting`, `solver` and `tolerance`;
-        the claims. NaN stands where too few problems are feasible to estimate a mean.
+        "certified" with axes `run`, `d` and `norm`: the mean `rank` of certified solutions, the mean `published` count
+        and by how much the latter is `apart` from the former; the `difference` of the nuclear rank from the Frobenius
+        rank of the same problem; the `feasible` share; how many problems were `kept`, the `largest` rank and its
+        `spread`, by how much its mean depends on the tolerance; the counts of every run, `tally`. For each inexact
+        solver, under its name, the mean nuclear ranks of the problems that both solved, with axes `setting`, `solver`
+        and `tolerance`. NaN stands where too few problems are feasible to estimate a mean.
+
+    Raises:
+        ValueError: there is no run of this package's solvers, or a singular value is below 0.
     """
+    check(datasets)
     certified = {run: one for run, one in datasets.items() if not one.attrs["solver"]}
+    if not certified:
+        raise ValueError(f"svm-rank: expected a run of this package's solvers, found {list(datasets)}")
     keys = iter(jax.random.split(key, len(datasets)))
     ranks = [_ranks(one, next(keys)) for one in certified.values()]
-    summaries = {"certified": xarray.concat(ranks, "run", coords="all").assign_attrs(total(certified))}
+    summary = xarray.concat(ranks, "run", coords="all").assign_attrs(total(certified))
+    summary["tally"] = tally(datasets)
+    summaries = {"certified": summary}
     for solver in dict.fromkeys(one.attrs["solver"] for one in datasets.values() if one.attrs["solver"]):
         inexact = {run: one for run, one in datasets.items() if one.attrs["solver"] == solver}
         pairs = [(one, shared) for one in inexact.values() if (shared := _shared(one, certified)).sizes["seed"]]
         curves = [_curves(one, shared, next(keys)) for one, shared in pairs]
         if curves:
             summaries[solver] = xarray.concat(curves, "setting", coords="all").assign_attrs(total(inexact))
-    return summaries, svm_rank_claims.judged(summaries, counts_of(datasets))
+    return summaries
 
 
 def _ranks(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate a run's mean ranks in both conventions and its feasible share, for every dimension."""
     keys = jax.random.split(key)
     status, values = one["status"].values, one["singular_values"].values
+    by_norm = [one["rank"].sel(norm=norm).values for norm in ("nuclear", "frobenius")]
     kept, decided = (status == Status.OPTIMAL).all(axis=2), (status != Status.NOT_CONVERGED).all(axis=2)
     published = np.where(status == Status.INFEASIBLE, _INFEASIBLE_RANK, (values > _ABSOLUTE).sum(axis=-1))
     estimates = {
         "rank": (("d", "norm"), _where(one["rank"].values, kept, keys[0])),
         "published": (("d", "norm"), _where(published, decided, keys[1])),
         "feasible": (("d",), proportion((status == Status.OPTIMAL).any(axis=2))),
+        "difference": (("d",), _where(np.subtract(*by_norm), kept, beside(key))),
+        "apart": (
+            ("d", "norm"),
+            _where(_beside(published, one["rank"].values, kept, decided), decided, beside(key, 1)),
+        ),
     }
     arrays = variables(estimates)
     # What the rank of the kept solutions is at most, and how far its mean depends on the tolerance.
-    above = {tolerance: _above(values, tolerance)[..., 0] for tolerance in svm_rank_claims.CLEAN}
+    above = {tolerance: _above(values, tolerance)[..., 0] for tolerance in CLEAN}
     spread = np.subtract(*above.values())
     weights = kept[..., None] / np.maximum(kept.sum(axis=0), 1)[:, None]
     arrays |= {
@@ -81,15 +98,30 @@ def _above(values: np.ndarray, *tolerances: float) -> np.ndarray:
 
 
 def _where(values: np.ndarray, counted: Bool[np.ndarray, "seed d"], key: PRNGKeyArray) -> Estimate:
-    """Estimate the means of `values`, (seed, d, norm), over the counted seeds; NaN where they are too few."""
+    """Estimate the means of `values`, (seed, d, ...), over the counted seeds; NaN where these are too few."""
     least = min(_LEAST, values.shape[0])
     keys = jax.random.split(key, values.shape[1])
     nothing = Estimate(*(np.full(values.shape[2:], np.nan) for _ in Estimate._fields))
-    each = [
-        bootstrap(values[counted[:, k], k], keys[k]) if counted[:, k].sum() >= least else nothing
-        for k in range(values.shape[1])
-    ]
+    known = [counted[:, k].sum() >= least and not np.isnan(values[:, k]).any() for k in range(values.shape[1])]
+    each = [bootstrap(values[counted[:, k], k], keys[k]) if known[k] else nothing for k in range(values.shape[1])]
     return Estimate(*(np.stack(part) for part in zip(*each, strict=True)))
+
+
+def _beside(
+    published: np.ndarray, rank: np.ndarray, kept: Bool[np.ndarray, "seed d"], decided: Bool[np.ndarray, "seed d"]
+) -> np.ndarray:
+    """Return one value a decided problem, (seed, d, norm), whose mean is that of `published` less that of kept ranks.
+
+    The second mean is over other problems; to first order it varies with them like the mean of these values. NaN where
+    too few are kept to estimate it.
+    """
+    number = kept.sum(axis=0)
+    enough = number >= min(_LEAST, len(kept))
+    counted = kept[..., None]
+    mean = np.where(counted, rank, 0).sum(axis=0) / np.maximum(number, 1)[:, None]
+    share = np.maximum(number, 1) / np.maximum(decided.sum(axis=0), 1)
+    values = published - mean - np.where(counted, rank - mean, 0) / share[:, None]
+    return np.where(enough[:, None], values, np.nan)
 
 
 def _shared(one: xarray.Dataset, certified: Mapping[str, xarray.Dataset]) -> xarray.Dataset:

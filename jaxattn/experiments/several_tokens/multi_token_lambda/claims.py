@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.several_tokens.evidence import ROUNDING, estimate, undecided
 from jaxattn.experiments.several_tokens.multi_token_lambda import examples
 from jaxattn.study.claims import Claim, Criterion, Datasets, Judgement, Number, Setting, Source, above, counts_of
-from jaxattn.study.statistics import Estimate, bootstrap, variables
+from jaxattn.study.statistics import Estimate, beside, bootstrap, variables
 
 # We do not know the sizes of the published figure.
 _SOURCE = Source("arXiv 2308.16898", "multi-token figure over lambda", Setting.PROXY)
@@ -67,7 +67,7 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         estimates["off"] = (("solution",), bootstrap(ranked[..., -1], key))
         estimates["worse"] = (("pair",), bootstrap(np.diff(ranked[..., -1], axis=1), key))
         before = np.diff(ranked[..., half], axis=1)
-        estimates["worse_half"] = (("pair",), bootstrap(before, jax.random.fold_in(key, 1)))
+        estimates["worse_half"] = (("pair",), bootstrap(before, beside(key)))
     coordinates = {"solution": np.array(RANKED, dtype=object), "snapshot": steps}
     return xarray.Dataset(variables(estimates), coordinates, one.attrs)
 

@@ -27,7 +27,7 @@ from jaxattn.study.claims import (
     above,
     counts_of,
 )
-from jaxattn.study.statistics import bootstrap, variables
+from jaxattn.study.statistics import beside, bootstrap, variables
 
 _PAPER, _FIGURE = "arXiv 2308.16898", "multi-token figure (ReLU head)"
 # All published means are compared at once (Bonferroni): how often chance alone may make one of them differ.
@@ -80,7 +80,7 @@ def _summary(measured: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.D
             {
                 "off": (("solution", "snapshot"), bootstrap(one["off"].values, key)),
                 "worse": (("pair",), bootstrap(np.diff(ranked, axis=1), key)),
-                "worst": ((), bootstrap(ranked[:, -1] - ranked[:, 0], jax.random.fold_in(key, 1))),
+                "worst": ((), bootstrap(ranked[:, -1] - ranked[:, 0], beside(key))),
             }
         )
     coordinates = {name: one[name].values for name in ("seed", "solution", "snapshot")}

@@ -9,6 +9,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.smoothness.lipschitz.claims import ASKED
 from jaxattn.study.style import page
 
 _LOOKS = {"cross entropy": ("#0072B2", "-"), "logistic": ("#D55E00", "--"), "squared": ("#009E73", "-.")}
@@ -18,7 +19,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the paper's constant over all that was found, and each risk by itself with its derived bound.
 
     Args:
-        summaries: of `experiments.lipschitz.summarize`.
+        summaries: of `claims.summarize`.
     """
     (one,) = summaries.values()
     radius = one["radius"].values
@@ -43,7 +44,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             summaries,
             f"Geometric means over texts with 95 % bootstrap intervals; found at {one.attrs['draws']} drawn $W$, "
             "$\\|W\\|_F \\leq R$, and at 0.\n$M = 3 n^3 R^7 e^{13 R^2}$ is asked for at $R \\geq 4$; it lies "
-            f"{float((one['paper'] - one['steepest']).sel(radius=4.0).min()):.0f} decades above all that is found at "
+            f"{float((one['paper'] - one['steepest']).sel(radius=ASKED).min()):.0f} decades above all that is found at "
             "$R = 4$, outside of (b) to (d).",
             counted="texts",
         )

@@ -1,1 +1,1 @@
-"""The experiment softmax-vs-linear: measure, claims, figure."""
+"""Is gradient descent more stable with softmax attention than with linear attention, at any scale of the embeddings?"""

@@ -1,118 +1,172 @@
-"""Verdicts on the stability of softmax attention beside that of linear attention."""
+"""Whether softmax attention is more stable than linear attention, over the scale of the embeddings (causal LM)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
+import jax
 import numpy as np
 import xarray
+from jaxtyping import PRNGKeyArray
 
-from jaxattn.study.claims import Claim, Verdict, concluded, counts_of, read, too_few
+from jaxattn.experiments.smoothness.one_run import judgement, only
+from jaxattn.experiments.smoothness.paper import STABLE_CURVATURE, STABLE_STEPS
+from jaxattn.experiments.smoothness.softmax_vs_linear import examples, scales
+from jaxattn.experiments.smoothness.softmax_vs_linear.measure import BEYOND, LOSSES, STEPS
+from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
+from jaxattn.study.claims import Claim, Datasets, Judgement, Number, above, below, number
+from jaxattn.study.statistics import beside, bootstrap, proportion, variables
 
-_SOURCE = (
-    "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling, remark that softmax attention "
-    "is more stable than linear attention (recalled)"
-)
+# Fixed beforehand: of most texts, more than half; and the logarithm of a ratio of equal numbers.
+_HALF, _EQUAL = 0.5, 0.0
+# Texts in which no word has two successors, and the others.
+_KINDS = {"plain": "texts in which no word has two successors", "forked": "texts in which some word has two successors"}
+_EXACT = {
+    "squared": "The squared risk of embeddings s E is s^2 times that of E at s^2 W, with both attentions: all steps "
+    "scale as s^-6, and their ratio does not depend on s.",
+    "logistic": "With linear attention the score is linear in W and has no bound.",
+}
 
 
-def claims_of(summary: xarray.Dataset) -> list[Claim]:
-    """Return the claims on steps, on curvature, and on descents that leave their start behind.
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Compare the two attentions at every scale.
 
     Args:
-        summary: of `softmax_vs_linear.summarize`.
+        datasets: of `measure`; one run.
+        key: of the bootstrap.
+
+    Returns:
+        A dataset over scales, losses and attentions.
+
+    Raises:
+        ValueError: there is not one run, or no seed was kept.
     """
-    losses = [str(loss) for loss in summary["loss"].values]
-    steps = [_step_claim(summary, loss) for loss in losses]
-    return [*steps, *(_curvature_claim(summary, loss) for loss in losses), _divergence_claim(summary)]
+    run, one = only("softmax-vs-linear", datasets)
+    keys = jax.random.split(key, 4)
+    steps, linear = one["step"], one.sel(attention="linear")
+    # Where both are at the end of what was searched, neither is counted as larger, and either may be.
+    larger = (steps.sel(attention="softmax") > steps.sel(attention="linear")).values
+    smaller = (steps.sel(attention="softmax") < steps.sel(attention="linear")).values
+    unknown = (one["beyond"].all("attention") | one["below"].all("attention")).values
+    of_both = one[["at_zero", "drawn", "path"]].to_dataarray("where").max("where")
+    # With linear attention the curvature is nowhere larger than at 0: the squared risk is quadratic, and the logistic
+    # loss, of a score that is linear in W, bends most where that is 0.
+    sup, exact = of_both.sel(attention="softmax"), linear["at_zero"]
+    surely = np.log10((exact / np.maximum(sup, one["bound"])).values)
+    over, of_each = ("scale", "loss"), ("scale", "loss", "attention")
+    estimates = {
+        "curvature": (of_each, bootstrap(np.log10(of_both.values), keys[0])),
+        "at_zero": (of_each, bootstrap(np.log10(one["at_zero"].values), keys[1])),
+        "bound": (over, bootstrap(np.log10(one["bound"].values), keys[2])),
+        "smoother": (over, bootstrap(np.log10((exact / sup).values), keys[3])),
+        "smoother_surely": (over, bootstrap(surely, beside(key))),
+        "larger": (over, proportion(larger)),
+        "larger_perhaps": (over, proportion(larger | unknown)),
+        "smaller": (over, proportion(smaller)),
+        "exceeds": (of_each, proportion(one["exceeds"].values)),
+        "rougher_proved": (over, proportion((sup > exact).values)),
+        "smoother_proved": (over, proportion((one["bound"] < exact).values)),
+        "beyond": (of_each, proportion(one["beyond"].values)),
+    }
+    forked = one["forked"].values
+    for kind, chosen in (("forked", forked), ("plain", ~forked)):
+        if chosen.any():
+            estimates[f"larger_{kind}"] = over, proportion(larger[chosen])
+            estimates[f"larger_perhaps_{kind}"] = over, proportion((larger | unknown)[chosen])
+    arrays = variables(estimates) | _spared(one["exceeds"])
+    arrays |= {name: (of_each, one[name].values.sum(axis=0)) for name in ("below", "again")}
+    # Of every text, for the figure, and for what is read where a threshold was found.
+    arrays |= {f"each_{name}": (("seed", *of_each), one[name].values) for name in ("at_zero", "step", "beyond")}
+    arrays["forked"] = ("seed",), forked
+    return {run: xarray.Dataset(arrays, {name: one[name].values for name in ("seed", *of_each)}, one.attrs)}
 
 
-def from_where(scale: np.ndarray, above: np.ndarray) -> float | None:
-    """Return the smallest scale from which on all are above; None if the last is not."""
-    below = np.flatnonzero(~above)
-    first = int(below[-1]) + 1 if len(below) else 0
-    return float(scale[first]) if first < len(scale) else None
+def _spared(exceeds: xarray.DataArray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Return, of the texts in which linear attention exceeds its start, the share in which softmax does not.
+
+    Where there are no such texts the share is not a number.
+    """
+    softmax, linear = (exceeds.sel(attention=name).values for name in ("softmax", "linear"))
+    parts = np.full((3, *linear.shape[1:]), np.nan)
+    for place in np.argwhere(linear.any(axis=0)):
+        at = (slice(None), *place)
+        parts[at] = proportion(~softmax[at][linear[at]])[:3]
+    return {
+        name: (("scale", "loss"), part)
+        for name, part in zip(("spared", "spared_low", "spared_high"), parts, strict=True)
+    }
 
 
-def crossing(scale: np.ndarray, ratio: np.ndarray) -> float | None:
-    """Return the scale at which a ratio is 0 for the last time, between two by their logarithms; None if nowhere."""
-    changes = np.flatnonzero(np.sign(ratio[1:]) != np.sign(ratio[:-1]))
-    if not len(changes):
-        return None
-    k = int(changes[-1])
-    x = np.log(scale)
-    return float(np.exp(x[k] + (x[k + 1] - x[k]) * ratio[k] / (ratio[k] - ratio[k + 1])))
+def _over_scales(one: xarray.Dataset, name: str) -> list[Number]:
+    return [number(one.sel(scale=s), name) for s in one["scale"].values]
 
 
-def _judged(scale: np.ndarray, above: np.ndarray) -> tuple[Verdict, str]:
-    """Return the verdict on what should be above a bound at every scale, and why."""
-    start = from_where(scale, above)
-    if start is None:
-        return Verdict.FAILS, "It is not at the largest scale."
-    if start > scale[0]:
-        return Verdict.CORRECTED, f"It is from scale {start:g} on only."
-    return Verdict.HOLDS, "It is."
+def _at_scales(one: xarray.Dataset, name: str, label: str) -> dict[str, Number]:
+    scale = one["scale"].values
+    return {f"{label}, scale {float(s):g}": each for s, each in zip(scale, _over_scales(one, name), strict=True)}
 
 
-def _at_scales(one: xarray.Dataset, name: str, label: str) -> dict[str, tuple[float, float, float]]:
-    return {f"{label}, scale {float(s):g}": read(one.sel(scale=s), name) for s in one["scale"].values}
+def _shares(one: xarray.Dataset, kind: str = "") -> list[Number]:
+    """Return at each scale the share of texts with a larger step: up to that with all that are beyond the search."""
+    pairs = zip(_over_scales(one, f"larger{kind}"), _over_scales(one, f"larger_perhaps{kind}"), strict=True)
+    return [Number(surely.mean, surely.low, perhaps.high) for surely, perhaps in pairs]
 
 
-def _step_claim(summary: xarray.Dataset, loss: str) -> Claim:
+def _judge_steps(summaries: Datasets, loss: str) -> Judgement:
+    """The step has to be larger in most texts at every scale; corrected, from one on, or in texts of one kind."""
+    _, summary = only("softmax-vs-linear", summaries)
     one, scale = summary.sel(loss=loss), summary["scale"].values
-    softmax = one.sel(attention="softmax")
     label = "share of texts in which the largest step is"
     measured = _at_scales(one, "larger", f"{label} larger with softmax")
     measured |= _at_scales(one, "smaller", f"{label} smaller with softmax")
-    kinds = {
-        "larger_plain": "texts in which no word has two successors",
-        "larger_forked": "texts in which some word has two successors",
-    }
-    holds_for = []
-    for name, kind in kinds.items():
-        if name in one:
-            shares = _at_scales(one, name, "the same")
-            measured[f"larger with softmax, {kind}, least of all scales"] = min(shares.values())
-            measured[f"larger with softmax, {kind}, most of all scales"] = max(shares.values())
-            if bool((one[f"{name}_low"] > 0.5).all()):
-                holds_for.append(kind)
+    asked = "share of texts with a larger step with softmax"
+    corrections = [scales.from_some_scale(asked, scale, _shares(one), _HALF)]
+    for name, kind in _KINDS.items():
+        if f"larger_{name}" in one:
+            shares = _over_scales(one, f"larger_{name}")
+            measured[f"larger with softmax, {kind}, least of all scales"] = min(shares)
+            measured[f"larger with softmax, {kind}, most of all scales"] = max(shares)
+            of_kind = scales.least(_shares(one, f"_{name}"))
+            criterion = above(f"share of {kind} with a larger step with softmax, least of all scales,", of_kind, _HALF)
+            sentence = f"It is for {kind}, at every scale: in at least {of_kind.low:.0%} of them."
+            corrections.append(Correction(sentence, (criterion,)))
     for name in one["attention"].values:
         each = one.sel(attention=name)
         found = ~(each["each_beyond"].values.astype(bool))
         if found.any():
             edges = np.log10((each["each_step"] * each["each_at_zero"] / 2).values[found])
-            middle = float(np.median(edges))
-            measured[f"log10 of the largest step over 2 / curvature at 0, {name}, median where found"] = (
-                middle,
-                middle,
-                middle,
-            )
+            edge = f"log10 of the largest step over 2 / curvature at 0, {name}, median where found"
+            measured[edge] = Number.exact(float(np.median(edges)))
         measured |= _at_scales(each, "beyond", f"share of texts in which all steps tried descend, {name}")
-    verdict, reason = _judged(scale, one["larger_low"].values > 0.5)
-    if verdict is Verdict.FAILS and holds_for:
-        verdict, reason = Verdict.CORRECTED, f"It is for {' and '.join(holds_for)}, at every scale."
-    again, below = int(softmax["again"].sum()), int(one["below"].sum())
-    return _claim(
-        loss,
-        f"Descent on the {loss} risk allows larger steps with softmax attention than with linear, at every scale.",
-        measured,
+    correction = scales.best(corrections)
+    return judgement(
         summary,
-        verdict,
-        "Holds if the interval of the share of texts with a larger step is above 1/2 at every scale; with a correction "
-        "if it is from some scale on, or for texts of one kind. These were told apart after a first look, and shares "
-        "taken in place of a mean ratio, which where all steps descend is that of where the search ends. "
-        f"{reason} A step is allowed if none of 500 steps from "
-        "W = 0 raises the risk, nor does any smaller step tried. Where all steps tried with both descend, up to 1024 "
-        "times 2 / curvature at 0, neither is larger. With softmax "
-        f"{again} of {one.attrs['kept'] * len(scale)} cases have steps that descend again beyond the first that do "
-        f"not; {below} of all have their threshold below all steps tried. " + _EXACT[loss] + _sums(summary),
+        measured,
+        stated=(above(f"{asked}, least of all scales,", scales.least(_shares(one)), _HALF),),
+        corrected=correction.criteria,
+        correction=correction.sentence,
+        remark=f"{_steps_remark(one)} {_EXACT[loss]} {_sums(summary)}",
     )
 
 
-_EXACT = {
-    "squared": "The squared risk of embeddings s E is s^2 times that of E at s^2 W, with both attentions: all steps "
-    "scale as s^-6, and the ratio knows no scale. ",
-    "logistic": "With linear attention the score is linear in W and knows no bound. ",
-}
+def _steps_remark(one: xarray.Dataset) -> str:
+    """Say what a larger step is, and where the search does not tell."""
+    again, ends = int(one.sel(attention="softmax")["again"].sum()), int(one["below"].sum())
+    kept, cases = int(one.attrs["kept"]), int(one.attrs["kept"]) * one.sizes["scale"]
+    perhaps = float((one["larger_perhaps"] - one["larger"]).max())
+    kinds = [
+        f" In {kind} the share with a larger step with softmax is {float(share.min()):.0%} to {float(share.max()):.0%}."
+        for name, kind in _KINDS.items()
+        if (share := one.get(f"larger_{name}")) is not None
+    ]
+    return (
+        f"A step is allowed if none of {STEPS} steps from W = 0 raises the risk, nor does any smaller step tried. If "
+        f"all steps tried descend with both attentions, up to {BEYOND:g} times 2 / curvature at 0, the larger one is "
+        f"not known. This is so in up to {perhaps:.0%} of the {kept} texts at a scale, and widens the intervals of the "
+        f"criteria.{''.join(kinds)} The two kinds of texts were told apart after a first look, and shares taken in "
+        f"place of a mean ratio. With softmax {again} of {cases} cases have steps that descend again beyond the first "
+        f"that do not; {ends} of all have their threshold below all steps tried."
+    )
 
 
 def _sums(summary: xarray.Dataset) -> str:
@@ -123,73 +177,105 @@ def _sums(summary: xarray.Dataset) -> str:
     )
 
 
-def _curvature_claim(summary: xarray.Dataset, loss: str) -> Claim:
-    one = summary.sel(loss=loss)
+def _judge_curvature(summaries: Datasets, loss: str) -> Judgement:
+    """Linear attention's constant has to exceed all that softmax's can be at every scale; corrected, from one on."""
+    _, summary = only("softmax-vs-linear", summaries)
+    one, scale = summary.sel(loss=loss), summary["scale"].values
     measured = _at_scales(one, "smoother", "log10 of the largest curvature, linear over softmax")
     measured |= _at_scales(one, "rougher_proved", "share of texts in which softmax is proved to bend more")
     most = one.isel(scale=int(np.argmax(one["smoother_proved"].values)))
-    measured["share of texts in which it is proved to bend less, most of all scales"] = read(most, "smoother_proved")
-    scale = one["scale"].values
+    proved = number(most, "smoother_proved")
+    measured["share of texts in which it is proved to bend less, most of all scales"] = proved
     # The curve of the high ends crosses first.
-    first, middle, last = (crossing(scale, one[f"smoother{end}"].values) for end in ("_high", "", "_low"))
+    first, middle, last = (scales.crossing(scale, one[f"smoother{end}"].values) for end in ("_high", "", "_low"))
     if middle is not None:
         ends = (first, last) if first is not None and last is not None and first < last else (middle, middle)
-        measured["scale at which the curvatures are equal"] = middle, *ends
-    verdict, reason = _judged(scale, one["smoother_low"].values > 0)
-    return _claim(
-        f"curvature-{loss}",
-        f"The gradient of the {loss} risk has a smaller Lipschitz constant with softmax attention than with linear, at "
-        "every scale.",
-        measured,
+        measured["scale at which the curvatures are equal"] = Number(middle, *ends)
+    # What is found with softmax is from below, and the ratio from above; the bound gives one from below.
+    found, surely = _over_scales(one, "smoother"), _over_scales(one, "smoother_surely")
+    ratios = [Number(up.mean, down.low, up.high) for up, down in zip(found, surely, strict=True)]
+    asked = "log10 of the Lipschitz constants, linear over softmax"
+    correction = scales.from_some_scale(asked, scale, ratios, _EQUAL)
+    start = scales.from_where(scale, one["smoother_low"].values > _EQUAL)
+    return judgement(
         summary,
-        verdict,
-        f"Holds if the interval of the mean logarithm of the ratio is above 0 at every scale, with a correction if it "
-        f"is from some scale on. {reason} With linear attention the constant is the curvature at 0, exactly. With "
-        "softmax it is the largest found, at 0, at drawn W and along descent: from below, so that a ratio below 1 is "
-        "a proof for its text, and one above 1 is none unless the bound of jaxattn.language.smoothness is below the "
-        "constant of linear attention, too. " + _sums(summary),
+        measured,
+        stated=(above(f"{asked}, least of all scales,", scales.least(ratios), _EQUAL),),
+        corrected=correction.criteria,
+        correction=correction.sentence,
+        remark="With linear attention the constant is the curvature at 0, exactly. With softmax the largest found, at "
+        "0, at drawn W and along descent, is a lower bound, and that of jaxattn.language.smoothness an upper one; the "
+        "intervals of the criteria reach from the one to the other. By the lower bounds alone softmax "
+        f"{'does not bend less at the largest scale' if start is None else f'bends less from scale {start:g} on'}; by "
+        f"its upper bound it bends less in {proved.mean:.0%} of the texts, most of all scales. {_sums(summary)}",
     )
 
 
-def _divergence_claim(summary: xarray.Dataset) -> Claim:
-    measured, holds = {}, []
+def _judge_divergence(summaries: Datasets) -> Judgement:
+    """With softmax fewer texts exceed their start, and few of those that do with linear; corrected, for one loss."""
+    _, summary = only("softmax-vs-linear", summaries)
+    measured: dict[str, Number] = {}
+    corrections = []
     for loss in (str(name) for name in summary["loss"].values):
-        softmax, linear = (summary.sel(loss=loss, attention=name) for name in ("softmax", "linear"))
-        for name, each in (("softmax", softmax), ("linear", linear)):
+        one = summary.sel(loss=loss)
+        shares = []
+        for name in ("softmax", "linear"):
+            each = one.sel(attention=name)
             measured |= _at_scales(each, "exceeds", f"share of texts, {loss} loss, {name}")
-        if bool((softmax["exceeds_high"] < linear["exceeds_low"]).all()):
-            holds.append(loss)
-    every = len(holds) == summary.sizes["loss"]
-    return _claim(
-        "divergence",
-        "Where a large step takes descent with linear attention above the risk of its start, with softmax it does not.",
-        measured,
+            shares.append(_over_scales(each, "exceeds"))
+        # Both shares are of the same texts: the ends that are farthest apart bound the difference however they depend.
+        more = [Number(a.mean - b.mean, a.low - b.high, a.high - b.low) for a, b in zip(*shares, strict=True)]
+        cases = [each for each in _over_scales(one, "spared") if not np.isnan(each.mean)]
+        spared = scales.least(cases) if cases else Number.exact(np.nan)
+        criteria = (
+            below(f"share that exceeds, {loss} loss, softmax less linear, most of all scales,", scales.most(more), 0.0),
+            above(f"share of those with linear that do not with softmax, {loss} loss, least of all,", spared, _HALF),
+        )
+        sentence = (
+            f"It is for the {loss} loss only: at every scale, at least {spared.low:.0%} of the texts that exceed their "
+            "start with linear attention do not with softmax."
+        )
+        corrections.append(Correction(sentence, criteria))
+    correction = scales.best(corrections)
+    return judgement(
         summary,
-        Verdict.HOLDS if every else Verdict.CORRECTED if holds else Verdict.FAILS,
-        "Share of texts in which some step of those tried takes the risk above its start within 500 steps. Holds if at "
-        "every scale the interval with softmax is below that with linear attention, for both losses; with a correction "
-        f"if for one of them. It is for: {', '.join(holds) or 'none'}.",
-    )
-
-
-def _claim(
-    name: str,
-    statement: str,
-    measured: Mapping[str, tuple[float, float, float]],
-    summary: xarray.Dataset,
-    verdict: Verdict,
-    note: str,
-) -> Claim:
-    """Return a claim; not decided by few texts."""
-    undecided = too_few(int(summary.attrs["kept"]))
-    return concluded(
-        f"softmax-vs-linear:{name}",
-        _SOURCE,
-        statement,
-        {},
         measured,
-        counts_of({summary.attrs["run"]: summary}),
-        verdict,
-        undecided,
-        note,
+        stated=tuple(criterion for one in corrections for criterion in one.criteria),
+        corrected=correction.criteria,
+        correction=correction.sentence,
+        remark=f"Share of texts in which some step of those tried takes the risk above its start within {STEPS} steps. "
+        "At every scale the interval with softmax has to be below that with linear attention, and of the texts in "
+        "which linear attention exceeds its start most have to be spared with softmax.",
     )
+
+
+CLAIMS = (
+    *(
+        Claim(
+            f"softmax-vs-linear:{loss}",
+            STABLE_STEPS,
+            f"Descent on the {loss} risk allows larger steps with softmax attention than with linear, at every scale.",
+            partial(_judge_steps, loss=loss),
+            examples.of_steps,
+        )
+        for loss in LOSSES
+    ),
+    *(
+        Claim(
+            f"softmax-vs-linear:curvature-{loss}",
+            STABLE_CURVATURE,
+            f"The gradient of the {loss} risk has a smaller Lipschitz constant with softmax attention than with "
+            "linear, at every scale.",
+            partial(_judge_curvature, loss=loss),
+            examples.of_curvature,
+        )
+        for loss in LOSSES
+    ),
+    Claim(
+        "softmax-vs-linear:divergence",
+        STABLE_STEPS,
+        "Where a large step takes descent with linear attention above the risk of its start, with softmax it does not.",
+        _judge_divergence,
+        examples.of_divergence,
+    ),
+)

@@ -22,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw a row a loss: the curvatures, the largest steps of all texts, and the ratios of both.
 
     Args:
-        summaries: of `experiments.softmax_vs_linear.summarize`.
+        summaries: of `claims.summarize`.
     """
     (one,) = summaries.values()
     with page.style():

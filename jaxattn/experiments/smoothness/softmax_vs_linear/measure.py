@@ -1,23 +1,20 @@
-"""Whether softmax attention is more stable than linear attention, over the scale of the embeddings (causal LM)."""
+"""From a record of texts to curvatures and the largest steps that descend, with softmax and with linear attention."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, UInt32
 
 from jaxattn import language, svm
 from jaxattn.experiments.smoothness import bends
-from jaxattn.experiments.smoothness.softmax_vs_linear.claims import claims_of
 from jaxattn.language.model import Attention
 from jaxattn.parallel import batch
-from jaxattn.study.claims import Claim, counts_of
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 # The embeddings are unit vectors times these.
 SCALES = 2.0 ** np.arange(-2, 4)
@@ -27,7 +24,7 @@ _DRAWS, _SHORTEST, _LONGEST = 48, 0.25, 256.0
 _PATH = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
 # The steps of one descent of which none may raise the risk; the grid of step sizes reaches from `2 / sup / 4` to
 # `1024 * 2 / curvature at 0`, of the two attentions' largest and smallest, and is halved so often.
-STEPS, _POINTS, _HALVINGS, _BELOW, _BEYOND = 500, 24, 10, 4.0, 1024.0
+STEPS, _POINTS, _HALVINGS, _BELOW, BEYOND = 500, 24, 10, 4.0, 1024.0
 
 LOSSES: dict[str, Callable[..., Array]] = {"logistic": bends.logistic, "squared": language.squared_risk}
 ATTENTIONS: dict[str, Attention] = {"softmax": language.softmax, "linear": language.linear}
@@ -89,7 +86,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     )
     # Both attentions are searched on one interval: an end means the same for both.
     low = 2 / np.maximum(np.maximum(drawn, path), at_zero).max(axis=-1) / _BELOW
-    high = 2 / at_zero.min(axis=-1) * _BEYOND
+    high = 2 / at_zero.min(axis=-1) * BEYOND
     found = []
     for of_risk, (loss, _) in zip(_LARGEST, _PAIRS, strict=True):
         which = list(LOSSES).index(loss)
@@ -126,60 +123,3 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         {"attempted": seeds, "kept": int(kept.sum()), "diverged": seeds - int(kept.sum()), "run": "texts"}
         | {"words": lanes.E.shape[-2]},
     )
-
-
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Compare the two attentions at every scale, and judge the paper's claim.
-
-    Args:
-        datasets: of `measure`; one run.
-        key: of the bootstrap.
-
-    Returns:
-        A dataset over scales, losses and attentions; the claims.
-
-    Raises:
-        ValueError: no seed was kept.
-    """
-    ((run, one),) = datasets.items()
-    if not one.sizes["seed"]:
-        raise ValueError(f"softmax-vs-linear: expected a kept seed, found counts {counts_of(datasets)}")
-    summary = _estimated(one, key)
-    return {run: summary}, claims_of(summary)
-
-
-def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    keys = jax.random.split(key, 4)
-    steps, linear = one["step"], one.sel(attention="linear")
-    # Where both are at the end of what was searched, neither is larger.
-    larger = (steps.sel(attention="softmax") > steps.sel(attention="linear")).values
-    smaller = (steps.sel(attention="softmax") < steps.sel(attention="linear")).values
-    of_both = one[["at_zero", "drawn", "path"]].to_dataarray("where").max("where")
-    # With linear attention the curvature is nowhere larger than at 0: the squared risk is quadratic, and the logistic
-    # loss, of a score that is linear in W, bends most where that is 0.
-    sup, exact = of_both.sel(attention="softmax"), linear["at_zero"]
-    over, of_each = ("scale", "loss"), ("scale", "loss", "attention")
-    estimates = {
-        "curvature": (of_each, bootstrap(np.log10(of_both.values), keys[0])),
-        "at_zero": (of_each, bootstrap(np.log10(one["at_zero"].values), keys[1])),
-        "bound": (over, bootstrap(np.log10(one["bound"].values), keys[2])),
-        "smoother": (over, bootstrap(np.log10((exact / sup).values), keys[3])),
-        "larger": (over, proportion(larger)),
-        "smaller": (over, proportion(smaller)),
-        "exceeds": (of_each, proportion(one["exceeds"].values)),
-        "rougher_proved": (over, proportion((sup > exact).values)),
-        "smoother_proved": (over, proportion((one["bound"] < exact).values)),
-        "beyond": (of_each, proportion(one["beyond"].values)),
-    }
-    forked = one["forked"].values
-    for kind, chosen in (("forked", forked), ("plain", ~forked)):
-        if chosen.any():
-            estimates[f"larger_{kind}"] = over, proportion(larger[chosen])
-    arrays = variables(estimates)
-    arrays |= {name: (of_each, one[name].values.sum(axis=0)) for name in ("below", "again")}
-    # Of every text, for the figure, and for what is read where a threshold was found.
-    arrays |= {f"each_{name}": (("seed", *of_each), one[name].values) for name in ("at_zero", "step", "beyond")}
-    arrays["forked"] = ("seed",), forked
-    return xarray.Dataset(arrays, {name: one[name].values for name in ("seed", *of_each)}, one.attrs)

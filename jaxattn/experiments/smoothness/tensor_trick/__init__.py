@@ -1,1 +1,1 @@
-"""The experiment tensor-trick: measure, claims, figure."""
+"""Is causal attention by the tensor trick the same as in the matrix form, and at what cost?"""

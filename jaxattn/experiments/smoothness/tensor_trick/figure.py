@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from jaxattn.experiments.smoothness.tensor_trick.claims import SAME
 from jaxattn.study.style import page
 
 _LOSSES = (("#0072B2", "o"), ("#009E73", "s"), ("#D55E00", "^"))
@@ -20,7 +21,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the largest differences against the size, and the costs against d and against n.
 
     Args:
-        summaries: "texts", as `experiments.tensor_trick.summarize` returns it.
+        summaries: "texts", as `claims.summarize` returns it.
     """
     summary = summaries["texts"]
     with page.style():
@@ -67,10 +68,10 @@ def _differences(axes: Axes, summary: xarray.Dataset) -> None:
                 linestyle="none",
                 label=f"{name}, {loss}",
             )
-    axes.axhline(1e-12, color="black", linewidth=0.8, linestyle="--")
+    axes.axhline(SAME, color="black", linewidth=0.8, linestyle="--")
     axes.axhline(rounding, color="black", linewidth=0.8, linestyle=":")
     right = axes.get_yaxis_transform()
-    axes.text(0.98, 1.2e-12, "the claim's bound", transform=right, ha="right", va="bottom", fontsize=7)
+    axes.text(0.98, 1.2 * SAME, "the claim's bound", transform=right, ha="right", va="bottom", fontsize=7)
     axes.text(0.98, 0.85 * rounding, "rounding of one number", transform=right, ha="right", va="top", fontsize=7)
     axes.set(
         title="(a) difference of the two forms",

@@ -14,9 +14,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn.data import draws
-from jaxattn.language.choices import Candidates, Choices, of_text, vocabulary
-from jaxattn.language.law import Markov
-from jaxattn.language.scores import close_scores
 from jaxattn.problem import Problem, every_position, every_prefix
 
 __all__ = [
@@ -24,10 +21,8 @@ __all__ = [
     "Spheres",
     "causal",
     "five_tokens",
-    "language",
     "mlp",
     "orthonormal",
-    "scored_language",
     "sequence",
     "sphere",
     "spread_scores",
@@ -50,10 +45,10 @@ def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
         >>> bool(jnp.allclose(jnp.linalg.norm(problem.X, axis=-1), 1.0))
         True
     """
-    _check_sizes(n=n, T=T, d=d)
+    draws.check_sizes(n=n, T=T, d=d)
     keys = jax.random.split(key, 4)
     X, Z, v = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d,))
-    return _spherical(keys[2], X, Z, _unit(v))
+    return _spherical(keys[2], X, Z, draws.unit(v))
 
 
 def sequence(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
@@ -112,7 +107,7 @@ class Spheres:
         if not 0 < len(set(dimensions)) == len(dimensions):
             raise ValueError(f"d: expected different dimensions, at least one, found {list(dimensions)}")
         for d in dimensions:
-            _check_sizes(n=self.n, T=self.T, d=d)
+            draws.check_sizes(n=self.n, T=self.T, d=d)
         object.__setattr__(self, "d", dimensions)
 
     def __call__(self, key: PRNGKeyArray, d: Int[Array, ""]) -> Problem:
@@ -121,86 +116,7 @@ class Spheres:
         shapes = (self.n, self.T), (self.n,), ()
         flat = draws.normals(keys[jnp.array([0, 1, 3])], *((*shape, max(self.d)) for shape in shapes))
         X, Z, v = (_embedded(numbers, d) for numbers in flat)
-        return _spherical(keys[2], X, Z, _unit(v))
-
-
-def language(
-    key: PRNGKeyArray,
-    m: int,
-    n: int,
-    d: int,
-    V: int,
-    entropy: float,
-    order: int = 1,
-    candidates: Candidates = vocabulary,
-) -> Choices:
-    """Draw a language, m sequences of n of its words, and their embeddings: one selection problem a prefix.
-
-    The language is a `language.Markov` law of its own for every key; embeddings are uniform on the unit sphere of R^d.
-    The query of a prefix is its last word, its optimal token the next one. Causal language modelling after the
-    withdrawn ICLR 2024 submission, which gives no law.
-
-    Args:
-        key: of all this, each drawn from a key of its own.
-        m: number of sequences.
-        n: words of a sequence.
-        d: dimension of an embedding.
-        V: words of the language.
-        entropy: of the next word in every context, in nats.
-        order: how many words the next one depends on.
-        candidates: `language.vocabulary`, or `language.prefix`.
-
-    Raises:
-        ValueError: m, d or order < 1, V < 2, n <= order, an entropy outside 0..log V.
-
-    Example:
-        >>> data.language(key, m=3, n=4, d=6, V=5, entropy=0.1).E.shape  # an embedding a word
-        (5, 6)
-    """
-    _check_sizes(m=m, n=n, d=d)
-    law = Markov(V, entropy, order)
-    keys = jax.random.split(key, 3)
-    (E,) = draws.normals(keys[1:2], (V, d))
-    return of_text(_unit(E), law.sample(keys[2], law.table(keys[0]), m, n), candidates)
-
-
-def scored_language(
-    key: PRNGKeyArray,
-    m: int,
-    n: int,
-    d: int,
-    V: int,
-    entropy: float,
-    delta: float,
-    order: int = 1,
-    candidates: Candidates = vocabulary,
-) -> Choices:
-    """Draw the text that `language` draws from this key, and scores within delta of each other for its other words.
-
-    The assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (recalled): equal scores of
-    non-optimal tokens, at delta 0, and close ones.
-
-    Args:
-        key: of all this; the scores are drawn from a key of their own, so that delta changes nothing else.
-        m: number of sequences.
-        n: words of a sequence.
-        d: dimension of an embedding.
-        V: words of the language.
-        entropy: of the next word in every context, in nats.
-        delta: see `language.close_scores`.
-        order: how many words the next one depends on.
-        candidates: `language.vocabulary`, or `language.prefix`.
-
-    Raises:
-        ValueError: as `language`; delta outside [0, 1).
-
-    Example:
-        >>> data.scored_language(key, m=3, n=4, d=6, V=5, entropy=0.1, delta=0.0).scores.shape[1]
-        5
-    """
-    drawn = language(key, m, n, d, V, entropy, order, candidates)
-    # Beside the three keys of the text.
-    return close_scores(jax.random.fold_in(key, 3), drawn, delta)
+        return _spherical(keys[2], X, Z, draws.unit(v))
 
 
 def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> Problem:
@@ -220,13 +136,13 @@ def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> P
         >>> bool(jnp.allclose(jnp.sort(tokens.scores(equal))[:, 0], jnp.sort(tokens.scores(equal))[:, 2]))
         True
     """
-    _check_sizes(n=n, T=T, d=d)
+    draws.check_sizes(n=n, T=T, d=d)
     if d < 2:
         raise ValueError(f"d: expected an integer of at least 2, so that scores can be moved, found {d}")
     if not 0 <= spread <= 1:
         raise ValueError(f"spread: expected a number within 0..1, found {spread!r}")
     keys = jax.random.split(key, 3)
-    X, Z = (_unit(vectors) for vectors in draws.normals(keys[:2], (n, T, d), (n, d)))
+    X, Z = (draws.unit(vectors) for vectors in draws.normals(keys[:2], (n, T, d), (n, d)))
     Y = jax.random.rademacher(keys[2], (n,)).astype(float)
     scores = Y[:, None] * X[:, :, 0]
     optimal = scores == jnp.max(scores, axis=1, keepdims=True)
@@ -282,7 +198,7 @@ def mlp(key: PRNGKeyArray, n: int, T: int, d: int, width: int | None = None) -> 
         (5, 5)
     """
     width = d if width is None else width
-    _check_sizes(n=n, T=T, d=d, width=width)
+    draws.check_sizes(n=n, T=T, d=d, width=width)
     keys = jax.random.split(key, 4)
     X, Z, V = draws.normals(keys[jnp.array([0, 1, 3])], (n, T, d), (n, d), (d, width))
     return _spherical(keys[2], X, Z, V / jnp.linalg.norm(V))
@@ -302,30 +218,30 @@ def orthonormal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
         >>> bool(jnp.allclose(X[0] @ X[0].T, jnp.eye(3)))
         True
     """
-    _check_sizes(n=n, T=T, d=d)
+    draws.check_sizes(n=n, T=T, d=d)
     if d < T:
         raise ValueError(f"T: expected at most d = {d} orthonormal tokens, found {T}")
     X, Z, v = draws.normals(jax.random.split(key, 3), (n, T, d), (n, d), (d,))
     Q, R = jnp.linalg.qr(jnp.swapaxes(X, -1, -2))
     # With the signs of Gram and Schmidt the factor is uniform.
     signs = jnp.sign(jnp.diagonal(R, axis1=-2, axis2=-1))
-    return Problem(X=jnp.swapaxes(Q * signs[:, None, :], -1, -2), Z=_unit(Z), Y=jnp.ones(n), v=_unit(v))
+    return Problem(X=jnp.swapaxes(Q * signs[:, None, :], -1, -2), Z=draws.unit(Z), Y=jnp.ones(n), v=draws.unit(v))
 
 
 def _planar(key: PRNGKeyArray, T: int) -> tuple[Float[Array, "2 T 2"], Float[Array, "2 2"], Float[Array, "2"]]:
     """Draw standard normal tokens of two inputs in the plane, their queries and the head direction."""
     X, Z, v = draws.normals(jax.random.split(key, 3), (2, T, 2), (2, 2), (2,))
-    return X, _unit(Z), _unit(v)
+    return X, draws.unit(Z), draws.unit(v)
 
 
 def _sequences(
     key: PRNGKeyArray, n: int, T: int, d: int
 ) -> tuple[Float[Array, "n T d"], Float[Array, "n T"], Float[Array, " d"]]:
     """Draw tokens, labels of the positions and head direction."""
-    _check_sizes(n=n, T=T, d=d)
+    draws.check_sizes(n=n, T=T, d=d)
     keys = jax.random.split(key, 3)
     X, v = draws.normals(keys[jnp.array([0, 2])], (n, T, d), (d,))
-    return _unit(X), jax.random.rademacher(keys[1], (n, T)).astype(float), _unit(v)
+    return draws.unit(X), jax.random.rademacher(keys[1], (n, T)).astype(float), draws.unit(v)
 
 
 def _spherical(
@@ -333,7 +249,7 @@ def _spherical(
 ) -> Problem:
     """Put tokens and queries on the unit sphere, and draw the labels."""
     Y = jax.random.rademacher(key, Z.shape[:1]).astype(float)
-    return Problem(X=_unit(X), Z=_unit(Z), Y=Y, v=v)
+    return Problem(X=draws.unit(X), Z=draws.unit(Z), Y=Y, v=v)
 
 
 def _embedded(numbers: Float[Array, "*shape width"], d: Int[Array, ""]) -> Float[Array, "*shape width"]:
@@ -349,14 +265,3 @@ def _embedded(numbers: Float[Array, "*shape width"], d: Int[Array, ""]) -> Float
     # In R^1 many tokens are equal, and must be so to the last bit: a difference of rounding between two
     # of them would pose another problem.
     return jnp.where(d == 1, jnp.sign(vectors), vectors).reshape(numbers.shape)
-
-
-def _unit(vectors: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        smallest = 2 if name == "T" else 1
-        if not isinstance(size, int) or size < smallest:
-            raise ValueError(f"{name}: expected an integer of at least {smallest}, found {size!r}")

@@ -1,0 +1,64 @@
+"""From the record of trained texts to their direction errors, 1 - cos, from the max-margin solutions."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Array, Float
+
+from jaxattn import attention, language, metrics, svm
+from jaxattn.experiments.language.text_solutions import solutions
+from jaxattn.parallel import batch
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Correlate the descended W with the max-margin solutions of every text, at every snapshot.
+
+    Args:
+        record: of a `TextTraining` with the vocabulary as candidates.
+        solver: of the max-margin problems.
+
+    Returns:
+        For every kept seed: whether it is `feasible`, and if not, whether it `has_mixed`, a finite part and a solution
+        of the sets; at the snapshots `soft`, 1 - correlation with the soft-margin solution, and `mixed`, with
+        `W_fin + C W_sets`, C fitted, or 0 where a text lacks one of these; `apart`, by how much the soft optimum is
+        below the hard one, relatively (0 where there is none). The attributes m, n, d are the sizes of the text.
+
+    Raises:
+        ValueError: no text is kept.
+    """
+    found = solutions(record, solver)
+    pairs, feasible = record["pairs_snapshots"].values[found.kept], found.feasible
+    soft, mixed = batch.over_seeds(_off, pairs, found.texts, found.soft.W, found.finite.W, found.sets.W)
+    hard = np.where(feasible, found.hard.primal, 1.0)
+    drawn = json.loads(record.attrs["config"])["data"]
+    sizes = {name: int(drawn[name]) for name in ("m", "n", "d")}
+    return xarray.Dataset(
+        {
+            "feasible": (("seed",), feasible),
+            "has_mixed": (("seed",), found.mixed),
+            "soft": (("seed", "snapshot"), soft),
+            "mixed": (("seed", "snapshot"), np.where(found.both_parts[:, None], mixed, 0.0)),
+            "apart": (("seed",), np.where(feasible, 1 - found.soft.primal / hard, 0.0)),
+        },
+        {"seed": record["seed"].values[found.kept], "snapshot": record["snapshot"].values},
+        {**found.counts, **sizes, "run": " ".join(f"{name}={value}" for name, value in sizes.items())},
+    )
+
+
+def _off(
+    pairs: Float[Array, "snapshots V V"],
+    text: language.Choices,
+    soft: Float[Array, "V V"],
+    W_fin: Float[Array, "V V"],
+    W_sets: Float[Array, "V V"],
+) -> tuple[Float[Array, " snapshots"], Float[Array, " snapshots"]]:
+    def of_one(C: Array) -> tuple[Array, Array]:
+        W = attention.matrix(language.weights(C, text))
+        limit = svm.with_finite_part(W, W_fin, W_sets)
+        return 1 - metrics.correlation(W, soft), 1 - metrics.correlation(W, limit)
+
+    return jax.vmap(of_one)(pairs)

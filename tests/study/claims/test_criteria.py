@@ -1,0 +1,200 @@
+"""Criteria: met, broken or unclear by the whole interval; agreement with a published number; what turns them."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import xarray
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from jaxattn.study.claims import (
+    Agreement,
+    Criterion,
+    Number,
+    Outcome,
+    above,
+    agrees,
+    below,
+    between,
+    number,
+    together,
+)
+
+MET, BROKEN, UNCLEAR = Outcome.MET, Outcome.BROKEN, Outcome.UNCLEAR
+REALS = st.floats(-1e6, 1e6)
+INFINITE = st.floats(allow_nan=False)
+
+
+def ordered(values):
+    low, mean, high = sorted(values)
+    return Number(mean, low, high)
+
+
+NUMBERS = st.lists(REALS, min_size=3, max_size=3).map(ordered)
+BOUNDS = st.tuples(INFINITE, INFINITE).map(sorted)
+
+
+@st.composite
+def criteria(draw, kind=Criterion):
+    least, most = draw(BOUNDS) if kind is Criterion else sorted((-draw(st.floats(0, 1e6)), draw(st.floats(0, 1e6))))
+    return kind("it", draw(NUMBERS), least, most)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (1.0, 2.0, MET),
+        (1.2, 1.8, MET),
+        (1.5, 1.5, MET),
+        (0.9, 1.5, UNCLEAR),
+        (1.5, 2.1, UNCLEAR),
+        (0.0, 3.0, UNCLEAR),
+        (0.0, 1.0, UNCLEAR),
+        (2.0, 3.0, UNCLEAR),
+        (0.0, 0.999, BROKEN),
+        (2.001, 3.0, BROKEN),
+    ],
+)
+def test_the_whole_interval_has_to_lie_on_one_side(low, high, outcome):
+    value = Number((low + high) / 2, low, high)
+    assert between("it", value, 1.0, 2.0).outcome is outcome
+    assert between("it", Number(-value.mean, -high, -low), -2.0, -1.0).outcome is outcome
+
+
+@given(criteria(), st.floats(0, 1))
+def test_a_decided_outcome_is_that_of_every_number_in_the_interval(criterion, share):
+    _, low, high = criterion.value
+    inside = min(max(low + share * (high - low), low), high)
+    of_one = Criterion("it", Number.exact(inside), criterion.least, criterion.most).outcome
+    assert of_one is not UNCLEAR
+    if criterion.outcome is not UNCLEAR:
+        assert of_one is criterion.outcome
+
+
+@given(criteria())
+def test_an_unclear_outcome_is_one_on_which_numbers_of_the_interval_differ(criterion):
+    _, low, high = criterion.value
+    ends = [*(Number.exact(end) for end in (low, high))]
+    # Where both ends are broken the allowed numbers lie between them.
+    found = {Criterion("it", end, criterion.least, criterion.most).outcome for end in ends}
+    between_them = low < criterion.least and criterion.most < high
+    assert (criterion.outcome is UNCLEAR) == (found == {MET, BROKEN} or between_them)
+
+
+@given(NUMBERS, REALS)
+def test_above_and_below_mirror_each_other(value, threshold):
+    mirrored = Number(-value.mean, -value.high, -value.low)
+    assert above("it", value, threshold).outcome is below("it", mirrored, -threshold).outcome
+    met = {above("it", value, threshold).outcome, below("it", value, threshold).outcome}
+    assert BROKEN not in met or met == {BROKEN, MET}
+
+
+@given(criteria() | criteria(Agreement), st.integers(0, 4))
+@example(Criterion("it", Number(0, -1, 0.5), 1, 2), 1)
+@example(Criterion("it", Number(3, 2.5, 4), 1, 2), 2)
+@example(Criterion("it", Number(3, 2.5, 4), 1, 2), 3)
+@example(Agreement("it", Number(3, 2.5, 4), -1, 1), 1)
+def test_what_is_not_a_number_is_unclear(criterion, place):
+    entries = [*criterion.value, criterion.least, criterion.most]
+    entries[place] = math.nan
+    broken = type(criterion)("it", Number(*entries[:3]), *entries[3:])
+    assume(place < 3 or type(criterion) is Criterion or broken.value.low <= 0 <= broken.value.high)
+    assert broken.outcome is UNCLEAR
+    assert together([broken]) is UNCLEAR
+
+
+@given(criteria() | criteria(Agreement))
+def test_a_turned_criterion_has_the_other_outcome(criterion):
+    turned = criterion.turned()
+    if criterion.outcome is MET:
+        assert turned.outcome is BROKEN
+    else:
+        assert turned.outcome is MET
+
+
+@given(criteria(Agreement))
+def test_numbers_agree_if_zero_is_inside_and_the_interval_is_narrow(agreement):
+    _, low, high = agreement.value
+    if not low <= 0 <= high:
+        assert agreement.outcome is BROKEN
+    else:
+        narrow = agreement.least <= low and high <= agreement.most
+        assert agreement.outcome is (MET if narrow else UNCLEAR)
+
+
+@pytest.mark.parametrize("off", [(0.28, 0.0), (-0.28, 0.0), (0.29, 0.0), (-0.29, 0.0), (0.0, 0.01)])
+def test_numbers_agree_within_two_standard_errors_of_their_difference(off):
+    pairs = zip(np.add([1.0, 5.0], off), [0.1, 0.001], [1.0, 5.0], strict=True)
+    found = together([agrees("it", mean, error, published, within=1.0) for mean, error, published in pairs])
+    assert found is (MET if abs(off[0]) == 0.28 else BROKEN)
+
+
+@given(REALS, st.floats(0, 1e3), REALS, st.floats(0, 1e3))
+def test_a_measurement_too_coarse_to_tell_agrees_with_nothing(mean, error, published, within):
+    found = agrees("it", mean, error, published, within)
+    assert found.value.high - found.value.mean == pytest.approx(2 * math.sqrt(2) * error, abs=1e-9)
+    if found.outcome is MET:
+        assert abs(mean - published) + 2 * math.sqrt(2) * error <= within + 1e-9
+    assert agrees("it", published, error + 2 * within + 1, published, within).outcome is UNCLEAR
+    assert agrees("it", published, math.inf, published, within).outcome is UNCLEAR
+
+
+@given(NUMBERS, NUMBERS)
+def test_a_difference_is_as_uncertain_as_both_numbers_together(one, other):
+    found, back = one.minus(other), other.minus(one)
+    assert found == pytest.approx((-back.mean, -back.high, -back.low))
+    assert found.low <= found.mean <= found.high
+    assert found.mean - found.low >= max(one.mean - one.low, other.high - other.mean) * (1 - 1e-9) - 1e-6
+    assert found.mean - found.low <= (one.mean - one.low) + (other.high - other.mean) + 1e-6
+    assert one.minus(Number.exact(0)) == pytest.approx(one)
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.product(Outcome, repeat=2)])
+def test_criteria_together_follow_three_valued_logic(one, other):
+    values = {MET: Number.exact(1), BROKEN: Number.exact(-1), UNCLEAR: Number(0, -1, 1)}
+    found = together([above("it", values[outcome], 0.5) for outcome in (one, other)])
+    rank = [BROKEN, UNCLEAR, MET]
+    assert found is rank[min(rank.index(one), rank.index(other))]
+
+
+@given(st.lists(criteria(), min_size=1, max_size=6), st.randoms())
+def test_the_order_and_the_number_of_equal_criteria_do_not_matter(some, random):
+    shuffled = [*some, *some]
+    random.shuffle(shuffled)
+    assert together(shuffled) is together(some)
+    # One more can only take away.
+    rank = [BROKEN, UNCLEAR, MET]
+    assert all(rank.index(together(some)) <= rank.index(one.outcome) for one in some)
+
+
+def test_no_criteria_are_refused():
+    with pytest.raises(ValueError, match="criteria: expected at least one, found none"):
+        together([])
+
+
+def test_an_estimate_is_read_with_its_interval():
+    one = xarray.Dataset({"x": 1.0, "x_low": 0.5, "x_high": 2.0})
+    assert number(one, "x") == (1.0, 0.5, 2.0)
+    assert Number.exact(3) == (3.0, 3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "said"),
+    [
+        (
+            above("the share", Number(0.5, 0.25, 0.75), 0.9),
+            "the share is 0.5 [0.25, 0.75]; asked for: at least 0.9 (broken)",
+        ),
+        (below("the gap", Number.exact(1e-9), 1e-6), "the gap is 1e-09; asked for: at most 1e-06 (met)"),
+        (between("p", Number(1, 0, 2), 1, 3), "p is 1 [0, 2]; asked for: between 1 and 3 (unclear)"),
+        (Criterion("p", Number.exact(1)), "p is 1; asked for: any number (met)"),
+        (
+            agrees("p", 0.5, 0.0, 0.25, 0.5),
+            "p, less the published 0.25, is 0.25; asked for: between -0.5 and 0.5 (broken)",
+        ),
+    ],
+)
+def test_a_criterion_says_its_number_and_what_is_asked_for(criterion, said):
+    assert str(criterion) == said
