@@ -15,11 +15,12 @@ _PREFACE = """# Figures and claims
 
 Written by `make figures` from the records it has just made, as `claims.json` beside it is. Each figure comes with the
 claims it decides: what the paper says, what was expected (a published or predicted number, where there is one), what
-was measured with its 95 % interval over seeds, what was left out and why, and a verdict by the rule in the note. The
-letters are the paper's: attention softmax(X W z), with W free or W = K Q^T.
+was measured with its 95 % interval over seeds, what was excluded and why, and a verdict. The letters are the paper's:
+attention softmax(X W z), with W free or W = K Q^T.
 
-A claim *holds*, *holds with a correction* (which the note states), *does not hold*, or is *not decided* by this many
-seeds and steps.
+A claim *holds* if the interval of every number that it asks for lies on the right side of a threshold. If one lies on
+the wrong side, the claim *does not hold*, or *holds with a correction* if that is met instead. Otherwise it is *not
+decided* by this many seeds and steps.
 """
 
 
@@ -50,10 +51,37 @@ def _section(name: str, study: Any, lines: Sequence[Mapping[str, Any]]) -> str:
     text = [f"## {name}", "", f"![{name}]({name}.png)", "", f"**In the paper:** {study.of}", ""]
     text += [f"**Departs from it:** {study.departs}", ""]
     for line in lines:
-        text += [f"### {line['id']}: {line['verdict']}", "", f"{line['statement']} ({line['source']})", ""]
-        text += [*_numbers(line), "", f"{line['note']}", "", f"Counts: {_counts(line['counts'])}.", ""]
+        text += [f"### {line['id']}: {line['verdict']}", "", f"{line['statement']} ({_source(line)})", ""]
+        text += [
+            *_numbers(line),
+            "",
+            *_criteria(line),
+            f"{line['note']}",
+            "",
+            f"Counts: {_counts(line['counts'])}.",
+            "",
+        ]
     text.append(f"Made in {lines[0]['seconds']:.0f} s, beside others.\n")
     return "\n".join(text)
+
+
+def _source(line: Mapping[str, Any]) -> str:
+    """Return where the claim is made, and how near the measurement is to the paper's."""
+    settings = {
+        "exact": "the paper's setting",
+        "proxy": "in a setting that stands for the paper's",
+        "ours": "our setting",
+    }
+    return f"{line['source']}; {settings[line['setting']]}"
+
+
+def _criteria(line: Mapping[str, Any]) -> list[str]:
+    """Return what the verdict follows from, folded away."""
+    text = ["<details><summary>What decides it</summary>", ""]
+    for heading, key in (("As stated:", "criteria"), ("As corrected:", "criteria of the correction")):
+        if line[key]:
+            text += [heading, "", *(f"- {_cell(one)}" for one in line[key]), ""]
+    return [*text, "</details>", ""]
 
 
 def _numbers(line: Mapping[str, Any]) -> list[str]:

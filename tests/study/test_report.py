@@ -13,6 +13,9 @@ def line(name: str, numbers: int = 1, runs: int = 1, **more) -> dict:
     return {
         "id": name,
         "source": "a paper",
+        "setting": "exact",
+        "criteria": [f"the slope of {name} is 3 [2, 4]; asked for: at least 1 (met)"],
+        "criteria of the correction": ["|x| is 1; asked for: at most 2 (met)"] if runs > 1 else [],
         "statement": f"What {name} states of |x|.",
         "expected": {f"number {numbers - 1}": 7.0},
         "measured": measured,
@@ -53,6 +56,10 @@ def test_every_claim_has_its_numbers_counts_and_verdict(page):
     assert "### first:a: holds" in page
     assert "| number 0 | 7 | 0 | -0.5 to 0.25 |" in page
     assert "The rule of second:b." in page
+    assert "(a paper; the paper's setting)" in page
+    assert "- the slope of second:b is 3 [2, 4]; asked for: at least 1 (met)" in page
+    assert page.count("As corrected:") == 1
+    assert "- \\|x\\| is 1; asked for: at most 2 (met)" in page
     assert "run 0: 2 of 5 kept, 3 diverged, 0 infeasible" in page
     assert "9 runs: 18 of 45 kept, 27 diverged, 0 infeasible" in page
     assert "| What first:a states of \\|x\\|. | holds |" in page
