@@ -99,9 +99,16 @@ def test_numbers_that_are_none_decide_nothing(name):
             assert "not a number" in found.note
 
 
+def opposite(one: xarray.Dataset) -> xarray.Dataset:
+    """The dataset with the sign of every measured number changed; where there are none, with every flag."""
+    if any(one[name].dtype.kind == "f" for name in one.data_vars):
+        return altered(one, np.negative)
+    return one.assign({name: ~one[name] for name in one.data_vars if one[name].dtype.kind == "b"})
+
+
 @pytest.mark.parametrize("name", CLAIMS)
 def test_numbers_of_the_other_sign_do_not_confirm(name):
-    reversed_signs = {run: altered(one, np.negative) for run, one in examples(name)[Verdict.HOLDS].items()}
+    reversed_signs = {run: opposite(one) for run, one in examples(name)[Verdict.HOLDS].items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # Logarithms of what is positive when measured.
         try:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from jaxattn.study.settings.schedule import Logarithmically
 
 SEEDS, D = 30, 10
 STEPS = np.array(Logarithmically(8)(200_000))
+# Standard deviations over the seeds, about those of the published runs: of the logarithm (to base 10) of the distance
+# near step 2000, and of the exponent of the step.
+_LEVEL, _EXPONENTS = 0.1, {"W": 0.07, "KQ": 0.25}
+# The same of the natural logarithm of the gradient's length over that of the penalty.
+_BALANCE = 0.04
 
 
 def long_run(
@@ -22,34 +29,47 @@ def long_run(
     penalty: float = 0.0,
     ratio: float = 1.0,
     norms: Sequence[str] = ("frobenius", "nuclear"),
+    spread: float | None = None,
     **more: Any,
 ) -> xarray.Dataset:
-    """Return a run that is this far from the solutions, 1 - cos, each seed a little nearer or farther.
+    """Return a run that is this far from the solutions, 1 - cos, each seed at its own distance and rate.
+
+    The logarithms of the distances have these means, and the exponents of the step those of `off`, up to rounding.
+    Two runs with different attributes have independent exponents; the distances near step 2000 go with the seed.
 
     Args:
         off: of every norm and snapshot, or what broadcasts to (norm, snapshot).
         weights: "W" or "KQ".
         optimizer: its name.
-        penalty: its coefficient; also its floor.
-        ratio: of the gradient's length at the end to that of the penalty.
+        penalty: its coefficient; also the floor.
+        ratio: of the gradient's length at the end to that of the penalty, the geometric mean over the seeds.
         norms: of the solutions.
+        spread: standard deviation of the exponent over the seeds; as published for these weights if None.
         more: other attributes, such as `scale` or `steps`.
     """
-    factors = 10 ** np.random.default_rng(0).normal(0, 0.1, SEEDS)
     every = np.broadcast_to(np.asarray(off, float), (len(norms), len(STEPS)))
     width = D if weights == "KQ" else 0
     told = {"weights": weights, "optimizer": optimizer, "floor": penalty, "penalty": penalty, "width": width}
     told |= {"scale": 1.0, "steps": int(STEPS[-1])} | more
+    run = ", ".join(f"{name} {value}" for name, value in told.items())
+    levels = 10 ** (_LEVEL * _normal(0))
+    exponents = (_EXPONENTS[weights] if spread is None else spread) * _normal(zlib.crc32(run.encode()))
+    of_seeds = levels[:, None] * (STEPS / 2000) ** exponents[:, None]
     counts = {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
-    length = 7.0
+    length, balance = 7.0, np.exp(_BALANCE * _normal(1))
     variables = {
-        "off": (("seed", "norm", "snapshot"), np.minimum(factors[:, None, None] * every, 2.0)),
-        "gradient_norm": (("seed", "step"), np.full((SEEDS, 2), 2 * penalty * length * ratio)),
+        "off": (("seed", "norm", "snapshot"), np.minimum(of_seeds[:, None] * every, 2.0)),
+        "gradient_norm": (("seed", "step"), 2 * penalty * length * ratio * np.tile(balance[:, None], 2)),
         "length": (("seed",), np.full(SEEDS, length)),
     }
     coordinates = {"seed": np.arange(SEEDS), "norm": np.array(norms, object), "snapshot": STEPS, "step": [0, 1000]}
-    run = ", ".join(f"{name} {value}" for name, value in told.items())
     return xarray.Dataset(variables, coordinates, {"run": run, **counts, **told})
+
+
+def _normal(key: int) -> Float[np.ndarray, " seeds"]:
+    """Draw a number a seed, of mean zero and standard deviation one over the seeds."""
+    drawn = np.random.default_rng(key).normal(size=SEEDS)
+    return (drawn - drawn.mean()) / drawn.std()
 
 
 def named(runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Dataset]:

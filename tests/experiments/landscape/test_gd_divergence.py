@@ -7,19 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import Problem, data, descent, heads, initial, losses, metrics, records, svm, tokens
 from jaxattn.descent import smoothness
-from jaxattn.experiments.landscape.gd_divergence import claims as gd_divergence
-from jaxattn.experiments.landscape.gd_divergence import figure
+from jaxattn.experiments.landscape.gd_divergence import claims, figure, measure
+from jaxattn.experiments.landscape.gd_divergence.examples import GROWTH, OFF, STEPS, run, runs, short
 from jaxattn.study.claims import Verdict
-from jaxattn.study.measuring import optimum
 from jaxattn.study.settings import recording, schedule, training
-from tests.instances import T, d, drawn_lines, lane, n
+from tests.instances import T, d, drawn_lines, n
 
 KEY = jax.random.key(0)
-STEPS = np.array(schedule.Logarithmically(8)(100_000))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +44,7 @@ def of_seed(record, seed):
 
 @pytest.mark.slow
 def test_a_run_is_held_against_the_solutions_of_its_optimal_tokens(record):
-    one = gd_divergence.measure(record)
+    one = measure.measure(record)
     assert one.attrs["run"] == "step 0.5"
     assert one.attrs["kept"] == one.sizes["seed"] == 5
     assert np.all(one["bend"] < one["bound"])
@@ -62,94 +59,93 @@ def test_a_run_is_held_against_the_solutions_of_its_optimal_tokens(record):
         np.testing.assert_allclose(one["bend"][seed, -1], np.linalg.norm(curvature, 2), rtol=0.02)
 
 
-def test_seeds_without_an_optimum_are_left_out_by_reason(record):
-    changed = record.copy(deep=True)
-    changed["W"].values[1] = np.nan
-    best = int(tokens.optimal(of_seed(record, 2))[0])
-    changed["X"].values[2, 0, (best + 1) % T] = changed["X"].values[2, 0, best]
-    found = optimum.optimum(changed)
-    assert found.counts == {"attempted": 5, "kept": 3, "diverged": 1, "infeasible": 1, "unsolved": 0}
-    assert found.kept.tolist() == [True, False, False, True, True]
-    np.testing.assert_array_equal(found.problems.X, record["X"].values[[0, 3, 4]])
-    alone = lane(found.problems, 1)
-    np.testing.assert_array_equal(found.alpha[1], tokens.optimal(alone))
-    assert float(
-        svm.margins(svm.token_constraints(alone, found.alpha[1]), jnp.asarray(found.W[1])).min()
-    ) == pytest.approx(1)
+def judged(datasets):
+    summaries = claims.summarize(datasets, KEY)
+    return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
 
 
-def made(step_size, growth, off, optimal=30, loss=(1.0, 0.5, 0.4), steps=STEPS):
-    """What `measure` would return for runs like this, each seed a little apart."""
-    noise = np.random.default_rng(0).normal(0, 0.02, (30, 1))
-    along = ("seed", "snapshot")
-    variables = {
-        "growth": (along, (1 + noise) * growth),
-        "off": (along, (1 + noise) * off),
-        "bend": (along, np.full((30, len(steps)), 0.1)),
-        "bound": (("seed",), np.full(30, 15.0)),
-        "optimal": (("seed",), np.arange(30) < optimal),
-        "loss": (("seed", "step"), np.broadcast_to(loss, (30, len(loss)))),
-    }
-    attrs = {"run": f"step {step_size:g}", "step_size": step_size, "attempted": 30, "kept": 30, "infeasible": 0}
-    return xarray.Dataset(variables, {"seed": np.arange(30), "snapshot": steps}, attrs)
-
-
-GROWTH = np.log(1 + STEPS)
-OFF = 0.5 / (1 + GROWTH) ** 2
-
-
-def judged(**second):
-    runs = [made(0.05, GROWTH, OFF), made(5.0, **{"growth": GROWTH, "off": OFF} | second)]
-    summaries, claims = gd_divergence.summarize({one.attrs["run"]: one for one in runs}, KEY)
-    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+def verdict(datasets, name):
+    return judged(datasets)[1][name].verdict
 
 
 @pytest.mark.parametrize(
-    ("second", "name", "verdict"),
+    ("second", "name", "expected"),
     [
         ({}, "norm", Verdict.HOLDS),
         ({"growth": STEPS**0.25}, "norm", Verdict.FAILS),
         ({"growth": np.minimum(GROWTH, 6.0)}, "norm", Verdict.FAILS),
+        ({"growth": 1.07 * GROWTH}, "norm", Verdict.HOLDS),
+        ({"growth": 1.13 * GROWTH}, "norm", Verdict.FAILS),
+        ({"growth": 1.1 * GROWTH}, "norm", Verdict.OPEN),
+        ({"growth": 0.9 * GROWTH}, "norm", Verdict.OPEN),
         ({}, "direction", Verdict.HOLDS),
         ({"off": 0.1 + 0 * OFF}, "direction", Verdict.FAILS),
+        ({"off": 0.5 / GROWTH**1.1}, "direction", Verdict.HOLDS),
+        ({"off": 0.5 / GROWTH**0.9}, "direction", Verdict.FAILS),
         ({"optimal": 29}, "direction", Verdict.FAILS),
         ({}, "step", Verdict.HOLDS),
         # The claim is of the smallest step: larger ones may raise the risk.
         ({"loss": (1.0, 1.5, 0.4)}, "step", Verdict.HOLDS),
+        # No second derivative may be above L = 15, whatever the step.
+        ({"bend": 14.9}, "step", Verdict.HOLDS),
+        ({"bend": 15.1}, "step", Verdict.FAILS),
     ],
 )
-def test_verdicts_follow_from_what_was_measured(second, name, verdict):
-    assert judged(**second)[1][name].verdict is verdict
+def test_verdicts_follow_from_what_was_measured(second, name, expected):
+    assert verdict(runs(second=second), name) is expected
 
 
-def test_a_step_beyond_the_bound_or_a_rise_of_the_risk_refutes_the_lemma():
-    for first in (made(0.05, GROWTH, OFF, loss=(1.0, 1.1)), made(0.07, GROWTH, OFF)):
-        (*_, claim) = gd_divergence.summarize({"first": first}, KEY)[1]
-        assert claim.id == "gd-divergence:step"
-        assert claim.verdict is Verdict.FAILS
+def test_within_the_bound_some_seeds_may_still_be_on_their_way():
+    found = judged(runs({"optimal": 28}))[1]["direction"]
+    assert found.verdict is Verdict.HOLDS
+    assert "at the end: 2 (step 0.05), 0 (step 5)" in found.note
 
 
-def test_short_runs_decide_nothing():
-    one = made(0.05, GROWTH[:20], OFF[:20], steps=STEPS[:20])
-    claims = gd_divergence.summarize({"short": one}, KEY)[1]
-    assert {claim.verdict for claim in claims} == {Verdict.OPEN}
+def test_a_rise_of_the_risk_refutes_the_lemma_and_a_step_beyond_the_bound_says_nothing():
+    assert verdict({"first": run(0.05, loss=(1.0, 1.1))}, "step") is Verdict.FAILS
+    assert verdict({"first": run(0.05, loss=(1.0, 1.0 + 1e-13))}, "step") is Verdict.HOLDS
+    for loss in ((1.0, 1.1), (1.0, 0.9)):
+        found = judged({"first": run(0.07, loss=loss)})[1]["step"]
+        assert found.verdict is Verdict.OPEN
+        assert found.note.startswith("No run has a step of at most 1 / L; the smallest is 1.05 / L.")
+    assert verdict({"first": run(0.07, bend=15.1)}, "step") is Verdict.FAILS
+
+
+def test_short_runs_and_few_seeds_decide_nothing():
+    few = {name: one.assign_attrs(kept=19) for name, one in runs().items()}
+    for datasets in (short(), few):
+        assert {one.verdict for one in judged(datasets)[1].values()} == {Verdict.OPEN}
+
+
+def test_a_run_without_seeds_and_impossible_numbers_are_refused():
+    with pytest.raises(ValueError, match="expected a kept seed in each run"):
+        judged({name: one.isel(seed=slice(0)) for name, one in runs().items()})
+    with pytest.raises(ValueError, match="growth, off: expected positive numbers"):
+        judged(runs({"off": -OFF}))
+
+
+def test_the_note_says_how_far_both_runs_are_at_equal_times():
+    # A hundred times the step, so that the second run is at this time at step 1000.
+    note = judged(runs(second={"growth": np.log(1 + 100 * STEPS)}))[1]["norm"].note
+    assert "At time 5000, step size times steps, ||W|| / ||W_mm|| is 11.5 (step 0.05) and 11.5 (step 5)." in note
+    assert "At time" not in judged({"first": run(0.05)})[1]["norm"].note
 
 
 def test_the_slope_is_that_of_each_seeds_own_line():
-    claim = judged()[1]["norm"]
-    for label, mean in claim.measured.items():
-        low, high = claim.interval[label]
+    found = judged(runs())[1]["norm"]
+    for label, mean in found.measured.items():
+        low, high = found.interval[label]
         assert low < mean < high
         assert mean == pytest.approx(1, abs=0.02)
 
 
 def test_the_figure_draws_both_runs_against_the_time():
-    summaries = judged()[0]
+    summaries = judged(runs())[0]
     drawn = figure.draw(summaries)
     assert [panel.get_title() for panel in drawn.axes] == ["(a) norm", "(b) direction"]
     for panel, name in zip(drawn.axes, ("growth", "off"), strict=True):
         curves = drawn_lines(panel, least=len(STEPS))
-        for (x, y), run in zip(curves, ("step 5", "step 0.05"), strict=True):
-            np.testing.assert_allclose(x, summaries[run].attrs["step_size"] * STEPS)
-            np.testing.assert_array_equal(y, summaries[run][name])
+        for (x, y), one in zip(curves, ("step 5", "step 0.05"), strict=True):
+            np.testing.assert_allclose(x, summaries[one].attrs["step_size"] * STEPS)
+            np.testing.assert_array_equal(y, summaries[one][name])
     assert "step 5: 30 of 30 seeds kept" in drawn.get_supxlabel()

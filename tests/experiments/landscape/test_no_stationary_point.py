@@ -10,9 +10,9 @@ import pytest
 import xarray
 
 from jaxattn import data, descent, losses, metrics, records, svm, tokens
-from jaxattn.experiments.landscape.no_stationary_point import claims as stationary_point
-from jaxattn.experiments.landscape.no_stationary_point import figure, trap
-from jaxattn.study.claims import Verdict
+from jaxattn.experiments.landscape.no_stationary_point import claims, figure, measure, trap
+from jaxattn.experiments.landscape.no_stationary_point.examples import run, runs
+from jaxattn.study.claims import Verdict, not_a_number
 from jaxattn.study.measuring import optimum
 from jaxattn.study.settings import landscape, recording
 from tests.instances import T, d, lane, n
@@ -32,7 +32,7 @@ def recorded(folder, spread, seeds=5, draws=200):
 def looked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     found = [recorded(folder, spread) for spread in (0.0, 1.0)]
-    return [(record, stationary_point.measure(record)) for record in found]
+    return [(record, measure.measure(record)) for record in found]
 
 
 @pytest.mark.slow
@@ -42,7 +42,7 @@ def test_the_cosine_is_that_of_the_gradient(looked):
         own, W_mm = lane(found.problems, 1), jnp.asarray(found.W[1])
         towards = W_mm / metrics.norm(W_mm)
         drawn = [
-            stationary_point._drawn(jnp.asarray(words), towards)  # pyright: ignore[reportPrivateUsage]
+            measure._drawn(jnp.asarray(words), towards)  # pyright: ignore[reportPrivateUsage]
             for words in record["draw_keys"].values[1, :40]
         ]
         lengths = np.array([metrics.norm(W) for W in drawn])
@@ -52,7 +52,7 @@ def test_the_cosine_is_that_of_the_gradient(looked):
         assert float(one["least"][1]) <= min(cosines) + 1e-9
         assert int(one["histogram"][1].sum()) == 200
         words = jnp.asarray(record["draw_keys"].values[1, :40])
-        at, _ = stationary_point._looked_at(words, W_mm, jnp.ones(d), own)  # pyright: ignore[reportPrivateUsage]
+        at, _ = measure._looked_at(words, W_mm, jnp.ones(d), own)  # pyright: ignore[reportPrivateUsage]
         np.testing.assert_allclose(
             [c for c, W in zip(at, drawn, strict=True) if metrics.norm(W) < 10], cosines, rtol=1e-6
         )
@@ -69,20 +69,27 @@ def test_with_separable_labelled_queries_no_gradient_vanishes_whatever_the_score
         assert np.all(one["readout"] > 0)
 
 
-def test_a_draw_is_the_same_however_many_there_are(tmp_path):
-    few, many = (recorded(tmp_path, 1.0, draws=draws) for draws in (3, 7))
-    np.testing.assert_array_equal(few["draw_keys"], many["draw_keys"][:, :3])
-    np.testing.assert_array_equal(few["X"], many["X"])
-    assert len(np.unique(many["draw_keys"].values.reshape(35, -1), axis=0)) == 35
+def test_a_measured_dataset_holds_the_landscape_and_is_read_back_as_it_was(looked, tmp_path):
+    for (_, one), score in zip(looked, (0.0, trap.SCORE), strict=True):
+        of_trap = trap.landscape(score)
+        for name, variable in of_trap.data_vars.items():
+            xarray.testing.assert_identical(one[f"trap_{name}"].rename(name), variable)
+        # With equal scores there is no stationary point: an axis of length 0.
+        assert one.sizes["point"] == (2 if score else 0)
+        assert not_a_number({"one": one}) == ""
+        records.save_dataset(tmp_path / f"{score}.zarr", one)
+        xarray.testing.assert_identical(records.load_dataset(tmp_path / f"{score}.zarr"), one)
 
 
-@pytest.mark.parametrize(("field", "value"), [("seeds", 0), ("draws", 0)])
-def test_an_empty_landscape_is_refused(field, value):
-    sizes = {"seeds": 1, "draws": 1} | {field: value}
-    with pytest.raises(ValueError, match=f"{field}: expected at least 1, found 0"):
-        landscape.Landscape(data.three_tokens, key=0, **sizes)
-    with pytest.raises(TypeError, match="data: expected a law of one dimension"):
-        landscape.Landscape(data.Spheres(2, 2, [2]), key=0, seeds=1, draws=1)  # pyright: ignore[reportArgumentType]
+def test_measured_datasets_are_judged_and_drawn(looked):
+    summaries, found = judged({one.attrs["run"]: one for _, one in looked})
+    assert set(summaries) == {"equal", "free", "trap", "trap, equal"}
+    # Five problems and two hundred weights are too few.
+    assert {one.verdict for one in found.values()} == {Verdict.OPEN}
+    xarray.testing.assert_equal(summaries["trap"], trap.landscape(trap.SCORE))
+    drawn = figure.draw(summaries)
+    assert drawn.axes[2].get_legend_handles_labels()[1] == ["local minimum", "saddle"]
+    assert drawn.axes[3].get_legend_handles_labels()[1] == []
 
 
 @pytest.mark.slow
@@ -98,56 +105,83 @@ def test_the_instance_has_a_local_minimum_that_holds_descent_and_none_with_equal
     alpha = tokens.optimal(one)
     assert svm.Status(int(svm.solve(svm.token_constraints(one, alpha)).status)) is svm.Status.OPTIMAL
     start = jnp.array([[float(free["place"][low]) + 0.3, 0.0], [0.2, 0.0]])
-    run = descent.train(start, one, optimizer=descent.gd(5.0), steps=5000)
-    np.testing.assert_allclose(jnp.asarray(run.weights)[:, 0], [float(free["place"][low]), 0.0], atol=1e-6)
+    trained = descent.train(start, one, optimizer=descent.gd(5.0), steps=5000)
+    np.testing.assert_allclose(jnp.asarray(trained.weights)[:, 0], [float(free["place"][low]), 0.0], atol=1e-6)
     # While the risk there is far above that of the solution.
     solution = svm.solve(svm.token_constraints(one, alpha)).W
-    assert losses.risk(run.weights, one) > losses.risk(10 * solution, one) + 0.1
+    assert losses.risk(trained.weights, one) > losses.risk(10 * solution, one) + 0.1
 
 
-def made(spread, least, bound=0.1, readout=0.01, seeds=24, draws=10_000):
-    noise = np.random.default_rng(0).random(seeds)
-    variables = {
-        "least": (("seed",), least + 0.01 * noise),
-        "negative": (("seed",), np.full(seeds, 0.1 * (least < 0))),
-        "histogram": (("seed", "bin"), np.ones((seeds, 100), int)),
-        "bound": (("seed",), np.full(seeds, bound)),
-        "readout": (("seed",), readout + noise),
-    }
-    attrs = {"run": f"spread {spread}", "spread": spread, "draws": draws, "attempted": seeds, "kept": seeds}
-    bins = {"seed": np.arange(seeds), "bin": np.linspace(-0.99, 0.99, 100)}
-    return xarray.Dataset(variables, bins, attrs | {"infeasible": 0, "unsolved": 0})
-
-
-def judged(equal=None, free=None):
-    runs = (equal or made(0.0, 0.12), free or made(1.0, -0.2))
-    summaries, claims = stationary_point.summarize({one.attrs["run"]: one for one in runs}, KEY)
-    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+def judged(datasets):
+    summaries = claims.summarize(datasets, KEY)
+    return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
 
 
 @pytest.mark.parametrize(
     ("changed", "name", "verdict"),
     [
         ({}, "equal", Verdict.HOLDS),
-        ({"equal": made(0.0, -0.12)}, "equal", Verdict.FAILS),
-        ({"equal": made(0.0, 0.05)}, "equal", Verdict.FAILS),  # Positive, but below the proof's bound.
-        ({"equal": made(0.0, 0.12, draws=100)}, "equal", Verdict.OPEN),
+        ({"equal": {"least": -0.12}}, "equal", Verdict.FAILS),
+        ({"equal": {"least": 0.05}}, "equal", Verdict.FAILS),  # Positive, but below the proof's bound.
+        ({"equal": {"bound": 0.12}}, "equal", Verdict.HOLDS),
+        ({"equal": {"bound": 0.121}}, "equal", Verdict.FAILS),
+        ({"equal": {"draws": 100}}, "equal", Verdict.OPEN),
+        ({"equal": {"draws": 1000}}, "equal", Verdict.HOLDS),
+        ({"equal": {"seeds": 19}}, "equal", Verdict.OPEN),
         ({}, "needed", Verdict.HOLDS),
-        ({"free": made(1.0, 0.2)}, "needed", Verdict.FAILS),
-        ({"free": made(1.0, -0.2, seeds=10)}, "needed", Verdict.OPEN),
+        ({"free": {"least": 0.2}}, "needed", Verdict.FAILS),
+        ({"free": {"least": -0.005}}, "needed", Verdict.HOLDS),  # In some problems, not in all.
+        ({"free": {"least": 0.001}}, "needed", Verdict.FAILS),
+        ({"free": {"seeds": 10}}, "needed", Verdict.OPEN),
         ({}, "finite", Verdict.CORRECTED),
-        ({"free": made(1.0, -0.2, readout=-0.5)}, "finite", Verdict.HOLDS),
+        ({"free": {"readout": -0.5}}, "finite", Verdict.HOLDS),
+        ({"free": {"bends": (-0.004, -0.002)}}, "finite", Verdict.FAILS),
+        ({"free": {"bends": (1e-7,)}}, "finite", Verdict.FAILS),
+        ({"free": {"bends": (1e-5,)}}, "finite", Verdict.CORRECTED),
+        ({"free": {"bends": ()}}, "finite", Verdict.FAILS),
+        ({"free": {"gradient": 1e-9}}, "finite", Verdict.FAILS),
+        ({"equal": {"bends": (0.004,)}}, "finite", Verdict.FAILS),
+        ({"free": {"draws": 100}}, "finite", Verdict.OPEN),
     ],
 )
-def test_verdicts_follow_from_the_smallest_cosines(changed, name, verdict):
-    assert judged(**changed)[1][name].verdict is verdict
+def test_verdicts_follow_from_the_smallest_cosines_and_the_landscape(changed, name, verdict):
+    assert judged(runs(**changed))[1][name].verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("left", "names", "note"),
+    [
+        (1.0, ("equal",), "No run has equal scores."),
+        (0.0, ("needed",), "No run has scores as drawn."),
+        (0.0, ("finite",), "No run gives free, trap."),
+        (1.0, ("finite",), "No run gives trap, equal."),
+    ],
+)
+def test_a_run_that_is_missing_decides_nothing(left, names, note):
+    found = judged({name: one for name, one in runs().items() if one.attrs["spread"] == left})[1]
+    for name in names:
+        assert found[name].verdict is Verdict.OPEN
+        assert found[name].note == note
+
+
+def test_other_scores_and_impossible_landscapes_are_refused():
+    with pytest.raises(ValueError, match="no-stationary-point: expected a spread of 0 or 1"):
+        judged({"other": run(0.5, 0.1)})
+    with pytest.raises(ValueError, match="trap: expected lengths of at least 0"):
+        judged(runs(free={"gradient": -1.0}))
+
+
+def test_a_correction_says_the_smallest_cosine():
+    found = judged(runs(free={"readout": 0.25}))[1]["finite"]
+    assert "The smallest cosine found is 0.25" in found.note
+    assert "over 24 problems and 10000 weights each" in found.note
 
 
 def test_the_figure_draws_both_runs_and_both_landscapes():
-    drawn = figure.draw(judged()[0])
+    drawn = figure.draw(judged(runs())[0])
     assert len(drawn.axes) == 4
     points = [np.asarray(one.get_offsets()) for one in drawn.axes[1].collections]
-    np.testing.assert_allclose(points[0][:, 1], made(0.0, 0.12)["least"])
+    np.testing.assert_allclose(points[0][:, 1], run(0.0, 0.12)["least"])
     labels = drawn.axes[2].get_legend_handles_labels()[1]
     assert labels == ["local minimum", "saddle"]
     assert "equal scores: 24 of 24 problems kept" in drawn.get_supxlabel()

@@ -9,14 +9,14 @@ import pytest
 import xarray
 
 from jaxattn import attention, metrics, svm
-from jaxattn.experiments.local.factor_width import claims as factor_width
-from jaxattn.experiments.local.factor_width import figure
+from jaxattn.experiments.local.factor_width import claims, examples, figure
+from jaxattn.experiments.local.factor_width.measure import SOLUTIONS, measure
 from jaxattn.study.claims import Verdict
 from tests import instances
 from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
-STEPS = np.array([500, 1000, 2000])
+STEPS = examples.STEPS
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_a_run_along_a_stationary_point_is_held_against_that_one():
     record = xarray.Dataset(
         variables, {"seed": np.arange(4), "snapshot": [2], "step": [0, 1]}, {"config": json.dumps({"steps": 2})}
     )
-    found = factor_width.measure(record)
+    found = measure(record)
     assert {name: found.attrs[name] for name in ("run", "attempted", "kept")} == {
         "run": "m=1",
         "attempted": 4,
@@ -58,26 +58,16 @@ def test_a_run_along_a_stationary_point_is_held_against_that_one():
     np.testing.assert_allclose(found["correlation"][:, 2], found["correlation"][:, 1], atol=1e-5)
 
 
-def measured(m, reached=0.999, best=0.999, excess=None, seeds=40, saturated=1.0, steps=STEPS):
-    """Runs of width m whose nuclear solutions have ranks 3 and 4 in turn."""
-    rank = 3 + np.arange(seeds) % 2
-    binds = rank > m
-    excess = np.where(binds, 0.3, 1e-10) if excess is None else np.where(binds, *excess)
-    at = np.stack([np.where(binds, 0.7, 0.997), np.where(binds, best, 0.997), np.where(binds, reached, 0.997)], axis=1)
-    variables = {
-        "rank": (("seed",), rank),
-        "excess": (("seed",), excess),
-        "correlation": (("seed", "solution"), at + 1e-4 * np.sin(np.arange(seeds))[:, None]),
-        "probability": (("seed", "snapshot"), np.full((seeds, len(steps)), saturated)),
-    }
-    attrs = {"run": f"m={m}", "width": m, "d": 10, "attempted": seeds + 1, "kept": seeds, "unsolved": 1}
-    coordinates = {"seed": np.arange(seeds), "snapshot": steps, "solution": np.array(factor_width.SOLUTIONS, object)}
-    return xarray.Dataset(variables, coordinates, attrs | {"diverged": 0, "infeasible": 0})
+def test_a_run_of_a_free_W_is_refused():
+    record = xarray.Dataset({"W": (("seed", "feature", "e"), np.zeros((1, 2, 2)))})
+    with pytest.raises(TypeError, match="factor-width: expected runs of factors K and Q, found one of a free W"):
+        measure(record)
 
 
 def summarized(**more):
-    summaries, claims = factor_width.summarize({f"m={m}": measured(m, **more) for m in (10, 1, 3)}, KEY)
-    return summaries, {claim.id.partition(":")[2]: claim for claim in claims}
+    """The estimates of the example with these numbers, and its judgements by the claims' names."""
+    summaries = claims.summarize(examples.runs(**more), KEY)
+    return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
 
 
 HOLDS, CORRECTED, FAILS, OPEN = Verdict.HOLDS, Verdict.CORRECTED, Verdict.FAILS, Verdict.OPEN
@@ -89,22 +79,51 @@ HOLDS, CORRECTED, FAILS, OPEN = Verdict.HOLDS, Verdict.CORRECTED, Verdict.FAILS,
         ({}, HOLDS, HOLDS),
         ({"best": 0.8}, HOLDS, CORRECTED),
         ({"best": 0.8, "reached": 0.9}, HOLDS, FAILS),
+        # The two mean correlations may differ by 0.01; the interval at 0.989 holds that.
+        ({"best": 0.995}, HOLDS, HOLDS),
+        ({"best": 0.989}, HOLDS, OPEN),
+        ({"best": 0.985}, HOLDS, CORRECTED),
+        ({"best": 0.949, "reached": 0.95}, HOLDS, OPEN),
+        ({"best": 0.951, "reached": 0.952}, HOLDS, HOLDS),
+        ({"best": 0.947, "reached": 0.948}, HOLDS, FAILS),
         ({"saturated": 0.99}, HOLDS, FAILS),
+        ({"saturated": 0.999}, HOLDS, OPEN),
         ({"excess": (1e-9, 1e-10)}, FAILS, HOLDS),
         ({"excess": (0.3, 1e-6)}, FAILS, HOLDS),
+        # A relative excess of 1e-8 or less is none.
+        ({"excess": (0.3, 2e-8)}, FAILS, HOLDS),
+        ({"excess": (0.3, 5e-9)}, HOLDS, HOLDS),
         ({"seeds": 6}, OPEN, OPEN),
+        # At m = 3 half of the seeds have rank 3.
+        ({"seeds": 38}, OPEN, HOLDS),
         ({"steps": STEPS // 10}, OPEN, OPEN),
     ],
 )
 def test_verdicts_follow_excess_and_correlation(more, binds, reaches):
-    _, claims = summarized(**more)
-    assert (claims["binds"].verdict, claims["reaches"].verdict) == (binds, reaches)
+    _, found = summarized(**more)
+    assert (found["binds"].verdict, found["reaches"].verdict) == (binds, reaches)
+
+
+def test_full_width_alone_puts_no_bound_to_the_test():
+    summaries = claims.summarize({"m=10": examples.measured(10)}, KEY)
+    for claim in claims.CLAIMS:
+        judgement = claim.judge(summaries)
+        assert judgement.verdict is Verdict.OPEN
+        assert judgement.note.startswith("0 kept seeds of rank above m are too few to decide")
+
+
+def test_runs_without_a_kept_seed_are_refused():
+    with pytest.raises(ValueError, match=r"^factor-width: expected runs with a kept seed in each, found none in any"):
+        claims.summarize({}, KEY)
+    empty = {"m=1": examples.measured(1).isel(seed=slice(0))}
+    with pytest.raises(ValueError, match=r"^factor-width: expected runs with a kept seed in each, .* \['m=1'\]"):
+        claims.summarize(empty, KEY)
 
 
 def test_seeds_are_told_apart_by_the_rank_of_their_solution():
-    summaries, claims = summarized(best=0.8)
+    summaries, found = summarized(best=0.8)
     shares = {
-        name.replace(", share where the bound binds", ""): value for name, value in claims["binds"].measured.items()
+        name.replace(", share where the bound binds", ""): value for name, value in found["binds"].measured.items()
     }
     assert shares == {
         "m=1, 40 seeds of rank above m": 1.0,
@@ -113,11 +132,18 @@ def test_seeds_are_told_apart_by_the_rank_of_their_solution():
         "m=10, 40 seeds of rank up to m": 0.0,
     }
     assert list(summaries) == ["m=1", "m=3", "m=10"]
-    means = claims["reaches"].measured
+    means = found["reaches"].measured
     assert means["m=1, correlation, best of rank m found"] == pytest.approx(0.8, abs=1e-3)
     assert means["m=3, correlation, nuclear solution"] == pytest.approx((0.7 + 0.997) / 2, abs=1e-3)
     expected = {"attempted": 41, "kept": 40, "diverged": 0, "infeasible": 0, "unsolved": 1}
-    assert claims["binds"].counts["m=1"] == expected
+    assert found["binds"].counts["m=1"] == expected
+
+
+def test_the_correction_says_how_far_the_point_reached_is_from_the_best_one():
+    reaches = summarized(best=0.8)[1]["reaches"]
+    assert "farthest apart at m=1: the mean correlation is 0.999" in reaches.note
+    assert "and 0.800 with the best one found" in reaches.note
+    assert "Correction" not in summarized()[1]["reaches"].note
 
 
 def test_the_figure_draws_every_width():
@@ -125,7 +151,7 @@ def test_the_figure_draws_every_width():
     drawn = figure.draw(summaries)
     saturation, reached, binding = drawn.axes
     assert len(drawn_lines(saturation, least=len(STEPS))) == 3
-    curves = {label: y for label, (_, y) in zip(factor_width.SOLUTIONS, drawn_lines(reached, least=3), strict=True)}
+    curves = {label: y for label, (_, y) in zip(SOLUTIONS, drawn_lines(reached, least=3), strict=True)}
     for name, curve in curves.items():
         np.testing.assert_allclose(curve, [one["correlation"].sel(solution=name) for one in summaries.values()])
     assert sum(len(np.asarray(points.get_offsets())) for points in binding.collections) == 120

@@ -7,18 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import Problem, data, descent, heads, initial, losses, metrics, svm, tokens
-from jaxattn.experiments.local.local_directions import claims as local_directions
-from jaxattn.experiments.local.local_directions import directions, figure
+from jaxattn.experiments.local.local_directions import claims, directions, examples, figure
+from jaxattn.experiments.local.local_directions.measure import measure
 from jaxattn.records import load
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording
 from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
-RADII = np.array([10.0, 100.0])
+RADII = examples.RADII
 RULE = descent.normalized_gd(0.1, 0.0, 0.0)
 
 
@@ -59,7 +58,7 @@ def test_every_choice_is_started_at_each_radius_along_its_own_solution(record):
 
 
 def test_descent_stays_where_alpha_is_locally_optimal_and_far_enough_out(record):
-    found = local_directions.measure(record)
+    found = measure(record)
     assert {name: found.attrs[name] for name in ("attempted", "kept", "infeasible", "unsolved")} == {
         "attempted": 54,
         "kept": 54,
@@ -94,54 +93,89 @@ def test_laws_that_do_not_fit_are_refused():
         setting(law=data.three_tokens)
 
 
-def measured(left=(40, 0), wrongly=0, local=100, others=300, steps=4000):
-    """So many locally optimal starts are left at each radius, and so many others are not."""
-    start = np.arange(local + others)
-    stayed = np.stack([(start >= k) & (start < local + wrongly) for k in left], axis=1)
-    of_start = {"locally": start < local, "gap": np.where(start < local, 0.3, -0.3), "length": np.full(start.size, 2.0)}
-    of_start |= {"slack": np.where(start < local // 2, 0.1, np.inf), "seed": start // 9}
-    variables = {name: (("start",), values) for name, values in of_start.items()}
-    variables |= {
-        "stayed": (("start", "radius"), stayed),
-        "correlation": (("start", "radius"), np.where(stayed, 1.0, 0)),
-    }
-    attrs = {"run": "all starts", "steps": steps, "attempted": start.size + 14, "kept": start.size}
-    return xarray.Dataset(variables, {"radius": RADII}, attrs | {"infeasible": 12, "unsolved": 2})
+def test_starts_whose_run_is_not_finite_are_counted_and_not_measured(record):
+    W = record["W"].values.copy()
+    W[0, 1, 2, 1, 0, 0] = np.nan
+    W[2, 0, 8] = np.inf
+    found = measure(record.assign(W=(record["W"].dims, W)))
+    expected = {"attempted": 54, "kept": 52, "diverged": 2, "infeasible": 0, "unsolved": 0}
+    assert {name: found.attrs[name] for name in expected} == expected
+    assert found.sizes["start"] == 52
+    assert np.isfinite(found["correlation"]).all()
 
 
 def summarized(**more):
-    summaries, (claim,) = local_directions.summarize({"all starts": measured(**more)}, KEY)
+    """The estimates of the example with these numbers, and the judgement on it."""
+    summaries = claims.summarize({"all starts": examples.measured(**more)}, KEY)
+    (claim,) = claims.CLAIMS
     assert claim.id == "local-directions:exactly"
-    return summaries, claim
+    return summaries, claim.judge(summaries)
+
+
+SPREAD = {"problems": 40}
 
 
 @pytest.mark.parametrize(
     ("more", "verdict"),
     [
         ({}, Verdict.HOLDS),
-        ({"left": (40, 6)}, Verdict.CORRECTED),
-        ({"left": (40, 20)}, Verdict.FAILS),
-        ({"left": (4, 6)}, Verdict.FAILS),
+        ({"left": (0, 0)}, Verdict.HOLDS),
+        ({"left": (40, 1)}, Verdict.CORRECTED),
+        ({"left": (40, 4), **SPREAD}, Verdict.CORRECTED),
+        # Six of a hundred, all of one problem, may stand for more than one in ten.
+        ({"left": (40, 6)}, Verdict.OPEN),
+        ({"left": (40, 20)}, Verdict.OPEN),
+        ({"left": (40, 20), **SPREAD}, Verdict.FAILS),
+        ({"left": (400, 200), "local": 1000}, Verdict.FAILS),
+        # The share left rises with R, falls by too little to tell, or stays.
+        ({"left": (40, 60), "local": 1000, "others": 3000, "problems": 400}, Verdict.FAILS),
+        ({"left": (41, 40), "local": 1000, "others": 3000, "problems": 400}, Verdict.CORRECTED),
+        ({"left": (4, 6)}, Verdict.OPEN),
+        ({"left": (1, 20), **SPREAD}, Verdict.FAILS),
         ({"wrongly": 1}, Verdict.FAILS),
+        ({"wrongly": 1, "left": (40, 2), **SPREAD}, Verdict.FAILS),
         ({"steps": 200}, Verdict.OPEN),
         ({"local": 4, "left": (2, 0)}, Verdict.OPEN),
+        ({"problems": 7}, Verdict.OPEN),
     ],
 )
 def test_verdicts_follow_the_exceptions(more, verdict):
     assert summarized(**more)[1].verdict is verdict
 
 
+def test_one_radius_alone_is_judged_too():
+    one = examples.measured(left=(40, 2), problems=40).isel(radius=[1])
+    assert claims.CLAIMS[0].judge(claims.summarize({"all starts": one}, KEY)).verdict is Verdict.CORRECTED
+
+
+def test_datasets_that_contradict_themselves_are_refused():
+    one = examples.measured()
+    with pytest.raises(ValueError, match=r"^stayed: expected a correlation above 0.99, found 160 runs"):
+        claims.summarize({"all starts": one.assign(correlation=0.98 + 0 * one["correlation"])}, KEY)
+    with pytest.raises(ValueError, match=r"^locally: expected the choices whose lead is positive, found 400"):
+        claims.summarize({"all starts": one.assign(gap=-one["gap"])}, KEY)
+    with pytest.raises(ValueError, match=r"^local-directions: expected one dataset, found \[\]"):
+        claims.summarize({}, KEY)
+
+
 def test_shares_are_counted_over_all_dimensions():
-    summaries, claim = summarized(left=(40, 6))
-    assert claim.measured["local, share left, R = 10"] == 0.4
-    assert claim.measured["local, share left, R = 100"] == 0.06
-    assert claim.measured["not local, share left, R = 100"] == 1
-    low, high = claim.interval["local, share left, R = 100"]
+    summaries, found = summarized(left=(40, 6))
+    assert found.measured["local, share left, R = 10"] == 0.4
+    assert found.measured["local, share left, R = 100"] == 0.06
+    assert found.measured["not local, share left, R = 100"] == 1
+    low, high = found.interval["local, share left, R = 100"]
     # The six are of one problem: they count as little more than one.
     assert 0 <= low < 0.06 < 0.13 < high < 0.25
-    assert claim.counts == {"all starts": {"attempted": 414, "kept": 400, "infeasible": 12, "unsolved": 2}}
+    assert found.counts == {"all starts": {"attempted": 414, "kept": 400, "infeasible": 12, "unsolved": 2}}
     assert summaries["all starts"]["starts"].values.tolist() == [300, 100]
-    assert "0.5 where they were left and 5.0 where not" in claim.note
+    assert "0.5 where the tokens were left and 5.0 where not" in found.note
+    assert "0 runs stayed at tokens that are not locally optimal" in found.note
+
+
+def test_the_correction_says_how_the_share_left_falls():
+    _, found = summarized(left=(40, 2), **SPREAD)
+    assert "40.0% are left at R = 10, and 2.0% at R = 100" in found.note
+    assert "Correction" not in summarized()[1].note
 
 
 def test_the_figure_draws_both_kinds_of_starts():

@@ -1,1 +1,1 @@
-"""The experiment convergence-types: measure, claims, figure."""
+"""How often does descent select globally optimal tokens, only locally optimal ones, or neither, against d?"""

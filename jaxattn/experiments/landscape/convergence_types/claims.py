@@ -3,87 +3,46 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, PRNGKeyArray
 
-from jaxattn import svm, tokens
-from jaxattn.attention import Factored, Weights
-from jaxattn.experiments.landscape.global_probability.claims import described, read
-from jaxattn.parallel import batch
-from jaxattn.problem import Problem
-from jaxattn.study.claims import Claim, Verdict, counts_of, too_few, too_short, total
-from jaxattn.study.settings.training import finite_seeds
+from jaxattn import tokens
+from jaxattn.experiments.landscape.convergence_types import examples
+from jaxattn.experiments.landscape.outcomes import by_weights, counts_by_run
+from jaxattn.experiments.landscape.rising import Curve, Point, Trend, trend
+from jaxattn.study.claims import (
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    above,
+    below,
+    counts_of,
+    number,
+    too_few,
+    too_short,
+    total,
+)
 from jaxattn.study.statistics import proportion
 
-_SOURCE = "arXiv 2308.16898, figure of the convergence types"
+# The published figure is recalled, not read, so its sizes are chosen.
+_SOURCE = Source("arXiv 2308.16898", "figure of the convergence types", Setting.PROXY)
 # What a finished run is counted as: one of these, of which "local" are those that are not global.
 TYPES = ("global", "local", "neither", "unsaturated")
-
-
-# Share of saturated runs that are to be locally optimal in every dimension, if not all are.
+# Fixed beforehand: share of saturated runs that are to be locally optimal in every dimension, if not all are.
 _NEARLY_ALL = 0.98
+_POINTS = "dimensions"
 
 
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Classify the tokens that every seed has selected, by the certified Frobenius solution that selects them.
-
-    Args:
-        record: of a `Training`.
-        solver: of the Att-SVMs; this package's own if None.
-
-    Returns:
-        A dataset with axis `seed` of the seeds that stayed finite and whose Att-SVM is solved: the fields of
-        `tokens.Outcome`, and `nearest`, the smallest margin that is not active. Of (K, Q), whose own solution is the
-        nuclear one, `locally_own` is as `locally` with the support neighbours of that. Kept are those that saturated;
-        the others count as `ambiguous`, `diverged`, `infeasible` or `unsolved`.
-    """
-    final, problems = read(record)
-    finite = finite_seeds(final)
-    constraints = batch.over_seeds(_posed, final, problems, finite)
-    norms = (svm.frobenius, svm.nuclear) if isinstance(final, Factored) else (svm.frobenius,)
-    solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
-    classified = [batch.over_seeds(_classified, final, problems, constraints, one.W) for one in solutions]
-    (outcome, nearest), own = classified[0], classified[-1][0].locally
-    infeasible = finite & np.any([one.status == svm.Status.INFEASIBLE for one in solutions], axis=0)
-    solved = finite & np.all([one.status == svm.Status.OPTIMAL for one in solutions], axis=0)
-    counts = {
-        "attempted": finite.size,
-        "kept": int((solved & outcome.saturated).sum()),
-        "diverged": int((~finite).sum()),
-        "ambiguous": int((solved & ~outcome.saturated).sum()),
-        "infeasible": int(infeasible.sum()),
-        "unsolved": int((finite & ~infeasible & ~solved).sum()),
-    }
-    variables = {**outcome._asdict(), "locally_own": own, "nearest": nearest}
-    return xarray.Dataset(
-        {name: (("seed",), values[solved]) for name, values in variables.items()},
-        {"seed": record["seed"].values[solved]},
-        attrs={**counts, **described(record)},
-    )
-
-
-def _posed(weights: Weights, problem: Problem, finite: Bool[Array, ""]) -> svm.Constraints:
-    """Return the constraints that select a seed's tokens; token 0 if it diverged and selects nothing."""
-    return svm.token_constraints(problem, jnp.where(finite, tokens.selected(weights, problem), 0))
-
-
-def _classified(
-    weights: Weights, problem: Problem, constraints: svm.Constraints, W_svm: Float[Array, "d d"]
-) -> tuple[tokens.Outcome, Float[Array, ""]]:
-    margins = svm.margins(constraints, W_svm)
-    inactive = jnp.where(margins > 1 + tokens.ACTIVE, margins, jnp.inf)
-    return tokens.outcome(weights, problem, margins), jnp.min(inactive)
-
-
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Estimate the share of every type against d, and judge the claims.
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate the share of every type against d.
 
     Args:
         datasets: of `measure`, of W and of (K, Q) in several dimensions.
@@ -91,142 +50,196 @@ def summarize(
 
     Returns:
         For "W" and "KQ" a dataset with axes `d` and `type`: the shares, those up to and with each type (`up_to`) with
-        their intervals, and the share of problems whose tokens are all support vectors; the claims.
+        their intervals, and the share of problems whose tokens are all support vectors. Of the saturated runs, the
+        shares that are locally optimal by the Frobenius solution and by the run's own (NaN if none saturated) with
+        their intervals, and how many are not. The counts of each run; the attributes are their sums, and the fewest
+        steps of a run.
 
     Raises:
-        ValueError: a run of which no Att-SVM was solved.
+        ValueError: a run of which no Att-SVM was solved, or no run of W or of (K, Q).
     """
     del key
-    if empty := [run for run, one in datasets.items() if not one.sizes["seed"]]:
-        raise ValueError(f"convergence-types: expected a solved Att-SVM in each run, found none in {empty}")
     summaries = {}
-    for weights in ("W", "KQ"):
-        own = {run: one for run, one in datasets.items() if one.attrs["weights"] == weights}
+    for weights, own in by_weights(datasets, "a solved Att-SVM").items():
         parts = [_shares(one) for one in sorted(own.values(), key=lambda one: one.attrs["d"])]
-        summaries[weights] = xarray.concat(parts, "d", data_vars="all").assign_attrs(total(own))
-    undecided = too_short(min(one.attrs["steps"] for one in datasets.values()))
-    undecided = undecided or too_few(min(int(one.attrs["kept"]) for one in datasets.values()))
-    counts = counts_of(datasets)
-    claims = [_rises(summaries, counts), _local(datasets, counts), _support(datasets, summaries, counts)]
-    if undecided:
-        claims = [replace(claim, verdict=Verdict.OPEN, note=undecided) for claim in claims]
-    return summaries, claims
+        told = total(own) | {"steps": min(one.attrs["steps"] for one in own.values())}
+        summaries[weights] = xarray.concat(parts, "d", data_vars="all").assign_attrs(told)
+    return summaries
 
 
 def _shares(one: xarray.Dataset) -> xarray.Dataset:
-    saturated, globally, locally = (one[name].values for name in ("saturated", "globally", "locally"))
+    names = ("saturated", "globally", "locally", "locally_own", "all_support")
+    saturated, globally, locally, locally_own, all_support = (one[name].values for name in names)
     # A global selection is counted as such even where two scores tie.
     kinds = [globally, locally & ~globally, ~(locally | globally), np.ones_like(saturated)]
     kinds = np.stack([*(saturated & kind for kind in kinds[:3]), ~saturated], axis=1)
-    up_to, support = proportion(np.cumsum(kinds, axis=1) > 0), proportion(one["all_support"].values)
-    own = proportion(saturated & (globally | one["locally_own"].values))
+    up_to = proportion(np.cumsum(kinds, axis=1) > 0)
     variables = {
         "share": (("type",), kinds.mean(axis=0)),
         "up_to": (("type",), up_to.mean),
         "up_to_low": (("type",), up_to.low),
         "up_to_high": (("type",), up_to.high),
-        "own": ((), own.mean),
-        "own_low": ((), own.low),
-        "own_high": ((), own.high),
-        "all_support": ((), support.mean),
-        "all_support_low": ((), support.low),
-        "all_support_high": ((), support.high),
+        **_share("own", saturated & (globally | locally_own)),
+        **_share("all_support", all_support),
+        **_share("by_frobenius", locally[saturated]),
+        **_share("by_own", locally_own[saturated]),
         "seeds": ((), one.sizes["seed"]),
+        "saturated": ((), int(saturated.sum())),
+        "not_by_frobenius": ((), int((saturated & ~locally).sum())),
+        "not_by_own": ((), int((saturated & ~locally_own).sum())),
+        "only_local": ((), int((saturated & all_support & locally & ~globally).sum())),
+        "run": ((), one.attrs["run"]),
+        **{name: ((), count) for name, count in counts_of({"": one})[""].items()},
     }
     return xarray.Dataset(variables, {"type": np.array(TYPES, dtype=object), "d": one.attrs["d"]})
 
 
-Numbers = tuple[dict[str, float], dict[str, tuple[float, float]]]
+def _share(name: str, hits: Bool[np.ndarray, " seeds"]) -> dict[str, Any]:
+    """Return a share with its interval; NaN of none."""
+    mean, low, high = proportion(hits)[:3] if hits.size else (np.nan,) * 3
+    return {name: ((), mean), f"{name}_low": ((), low), f"{name}_high": ((), high)}
 
 
-def _named(summaries: Mapping[str, xarray.Dataset], name: str, label: str) -> Numbers:
-    """Return an estimate of every run and its interval, under its label."""
-    measured, interval = {}, {}
-    for weights, summary in summaries.items():
-        for d in summary["d"].values:
-            here = summary.sel(d=d)
-            measured[f"{weights} d={d}, {label}"] = float(here[name])
-            interval[f"{weights} d={d}, {label}"] = (float(here[f"{name}_low"]), float(here[f"{name}_high"]))
-    return measured, interval
-
-
-def _rise(summary: xarray.Dataset, name: str) -> bool:
-    """Whether a share rises with d: last interval above the first, none above that of a larger dimension."""
-    low, high = summary[f"{name}_low"].values, summary[f"{name}_high"].values
-    return bool(low[-1] > high[0] and all(low[a] <= high[b] for a, b in itertools.combinations(range(low.size), 2)))
-
-
-def _rises(summaries: Mapping[str, xarray.Dataset], counts: Mapping[str, Mapping[str, int]]) -> Claim:
-    shares = {weights: one.sel(type="global") for weights, one in summaries.items()}
-    measured, interval = _named(shares, "up_to", "global")
-    rises = all(_rise(share, "up_to") for share in shares.values())
-    return Claim(
-        id="convergence-types:global",
-        source=_SOURCE,
-        statement="The larger d, the more runs converge to the globally optimal tokens.",
-        expected={},
-        measured=measured,
-        interval=interval,
-        counts=counts,
-        verdict=Verdict.HOLDS if rises else Verdict.FAILS,
-        note="Shares of all runs whose Att-SVM is solved; a run that has not saturated has selected nothing. Holds if "
-        "for W and for (K, Q) the 95 % interval in the largest dimension lies above that in the smallest, and no "
-        "interval above that of a larger dimension.",
+def _judge_global(summaries: Datasets) -> Judgement:
+    """The shares in the smallest and in the largest d have to be apart; no two may be apart the other way."""
+    curves = {weights: _curve(one.sel(type="global"), "up_to") for weights, one in summaries.items()}
+    found = _rise(curves)
+    return _judgement(
+        summaries,
+        _numbers(summaries, curves, "global"),
+        stated=found.criteria("rise of the share of global runs from the smallest d to the largest", _POINTS),
+        undecided=found.undecided,
+        remark="Shares of all runs whose Att-SVM is solved; a run that has not saturated has selected nothing. "
+        + found.remark(_POINTS),
     )
 
 
-def _local(datasets: Mapping[str, xarray.Dataset], counts: Mapping[str, Mapping[str, int]]) -> Claim:
-    measured, interval = {}, {}
-    least = {"locally": 1.0, "locally_own": 1.0}
-    for run, one in datasets.items():
-        # W's own solution is the Frobenius one.
-        names = {"locally": "Frobenius", "locally_own": "nuclear" if one.attrs["weights"] == "KQ" else "Frobenius"}
-        for by, solution in names.items():
-            selected = one[by].values[one["saturated"].values]
-            least[by] = min(least[by], float(selected.mean()) if selected.size else 0.0)
-            if selected.size:
-                label, estimate = f"{run}, locally optimal by the {solution} solution", proportion(selected)
-                measured[label], interval[label] = float(estimate.mean), (float(estimate.low), float(estimate.high))
-    holds, corrected = least["locally"] == 1, least["locally_own"] > _NEARLY_ALL
-    return Claim(
-        id="convergence-types:local",
-        source=_SOURCE,
-        statement="A run that selects tokens selects locally optimal ones, if not the globally optimal ones.",
-        expected=dict.fromkeys(measured, 1.0),
-        measured=measured,
-        interval=interval,
-        counts=counts,
-        verdict=Verdict.HOLDS if holds else Verdict.CORRECTED if corrected else Verdict.FAILS,
-        note="Shares of saturated runs; support neighbours are read from margins within "
-        f"{tokens.ACTIVE:g} of 1. Holds if all are local by the Frobenius solution (least share "
-        f"{least['locally']:.3f}); with a correction if in every dimension more than {_NEARLY_ALL} are by the solution "
-        f"that the run tends to, the nuclear one for (K, Q) (least share {least['locally_own']:.3f}). The others "
-        "stand, after these steps, at tokens that a neighbour outscores.",
+def _judge_local(summaries: Datasets) -> Judgement:
+    """All have to be local by the Frobenius solution; failing that, nearly all by the one that the run tends to."""
+    numbers: dict[str, Number] = {}
+    least: dict[str, Number] = {}
+    for name in ("by_frobenius", "by_own"):
+        shares = []
+        for weights, summary in summaries.items():
+            # W's own solution is the Frobenius one.
+            solution = "nuclear" if (weights, name) == ("KQ", "by_own") else "Frobenius"
+            for run, share in _curve(summary.isel(d=(summary["saturated"] > 0).values), name):
+                numbers[f"{run}, locally optimal by the {solution} solution"] = share
+                shares.append(share)
+        least[name] = Number(*map(min, zip(*shares, strict=True))) if shares else Number.exact(np.nan)
+    selecting, elsewhere, elsewhere_own = (
+        sum(int(one[name].sum()) for one in summaries.values())
+        for name in ("saturated", "not_by_frobenius", "not_by_own")
+    )
+    return _judgement(
+        summaries,
+        numbers,
+        expected=dict.fromkeys(numbers, 1.0),
+        stated=(below("saturated runs not locally optimal by the Frobenius solution", Number.exact(elsewhere), 0),),
+        corrected=(
+            above(
+                "share of saturated runs locally optimal by the solution they tend to, least of all dimensions,",
+                least["by_own"],
+                _NEARLY_ALL,
+            ),
+        ),
+        correction="support neighbours have to be those of the solution that the run tends to, the nuclear one for "
+        f"(K, Q), and {elsewhere_own} of {selecting} saturated runs are not local by these either. In every dimension "
+        f"at least {least['by_own'].mean:.3f} are; by the Frobenius solution, {least['by_frobenius'].mean:.3f}.",
+        remark=f"Support neighbours are read from margins within {tokens.ACTIVE:g} of 1."
+        + (
+            f" {elsewhere_own} runs stand, after these steps, at tokens that a neighbour outscores."
+            if elsewhere_own
+            else ""
+        ),
     )
 
 
-def _support(
-    datasets: Mapping[str, xarray.Dataset],
-    summaries: Mapping[str, xarray.Dataset],
-    counts: Mapping[str, Mapping[str, int]],
-) -> Claim:
-    measured, interval = _named(summaries, "all_support", "all support")
-    broken = sum(
-        int((one["saturated"] & one["all_support"] & one["locally"] & ~one["globally"]).sum())
-        for one in datasets.values()
+def _judge_all_support(summaries: Datasets) -> Judgement:
+    """The share has to rise as that of global runs; no run with all tokens as support vectors may be only local."""
+    curves = {weights: _curve(one, "all_support") for weights, one in summaries.items()}
+    found = _rise(curves)
+    only_local = sum(int(one["only_local"].sum()) for one in summaries.values())
+    return _judgement(
+        summaries,
+        _numbers(summaries, curves, "all support"),
+        stated=(
+            *found.criteria("rise of the share with all tokens as support vectors, smallest d to largest", _POINTS),
+            below("runs with all tokens as support vectors, local but not global", Number.exact(only_local), 0),
+        ),
+        undecided="" if only_local else found.undecided,
+        remark=f"Of the Att-SVM of the tokens that each run selects. {found.remark(_POINTS)} "
+        f"{only_local} runs with all tokens as support vectors are local without being global.",
     )
-    rises = all(_rise(summary, "all_support") for summary in summaries.values())
-    return Claim(
-        id="convergence-types:all-support",
-        source=_SOURCE,
-        statement="The larger d, the more often every token that is not selected is a support vector, where only the "
+
+
+def _rise(curves: Mapping[str, Curve]) -> Trend:
+    """Return how shares change with d, every two dimensions compared."""
+    return trend(curves.values(), up=True, pairs=lambda curve: itertools.combinations(curve, 2))
+
+
+def _curve(summary: xarray.Dataset, name: str) -> list[Point]:
+    points = (summary.isel(d=k) for k in range(summary.sizes["d"]))
+    return [Point(str(one["run"].item()), number(one, name)) for one in points]
+
+
+def _numbers(summaries: Datasets, curves: Mapping[str, Curve], label: str) -> dict[str, Number]:
+    """Return the shares of all curves under their label."""
+    return {
+        f"{weights} d={d}, {label}": point.share
+        for weights, summary in summaries.items()
+        for d, point in zip(summary["d"].values, curves[weights], strict=True)
+    }
+
+
+def _judgement(
+    summaries: Datasets,
+    numbers: Mapping[str, Number],
+    stated: Iterable[Criterion],
+    corrected: Iterable[Criterion] = (),
+    correction: str = "",
+    expected: Mapping[str, float] | None = None,
+    undecided: str = "",
+    remark: str = "",
+) -> Judgement:
+    """Return the judgement; it decides nothing if a run was too short or too few of its seeds saturated."""
+    steps = min(int(one.attrs["steps"]) for one in summaries.values())
+    # Counted from what was measured: where no run has selected tokens, none has selected wrong ones.
+    saturated = min(int(one["saturated"].min()) for one in summaries.values())
+    return Judgement(
+        measured={label: value.mean for label, value in numbers.items()},
+        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        expected=expected or {},
+        counts=counts_by_run(summaries),
+        stated=tuple(stated),
+        corrected=tuple(corrected),
+        correction=correction,
+        undecided=too_short(steps) or too_few(saturated) or undecided,
+        remark=remark,
+    )
+
+
+CLAIMS = (
+    Claim(
+        "convergence-types:global",
+        _SOURCE,
+        "The larger d, the more runs converge to the globally optimal tokens.",
+        _judge_global,
+        examples.of_global,
+    ),
+    Claim(
+        "convergence-types:local",
+        _SOURCE,
+        "A run that selects tokens selects locally optimal ones, if not the globally optimal ones.",
+        _judge_local,
+        examples.of_local,
+    ),
+    Claim(
+        "convergence-types:all-support",
+        _SOURCE,
+        "The larger d, the more often every token that is not selected is a support vector, where only the "
         "optimal tokens are locally optimal.",
-        expected={},
-        measured=measured,
-        interval=interval,
-        counts=counts,
-        verdict=Verdict.HOLDS if rises and not broken else Verdict.FAILS,
-        note="Of the Att-SVM of the tokens that each run selects. Holds if the share rises with d as that of "
-        "convergence-types:global does, and no run with all tokens as support vectors is local without being global "
-        f"({broken} are).",
-    )
+        _judge_all_support,
+        examples.of_all_support,
+    ),
+)

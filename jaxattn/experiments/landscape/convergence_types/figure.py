@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw a panel for W and one for (K, Q): a stack of shares in every dimension, the event of the assumption beside.
 
     Args:
-        summaries: of `experiments.convergence_types.summarize`.
+        summaries: of `claims.summarize`.
     """
     with page.style():
         figure = page.new_figure(9.0, 3.4)

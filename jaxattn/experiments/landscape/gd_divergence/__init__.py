@@ -1,1 +1,1 @@
-"""The experiment gd-divergence: measure, claims, figure."""
+"""Does the norm of plain gradient descent grow without end, and does its direction reach that of the SVM solution?"""

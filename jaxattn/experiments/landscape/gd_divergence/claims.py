@@ -2,108 +2,65 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 
 import jax
 import numpy as np
 import xarray
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
-from jaxattn import losses, metrics, svm, tokens
-from jaxattn.descent import smoothness
-from jaxattn.parallel import batch
-from jaxattn.problem import Problem
-from jaxattn.study.claims import Claim, Verdict, concluded, counts_of, read, too_few
-from jaxattn.study.measuring.optimum import optimum
+from jaxattn.experiments.landscape.gd_divergence import examples
+from jaxattn.study.claims import (
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    below,
+    between,
+    counts_of,
+    number,
+    too_few,
+)
 from jaxattn.study.statistics import bootstrap, proportion, variables
 
-_SOURCE = "arXiv 2308.16898, theorem on the global convergence of gradient descent"
+_PAPER, _LOCATOR = "arXiv 2308.16898", "theorem on the global convergence of gradient descent"
+# The run within 1 / L ends early; one of a far larger step stands for the rest of its way.
+_LIMIT = Source(_PAPER, f"{_LOCATOR} (theorem I of the poster)", Setting.PROXY)
+_SMOOTHNESS = Source(_PAPER, _LOCATOR, Setting.EXACT)
 # The logarithm is read from the last decade of a run that has taken at least so many steps.
 _LONG = 30_000
-# Products with the second derivative, until the longest is found.
-_TURNS = 30
+# Fixed beforehand: how far the growth of ||W|| / ||W_mm|| by log k may be from 1; the power of ||W|| that 1 - cos has
+# to fall below; and what is a rise of the risk, beyond rounding.
+_GROWTH, _POWER, _RISE = 0.1, -1.0, 1e-12
 
 
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the Frobenius solutions of its optimal tokens, and measure how the risk bends along it.
-
-    Args:
-        record: of a `Training` of W by plain descent, as `recording.run` writes it.
-        solver: of the max-margin problems.
-
-    Returns:
-        For every kept seed `off`, 1 - correlation, and `growth`, `||W||_F / ||W_mm||_F`, at the snapshots; `bound`,
-        the smoothness constant L; `bend`, the largest second derivative found at each snapshot; whether the `optimal`
-        tokens are selected in the end; the recorded risk. The attribute `run` names the step size.
-    """
-    found = optimum(record, solver)
-    W, final = found.of(record["W_snapshots"]), found.of(record["W"])
-    step_size = float(json.loads(record.attrs["config"])["optimizer"]["step_size"])
-    off, growth, bend, bound, selected = batch.over_seeds(_along, W, final, found.W, found.problems)
-    along = ("seed", "snapshot")
-    return xarray.Dataset(
-        {
-            "off": (along, off),
-            "growth": (along, growth),
-            "bend": (along, bend),
-            "bound": (("seed",), bound),
-            "optimal": (("seed",), (selected == found.alpha).all(axis=1)),
-            "loss": (("seed", "step"), found.of(record["loss"])),
-        },
-        {"seed": found.of(record["seed"]), "snapshot": record["snapshot"].values, "step": record["step"].values},
-        {**found.counts, "run": f"step {step_size:g}", "step_size": step_size},
-    )
-
-
-def _along(
-    W: Float[Array, "snapshot d d"], final: Float[Array, "d d"], W_mm: Float[Array, "d d"], problem: Problem
-) -> tuple[Array, ...]:
-    """Return what `measure` does of one seed: off, growth, bend, bound, and the tokens selected in the end."""
-    off = 1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, W_mm)
-    growth = jax.vmap(metrics.norm)(W) / metrics.norm(W_mm)
-    return off, growth, *_smoothness(W, problem), tokens.selected(final, problem)
-
-
-def _smoothness(
-    W: Float[Array, "snapshot d d"], problem: Problem
-) -> tuple[Float[Array, " snapshot"], Float[Array, ""]]:
-    """Return the largest second derivative of the risk in any direction at each W, from below, and the bound of all."""
-    slope = jax.grad(losses.risk)
-
-    def of_one(W: Array) -> Array:
-        def product(U: Array) -> Array:
-            return jax.jvp(lambda V: slope(V, problem), (W,), (U / metrics.norm(U),))[1]
-
-        return metrics.norm(jax.lax.fori_loop(0, _TURNS, lambda _, U: product(U), slope(W, problem)))
-
-    return jax.vmap(of_one)(W), smoothness.bound(problem)
-
-
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Estimate growth and direction along the time, and judge the theorem.
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate growth and direction along the time.
 
     Args:
         datasets: of `measure`, of runs with different steps.
         key: of the bootstrap.
 
     Returns:
-        For each run a dataset over the snapshots; the claims.
+        For each run a dataset over the snapshots.
 
     Raises:
-        ValueError: a run of which no seed was kept.
+        ValueError: a run of which no seed was kept, or lengths and distances that are not positive.
     """
     if not all(one.sizes["seed"] for one in datasets.values()):
         raise ValueError(f"gd-divergence: expected a kept seed in each run, found counts {counts_of(datasets)}")
     keys = jax.random.split(key, len(datasets))
-    summaries = {run: _estimated(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
-    return summaries, [_norm_claim(summaries), _direction_claim(summaries), _step_claim(summaries)]
+    return {run: _estimated(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
 
 
 def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     steps, growth, off = (one[name].values for name in ("snapshot", "growth", "off"))
+    if not np.all((growth > 0) & (off > 0)):
+        raise ValueError(f"growth, off: expected positive numbers, found at least {growth.min():.3g}, {off.min():.3g}")
     keys = jax.random.split(key, 4)
     log_off = bootstrap(np.log10(off), keys[1])
     geometric = log_off._replace(**{part: 10 ** getattr(log_off, part) for part in ("mean", "low", "high")})
@@ -123,12 +80,15 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         "within": ((), one.attrs["step_size"] * bound.max()),
         "tightest": ((), (one["bend"].values.max(axis=1) / bound).max()),
         "sharpest": ((), one["bend"].values.max()),
-        "rises": ((), int((np.diff(one["loss"].values, axis=1) > 1e-12).sum())),
+        "rises": ((), int((np.diff(one["loss"].values, axis=1) > _RISE).sum())),
+        "elsewhere": ((), int((~one["optimal"].values).sum())),
     }
     return xarray.Dataset(arrays, {"snapshot": steps}, one.attrs)
 
 
-def _slope(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _slope(
+    x: Float[np.ndarray, "*seeds snapshot"], y: Float[np.ndarray, "seeds snapshot"]
+) -> Float[np.ndarray, " seeds"]:
     """Return the slope of the least squares line of every row; 0 where x stands still."""
     x = x - x.mean(axis=-1, keepdims=True)
     square = np.sum(x * x, axis=-1)
@@ -136,89 +96,136 @@ def _slope(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(moves, np.sum(x * y, axis=-1) / np.where(moves, square, 1.0), 0.0)
 
 
-def _norm_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    furthest = max(summaries.values(), key=lambda one: one.attrs["step_size"])
-    holds = float(furthest["slope_low"]) > 0.9 and float(furthest["slope_high"]) < 1.1
-    return _claim(
-        "norm",
-        "The norm of W grows without end, like the logarithm of the number of steps.",
+def _judge_norm(summaries: Datasets) -> Judgement:
+    """The run of largest step, the furthest, has to grow like ||W_mm|| log k."""
+    run, furthest = _by_step(summaries)[-1]
+    slope = number(furthest, "slope")
+    return _judgement(
+        {f"growth of ||W|| / ||W_mm|| by log k, {run}": number(one, "slope") for run, one in summaries.items()},
         {f"growth of ||W|| / ||W_mm|| by log k, {run}": 1.0 for run in summaries},
-        {f"growth of ||W|| / ||W_mm|| by log k, {run}": read(one, "slope") for run, one in summaries.items()},
         summaries,
-        Verdict.HOLDS if holds else Verdict.FAILS,
-        "Slopes over the last decade of steps. Where the gradient falls like exp(-||W|| / ||W_mm||), ||W|| grows like "
-        "||W_mm|| log k; holds if the slope of the run of largest step, the furthest, is within 0.9..1.1. The run "
-        "within 1 / L has not got so far; at equal times both are on one curve.",
+        stated=(between(f"growth of ||W|| / ||W_mm|| by log k, {run},", slope, 1 - _GROWTH, 1 + _GROWTH),),
+        remark="Slopes over the last decade of steps. Where the gradient falls like exp(-||W|| / ||W_mm||), ||W|| "
+        f"grows like ||W_mm|| log k.{_at_equal_times(summaries)}",
     )
 
 
-def _direction_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    measured = {}
+def _at_equal_times(summaries: Datasets) -> str:
+    """Say how far the runs of smallest and largest step have got at the end of the shorter one."""
+    if len(summaries) < 2:
+        return ""
+    (first, slow), *_, (last, fast) = _by_step(summaries)
+    time = min(float(slow["time"][-1]), float(fast["time"][-1]))
+    mine, others = (np.interp(np.log(time), np.log(one["time"]), one["growth"]) for one in (slow, fast))
+    sizes = f"{mine:.3g} ({first}) and {others:.3g} ({last})"
+    return f" At time {time:g}, step size times steps, ||W|| / ||W_mm|| is {sizes}."
+
+
+def _judge_direction(summaries: Datasets) -> Judgement:
+    """1 - cos has to fall faster than 1 / ||W||, and the run that gets furthest has to select the optimal tokens."""
+    numbers = {}
     for run, one in summaries.items():
         last = one.isel(snapshot=-1)
-        measured[f"1 - correlation at step {int(last['snapshot'])}, {run}"] = read(last, "off")
-        measured[f"exponent of 1 - correlation in ||W||, {run}"] = read(one, "exponent")
-        measured[f"share that selects the optimal tokens, {run}"] = read(one, "optimal")
-    falls = all(float(one["exponent_high"]) < -1 for one in summaries.values())
-    furthest = max(summaries.values(), key=lambda one: one.attrs["step_size"])
-    optimal = float(furthest["optimal"]) == 1
-    return _claim(
-        "direction",
-        "The direction of W tends to that of the Frobenius solution that selects the optimal tokens.",
-        {name: 1.0 if name.startswith("share") else 0.0 for name in measured if not name.startswith("exponent")},
-        measured,
+        numbers[f"1 - correlation at step {int(last['snapshot'])}, {run}"] = number(last, "off")
+        numbers[f"exponent of 1 - correlation in ||W||, {run}"] = number(one, "exponent")
+        numbers[f"share that selects the optimal tokens, {run}"] = number(one, "optimal")
+    furthest, of_furthest = _by_step(summaries)[-1]
+    elsewhere = Number.exact(int(of_furthest["elsewhere"]))
+    on_their_way = ", ".join(f"{int(one['elsewhere'])} ({run})" for run, one in summaries.items())
+    return _judgement(
+        numbers,
+        {name: 1.0 if name.startswith("share") else 0.0 for name in numbers if not name.startswith("exponent")},
         summaries,
-        Verdict.HOLDS if falls and optimal else Verdict.FAILS,
-        "Holds if 1 - correlation falls faster than 1 / ||W|| over the last decade of both runs, and every seed of the "
-        "one that gets furthest selects its optimal tokens; within 1 / L some are still on their way. The norm being a "
-        "logarithm of the steps, the direction is reached very slowly: a limit, not a rate to wait for. Not every "
-        "start leads there: global-convergence counts the others over more seeds.",
+        stated=(
+            *(
+                below(f"exponent of 1 - correlation in ||W||, {run},", number(one, "exponent"), _POWER)
+                for run, one in summaries.items()
+            ),
+            below(f"seeds that do not select the optimal tokens, {furthest},", elsewhere, 0),
+        ),
+        remark="Exponents over the last decade of steps. Where the norm is a logarithm of the steps, the direction "
+        f"turns very slowly. Seeds that do not select their optimal tokens at the end: {on_their_way}. "
+        "For more seeds and other starts see global-convergence.",
     )
 
 
-def _step_claim(summaries: Mapping[str, xarray.Dataset]) -> Claim:
-    first = min(summaries.values(), key=lambda one: one.attrs["step_size"])
+def _judge_step(summaries: Datasets) -> Judgement:
+    """No second derivative may be above L, and a step within 1 / L may not raise the risk."""
+    run, first = _by_step(summaries)[0]
     tightest = max(float(one["tightest"]) for one in summaries.values())
+    within = float(first["within"])
     measured = {
-        "largest step size times L, smallest step": float(first["within"]),
+        "largest step size times L, smallest step": within,
         "largest second derivative found, over L": tightest,
         "largest second derivative found": max(float(one["sharpest"]) for one in summaries.values()),
         **{f"rises of the recorded risk, {run}": float(one["rises"]) for run, one in summaries.items()},
     }
-    holds = measured["largest step size times L, smallest step"] <= 1 and tightest <= 1 and not int(first["rises"])
-    return _claim(
-        "step",
-        "The gradient is Lipschitz with the paper's constant L, so a step of at most 1 / L never raises the risk.",
-        {f"rises of the recorded risk, {first.attrs['run']}": 0.0},
-        {name: (value, value, value) for name, value in measured.items()},
+    # A step beyond 1 / L says nothing of one within.
+    rises = float(first["rises"]) if within <= 1 else math.nan
+    larger = [
+        f"A step of {float(one['within']):.3g} / L raises the recorded risk {int(one['rises'])} times ({other})."
+        for other, one in _by_step(summaries)[1:]
+    ]
+    looseness = f"L is {1 / max(tightest, 1e-300):.4g} times the largest second derivative found along the runs."
+    beyond = "" if within <= 1 else f"No run has a step of at most 1 / L; the smallest is {within:.3g} / L."
+    return _judgement(
+        {name: Number.exact(value) for name, value in measured.items()},
+        {f"rises of the recorded risk, {run}": 0.0},
         summaries,
-        Verdict.HOLDS if holds else Verdict.FAILS,
-        f"L is {1 / tightest:.0f} times the largest second derivative found along the runs, or more: far larger steps "
-        "descend as well.",
+        stated=(
+            below("largest second derivative found, over L,", Number.exact(tightest), 1),
+            below(f"rises of the recorded risk, {run}, with a step of at most 1 / L,", Number.exact(rises), 0),
+        ),
+        remark=" ".join(part for part in (beyond, looseness, *larger) if part),
     )
 
 
-def _claim(
-    name: str,
-    statement: str,
+def _by_step(summaries: Datasets) -> list[tuple[str, xarray.Dataset]]:
+    return sorted(summaries.items(), key=lambda run: run[1].attrs["step_size"])
+
+
+def _judgement(
+    numbers: Mapping[str, Number],
     expected: Mapping[str, float],
-    measured: Mapping[str, tuple[float, float, float]],
-    summaries: Mapping[str, xarray.Dataset],
-    verdict: Verdict,
-    note: str,
-) -> Claim:
-    """Return a claim; not decided if a run kept too few seeds or was too short."""
+    summaries: Datasets,
+    stated: tuple[Criterion, ...],
+    remark: str,
+) -> Judgement:
+    """Return the judgement; not decided if a run kept too few seeds or was too short."""
     undecided = too_few(min(int(one.attrs["kept"]) for one in summaries.values()))
     if min(int(one["snapshot"][-1]) for one in summaries.values()) < _LONG:
         undecided = f"Runs of less than {_LONG} steps are too short to tell a logarithm; the published size is 100000."
-    return concluded(
-        f"gd-divergence:{name}",
-        _SOURCE,
-        statement,
-        expected,
-        measured,
-        counts_of(summaries),
-        verdict,
-        undecided,
-        note,
+    return Judgement(
+        measured={label: value.mean for label, value in numbers.items()},
+        interval={label: (value.low, value.high) for label, value in numbers.items() if value.low < value.high},
+        expected=expected,
+        counts=counts_of(summaries),
+        stated=stated,
+        undecided=undecided,
+        remark=remark,
     )
+
+
+CLAIMS = (
+    Claim(
+        "gd-divergence:norm",
+        _LIMIT,
+        "The norm of W grows without end, like the logarithm of the number of steps.",
+        _judge_norm,
+        examples.of_norm,
+    ),
+    Claim(
+        "gd-divergence:direction",
+        _LIMIT,
+        "The direction of W tends to that of the Frobenius solution that selects the optimal tokens.",
+        _judge_direction,
+        examples.of_direction,
+    ),
+    Claim(
+        "gd-divergence:step",
+        _SMOOTHNESS,
+        "The gradient is Lipschitz with the paper's constant L, so a step of at most 1 / L never raises the risk.",
+        _judge_step,
+        examples.of_step,
+    ),
+)

@@ -19,7 +19,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the two panels: means over seeds with 95 % intervals.
 
     Args:
-        summaries: of `experiments.gd_divergence.summarize`.
+        summaries: of `claims.summarize`.
     """
     runs = sorted(summaries.values(), key=lambda one: one.attrs["step_size"])
     looks = [_LOOKS[k % len(_LOOKS)] for k in range(len(runs))]

@@ -1,1 +1,1 @@
-"""The experiment global-convergence: measure, claims, figure."""
+"""When does descent select the optimal tokens: by its first gradient, and by how far the other scores are apart."""

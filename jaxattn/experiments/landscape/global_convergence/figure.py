@@ -21,7 +21,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the shares by the first step's correlation and worst margin, and by the spread of the other scores.
 
     Args:
-        summaries: of `experiments.global_convergence.summarize`.
+        summaries: of `claims.summarize`.
     """
     with page.style():
         figure = page.new_figure(9.6, 3.6)

@@ -1,32 +1,21 @@
-"""When descent selects the optimal tokens: by its first gradient, and by how far the other scores are apart."""
+"""From the record of a run to which seeds select their optimal tokens, and how good their first step was."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, heads, losses, metrics, svm, tokens
 from jaxattn.descent import gradients
-from jaxattn.experiments.landscape.global_convergence.claims import judged
 from jaxattn.parallel import batch, lanes
 from jaxattn.problem import Problem
-from jaxattn.study.claims import Claim, counts_of, total
 from jaxattn.study.measuring.optimum import optimum
-from jaxattn.study.statistics import bootstrap, proportion
 
-# Of the correlation of the first step with W_mm (the outer bins hold what is beyond), and of its worst margin, which is
-# 1 for W_mm itself.
-CORRELATIONS = (0.2, 0.4, 0.5, 0.6, 0.8)
-MARGINS = (-np.inf, -1.0, -0.5, -0.25, -0.1, 0.0, 0.1, 1.0)
-# Inputs to which so little of the gradient is left no longer turn W.
-_SETTLED = 1e-6
+# From where descent starts, in words.
 STARTS = {"zero": "from W = 0", "long": "from a long first step", "random": "from random weights"}
 
 
@@ -79,83 +68,3 @@ def _judged(
     of_inputs = jnp.sum(jnp.abs(slope.coefficients), axis=1)
     lost = jnp.sum(jnp.where(right, 0.0, of_inputs)) / jnp.sum(of_inputs)
     return jnp.all(right), metrics.correlation(first, W_mm), jnp.min(margins) * metrics.norm(W_mm), lost
-
-
-def summarize(
-    datasets: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Estimate the shares of seeds that select their optimal tokens, and judge the claims.
-
-    Args:
-        datasets: of `measure`, from W = 0, from a long first step, and from random weights.
-        key: of the bootstrap.
-
-    Returns:
-        For each start a dataset with an axis `run`, and bins of the first step where it starts from W = 0; the claims.
-
-    Raises:
-        ValueError: a run of which no seed was kept.
-    """
-    if not all(one.sizes["seed"] for one in datasets.values()):
-        raise ValueError(f"global-convergence: expected a kept seed in each run, found counts {counts_of(datasets)}")
-    summaries = {}
-    for start, k in zip(STARTS, jax.random.split(key, len(STARTS)), strict=True):
-        runs = {run: one for run, one in datasets.items() if one.attrs["start"] == start}
-        if runs:
-            parts = [
-                _estimated(one, each) for one, each in zip(runs.values(), jax.random.split(k, len(runs)), strict=True)
-            ]
-            steps = min(one.attrs["steps"] for one in runs.values())
-            summary = xarray.concat(parts, "run", coords="all").assign_attrs(total(runs) | {"steps": steps})
-            summaries[start] = summary if start == "random" else summary.merge(_pooled(list(runs.values())))
-    return summaries, judged(summaries, counts_of(datasets))
-
-
-def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Return the share of one run, of its seeds with a separating first step and of the others, and binned."""
-    hits, correlation, margin = (one[name].values for name in ("optimal", "correlation", "margin"))
-    upper = correlation > np.median(correlation)
-    # How much more often the half of the seeds with the better first step is right. Taken about the mean of all, so
-    # that resampling the halves' sizes adds no spread.
-    weights = np.where(upper, 1 / max(upper.mean(), 1e-9), -1 / max(1 - upper.mean(), 1e-9))
-    gain = bootstrap(weights * (hits - hits.mean()), key)
-    wrong = one["lost"].values[~hits]
-    variables = _share("optimal", hits) | _binned("by_correlation", hits, correlation, CORRELATIONS)
-    for name, part in (("separated", margin > 0), ("unseparated", margin <= 0)):
-        variables |= _share(name, hits[part])
-    variables |= {f"gain_{part}": ((), value) for part, value in gain._asdict().items()}
-    variables |= {
-        "wrong": ((), len(wrong)),
-        "settled": ((), int((wrong < _SETTLED).sum())),
-    }
-    names = ("run", "n", "T", "d", "spread")
-    middles = (np.asarray(CORRELATIONS)[1:] + CORRELATIONS[:-1]) / 2
-    return xarray.Dataset(variables, {"correlation_bin": middles, **{name: one.attrs[name] for name in names}})
-
-
-def _pooled(runs: Sequence[xarray.Dataset]) -> xarray.Dataset:
-    """Return the shares by the margin of the first step, over the seeds of all runs."""
-    hits, margin = (np.concatenate([one[name].values for one in runs]) for name in ("optimal", "margin"))
-    return xarray.Dataset(_binned("by_margin", hits, margin, MARGINS), {"margin_edge": list(MARGINS)})
-
-
-def _binned(name: str, hits: np.ndarray, values: np.ndarray, edges: Sequence[float]) -> dict[str, Any]:
-    """Return the shares of hits among the seeds whose value is in each bin; an empty bin says nothing, 0..1."""
-    place = np.clip(np.searchsorted(edges, values, side="left") - 1, 0, len(edges) - 2)
-    parts = [_share(name, hits[place == k]) for k in range(len(edges) - 1)]
-    axis = "correlation_bin" if name == "by_correlation" else "margin_bin"
-    return {part: ((axis,), np.array([one[part][1] for one in parts])) for part in parts[0]}
-
-
-def _share(name: str, hits: np.ndarray) -> dict[str, Any]:
-    """Return a share with its interval and how many seeds it is of; of none, 0..1 around a half."""
-    if len(hits) == 0:
-        mean, low, high = 0.5, 0.0, 1.0
-    else:
-        mean, low, high, _ = proportion(hits)
-    return {
-        name: ((), float(mean)),
-        f"{name}_low": ((), float(low)),
-        f"{name}_high": ((), float(high)),
-        f"{name}_seeds": ((), len(hits)),
-    }

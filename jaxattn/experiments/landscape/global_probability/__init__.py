@@ -1,1 +1,1 @@
-"""The experiment global-probability: measure, claims, figure."""
+"""How often does descent select the optimal tokens, in which dimension, with how many inputs and tokens?"""

@@ -18,7 +18,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw two panels, over the number of inputs n and over the number of tokens T.
 
     Args:
-        summaries: of `experiments.global_probability.summarize`.
+        summaries: of `claims.summarize`.
     """
     with page.style():
         figure = page.new_figure(8.0, 3.4)

@@ -1,1 +1,1 @@
-"""The experiment gradient-share: measure, claims, figure."""
+"""How fast does the part of the gradient on tokens that are no support vectors vanish, against their slack?"""

@@ -19,7 +19,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the share of all non-support tokens, each one's against its slack, and the slope of the latter.
 
     Args:
-        summaries: of `experiments.gradient_share.summarize`.
+        summaries: of `claims.summarize`.
     """
     (summary,) = summaries.values()
     with page.style():

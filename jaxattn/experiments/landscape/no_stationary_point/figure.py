@@ -18,7 +18,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the cosines at all weights, the smallest of each problem, and the landscapes of the instance made by hand.
 
     Args:
-        summaries: of `experiments.stationary_point.summarize`.
+        summaries: of `claims.summarize`.
     """
     drawn = {name: summaries[name] for name in _LOOKS}
     with page.style():

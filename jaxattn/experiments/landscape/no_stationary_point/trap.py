@@ -16,11 +16,13 @@ from jaxtyping import Array, Float
 from jaxattn import losses, metrics, svm, tokens
 from jaxattn.problem import Problem
 
+# The score of the last token of two inputs: with it the instance has a local minimum, with 0 all scores are equal.
+SCORE = 1.8
 # The plane that is drawn, and where stationary points are looked for.
 _FIRST, _SECOND, _LINE = np.linspace(-7.0, 3.0, 101), np.linspace(-3.0, 3.0, 61), np.linspace(-30.0, 30.0, 6001)
 
 
-def problem(score: float = 1.8) -> Problem:
+def problem(score: float = SCORE) -> Problem:
     """Return the instance; `score` is that of the last token of two inputs, 0 that of all other non-optimal ones.
 
     Optimal are the first tokens, of score 1/2 in the one pair of inputs and 2 in the other.
@@ -50,6 +52,9 @@ def landscape(score: float) -> xarray.Dataset:
         `first`, the coordinates of u; for every `point`: its first coordinate, the length of the gradient there and
         the `least` and `largest` eigenvalue of the second derivative in the plane; `solution`, the direction of W_mm z.
         In double precision, whatever JAX is set to.
+
+    Raises:
+        ValueError: the Att-SVM of the optimal tokens was not solved.
     """
     one = problem(score)
     solution = svm.solve(svm.token_constraints(one, tokens.optimal(one)))
@@ -58,7 +63,8 @@ def landscape(score: float) -> xarray.Dataset:
     towards = np.asarray(solution.W[:, 0] / metrics.norm(solution.W))
     grid = np.stack(np.meshgrid(_FIRST, _SECOND), axis=-1)
     values, gradients = _read(grid.reshape(-1, 2), one)
-    alignment = -gradients @ towards / np.linalg.norm(gradients, axis=1)
+    lengths = np.linalg.norm(gradients, axis=1)
+    alignment = -gradients @ towards / np.where(lengths > 0, lengths, 1.0)
     points = _stationary(one)
     bends = np.array([np.linalg.eigvalsh(_bend(jnp.asarray(point), one)) for point in points]).reshape(-1, 2)
     return xarray.Dataset(

@@ -1,1 +1,1 @@
-"""The experiment factor-width: measure, claims, figure."""
+"""What does descent on factors K and Q of few columns reach, and where does their width matter?"""

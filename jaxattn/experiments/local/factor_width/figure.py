@@ -26,7 +26,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw three panels: the largest probability along the runs, final correlations over m, excess over rank - m.
 
     Args:
-        summaries: of `experiments.factor_width.summarize`, by increasing width.
+        summaries: of `claims.summarize`, by increasing width.
     """
     with page.style():
         figure = page.new_figure(10.0, 3.4)

@@ -1,1 +1,1 @@
-"""The experiment kq-penalty: measure, claims, figure."""
+"""Which max-margin solution does descent on (K, Q) reach with a penalty, and which without?"""

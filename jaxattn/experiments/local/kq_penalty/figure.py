@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw two panels: over the penalty, and along the steps without one.
 
     Args:
-        summaries: of `experiments.kq_penalty.summarize`.
+        summaries: of `summarize` in this folder.
     """
     with page.style():
         figure = page.new_figure(7.2, 3.4)

@@ -1,44 +1,24 @@
-"""The local-convergence figure: probability (a), correlations of the W run (b) and of the (K, Q) run (c)."""
+"""The local-convergence figure: probability (a), correlations of training W (b) and of training (K, Q) (c)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import xarray
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.study.style import page
+from jaxattn.study.style.curves import draw_panels
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the three panels, each curve a mean over seeds with its 95 % interval.
 
     Args:
-        summaries: of the runs "W" and "KQ", as `experiments.local_convergence.summarize` returns them.
+        summaries: of the runs "W" and "KQ", as `summarize` in this folder returns them.
     """
     with page.style():
         figure = page.new_figure(9.0, 2.9)
         draw_panels(figure.subplots(1, 3), summaries)
         page.add_counts(figure, summaries, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
     return figure
-
-
-def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset]) -> None:
-    """Draw the saturation and the correlations of the runs "W" and "KQ" into three panels."""
-    left, middle, right = panels
-    for axes, run in ((middle, "W"), (right, "KQ")):
-        _band(left, summaries[run], "probability", run, page.RUNS[run])
-        for norm in summaries[run]["norm"].values:
-            _band(axes, summaries[run].sel(norm=norm), "correlation", str(norm), page.NORMS[str(norm)])
-    left.set(title="(a) saturation", ylabel="mean largest probability")
-    middle.set(title="(b) run of $W$", ylabel="correlation with SVM solution")
-    right.set(title=r"(c) run of $(K, Q)$", ylabel="correlation with SVM solution")
-    for axes in (left, middle, right):
-        axes.set(xlabel="step", ylim=(0, 1.03), xlim=(0, None))
-        axes.legend(loc="lower right")
-
-
-def _band(axes: Axes, summary: xarray.Dataset, name: str, look: str, label: str) -> None:
-    curve = (summary[part].values for part in ("snapshot", name, f"{name}_low", f"{name}_high"))
-    page.band(axes, *curve, color=page.COLOURS[look], linestyle=page.DASHES[look], label=label)

@@ -1,1 +1,1 @@
-"""The experiment local-directions: measure, claims, figure."""
+"""Does descent that starts far along an SVM solution stay at its tokens exactly where these are locally optimal?"""

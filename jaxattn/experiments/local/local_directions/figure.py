@@ -21,7 +21,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw three panels: final correlation over the score gap, shares left over R, and who is left.
 
     Args:
-        summaries: "all starts", as `experiments.local_directions.summarize` returns it.
+        summaries: "all starts", as `claims.summarize` returns it.
     """
     summary = summaries["all starts"]
     with page.style():

@@ -28,6 +28,7 @@ _SOURCE = Source("arXiv 2308.16898", "local convergence figure, continued", Sett
 _OWN = {"W": "frobenius", "KQ": "nuclear"}
 # Fixed beforehand: how far an exponent may be from -2, and the distance from the solution, 1 - cos, to go below.
 _EXPONENT, _NEAR = 0.2, 1e-6
+_MISSING = Judgement.withheld("The run as published or the run on the exact direction is missing.")
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
@@ -53,7 +54,9 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 def _judge_W(summaries: Datasets) -> Judgement:
     """The published run has to fall like k^-2 and come near; failing that, the one on the exact direction."""
-    published, exact = _forms(summaries, "W")
+    if (forms := _forms(summaries, "W")) is None:
+        return _MISSING
+    published, exact = forms
     last = int(exact["snapshot"][-1])
     expected = {"exponent, exact direction": -2.0, f"1 - correlation at step {last}, as published": 1e-2}
     end = float(published["off"][-1])
@@ -69,7 +72,9 @@ def _judge_W(summaries: Datasets) -> Judgement:
 
 def _judge_KQ(summaries: Datasets) -> Judgement:
     """The rate has to be that of W, k^-2, on the exact direction, where nothing is lost to rounding."""
-    published, exact = _forms(summaries, "KQ")
+    if (forms := _forms(summaries, "KQ")) is None:
+        return _MISSING
+    published, exact = forms
     last = int(exact["snapshot"][-1])
     return _judgement(
         {"as published": published, "exact direction": exact},
@@ -80,10 +85,10 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
     )
 
 
-def _forms(summaries: Datasets, weights: str) -> tuple[xarray.Dataset, xarray.Dataset]:
-    """Return the run with the published penalty, and the one without."""
+def _forms(summaries: Datasets, weights: str) -> tuple[xarray.Dataset, xarray.Dataset] | None:
+    """Return the run with the published penalty and the one without; nothing if one of them is missing."""
     by_penalty = {one.attrs["penalty"] == 0: one for one in summaries.values() if one.attrs["weights"] == weights}
-    return by_penalty[False], by_penalty[True]
+    return (by_penalty[False], by_penalty[True]) if len(by_penalty) == 2 else None
 
 
 def _fast(form: str, one: xarray.Dataset) -> tuple[Criterion, ...]:

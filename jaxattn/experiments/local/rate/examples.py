@@ -8,8 +8,9 @@ from jaxattn.descent import PUBLISHED_EPSILON
 from jaxattn.experiments.local.made import STEPS, long_run, named
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-# Distances from the solution, 1 - cos, at STEPS: like k^-2 and near at the end; at a standstill; moving away.
-_FAST, _STANDS, _LEAVES = 1e3 * STEPS**-2.0, 5e-3, 1e-6 * STEPS**0.9
+# Distances from the solution, 1 - cos, at STEPS: like k^-2 and near at the end; at the edge of what counts as k^-2;
+# at a standstill; moving away.
+_FAST, _EDGE, _STANDS, _LEAVES = 1e3 * STEPS**-2.0, 1e2 * STEPS**-1.8, 5e-3, 1e-6 * STEPS**0.9
 
 
 def runs(W: ArrayLike, W_exact: ArrayLike, KQ: ArrayLike, KQ_exact: ArrayLike) -> Datasets:
@@ -30,14 +31,14 @@ def of_W() -> dict[Verdict, Datasets]:
         Verdict.HOLDS: runs(_FAST, _FAST, _STANDS, _STANDS),
         Verdict.CORRECTED: runs(_STANDS, _FAST, _STANDS, _STANDS),
         Verdict.FAILS: runs(_STANDS, _LEAVES, _STANDS, _STANDS),
-        Verdict.OPEN: {run: one.isel(snapshot=slice(10)) for run, one in runs(_FAST, _FAST, _STANDS, _STANDS).items()},
+        Verdict.OPEN: runs(_EDGE, _EDGE, _STANDS, _STANDS),
     }
 
 
 def of_KQ() -> dict[Verdict, Datasets]:
-    """The exact form is as fast as W; it moves away; or its run is too short for a rate."""
+    """The exact form is as fast as W; it moves away; or its exponent may be -2 or not."""
     return {
         Verdict.HOLDS: runs(_STANDS, _FAST, _STANDS, _FAST),
         Verdict.FAILS: runs(_STANDS, _FAST, _STANDS, _LEAVES),
-        Verdict.OPEN: {run: one.isel(snapshot=slice(10)) for run, one in runs(_STANDS, _FAST, _STANDS, _FAST).items()},
+        Verdict.OPEN: runs(_STANDS, _FAST, _STANDS, _EDGE),
     }

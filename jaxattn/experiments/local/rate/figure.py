@@ -19,7 +19,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the two panels: geometric means over seeds, and between which the middle 80 % of the seeds are.
 
     Args:
-        summaries: of `experiments.rate.summarize`.
+        summaries: of `summarize` in this folder.
     """
     with page.style():
         figure = page.new_figure(7.2, 3.7)

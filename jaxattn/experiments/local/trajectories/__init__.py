@@ -1,1 +1,1 @@
-"""The experiment trajectories: measure, claims, figure."""
+"""Do the paths of W z and K Q^T z in the plane turn parallel to the rays of their max-margin solutions?"""

@@ -2,76 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
 import jax
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.study.claims import Claim, Verdict, counts_of, too_little
-from jaxattn.study.statistics import bootstrap
+from jaxattn.study.measuring.growth import AT_REST, growth
+from jaxattn.experiments.local.trajectories import examples
+from jaxattn.study.claims import (
+    Claim,
+    Datasets,
+    Judgement,
+    Setting,
+    Source,
+    above,
+    below,
+    counts_of,
+    number,
+    too_little,
+)
+from jaxattn.study.claims.criteria import Outcome
+from jaxattn.study.statistics import bootstrap, variables
 
 # The max-margin problem that each parameterization is claimed to solve.
 OWN_NORM = {"W": "frobenius", "KQ": "nuclear"}
+_PATHS = {"W": "W", "KQ": "K Q^T"}
+# Fixed beforehand: the correlation from which on a direction counts as that of the ray.
+_PARALLEL = 0.99
+# Made from the key of the bootstrap, for what the remarks say beside the correlation.
+_GROWTH = 1
 
 
-def summarize(
-    comparisons: Mapping[str, xarray.Dataset], key: PRNGKeyArray
-) -> tuple[dict[str, xarray.Dataset], list[Claim]]:
-    """Choose the instance to draw, and judge the final direction over all kept seeds.
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Choose the instance to draw, and estimate the final direction over all kept seeds.
 
     The figure shows the first seed that was kept in both runs; the claims are over all of them.
 
     Args:
-        comparisons: of the runs "W" and "KQ", with the paths `W(k) z_i`.
+        datasets: of `measure`, of the runs "W" and "KQ".
         key: of the bootstrap.
 
     Returns:
-        For each run what the figure draws of that seed; the claims.
+        For each run the measured dataset of that seed, which the figure draws, and with it, over all kept seeds,
+        `final`, the mean correlation at the last step with its interval, (norm,); `parallel`, the share of seeds above
+        0.99; and what `growth.growth` returns.
 
     Raises:
-        ValueError: no seed was kept in both runs.
+        ValueError: other runs, or no seed was kept in both.
     """
-    W_seeds, KQ_seeds = (comparisons[run]["seed"].values for run in OWN_NORM)
-    shared = np.intersect1d(W_seeds, KQ_seeds)
+    if set(datasets) != set(OWN_NORM):
+        raise ValueError(f"trajectories: expected the runs {sorted(OWN_NORM)}, found {sorted(datasets)}")
+    shared = np.intersect1d(datasets["W"]["seed"].values, datasets["KQ"]["seed"].values)
     if shared.size == 0:
-        raise ValueError(f"trajectories: no seed was kept in both runs, counts {counts_of(comparisons)}")
-    drawn = {run: comparison.sel(seed=shared[0]) for run, comparison in comparisons.items()}
-    keys = jax.random.split(key, len(comparisons))
-    claims = [_claim(run, comparison, keys[k]) for k, (run, comparison) in enumerate(comparisons.items())]
-    return drawn, claims
+        raise ValueError(f"trajectories: no seed was kept in both runs, counts {counts_of(datasets)}")
+    keys = zip(datasets.items(), jax.random.split(key, len(datasets)), strict=True)
+    return {run: _summary(one, OWN_NORM[run], shared[0], of_run) for (run, one), of_run in keys}
 
 
-def _claim(run: str, comparison: xarray.Dataset, key: PRNGKeyArray) -> Claim:
-    T = comparison.sizes["token"]
-    last = int(comparison["snapshot"].values[-1])
-    final = comparison["correlation"].isel(snapshot=-1)
-    estimate = bootstrap(final.values, key)
-    norms = [str(norm) for norm in final["norm"].values]
-    names = {norm: f"{norm} at step {last}" for norm in norms}
-    own = norms.index(OWN_NORM[run])
-    factored = run == "KQ"
-    undecided = too_little(comparison)
-    if undecided or estimate.low[own] <= 0.99 < estimate.high[own]:
-        verdict = Verdict.OPEN
-    elif estimate.low[own] > 0.99:
-        verdict = Verdict.CORRECTED if factored else Verdict.HOLDS
-    else:
-        verdict = Verdict.FAILS
-    share = float((final.values[:, own] > 0.99).mean())
-    return Claim(
-        id=f"trajectories-{T}:{run}",
-        source="arXiv 2308.16898, trajectories figure",
-        statement=f"The paths of {'K Q^T' if factored else 'W'} z_i turn parallel to the rays of the "
-        f"{OWN_NORM[run]} Att-SVM solution.",
-        expected={names[norms[own]]: 1.0},
-        measured={names[norm]: float(estimate.mean[k]) for k, norm in enumerate(norms)}
-        | {"share of seeds above 0.99": share},
-        interval={names[norm]: (float(estimate.low[k]), float(estimate.high[k])) for k, norm in enumerate(norms)},
-        counts=counts_of({run: comparison}),
-        verdict=verdict,
-        note="Holds if the 95 % interval of the mean final correlation lies above 0.99, not decided if 0.99 is in it"
-        + (", under the published penalty of 2.2e-16." if factored else ".")
-        + (f" {undecided}" if undecided else ""),
+def _summary(one: xarray.Dataset, own: str, drawn: int, key: PRNGKeyArray) -> xarray.Dataset:
+    final = one["correlation"].isel(snapshot=-1)
+    estimates = variables({"final": (("norm",), bootstrap(final.values, key))})
+    share = {"parallel": ((), (final.sel(norm=own).values > _PARALLEL).mean())}
+    grows = growth(one, jax.random.fold_in(key, _GROWTH))
+    return one.sel(seed=drawn).assign(estimates | share).assign(dict(grows.data_vars))
+
+
+def _judge(run: str, summaries: Datasets) -> Judgement:
+    """The mean correlation with the own solution has to end near 1: the statement is about directions alone."""
+    one = summaries[run]
+    last, own = int(one["snapshot"].values[-1]), OWN_NORM[run]
+    finals = {f"{norm} at step {last}": number(one.sel(norm=norm), "final") for norm in one["norm"].values}
+    label = f"{own} at step {last}"
+    return Judgement(
+        measured={name: final.mean for name, final in finals.items()}
+        | {"share of seeds above 0.99": float(one["parallel"])},
+        interval={name: (final.low, final.high) for name, final in finals.items()},
+        expected={label: 1.0},
+        counts=counts_of({run: one}),
+        stated=(above(f"mean correlation, {label},", finals[label], _PARALLEL),),
+        undecided=too_little(one),
+        remark=_motion(one, _PATHS[run]),
     )
+
+
+def _motion(one: xarray.Dataset, W: str) -> str:
+    """Say whether the paths still move outwards at the end."""
+    since, until, grows = int(one["since"]), int(one["until"]), number(one, "growth")
+    found = below("growth", grows, AT_REST).outcome
+    said = {
+        Outcome.MET: "the paths have come to rest, so their direction is that of the points where they end; see "
+        "kq-penalty and rate for longer runs and for runs without a penalty",
+        Outcome.BROKEN: "the paths still move outwards",
+        Outcome.UNCLEAR: "it is not clear whether the paths still move outwards",
+    }[found]
+    return f"From step {since} to {until} ||{W} Z|| grows like k^{grows.mean:.2g}: {said}."
+
+
+def _claims(tokens: int) -> tuple[Claim, ...]:
+    """Return the claims on the instances of so many tokens an input."""
+    return tuple(
+        Claim(
+            f"trajectories-{tokens}:{run}",
+            Source("arXiv 2308.16898", "trajectories figure", Setting.EXACT),
+            f"The paths of {_PATHS[run]} z_i turn parallel to the rays of the {own} Att-SVM solution.",
+            partial(_judge, run),
+            partial(examples.of_run, run, tokens),
+        )
+        for run, own in OWN_NORM.items()
+    )
+
+
+CLAIMS = (*_claims(3), *_claims(5))

@@ -24,8 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     other tokens of its input.
 
     Args:
-        summaries: of one seed of the runs "W" and "KQ", as `experiments.trajectories.summarize`
-            returns them.
+        summaries: of one seed of the runs "W" and "KQ", as `summarize` in this folder returns them.
     """
     with page.style():
         figure = page.new_figure(3.6 * len(summaries), 4.35)

@@ -8,34 +8,35 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.local.local_convergence.figure import draw_panels
+from jaxattn.experiments.sequences.positions.measure import ALONE, LONG, PATH
 from jaxattn.study.style import page
+from jaxattn.study.style.curves import draw_panels
 
 _LOOKS = {
     "W": ("frobenius", "$W$, Frobenius", "#0072B2", "-"),
     "KQ": ("nuclear", "$(K, Q)$, nuclear", "#D55E00", "--"),
-    "W, exact direction": ("frobenius", "$W$, exact direction", "#009E73", ":"),
+    LONG: ("frobenius", "$W$, exact direction", "#009E73", ":"),
+    ALONE: ("nuclear", "$(K, Q)$, exact direction", "#CC79A7", "-."),
 }
-
-_PATH = "W, regularization path"
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw five panels, each curve a mean over seeds with its 95 % interval.
+    """Draw five panels, or four without a path, each curve a mean over seeds with its 95 % interval.
 
     Args:
-        summaries: as `experiments.sequences.summarize` returns them.
+        summaries: as `claims.summarize` returns them.
     """
     with page.style():
         figure = page.new_figure(9.0, 5.6)
-        followed = _PATH in summaries
+        followed = PATH in summaries
         panels = figure.subplot_mosaic([list("aabbcc"), list("dddeee" if followed else "dddddd")])
         draw_panels([panels[letter] for letter in "abc"], summaries)
         for run, (norm, *look) in _LOOKS.items():
-            _distance(panels["d"], summaries[run].sel(norm=norm), "snapshot", *look)
+            if run in summaries:
+                _distance(panels["d"], summaries[run].sel(norm=norm), "snapshot", *look)
         panels["d"].set(title="(d) from its own solution", xlabel="step")
         if followed:
-            path = summaries[_PATH]
+            path = summaries[PATH]
             for norm in path["norm"].values:
                 look = page.NORMS[str(norm)], page.COLOURS[str(norm)], page.DASHES[str(norm)]
                 _distance(panels["e"], path.sel(norm=norm), "radius", *look)

@@ -1,0 +1,85 @@
+"""Measured datasets built by hand: what the claims on plain descent have to say of them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray
+from numpy.typing import ArrayLike
+
+from jaxattn.study.claims.claim import Datasets, Verdict
+from jaxattn.study.settings.schedule import Logarithmically
+
+SEEDS = 30
+STEPS = np.array(Logarithmically(8)(100_000))
+# Growth like log k, and 1 - cos that falls like ||W||^-2.
+GROWTH = np.log(1 + STEPS)
+OFF = 0.5 / (1 + GROWTH) ** 2
+
+
+def run(
+    step_size: float,
+    growth: ArrayLike = GROWTH,
+    off: ArrayLike = OFF,
+    optimal: int = SEEDS,
+    loss: Sequence[float] = (1.0, 0.5, 0.4),
+    bend: float = 0.1,
+    steps: np.ndarray = STEPS,
+) -> xarray.Dataset:
+    """Return a run that grows and turns like this, each seed a little apart.
+
+    Args:
+        step_size: of plain descent; the constant L is 15.
+        growth: of `||W|| / ||W_mm||`, at the steps.
+        off: 1 - cos, at the steps.
+        optimal: how many seeds select their optimal tokens.
+        loss: the recorded risk, of every seed.
+        bend: the largest second derivative.
+        steps: of the snapshots.
+    """
+    noise = np.random.default_rng(0).normal(0, 0.02, (SEEDS, 1))
+    along = ("seed", "snapshot")
+    variables = {
+        "growth": (along, (1 + noise) * np.asarray(growth)),
+        "off": (along, (1 + noise) * np.asarray(off)),
+        "bend": (along, np.full((SEEDS, len(steps)), bend)),
+        "bound": (("seed",), np.full(SEEDS, 15.0)),
+        "optimal": (("seed",), np.arange(SEEDS) < optimal),
+        "loss": (("seed", "step"), np.tile(np.asarray(loss, float), (SEEDS, 1))),
+    }
+    counts = {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
+    coordinates = {"seed": np.arange(SEEDS), "snapshot": steps, "step": np.arange(len(loss))}
+    return xarray.Dataset(variables, coordinates, {**counts, "run": f"step {step_size:g}", "step_size": step_size})
+
+
+def runs(first: dict[str, Any] | None = None, second: dict[str, Any] | None = None) -> Datasets:
+    """Return a run within 1 / L and one of a far larger step, changed as told."""
+    both = (run(0.05, **(first or {})), run(5.0, **(second or {})))
+    return {one.attrs["run"]: one for one in both}
+
+
+def short() -> Datasets:
+    """Return runs too short to tell a logarithm."""
+    few = {"growth": GROWTH[:20], "off": OFF[:20], "steps": STEPS[:20]}
+    return runs(few, few)
+
+
+def of_norm() -> dict[Verdict, Datasets]:
+    """It grows like the logarithm, or like a power; or the run is short."""
+    return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(second={"growth": STEPS**0.25}), Verdict.OPEN: short()}
+
+
+def of_direction() -> dict[Verdict, Datasets]:
+    """It turns to the solution, or stands still beside it; or the run is short."""
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.FAILS: runs(second={"off": np.full(len(STEPS), 0.1)}),
+        Verdict.OPEN: short(),
+    }
+
+
+def of_step() -> dict[Verdict, Datasets]:
+    """The risk falls, or rises with the small step; or the run is short."""
+    return {Verdict.HOLDS: runs(), Verdict.FAILS: runs({"loss": (1.0, 1.1, 0.4)}), Verdict.OPEN: short()}

@@ -1,0 +1,95 @@
+"""Measured datasets built by hand: what the claims on the probability of the optimal tokens have to say is known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray
+
+from jaxattn.experiments.landscape.outcomes import named
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+# Of the runs: d, and (n, T).
+DIMENSIONS, SIZES = (4, 10, 20), ((5, 5), (10, 5), (5, 10))
+# Close to the independent run; less with more inputs and tokens, more with d.
+SHARES = {(5, 5): (0.6, 0.9, 0.97), (10, 5): (0.12, 0.65, 0.87), (5, 10): (0.45, 0.72, 0.82)}
+# Shares by weights, n, T and d that are other than these.
+Changes = Mapping[tuple[str, int, int, int], float]
+
+
+def run(
+    weights: str, n: int, T: int, d: int, share: float, seeds: int = 200, unsaturated: int = 0, steps: int = 1500
+) -> xarray.Dataset:
+    """Return a run in which a share of the seeds stands at the optimal tokens.
+
+    Args:
+        weights: "W" or "KQ".
+        n: inputs.
+        T: tokens.
+        d: dimension.
+        share: of optimal seeds, the first ones.
+        seeds: all finite.
+        unsaturated: how many of the first ones have not saturated.
+        steps: that were taken.
+    """
+    sizes = {"n": n, "T": T, "d": d}
+    attrs = {"run": named(weights, sizes), "weights": weights, **sizes, "steps": steps}
+    attrs |= {"attempted": seeds, "kept": seeds - unsaturated, "diverged": 0, "ambiguous": unsaturated}
+    variables = {
+        "saturated": (("seed",), np.arange(seeds) >= unsaturated),
+        "globally": (("seed",), np.arange(seeds) < share * seeds),
+    }
+    return xarray.Dataset(variables, {"seed": np.arange(seeds)}, attrs)
+
+
+def runs(changes: Changes | None = None, **more: Any) -> Datasets:
+    """Return runs of all weights and sizes with `SHARES`, (K, Q) with a little more in the smallest d.
+
+    Args:
+        changes: shares that are others.
+        more: of every `run`.
+    """
+    made = []
+    for weights, (n, T), (k, d) in itertools.product(("W", "KQ"), SIZES, enumerate(DIMENSIONS)):
+        usual = SHARES[n, T][k] + (0.03 if weights == "KQ" and k == 0 else 0.0)
+        made.append(run(weights, n, T, d, (changes or {}).get((weights, n, T, d), usual), **more))
+    return {one.attrs["run"]: one for one in made}
+
+
+def of_d() -> dict[Verdict, Datasets]:
+    """Every curve rises; one falls at its end; or it rises by less than can be told."""
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.FAILS: runs({("W", 5, 10, 20): 0.5}),
+        Verdict.OPEN: runs({("W", 5, 10, 4): 0.7, ("W", 5, 10, 20): 0.74}),
+    }
+
+
+def of_n() -> dict[Verdict, Datasets]:
+    """Every curve falls; one rises; or it falls by less than can be told."""
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.FAILS: runs({("KQ", 10, 5, 4): 0.85, ("KQ", 10, 5, 10): 0.85}),
+        Verdict.OPEN: runs({("KQ", 10, 5, 4): 0.6}),
+    }
+
+
+def of_T() -> dict[Verdict, Datasets]:
+    """Every curve falls; one rises; or it falls by less than can be told."""
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.FAILS: runs({("KQ", 5, 10, 4): 0.85, ("KQ", 5, 10, 10): 0.85}),
+        Verdict.OPEN: runs({("KQ", 5, 10, 4): 0.62}),
+    }
+
+
+def of_independent() -> dict[Verdict, Datasets]:
+    """All are close to the independent run; three are not; or they are of too few seeds to say how close they are."""
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.FAILS: runs({("W", 5, 5, 4): 0.4, ("W", 5, 10, 4): 0.2, ("KQ", 10, 5, 4): 0.35}),
+        Verdict.OPEN: runs(seeds=24),
+    }

@@ -1,0 +1,103 @@
+"""From the record of a run of factors to how close its end is to the nuclear solutions, with and without the bound."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float, Int
+
+from jaxattn import attention, metrics, svm
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.measuring.comparison import compare
+from jaxattn.study.settings.training import weights_of
+
+# What the end of a run is compared with: the nuclear solution, the best stationary point of rank m that was found, and
+# the stationary point of rank m that is reached from the end of the run.
+SOLUTIONS = ("nuclear", "bounded", "nearest")
+# How many solutions are sought at once; fewer are filled up, so that any number compiles once.
+_TOGETHER = 16
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare the end of every run with the nuclear solutions with and without the bound on the rank.
+
+    Args:
+        record: of a `Training` of factors.
+        solver: for all norms; those of each norm if None.
+
+    Returns:
+        A dataset with axis `seed` of the kept ones, `snapshot` and `solution`: final `correlation` (seed, solution);
+        the `rank` of the certified nuclear solution (seed); `excess`, by which share of its norm the best stationary
+        point found under the bound is longer (seed); and the largest `probability` along the run (seed, snapshot).
+        Attributes: `run`, `width`, `d` and the counts. A run whose nearest stationary point is not certified counts as
+        unsolved too.
+
+    Raises:
+        TypeError: a run of a free W.
+    """
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    final = weights_of(arrays)
+    if not isinstance(final, attention.Factored):
+        raise TypeError("factor-width: expected runs of factors K and Q, found one of a free W")
+    width, d = final.K.shape[-1], record.sizes["feature"]
+    bound = svm.nuclear_of_rank(width)
+    compared = compare(record, (svm.nuclear, bound) if width < d else (svm.nuclear,), solver)
+    kept = np.isin(record["seed"].values, compared["seed"].values)
+    end = np.asarray(final.K @ np.swapaxes(final.Q, -1, -2))[kept]
+    primal = compared["primal"].values[kept]
+    rank = compared["rank"].sel(norm="nuclear").values
+    nearest = compared["W_svm"].values[:, -1].copy()
+    solved = np.ones(len(nearest), bool)
+    binds = np.flatnonzero(rank > width)
+    if binds.size:
+        problems = of_arrays({name: array[kept][binds] for name, array in arrays.items()})
+        alpha = compared["selected"].values[binds]
+        found = batch.over_seeds(_followed(width), problems, alpha, end[binds], width=_TOGETHER)
+        nearest[binds], solved[binds] = found.W, found.status == svm.Status.STATIONARY
+    of_end = compared["correlation"].values[:, :, -1]
+    to_nearest = _correlations(end, nearest)
+    variables = {
+        "rank": (("seed",), rank),
+        "excess": (("seed",), primal[:, -1] / primal[:, 0] - 1),
+        "correlation": (("seed", "solution"), np.stack([of_end[:, 0], of_end[:, -1], to_nearest], axis=1)),
+        "probability": (("seed", "snapshot"), _along(compared)),
+    }
+    dataset = xarray.Dataset(
+        variables,
+        {
+            "seed": compared["seed"].values,
+            "snapshot": compared["snapshot"].values,
+            "solution": np.array(SOLUTIONS, dtype=object),
+        },
+        compared.attrs | {"run": f"m={width}", "width": width, "d": d},
+    )
+    lost = int((~solved).sum())
+    counts = {"kept": dataset.attrs["kept"] - lost, "unsolved": dataset.attrs["unsolved"] + lost}
+    return dataset.isel(seed=solved).assign_attrs(counts)
+
+
+def _along(compared: xarray.Dataset) -> np.ndarray:
+    """Return the largest probability at the snapshots; the series is read before each update."""
+    steps, series = compared["snapshot"].values, compared["step"].values
+    return compared["probability"].values[:, np.searchsorted(series, steps - 1, side="right") - 1]
+
+
+def _correlations(end: np.ndarray, W: np.ndarray) -> np.ndarray:
+    return batch.over_seeds(metrics.correlation, end, W) if len(end) else np.zeros(0)
+
+
+@lru_cache(maxsize=16)
+def _followed(width: int):
+    return partial(_follow, width)
+
+
+def _follow(width: int, problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"]) -> svm.Solution:
+    """Go from a descended W, of this rank, to a stationary point of the nuclear problem under that bound."""
+    constraints, norm = svm.token_constraints(problem, alpha), svm.nuclear_of_rank(width)
+    nothing = jnp.zeros(constraints.differences.shape[:-1], W.dtype)
+    start = svm.Candidate(W, nothing, jnp.zeros((), int))
+    return svm.certify(constraints, norm, svm.LowRank(starts=1).improve(constraints, norm, start), svm.DOUBLE)

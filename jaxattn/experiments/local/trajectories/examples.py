@@ -1,0 +1,77 @@
+"""Measured datasets built by hand: what the claims on either run have to say of them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray
+from numpy.typing import ArrayLike
+
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+NORMS = ["frobenius", "nuclear"]
+COUNTS = {"attempted": 23, "kept": 20, "diverged": 1, "infeasible": 2, "unsolved": 0}
+# Of mean zero and standard deviation 0.001.
+_WOBBLE = np.resize([-0.001, 0.001], COUNTS["kept"])
+
+
+def trajectory(
+    run: str,
+    frobenius: ArrayLike,
+    nuclear: ArrayLike,
+    last: int = 2000,
+    seeds: Sequence[int] = range(COUNTS["kept"]),
+    tokens: int = 3,
+    growth: float = 1.0,
+) -> xarray.Dataset:
+    """Return a run in the plane with these correlations at the last step, and 0.5 before.
+
+    Args:
+        run: "W" or "KQ".
+        frobenius: correlation at the end with the Frobenius solution, of every seed or of all.
+        nuclear: the same with the nuclear solution.
+        last: the last step; the other two snapshots are after a quarter and half of the steps.
+        seeds: that were kept.
+        tokens: of each of the two inputs.
+        growth: the exponent of the step with which ||W z|| grows.
+    """
+    steps = np.array([last // 4, last // 2, last])
+    final = np.stack(np.broadcast_arrays(frobenius, nuclear, np.zeros(len(seeds)))[:2], axis=1)
+    correlation = np.stack([np.full_like(final, 0.5)] * 2 + [final], axis=2)
+    random = np.random.default_rng(0)
+    exponents = growth + np.resize([-0.01, 0.01], len(seeds))
+    directions = random.normal(size=(len(seeds), 2, 2))
+    variables = {
+        "correlation": (("seed", "norm", "snapshot"), correlation),
+        "X": (("seed", "input", "token", "feature"), random.normal(size=(len(seeds), 2, tokens, 2))),
+        "ray": (("seed", "norm", "input", "feature"), np.stack([directions] * 2, axis=1)),
+        "path": (
+            ("seed", "snapshot", "input", "feature"),
+            (steps ** exponents[:, None])[:, :, None, None] * directions[:, None],
+        ),
+        "selected": (("seed", "input"), np.zeros((len(seeds), 2), int)),
+    }
+    coordinates = {"seed": list(seeds), "norm": np.array(NORMS, object), "snapshot": steps}
+    return xarray.Dataset(variables, coordinates, {**COUNTS, "run": run})
+
+
+def runs(
+    tokens: int, W: float, KQ: float, last: int = 2000, growth: float = 1.0, spread: ArrayLike = _WOBBLE
+) -> Datasets:
+    """Return both runs with these mean correlations with their own solutions, and 0.5 with the other one."""
+    spread = np.asarray(spread)
+    return {
+        "W": trajectory("W", W + spread, 0.5, last, tokens=tokens, growth=growth),
+        "KQ": trajectory("KQ", 0.5, KQ + spread, last, tokens=tokens, growth=growth),
+    }
+
+
+def of_run(run: str, tokens: int) -> dict[Verdict, Datasets]:
+    """The run is parallel to its rays; it is not; or it may be: 0.99 lies within the interval of the mean."""
+
+    def ends(correlation: float) -> Datasets:
+        W, KQ = (correlation if one == run else 0.995 for one in ("W", "KQ"))
+        return runs(tokens, W, KQ)
+
+    return {Verdict.HOLDS: ends(0.995), Verdict.FAILS: ends(0.985), Verdict.OPEN: ends(0.99)}

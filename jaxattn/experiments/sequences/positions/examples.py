@@ -1,0 +1,158 @@
+"""Measured datasets built by hand: what the claims on sequences have to say of them is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray
+
+from jaxattn import svm
+from jaxattn.experiments.sequences.positions.measure import ALONE, LONG, PATH
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+SEEDS = 12
+STEPS = np.array([200, 1000, 2000])
+COUNTS = {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
+# Each seed is a little nearer or farther.
+_WOBBLE = np.resize([-0.001, 0.001], SEEDS)
+
+
+def run(
+    name: str,
+    own: float,
+    other: float = 0.0,
+    probability: float = 0.9999,
+    last: int = 2000,
+    attention: str = "causal",
+    status: svm.Status = svm.Status.OPTIMAL,
+) -> xarray.Dataset:
+    """Return a run with these correlations at the last step, and a little less before.
+
+    Args:
+        name: "W", "KQ", `LONG` or `ALONE`.
+        own: correlation with the solution of its own norm.
+        other: with that of the other norm; the exact runs are compared with their own alone.
+        probability: the largest.
+        last: steps.
+        attention: "sequence" or "causal".
+        status: of the SVM of the last seed.
+    """
+    norms = ["nuclear", "frobenius"] if name in ("KQ", ALONE) else ["frobenius", "nuclear"]
+    if name in (LONG, ALONE):
+        norms = norms[:1]
+    steps = STEPS[last >= STEPS] if last >= 1000 else np.array([last])
+    ends = np.array([own, other][: len(norms)])
+    # Seeds near and far from one solution are not those near and far from the other, nor those of another run.
+    wobble = np.stack([np.roll(_WOBBLE, k + (name == ALONE)) for k in range(len(norms))], axis=1)
+    correlation = ends[None, :, None] - 0.1 * (steps < last)[None, None, :] + wobble[:, :, None]
+    of_attempt = np.full((SEEDS, len(norms)), int(svm.Status.OPTIMAL))
+    of_attempt[-1] = status
+    variables = {
+        "correlation": (("seed", "norm", "snapshot"), correlation),
+        "probability": (("seed", "step"), np.full((SEEDS, last), probability) + 1e-5 * _WOBBLE[:, None]),
+        "status": (("attempt", "norm"), of_attempt),
+        "optimal_share": (("seed",), 0.8 + _WOBBLE),
+    }
+    coordinates = {
+        "norm": np.array(norms, object),
+        "snapshot": steps,
+        "seed": np.arange(SEEDS),
+        "attempt": np.arange(SEEDS),
+        "step": np.arange(last),
+    }
+    attrs = {"run": name, "attention": attention, "inputs": 6, "optimal_kept": 9, "optimal_infeasible": 3}
+    return xarray.Dataset(variables, coordinates, attrs=attrs | COUNTS).sel(norm=sorted(norms))
+
+
+def path(
+    own: float = 0.9995,
+    other: float = 0.9,
+    selected: float = 1.0,
+    last: float = 1000.0,
+    kept: int = SEEDS,
+    attention: str = "causal",
+) -> xarray.Dataset:
+    """Return paths with these correlations at the last radius, and a little less before.
+
+    Args:
+        own: correlation with the Frobenius solution.
+        other: with the nuclear one.
+        selected: share of the paths that select all optimal tokens at the last radius.
+        last: that radius.
+        kept: how many are said to be kept.
+        attention: "sequence" or "causal".
+    """
+    correlation = np.array([own, other])[None, :, None] - np.array([0.1, 0.0]) + 0.3 * _WOBBLE[:, None, None]
+    all_selected = np.stack([np.zeros(SEEDS), np.arange(SEEDS) < selected * SEEDS], axis=1).astype(bool)
+    variables = {"off": (("seed", "norm", "radius"), 1 - correlation), "selected": (("seed", "radius"), all_selected)}
+    norms = np.array(["frobenius", "nuclear"], object)
+    coordinates = {"norm": norms, "radius": [last / 10, last], "seed": np.arange(SEEDS)}
+    counts = {name: number for name, number in COUNTS.items() if name != "diverged"}
+    return xarray.Dataset(variables, coordinates, {"run": PATH, "attention": attention} | counts | {"kept": kept})
+
+
+def runs(
+    W: tuple[float, float] = (0.991, 0.9),
+    KQ: tuple[float, float] = (0.995, 0.9),
+    exact: float = 0.9985,
+    alone: float = 0.98,
+    probability: float = 0.9999,
+    last: int = 2000,
+    status: svm.Status = svm.Status.OPTIMAL,
+    followed: xarray.Dataset | None = None,
+    attention: str = "causal",
+) -> Datasets:
+    """Return the five runs of the experiment.
+
+    Args:
+        W: correlations of the published run with the solution of its own norm, and of the other.
+        KQ: likewise.
+        exact: of W on the exact direction of the gradient.
+        alone: of (K, Q) on the exact direction, without a penalty.
+        probability: the largest, of W.
+        last: steps of every run.
+        status: of the SVM of the last seed of W.
+        followed: the path; that of `path` by default.
+        attention: "sequence" or "causal".
+    """
+    return {
+        "W": run("W", *W, probability, last, attention, status),
+        "KQ": run("KQ", *KQ, last=last, attention=attention),
+        ALONE: run(ALONE, alone, last=last, attention=attention),
+        LONG: run(LONG, exact, last=last, attention=attention),
+        PATH: path(attention=attention) if followed is None else followed,
+    }
+
+
+def of_selection(attention: str) -> dict[Verdict, Datasets]:
+    """Tokens are selected and separated; they are not selected; or an SVM of them is not solved."""
+    return {
+        Verdict.HOLDS: runs(attention=attention),
+        Verdict.FAILS: runs(attention=attention, probability=0.99),
+        Verdict.OPEN: runs(attention=attention, status=svm.Status.NOT_CONVERGED),
+    }
+
+
+def of_W(attention: str) -> dict[Verdict, Datasets]:
+    """The run on the exact direction comes close; it does not; or it comes about as close as asked for."""
+    return {
+        Verdict.HOLDS: runs(attention=attention),
+        Verdict.FAILS: runs(attention=attention, exact=0.98),
+        Verdict.OPEN: runs(attention=attention, exact=0.99),
+    }
+
+
+def of_KQ(attention: str) -> dict[Verdict, Datasets]:
+    """Descent is as near without the penalty; the penalty brings it near; it is not near; or both are about as near."""
+    return {
+        Verdict.HOLDS: runs(attention=attention, alone=0.998),
+        Verdict.CORRECTED: runs(attention=attention, alone=0.98),
+        Verdict.FAILS: runs(attention=attention, KQ=(0.98, 0.9), alone=0.97),
+        Verdict.OPEN: runs(attention=attention, alone=0.995),
+    }
+
+
+def of_path(attention: str) -> dict[Verdict, Datasets]:
+    """The path comes close to its solution; it does not; or it ends at too small a radius."""
+    ends = {Verdict.HOLDS: path(attention=attention), Verdict.FAILS: path(0.98, attention=attention)}
+    ends[Verdict.OPEN] = path(last=100.0, attention=attention)
+    return {verdict: runs(attention=attention, followed=one) for verdict, one in ends.items()}

@@ -1,0 +1,68 @@
+"""From the record of a run or of a path on sequences to how close it is to the SVMs of all positions' tokens."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import xarray
+
+from jaxattn import svm, tokens
+from jaxattn.parallel import batch
+from jaxattn.problem import of_arrays
+from jaxattn.study.measuring import paths
+from jaxattn.study.measuring.comparison import NORMS, compare
+from jaxattn.study.measuring.optimum import optimum
+
+# The norm whose solution a run is said to reach.
+OWN = {"W": svm.frobenius, "KQ": svm.nuclear}
+_EXACT, _PATH = ", exact direction", ", regularization path"
+# W for longer than published, (K, Q) without the published penalty, and the path of W.
+LONG, ALONE, PATH = f"W{_EXACT}", f"KQ{_EXACT}", f"W{_PATH}"
+_KEPT = ("status", "gap", "violation", "correlation", "rank", "probability")
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare a run with the SVMs that select its tokens, or a path with those of the optimal tokens.
+
+    The SVMs have a constraint set for each input and position. A run on the exact direction of the gradient is compared
+    with the solution of its own norm alone.
+
+    Args:
+        record: of a `Training` on `data.sequence` or `data.causal` with a linear head, or of a `Regularization` on
+            them, which has an axis `radius`; as `recording.run` writes it.
+        solver: for all norms; those of each norm if None.
+
+    Returns:
+        Of a run: the dataset of `compare` without its paths and solutions, with `optimal_share`, the share of the
+        positions with a choice that select their optimal token, (seed,). Its attributes say what it is: `run`;
+        `attention`, "sequence" or "causal"; `inputs`, how many positions there are; and how many problems' optimal
+        tokens one SVM separates, `optimal_kept`, or not, `optimal_infeasible`.
+        Of a path: the dataset of `measuring.paths.measure`, with the attributes `run` and `attention`.
+    """
+    attention = "causal" if "present" in record else "sequence"
+    if "radius" in record.dims:
+        path = paths.measure(record, solver)
+        return path.assign_attrs(run=path.attrs["run"] + _PATH, attention=attention)
+    return _of_run(record, solver).assign_attrs(attention=attention)
+
+
+def _of_run(record: xarray.Dataset, solver: svm.Solver | None) -> xarray.Dataset:
+    optimizer = json.loads(record.attrs["config"])["optimizer"]
+    exact = optimizer.get("floor") == optimizer.get("penalty") == 0
+    weights = "W" if "W" in record else "KQ"
+    compared = compare(record, (OWN[weights],) if exact else NORMS, solver)
+    kept = np.isin(record["seed"].values, compared["seed"].values)
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    right = compared["selected"].values == batch.over_seeds(tokens.optimal, of_arrays(arrays))[kept]
+    chooses = np.ones_like(right)
+    if "present" in record:
+        chooses = record["present"].values[kept].sum(axis=2) > 1
+    compared["optimal_share"] = (("seed",), (right & chooses).sum(axis=1) / chooses.sum(axis=1))
+    of_optimal = optimum(record, solver).counts
+    return compared[[*_KEPT, "optimal_share"]].assign_attrs(
+        run=f"{weights}{_EXACT}" if exact else weights,
+        inputs=record.sizes["input"],
+        optimal_kept=of_optimal["kept"],
+        optimal_infeasible=of_optimal["infeasible"],
+    )

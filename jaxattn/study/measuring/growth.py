@@ -1,0 +1,44 @@
+"""Whether the weights of a compared run still grow at its end, as those of a run with a limit in direction must."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+
+from jaxattn.study.claims.criteria import Number
+from jaxattn.study.statistics import bootstrap
+
+# Fixed beforehand. Weights that grow like log k, the slowest growth of any descent here, look like k^0.14 between the
+# steps 1000 and 2000; weights at rest like k^0. Growth slower than this counts as rest.
+AT_REST = 0.05
+
+
+def growth(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run, the mean over its seeds with a 95 % interval.
+
+    Args:
+        comparison: with the paths `W(k) z_i`, (seed, snapshot, input, feature), as `comparison.compare` returns it.
+        key: of the bootstrap.
+
+    Returns:
+        `growth`, `growth_low` and `growth_high`, and the steps `since` and `until` that they are between; all without
+        axes. The first three are NaN if the run has one snapshot alone.
+
+    Raises:
+        ValueError: no seed was kept, or a path is not finite.
+    """
+    steps, path = comparison["snapshot"].values, comparison["path"].values
+    middle = int(np.argmin(np.abs(steps - steps[-1] / 2)))
+    since, until = int(steps[middle]), int(steps[-1])
+    estimate = Number.exact(math.nan)
+    if since < until:
+        # Weights that have not left zero do not grow.
+        length = np.maximum(np.sqrt((path[:, [middle, -1]] ** 2).sum(axis=(2, 3))), np.finfo(float).tiny)
+        exponent = np.log(length[:, 1] / length[:, 0]) / math.log(until / since)
+        found = bootstrap(exponent, key)
+        estimate = Number(float(found.mean), float(found.low), float(found.high))
+    names = ("growth", "growth_low", "growth_high")
+    return xarray.Dataset({**dict(zip(names, estimate, strict=True)), "since": since, "until": until})
