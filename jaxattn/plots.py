@@ -5,11 +5,10 @@ Needs Matplotlib. Nothing here opens a window: each function returns a figure, o
 
 from __future__ import annotations
 
-from itertools import cycle
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -19,12 +18,10 @@ from jaxattn.descent import Run
 from jaxattn.problem import Problem
 from jaxattn.study.statistics import bootstrap
 from jaxattn.study.style import page
+from jaxattn.study.style.plane import plane
 from jaxattn.svm import Solution
 
 __all__ = ["bands", "plane", "trajectory"]
-
-# One colour, token marker and line style an input, so that the inputs are told apart in grey too.
-_INPUTS = ({"colour": "#0072B2", "marker": "o", "dashes": "-"}, {"colour": "#D55E00", "marker": "s", "dashes": "--"})
 
 
 def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> Figure:
@@ -59,45 +56,6 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
     return figure
 
 
-def plane(
-    axes: Axes,
-    X: Float[np.ndarray, "n T 2"],
-    selected: Int[np.ndarray, " n"],
-    paths: Float[np.ndarray, "n snapshots 2"],
-    rays: Float[np.ndarray, "n 2"] | None = None,
-) -> None:
-    """Draw tokens, the selected ones as stars, paths, rays, and lines that separate each star from its nearest rival.
-
-    A path is scaled by its own largest length to the panel, since only its direction is compared.
-
-    Args:
-        axes: where to draw.
-        X: tokens of every input.
-        selected: which of them is selected.
-        paths: of `W(k) z_i`.
-        rays: directions of the solution, `W_svm z_i`; none are drawn if None.
-
-    Example:
-        >>> axes = page.new_figure(3.3, 3.3).subplots()
-        >>> plots.plane(axes, np.eye(2)[None], np.array([0]), np.ones((1, 5, 2)))
-    """
-    reach = 1.25 * float(np.abs(X).max())
-    for i, look in zip(range(len(X)), cycle(_INPUTS), strict=False):
-        star = int(selected[i])
-        others = np.delete(X[i], star, axis=0)
-        axes.scatter(*others.T, marker=look["marker"], s=26, facecolors="white", edgecolors=look["colour"], zorder=3)
-        axes.scatter(*X[i, star], marker="*", s=130, color=look["colour"], edgecolors="black", linewidths=0.6, zorder=4)
-        path = np.concatenate([np.zeros((1, 2)), paths[i]]) * (0.85 * reach / np.linalg.norm(paths[i], axis=1).max())
-        if rays is not None:
-            direction = rays[i] / np.linalg.norm(rays[i])
-            arrow = {"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2, "linestyle": ":"}
-            axes.annotate("", xy=tuple(0.98 * reach * direction), xytext=(0, 0), arrowprops=arrow, zorder=2)
-            _separate(axes, X[i, star], others, direction, reach, look)
-        axes.plot(*path.T, color=look["colour"], linestyle=look["dashes"], label=f"path of input {i + 1}", zorder=5)
-    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="first coordinate")
-    axes.set_ylabel("second coordinate")
-
-
 def bands(
     axes: Axes,
     x: Any,
@@ -129,13 +87,3 @@ def bands(
 
 def _selected(weights: Weights, problem: Problem) -> np.ndarray:
     return np.asarray(tokens.selected(weights, problem))
-
-
-def _separate(
-    axes: Axes, star: np.ndarray, others: np.ndarray, direction: np.ndarray, reach: float, look: dict[str, str]
-) -> None:
-    """Draw the line halfway between the star and its nearest rival along the ray."""
-    offset = (star @ direction + (others @ direction).max()) / 2
-    along = np.array([-direction[1], direction[0]])
-    ends = offset * direction + np.outer([-3 * reach, 3 * reach], along)
-    axes.plot(*ends.T, color=look["colour"], linewidth=0.7, linestyle=look["dashes"], alpha=0.6, zorder=1)

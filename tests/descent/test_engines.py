@@ -32,7 +32,7 @@ def quadratic(x, v):
 
 def run(engine, optimizer, W, problem, head=heads.linear):
     rule = training.rule_of(optimizer)
-    train = descent.trainer(optimizer.update, 500, 1, losses.logistic, head, rule, engine(optimizer.update))
+    train = training.trainer(optimizer.update, 500, 1, losses.logistic, head, rule, engine(optimizer.update))
     return train(W, problem, optimizer.init(W), SNAPSHOTS)
 
 
@@ -91,7 +91,7 @@ def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
 def test_keys_in_a_batch_are_those_of_each_seed():
     problems, optimizer = instances.problems(3), OPTIMIZERS["exact"]
     starts = instances.stacked([instances.factored(i) for i in range(3)])
-    train = descent.trainer(
+    train = training.trainer(
         optimizer.update, 50, 1, losses.logistic, heads.linear, gradients.exact, spans.Keys(optimizer.update)
     )
     lanes = jax.vmap(train, in_axes=(0, 0, None, None))(starts, problems, optimizer.init(starts), SNAPSHOTS[:2])
@@ -118,7 +118,7 @@ def test_a_gradient_below_the_smallest_square_still_gives_a_full_step(engine):
     W, problem, rule = 6.5e4 * instances.free(), instances.problem(), descent.exact_normalized_gd(0.1, floor=1e-300)
     slope = descent.train(W, problem, optimizer=rule, steps=1).gradient_norm[0]
     assert 1e-290 < slope < 1e-165
-    train = descent.trainer(rule.update, 1, 1, losses.logistic, heads.linear, gradients.exact, engine(rule.update))
+    train = training.trainer(rule.update, 1, 1, losses.logistic, heads.linear, gradients.exact, engine(rule.update))
     moved = matrix(train(W, problem, rule.init(W), jnp.zeros(0, int)).weights) - W
     np.testing.assert_allclose(metrics.norm(moved), 0.1, rtol=1e-9)
 

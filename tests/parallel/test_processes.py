@@ -12,13 +12,13 @@ import pytest
 from jaxattn import records
 from jaxattn.parallel import processes
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # Argument 1 is the process, 2 the port; what the rest of the program sees of its team is printed.
 JOINED = """
 import sys
 import jax
-from jaxattn.processes import ProcessError, Team
+from jaxattn.parallel.processes import ProcessError, Team
 index, port = sys.argv[1:]
 jax.distributed.initialize(f"localhost:{port}", 2, int(index), cluster_detection_method="deactivate")
 

@@ -18,7 +18,7 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", sys.argv[2])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 from jaxattn import data, descent, heads, initial, losses
-from jaxattn.experiments import recording, schedule, training
+from jaxattn.study.settings import recording, schedule, training
 recording.BLOCK_SEEDS = 10
 setting = training.Training(
     law=functools.partial(data.sphere, n=3, T=4, d=4),

@@ -10,8 +10,7 @@ import pytest
 from jaxattn import Problem, attention, losses, metrics, regularization, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.svm.pivoting import cholesky, inverse_of_lower
-
-from .instances import NUMPY_NORMS, lane, problem, stacked
+from tests.instances import NUMPY_NORMS, lane, problem, stacked
 
 RADII = np.array([0.5, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0])
 # One of them in the middle of the others, one the first: a path that comes from elsewhere.

@@ -16,11 +16,22 @@ from jaxattn.study.statistics import bootstrap
 AT_REST = 0.05
 
 
-def growth(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run, the mean over its seeds with a 95 % interval.
+def lengths(comparison: xarray.Dataset) -> xarray.DataArray:
+    """Return the Frobenius norms ||W(k) Z|| at the snapshots of a run, (seed, snapshot).
 
     Args:
         comparison: with the paths `W(k) z_i`, (seed, snapshot, input, feature), as `comparison.compare` returns it.
+    """
+    squares = comparison["path"].transpose("seed", "snapshot", "input", "feature") ** 2
+    total = squares.sum(("input", "feature"), skipna=False)
+    return total.copy(data=np.sqrt(total.values)).rename("length")
+
+
+def growth(length: xarray.DataArray, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run, the mean over its seeds with a 95 % interval.
+
+    Args:
+        length: ||W(k) Z||, (seed, snapshot), with the steps of the snapshots, as `lengths` returns it.
         key: of the bootstrap.
 
     Returns:
@@ -28,16 +39,16 @@ def growth(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         axes. The first three are NaN if the run has one snapshot alone.
 
     Raises:
-        ValueError: no seed was kept, or a path is not finite.
+        ValueError: no seed was kept, or a length is not finite.
     """
-    steps, path = comparison["snapshot"].values, comparison["path"].values
+    steps = length["snapshot"].values
     middle = int(np.argmin(np.abs(steps - steps[-1] / 2)))
     since, until = int(steps[middle]), int(steps[-1])
     estimate = Number.exact(math.nan)
     if since < until:
         # Weights that have not left zero do not grow.
-        length = np.maximum(np.sqrt((path[:, [middle, -1]] ** 2).sum(axis=(2, 3))), np.finfo(float).tiny)
-        exponent = np.log(length[:, 1] / length[:, 0]) / math.log(until / since)
+        ends = np.maximum(length.values[:, [middle, -1]], np.finfo(float).tiny)
+        exponent = np.log(ends[:, 1] / ends[:, 0]) / math.log(until / since)
         found = bootstrap(exponent, key)
         estimate = Number(float(found.mean), float(found.low), float(found.high))
     names = ("growth", "growth_low", "growth_high")

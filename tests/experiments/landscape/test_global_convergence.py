@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from jaxattn import Problem, data, descent, heads, initial, losses, metrics, records, svm, tokens
-from jaxattn.descent import optimizers
 from jaxattn.experiments.landscape.global_convergence import claims, figure, measure
 from jaxattn.experiments.landscape.global_convergence.examples import first, named, run, spreads
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, schedule, training
-from tests.instances import assert_close, drawn_lines, problem
+from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
 SLOPE = jax.jit(jax.grad(losses.risk))
@@ -73,19 +72,6 @@ def test_equal_scores_do_not_make_descent_global():
         shares.append(float(np.mean(np.all(right, axis=1))))
     assert shares[0] == 1
     assert shares[1] < 0.98
-
-
-def test_a_long_first_step_is_followed_by_short_ones():
-    one, start = problem(), jnp.zeros((5, 5))
-    run = descent.train(start, one, optimizer=optimizers.long_first_gd(0.1, first=7.0), steps=3, snapshots=(1, 2, 3))
-    gradient = SLOPE(start, one)
-    assert_close(run.snapshots[0], -7 * gradient / metrics.norm(gradient))
-    after = descent.train(
-        run.snapshots[0], one, optimizer=descent.normalized_gd(0.1, floor=0.0, penalty=0.0), steps=2, snapshots=(1, 2)
-    )
-    assert_close(run.snapshots[1:], after.snapshots, rtol=1e-11)
-    with pytest.raises(ValueError, match="first: expected a positive finite number, found -1"):
-        optimizers.long_first_gd(0.1, first=-1.0)
 
 
 def judged(runs):

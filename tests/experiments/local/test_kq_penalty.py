@@ -77,7 +77,7 @@ def test_notes_are_made_from_the_numbers():
 
 
 def test_ratios_are_taken_seed_by_seed():
-    runs = examples.runs()
+    runs = dict(examples.runs())
     summaries, _ = judged(runs)
     path = {one.attrs["penalty"]: run for run, one in summaries.items() if "next" in one}
     assert sorted(path) == [1e-30, 1e-16]

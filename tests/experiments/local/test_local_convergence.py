@@ -6,12 +6,12 @@ import jax
 import pytest
 
 from jaxattn import data, descent, heads, initial, losses, records
-from jaxattn.study.measuring.growth import growth
 from jaxattn.experiments.local.local_convergence import claims as local_convergence
 from jaxattn.experiments.local.local_convergence import figure
 from jaxattn.experiments.local.local_convergence.examples import COUNTS, NORMS, PUBLISHED, STEPS, runs
 from jaxattn.experiments.local.local_convergence.measure import measure
 from jaxattn.study.claims import Verdict, not_a_number
+from jaxattn.study.measuring.growth import growth, lengths
 from jaxattn.study.settings import recording, schedule, training
 from tests.instances import T, d, n
 
@@ -59,21 +59,21 @@ def test_local_convergence_as_published_holds_with_its_correction():
     ],
 )
 def test_one_mean_that_is_off_fails_its_panel_and_no_other(change, failing):
-    for growth in (0.0, 1.0):
-        found = changed(change, ("W", "growth", ..., growth), ("KQ", "growth", ..., growth))
+    for power in (0.0, 1.0):
+        found = changed(change, ("W", "growth", ..., power), ("KQ", "growth", ..., power))
         assert [one.verdict is FAILS for one in found] == [k == failing for k in range(3)]
 
 
 @pytest.mark.parametrize(
-    ("growth", "verdict"),
+    ("power", "verdict"),
     [(1.0, HOLDS), (0.14, HOLDS), (0.06, HOLDS), (0.05, OPEN), (0.04, CORRECTED), (-1, CORRECTED)],
 )
 @pytest.mark.parametrize(("run", "panel"), [("W", 1), ("KQ", 2)])
-def test_alignment_of_weights_at_rest_is_a_correction(run, panel, growth, verdict):
-    found = changed((run, "growth", ..., growth))
+def test_alignment_of_weights_at_rest_is_a_correction(run, panel, power, verdict):
+    found = changed((run, "growth", ..., power))
     assert found[panel].verdict is verdict
     assert [one.verdict for k, one in enumerate(found) if k != panel] == [HOLDS, HOLDS]
-    said = f"from step 1000 to 2000 they grow like k^{growth:.2g}"
+    said = f"from step 1000 to 2000 they grow like k^{power:.2g}"
     assert (said in found[panel].note) == (verdict is CORRECTED)
 
 
@@ -119,4 +119,4 @@ def test_the_examples_look_like_what_is_measured(tmp_path, run):
     assert {name: made[name].dims for name in made.variables} == {name: one[name].dims for name in made.variables}
     assert all(made[name].dtype.kind == one[name].dtype.kind for name in made.variables)
     assert dict.fromkeys(made.attrs) == dict.fromkeys(one.attrs)
-    assert growth(one, KEY)["until"] == 40
+    assert growth(lengths(one), KEY)["until"] == 40

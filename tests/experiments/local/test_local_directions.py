@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from jaxattn import Problem, data, descent, heads, initial, losses, metrics, svm, tokens
-from jaxattn.experiments.local.local_directions import claims, directions, examples, figure
+from jaxattn.experiments.local.local_directions import claims, examples, figure
 from jaxattn.experiments.local.local_directions.measure import measure
+from jaxattn.experiments.local.local_directions.record import Along, Directions
 from jaxattn.records import load
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording
@@ -27,12 +28,12 @@ LAW = data.Spheres(n=2, T=3, d=[3, 2])
 def setting(**changes):
     fields = {
         "law": LAW,
-        "initial": directions.Along(RADII.tolist()),
+        "initial": Along(RADII.tolist()),
         "optimizer": descent.normalized_gd(0.1, 0.0, 0.0),
     }
     fields |= {"loss": losses.logistic}
     fields |= {"head": heads.linear, "seeds": 3, "key": 1, "steps": 2000}
-    return directions.Directions(**(fields | changes))
+    return Directions(**(fields | changes))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_descent_stays_where_alpha_is_locally_optimal_and_far_enough_out(record)
 @pytest.mark.parametrize("radii", [[], [0.0, 1.0], [3.0, 2.0], [1.0, float("inf")]])
 def test_radii_that_are_none_are_refused(radii):
     with pytest.raises(ValueError, match="radii: expected positive numbers in increasing order"):
-        directions.Along(radii)
+        Along(radii)
 
 
 def test_laws_that_do_not_fit_are_refused():

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from jaxattn import data, descent, heads, initial, losses, records
-from jaxattn.study.measuring.growth import growth
 from jaxattn.experiments.local.trajectories import claims as trajectories
 from jaxattn.experiments.local.trajectories import examples, figure
 from jaxattn.experiments.local.trajectories.examples import COUNTS, trajectory
 from jaxattn.experiments.local.trajectories.measure import measure
 from jaxattn.study.claims import Verdict, not_a_number
+from jaxattn.study.measuring.growth import growth, lengths
 from jaxattn.study.settings import recording, schedule, training
 
 KEY = jax.random.key(0)
@@ -20,7 +20,7 @@ EIGHT = range(8)
 WOBBLE = np.resize([-0.001, 0.001], 8)
 
 
-def judged(W, KQ, tokens=3):
+def judged(W, KQ, *, tokens=3):
     """The judgements on W and on (K, Q)."""
     summaries = trajectories.summarize({"W": W, "KQ": KQ}, KEY)
     claims = [claim for claim in trajectories.CLAIMS if claim.experiment == f"trajectories-{tokens}"]
@@ -43,7 +43,9 @@ def judged(W, KQ, tokens=3):
 )
 def test_trajectories_are_judged_by_the_interval_of_the_final_correlation(final, last, verdict, tokens):
     more = {"last": last, "seeds": EIGHT, "tokens": tokens}
-    found = judged(trajectory("W", final + WOBBLE, 0.5, **more), trajectory("KQ", 0.5, final + WOBBLE, **more), tokens)
+    found = judged(
+        trajectory("W", final + WOBBLE, 0.5, **more), trajectory("KQ", 0.5, final + WOBBLE, **more), tokens=tokens
+    )
     assert [one.verdict for one in found] == [verdict, verdict]
     assert all(("too short" in one.note) == (last < 1000) for one in found)
 
@@ -62,7 +64,7 @@ def test_trajectories_report_both_norms_and_are_held_against_their_own():
 
 
 @pytest.mark.parametrize(
-    ("growth", "said"),
+    ("power", "said"),
     [
         (1.0, "grows like k^1: the paths still move outwards"),
         (0.06, "grows like k^0.06: the paths still move outwards"),
@@ -72,8 +74,8 @@ def test_trajectories_report_both_norms_and_are_held_against_their_own():
         (-0.5, "grows like k^-0.5: the paths have come to rest"),
     ],
 )
-def test_the_motion_is_said_and_changes_no_verdict_on_the_direction(growth, said):
-    found = judged(**examples.runs(3, 0.995, 0.995, growth=growth))
+def test_the_motion_is_said_and_changes_no_verdict_on_the_direction(power, said):
+    found = judged(*examples.runs(3, 0.995, 0.995, growth=power).values())
     assert [one.verdict for one in found] == [HOLDS, HOLDS]
     assert all(said in one.note for one in found)
     assert "From step 1000 to 2000 ||W Z||" in found[0].note
@@ -84,7 +86,7 @@ def test_few_seeds_decide_nothing():
     few = {"W": trajectory("W", 0.999 + WOBBLE, 0.5, seeds=EIGHT)}
     few |= {"KQ": trajectory("KQ", 0.5, 0.999 + WOBBLE, seeds=EIGHT)}
     few = {run: one.isel(seed=[0]).assign_attrs(kept=1) for run, one in few.items()}
-    assert [one.verdict for one in judged(**few)] == [OPEN, OPEN]
+    assert [one.verdict for one in judged(*few.values())] == [OPEN, OPEN]
 
 
 def test_the_trajectories_drawn_are_of_the_first_seed_kept_in_both_runs():
@@ -113,4 +115,4 @@ def test_the_examples_look_like_what_is_measured(tmp_path, run):
     assert {name: made[name].dims for name in made.variables} == {name: one[name].dims for name in made.variables}
     assert all(made[name].dtype.kind == one[name].dtype.kind for name in made.variables)
     assert dict.fromkeys(made.attrs) == dict.fromkeys(one.attrs)
-    assert growth(one, KEY)["until"] == 40
+    assert growth(lengths(one), KEY)["until"] == 40

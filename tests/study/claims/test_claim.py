@@ -90,8 +90,8 @@ def test_turned_thresholds_turn_the_verdict(stated, corrected):
 
 @given(SOME, st.just(()) | SOME, st.randoms())
 def test_the_order_of_criteria_does_not_matter(stated, corrected, random):
-    shuffled = [random.sample(some, len(some)) for some in (stated, corrected)]
-    assert judged(*map(tuple, shuffled)).verdict is judged(stated, corrected).verdict
+    shuffled, others = (tuple(random.sample(some, len(some))) for some in (stated, corrected))
+    assert judged(shuffled, others).verdict is judged(stated, corrected).verdict
 
 
 def test_a_judgement_without_what_is_asked_for_is_refused():

@@ -144,11 +144,11 @@ def test_a_measurement_too_coarse_to_tell_agrees_with_nothing(mean, error, publi
 @given(NUMBERS, NUMBERS)
 def test_a_difference_is_as_uncertain_as_both_numbers_together(one, other):
     found, back = one.minus(other), other.minus(one)
-    assert found == pytest.approx((-back.mean, -back.high, -back.low))
+    assert found == pytest.approx((-back.mean, -back.high, -back.low), abs=1e-6)
     assert found.low <= found.mean <= found.high
     assert found.mean - found.low >= max(one.mean - one.low, other.high - other.mean) * (1 - 1e-9) - 1e-6
     assert found.mean - found.low <= (one.mean - one.low) + (other.high - other.mean) + 1e-6
-    assert one.minus(Number.exact(0)) == pytest.approx(one)
+    assert one.minus(Number.exact(0)) == pytest.approx(one, abs=1e-6)
 
 
 @pytest.mark.parametrize(("one", "other"), [*itertools.product(Outcome, repeat=2)])

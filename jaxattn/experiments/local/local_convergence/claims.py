@@ -6,7 +6,6 @@ import jax
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.study.measuring.growth import AT_REST, growth
 from jaxattn.experiments.local.local_convergence import examples
 from jaxattn.study.claims import (
     LEAST_STEPS,
@@ -23,6 +22,7 @@ from jaxattn.study.claims import (
     too_little,
 )
 from jaxattn.study.measuring.curves import at_steps, curves, named
+from jaxattn.study.measuring.growth import AT_REST, growth, lengths
 from jaxattn.study.statistics import bootstrap, variables
 
 # The max-margin problem that each parameterization is claimed to solve, and the other one.
@@ -70,7 +70,7 @@ def _summary(one: xarray.Dataset, own: str, other: str, key: PRNGKeyArray) -> xa
     # Both correlations are of the same seeds, so their difference is taken seed by seed.
     ahead = final.sel(norm=own).values - final.sel(norm=other).values
     lead = variables({"lead": ((), bootstrap(ahead, jax.random.fold_in(key, _LEAD)))})
-    grows = growth(one, jax.random.fold_in(key, _GROWTH))
+    grows = growth(lengths(one), jax.random.fold_in(key, _GROWTH))
     return curves(one, key).assign(lead).assign(dict(grows.data_vars))
 
 

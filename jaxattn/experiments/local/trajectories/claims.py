@@ -9,7 +9,6 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.study.measuring.growth import AT_REST, growth
 from jaxattn.experiments.local.trajectories import examples
 from jaxattn.study.claims import (
     Claim,
@@ -24,6 +23,7 @@ from jaxattn.study.claims import (
     too_little,
 )
 from jaxattn.study.claims.criteria import Outcome
+from jaxattn.study.measuring.growth import AT_REST, growth, lengths
 from jaxattn.study.statistics import bootstrap, variables
 
 # The max-margin problem that each parameterization is claimed to solve.
@@ -65,7 +65,7 @@ def _summary(one: xarray.Dataset, own: str, drawn: int, key: PRNGKeyArray) -> xa
     final = one["correlation"].isel(snapshot=-1)
     estimates = variables({"final": (("norm",), bootstrap(final.values, key))})
     share = {"parallel": ((), (final.sel(norm=own).values > _PARALLEL).mean())}
-    grows = growth(one, jax.random.fold_in(key, _GROWTH))
+    grows = growth(lengths(one), jax.random.fold_in(key, _GROWTH))
     return one.sel(seed=drawn).assign(estimates | share).assign(dict(grows.data_vars))
 
 

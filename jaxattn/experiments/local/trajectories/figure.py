@@ -11,9 +11,7 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.trajectories.claims import OWN_NORM
 from jaxattn.study.style import page
-
-# One colour, token marker and line style an input, so that the inputs are told apart in grey too.
-_INPUTS = ({"colour": "#0072B2", "marker": "o", "dashes": "-"}, {"colour": "#D55E00", "marker": "s", "dashes": "--"})
+from jaxattn.study.style.plane import plane
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -42,40 +40,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 
 
 def _panel(axes: Axes, run: str, summary: xarray.Dataset) -> None:
-    X = summary["X"].values
-    reach = 1.25 * float(np.abs(X).max())
     norm = OWN_NORM[run]
-    for i, look in enumerate(_INPUTS):
-        star = int(summary["selected"].values[i])
-        others = np.delete(X[i], star, axis=0)
-        axes.scatter(*others.T, marker=look["marker"], s=26, facecolors="white", edgecolors=look["colour"], zorder=3)
-        axes.scatter(*X[i, star], marker="*", s=130, color=look["colour"], edgecolors="black", linewidths=0.6, zorder=4)
-        ray = summary["ray"].sel(norm=norm).values[i]
-        direction = ray / np.linalg.norm(ray)
-        axes.annotate(
-            "",
-            xy=0.98 * reach * direction,
-            xytext=(0, 0),
-            arrowprops={"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2, "linestyle": ":"},
-            zorder=2,
-        )
-        path = summary["path"].values[:, i]
-        path = np.concatenate([np.zeros((1, 2)), path]) * (0.85 * reach / np.linalg.norm(path, axis=1).max())
-        axes.plot(*path.T, color=look["colour"], linestyle=look["dashes"], label=f"path of input {i + 1}", zorder=5)
-        _separate(axes, X[i, star], others, direction, reach, look)
+    paths = summary["path"].values.swapaxes(0, 1)
+    plane(axes, summary["X"].values, summary["selected"].values, paths, summary["ray"].sel(norm=norm).values)
     final = summary["correlation"].isel(snapshot=-1)
     values = ", ".join(f"{name} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
     axes.set_title(f"run of {page.RUNS[run]}, rays of the {page.NORMS[norm]}\ncorrelation: {values}", fontsize=8)
-    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="first coordinate")
-    axes.set_ylabel("second coordinate")
     axes.legend(loc="best")
-
-
-def _separate(
-    axes: Axes, star: np.ndarray, others: np.ndarray, direction: np.ndarray, reach: float, look: Mapping[str, str]
-) -> None:
-    """Draw the line halfway between the star and its nearest rival along the ray."""
-    offset = (star @ direction + (others @ direction).max()) / 2
-    along = np.array([-direction[1], direction[0]])
-    ends = offset * direction + np.outer([-3 * reach, 3 * reach], along)
-    axes.plot(*ends.T, color=look["colour"], linewidth=0.7, linestyle=look["dashes"], alpha=0.6, zorder=1)

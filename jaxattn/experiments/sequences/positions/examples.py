@@ -6,8 +6,9 @@ import numpy as np
 import xarray
 
 from jaxattn import svm
-from jaxattn.experiments.sequences.positions.measure import ALONE, LONG, PATH
+from jaxattn.experiments.sequences.positions.measure import LONG, PATH
 from jaxattn.study.claims.claim import Datasets, Verdict
+from jaxattn.study.measuring.growth import AT_REST
 
 SEEDS = 12
 STEPS = np.array([200, 1000, 2000])
@@ -24,25 +25,27 @@ def run(
     last: int = 2000,
     attention: str = "causal",
     status: svm.Status = svm.Status.OPTIMAL,
+    growth: float = 0.0,
 ) -> xarray.Dataset:
     """Return a run with these correlations at the last step, and a little less before.
 
     Args:
-        name: "W", "KQ", `LONG` or `ALONE`.
+        name: "W", "KQ" or `LONG`.
         own: correlation with the solution of its own norm.
-        other: with that of the other norm; the exact runs are compared with their own alone.
+        other: with that of the other norm; the run on the exact direction is compared with its own alone.
         probability: the largest.
         last: steps.
         attention: "sequence" or "causal".
         status: of the SVM of the last seed.
+        growth: the exponent of the step with which ||W Z|| grows.
     """
-    norms = ["nuclear", "frobenius"] if name in ("KQ", ALONE) else ["frobenius", "nuclear"]
-    if name in (LONG, ALONE):
+    norms = ["nuclear", "frobenius"] if name == "KQ" else ["frobenius", "nuclear"]
+    if name == LONG:
         norms = norms[:1]
     steps = STEPS[last >= STEPS] if last >= 1000 else np.array([last])
     ends = np.array([own, other][: len(norms)])
-    # Seeds near and far from one solution are not those near and far from the other, nor those of another run.
-    wobble = np.stack([np.roll(_WOBBLE, k + (name == ALONE)) for k in range(len(norms))], axis=1)
+    # Seeds near and far from one solution are not those near and far from the other.
+    wobble = np.stack([np.roll(_WOBBLE, k) for k in range(len(norms))], axis=1)
     correlation = ends[None, :, None] - 0.1 * (steps < last)[None, None, :] + wobble[:, :, None]
     of_attempt = np.full((SEEDS, len(norms)), int(svm.Status.OPTIMAL))
     of_attempt[-1] = status
@@ -51,6 +54,8 @@ def run(
         "probability": (("seed", "step"), np.full((SEEDS, last), probability) + 1e-5 * _WOBBLE[:, None]),
         "status": (("attempt", "norm"), of_attempt),
         "optimal_share": (("seed",), 0.8 + _WOBBLE),
+        # The exponents of the seeds are 0.02 apart.
+        "length": (("seed", "snapshot"), 400 * (steps / last) ** (growth + 10 * _WOBBLE)[:, None]),
     }
     coordinates = {
         "norm": np.array(norms, object),
@@ -94,20 +99,20 @@ def runs(
     W: tuple[float, float] = (0.991, 0.9),
     KQ: tuple[float, float] = (0.995, 0.9),
     exact: float = 0.9985,
-    alone: float = 0.98,
+    growth: float = 0.0,
     probability: float = 0.9999,
     last: int = 2000,
     status: svm.Status = svm.Status.OPTIMAL,
     followed: xarray.Dataset | None = None,
     attention: str = "causal",
 ) -> Datasets:
-    """Return the five runs of the experiment.
+    """Return the four runs of the experiment.
 
     Args:
         W: correlations of the published run with the solution of its own norm, and of the other.
         KQ: likewise.
         exact: of W on the exact direction of the gradient.
-        alone: of (K, Q) on the exact direction, without a penalty.
+        growth: the exponent of the step with which ||K Q^T Z|| grows.
         probability: the largest, of W.
         last: steps of every run.
         status: of the SVM of the last seed of W.
@@ -116,8 +121,7 @@ def runs(
     """
     return {
         "W": run("W", *W, probability, last, attention, status),
-        "KQ": run("KQ", *KQ, last=last, attention=attention),
-        ALONE: run(ALONE, alone, last=last, attention=attention),
+        "KQ": run("KQ", *KQ, last=last, attention=attention, growth=growth),
         LONG: run(LONG, exact, last=last, attention=attention),
         PATH: path(attention=attention) if followed is None else followed,
     }
@@ -142,12 +146,12 @@ def of_W(attention: str) -> dict[Verdict, Datasets]:
 
 
 def of_KQ(attention: str) -> dict[Verdict, Datasets]:
-    """Descent is as near without the penalty; the penalty brings it near; it is not near; or both are about as near."""
+    """Near its solution with weights that grow, or at rest; not near; or near, with growth about that of rest."""
     return {
-        Verdict.HOLDS: runs(attention=attention, alone=0.998),
-        Verdict.CORRECTED: runs(attention=attention, alone=0.98),
-        Verdict.FAILS: runs(attention=attention, KQ=(0.98, 0.9), alone=0.97),
-        Verdict.OPEN: runs(attention=attention, alone=0.995),
+        Verdict.HOLDS: runs(attention=attention, growth=1.0),
+        Verdict.CORRECTED: runs(attention=attention, growth=0.0),
+        Verdict.FAILS: runs(attention=attention, KQ=(0.98, 0.9)),
+        Verdict.OPEN: runs(attention=attention, growth=AT_REST),
     }
 
 

@@ -12,14 +12,15 @@ from jaxattn.parallel import batch
 from jaxattn.problem import of_arrays
 from jaxattn.study.measuring import paths
 from jaxattn.study.measuring.comparison import NORMS, compare
+from jaxattn.study.measuring.growth import lengths
 from jaxattn.study.measuring.optimum import optimum
 
 # The norm whose solution a run is said to reach.
 OWN = {"W": svm.frobenius, "KQ": svm.nuclear}
 _EXACT, _PATH = ", exact direction", ", regularization path"
-# W for longer than published, (K, Q) without the published penalty, and the path of W.
-LONG, ALONE, PATH = f"W{_EXACT}", f"KQ{_EXACT}", f"W{_PATH}"
-_KEPT = ("status", "gap", "violation", "correlation", "rank", "probability")
+# W for longer than published, and the path of W.
+LONG, PATH = f"W{_EXACT}", f"W{_PATH}"
+_KEPT = ("status", "gap", "violation", "correlation", "rank", "probability", "optimal_share", "length")
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -35,9 +36,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         Of a run: the dataset of `compare` without its paths and solutions, with `optimal_share`, the share of the
-        positions with a choice that select their optimal token, (seed,). Its attributes say what it is: `run`;
-        `attention`, "sequence" or "causal"; `inputs`, how many positions there are; and how many problems' optimal
-        tokens one SVM separates, `optimal_kept`, or not, `optimal_infeasible`.
+        positions with a choice that select their optimal token, (seed,); and `length`, the Frobenius norm of the paths,
+        (seed, snapshot). Its attributes say what it is: `run`; `attention`, "sequence" or "causal"; `inputs`, how many
+        positions there are; and how many problems' optimal tokens one SVM separates, `optimal_kept`, or not,
+        `optimal_infeasible`.
         Of a path: the dataset of `measuring.paths.measure`, with the attributes `run` and `attention`.
     """
     attention = "causal" if "present" in record else "sequence"
@@ -59,8 +61,9 @@ def _of_run(record: xarray.Dataset, solver: svm.Solver | None) -> xarray.Dataset
     if "present" in record:
         chooses = record["present"].values[kept].sum(axis=2) > 1
     compared["optimal_share"] = (("seed",), (right & chooses).sum(axis=1) / chooses.sum(axis=1))
+    compared["length"] = lengths(compared)
     of_optimal = optimum(record, solver).counts
-    return compared[[*_KEPT, "optimal_share"]].assign_attrs(
+    return compared[list(_KEPT)].assign_attrs(
         run=f"{weights}{_EXACT}" if exact else weights,
         inputs=record.sizes["input"],
         optimal_kept=of_optimal["kept"],
