@@ -69,9 +69,9 @@ def test_trajectories_report_both_norms_and_are_held_against_their_own():
         (1.0, "grows like k^1: the paths still move outwards"),
         (0.06, "grows like k^0.06: the paths still move outwards"),
         (0.05, "it is not clear whether the paths still move outwards"),
-        (0.04, "grows like k^0.04: the paths have come to rest"),
-        (0.0, "the paths have come to rest"),
-        (-0.5, "grows like k^-0.5: the paths have come to rest"),
+        (0.04, "grows like k^0.04: the paths no longer grow"),
+        (0.0, "the paths no longer grow"),
+        (-0.5, "grows like k^-0.5: the paths no longer grow"),
     ],
 )
 def test_the_motion_is_said_and_changes_no_verdict_on_the_direction(power, said):

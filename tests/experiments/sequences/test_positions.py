@@ -182,9 +182,9 @@ def test_the_claims_say_what_was_measured():
     assert W.measured["frobenius, on the exact direction at step 2000"] == pytest.approx(0.9985)
     assert list(KQ.expected) == ["nuclear at step 2000"]
     assert KQ.measured["nuclear at step 2000"] == pytest.approx(0.995)
-    assert KQ.note.startswith("Correction: the correlation with the nuclear solution is 0.9950 at step 2000, but the")
-    slowed = summarized(growth=-0.25)[1]["causal:KQ"].note
-    assert "the weights have come to rest: from step 1000 to 2000 they grow like k^-0.25." in slowed
+    assert KQ.note.startswith("Correction: from step 1000 to 2000 the correlation with the nuclear solution goes from")
+    assert "goes from 0.8950 to 0.9950, but the norm is at rest" in KQ.note
+    assert "||K Q^T Z|| goes like k^-0.25." in summarized(growth=-0.25)[1]["causal:KQ"].note
     assert "Correction" not in summarized(growth=1.0)[1]["causal:KQ"].note
 
 

@@ -92,7 +92,7 @@ def _motion(one: xarray.Dataset, W: str) -> str:
     since, until, grows = int(one["since"]), int(one["until"]), number(one, "growth")
     found = below("growth", grows, AT_REST).outcome
     said = {
-        Outcome.MET: "the paths have come to rest, so their direction is that of the points where they end; see "
+        Outcome.MET: "the paths no longer grow, so their direction is that of the points where they end; see "
         "kq-penalty and rate for longer runs and for runs without a penalty",
         Outcome.BROKEN: "the paths still move outwards",
         Outcome.UNCLEAR: "it is not clear whether the paths still move outwards",

@@ -164,10 +164,8 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
     last, since, until = int(one["snapshot"].values[-1]), int(one["since"]), int(one["until"])
     measured, interval = named(_reads(one, "nuclear", "frobenius"))
     end, grows = _end(one, "correlation", norm="nuclear"), number(one, "growth")
-    near = (
-        _ahead(one, "nuclear", "frobenius"),
-        above(f"nuclear correlation at step {last},", end, _CLOSE),
-    )
+    before = float(one["correlation"].sel(norm="nuclear", snapshot=since))
+    near = (_ahead(one, "nuclear", "frobenius"), above(f"nuclear correlation at step {last},", end, _CLOSE))
     return Judgement(
         measured=measured,
         interval=interval,
@@ -176,10 +174,11 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
         # A limit in direction needs a norm without bound.
         stated=(*near, above(f"p in ||K Q^T Z|| ~ k^p from step {since} to {until}", grows, AT_REST)),
         corrected=near,
-        correction=f"the correlation with the nuclear solution is {end.mean:.4f} at step {last}, but the weights have "
-        f"come to rest: from step {since} to {until} they grow like k^{grows.mean:.2g}. A limit in direction needs a "
-        "norm without bound. The published protocol penalizes ||K||^2 + ||Q||^2 with coefficient 2.2e-16, and the run "
-        "ends where this penalty balances the risk; see kq-penalty for what it does and for runs without it.",
+        correction=f"from step {since} to {until} the correlation with the nuclear solution goes from {before:.4f} to "
+        f"{end.mean:.4f}, but the norm is at rest: ||K Q^T Z|| goes like k^{grows.mean:.2g}. A limit in direction "
+        "needs a norm without bound. The published protocol penalizes ||K||^2 + ||Q||^2 with coefficient 2.2e-16, "
+        "which holds the norm where this penalty balances the risk; see kq-penalty for what it does and for runs "
+        "without it.",
         undecided=too_little(one),
     )
 
