@@ -73,7 +73,7 @@ def test_alignment_of_weights_at_rest_is_a_correction(run, panel, power, verdict
     found = changed((run, "growth", ..., power))
     assert found[panel].verdict is verdict
     assert [one.verdict for k, one in enumerate(found) if k != panel] == [HOLDS, HOLDS]
-    said = f"from step 1000 to 2000 they grow like k^{power:.2g}"
+    said = f"from step 1000 to 2000 it goes like k^{power:.2g}"
     assert (said in found[panel].note) == (verdict is CORRECTED)
 
 

@@ -169,7 +169,7 @@ def _grows(one: xarray.Dataset, run: str) -> Criterion:
 def _at_rest(one: xarray.Dataset) -> str:
     since, until = int(one["since"]), int(one["until"])
     return (
-        f"their norm is at rest: from step {since} to {until} it goes like k^{float(one['growth']):.2g}. "
+        f"the norm of the weights is at rest: from step {since} to {until} it goes like k^{float(one['growth']):.2g}. "
         "A limit in direction needs a norm without bound"
     )
 
