@@ -1,6 +1,5 @@
 """Plain descent under equal scores: what is measured of a record, and verdicts on datasets built by hand."""
 
-import json
 from functools import partial
 
 import jax
@@ -8,38 +7,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, data, descent, heads, initial, losses, metrics, records, svm, tokens
+from jaxattn import data, descent, losses, metrics, svm, tokens
 from jaxattn.descent import smoothness
 from jaxattn.experiments.landscape.gd_divergence import claims, figure, measure
 from jaxattn.experiments.landscape.gd_divergence.examples import GROWTH, OFF, STEPS, run, runs, short
 from jaxattn.study.claims import Verdict
-from jaxattn.study.settings import recording, schedule, training
+from jaxattn.study.settings import schedule
 from tests.instances import T, d, drawn_lines, n
+from tests.recorded import problem_of, recorded
 
 KEY = jax.random.key(0)
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
-    setting = training.Training(
-        partial(data.spread_scores, n=n, T=T, d=d, spread=0.0),
-        initial.free,
-        descent.gd(0.5),
-        losses.logistic,
-        heads.linear,
-        seeds=5,
-        key=1,
-        steps=400,
-        snapshots=schedule.Logarithmically(2),
-        record_every=100,
-    )
-    path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    recording.run(setting, path, {"config": json.dumps({"optimizer": {"step_size": 0.5}})})
-    return records.load(path)
-
-
-def of_seed(record, seed):
-    return Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
+    law = partial(data.spread_scores, n=n, T=T, d=d, spread=0.0)
+    path, config = tmp_path_factory.mktemp("runs"), {"optimizer": {"step_size": 0.5}}
+    rule, kept = descent.gd(0.5), schedule.Logarithmically(2)
+    return recorded(path, law, optimizer=rule, config=config, seeds=5, steps=400, snapshots=kept, record_every=100)
 
 
 @pytest.mark.slow
@@ -49,7 +34,7 @@ def test_a_run_is_held_against_the_solutions_of_its_optimal_tokens(record):
     assert one.attrs["kept"] == one.sizes["seed"] == 5
     assert np.all(one["bend"] < one["bound"])
     for seed in range(5):
-        problem = of_seed(record, seed)
+        problem = problem_of(record, seed)
         solution = svm.solve(svm.token_constraints(problem, tokens.optimal(problem)))
         last = jnp.asarray(record["W_snapshots"].values[seed, -1])
         np.testing.assert_allclose(one["off"][seed, -1], 1 - metrics.correlation(last, solution.W), rtol=1e-9)

@@ -1,19 +1,19 @@
 """Global convergence: what is measured of a record, shares and verdicts on datasets built by hand, and the figure."""
 
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, data, descent, heads, initial, losses, metrics, records, svm, tokens
+from jaxattn import Problem, data, descent, initial, losses, metrics, svm, tokens
 from jaxattn.experiments.landscape.global_convergence import claims, figure, measure
 from jaxattn.experiments.landscape.global_convergence.examples import first, named, run, spreads
 from jaxattn.study.claims import Verdict
-from jaxattn.study.settings import recording, schedule, training
+from jaxattn.study.settings import schedule
 from tests.instances import drawn_lines
+from tests.recorded import recorded
 
 KEY = jax.random.key(0)
 SLOPE = jax.jit(jax.grad(losses.risk))
@@ -21,21 +21,10 @@ SLOPE = jax.jit(jax.grad(losses.risk))
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
-    setting = training.Training(
-        functools.partial(data.sphere, n=3, T=4, d=5),
-        initial.free_zero,
-        descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
-        losses.logistic,
-        heads.linear,
-        seeds=12,
-        key=1,
-        steps=300,
-        snapshots=schedule.Logarithmically(1),
-        record_every=100,
-    )
-    path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    recording.run(setting, path, {"config": json.dumps({"optimizer": {}, "data": {}, "steps": 300})})
-    return records.load(path)
+    law, rule = functools.partial(data.sphere, n=3, T=4, d=5), descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
+    path, config = tmp_path_factory.mktemp("runs"), {"optimizer": {}, "data": {}, "steps": 300}
+    size = {"seeds": 12, "steps": 300, "snapshots": schedule.Logarithmically(1), "record_every": 100}
+    return recorded(path, law, initial.free_zero, rule, config, **size)
 
 
 def test_the_first_step_and_the_tokens_in_the_end_are_judged_seed_by_seed(record):

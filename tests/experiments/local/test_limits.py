@@ -1,37 +1,27 @@
 """The second stage of long runs: their distance from each solution, and what a run is in words."""
 
 import functools
-import json
 
 import numpy as np
 import pytest
 
-from jaxattn import data, descent, heads, initial, losses, records
+from jaxattn import data, descent, initial
 from jaxattn.experiments.local import limits
 from jaxattn.experiments.local.made import long_run
 from jaxattn.study.claims import not_a_number
-from jaxattn.study.settings import recording, schedule, training
+from jaxattn.study.settings import schedule
 from tests.instances import T, d, n
+from tests.recorded import recorded
 
 
 @pytest.mark.parametrize("m", [d, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_is_held_against_the_solutions_of_its_width_and_described(tmp_path, m):
-    setting = training.Training(
-        functools.partial(data.sphere, n=n, T=T, d=d),
-        functools.partial(initial.factored, m=m),
-        descent.jointly_normalized_gd(0.1, penalty=1e-12),
-        losses.logistic,
-        heads.linear,
-        seeds=5,
-        key=1,
-        steps=50,
-        snapshots=schedule.Logarithmically(2),
-        record_every=10,
-    )
+    law, start = functools.partial(data.sphere, n=n, T=T, d=d), functools.partial(initial.factored, m=m)
+    rule = descent.jointly_normalized_gd(0.1, penalty=1e-12)
     optimizer = {"_target_": "jaxattn.descent.jointly_normalized_gd", "floor": 0.0, "penalty": 1e-12}
     config = {"optimizer": optimizer, "weights": {"m": m}, "steps": 50}
-    recording.run(setting, tmp_path / "record.zarr", {"config": json.dumps(config)})
-    record = records.load(tmp_path / "record.zarr")
+    size = {"seeds": 5, "steps": 50, "snapshots": schedule.Logarithmically(2), "record_every": 10}
+    record = recorded(tmp_path, law, start, rule, config, **size)
     one = limits.measure(record)
     assert one["snapshot"].values.tolist() == [1, 3, 7, 19, 50]
     assert one["norm"].values.tolist()[:2] == ["frobenius", "nuclear"]

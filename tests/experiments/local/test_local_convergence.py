@@ -5,15 +5,16 @@ import functools
 import jax
 import pytest
 
-from jaxattn import data, descent, heads, initial, losses, records
+from jaxattn import data, initial
 from jaxattn.experiments.local.local_convergence import claims as local_convergence
 from jaxattn.experiments.local.local_convergence import figure
 from jaxattn.experiments.local.local_convergence.examples import COUNTS, NORMS, PUBLISHED, STEPS, runs
 from jaxattn.experiments.local.local_convergence.measure import measure
 from jaxattn.study.claims import Verdict, not_a_number
 from jaxattn.study.measuring.growth import growth, lengths
-from jaxattn.study.settings import recording, schedule, training
+from jaxattn.study.settings import schedule
 from tests.instances import T, d, n
+from tests.recorded import recorded
 
 KEY = jax.random.key(0)
 OPEN, HOLDS, CORRECTED, FAILS = Verdict.OPEN, Verdict.HOLDS, Verdict.CORRECTED, Verdict.FAILS
@@ -108,12 +109,15 @@ def test_the_figure_has_three_panels_and_the_counts():
 @pytest.mark.parametrize("run", ["W", "KQ"])
 def test_the_examples_look_like_what_is_measured(tmp_path, run):
     weights = {"W": initial.free, "KQ": initial.factored}[run]
-    optimizer, size = descent.normalized_gd(0.1), {"seeds": 3, "key": 1, "steps": 40, "snapshots": schedule.Evenly(10)}
-    setting = training.Training(
-        functools.partial(data.sphere, n=n, T=T, d=d), weights, optimizer, losses.logistic, heads.linear, **size
+    record = recorded(
+        tmp_path,
+        functools.partial(data.sphere, n=n, T=T, d=d),
+        weights,
+        seeds=3,
+        steps=40,
+        snapshots=schedule.Evenly(10),
     )
-    recording.run(setting, tmp_path / "record.zarr", {"config": "{}"})
-    one, made = measure(records.load(tmp_path / "record.zarr")), runs()[run]
+    one, made = measure(record), runs()[run]
     assert not_a_number({run: one}) == ""
     assert one.attrs["kept"] == 3
     assert {name: made[name].dims for name in made.variables} == {name: one[name].dims for name in made.variables}

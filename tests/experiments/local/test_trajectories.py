@@ -4,14 +4,15 @@ import jax
 import numpy as np
 import pytest
 
-from jaxattn import data, descent, heads, initial, losses, records
+from jaxattn import data, initial
 from jaxattn.experiments.local.trajectories import claims as trajectories
 from jaxattn.experiments.local.trajectories import examples, figure
 from jaxattn.experiments.local.trajectories.examples import COUNTS, trajectory
 from jaxattn.experiments.local.trajectories.measure import measure
 from jaxattn.study.claims import Verdict, not_a_number
 from jaxattn.study.measuring.growth import growth, lengths
-from jaxattn.study.settings import recording, schedule, training
+from jaxattn.study.settings import schedule
+from tests.recorded import recorded
 
 KEY = jax.random.key(0)
 OPEN, HOLDS, FAILS = Verdict.OPEN, Verdict.HOLDS, Verdict.FAILS
@@ -106,10 +107,8 @@ def test_the_trajectories_drawn_are_of_the_first_seed_kept_in_both_runs():
 @pytest.mark.parametrize("run", ["W", "KQ"])
 def test_the_examples_look_like_what_is_measured(tmp_path, run):
     weights = {"W": initial.free_zero, "KQ": initial.factored_zero}[run]
-    optimizer, size = descent.normalized_gd(0.1), {"seeds": 3, "key": 1, "steps": 40, "snapshots": schedule.Evenly(10)}
-    setting = training.Training(data.three_tokens, weights, optimizer, losses.logistic, heads.linear, **size)
-    recording.run(setting, tmp_path / "record.zarr", {"config": "{}"})
-    one, made = measure(records.load(tmp_path / "record.zarr")), examples.runs(3, 0.995, 0.995)[run]
+    record = recorded(tmp_path, data.three_tokens, weights, seeds=3, steps=40, snapshots=schedule.Evenly(10))
+    one, made = measure(record), examples.runs(3, 0.995, 0.995)[run]
     assert not_a_number({run: one}) == ""
     assert one.attrs["kept"] == 3
     assert {name: made[name].dims for name in made.variables} == {name: one[name].dims for name in made.variables}

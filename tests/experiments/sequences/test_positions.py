@@ -16,6 +16,7 @@ from jaxattn.regularization import FROBENIUS, NUCLEAR
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import paths, recording, schedule, training
 from tests import instances
+from tests.recorded import recorded
 
 KEY = jax.random.key(0)
 COUNTS = examples.COUNTS
@@ -23,20 +24,11 @@ COUNTS = examples.COUNTS
 
 @pytest.fixture(scope="module", params=[pytest.param("sequence", marks=pytest.mark.slow), "causal"])
 def record(request, tmp_path_factory):
-    setting = training.Training(
-        functools.partial(getattr(data, request.param), n=2, T=3, d=4),
-        initial.free,
-        descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
-        losses.logistic,
-        heads.linear,
-        seeds=4,
-        key=1,
-        steps=40,
-        snapshots=schedule.Evenly(20),
-    )
-    path = tmp_path_factory.mktemp(request.param) / "record.zarr"
-    recording.run(setting, path, {"config": json.dumps({"optimizer": {"floor": 0.0, "penalty": 0.0}})})
-    return request.param, records.load(path)
+    law = functools.partial(getattr(data, request.param), n=2, T=3, d=4)
+    rule, config = descent.normalized_gd(0.1, floor=0.0, penalty=0.0), {"optimizer": {"floor": 0.0, "penalty": 0.0}}
+    size = {"seeds": 4, "steps": 40, "snapshots": schedule.Evenly(20)}
+    path = tmp_path_factory.mktemp(request.param)
+    return request.param, recorded(path, law, optimizer=rule, config=config, **size)
 
 
 @pytest.mark.slow

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import Problem, attention, data, descent, heads, initial, losses, metrics, records, svm, tokens
+from jaxattn import Problem, attention, data, initial, metrics, svm, tokens
 from jaxattn.study.measuring.comparison import NORMS, compare
-from jaxattn.study.settings import recording, training
 from jaxattn.study.settings.schedule import Evenly
 from jaxattn.svm import ActiveSet, Candidate, Status
 from tests.instances import T, assert_close, d, n
+from tests.recorded import recorded
 
 SEEDS = 5
 LAWS = {"W": initial.free, "KQ": initial.factored}
@@ -20,13 +20,8 @@ LAWS = {"W": initial.free, "KQ": initial.factored}
 
 @pytest.fixture(scope="module", params=LAWS)
 def record(request, tmp_path_factory):
-    law, optimizer = functools.partial(data.sphere, n=n, T=T, d=d), descent.normalized_gd(0.1)
-    setting = training.Training(
-        law, LAWS[request.param], optimizer, losses.logistic, heads.linear, SEEDS, key=1, steps=12, snapshots=Evenly(5)
-    )
-    path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    recording.run(setting, path, {"config": "{}"})
-    return records.load(path)
+    law, path = functools.partial(data.sphere, n=n, T=T, d=d), tmp_path_factory.mktemp("runs")
+    return recorded(path, law, LAWS[request.param], seeds=SEEDS, steps=12, snapshots=Evenly(5))
 
 
 @pytest.fixture(scope="module")

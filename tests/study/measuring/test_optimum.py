@@ -6,38 +6,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, data, descent, heads, initial, losses, records, svm, tokens
+from jaxattn import data, descent, svm, tokens
 from jaxattn.study.measuring import optimum
-from jaxattn.study.settings import recording, schedule, training
+from jaxattn.study.settings import schedule
 from tests.instances import T, d, lane, n
+from tests.recorded import problem_of, recorded
 
 
-def recorded(path):
-    setting = training.Training(
-        partial(data.spread_scores, n=n, T=T, d=d, spread=0.0),
-        initial.free,
-        descent.gd(0.5),
-        losses.logistic,
-        heads.linear,
-        seeds=5,
-        key=1,
-        steps=20,
-        snapshots=schedule.Logarithmically(2),
-        record_every=10,
-    )
-    recording.run(setting, path, {})
-    return records.load(path)
-
-
-def of_seed(record, seed):
-    return Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
+def of_equal_scores(path):
+    law, kept = partial(data.spread_scores, n=n, T=T, d=d, spread=0.0), schedule.Logarithmically(2)
+    return recorded(path, law, optimizer=descent.gd(0.5), seeds=5, steps=20, snapshots=kept, record_every=10)
 
 
 def test_seeds_without_an_optimum_are_left_out_by_reason(tmp_path):
-    record = recorded(tmp_path / "record.zarr")
+    record = of_equal_scores(tmp_path)
     changed = record.copy(deep=True)
     changed["W"].values[1] = np.nan
-    best = int(tokens.optimal(of_seed(record, 2))[0])
+    best = int(tokens.optimal(problem_of(record, 2))[0])
     changed["X"].values[2, 0, (best + 1) % T] = changed["X"].values[2, 0, best]
     found = optimum.optimum(changed)
     assert found.counts == {"attempted": 5, "kept": 3, "diverged": 1, "infeasible": 1, "unsolved": 0}

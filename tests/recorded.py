@@ -1,0 +1,33 @@
+"""Small records that several tests make: a training, written to disk and read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import xarray
+
+from jaxattn import Problem, data, descent, heads, initial, losses, records
+from jaxattn.study.settings import recording
+from jaxattn.study.settings.training import Training
+
+
+def recorded(
+    path: Path,
+    law: data.Law,
+    start: initial.Law = initial.free,
+    optimizer: Any = None,
+    config: dict[str, Any] | None = None,
+    **setting: Any,
+) -> xarray.Dataset:
+    """The record of a training with logistic loss and linear head, and by the published rule if none is given."""
+    rule = descent.normalized_gd(0.1) if optimizer is None else optimizer
+    trained = Training(law, start, rule, losses.logistic, heads.linear, key=1, **setting)
+    recording.run(trained, path / "record.zarr", {"config": json.dumps(config or {})})
+    return records.load(path / "record.zarr")
+
+
+def problem_of(record: xarray.Dataset, seed: int) -> Problem:
+    """One problem of a record."""
+    return Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
