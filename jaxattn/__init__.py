@@ -9,6 +9,10 @@ Importing it changes no JAX setting. For float64, which the papers use, say so f
     import jax
 
     jax.config.update("jax_enable_x64", True)
+
+The examples in docstrings take some names for granted: `key = jax.random.key(0)`, `problem = data.sphere(key, n=3, T=4,
+d=5)`, `start = initial.free(key, 5)`, `run = descent.train(start, problem, steps=20)`, the tokens `alpha` that it
+selects, `constraints = svm.token_constraints(problem, alpha)` and `solution = svm.solve(constraints)`.
 """
 
 __version__ = "0.1.0"

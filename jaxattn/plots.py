@@ -39,7 +39,8 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
 
     Example:
         >>> run = descent.train(jnp.zeros((2, 2)), planar, steps=50, snapshots=range(1, 51))
-        >>> figure = plots.trajectory(run, planar, svm.solve(svm.token_constraints(planar, tokens.optimal(planar))))
+        >>> solution = svm.solve(svm.token_constraints(planar, tokens.selected(run.weights, planar)))
+        >>> figure = plots.trajectory(run, planar, solution)
     """
     if problem.d != 2:
         raise ValueError(f"problem: expected d = 2, which can be drawn, found d = {problem.d}")
@@ -75,12 +76,14 @@ def bands(
         look: of the curve, as `Axes.plot` takes it: label, linestyle.
 
     Raises:
-        ValueError: no seeds, or a value that is not finite.
+        ValueError: values of another shape, no seeds, or a value that is not finite.
 
     Example:
-        >>> axes = page.new_figure(3.3, 2.5).subplots()
+        >>> axes = Figure().subplots()
         >>> plots.bands(axes, np.arange(3), np.random.default_rng(0).normal(size=(20, 3)), key, label="1 - cos")
     """
+    if np.ndim(values) != 2:
+        raise ValueError(f"values: expected one curve a seed, (seeds, points), found shape {np.shape(values)}")
     estimate = bootstrap(np.asarray(values), key)
     page.band(axes, x, estimate.mean, estimate.low, estimate.high, color=color, **look)
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from matplotlib.figure import Figure
 
 import jaxattn
 from jaxattn import (
@@ -31,7 +32,6 @@ from jaxattn import (
     svm,
     tokens,
 )
-from jaxattn.study.style import page
 
 # The experiments and what they share are not a library; what a study offers is its commands.
 NOT_A_LIBRARY = ("jaxattn.experiments", "jaxattn.study")
@@ -66,7 +66,7 @@ def common() -> dict:
         "np": np,
         "optax": optax,
         "Problem": Problem,
-        "page": page,
+        "Figure": Figure,
         "key": key,
         "problem": problem,
         "start": start,

@@ -16,6 +16,10 @@ from jaxattn.study.composition import UsageError
 from jaxattn.study.tuning import tune
 
 _COMMANDS = "jaxattn.study.commands"
+_WHERE = (
+    "Configurations are those of the checkout that jaxattn is installed from, or of the working folder; runs and",
+    "figures go to `runs` and `figures` in the working folder (`runs=...`, `figures=...`).",
+)
 
 
 def commands() -> dict[str, str]:
@@ -32,7 +36,7 @@ def commands() -> dict[str, str]:
 def usage() -> str:
     """Return what `jaxattn --help` prints."""
     lines = [f"  {name:8} {what}" for name, what in commands().items()]
-    return "\n".join(["usage: jaxattn COMMAND [ARGUMENT ...], in a checkout of jaxattn", "", *lines])
+    return "\n".join(["usage: jaxattn COMMAND [ARGUMENT ...]", "", *lines, "", *_WHERE])
 
 
 def guarded(run: Callable[[], None]) -> None:

@@ -35,10 +35,18 @@ def place(config: DictConfig) -> Path:
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
-    """Compose the configurations of all runs that an experiment's figure needs."""
+    """Compose the configurations of all runs that an experiment's figure needs.
+
+    Raises:
+        UsageError: a mistake in them, or a folder that has no claim on this experiment.
+    """
     base = [f"experiment={name}", *overrides]
     composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
     study = composed[()].study
+    rooms = experiment(study.experiment)
+    if not rooms.of(name):
+        found = sorted({claim.experiment for claim in rooms.claims})
+        raise composition.UsageError(f"{name}: expected claims {name}:... in {study.experiment}.claims, found {found}")
     sweeps = (study.small if composed[()].size == "small" else None) or study.runs
     configs = []
     for sweep in sweeps:
@@ -96,8 +104,15 @@ def judged(name: str, configs: Sequence[DictConfig]) -> tuple[Datasets | None, l
     Args:
         name: of the experiment's configuration.
         configs: of its runs; what is not recorded or measured yet is.
+
+    Raises:
+        ValueError: `measure` gives two runs the same name.
     """
-    datasets = {dataset.attrs["run"]: dataset for dataset in map(measured, configs)}
+    datasets: dict[str, xarray.Dataset] = {}
+    for dataset in map(measured, configs):
+        if (run := dataset.attrs["run"]) in datasets:
+            raise ValueError(f"{name}: expected runs of different names, found two that `measure` calls {run!r}")
+        datasets[run] = dataset
     rooms, started = experiment(configs[0].study.experiment), time.perf_counter()
     summaries, found = claims.judged(rooms, name, datasets, jax.random.key(configs[0].key))
     seconds = sum(dataset.attrs["seconds"] for dataset in datasets.values())

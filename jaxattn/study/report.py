@@ -9,6 +9,11 @@ from typing import Any
 
 from jaxattn.study.claims import EXCLUDED, Verdict
 
+# What the page reads of a line of claims.json.
+READ = (
+    *("id", "source", "setting", "statement", "expected", "measured", "interval", "counts", "criteria"),
+    *("criteria of the correction", "verdict", "note", "seconds"),
+)
 # More numbers, or more runs, than these are folded away or added up.
 _NUMBERS, _RUNS = 8, 4
 _PREFACE = """# Figures and claims

@@ -25,7 +25,6 @@ class Study:
     departs from the published one, and why; figures/README.md prints both, in the order of `place`, that of the paper.
     """
 
-    id: str = "run"
     of: str = ""
     departs: str = ""
     place: int = 0

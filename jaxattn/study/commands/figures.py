@@ -1,4 +1,4 @@
-"""Regenerate figures and claims: `jaxattn figures [experiment=a,b] [size=small] [overrides]`."""
+"""Regenerate figures and claims, of all experiments or of some: `jaxattn figures [NAME ...] [size=small]`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ def main(arguments: list[str]) -> None:
     folder = making.place(config)
     path = folder / "claims.json"
     lines = {line["id"]: line for line in json.loads(path.read_text())} if path.exists() else {}
+    unreadable = {key.partition(":")[0] for key, line in lines.items() if not set(report.READ) <= set(line)}
+    if older := sorted(unreadable - set(names)):
+        raise composition.UsageError(f"{path}: written by another version; make {', '.join(older)} anew as well")
     known: dict[str, set[str]] = {}
     seconds: dict[str, float] = {}
     for line in lines.values():
@@ -49,12 +52,15 @@ def main(arguments: list[str]) -> None:
 def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the experiments that a command line names, all if it names none, and its other arguments.
 
+    Both `rate` and `experiment=rate,kq-penalty` name some.
+
     Raises:
         UsageError: an experiment that is not there.
     """
-    given = [argument.partition("=")[2] for argument in arguments if argument.startswith("experiment=")]
-    overrides = [argument for argument in arguments if not argument.startswith("experiment=")]
-    names = given[-1].split(",") if given else composition.experiments()
+    given = [one.partition("=")[2] for one in arguments if one.startswith("experiment=")]
+    bare = [one for one in arguments if "=" not in one]
+    overrides = [one for one in arguments if "=" in one and not one.startswith("experiment=")]
+    names = bare + (given[-1].split(",") if given else []) or composition.experiments()
     unknown = sorted(set(names) - set(composition.experiments()))
     if unknown:
         raise composition.UsageError(f"experiment: expected some of {composition.experiments()}, found {unknown}")

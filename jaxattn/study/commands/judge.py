@@ -1,4 +1,4 @@
-"""Judge claims again, without training, from the records that are there: `jaxattn judge [experiment=a,b]`."""
+"""Judge claims again, without training, from the records that are there: `jaxattn judge [NAME ...]`."""
 
 from __future__ import annotations
 

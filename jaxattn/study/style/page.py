@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -57,6 +58,8 @@ def add_counts(
     for line in lines[1:]:
         fits = len(text.rpartition("\n")[2]) + len(line) < room
         text += ("   " if fits else "\n") + line
+    # A line too long for a narrow figure would be cut off at both ends.
+    text = "\n".join(wrapped for line in text.splitlines() for wrapped in textwrap.wrap(line, round(1.4 * room)))
     figure.supxlabel(text + (f"\n{remark}" if remark else ""), fontsize=7, color="#444444")
 
 

@@ -31,7 +31,7 @@ def plane(
         rays: directions of the solution, `W_svm z_i`; none are drawn if None.
 
     Example:
-        >>> axes = page.new_figure(3.3, 3.3).subplots()
+        >>> axes = Figure().subplots()
         >>> plots.plane(axes, np.eye(2)[None], np.array([0]), np.ones((1, 5, 2)))
     """
     reach = 1.25 * float(np.abs(X).max())
