@@ -1,4 +1,4 @@
-"""One experiment from its configuration to its lines: what cannot be made is named, before it is trained where it can be."""
+"""One experiment from its configuration to its lines: what cannot be made is named, before training where it can be."""
 
 import json
 
