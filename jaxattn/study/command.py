@@ -12,6 +12,7 @@ from pathlib import Path
 
 from jaxattn.parallel.processes import ProcessError
 from jaxattn.records import RecordError
+from jaxattn.study import ending
 from jaxattn.study.composition import UsageError
 from jaxattn.study.tuning import tune
 
@@ -40,16 +41,19 @@ def usage() -> str:
 
 
 def guarded(run: Callable[[], None]) -> None:
-    """Run a command; a mistake of the user's ends it with one message and status 2."""
+    """Run a command; a mistake of the user's ends it with one message and status 2, a signal with its own status."""
     tune()
+    ending.on_terminate()
     try:
         run()
     except (UsageError, RecordError, ProcessError, ValueError, OSError) as error:
         print(f"jaxattn: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("jaxattn: interrupted; what was finished is kept, the same command goes on from there", file=sys.stderr)
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as interrupt:
+        terminated = isinstance(interrupt, ending.Terminated)
+        said = "terminated" if terminated else "interrupted"
+        print(f"jaxattn: {said}; what was finished is kept, the same command goes on from there", file=sys.stderr)
+        raise SystemExit(143 if terminated else 130) from None
 
 
 def main(arguments: list[str] | None = None) -> None:

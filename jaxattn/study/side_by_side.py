@@ -16,7 +16,7 @@ import jax
 from omegaconf import DictConfig
 
 from jaxattn.parallel.processes import ProcessError
-from jaxattn.study import composition, making, runs
+from jaxattn.study import composition, ending, making, runs
 from jaxattn.study.tuning import tune
 
 # Hundreds of programs are more than a process can hold: after so many experiments they are let go.
@@ -62,7 +62,7 @@ def each(
     waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
     running: dict[Future[Any], str] = {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, initializer=tune) as pool:
+    with ProcessPoolExecutor(count, context, initializer=_begin) as pool:
         try:
             while waiting or running:
                 taken = set[Path]().union(*(needs[name] for name in running.values()))
@@ -85,6 +85,11 @@ def each(
                 if child.pid is not None:
                     os.kill(child.pid, signal.SIGINT)
             raise
+
+
+def _begin() -> None:
+    tune()
+    ending.on_terminate()
 
 
 def _make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[str, Any]]:

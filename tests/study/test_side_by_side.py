@@ -15,7 +15,7 @@ from jaxattn import records
 from jaxattn.study import composition, side_by_side
 from jaxattn.study.commands import figures
 
-SCRIPT = Path(figures.__file__)
+FIGURES = [sys.executable, "-m", "jaxattn.study", "figures"]
 
 
 def test_how_many_processes():
@@ -55,14 +55,38 @@ def test_what_one_process_raises_ends_all_with_its_own_error(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_all_processes_with_one_message(tmp_path):
-    command = [sys.executable, str(SCRIPT), *small(tmp_path, "experiment=trajectories-3,rate", "workers=2")]
+@pytest.mark.parametrize(
+    ("sent", "status", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_all_processes_with_one_message(tmp_path, sent, status, said):
+    command = [*FIGURES, *small(tmp_path, "experiment=trajectories-3,rate", "workers=2")]
     command[command.index("seeds=4")] = "seeds=500000"
     begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/*.lock")) and time.monotonic() < deadline:
+    while len(list(tmp_path.glob("runs/*/status.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.2)
-    begun.send_signal(signal.SIGINT)
+    workers = children(begun.pid)
+    begun.send_signal(sent)
     _, err = begun.communicate(timeout=120)
-    assert begun.returncode == 130, err
-    assert "interrupted; what was finished is kept" in err
+    assert begun.returncode == status, err
+    assert f"{said}; what was finished is kept" in err
+    assert len(workers) >= 2
+    deadline = time.monotonic() + 60
+    while any(map(runs_still, workers)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not any(map(runs_still, workers))
+    states = {json.loads(path.read_text())["state"] for path in tmp_path.glob("runs/*/status.json")}
+    assert states <= {"stopped", "complete"}
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process has started."""
+    tasks = Path(f"/proc/{process}/task/{process}/children")
+    if not tasks.exists():
+        pytest.skip("expected /proc, which lists the processes that another has started")
+    return [int(one) for one in tasks.read_text().split()]
+
+
+def runs_still(process: int) -> bool:
+    stat = Path(f"/proc/{process}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
