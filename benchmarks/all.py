@@ -17,7 +17,7 @@ import jax
 from benchmarks import descent, language, robustness, scaling, svm
 from benchmarks.timing import ROUNDS
 from jaxattn import records
-from jaxattn.study import composition
+from jaxattn.study.configuration import composition
 from jaxattn.study.style import page
 
 RESULTS = composition.root() / "figures" / "bench.json"

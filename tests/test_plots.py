@@ -54,5 +54,5 @@ def test_a_band_holds_the_mean():
     (line,) = drawn_lines(axes)
     np.testing.assert_allclose(line[1], values.mean(axis=0))
     (band,) = axes.collections
-    low, high = band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()
-    assert low < line[1].min() < line[1].max() < high
+    bounds = np.asarray(band.get_paths()[0].vertices)[:, 1]
+    assert bounds.min() < line[1].min() < line[1].max() < bounds.max()

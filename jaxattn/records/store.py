@@ -27,10 +27,9 @@ __all__ = [
     "Record",
     "RecordError",
     "RecordWarning",
+    "attributes",
     "is_complete",
     "load",
-    "load_dataset",
-    "save_dataset",
     "write_json",
 ]
 
@@ -180,6 +179,21 @@ def is_complete(path: Path) -> bool:
     return (path / "zarr.json").exists() and bool(_open_group(path, "r").attrs.get("complete", False))
 
 
+def attributes(path: Path) -> dict[str, Any]:
+    """Return the attributes of the record at `path`, without reading its arrays.
+
+    Raises:
+        RecordError: there is no readable record.
+
+    Example:
+        >>> from pathlib import Path
+        >>> records.attributes(Path("nowhere.zarr"))
+        Traceback (most recent call last):
+        jaxattn.records.store.RecordError: ...
+    """
+    return dict(_open_group(path, "r").attrs)
+
+
 def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
     """Read a finished record, every block held against its checksums.
 
@@ -222,47 +236,6 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
                     "what was written; delete the folder and run the command again"
                 )
     return dataset
-
-
-def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
-    """Write a whole dataset beside `path`, then move it there, so that it is there whole or not at all.
-
-    Raises:
-        RecordError: the place cannot be written.
-
-    Example:
-        >>> from pathlib import Path
-        >>> import xarray
-        >>> records.save_dataset(Path("own.zarr"), xarray.Dataset({"x": ("seed", np.arange(3))}))
-    """
-    partial = path.with_name(path.name + ".new")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        dataset.to_zarr(partial, mode="w", consolidated=False, zarr_format=3)
-        shutil.rmtree(path, ignore_errors=True)
-        partial.rename(path)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def load_dataset(path: Path) -> xarray.Dataset:
-    """Read a dataset that `save_dataset` wrote.
-
-    Raises:
-        RecordError: it is not there or cannot be read.
-
-    Example:
-        >>> from pathlib import Path
-        >>> import xarray
-        >>> records.save_dataset(Path("sweep.zarr"), xarray.Dataset({"x": ("seed", np.arange(3))}))
-        >>> records.load_dataset(Path("sweep.zarr"))["x"].values.tolist()
-        [0, 1, 2]
-    """
-    try:
-        return xarray.open_zarr(path, chunks=None, consolidated=False).load()
-    except (ValueError, OSError, RuntimeError) as error:
-        raise RecordError(f"cannot read {path}: {error}") from error
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from jaxattn.parallel.processes import ProcessError
 from jaxattn.records import RecordError
 from jaxattn.study import ending
-from jaxattn.study.composition import UsageError
+from jaxattn.study.configuration.composition import UsageError
 from jaxattn.study.tuning import tune
 
 _COMMANDS = "jaxattn.study.commands"

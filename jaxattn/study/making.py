@@ -16,8 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from jaxattn import records
 from jaxattn.records import locks
-from jaxattn.study import claims, composition, fingerprints, runs
+from jaxattn.study import claims, fingerprints, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement, experiment, line
+from jaxattn.study.configuration import composition
 from jaxattn.study.style import page
 
 # What measures a record that belongs to no experiment.

@@ -20,7 +20,7 @@ import jaxattn
 from jaxattn.records import RecordError, is_complete, write_json
 from jaxattn.records.locks import HeldError
 from jaxattn.study import fingerprints
-from jaxattn.study.composition import UsageError, places, root, setting_of
+from jaxattn.study.configuration.composition import UsageError, places, root, setting_of
 from jaxattn.study.settings import recording
 
 

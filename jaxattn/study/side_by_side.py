@@ -16,7 +16,8 @@ import jax
 from omegaconf import DictConfig
 
 from jaxattn.parallel.processes import ProcessError
-from jaxattn.study import composition, ending, making, runs
+from jaxattn.study import ending, making, runs
+from jaxattn.study.configuration import composition
 from jaxattn.study.tuning import tune
 
 # Hundreds of programs are more than a process can hold: after so many experiments they are let go.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,10 +43,14 @@ def check(constraints: Constraints, batch: int = 0) -> None:
     """Hold the arrays against each other; read their numbers too where that can be done.
 
     Raises:
-        ValueError: shapes that do not fit behind `batch` batch axes, different precisions, NaN or
-            infinity (also from an alpha out of range under `vmap`), a penalty that is not positive or one
-            on an equality.
+        ValueError: what is no Constraints, fields that are no arrays, shapes that do not fit behind `batch` batch
+            axes, different precisions, NaN or infinity (also from an alpha out of range under `vmap`), a penalty that
+            is not positive or one on an equality.
     """
+    check_kind(constraints)
+    for name, array in constraints._asdict().items():
+        if not hasattr(array, "dtype") and (array is not None or name in ("differences", "queries")):
+            raise ValueError(f"constraints: expected {name} to be an array, found {type(array).__name__}")
     differences, queries = constraints.differences, constraints.queries
     if differences.ndim != 3 + batch or queries.ndim != 2 + batch or queries.shape[:-1] != differences.shape[:-2]:
         leading = "batch, " * batch
@@ -85,6 +89,16 @@ def check(constraints: Constraints, batch: int = 0) -> None:
         priced = np.asarray(penalty)[np.asarray(equal) & counts & np.isfinite(np.asarray(penalty))]
         if priced.size:
             raise ValueError(f"constraints: expected a penalty of inf on every equality, found {priced[0]}")
+
+
+def check_kind(constraints: Any) -> None:
+    """Raise ValueError for what is no Constraints, such as the Problem that they are made from."""
+    fits = isinstance(constraints, Constraints)
+    if not fits:
+        raise ValueError(
+            "constraints: expected Constraints, as svm.token_constraints(problem, alpha) makes them, "
+            f"found {type(constraints).__name__}"
+        )
 
 
 def margins(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, "n m"]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.problem import Problem, as_array, is_concrete
-from jaxattn.svm.constraints import Constraints, rows
+from jaxattn.svm.constraints import Constraints, check_kind, rows
 
 __all__ = ["finite_constraints", "listed", "prompt_constraints", "set_constraints", "soft", "token_constraints"]
 
@@ -22,7 +22,8 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
     duals and margins keep that order. Rows of tokens that input i cannot see do not count.
 
     Raises:
-        ValueError: alpha of a wrong shape or kind, outside 0..T-1, or a token that its input cannot see.
+        ValueError: what is no Problem; alpha of a wrong shape or kind, outside 0..T-1, or a token that its input
+            cannot see.
             Under `jit` and `vmap`, where numbers cannot be read, such a one gives NaN constraints, which
             `solve` refuses.
 
@@ -31,8 +32,9 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
         >>> svm.solve(constraints).W.shape
         (5, 5)
     """
+    _check_problem(problem)
     n, T = problem.n, problem.T
-    alpha = alpha if hasattr(alpha, "dtype") else np.asarray(alpha)
+    alpha = _array("alpha", alpha)
     if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
         raise ValueError(f"alpha: expected {n} integers, found shape {alpha.shape} of {alpha.dtype}")
     if is_concrete(alpha):
@@ -99,7 +101,7 @@ def finite_constraints(problem: Problem, selected: Any, logits: Any) -> Constrai
         >>> W_fin = svm.solve(svm.finite_constraints(problem, logits > logits.mean(axis=1, keepdims=True), logits)).W
     """
     differences, reference, others, inside, _ = _split(problem, selected)
-    logits = jnp.asarray(logits)
+    logits = jnp.asarray(_array("logits", logits))
     if logits.shape != (problem.n, problem.T):
         raise ValueError(f"logits: expected shape ({problem.n}, {problem.T}), found {logits.shape}")
     own = jnp.take_along_axis(logits, reference[:, None], axis=1)
@@ -187,7 +189,8 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
         >>> svm.solve(svm.soft(constraints, C=10.0)).W.shape
         (5, 5)
     """
-    C = C if hasattr(C, "dtype") else np.asarray(C)
+    check_kind(constraints)
+    C = _array("C", C)
     shape = constraints.differences.shape[:-1]
     if C.shape not in ((), shape):
         raise ValueError(f"C: expected a number or one for each row, {shape}, found shape {C.shape}")
@@ -198,6 +201,20 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
             raise ValueError(f"C: expected positive numbers, found {wrong[0]}")
     price = jnp.broadcast_to(jnp.asarray(C, constraints.differences.dtype), shape)
     return constraints._replace(penalty=jnp.where(rows(constraints).equal, jnp.inf, price))
+
+
+def _check_problem(problem: Any) -> None:
+    fits = isinstance(problem, Problem)
+    if not fits:
+        raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {type(problem).__name__}")
+
+
+def _array(name: str, value: Any) -> Any:
+    """Return an array as it is, and lists of one shape as an array."""
+    try:
+        return value if hasattr(value, "dtype") else np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected an array, found {error}") from error
 
 
 def _others(alpha: Int[Array, " n"], T: int) -> Int[Array, "n m"]:
@@ -237,7 +254,8 @@ def _split(
         The differences (NaN where an input has no selected token or one that it cannot see), the first
         selected token, the others, which of these are selected too, and which the input can see (None if all).
     """
-    selected = selected if hasattr(selected, "dtype") else np.asarray(selected)
+    _check_problem(problem)
+    selected = _array("selected", selected)
     if selected.dtype != bool or selected.shape != (problem.n, problem.T):
         raise ValueError(
             f"selected: expected truth values ({problem.n}, {problem.T}), "

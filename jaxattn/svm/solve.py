@@ -35,9 +35,18 @@ _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
 def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
     """Return what is tried in turn, each on what the one before left undecided."""
     if solver is not None:
-        chosen = tuple(solver) if isinstance(solver, Sequence) else (solver,)
+        chosen: tuple[Any, ...] = tuple(solver) if isinstance(solver, Sequence) else (solver,)
+        if isinstance(solver, str):
+            chosen = (solver,)  # A name is a sequence, too.
         if not chosen:
             raise ValueError("solver: expected at least one, found an empty list")
+        for one in chosen:
+            fits = callable(one) and not isinstance(one, type)
+            if not fits:
+                raise ValueError(
+                    "solver: expected a solver such as svm.ActiveSet(), svm.InteriorPoint() or svm.Cvxpy(), "
+                    f"or several, found {one!r}"
+                )
         return chosen
     if norm.plain == frobenius and constraints.penalty is None:
         return (ActiveSet(), _CAUTIOUS)

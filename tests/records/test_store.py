@@ -225,3 +225,16 @@ def test_too_little_room_is_found_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
     with pytest.raises(records.RecordError, match=r"needs [\d,]+ bytes, and the disk has 0 left"):
         recording.run(SETTING, tmp_path / "record.zarr", {})
+
+
+def test_the_attributes_of_a_record_are_read_without_its_arrays(finished):
+    assert records.attributes(finished)["config"] == "{}"
+    with pytest.raises(records.RecordError, match="no readable record"):
+        records.attributes(finished / "nowhere")
+
+
+def test_a_record_is_not_replaced(finished, tmp_path):
+    path = copied(finished, tmp_path)
+    with pytest.raises(records.RecordError, match="found a folder that is no such store"):
+        records.save_dataset(path, xarray.Dataset())
+    records.load(path)

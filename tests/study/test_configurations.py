@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from jaxattn import records
-from jaxattn.study import composition, making, runs
+from jaxattn.study import making, runs
 from jaxattn.study.claims import Verdict, experiment
-from jaxattn.study.commands import figures, gather, judge, train
+from jaxattn.study.commands import figures, judge, train
+from jaxattn.study.configuration import composition
 from jaxattn.study.settings import texts, training
 
 
@@ -153,7 +154,7 @@ def test_claims_are_judged_again_from_the_records_that_are_there(small, capsys):
             assert f"{line['id']}: {line['verdict']}\n" in printed
     with pytest.raises(composition.UsageError, match="expected the records of at least one experiment, found none"):
         judge.main(["experiment=rate", *overrides, f"runs={place / 'nowhere'}"])
-    assert "rate (0 of 3 records)" in capsys.readouterr().out
+    assert "rate (0 of 4 records)" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -175,19 +176,6 @@ def test_without_its_records_a_figure_is_made_anew(small, capsys):
     figures.main(elsewhere)
     assert "unchanged" not in capsys.readouterr().out
     assert len(list((place / "elsewhere").iterdir())) == 2
-
-
-@pytest.mark.slow
-def test_a_sweep_is_gathered_into_one_dataset(tmp_path):
-    overrides = ["seeds=3", "steps=40", "data.d=4,6", f"runs={tmp_path}"]
-    with pytest.raises(records.RecordError, match="2 of 2 runs are not there"):
-        gather.gather(overrides)
-    for one in composition.expand(overrides):
-        runs.run(composition.compose(one))
-    dataset = gather.gather(overrides)
-    assert dataset["data.d"].values.tolist() == ["4", "6"]
-    assert dataset["attempted"].values.tolist() == [3, 3]
-    assert dataset.sizes["snapshot"] == 2
 
 
 @pytest.mark.parametrize(

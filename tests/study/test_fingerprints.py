@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import jaxattn
-from jaxattn.study import composition, fingerprints, making, runs
+from jaxattn.study import fingerprints, making, runs
+from jaxattn.study.configuration import composition
 from jaxattn.study.settings import recording
 
 ROOT = Path(jaxattn.__file__).parents[1]

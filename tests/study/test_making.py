@@ -5,8 +5,9 @@ import json
 import pytest
 import xarray
 
-from jaxattn.study import composition, making, report
+from jaxattn.study import making, report
 from jaxattn.study.commands import figures
+from jaxattn.study.configuration import composition
 
 
 def test_experiments_are_named_bare_or_by_their_key():

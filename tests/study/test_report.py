@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from jaxattn.study import composition, report
 from jaxattn.study import making as study
+from jaxattn.study import report
+from jaxattn.study.configuration import composition
 
 
 def line(name: str, numbers: int = 1, runs: int = 1, **more) -> dict:

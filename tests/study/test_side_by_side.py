@@ -12,8 +12,9 @@ import jax
 import pytest
 
 from jaxattn import records
-from jaxattn.study import composition, side_by_side
+from jaxattn.study import side_by_side
 from jaxattn.study.commands import figures
+from jaxattn.study.configuration import composition
 
 FIGURES = [sys.executable, "-m", "jaxattn.study", "figures"]
 

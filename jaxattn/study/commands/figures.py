@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 
 from jaxattn import records
-from jaxattn.study import composition, making, report, side_by_side
+from jaxattn.study import making, report, side_by_side
+from jaxattn.study.configuration import composition
 
 
 def main(arguments: list[str]) -> None:

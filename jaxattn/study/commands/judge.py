@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from jaxattn.study import composition, making, runs
+from jaxattn.study import making, runs
 from jaxattn.study.commands.figures import chosen
+from jaxattn.study.configuration import composition
 
 
 def main(arguments: list[str]) -> None:

@@ -7,16 +7,27 @@ import sys
 
 import hydra
 import jax
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
-from jaxattn.study import composition, joining, runs
+from jaxattn.study import runs
+from jaxattn.study.configuration import composition, joining
 from jaxattn.study.tuning import tune
+
+# Hydra's options.
+_OPTIONS = (
+    *("--multirun", "-m", "--run", "-r", "--help", "-h", "--hydra-help", "--version", "--info", "-i"),
+    *("--cfg", "-c", "--resolve", "--package", "-p", "--config-dir", "-cd", "--shell-completion", "-sc"),
+)
 
 
 def run(config: DictConfig) -> None:
     """Train what one configuration describes and print where its record is."""
     # A launcher calls this in processes of its own, which have done nothing of what stands below.
     tune()
+    config = composition.settled(config, HydraConfig.get().overrides.task)
     joining.join(config)
     record = runs.run(config)
     if jax.process_index() == 0:
@@ -25,7 +36,11 @@ def run(config: DictConfig) -> None:
 
 def main(arguments: list[str]) -> None:
     """Check the whole command line first, then hand it to Hydra."""
+    _check_options(arguments)
     own = [argument for argument in arguments if not argument.lstrip("+~").startswith(("-", "hydra"))]
+    if not {"--multirun", "-m"} & set(arguments):
+        # Says so where a key is given several values.
+        composition.compose(own)
     config = joining.alike([composition.compose(one) for one in composition.expand(own)])
     if any(argument.startswith("hydra/launcher=") for argument in arguments):
         joining.check(config, launched=True)
@@ -35,5 +50,20 @@ def main(arguments: list[str]) -> None:
     # Hydra would print an error's whole trace; passed on, it ends in one message.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     # It reads the arguments of the process.
-    sys.argv = ["jaxattn train", *arguments]
-    hydra.main(version_base="1.3", config_path=str(composition.root() / "conf"), config_name="config")(run)()
+    sys.argv = ["jaxattn train", *composition.forced(arguments)]
+    try:
+        hydra.main(version_base="1.3", config_path=str(composition.root() / "conf"), config_name="config")(run)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise composition.UsageError(str(error)) from error
+
+
+def _check_options(arguments: list[str]) -> None:
+    """Raise UsageError for an option that is none, such as `--seeds 8`."""
+    for place, argument in enumerate(arguments):
+        if argument.startswith("-") and argument.partition("=")[0] not in _OPTIONS:
+            name, equals, value = argument.lstrip("-").partition("=")
+            value = value if equals else next(iter(arguments[place + 1 : place + 2]), "...")
+            setting = f"{name.replace('-', '_')}={value}"
+            raise composition.UsageError(
+                f"{argument}: expected key=value, such as {setting}, or an option such as --multirun"
+            )

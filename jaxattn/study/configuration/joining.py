@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 from omegaconf import DictConfig
 
-from jaxattn.study import composition
+from jaxattn.study.configuration import composition
 
 _CLUSTERS = ("slurm", "ompi", "mpi4py", "k8s")
 # Seconds that a process waits for the first one to start.

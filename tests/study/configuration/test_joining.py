@@ -5,8 +5,9 @@ import socket
 import jax
 import pytest
 
-from jaxattn.study import composition, joining, runs
+from jaxattn.study import runs
 from jaxattn.study.commands import train
+from jaxattn.study.configuration import composition, joining
 
 COORDINATOR = "processes.coordinator=localhost:1"
 THIRD = "processes.index=2"

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import inspect
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import hydra
 import jax
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from jaxattn.study import schema
+from jaxattn.study.configuration import schema
+from jaxattn.study.configuration.heads import CALLS, check_call, check_numbers, check_output
+from jaxattn.study.configuration.keys import check_choice, forced, parsed, settled
+from jaxattn.study.configuration.names import UsageError, experiments, is_group, listing, named, root
 from jaxattn.study.settings import recording
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
+__all__ = [
+    "UsageError",
+    "check",
+    "compose",
+    "expand",
+    "experiments",
+    "forced",
+    "is_group",
+    "named",
+    "places",
+    "root",
+    "setting_of",
+    "settled",
+    "with_values",
+]
+
 # Where a field of a setting stands in the configuration, if under another name.
 _PLACES = {"law": "data", "initial": "weights"}
 # What an annotation asks of a number in a configuration.
@@ -34,43 +49,28 @@ schema.register()
 logging.getLogger("jax").setLevel(logging.WARNING)
 
 
-class UsageError(Exception):
-    """A command line that cannot be run; its message says what was expected and found."""
-
-
-def root() -> Path:
-    """Return the checkout whose `conf/` is used: the one that this package stands in, or else the working folder.
-
-    Raises:
-        UsageError: neither has the configurations.
-    """
-    for place in (_CHECKOUT, Path.cwd()):
-        if (place / "conf" / "config.yaml").is_file():
-            return place
-    raise UsageError(
-        f"expected conf/config.yaml in the working folder, a checkout of jaxattn, found none in {Path.cwd()}"
-    )
-
-
 def compose(overrides: Sequence[str]) -> DictConfig:
     """Return the configuration that these overrides describe.
 
     Raises:
-        UsageError: an unknown key or name (the known ones are listed), or a value of the wrong type.
+        UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept,
+            several values for one key, or a value of the wrong type.
     """
+    for one in parsed(overrides):
+        if one.is_sweep_override():
+            raise UsageError(
+                f"{one.input_line}: expected one value, found several; `jaxattn train --multirun` trains each of them "
+                f"(a list is {one.get_key_element()}=[...])"
+            )
+        check_choice(one)
     with hydra.initialize_config_dir(str(root() / "conf"), version_base="1.3"):
         try:
-            config = hydra.compose("config", list(overrides))
+            config = settled(hydra.compose("config", forced(overrides)), overrides)
             OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
             causes = [str(error)] + ([str(error.__cause__)] if error.__cause__ else [])
-            raise UsageError("\n".join(causes) + _known(overrides)) from error
+            raise UsageError("\n".join(causes) + listing(overrides)) from error
     return config
-
-
-def is_group(key: str) -> bool:
-    """Whether a key of the command line chooses one of a group of configurations."""
-    return (root() / "conf" / key).is_dir()
 
 
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
@@ -95,15 +95,11 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     Raises:
         UsageError: an override that cannot be read.
     """
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise UsageError(str(error)) from error
     choices = [
         [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
         if one.is_sweep_override()
         else [one.input_line or ""]
-        for one in parsed
+        for one in parsed(overrides)
     ]
     return [list(combination) for combination in itertools.product(*choices)]
 
@@ -114,19 +110,20 @@ def check(overrides: Sequence[str]) -> None:
     Raises:
         UsageError: a combination that cannot be trained.
     """
+    tried: list[Any] = []
     for combination in expand(overrides):
         config = compose(combination)
         setting = setting_of(config)
+        head = getattr(setting, "head", None)
         try:
             with jax.enable_x64(config.precision.name == "float64"):
+                check_output(setting)
                 recording.shapes(setting)
+                if head not in tried:
+                    check_numbers(setting)
+                    tried.append(head)
         except (ValueError, TypeError) as error:
             raise UsageError(f"{' '.join(combination)}: {error}") from error
-
-
-def experiments() -> list[str]:
-    """Return the names of all experiments."""
-    return sorted(path.stem for path in (root() / "conf" / "experiment").glob("*.yaml"))
 
 
 def setting_of(config: DictConfig) -> recording.Setting:
@@ -140,15 +137,11 @@ def setting_of(config: DictConfig) -> recording.Setting:
             name: _made(place, config[place]) if OmegaConf.is_dict(config[place]) else config[place]
             for name, place in places(config).items()
         }
+        for name in (one for one in CALLS if one in fields):
+            check_call(name, fields[name])
         return named(config.study.record)(**fields)
     except (ValueError, TypeError, HydraException) as error:
         raise UsageError(str(error.__cause__ or error)) from error
-
-
-def named(path: str) -> Callable[..., Any]:
-    """Return the function or class at a dotted path."""
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 def places(config: DictConfig) -> dict[str, str]:
@@ -177,18 +170,3 @@ def _value(described: str) -> Any:
     value = instantiate(json.loads(described))
     plain = isinstance(value, functools.partial) and not value.args and not value.keywords
     return value.func if plain else value
-
-
-def _known(overrides: Sequence[str]) -> str:
-    """List the known keys beside those that an unknown one was given for."""
-    schema_keys = sorted(schema.Config.__dataclass_fields__)
-    lines = [f"known keys: {', '.join(schema_keys)}"]
-    for key in {override.lstrip("+~").partition("=")[0] for override in overrides}:
-        group = root() / "conf" / key.partition(".")[0]
-        if group.is_dir():
-            names = sorted(path.stem for path in group.glob("*.yaml"))
-            lines.append(f"known names of {group.name}: {', '.join(names)}")
-            keys: Iterator[str] = (str(k) for path in group.glob("*.yaml") for k in OmegaConf.load(path))
-            if "." in key:
-                lines.append(f"known keys of {group.name}: {', '.join(sorted(set(keys)))}")
-    return "\n" + "\n".join(lines)

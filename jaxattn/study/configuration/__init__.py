@@ -1,0 +1,1 @@
+"""Configurations: composed by Hydra, every key checked, and made into settings."""

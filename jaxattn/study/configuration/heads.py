@@ -1,0 +1,93 @@
+"""A user's own head or loss, tried before anything is trained."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxattn import attention
+from jaxattn.data import Spheres
+from jaxattn.problem import Problem
+from jaxattn.study.configuration.names import UsageError
+from jaxattn.study.settings import recording
+
+# How the fields of a setting that are functions of numbers are called.
+CALLS = {"head": ("x", "v"), "loss": ("margin",)}
+# How many problems a head is tried on.
+_TRIED = 4
+
+
+def check_call(name: str, value: Any) -> None:
+    """Raise UsageError unless a head or loss can be called as one."""
+    wanted = f"{name}({', '.join(CALLS[name])})"
+    if isinstance(value, type):
+        raise UsageError(
+            f"{name}: expected a function {wanted}, found the class {value.__name__}; "
+            f"with {name}._partial_=false it is an instance, made of its own arguments"
+        )
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        if not callable(value):
+            raise UsageError(f"{name}: expected a function {wanted}, found {value!r}") from None
+        return  # One written in C does not tell.
+    try:
+        signature.bind(*CALLS[name])
+    except TypeError:
+        shown = getattr(value, "__name__", type(value).__name__)
+        raise UsageError(f"{name}: should be {wanted}, found {shown}{signature}") from None
+
+
+def check_output(setting: Any) -> None:
+    """Raise UsageError, or what the head raises, unless it makes one number of one attention output.
+
+    A setting that has no head, or whose law draws no problems, says so itself if that is a mistake.
+    """
+    if not hasattr(setting, "head") or isinstance(setting.law, Spheres):
+        return
+    problem = jax.eval_shape(setting.law, jax.random.key(setting.key))
+    if not isinstance(problem, Problem):
+        return
+    x = jax.ShapeDtypeStruct((problem.d,), problem.X.dtype)
+    try:
+        output = jax.eval_shape(setting.head, x, problem.v)
+    except (ValueError, TypeError):
+        raise
+    except Exception as error:  # Whatever a user's head raises.
+        raise UsageError(
+            f"head: raised {type(error).__name__}: {error}, for x {x.shape}, v {problem.v.shape}"
+        ) from error
+    if getattr(output, "shape", None) != () or not jnp.issubdtype(output.dtype, jnp.floating):
+        found = f"{output.dtype} of shape {output.shape}" if hasattr(output, "shape") else repr(output)
+        raise UsageError(f"head: expected one real number of x {x.shape} and v {problem.v.shape}, found {found}")
+
+
+def check_numbers(setting: Any) -> None:
+    """Raise UsageError if the head gives NaN or infinity, or has such a slope, on every one of some drawn problems.
+
+    It is read where the attention is uniform, before anything is trained. One problem on which it is finite will do: a
+    head need not be defined everywhere, and seeds that leave its domain are counted as diverged.
+    """
+    if not hasattr(setting, "head") or isinstance(setting.law, Spheres):
+        return
+    root = jax.random.key_data(jax.random.key(setting.key))
+
+    def read(seed: Any) -> tuple[Any, Any]:
+        problem = setting.law(jax.random.wrap_key_data(recording.keys(seed, root)[0]))
+        uniform = attention.probabilities(jnp.zeros((problem.d, problem.d), problem.X.dtype), problem)
+        outputs = attention.attended(uniform, problem)
+        return jax.vmap(jax.value_and_grad(setting.head), in_axes=(0, None))(outputs, problem.v)
+
+    seeds = min(_TRIED, setting.seeds)
+    values, slopes = jax.tree.map(np.asarray, jax.jit(jax.vmap(read))(jnp.arange(seeds)))
+    for what, numbers in (("", values), (" as its slope", slopes.reshape(*values.shape, -1).sum(axis=-1))):
+        wrong = ~np.isfinite(numbers)
+        if wrong.any(axis=1).all():
+            raise UsageError(
+                f"head: expected finite numbers, found {numbers[wrong][0]}{what} on {int(wrong.sum())} of "
+                f"{wrong.size} inputs of the first {seeds} problems, where the attention is uniform"
+            )

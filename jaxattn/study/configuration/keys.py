@@ -1,0 +1,163 @@
+"""Which keys a configuration may have: those of the schema, and those that the target of a value accepts."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from jaxattn.study.configuration import schema
+from jaxattn.study.configuration.names import (
+    UsageError,
+    is_group,
+    key_of,
+    keys_of,
+    listing,
+    named,
+    names_of,
+    root,
+    suggestion,
+)
+
+
+def forced(arguments: Sequence[str]) -> list[str]:
+    """Return a command line in which Hydra sets every key, known or not; `settled` then says which are not known.
+
+    Hydra by itself refuses `optimizer.learning_rate=0.1` because the default optimizer has no such argument, whatever
+    `optimizer._target_` is, and advises to add unknown keys with a `+`.
+    """
+
+    def plain(argument: str) -> bool:
+        key, equals, _ = argument.partition("=")
+        return bool(equals) and key.replace(".", "").replace("_", "").isalnum() and not is_group(key)
+
+    return [f"++{one}" if plain(one) and one.split(".")[0] != "hydra" else one for one in arguments]
+
+
+def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """Return a configuration of which every key is known to the schema or accepted by its target.
+
+    Where the overrides name another `_target_`, the arguments of the former one that it does not accept are dropped,
+    unless the overrides give them, too.
+
+    Raises:
+        UsageError: an unknown or missing key, or a target that is not there.
+    """
+    given = {key_of(override) for override in overrides}
+    top = [field.name for field in dataclasses.fields(schema.Config)]
+    # An experiment is chosen like a group, and leaves no key of its own.
+    _fits("", list(config), top, sorted([*top, "experiment"]))
+    for name, part in (("study", schema.Study), ("processes", schema.Processes)):
+        names = [field.name for field in dataclasses.fields(part)]
+        if not isinstance(config[name], DictConfig):
+            raise UsageError(f"{name}: expected keys such as {name}.{names[0]}, found {config[name]!r}")
+        _fits(name, list(config[name]), names, names)
+    config = copy.deepcopy(config)
+    for name in top:
+        if is_group(name) and OmegaConf.is_dict(config._get_node(name)):
+            _settle(name, config[name], given)
+    return config
+
+
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """Read overrides.
+
+    Raises:
+        UsageError: one that cannot be read.
+    """
+    for one in overrides:
+        if "=" not in one and not one.startswith("~"):
+            raise UsageError(f"{one}: expected key=value, such as seeds=8")
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise UsageError(str(error)) from error
+
+
+def check_choice(override: Override) -> None:
+    """Raise UsageError if an override chooses a configuration that its group does not have."""
+    group, name = override.key_or_group, override.value()
+    if is_group(group) and isinstance(name, str) and not (root() / "conf" / group / f"{name}.yaml").is_file():
+        near = suggestion(name, names_of(group))
+        raise UsageError(f"{group}: expected one of its known names, found {name}{near}{listing([group])}")
+
+
+def _fits(place: str, found: Sequence[Any], names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise UsageError unless a part of the configuration has the keys of its schema, no more and no fewer."""
+    prefix = f"{place}." if place else ""
+    for key in map(str, found):
+        if key not in names:
+            listed = listing(()) if not place else f"\nknown keys of {place}: {', '.join(known)}"
+            raise UsageError(f"{prefix}{key}: unknown key{suggestion(key, known, prefix)}{listed}")
+    for key in names:
+        if key not in found:
+            raise UsageError(f"{prefix}{key}: expected a value, found that it is deleted")
+
+
+def _settle(place: str, node: DictConfig, given: Collection[str]) -> None:
+    """Check the keys of a value and of those inside it against their targets, and drop what another target left."""
+    own = [str(key) for key in node if not (str(key).startswith("_") and str(key).endswith("_"))]
+    if "_target_" in node:
+        chosen = f"{place}._target_" in given
+        try:
+            accepted, needed = _arguments(node)
+        except UsageError as error:
+            raise UsageError(f"{place}._target_: {error}") from error
+        for key in own:
+            if accepted is None or key in accepted:
+                continue
+            if chosen and not any(f"{one}.".startswith(f"{place}.{key}.") for one in given):
+                OmegaConf.set_struct(node, False)
+                del node[key]
+                continue
+            takes = ", ".join(accepted) or "no arguments"
+            listed = "" if chosen else listing([f"{place}.{key}"])
+            near = suggestion(key, accepted, f"{place}.")
+            raise UsageError(f"{place}.{key}: unknown key, {node['_target_']} accepts {takes}{near}{listed}")
+        missing = [name for name in needed if name not in node]
+        if missing:
+            raise UsageError(
+                f"{place}.{missing[0]}: expected a value, which {node['_target_']} needs, found none "
+                f"(it accepts {', '.join(accepted or ())})"
+            )
+    elif "." not in place:
+        # A group of values that may be left open, such as `svm.solver`.
+        known = keys_of(place)
+        for key in own:
+            if key not in known:
+                raise UsageError(
+                    f"{place}.{key}: unknown key{suggestion(key, known, place + '.')}{listing([f'{place}.{key}'])}"
+                )
+            if node[key] is not None and not (OmegaConf.is_dict(node[key]) and "_target_" in node[key]):
+                raise UsageError(
+                    f"{place}.{key}: expected null or a value with a _target_, found {node[key]!r}; "
+                    f"{place}=... chooses one{listing([place])}"
+                )
+    for key in own:
+        if key in node and OmegaConf.is_dict(node._get_node(key)) and node[key] is not None:
+            _settle(f"{place}.{key}", node[key], given)
+
+
+def _arguments(node: DictConfig) -> tuple[list[str] | None, list[str]]:
+    """Return which arguments the target of a value accepts by name, None if any, and which of these it needs.
+
+    Of a function that is to be called later, the arguments which that call gives, such as a key, are left out.
+    """
+    try:
+        parameters = inspect.signature(named(node["_target_"])).parameters.values()
+    except (TypeError, ValueError):  # Written in C, it does not tell.
+        return None, []
+    byname = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    needed = [one.name for one in byname if one.default is one.empty]
+    later = bool(node.get("_partial_")) or "_args_" in node
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None, [] if later else needed
+    accepted = [one.name for one in byname if not (later and one.name in needed and one.name not in node)]
+    return accepted, [] if later else needed

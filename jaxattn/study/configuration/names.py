@@ -1,0 +1,103 @@
+"""What a command line can name: configurations, their groups and keys, and functions at dotted paths."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from jaxattn.study.configuration import schema
+
+_CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+class UsageError(Exception):
+    """A command line that cannot be run; its message says what was expected and found."""
+
+
+def root() -> Path:
+    """Return the checkout whose `conf/` is used: the one that this package stands in, or else the working folder.
+
+    Raises:
+        UsageError: neither has the configurations.
+    """
+    for place in (_CHECKOUT, Path.cwd()):
+        if (place / "conf" / "config.yaml").is_file():
+            return place
+    raise UsageError(
+        f"expected conf/config.yaml in the working folder, a checkout of jaxattn, found none in {Path.cwd()}"
+    )
+
+
+def is_group(key: str) -> bool:
+    """Whether a key of the command line chooses one of a group of configurations."""
+    return bool(key) and (root() / "conf" / key).is_dir()
+
+
+def experiments() -> list[str]:
+    """Return the names of all experiments."""
+    return names_of("experiment")
+
+
+def named(path: str) -> Callable[..., Any]:
+    """Return the function or class at a dotted path.
+
+    Raises:
+        UsageError: there is no such module, or nothing of this name in it.
+    """
+    module, _, name = path.rpartition(".")
+    if not module or not name:
+        raise UsageError(f"{path}: expected a module and a name in it, such as mymodule.myfunction")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise UsageError(f"{path}: {module} cannot be imported: {error}") from error
+        raise UsageError(f"{path}: expected a module {error.name} on the PYTHONPATH, found none") from error
+    except Exception as error:  # Whatever a user's module raises while it is imported.
+        raise UsageError(f"{path}: {module} cannot be imported: {type(error).__name__}: {error}") from error
+    if not hasattr(found, name):
+        names = getattr(found, "__all__", None) or [one for one in vars(found) if not one.startswith("_")]
+        raise UsageError(
+            f"{path}: expected a name of {module} ({', '.join(sorted(names))}), found {name}{suggestion(name, names)}"
+        )
+    return getattr(found, name)
+
+
+def suggestion(name: str, names: Collection[str], prefix: str = "") -> str:
+    """Ask whether one of the known names was meant."""
+    alike = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), alike, n=1)
+    return f"; did you mean {prefix}{alike[near[0]]}?" if near else ""
+
+
+def key_of(override: str) -> str:
+    """Return the key that an override is about."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def names_of(group: str) -> list[str]:
+    """Return the names of all configurations of a group."""
+    return sorted(path.stem for path in (root() / "conf" / group).glob("*.yaml"))
+
+
+def keys_of(group: str) -> list[str]:
+    """Return the keys of all configurations of a group."""
+    return sorted({str(key) for path in (root() / "conf" / group).glob("*.yaml") for key in OmegaConf.load(path)})
+
+
+def listing(overrides: Sequence[str]) -> str:
+    """List the known names or keys of the groups that some overrides are about; the known keys if of none."""
+    lines = []
+    for key in dict.fromkeys(map(key_of, overrides)):
+        group, inside, _ = key.partition(".")
+        if is_group(group):
+            what, found = ("keys", keys_of(group)) if inside else ("names", names_of(group))
+            lines.append(f"known {what} of {group}: {', '.join(found)}")
+    if not lines:
+        lines = [f"known keys: {', '.join(sorted([*schema.Config.__dataclass_fields__, 'experiment']))}"]
+    return "\n" + "\n".join(dict.fromkeys(lines))

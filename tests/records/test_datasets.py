@@ -1,0 +1,139 @@
+"""Whole datasets: read as they were written, and nothing of anyone else's is replaced."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+from zarr.storage import _local as local
+
+from jaxattn import records
+
+
+def own(n=3):
+    return xarray.Dataset({"x": ("seed", np.arange(n)), "y": ((), 1.0)}, {"seed": np.arange(n)}, {"made": "here"})
+
+
+def all_within(folder):
+    return {path.relative_to(folder).as_posix(): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+def test_a_dataset_is_read_as_it_was_written_and_replaces_the_one_before(tmp_path):
+    for n in (3, 4, 0):
+        records.save_dataset(tmp_path / "new" / "own.zarr", own(n))
+        xarray.testing.assert_identical(records.load_dataset(tmp_path / "new" / "own.zarr"), own(n))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["own.zarr"]
+
+
+def a_folder(place):
+    place.mkdir()
+    (place / "notes.txt").write_text("of years")
+
+
+def a_link(place):
+    records.save_dataset(place.with_name("target"), own())
+    place.symlink_to(place.with_name("target"))
+
+
+def a_dangling_link(place):
+    place.symlink_to(place.with_name("nowhere"))
+
+
+def a_store_of_another_program(place):
+    own().to_zarr(place, consolidated=False, zarr_format=3)
+
+
+def a_store_of_ours_with(name):
+    def put(place):
+        records.save_dataset(place, own())
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text("of years")
+
+    return put
+
+
+FOUND = [
+    (a_folder, "a folder that is no such store"),
+    (Path.mkdir, "a folder that is no such store"),
+    (Path.touch, "a file"),
+    (a_link, "a symbolic link"),
+    (a_dangling_link, "a symbolic link"),
+    (a_store_of_another_program, "a folder that is no such store"),
+    (a_store_of_ours_with("notes.txt"), "such a store with a file of someone else in it, notes.txt"),
+    (a_store_of_ours_with("x/c/notes.txt"), "such a store with a file of someone else in it, x/c/notes.txt"),
+    (a_store_of_ours_with("mine/0"), "such a store with a file of someone else in it, mine/0"),
+]
+
+
+@pytest.mark.parametrize(("put", "found"), FOUND)
+def test_what_is_no_store_of_ours_is_refused_and_not_touched(put, found, tmp_path):
+    place = tmp_path / "own.zarr"
+    put(place)
+    before = all_within(tmp_path)
+    for refused in (records.check_place, lambda path: records.save_dataset(path, own())):
+        with pytest.raises(records.RecordError, match=rf"expected nothing there.*, found {found}; nothing was changed"):
+            refused(place)
+    assert all_within(tmp_path) == before
+
+
+def test_what_others_put_beside_the_place_stays(tmp_path):
+    for name in ("own.zarr.new", "own.zarr.mine.partial"):
+        a_folder(tmp_path / name)
+    records.save_dataset(tmp_path / "own.zarr", own())
+    assert {path.name for path in tmp_path.rglob("notes.txt")} == {"notes.txt"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own.zarr", "own.zarr.mine.partial", "own.zarr.new"]
+
+
+def test_a_place_below_a_file_is_named_before_any_work(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(records.RecordError, match=r"cannot write .*own\.zarr: .*file is not a folder"):
+        records.check_place(tmp_path / "file" / "x" / "own.zarr")
+
+
+def test_a_write_that_fails_keeps_the_store_before(tmp_path, monkeypatch):
+    place, write = tmp_path / "own.zarr", local._put
+    records.save_dataset(place, own())
+
+    def half(file, *rest, **more):
+        if "x/c" in file.as_posix():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, *rest, **more)
+
+    monkeypatch.setattr(local, "_put", half)
+    with pytest.raises(records.RecordError, match=r"cannot write .*own\.zarr: No space left on device"):
+        records.save_dataset(place, own(5))
+    xarray.testing.assert_identical(records.load_dataset(place), own())
+    assert [path.name for path in tmp_path.iterdir()] == ["own.zarr"]
+
+
+def test_a_write_that_is_interrupted_keeps_the_store_before(tmp_path, monkeypatch):
+    place, write = tmp_path / "own.zarr", xarray.Dataset.to_zarr
+    records.save_dataset(place, own())
+
+    def interrupted(dataset, *rest, **more):
+        write(dataset, *rest, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(xarray.Dataset, "to_zarr", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        records.save_dataset(place, own(5))
+    xarray.testing.assert_identical(records.load_dataset(place), own())
+    assert [path.name for path in tmp_path.iterdir()] == ["own.zarr"]
+
+
+def test_a_move_that_fails_puts_the_store_before_back(tmp_path, monkeypatch):
+    place, rename = tmp_path / "own.zarr", Path.rename
+    records.save_dataset(place, own())
+
+    def failing(path, target):
+        if path.name == "new":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(records.RecordError, match=r"cannot write .*own\.zarr: Input/output error"):
+        records.save_dataset(place, own(5))
+    xarray.testing.assert_identical(records.load_dataset(place), own())
+    assert [path.name for path in tmp_path.iterdir()] == ["own.zarr"]

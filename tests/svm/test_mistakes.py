@@ -1,0 +1,91 @@
+"""What is handed to the public functions by mistake: one ValueError each that says what was expected and found."""
+
+from typing import Any
+
+import jax
+import jaxtyping
+import numpy as np
+import pytest
+
+from jaxattn import Problem, tokens
+from jaxattn import svm as annotated
+from tests import instances
+from tests.instances import T, n
+
+# Called with what its annotations forbid.
+svm: Any = annotated
+
+
+@pytest.fixture
+def unchecked():
+    """As a user has it: without the tests' own checks of all annotations."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def lists() -> dict[str, Any]:
+    return {name: np.asarray(array).tolist() for name, array in instances.problem().arrays.items()}
+
+
+def rows() -> annotated.Constraints:
+    problem = instances.problem()
+    return svm.token_constraints(problem, tokens.optimal(problem))
+
+
+SOLVER = "solver: expected a solver such as svm.ActiveSet.*found "
+CONSTRAINTS = "constraints: expected Constraints, as svm.token_constraints.*found "
+PROBLEM = "problem: expected a Problem.*found "
+MISTAKES = {
+    "a solver's name": (lambda: svm.solve(rows(), solver="cvxpy"), SOLVER + "'cvxpy'"),
+    "a solver's name in a list": (lambda: svm.solve(rows(), solver=["cvxpy"]), SOLVER + "'cvxpy'"),
+    "a solver's class": (lambda: svm.solve(rows(), solver=svm.Cvxpy), SOLVER + "<class"),
+    "a number as a solver": (lambda: svm.solve(rows(), solver=5), SOLVER + "5"),
+    "a solver's name for a batch": (
+        lambda: svm.solve_batch(jax.tree.map(lambda leaf: leaf[None], rows()), solver="cvxpy"),
+        SOLVER + "'cvxpy'",
+    ),
+    "a problem to solve": (lambda: svm.solve(instances.problem()), CONSTRAINTS + "Problem"),
+    "a problem to solve in a batch": (lambda: svm.solve_batch(instances.problem()), CONSTRAINTS + "Problem"),
+    "a problem to make soft": (lambda: svm.soft(instances.problem()), CONSTRAINTS + "Problem"),
+    "a list of constraints": (lambda: svm.solve_batch([rows(), rows()]), CONSTRAINTS + "list"),
+    "nothing": (lambda: svm.solve(None), CONSTRAINTS + "NoneType"),
+    "lists in constraints": (
+        lambda: svm.solve(svm.Constraints(rows().differences.tolist(), rows().queries.tolist())),
+        "constraints: expected differences to be an array, found list",
+    ),
+    "nothing in constraints": (
+        lambda: svm.solve(svm.Constraints(rows().differences, None)),
+        "constraints: expected queries to be an array, found NoneType",
+    ),
+    "lists for a problem": (lambda: svm.token_constraints(lists()["X"], [0] * n), PROBLEM + "list"),
+    "a dictionary for a problem": (lambda: svm.token_constraints(lists(), [0] * n), PROBLEM + "dict"),
+    "constraints for a problem": (lambda: svm.set_constraints(rows(), [[True] * T] * n), PROBLEM + "Constraints"),
+    "a ragged alpha": (lambda: svm.token_constraints(instances.problem(), [[0], [1, 2]]), "alpha: expected an array"),
+    "ragged sets": (lambda: svm.set_constraints(instances.problem(), [[True], []]), "selected: expected an array"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.usefixtures("unchecked")
+def test_a_mistake_is_one_error(name):
+    call, message = MISTAKES[name]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_lists_are_taken_for_arrays():
+    problem = instances.problem()
+    alpha = np.asarray(tokens.optimal(problem))
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        svm.token_constraints(Problem(**lists()), alpha.tolist()),
+        svm.token_constraints(problem, alpha),
+    )
+    selected = np.eye(T, dtype=bool)[alpha]
+    logits = np.zeros((n, T))
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        svm.finite_constraints(problem, selected.tolist(), logits.tolist()),
+        svm.finite_constraints(problem, selected, logits),
+    )
