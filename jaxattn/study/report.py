@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxattn.study.claims import EXCLUDED, Verdict
+from jaxattn.study.claims import EXCLUDED, Kind, Verdict
 
 # What the page reads of a line of claims.json.
 READ = (
-    *("id", "source", "setting", "statement", "expected", "measured", "interval", "counts", "criteria"),
-    *("criteria of the correction", "verdict", "note", "seconds"),
+    *("id", "source", "setting", "kind", "statement", "expected", "measured", "interval", "counts", "criteria"),
+    *("criteria of the correction", "intervals", "verdict", "note", "seconds"),
 )
+# How often an interval misses the true number.
+_MISSES = 0.05
 # More numbers, or more runs, than these are folded away or added up.
 _NUMBERS, _RUNS = 8, 4
 _PREFACE = """# Figures and claims
@@ -42,21 +44,49 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
     """
     of = {name: [line for line in lines if line["id"].partition(":")[0] == name] for name in studies}
     names = sorted((name for name in studies if of[name]), key=lambda name: (studies[name].place, name))
-    verdicts = Counter(line["verdict"] for name in names for line in of[name])
-    summed = ", ".join(f"{one} {verdicts[one]}" for one in Verdict)
+    shown = [line for name in names for line in of[name]]
+    findings, checks = ([line for line in shown if line["kind"] == kind] for kind in Kind)
+    summed = f"{len(findings)} claims: {_summed(findings)}."
+    if checks:
+        summed += (
+            f" Beside them stand {len(checks)} checks of what is true by definition or by algebra, which test this "
+            f"program and not a paper: {_summed(checks)}."
+        )
     rows = ["| figure | claim | verdict |", "|---|---|---|"]
-    for name in names:
-        rows += [f"| [{name}](#{name}) | {_cell(line['statement'])} | {line['verdict']} |" for line in of[name]]
-    parts = [_PREFACE, f"{sum(verdicts.values())} claims: {summed}.\n", "\n".join(rows) + "\n"]
+    for line in shown:
+        name, verdict = line["id"].partition(":")[0], line["verdict"]
+        told = f"check: {verdict}" if line["kind"] == Kind.CHECK else verdict
+        rows.append(f"| [{name}](#{name}) | {_cell(line['statement'])} | {told} |")
+    parts = [_PREFACE, f"{summed}\n", f"{_errors(findings)}\n", "\n".join(rows) + "\n"]
     parts += [_section(name, studies[name], of[name]) for name in names]
     path.write_text("\n".join(parts))
+
+
+def _summed(lines: Sequence[Mapping[str, Any]]) -> str:
+    verdicts = Counter(line["verdict"] for line in lines)
+    return ", ".join(f"{one} {verdicts[one]}" for one in Verdict)
+
+
+def _errors(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many intervals, and verdicts that rest on them, are expected to be wrong by chance."""
+    intervals = sum(line["intervals"] for line in lines)
+    resting = sum(line["intervals"] > 0 for line in lines)
+    touched = sum(min(1.0, _MISSES * line["intervals"]) for line in lines)
+    return (
+        f"{resting} of these verdicts rest on {intervals} intervals of 95 %. About {_MISSES * intervals:.0f} of the "
+        "intervals are expected to miss the true number by chance, and no more than about "
+        f"{touched:.0f} verdicts to rest on one that does. Such a miss makes a verdict wrong only where the true number "
+        "is within about the width of the interval from its threshold; the criteria under each claim show how far off "
+        "it is."
+    )
 
 
 def _section(name: str, study: Any, lines: Sequence[Mapping[str, Any]]) -> str:
     text = [f"## {name}", "", f"![{name}]({name}.png)", "", f"**In the paper:** {study.of}", ""]
     text += [f"**Departs from it:** {study.departs}", ""]
     for line in lines:
-        text += [f"### {line['id']}: {line['verdict']}", "", f"{line['statement']} ({_source(line)})", ""]
+        check = "check, " if line["kind"] == Kind.CHECK else ""
+        text += [f"### {line['id']}: {check}{line['verdict']}", "", f"{line['statement']} ({_source(line)})", ""]
         text += [
             *_numbers(line),
             "",

@@ -15,6 +15,8 @@ def line(name: str, numbers: int = 1, runs: int = 1, **more) -> dict:
         "id": name,
         "source": "a paper",
         "setting": "exact",
+        "kind": "finding",
+        "intervals": numbers,
         "criteria": [f"the slope of {name} is 3 [2, 4]; asked for: at least 1 (met)"],
         "criteria of the correction": ["|x| is 1; asked for: at most 2 (met)"] if runs > 1 else [],
         "statement": f"What {name} states of |x|.",
@@ -64,6 +66,27 @@ def test_every_claim_has_its_numbers_counts_and_verdict(page):
     assert "run 0: 2 of 5 kept, 3 diverged, 0 infeasible" in page
     assert "9 runs: 18 of 45 kept, 27 diverged, 0 infeasible" in page
     assert "| What first:a states of \\|x\\|. | holds |" in page
+
+
+def test_checks_stand_apart_from_claims(tmp_path):
+    report.write(tmp_path / "README.md", STUDIES, [line("first:a"), line("first:b", kind="check")])
+    page = (tmp_path / "README.md").read_text()
+    assert (
+        "1 claims: holds 1, holds with a correction 0, does not hold 0, not decided 0. Beside them stand 1 checks"
+        in page
+    )
+    assert "### first:b: check, holds" in page
+    assert "| What first:b states of \\|x\\|. | check: holds |" in page
+
+
+def test_the_page_says_how_many_intervals_and_verdicts_are_expected_to_be_wrong(tmp_path):
+    # 39 intervals under one verdict make a miss all but certain; 1 under another, one in twenty; exact ones none.
+    lines = [line("first:a", numbers=39), line("first:b"), line("first:c", numbers=0), line("first:d", kind="check")]
+    lines[2]["expected"] = {}
+    report.write(tmp_path / "README.md", STUDIES, lines)
+    page = (tmp_path / "README.md").read_text()
+    assert "2 of these verdicts rest on 40 intervals of 95 %. About 2 of the intervals" in page
+    assert "no more than about 1 verdicts" in page
 
 
 def test_of_many_numbers_the_expected_are_shown_and_all_are_there(page):

@@ -1,6 +1,6 @@
 """Claims of the papers: values with a rule, judged from measured numbers and their intervals."""
 
-from jaxattn.study.claims.claim import Claim, Datasets, Judgement, Setting, Source, Verdict, line
+from jaxattn.study.claims.claim import Claim, Datasets, Judgement, Kind, Setting, Source, Verdict, line
 from jaxattn.study.claims.counts import (
     EXCLUDED,
     LEAST_DRAWN,
@@ -37,6 +37,7 @@ __all__ = [
     "Datasets",
     "Experiment",
     "Judgement",
+    "Kind",
     "Number",
     "Outcome",
     "Setting",

@@ -33,6 +33,17 @@ class Setting(StrEnum):
     OURS = "ours"
 
 
+class Kind(StrEnum):
+    """What a verdict is about: the paper, which the numbers may refute, or this program.
+
+    A check states what is true by definition or by algebra. It can only break where the program is wrong, so it is
+    listed apart and counts for no paper.
+    """
+
+    FINDING = "finding"
+    CHECK = "check"
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a claim is made.
@@ -106,6 +117,11 @@ class Judgement:
         return {Outcome.MET: Verdict.CORRECTED, Outcome.BROKEN: Verdict.FAILS, Outcome.UNCLEAR: Verdict.OPEN}[corrected]
 
     @property
+    def intervals(self) -> int:
+        """How many different 95 % intervals the verdict rests on: those of its criteria that are not exact."""
+        return len({one.value for one in (*self.stated, *self.corrected) if one.value.low < one.value.high})
+
+    @property
     def note(self) -> str:
         """Why this is the verdict, in words made from the numbers."""
         if self.undecided:
@@ -127,6 +143,7 @@ class Claim:
         judge: from what the experiment's `summarize` made of the measured datasets to a judgement; pure.
         examples: measured datasets, built by hand, for every verdict that can be reached. Those that confirm, correct
             and refute differ in measured numbers alone.
+        kind: a finding, or a check of what cannot be otherwise.
     """
 
     id: str
@@ -134,6 +151,7 @@ class Claim:
     statement: str
     judge: Callable[[Datasets], Judgement] = field(repr=False)
     examples: Callable[[], Mapping[Verdict, Datasets]] = field(repr=False)
+    kind: Kind = Kind.FINDING
 
     @property
     def experiment(self) -> str:
@@ -147,6 +165,7 @@ def line(claim: Claim, judgement: Judgement) -> dict[str, Any]:
         "id": claim.id,
         "source": str(claim.source),
         "setting": str(claim.source.setting),
+        "kind": str(claim.kind),
         "statement": claim.statement,
         "expected": _rounded(judgement.expected),
         "measured": _rounded(judgement.measured),
@@ -154,6 +173,7 @@ def line(claim: Claim, judgement: Judgement) -> dict[str, Any]:
         "counts": _rounded(judgement.counts),
         "criteria": [*map(str, judgement.stated)],
         "criteria of the correction": [*map(str, judgement.corrected)],
+        "intervals": judgement.intervals,
         "verdict": str(judgement.verdict),
         "note": judgement.note,
     }

@@ -133,8 +133,8 @@ def test_a_line_of_claims_json_has_every_field_and_numbers_of_six_digits():
     claim = Claim("name:a", Source("paper", "figure 1", Setting.PROXY), "It is so.", lambda _: found, dict)
     one = json.loads(json.dumps(line(claim, found)))
     assert list(one) == [
-        *("id", "source", "setting", "statement", "expected", "measured", "interval", "counts"),
-        *("criteria", "criteria of the correction", "verdict", "note"),
+        *("id", "source", "setting", "kind", "statement", "expected", "measured", "interval", "counts"),
+        *("criteria", "criteria of the correction", "intervals", "verdict", "note"),
     ]
     assert (one["id"], one["counts"], one["verdict"]) == ("name:a", {"W": COUNTS}, "holds with a correction")
     assert (one["source"], one["setting"], one["statement"]) == ("paper, figure 1", "proxy", "It is so.")
