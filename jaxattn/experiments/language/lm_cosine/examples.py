@@ -62,13 +62,17 @@ def runs(**changes: Any) -> Datasets:
     return {one.attrs["run"]: one for one in sizes}
 
 
-def of_soft() -> dict[Verdict, Datasets]:
-    """All texts arrive; only those without a conflict; not even these; or these may arrive or not."""
+def of_soft(name: str) -> dict[Verdict, Datasets]:
+    """All texts of a kind arrive; are on their way; stand still far from it; or have perhaps arrived.
+
+    Args:
+        name: of what `made` calls their 1 - cos at the end.
+    """
     return {
-        Verdict.HOLDS: runs(soft_1=1e-4, mixed=1e-5),
-        Verdict.CORRECTED: runs(),
-        Verdict.FAILS: runs(soft_0=0.05),
-        Verdict.OPEN: runs(soft_0=1e-3),
+        Verdict.HOLDS: runs(**{name: 1e-4}),
+        Verdict.CORRECTED: runs(**{name: 0.01}),
+        Verdict.FAILS: runs(**{name: 0.28}),
+        Verdict.OPEN: runs(**{name: 1e-3}),
     }
 
 
