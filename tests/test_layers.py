@@ -32,10 +32,11 @@ LAYERS = [
     ["metrics", "losses", "tokens", "initial", "language.scores"],
     ["norms", "data"],
     ["svm.pivoting", "descent.smoothness", "descent.curvature", "descent.optimizers"],
+    ["descent.pacing"],
     ["svm.constraints", "descent.spans"],
     # An engine is given the gradient, which knows no engine.
     ["svm.least_squares", "svm.posing", "svm.finite_part", "svm.solution", "descent.gradients", "descent.engines"],
-    ["svm.stationarity", "descent"],
+    ["svm.stationarity", "svm.unique", "descent"],
     # The certificate knows no solver.
     ["svm.certificate"],
     ["svm.solvers"],

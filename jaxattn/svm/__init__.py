@@ -10,7 +10,7 @@ from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins
 from jaxattn.svm.finite_part import with_finite_part
 from jaxattn.svm.posing import finite_constraints, listed, prompt_constraints, set_constraints, soft, token_constraints
-from jaxattn.svm.solution import Candidate, Solution, Solver, Status
+from jaxattn.svm.solution import Candidate, Solution, Solver, Status, Unique
 from jaxattn.svm.solve import solve, solve_batch
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.interior_point import InteriorPoint
@@ -34,6 +34,7 @@ __all__ = [
     "Solver",
     "Status",
     "Tolerance",
+    "Unique",
     "certify",
     "combination",
     "entrywise",

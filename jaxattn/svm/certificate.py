@@ -23,8 +23,9 @@ from jaxattn.norms import Norm, OfRank
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import after, positive
-from jaxattn.svm.solution import Candidate, Solution, Status
+from jaxattn.svm.solution import Candidate, Solution, Status, Unique
 from jaxattn.svm.stationarity import is_of_rank, stationarity
+from jaxattn.svm.unique import is_strictly_convex
 
 __all__ = ["DOUBLE", "SINGLE", "Tolerance", "certify"]
 
@@ -114,6 +115,7 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
         violation=jnp.where(proof, cons.violation(constraints, jnp.zeros_like(W)), violation),
         status=status,
         iterations=candidate.iterations,
+        unique=jnp.where(optimal & is_strictly_convex(constraints, norm), Unique.YES, Unique.UNKNOWN),
     )
 
 

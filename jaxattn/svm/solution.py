@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from jaxattn.norms import Norm
 from jaxattn.svm.constraints import Constraints
 
-__all__ = ["Candidate", "Solution", "Solver", "Status"]
+__all__ = ["Candidate", "Solution", "Solver", "Status", "Unique"]
 
 
 class Status(IntEnum):
@@ -31,6 +31,23 @@ class Status(IntEnum):
             Status.NOT_CONVERGED: "not converged: neither optimality nor infeasibility could be proven",
             Status.STATIONARY: "stationary, not certified: W satisfies the first-order conditions of a problem that is "
             "not convex; the gap is that to the bound of the convex one",
+        }[self]
+
+
+class Unique(IntEnum):
+    """Whether an optimal solution is known to be the only one (see `unique`)."""
+
+    YES = 0
+    NO = 1
+    UNKNOWN = 2
+
+    @property
+    def message(self) -> str:
+        """One sentence for a person."""
+        return {
+            Unique.YES: "unique: every optimal W is this one, to a relative distance of 1e-3",
+            Unique.NO: "not unique: another optimal W is known, at a relative distance of at least 1e-2",
+            Unique.UNKNOWN: "uniqueness not certified: neither could be proven",
         }[self]
 
 
@@ -67,6 +84,8 @@ class Solution(NamedTuple):
         violation: how far the worst hard row falls short of its target, at least 0 (see `constraints.violation`).
         status: a Status as an integer.
         iterations: how many the solver made.
+        unique: a Unique as an integer: whether other matrices are optimal too. Directions and correlations mean little
+            of a solution that is not unique.
     """
 
     W: Float[Array, "*batch d e"]
@@ -77,6 +96,7 @@ class Solution(NamedTuple):
     violation: Float[Array, "*batch"]
     status: Int[Array, "*batch"]
     iterations: Int[Array, "*batch"]
+    unique: Int[Array, "*batch"]
 
 
 @runtime_checkable
