@@ -32,7 +32,7 @@ LAYERS = [
     ["metrics", "losses", "tokens", "initial", "language.scores"],
     ["norms", "data"],
     ["svm.pivoting", "descent.smoothness", "descent.curvature", "descent.optimizers"],
-    ["descent.pacing"],
+    ["descent.pacing", "descent.carried"],
     ["svm.constraints", "descent.spans"],
     # An engine is given the gradient, which knows no engine.
     ["svm.least_squares", "svm.posing", "svm.finite_part", "svm.solution", "descent.gradients", "descent.engines"],

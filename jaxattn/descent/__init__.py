@@ -10,6 +10,7 @@ from jaxattn.descent.optimizers import (
     long_first_gd,
     normalized_gd,
 )
+from jaxattn.descent.pacing import falling, relative
 from jaxattn.descent.training import Run, train, train_batch
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "Run",
     "ScaleFree",
     "exact_normalized_gd",
+    "falling",
     "gd",
     "jointly_normalized_gd",
     "long_first_gd",
     "normalized_gd",
+    "relative",
     "train",
     "train_batch",
 ]

@@ -17,7 +17,9 @@ from jaxtyping import Array, Int
 
 from jaxattn.attention import Factored, Spanned, Weights
 from jaxattn.descent import spans
+from jaxattn.descent.carried import Carried
 from jaxattn.descent.optimizers import along, length_of
+from jaxattn.descent.pacing import plain
 from jaxattn.descent.spans import Moved, Update
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
@@ -35,11 +37,13 @@ class Engine(Protocol):
         """Return the logits of all tokens, (n, T), and what was formed on the way that `move` needs."""
         ...
 
-    def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
+    def move(
+        self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, log_scale: Array, problem: Problem
+    ) -> Moved:
         """Take one step of the optimizer, and return what computes the gradient's length beside what is kept.
 
-        The gradient with respect to the logits, (n, T), is given, up to a factor that the length shares. It is zero for
-        a token that its input does not see.
+        The gradient with respect to the logits, (n, T), is given up to the factor `exp(log_scale)`, which the length
+        lacks, too. It is zero for a token that its input does not see.
         """
         ...
 
@@ -73,7 +77,9 @@ class Direct:
             queries, keys = None, lanes.einsum(step, "de,ne->nd", weights, problem.Z)
         return lanes.einsum(step, "ntd,nd->nt", problem.X, keys), queries
 
-    def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
+    def move(
+        self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, log_scale: Array, problem: Problem
+    ) -> Moved:
         """Form the gradient of every matrix and hand it to the optimizer."""
         weights, state = kept
         y = lanes.einsum(step, "nt,ntd->nd", coefficients, problem.X)
@@ -84,10 +90,11 @@ class Direct:
         else:
             slope = lanes.einsum(step, "nd,ne->de", y, problem.Z)
         number, update = coefficients.ndim - 2, self.update
-        if along(update) is None:
+        if along(plain(update)) is None:
             for _ in range(number):
                 update = jax.vmap(update, in_axes=-1, out_axes=-1)
-        updates, state = update(slope, state, weights)
+        scale = (log_scale,) if isinstance(self.update, Carried) else ()
+        updates, state = update(slope, state, weights, *scale)
         return (jax.tree.map(jnp.add, weights, updates), state), lambda: length_of(slope, number)
 
     def weights(self, kept: Any, problem: Problem) -> Weights:
@@ -107,7 +114,8 @@ def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
             "optimizer: expected one that moves Spanned weights along their gradient, gd or normalized_gd, "
             f"found {getattr(update, '__qualname__', update)}"
         )
-    if along(update) is None:
+    # Only of factors are the lengths kept that a paced rule may ask for.
+    if along(plain(update) if isinstance(weights, Factored) else update) is None:
         return Direct(update)
     n, T, d = problem.X.shape[:3]
     tokens = n * (T - 1)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Int
 
 from jaxattn.attention import Factored, Spanned, Weights
 from jaxattn.descent.optimizers import Along, along, size_of
+from jaxattn.descent.pacing import Paced, plain
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
@@ -46,9 +47,11 @@ class Queries:
         """Return `X_i M_i`."""
         return lanes.einsum(step, "ntd,nd->nt", problem.X, kept[1]), None
 
-    def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
+    def move(
+        self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, log_scale: Array, problem: Problem
+    ) -> Moved:
         """Move the images by the gradient's, `sum_j (z_i . z_j) y_j` with `y_j = sum_t a_jt x_jt`."""
-        del formed
+        del formed, log_scale
         start, M, B, G, state = kept
         coefficients, size = _sized(coefficients)
         y = lanes.einsum(step, "nt,ntd->nd", coefficients, problem.X)
@@ -92,9 +95,11 @@ class Gram:
         logits = kept[1]
         return jnp.concatenate([jnp.zeros_like(logits[:, :1]), logits], axis=1), None
 
-    def move(self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, problem: Problem) -> Moved:
+    def move(
+        self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, log_scale: Array, problem: Problem
+    ) -> Moved:
         """Move the logits by the Gram matrix times the coefficients."""
-        del formed, problem
+        del formed, log_scale, problem
         start, logits, C, H, state = kept
         # The first token's is minus the sum of the others'.
         coefficients, size = _sized(coefficients)
@@ -177,10 +182,13 @@ class Keys:
         logits = lanes.einsum(step, "ntm,nm->nt", kept.keys, kept.queries)
         return jnp.concatenate([jnp.zeros_like(logits[:, :1]), logits], axis=1), logits
 
-    def move(self, step: Int[Array, ""], kept: Held, formed: Array, coefficients: Array, problem: Problem) -> Moved:
+    def move(
+        self, step: Int[Array, ""], kept: Held, formed: Array, coefficients: Array, log_scale: Array, problem: Problem
+    ) -> Moved:
         """Move keys and queries by the gradients' images, and the coefficients of K and Q by the gradients'."""
-        del problem
-        rule, state = _rule(self.update), kept.state
+        del log_scale, problem
+        paced = self.update if isinstance(self.update, Paced) else None
+        rule, state = _rule(plain(self.update)), kept.state.rule if paced else kept.state
         penalty = 2 * rule.penalty(state)
         size = jnp.maximum(size_of(coefficients, coefficients.ndim - 2), penalty)
         penalty = penalty / size
@@ -204,6 +212,11 @@ class Keys:
         ]
         lengths = rule.lengths(*map(jnp.sqrt, whole))
         rates = [rule.rate(state, length, size) for length in lengths]
+        after = kept.state
+        if paced:
+            factors = paced.factors(kept.state, [*map(jnp.sqrt, kept.squares)])
+            rates = [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+            after = paced.after(kept.state, state)
         left = [1 - rate * penalty for rate in rates]
         squares = [
             square - 2 * rate * (along_weights + penalty * square) + rate**2 * slope
@@ -216,6 +229,7 @@ class Keys:
             B=_after(left[1], kept.B) - _after(rates[1], read),
             shares=(left[0] * kept.shares[0], left[1] * kept.shares[1]),
             squares=(squares[0], squares[1]),
+            state=after,
         )
         return moved, lambda: size * jnp.sqrt(risk[0] + risk[1])
 
