@@ -17,11 +17,9 @@ from jaxtyping import Array, Float, Int
 from jaxattn import attention, heads, losses
 from jaxattn.attention import Weights
 from jaxattn.descent import engines, gradients, stepping
-from jaxattn.descent.optimizers import (
-    Exact,
-    ScaleFree,
-    normalized_gd,
-)
+from jaxattn.descent.carried import carried
+from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
+from jaxattn.descent.pacing import plain
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
@@ -83,7 +81,7 @@ def train(
 
     Raises:
         ValueError: weights or a head that do not fit the problem, steps or record_every < 1, snapshots out of order
-            or range.
+            or range, a `ScaleFree` optimizer whose steps depend on the gradient's scale.
 
     Example:
         >>> run = descent.train(start, problem, steps=100, snapshots=(1, 10, 100))
@@ -91,7 +89,7 @@ def train(
         ((3, 5, 5), (100,))
     """
     attention.check_weights(weights, problem)
-    optimizer, kept, run = _prepared(optimizer, snapshots, steps, record_every, loss, head)
+    optimizer, kept, run = _prepared(weights, optimizer, snapshots, steps, record_every, loss, head)
     return run(weights, problem, optimizer.init(weights), kept)
 
 
@@ -119,7 +117,7 @@ def train_batch(
     """
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     attention.check_weights(*first)
-    optimizer, kept, run = _prepared(optimizer, snapshots, steps, record_every, loss, head)
+    optimizer, kept, run = _prepared(first[0], optimizer, snapshots, steps, record_every, loss, head)
     state = jax.vmap(optimizer.init)(weights)
     return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
 
@@ -132,6 +130,7 @@ def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
 
 
 def _prepared(
+    weights: Weights,
     optimizer: optax.GradientTransformation | None,
     snapshots: Sequence[int],
     steps: int,
@@ -142,7 +141,10 @@ def _prepared(
     """Check the arguments that `train` and `train_batch` share; return optimizer, snapshots and the compiled run."""
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    return optimizer, kept, trainer(optimizer.update, steps, record_every, loss, head, rule_of(optimizer))
+    rule = rule_of(optimizer)
+    if isinstance(optimizer, ScaleFree) and along(plain(optimizer.update)) is None:
+        optimizer = carried(optimizer, weights)
+    return optimizer, kept, trainer(optimizer.update, steps, record_every, loss, head, rule)
 
 
 @lru_cache(maxsize=64)
@@ -212,7 +214,7 @@ def _train(
     def one_step(k: Array, now: _Progress) -> _Progress:
         logits, formed = engine.logits(k, now.kept, problem)
         slope = rule(k, attention.masked(logits, problem), problem.Y, read, loss)
-        kept, length = engine.move(k, now.kept, formed, slope.coefficients, problem)
+        kept, length = engine.move(k, now.kept, formed, slope.coefficients, slope.log_scale, problem)
 
         def values() -> _Series:
             return _Series(
