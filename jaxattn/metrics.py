@@ -1,4 +1,4 @@
-"""Measures of direction and rank of matrices."""
+"""Measures of direction, margin and rank of matrices."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jaxattn import lengths, norms
 from jaxattn.attention import Spanned, inner
+from jaxattn.lengths import norm
 from jaxattn.problem import is_concrete
 
-__all__ = ["correlation", "norm", "rank"]
+__all__ = ["correlation", "margin_ratio", "norm", "rank"]
 
-
-def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
-    """Return the Euclidean norm of all entries, (), without under- or overflow of their squares.
-
-    Example:
-        >>> bool(jnp.isclose(metrics.norm(jnp.array([3e200, 4e200])), 5e200, rtol=1e-12))
-        True
-    """
-    largest = jnp.max(jnp.abs(A))
-    scale = jnp.where(largest > 0, largest, 1.0)
-    return largest * jnp.sqrt(jnp.sum((A / scale) ** 2))
+# `svm.Status.OPTIMAL`: what solves and certifies stands above this module.
+_OPTIMAL = 0
 
 
 def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spanned) -> Float[Array, ""]:
@@ -51,6 +44,63 @@ def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spann
 
 def _shape(A: Array | Spanned) -> tuple[int, ...]:
     return (A.B.shape[-1], A.Z.shape[-1]) if isinstance(A, Spanned) else A.shape
+
+
+def margin_ratio(W: Float[Array, "d e"], constraints: Any, norm: str | norms.Norm, solution: Any) -> Float[Array, ""]:
+    """Return the margin of W for its length, as a share of the largest there is, (): 1 at a max-margin solution.
+
+    `min_k <A_k, W> / b_k / ||W||`, divided by the same of the solution: it tells which norm's margin W maximizes, also
+    where several matrices do, and a cosine with one of them would be small. At most 1 up to the solution's certified
+    gap; negative where W violates a row's sign.
+
+    Args:
+        W: of any length.
+        constraints: `svm.Constraints`, all of them hard inequalities with positive targets b_k.
+        norm: of the max-margin problem; a name or a Norm.
+        solution: `svm.Solution` of these constraints in that norm.
+
+    Raises:
+        ValueError: W of another shape than the solution, zero or not finite; equalities, soft rows or targets that are
+            not positive, where the margin is no share; a solution that is not certified optimal. Under `jit` and
+            `vmap`, where numbers cannot be read, such a lane is NaN: select it away.
+
+    Example:
+        >>> round(float(metrics.margin_ratio(5 * solution.W, constraints, "frobenius", solution)), 9)
+        1.0
+        >>> bool(metrics.margin_ratio(solution.W, constraints, "nuclear", svm.solve(constraints, norm="nuclear")) < 1)
+        True
+    """
+    if W.shape != solution.W.shape:
+        raise ValueError(f"margin_ratio: expected W of the solution's shape {solution.W.shape}, found {W.shape}")
+    length = lengths.norm(W)
+    if is_concrete(length) and not 0 < length < jnp.inf:
+        raise ValueError(f"margin_ratio: expected W with a direction, found a matrix of norm {length}")
+    if is_concrete(solution.status) and int(solution.status) != _OPTIMAL:
+        raise ValueError(
+            f"margin_ratio: expected a solution that is certified optimal, found status {int(solution.status)}"
+        )
+    present, targets = constraints.present, constraints.targets
+    present = jnp.ones(constraints.differences.shape[:-1], bool) if present is None else present
+    targets = jnp.ones_like(constraints.differences[..., 0]) if targets is None else targets
+    share = jnp.where(present, targets > 0, True)
+    if constraints.equal is not None:
+        share = share & ~(present & constraints.equal)
+    if constraints.penalty is not None:
+        share = share & ~(present & jnp.isfinite(constraints.penalty))
+    if is_concrete(share) and not share.all():
+        raise ValueError(
+            "margin_ratio: expected hard inequalities with positive targets, found "
+            f"{int((~share).sum())} rows that are equalities, soft, or have another target"
+        )
+    value = norms.named(norm).plain.value
+
+    def margin(V: Array) -> Array:
+        V = V / lengths.norm(V)
+        rows = jnp.einsum("nmd,nd->nm", constraints.differences, constraints.queries @ V.T)
+        return jnp.min(jnp.where(present, rows / jnp.where(share, targets, 1.0), jnp.inf)) / value(V)
+
+    known = share.all() & (solution.status == _OPTIMAL) & (length > 0) & jnp.isfinite(length)
+    return jnp.where(known, margin(W) / margin(solution.W), jnp.nan)
 
 
 def rank(W: Float[Array, "a b"], rtol: float = 1e-6) -> Int[Array, ""]:

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxattn import metrics
+from jaxattn import lengths
 
 __all__ = ["Norm", "entrywise", "frobenius", "named", "nuclear", "nuclear_of_rank", "spectral", "squared"]
 
@@ -63,7 +63,7 @@ def _entrywise(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
     return largest * jnp.sum((jnp.abs(W) / scale) ** p) ** (1 / p)
 
 
-frobenius = Norm("frobenius", metrics.norm, metrics.norm)
+frobenius = Norm("frobenius", lengths.norm, lengths.norm)
 nuclear = Norm("nuclear", _nuclear, _spectral)
 spectral = Norm("spectral", _spectral, _nuclear)
 

@@ -28,9 +28,9 @@ HEAVY = [
 # in rows below its own and what belongs to its own entry; entries of one row know nothing of each other.
 LAYERS = [
     ["problem", "heads", "parallel", "data.draws", "language.law", "descent.stepping", "records.layout"],
-    ["attention", "language.choices", "records"],
-    ["metrics", "losses", "tokens", "initial", "language.scores"],
-    ["norms", "data"],
+    ["attention", "lengths", "language.choices", "records"],
+    ["norms", "losses", "tokens", "initial", "language.scores"],
+    ["metrics", "data"],
     ["svm.pivoting", "descent.smoothness", "descent.curvature", "descent.optimizers"],
     ["descent.pacing", "descent.carried"],
     ["svm.constraints", "descent.spans"],
