@@ -26,8 +26,8 @@ was measured with its 95 % interval over seeds, what was excluded and why, and a
 attention softmax(X W z), with W free or W = K Q^T.
 
 A claim *holds* if the interval of every number that it asks for lies on the right side of a threshold. If one lies on
-the wrong side, the claim *does not hold*, or *holds with a correction* if that is met instead. Otherwise it is *not
-decided* by this many seeds and steps.
+the wrong side, the claim *does not hold*, or *holds with a correction* if what that asks for is met. Otherwise it is
+*not decided* by this many seeds and steps.
 """
 
 

@@ -68,8 +68,7 @@ class Judgement:
     """What was found of a claim; the verdict follows from the criteria, and from nothing else.
 
     A claim holds if every criterion in `stated` is met. If one of them is broken, it holds with a correction if all
-    those in `corrected` are met, and does not hold if one of these is broken too or there are none. Otherwise it is not
-    decided.
+    those in `corrected` are met, and does not hold otherwise. If none is broken and not all are met it is not decided.
 
     Attributes:
         measured: numbers by their labels: means over the kept seeds.
@@ -113,8 +112,12 @@ class Judgement:
             return Verdict.OPEN
         if stated is Outcome.MET:
             return Verdict.HOLDS
-        corrected = together(self.corrected) if self.corrected else Outcome.BROKEN
-        return {Outcome.MET: Verdict.CORRECTED, Outcome.BROKEN: Verdict.FAILS, Outcome.UNCLEAR: Verdict.OPEN}[corrected]
+        # A statement that is refuted stays so where nobody knows yet whether another one holds in its place.
+        return Verdict.CORRECTED if self._correction is Outcome.MET else Verdict.FAILS
+
+    @property
+    def _correction(self) -> Outcome:
+        return together(self.corrected) if self.corrected else Outcome.BROKEN
 
     @property
     def intervals(self) -> int:
@@ -129,6 +132,8 @@ class Judgement:
         parts = [self.remark]
         if self.verdict is Verdict.CORRECTED:
             parts.insert(0, f"Correction: {self.correction}")
+        if self.verdict is Verdict.FAILS and self._correction is Outcome.UNCLEAR:
+            parts.insert(0, f"Whether a correction holds is not decided: {self.correction}")
         return " ".join(part for part in parts if part)
 
 

@@ -54,12 +54,13 @@ def summarized(**changes):
         ({"end": (3.0, 50.0, 0.0)}, Verdict.FAILS),
         ({"end": (50.0, -1.0, 0.0)}, Verdict.FAILS),
         ({"start": 3.0}, Verdict.FAILS),
-        # At a threshold the interval does not decide.
-        ({"end": (5.0, 50.0, 0.0)}, Verdict.OPEN),
+        # At a threshold the interval does not decide; what contested words refute stays refuted.
+        ({"end": (5.0, 50.0, 50.0)}, Verdict.OPEN),
+        ({"end": (5.0, 50.0, 0.0)}, Verdict.FAILS),
         ({"end": (4.8, 50.0, 0.0)}, Verdict.FAILS),
         ({"end": (5.2, 50.0, 0.0)}, Verdict.CORRECTED),
         ({"end": (50.0, 50.0, 5.0)}, Verdict.OPEN),
-        ({"start": 1.0}, Verdict.OPEN),
+        ({"start": 1.0}, Verdict.FAILS),
         # Less than 8 texts of each kind.
         ({"seeds": 14}, Verdict.OPEN),
         ({"steps": STEPS // 20 + 1}, Verdict.OPEN),

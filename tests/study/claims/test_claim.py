@@ -54,7 +54,7 @@ def test_the_verdict_follows_from_the_criteria(stated, corrected):
     expected = {
         MET: dict.fromkeys([None, *Outcome], HOLDS),
         UNCLEAR: dict.fromkeys([None, *Outcome], OPEN),
-        BROKEN: {None: FAILS, BROKEN: FAILS, UNCLEAR: OPEN, MET: CORRECTED},
+        BROKEN: {None: FAILS, BROKEN: FAILS, UNCLEAR: FAILS, MET: CORRECTED},
     }[stated][corrected]
     for one, other in itertools.product(OF_OUTCOME[stated], OF_OUTCOME[corrected] if corrected else [None]):
         found = judged((one,), (other,) if other else ())
@@ -72,7 +72,12 @@ def test_a_verdict_is_never_given_without_positive_evidence(stated, corrected):
     if found in (CORRECTED, FAILS):
         assert any(one.outcome is BROKEN for one in stated)
     if found is FAILS and corrected:
-        assert any(one.outcome is BROKEN for one in corrected)
+        assert any(one.outcome is not MET for one in corrected)
+
+
+def test_a_correction_that_is_not_decided_is_said_beside_the_refutation():
+    found = judged(OF_OUTCOME[BROKEN][:1], OF_OUTCOME[UNCLEAR][:1], remark="As measured.")
+    assert found.note == "Whether a correction holds is not decided: only so. As measured."
 
 
 @given(SOME, st.just(()) | SOME)

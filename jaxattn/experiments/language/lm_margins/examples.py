@@ -58,5 +58,5 @@ def of_positive() -> dict[Verdict, Datasets]:
         Verdict.HOLDS: runs(end=(50.0, 50.0, 50.0)),
         Verdict.CORRECTED: runs(),
         Verdict.FAILS: runs(end=(3.0, 50.0, 0.0)),
-        Verdict.OPEN: runs(end=(5.0, 50.0, 0.0)),
+        Verdict.OPEN: runs(end=(5.0, 50.0, 50.0)),
     }
