@@ -69,11 +69,11 @@ def test_the_finite_part_is_read_from_the_runs_of_both_multi_token_experiments(s
 
 def test_sizes_experiments_and_the_command_line_override_in_this_order():
     published, small, own = (
-        composition.compose(["experiment=trajectories-3", *more])
+        composition.compose(["experiment=local-convergence", *more])
         for more in ([], ["size=small"], ["size=small", "steps=7"])
     )
-    assert (published.seeds, published.steps, published.snapshots.every) == (100, 2000, 1)
-    assert (small.seeds, small.steps, small.snapshots.every) == (8, 200, 1)
+    assert (published.seeds, published.steps, published.snapshots.every) == (100, 2000, 20)
+    assert (small.seeds, small.steps, small.snapshots.every) == (8, 200, 20)
     assert (own.seeds, own.steps) == (8, 7)
 
 
@@ -175,7 +175,7 @@ def test_without_its_records_a_figure_is_made_anew(small, capsys):
     capsys.readouterr()
     figures.main(elsewhere)
     assert "unchanged" not in capsys.readouterr().out
-    assert len(list((place / "elsewhere").iterdir())) == 2
+    assert len(list((place / "elsewhere").iterdir())) == 4
 
 
 @pytest.mark.parametrize(

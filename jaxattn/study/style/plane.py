@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
@@ -18,6 +19,7 @@ def plane(
     selected: Int[np.ndarray, " n"],
     paths: Float[np.ndarray, "n snapshots 2"],
     rays: Float[np.ndarray, "n 2"] | None = None,
+    marked: Sequence[int] = (),
 ) -> None:
     """Draw tokens, the selected ones as stars, paths, rays, and lines that separate each star from its nearest rival.
 
@@ -29,6 +31,7 @@ def plane(
         selected: which of them is selected.
         paths: of `W(k) z_i`.
         rays: directions of the solution, `W_svm z_i`; none are drawn if None.
+        marked: snapshots of which a dot is drawn on every path.
 
     Example:
         >>> axes = Figure().subplots()
@@ -47,6 +50,7 @@ def plane(
             axes.annotate("", xy=tuple(0.98 * reach * direction), xytext=(0, 0), arrowprops=arrow, zorder=2)
             _separate(axes, X[i, star], others, direction, reach, look)
         axes.plot(*path.T, color=look["colour"], linestyle=look["dashes"], label=f"path of input {i + 1}", zorder=5)
+        axes.plot(*path[[1 + snapshot for snapshot in marked]].T, ".", color="black", markersize=4.5, zorder=6)
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="first coordinate")
     axes.set_ylabel("second coordinate")
 

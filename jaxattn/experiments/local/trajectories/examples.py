@@ -28,7 +28,7 @@ def trajectory(
     """Return a run in the plane with these correlations at the last step, and 0.5 before.
 
     Args:
-        run: "W" or "KQ".
+        run: "W" or "KQ", with ", exact" behind it on the exact direction.
         frobenius: correlation at the end with the Frobenius solution, of every seed or of all.
         nuclear: the same with the nuclear solution.
         last: the last step; the other two snapshots are after a quarter and half of the steps.
@@ -57,21 +57,49 @@ def trajectory(
 
 
 def runs(
-    tokens: int, W: float, KQ: float, last: int = 2000, growth: float = 1.0, spread: ArrayLike = _WOBBLE
+    tokens: int,
+    W: ArrayLike,
+    KQ: ArrayLike,
+    exact: ArrayLike = 0.999,
+    last: int = 2000,
+    growth: float = 1.0,
+    spread: ArrayLike = _WOBBLE,
 ) -> Datasets:
-    """Return both runs with these mean correlations with their own solutions, and 0.5 with the other one."""
-    spread = np.asarray(spread)
+    """Return all runs with these correlations with their own solutions, and 0.5 with the other one.
+
+    Args:
+        tokens: of each of the two inputs.
+        W: of the seeds, or their mean, when training W by the published rule.
+        KQ: the same when training (K, Q).
+        exact: the same of both on the exact direction, which takes ten times as many steps.
+        last: the last step by the published rule.
+        growth: the exponent of the step with which ||W z|| grows.
+        spread: added to the correlations.
+    """
+    more = {"tokens": tokens, "growth": growth}
+    of_W, of_KQ, of_both = (np.asarray(one) + np.asarray(spread) for one in (W, KQ, exact))
     return {
-        "W": trajectory("W", W + spread, 0.5, last, tokens=tokens, growth=growth),
-        "KQ": trajectory("KQ", 0.5, KQ + spread, last, tokens=tokens, growth=growth),
+        "W": trajectory("W", of_W, 0.5, last, **more),
+        "KQ": trajectory("KQ", 0.5, of_KQ, last, **more),
+        "W, exact": trajectory("W, exact", of_both, 0.5, 10 * last, **more),
+        "KQ, exact": trajectory("KQ, exact", 0.5, of_both, 10 * last, **more),
     }
 
 
-def of_run(run: str, tokens: int) -> dict[Verdict, Datasets]:
-    """The run is parallel to its rays; it is not; or it may be: 0.99 lies within the interval of the mean."""
+# One seed in five is far from its rays.
+_MOST = np.resize([0.999, 0.999, 0.999, 0.999, 0.6], COUNTS["kept"])
 
-    def ends(correlation: float) -> Datasets:
+
+def of_run(run: str, tokens: int) -> dict[Verdict, Datasets]:
+    """The run is parallel to its rays; in most seeds; in none; or it may be: 0.99 is in the interval of the mean."""
+
+    def ends(correlation: ArrayLike) -> Datasets:
         W, KQ = (correlation if one == run else 0.995 for one in ("W", "KQ"))
         return runs(tokens, W, KQ)
 
-    return {Verdict.HOLDS: ends(0.995), Verdict.FAILS: ends(0.985), Verdict.OPEN: ends(0.99)}
+    return {
+        Verdict.HOLDS: ends(0.995),
+        Verdict.CORRECTED: ends(_MOST),
+        Verdict.FAILS: ends(0.985),
+        Verdict.OPEN: ends(0.99),
+    }

@@ -1,4 +1,4 @@
-"""The trajectory figures: paths of `W(k) z_i` in the plane against the rays of the SVM solutions."""
+"""The trajectory figures: paths of `W(k) z_i` in the plane against the rays of the SVM solutions, and how near."""
 
 from __future__ import annotations
 
@@ -9,41 +9,72 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.local.trajectories.claims import OWN_NORM
+from jaxattn.experiments.local.trajectories.claims import EXACT, OWN_NORM, PARALLEL, RULES
 from jaxattn.study.style import page
 from jaxattn.study.style.plane import plane
 
+_RULES = {"": ("#444444", "published rule"), EXACT: ("#009E73", "exact direction")}
+# Distances below this are drawn here: rounding leaves none smaller.
+_LEAST = 1e-16
+
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw one panel a run: tokens, the selected ones as stars, paths, rays, separating lines.
+    """Draw the paths of one seed by the published rule, and below the distance from the rays over all seeds.
 
-    A path is scaled by its own largest length to the panel, since only its direction is compared;
-    the line through the star's nearest rival perpendicular to the ray separates the star from the
-    other tokens of its input.
+    Above: tokens, the selected ones as stars, paths, rays, separating lines. A path is scaled by its own largest length
+    to the panel, since only its direction is compared; the line through the star's nearest rival perpendicular to the
+    ray separates the star from the other tokens of its input.
 
     Args:
-        summaries: of one seed of the runs "W" and "KQ", as `summarize` in this folder returns them.
+        summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(3.6 * len(summaries), 4.35)
-        for axes, (run, summary) in zip(
-            np.atleast_1d(figure.subplots(1, len(summaries))), summaries.items(), strict=True
-        ):
-            _panel(axes, run, summary)
-        seed = int(next(iter(summaries.values()))["seed"])
+        figure = page.new_figure(6.75, 6.6)
+        panels = figure.subplots(2, 2, height_ratios=(1.35, 1))
+        for column, (run, letter) in enumerate(zip(OWN_NORM, "ab", strict=True)):
+            _paths(panels[0, column], letter, run, summaries[run])
+        for column, (run, letter) in enumerate(zip(OWN_NORM, "cd", strict=True)):
+            _distances(panels[1, column], letter, run, {rule: summaries[run + rule] for rule in RULES})
+        panels[0, 0].legend(loc="best", fontsize=7)
+        panels[1, 0].legend(loc="lower left", fontsize=7)
+        panels[0, 1].set_ylabel("")
+        W, KQ = (summaries[run] for run in OWN_NORM)
         page.add_counts(
             figure,
             summaries,
-            f"Drawn: seed {seed}, the first that both runs kept. Paths and rays are scaled to the panel.",
+            f"(a), (b): the seed of median final correlation of {page.RUNS['W']} by the published rule, seed "
+            f"{int(W['seed'])}; {float(KQ.attrs['place']):.0%} of the seeds end below it in {page.RUNS['KQ']}.\n"
+            "Paths and rays (grey) are scaled to the panel; dots: steps 1, 10, 100, 1000.\n"
+            f"(c), (d): median over all seeds, band from the 10th to the 90th percentile; dotted: cos = {PARALLEL}.",
         )
     return figure
 
 
-def _panel(axes: Axes, run: str, summary: xarray.Dataset) -> None:
+def _paths(axes: Axes, letter: str, run: str, summary: xarray.Dataset) -> None:
     norm = OWN_NORM[run]
     paths = summary["path"].values.swapaxes(0, 1)
-    plane(axes, summary["X"].values, summary["selected"].values, paths, summary["ray"].sel(norm=norm).values)
+    steps = summary["snapshot"].values
+    powers = [int(place) for place in np.flatnonzero(np.isin(steps, 10 ** np.arange(9)))]
+    rays = summary["ray"].sel(norm=norm).values
+    plane(axes, summary["X"].values, summary["selected"].values, paths, rays, powers)
     final = summary["correlation"].isel(snapshot=-1)
     values = ", ".join(f"{name} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
-    axes.set_title(f"run of {page.RUNS[run]}, rays of the {page.NORMS[norm]}\ncorrelation: {values}", fontsize=8)
-    axes.legend(loc="best")
+    axes.set_title(
+        f"({letter}) training {page.RUNS[run]}, rays of the {page.NORMS[norm]}\ncos at the end: {values}", fontsize=8
+    )
+
+
+def _distances(axes: Axes, letter: str, run: str, rules: Mapping[str, xarray.Dataset]) -> None:
+    """Draw 1 - cos along the steps by both rules."""
+    for rule, (colour, label) in _RULES.items():
+        one = rules[rule]
+        curve = (np.maximum(one[f"off_{q}"].values, _LEAST) for q in (50, 10, 90))
+        page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle="-" if rule else "--", label=label)
+    axes.axhline(1 - PARALLEL, color="black", linewidth=0.8, linestyle=":")
+    published, exact = (f"{float(rules[rule]['parallel']):.0%}" for rule in ("", EXACT))
+    axes.set_title(
+        f"({letter}) {page.RUNS[run]}: {published} (published) and {exact} (exact)\nof the seeds end parallel",
+        fontsize=8,
+    )
+    axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-8, 3))
+    axes.set_ylabel(f"1 - cos, {page.NORMS[OWN_NORM[run]]}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import xarray
 
 from jaxattn import svm
@@ -16,6 +18,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: for both norms; those of each norm if None.
 
     Returns:
-        The dataset of `comparison.compare`.
+        The dataset of `comparison.compare`, whose attribute `run` also says whether the run followed the exact
+        direction of the gradient, without the published floor and penalty.
     """
-    return compare(record, solver=solver)
+    one = compare(record, solver=solver)
+    rule = json.loads(record.attrs["config"])["optimizer"]
+    exact = rule["floor"] == rule["penalty"] == 0
+    return one.assign_attrs(run=one.attrs["run"] + (", exact" if exact else ""))
