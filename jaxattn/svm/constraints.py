@@ -179,6 +179,13 @@ def hard_part(constraints: Constraints) -> Constraints:
     return constraints._replace(penalty=None, present=rows(constraints).hard)
 
 
+def is_free(constraints: Constraints) -> Bool[Array, ""]:
+    """Whether the hard rows allow any longer W: inequalities with targets above 0, and equalities of target 0."""
+    of = rows(constraints)
+    bound = of.hard & jnp.where(of.equal, of.targets != 0, of.targets <= 0)
+    return ~bound.any() & (of.hard & ~of.equal).any()
+
+
 def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
     """Return what W must be divided by to satisfy the hard inequalities as closely as it can, ().
 
@@ -187,11 +194,10 @@ def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Arra
     """
     of = rows(constraints)
     inequality = of.hard & ~of.equal
-    free = ~(of.hard & jnp.where(of.equal, of.targets != 0, of.targets <= 0)).any() & inequality.any()
     ratio = margins(constraints, W) / jnp.where(inequality, of.targets, 1.0)
     worst = jnp.min(jnp.where(inequality, ratio, jnp.inf))
     worst = jnp.where((of.present & ~of.hard).any(), jnp.minimum(worst, 1.0), worst)
-    return jnp.where(free, worst, 1.0)
+    return jnp.where(is_free(constraints), worst, 1.0)
 
 
 def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
@@ -253,10 +259,18 @@ class Reduction(NamedTuple):
 
 
 def reduce(constraints: Constraints) -> Reduction:
-    """Express constraints in p = min(d, n m) and q = min(e, n) coordinates."""
+    """Express constraints in p = min(d, n m) and q = min(e, n) coordinates.
+
+    Numbers in rows that are not present are not read: these rows are 0, as are queries of groups without a row.
+    """
     n, m, d = constraints.differences.shape
     e = constraints.queries.shape[-1]
     dtype = constraints.queries.dtype
+    if (present := constraints.present) is not None:
+        constraints = constraints._replace(
+            differences=jnp.where(present[:, :, None], constraints.differences, 0.0),
+            queries=jnp.where(present.any(axis=1)[:, None], constraints.queries, 0.0),
+        )
     flat = constraints.differences.reshape(n * m, d)
     left = orthonormal(flat) if n * m < d else jnp.eye(d, dtype=dtype)
     right = orthonormal(constraints.queries) if n < e else jnp.eye(e, dtype=dtype)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxattn.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
@@ -15,14 +16,16 @@ from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
 from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.packing import packed
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
 from jaxattn.svm.solvers.path_following import PathFollowing
+from jaxattn.svm.unique import uniqueness
 
-__all__ = ["solve", "solve_batch"]
+__all__ = ["solve", "solve_batch", "with_uniqueness"]
 
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
@@ -94,13 +97,13 @@ def solve(
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
-    answers = (_certifying(norm, tolerance)(constraints, _proposing(one, norm)(constraints)) for one in solvers)
+    answers = (_certifying(norm, tolerance)(constraints, _candidate(constraints, one, norm)) for one in solvers)
     solution = next(answers)
-    if not is_concrete(constraints.differences):
+    if not is_concrete(solution.status):
         return solution
     while int(solution.status) == Status.NOT_CONVERGED and (found := next(answers, None)) is not None:
         solution = found if _replaces(found, solution) else solution
-    return solution
+    return with_uniqueness(constraints, solution, norm, tolerance)
 
 
 def solve_batch(
@@ -112,8 +115,11 @@ def solve_batch(
 ) -> Solution:
     """Solve a batch of problems with one leading axis, in chunks of bounded memory.
 
-    Every lane has its own status and evidence; lane i is what `solve` returns for it alone. Compiles
-    once a shape. Returns a Solution of NumPy arrays. Arguments and errors as in `solve`.
+    Every lane has its own status and evidence, which do not depend on the other lanes in any bit. `solve` on the lane
+    alone, and a batch of another length, run programs of another width: their W and duals differ from the lane's by
+    rounding, and so by no more than both certificates allow. Compiles once a shape, and once more for lanes of which
+    less than a half, a quarter or an eighth of the rows is present. Returns a Solution of NumPy arrays. Arguments and
+    errors as in `solve`.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -127,49 +133,82 @@ def solve_batch(
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = tolerance or tolerance_of(constraints.differences.dtype)
-    places, constraints = _counting(jax.tree.map(np.asarray, constraints))
+    constraints = jax.tree.map(np.asarray, constraints)
     lanes = batch.length(constraints)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
     fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
-    cached = _CACHE // (constraints.differences[0, ..., 0].size ** 2 * constraints.differences.dtype.itemsize)
-    together = min(_TOGETHER if lanes > _FEW else _FEW, max(_FEW, cached), fits)
-    chunks = (chunk, chunk) if chunk is not None else (together, together if lanes <= together else fits)
-    solution = _attempt(constraints, solvers[0], norm, tolerance, chunks)
+    together = min(_TOGETHER if lanes > _FEW else _FEW, fits)
+    widths = _Widths(together, together if lanes <= together else fits)
+    widths = widths if chunk is None else _Widths(chunk, chunk, least=chunk)
+    solution = _attempt(constraints, solvers[0], norm, tolerance, widths)
     for attempt in solvers[1:]:
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)
         if undecided.size == 0:
             break
-        found = _attempt(_picked(constraints, undecided), attempt, norm, tolerance, chunks)
+        found = _attempt(_picked(constraints, undecided), attempt, norm, tolerance, widths)
         better = np.flatnonzero(_replaces(found, _picked(solution, undecided)))
         for kept, new in zip(solution, found, strict=True):
             kept[undecided[better]] = new[better]
-    if places is None:
-        return solution
-    duals = np.zeros((lanes, places.size), solution.duals.dtype)
-    duals[:, places.ravel()] = solution.duals[:, :, 0]
-    return solution._replace(duals=duals.reshape(lanes, *places.shape))
+    return solution._replace(unique=_codes(constraints, solution, norm, tolerance, widths.certifying))
 
 
-def _counting(constraints: Constraints) -> tuple[np.ndarray | None, Constraints]:
-    """Leave out the rows that count in no lane: a step of most solvers costs the cube of the number of rows.
+def with_uniqueness(
+    constraints: Constraints, solution: Solution, norm: str | Norm = "frobenius", tolerance: Tolerance | None = None
+) -> Solution:
+    """Return a solution, or a batch, with `unique` found out where it is UNKNOWN.
 
-    Returns:
-        Which rows of a lane are left, (n, m), and these, one to a group; None and all rows if all count somewhere,
-        or none does.
+    `solve` and `solve_batch` have done so. A solution that comes out of `jit` or `vmap` has YES only where the
+    objective is strictly convex, since there the numbers cannot be read.
+
+    Args:
+        constraints: those solved; as many leading axes, none or one, as the solution.
+        solution: as `solve` or `certify` returns it.
+        norm: of the problem.
+        tolerance: what counts as proven of a second solution; that of the precision if None.
+
+    Raises:
+        ValueError: malformed constraints, an unknown norm.
+
+    Example:
+        >>> inside = jax.jit(lambda rows: svm.solve(rows, norm="nuclear"))(constraints)
+        >>> solution = svm.with_uniqueness(constraints, inside, norm="nuclear")
+        >>> svm.Unique(int(inside.unique)).name, svm.Unique(int(solution.unique)).name
+        ('UNKNOWN', 'YES')
     """
-    if constraints.present is None:
-        return None, constraints
-    places = np.any(np.asarray(constraints.present), axis=0)
-    if places.all() or not places.any():
-        return None, constraints
-    lanes, n, m, _ = constraints.differences.shape
+    axes = solution.W.ndim - 2
+    cons.check(constraints, batch=axes)
+    norm, tolerance = named(norm), tolerance or tolerance_of(constraints.differences.dtype)
+    if axes:
+        return solution._replace(unique=_codes(constraints, solution, norm, tolerance, None))
+    first = partial(jax.tree.map, lambda leaf: np.asarray(leaf)[None])
+    codes = _codes(first(constraints), first(solution), norm, tolerance, 1)
+    return solution._replace(unique=jnp.asarray(codes[0], solution.unique.dtype))
 
-    def left(leaf: Any) -> Any:
-        return leaf.reshape(lanes, n * m, 1, *leaf.shape[3:])[:, places.ravel()]
 
-    rows = {name: left(leaf) for name, leaf in constraints._asdict().items() if leaf is not None and name != "queries"}
-    queries = np.repeat(np.asarray(constraints.queries), places.sum(axis=1), axis=1)
-    return places, constraints._replace(**rows, queries=queries)
+def _codes(
+    constraints: Constraints, solution: Solution, norm: Norm, tolerance: Tolerance, width: int | None
+) -> np.ndarray:
+    """Return whether each solution of a batch is unique; `width` is that of the programs that certify a second one."""
+    certifying = _certifying(norm, tolerance)
+
+    def certified(rows: Constraints, W: np.ndarray, duals: np.ndarray) -> Solution:
+        candidates = Candidate(W, duals, np.zeros(len(W), int))
+        return batch.over_seeds(certifying, rows, candidates, width=width)
+
+    return uniqueness(constraints, norm, solution, certified)
+
+
+class _Widths(NamedTuple):
+    """How many lanes a program takes: at most `solving`, but no more than the cache holds, and `certifying`."""
+
+    solving: int
+    certifying: int
+    least: int = _FEW
+
+    def of(self, rows: Constraints) -> int:
+        """Return the lanes of a solver's program on these rows, of a batch."""
+        pairs = rows.differences[0, ..., 0].size ** 2 * rows.differences.dtype.itemsize
+        return min(self.solving, max(self.least, _CACHE // pairs))
 
 
 def _picked(leaves: Any, lanes: Any) -> Any:
@@ -181,12 +220,22 @@ def _replaces(found: Solution, solution: Solution) -> np.ndarray:
     return np.asarray((found.status != Status.NOT_CONVERGED) | (abs(found.gap) < abs(solution.gap)))
 
 
-def _attempt(
-    constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, chunks: tuple[int, int]
-) -> Solution:
-    """Solve, and certify, in chunks of these lengths."""
-    candidates = _candidates(constraints, solver, norm, chunks[0])
-    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, width=chunks[1])
+def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, widths: _Widths) -> Solution:
+    """Solve the lanes, without the rows that are not present, and certify what was found for all rows."""
+    parts = tuple(packed(constraints))
+    found = [part.spread(_candidates(part.rows, solver, norm, widths.of(part.rows))) for part in parts]
+    order = np.argsort(np.concatenate([part.lanes for part in parts]))
+    candidates = jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *found)
+    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, width=widths.certifying)
+
+
+def _candidate(constraints: Constraints, solver: Solver, norm: Norm) -> Candidate:
+    """Solve one problem, without the rows that are not present where these can be read."""
+    if constraints.present is None or not all(map(is_concrete, jax.tree.leaves(constraints))):
+        return _proposing(solver, norm)(constraints)
+    (part,) = packed(jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints))
+    found = _proposing(solver, norm)(_picked(part.rows, 0))
+    return _picked(part.spread(jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)), 0)
 
 
 def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:

@@ -13,6 +13,7 @@ linear and kept exactly, so the multipliers prove what they prove wherever the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -107,7 +108,7 @@ class Singular:
 
         def between(S: Array, T: Array, B: Array) -> Array:
             """Return the change of X, formed without cancellation: where K is large it is that of the slacks."""
-            B = B * np.sqrt(0.5)
+            B = math.sqrt(0.5) * B
             C = -B if p > r else B
             return jnp.block([[S, -T, B.T], [T, -S, C.T], [B, C, jnp.zeros((abs(p - q),) * 2, W.dtype)]])
 
@@ -186,7 +187,7 @@ def _blocks(P: Float[Array, "p p"], M: Float[Array, "p q"], Q: Float[Array, "q q
 
 def _eigenvectors(p: int, q: int) -> np.ndarray:
     """Return the eigenvectors of X where W is diagonal: of `t + sigma`, of `t - sigma`, and of t."""
-    r, half = min(p, q), np.sqrt(0.5)
+    r, half = min(p, q), math.sqrt(0.5)
     H = np.zeros((p + q, p + q))
     i = np.arange(r)
     H[i, i], H[p + i, i], H[i, r + i], H[p + i, r + i] = half, half, half, -half

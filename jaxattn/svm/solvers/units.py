@@ -18,7 +18,8 @@ class Scaled(NamedTuple):
     """Rows `<A_k, W> >= b_k` of length 1 at prices C, with what leads back to the problem they came from.
 
     Attributes:
-        rows: of length 1; one that is not present, or implied by other equalities, asks for 0 >= -1.
+        rows: of length 1; one that is not present, or implied by other equalities, is the equation 0 = 0, which has
+            no slack and no multiplier and so no part in the path.
         b: targets.
         C: prices, inf for hard rows; None where all are hard.
         equal: equalities.
@@ -79,9 +80,9 @@ def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> S
         prices = jnp.where(of.hard | ~of.present, jnp.inf, of.upper * lengths / unit)
     return Scaled(
         rows=constraints._replace(differences=differences),
-        b=jnp.where(of.present, of.targets / (scale * lengths), -1.0),
+        b=jnp.where(of.present, of.targets / (scale * lengths), 0.0),
         C=prices,
-        equal=of.equal,
+        equal=of.equal | ~of.present,
         W=W / scale,
         separable=separable,
         scale=scale,
