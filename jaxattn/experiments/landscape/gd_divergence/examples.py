@@ -9,6 +9,7 @@ import numpy as np
 import xarray
 from numpy.typing import ArrayLike
 
+from jaxattn.experiments.landscape.gd_divergence.measure import named
 from jaxattn.study.claims.claim import Datasets, Verdict
 from jaxattn.study.settings.schedule import Logarithmically
 
@@ -27,6 +28,8 @@ def run(
     loss: Sequence[float] = (1.0, 0.5, 0.4),
     bend: float = 0.1,
     steps: np.ndarray = STEPS,
+    every: int = 1000,
+    seeds: int = SEEDS,
 ) -> xarray.Dataset:
     """Return a run that grows and turns like this, each seed a little apart.
 
@@ -38,26 +41,31 @@ def run(
         loss: the recorded risk, of every seed.
         bend: the largest second derivative.
         steps: of the snapshots.
+        every: steps from one recorded risk to the next.
+        seeds: how many, of which the last so many select other tokens as `optimal` leaves of 30.
     """
-    noise = np.random.default_rng(0).normal(0, 0.02, (SEEDS, 1))
+    noise = np.random.default_rng(0).normal(0, 0.02, (seeds, 1))
     along = ("seed", "snapshot")
     variables = {
         "growth": (along, (1 + noise) * np.asarray(growth)),
         "off": (along, (1 + noise) * np.asarray(off)),
-        "bend": (along, np.full((SEEDS, len(steps)), bend)),
-        "bound": (("seed",), np.full(SEEDS, 15.0)),
-        "optimal": (("seed",), np.arange(SEEDS) < optimal),
-        "loss": (("seed", "step"), np.tile(np.asarray(loss, float), (SEEDS, 1))),
+        "bend": (along, np.full((seeds, len(steps)), bend)),
+        "bound": (("seed",), np.full(seeds, 15.0)),
+        "optimal": (("seed",), np.arange(seeds) < seeds - (SEEDS - optimal)),
+        "loss": (("seed", "step"), np.tile(np.asarray(loss, float), (seeds, 1))),
     }
-    counts = {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
-    coordinates = {"seed": np.arange(SEEDS), "snapshot": steps, "step": np.arange(len(loss))}
-    return xarray.Dataset(variables, coordinates, {**counts, "run": f"step {step_size:g}", "step_size": step_size})
+    counts = {"attempted": seeds, "kept": seeds, "diverged": 0, "infeasible": 0, "unsolved": 0}
+    coordinates = {"seed": np.arange(seeds), "snapshot": steps, "step": np.arange(len(loss))}
+    return xarray.Dataset(
+        variables, coordinates, {**counts, "run": named(step_size, every), "step_size": step_size, "every": every}
+    )
 
 
 def runs(first: dict[str, Any] | None = None, second: dict[str, Any] | None = None) -> Datasets:
-    """Return a run within 1 / L and one of a far larger step, changed as told."""
-    both = (run(0.05, **(first or {})), run(5.0, **(second or {})))
-    return {one.attrs["run"]: one for one in both}
+    """Return runs within 1 / L, one of every step, and one of a far larger step and more seeds, changed as told."""
+    changed = first or {}
+    made = (run(0.05, **changed), run(0.05, every=1, **changed), run(5.0, **{"seeds": 1000, **(second or {})}))
+    return {one.attrs["run"]: one for one in made}
 
 
 def short() -> Datasets:

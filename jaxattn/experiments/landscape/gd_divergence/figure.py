@@ -21,7 +21,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     Args:
         summaries: of `claims.summarize`.
     """
-    runs = sorted(summaries.values(), key=lambda one: one.attrs["step_size"])
+    # The run of every step is the beginning of another.
+    long = {run: one for run, one in summaries.items() if one.attrs["every"] > 1} or summaries
+    runs = sorted(long.values(), key=lambda one: one.attrs["step_size"])
     looks = [_LOOKS[k % len(_LOOKS)] for k in range(len(runs))]
     with page.style():
         figure = page.new_figure(7.2, 3.5)

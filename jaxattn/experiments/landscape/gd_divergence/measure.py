@@ -29,11 +29,13 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         For every kept seed `off`, 1 - correlation, and `growth`, `||W||_F / ||W_mm||_F`, at the snapshots; `bound`,
         the smoothness constant L; `bend`, the largest second derivative found at each snapshot; whether the `optimal`
-        tokens are selected in the end; the recorded risk. The attribute `run` names the step size.
+        tokens are selected in the end; the recorded risk. The attribute `run` names the step size, and whether the
+        risk was recorded at every step; `every` is from how many steps to the next it was.
     """
     found = optimum(record, solver)
     W, final = found.of(record["W_snapshots"]), found.of(record["W"])
-    step_size = float(json.loads(record.attrs["config"])["optimizer"]["step_size"])
+    config = json.loads(record.attrs["config"])
+    step_size, every = float(config["optimizer"]["step_size"]), int(config["record_every"])
     off, growth, bend, bound, selected = batch.over_seeds(_along, W, final, found.W, found.problems)
     along = ("seed", "snapshot")
     return xarray.Dataset(
@@ -46,8 +48,13 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "loss": (("seed", "step"), found.of(record["loss"])),
         },
         {"seed": found.of(record["seed"]), "snapshot": record["snapshot"].values, "step": record["step"].values},
-        {**found.counts, "run": f"step {step_size:g}", "step_size": step_size},
+        {**found.counts, "run": named(step_size, every), "step_size": step_size, "every": every},
     )
+
+
+def named(step_size: float, every: int) -> str:
+    """Return what a run is called."""
+    return f"step {step_size:g}" + (", every step" if every == 1 else "")
 
 
 def _along(
