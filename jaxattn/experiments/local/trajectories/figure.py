@@ -44,7 +44,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             summaries,
             f"(a), (b): the seed of median final correlation of {page.RUNS['W']} by the published rule, seed "
             f"{int(W['seed'])}; {float(KQ.attrs['place']):.0%} of the seeds end below it in {page.RUNS['KQ']}.\n"
-            "Paths and rays (grey) are scaled to the panel; dots: steps 1, 10, 100, 1000.\n"
+            "Paths and rays (grey) are scaled to the panel; dots: about step 1, 10, 100, 1000.\n"
             f"(c), (d): median over all seeds, band from the 10th to the 90th percentile; dotted: cos = {PARALLEL}.",
         )
     return figure
@@ -54,7 +54,7 @@ def _paths(axes: Axes, letter: str, run: str, summary: xarray.Dataset) -> None:
     norm = OWN_NORM[run]
     paths = summary["path"].values.swapaxes(0, 1)
     steps = summary["snapshot"].values
-    powers = [int(place) for place in np.flatnonzero(np.isin(steps, 10 ** np.arange(9)))]
+    powers = [int(np.abs(np.log10(steps) - power).argmin()) for power in range(int(np.log10(steps[-1])) + 1)]
     rays = summary["ray"].sel(norm=norm).values
     plane(axes, summary["X"].values, summary["selected"].values, paths, rays, powers)
     final = summary["correlation"].isel(snapshot=-1)
