@@ -8,6 +8,7 @@ to change it rounds nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,6 +25,9 @@ from jaxattn.attention import Weights
 # How many steps are compared to find the powers, and which powers may be found; 0 where several would do.
 _COMPARED = 8
 _POWERS = (0, 1, 2, 3, 4, -1, -2)
+# Binary digits of the exponent that are left for an entry's own size, and for what moments multiply its square by.
+_SPARE = 24
+_LOG_2 = math.log(2)
 
 
 class CarriedState(NamedTuple):
@@ -54,7 +58,7 @@ class Carried:
         too small for their squares beside the largest (1e-150 times that, 1e-15 in single precision) count as zero.
         """
         leaves, structure = jax.tree.flatten(state.kept)
-        sizes = [(_log2_of_largest(jax.tree.leaves(direction)) + log_scale / np.log(2))]
+        sizes = [(_log2_of_largest(jax.tree.leaves(direction)) + log_scale / _LOG_2)]
         sizes += [_log2_of_largest([leaf]) / power + state.exponent for leaf, power in self._scaled(leaves)]
         largest = jnp.max(jnp.stack([size.astype(state.exponent.dtype) for size in sizes]))
         # Without any gradient so far there is nothing to scale.
@@ -64,7 +68,7 @@ class Carried:
             _times_power_of_two(leaf, power * shift) if power else leaf
             for leaf, power in zip(leaves, self.powers, strict=True)
         ]
-        factor = jnp.exp(log_scale - exponent * np.log(2))
+        factor = jnp.exp(log_scale - exponent * _LOG_2)
         gradient = jax.tree.map(lambda leaf: _without_traces(leaf * factor), direction)
         updates, after = self.update(gradient, jax.tree.unflatten(structure, kept), params)
         updates = jax.tree.map(lambda u, g: jnp.where(jnp.isnan(u) & (g == 0), 0, u), updates, gradient)
@@ -74,8 +78,12 @@ class Carried:
         return [(leaf, power) for leaf, power in zip(leaves, self.powers, strict=True) if power]
 
 
-def carried(optimizer: optax.GradientTransformation, weights: Weights) -> optax.GradientTransformation:
-    """Return an optimizer that is blind to the gradient's scale with that scale carried, or as it is without moments.
+def carried(
+    optimizer: optax.GradientTransformation, weights: Weights
+) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+    """Return how an optimizer that is blind to the gradient's scale begins and steps, with that scale carried.
+
+    An optimizer without moments begins and steps as it is.
 
     Args:
         optimizer: any; that it is blind to the scale is tried out.
@@ -88,8 +96,8 @@ def carried(optimizer: optax.GradientTransformation, weights: Weights) -> optax.
     shapes = tuple((leaf.shape, jnp.result_type(leaf)) for leaf in leaves)
     powers = _powers(optimizer.init, optimizer.update, structure, shapes)
     if not any(powers):
-        return optimizer
-    return optax.GradientTransformation(partial(_init, optimizer.init), Carried(optimizer.update, powers))
+        return optimizer.init, optimizer.update
+    return partial(_init, optimizer.init), Carried(optimizer.update, powers)
 
 
 def _init(init: Callable[[Any], Any], params: optax.Params) -> CarriedState:
@@ -121,7 +129,7 @@ def _powers(
         state = init(params)
         paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
         types = [leaf.dtype for leaf in jax.tree.leaves((params, state)) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-        reach = 2 * (min(jnp.finfo(dtype).maxexp for dtype in types) // 5)
+        reach = min(jnp.finfo(dtype).maxexp for dtype in types) // 2 - _SPARE
         shifts = 0, reach, -reach
         states = [state for _ in shifts]
         possible = _followed(states, shifts)

@@ -43,10 +43,15 @@ class StepState(NamedTuple):
 
 
 class ScaleFree(optax.GradientTransformation):
-    """An optimizer that is blind to the gradient's scale: it moves alike for g and for any positive multiple of g.
+    """An optimizer that is blind to the gradient's scale: it moves alike for all gradients, and for all times a number.
 
     `train` gives it `gradients.direction`, which never underflows, so it does not stall however far the softmax
-    has gone. Sign descent or Muon are made so by `ScaleFree(*optimizer)`.
+    has gone. Sign descent, Adam or Muon are made so by `ScaleFree(*optimizer)`, with an eps of 0. The scale is carried
+    beside the direction (`carried`): momentum and second moments are those of the gradient itself, exact to rounding.
+    That the optimizer is blind to the scale is tried out by `train`, which refuses any other.
+
+    Example:
+        >>> run = descent.train(start, problem, optimizer=descent.ScaleFree(*optax.adam(0.01, eps=0.0)), steps=10)
     """
 
 

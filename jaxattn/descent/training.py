@@ -89,8 +89,8 @@ def train(
         ((3, 5, 5), (100,))
     """
     attention.check_weights(weights, problem)
-    optimizer, kept, run = _prepared(weights, optimizer, snapshots, steps, record_every, loss, head)
-    return run(weights, problem, optimizer.init(weights), kept)
+    init, kept, run = _prepared(weights, optimizer, snapshots, steps, record_every, loss, head)
+    return run(weights, problem, init(weights), kept)
 
 
 def train_batch(
@@ -117,8 +117,8 @@ def train_batch(
     """
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     attention.check_weights(*first)
-    optimizer, kept, run = _prepared(first[0], optimizer, snapshots, steps, record_every, loss, head)
-    state = jax.vmap(optimizer.init)(weights)
+    init, kept, run = _prepared(first[0], optimizer, snapshots, steps, record_every, loss, head)
+    state = jax.vmap(init)(weights)
     return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
 
 
@@ -137,14 +137,17 @@ def _prepared(
     record_every: int,
     loss: losses.Loss,
     head: heads.Head,
-) -> tuple[optax.GradientTransformation, Int[Array, " snapshots"], Trainer]:
-    """Check the arguments that `train` and `train_batch` share; return optimizer, snapshots and the compiled run."""
+) -> tuple[Callable[[Any], Any], Int[Array, " snapshots"], Trainer]:
+    """Check the arguments that `train` and `train_batch` share.
+
+    Returns how the optimizer begins, the snapshots, and the compiled run.
+    """
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    rule = rule_of(optimizer)
-    if isinstance(optimizer, ScaleFree) and along(plain(optimizer.update)) is None:
-        optimizer = carried(optimizer, weights)
-    return optimizer, kept, trainer(optimizer.update, steps, record_every, loss, head, rule)
+    init, update = optimizer.init, optimizer.update
+    if isinstance(optimizer, ScaleFree) and along(plain(update)) is None:
+        init, update = carried(optimizer, weights)
+    return init, kept, trainer(update, steps, record_every, loss, head, rule_of(optimizer))
 
 
 @lru_cache(maxsize=64)
