@@ -83,6 +83,8 @@ def test_ranks_as_measured_hold_with_their_correction():
         ({"nuclear": 20}, [HOLDS, FAILS, FAILS]),
         ({"frobenius": 2, "nuclear": 2}, [FAILS, CORRECTED, FAILS]),
         ({"frobenius": -1}, [FAILS, CORRECTED, FAILS]),
+        ({"edge": 6, "seeds": 30}, [CORRECTED, CORRECTED, FAILS]),
+        ({"short": 6, "seeds": 30}, [FAILS, CORRECTED, FAILS]),
         ({"noise": 1e-6}, [HOLDS, OPEN, FAILS]),
         ({"feasible": 1.0}, [HOLDS, CORRECTED, HOLDS]),
         ({"seeds": 19}, [OPEN, OPEN, OPEN]),
@@ -119,7 +121,7 @@ def test_one_size_where_the_nuclear_rank_is_higher_refutes_that_it_is_lower():
     ranks.loc[{"d": 15, "norm": "nuclear"}] = 4
     assert verdicts(found)[1] is CORRECTED
     ranks.values[0, 3, 1], ranks.values[1, 3, 1] = 5, 3
-    assert verdicts(found)[1] is OPEN
+    assert verdicts(found)[1] is FAILS
 
 
 def test_the_differences_are_of_the_same_problems():

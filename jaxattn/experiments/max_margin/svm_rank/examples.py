@@ -31,6 +31,7 @@ def separated(
     solver: str = "",
     frobenius: int = 0,
     short: int = 0,
+    edge: int = 0,
 ) -> xarray.Dataset:
     """Return a run whose Frobenius ranks are min(n, d) and whose nuclear ranks are given.
 
@@ -48,12 +49,14 @@ def separated(
         solver: an inexact one, which leaves all problems unsolved.
         frobenius: less Frobenius rank from d = 10 on.
         short: problems whose Frobenius rank is one less from d = 10 on.
+        edge: problems whose Frobenius rank is one less at d = n.
     """
     dimensions = np.array(d)
     ranks = np.zeros((seeds, len(dimensions), 2), int)
     for k, dimension in enumerate(dimensions):
         ranks[:, k, 0] = min(n, dimension) - (frobenius if dimension >= 10 else 0)
         ranks[: short if dimension >= 10 else 0, k, 0] -= 1
+        ranks[: edge if dimension == n else 0, k, 0] -= 1
         ranks[:, k, 1] = np.minimum(nuclear + np.arange(seeds) % 2, min(n, dimension))
     values = np.where(np.arange(WIDTH) < ranks[..., None], 2.0, noise)
     status = np.full(ranks.shape, Status.NOT_CONVERGED if solver else Status.OPTIMAL)
@@ -103,10 +106,11 @@ def as_published(seeds: int = 40) -> Datasets:
 
 
 def frobenius() -> dict[Verdict, Datasets]:
-    """The ranks are n, but for one problem; they are less by two; or problems are too few."""
+    """The ranks are n; they are but at d = n; they are less by two; or problems are too few."""
     return {
-        Verdict.HOLDS: runs(short=1),
-        Verdict.FAILS: runs(frobenius=2),
+        Verdict.HOLDS: runs(seeds=30),
+        Verdict.CORRECTED: runs(edge=6, seeds=30),
+        Verdict.FAILS: runs(frobenius=2, seeds=30),
         Verdict.OPEN: runs(seeds=19),
     }
 
