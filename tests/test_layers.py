@@ -35,7 +35,15 @@ LAYERS = [
     ["descent.pacing", "descent.carried"],
     ["svm.constraints", "descent.spans"],
     # An engine is given the gradient, which knows no engine.
-    ["svm.least_squares", "svm.posing", "svm.finite_part", "svm.solution", "descent.gradients", "descent.engines"],
+    [
+        "svm.least_squares",
+        "svm.posing",
+        "svm.finite_part",
+        "svm.solution",
+        "svm.faces",
+        "descent.gradients",
+        "descent.engines",
+    ],
     ["svm.stationarity", "svm.unique", "descent"],
     # The certificate knows no solver.
     ["svm.certificate"],

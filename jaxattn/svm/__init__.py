@@ -11,7 +11,7 @@ from jaxattn.svm.constraints import Constraints, combination, margins
 from jaxattn.svm.finite_part import with_finite_part
 from jaxattn.svm.posing import finite_constraints, listed, prompt_constraints, set_constraints, soft, token_constraints
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status, Unique
-from jaxattn.svm.solve import solve, solve_batch
+from jaxattn.svm.solve import solve, solve_batch, with_uniqueness
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
@@ -54,4 +54,5 @@ __all__ = [
     "stationarity",
     "token_constraints",
     "with_finite_part",
+    "with_uniqueness",
 ]

@@ -180,22 +180,21 @@ def with_uniqueness(
     norm, tolerance = named(norm), tolerance or tolerance_of(constraints.differences.dtype)
     if axes:
         return solution._replace(unique=_codes(constraints, solution, norm, tolerance, None))
-    first = partial(jax.tree.map, lambda leaf: np.asarray(leaf)[None])
-    codes = _codes(first(constraints), first(solution), norm, tolerance, 1)
-    return solution._replace(unique=jnp.asarray(codes[0], solution.unique.dtype))
+    certifying, first = _certifying(norm, tolerance), partial(jax.tree.map, lambda leaf: np.asarray(leaf)[None])
+
+    # Not by a program of lanes: that of one is there.
+    def certified(rows: Constraints, candidate: Candidate) -> Solution:
+        return first(certifying(*_picked((rows, candidate), 0)))
+
+    (code,) = uniqueness(first(constraints), norm, first(solution), certified)
+    return solution._replace(unique=jnp.asarray(code, solution.unique.dtype))
 
 
 def _codes(
     constraints: Constraints, solution: Solution, norm: Norm, tolerance: Tolerance, width: int | None
 ) -> np.ndarray:
     """Return whether each solution of a batch is unique; `width` is that of the programs that certify a second one."""
-    certifying = _certifying(norm, tolerance)
-
-    def certified(rows: Constraints, W: np.ndarray, duals: np.ndarray) -> Solution:
-        candidates = Candidate(W, duals, np.zeros(len(W), int))
-        return batch.over_seeds(certifying, rows, candidates, width=width)
-
-    return uniqueness(constraints, norm, solution, certified)
+    return uniqueness(constraints, norm, solution, partial(batch.over_seeds, _certifying(norm, tolerance), width=width))
 
 
 class _Widths(NamedTuple):
