@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 NORMS = ["frobenius", "nuclear"]
-COUNTS = {"attempted": 23, "kept": 20, "diverged": 1, "infeasible": 2, "unsolved": 0}
+COUNTS = {"attempted": 203, "kept": 200, "diverged": 1, "infeasible": 2, "unsolved": 0}
 # Of mean zero and standard deviation 0.001.
 _WOBBLE = np.resize([-0.001, 0.001], COUNTS["kept"])
 
@@ -60,7 +60,7 @@ def runs(
     tokens: int,
     W: ArrayLike,
     KQ: ArrayLike,
-    exact: ArrayLike = 0.999,
+    exact: ArrayLike = 0.998,
     last: int = 2000,
     growth: float = 1.0,
     spread: ArrayLike = _WOBBLE,
@@ -86,20 +86,20 @@ def runs(
     }
 
 
-# One seed in five is far from its rays.
-_MOST = np.resize([0.999, 0.999, 0.999, 0.999, 0.6], COUNTS["kept"])
+# So many seeds in twenty are parallel to their rays.
+_MOST, _NEARLY, _FEW = (np.resize([0.999] * many + [0.6] * (20 - many), COUNTS["kept"]) for many in (16, 19, 4))
 
 
 def of_run(run: str, tokens: int) -> dict[Verdict, Datasets]:
-    """The run is parallel to its rays; in most seeds; in none; or it may be: 0.99 is in the interval of the mean."""
+    """On the exact direction nearly all seeds are parallel to their rays; most; few; or about the share asked for."""
 
     def ends(correlation: ArrayLike) -> Datasets:
-        W, KQ = (correlation if one == run else 0.995 for one in ("W", "KQ"))
-        return runs(tokens, W, KQ)
+        name = f"{run}, exact"
+        return {**runs(tokens, 0.995, 0.995), name: runs(tokens, 0.995, 0.995, correlation)[name]}
 
     return {
-        Verdict.HOLDS: ends(0.995),
+        Verdict.HOLDS: ends(0.998),
         Verdict.CORRECTED: ends(_MOST),
-        Verdict.FAILS: ends(0.985),
-        Verdict.OPEN: ends(0.99),
+        Verdict.FAILS: ends(_FEW),
+        Verdict.OPEN: ends(_NEARLY),
     }
