@@ -30,6 +30,7 @@ def run(
     steps: np.ndarray = STEPS,
     every: int = 1000,
     seeds: int = SEEDS,
+    stuck: int = 0,
 ) -> xarray.Dataset:
     """Return a run that grows and turns like this, each seed a little apart.
 
@@ -43,12 +44,13 @@ def run(
         steps: of the snapshots.
         every: steps from one recorded risk to the next.
         seeds: how many, of which the last so many select other tokens as `optimal` leaves of 30.
+        stuck: how many seeds stand still beside the solution.
     """
     noise = np.random.default_rng(0).normal(0, 0.02, (seeds, 1))
     along = ("seed", "snapshot")
     variables = {
         "growth": (along, (1 + noise) * np.asarray(growth)),
-        "off": (along, (1 + noise) * np.asarray(off)),
+        "off": (along, np.where(np.arange(seeds)[:, None] < stuck, 0.5, (1 + noise) * np.asarray(off))),
         "bend": (along, np.full((seeds, len(steps)), bend)),
         "bound": (("seed",), np.full(seeds, 15.0)),
         "optimal": (("seed",), np.arange(seeds) < seeds - (SEEDS - optimal)),
