@@ -1,7 +1,8 @@
-"""Gradient descent from W = 0 on a text, kept as coefficients of pairs of words.
+"""Gradient descent on a text, kept as coefficients of pairs of words.
 
 The gradient of any risk of the logits is `sum_at G_at e_t e_a^T`: one number a pair of words, whatever d and however
-long the text. So is W, which starts at zero; its logits move by `K G K`, K the Gram matrix of the embeddings.
+long the text. So is W, if it starts as such a sum; its logits move by `K G K`, K the Gram matrix of the embeddings. No
+logit sees what a start has beside such a sum, and descent does not change it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def weights(pairs: Float[Array, "V V"], choices: Choices) -> Spanned:
 
 def train(
     choices: Choices,
+    start: Float[Array, "V V"] | None = None,
     *,
     optimizer: optax.GradientTransformation | None = None,
     steps: int = 2000,
@@ -66,10 +68,11 @@ def train(
     record_every: int = 1,
     loss: losses.Loss = losses.cross_entropy,
 ) -> TextRun:
-    """Train a free W, from zero, on one text. Pure; works under `jit` and `vmap`.
+    """Train a free W on one text. Pure; works under `jit` and `vmap`.
 
     Args:
         choices: of one text, without batch axes.
+        start: coefficients of pairs of the W that descent starts from, as `weights` takes them; W = 0 if None.
         optimizer: `descent.normalized_gd`, `descent.gd` or an exact one of them; `normalized_gd(0.1)` if None.
         steps: number of updates.
         snapshots: steps after which the coefficients are kept, increasing, within 0..steps.
@@ -78,7 +81,7 @@ def train(
 
     Raises:
         ValueError: an optimizer that does not move W along its gradient, steps or record_every < 1, snapshots out of
-            order or range.
+            order or range, a start other than (V, V).
 
     Example:
         >>> text_run = language.train(text, steps=20)
@@ -86,11 +89,12 @@ def train(
         (6, 6)
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
-    return run(choices, state, kept)
+    return run(choices, _start_of(start, choices), state, kept)
 
 
 def train_batch(
     choices: Choices,
+    start: Float[Array, "batch V V"] | None = None,
     *,
     optimizer: optax.GradientTransformation | None = None,
     steps: int = 2000,
@@ -108,7 +112,21 @@ def train_batch(
         >>> text_runs = language.train_batch(texts, steps=20)
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
-    return batch.over_seeds(run, choices, shared=(state, kept))
+    return batch.over_seeds(run, choices, _start_of(start, choices), shared=(state, kept))
+
+
+def _start_of(start: Any, choices: Choices) -> Float[Array, "*batch V V"]:
+    """Return the coefficients of the start, zeros if there are none.
+
+    Raises:
+        ValueError: they have another shape than the pairs of words.
+    """
+    E = choices.E
+    expected = (*E.shape[:-1], E.shape[-2])
+    start = jnp.zeros(expected, E.dtype) if start is None else jnp.asarray(start, E.dtype)
+    if start.shape != expected:
+        raise ValueError(f"start: expected coefficients of pairs, {expected}, found shape {start.shape}")
+    return start
 
 
 def _prepared(
@@ -133,7 +151,7 @@ def _prepared(
 def _trainer(
     update: Callable[..., Any], steps: int, record_every: int, loss: losses.Loss, rule: gradients.Rule
 ) -> Callable[..., TextRun]:
-    """Return the run as a function of choices, state and snapshots; the same arguments give the same object."""
+    """Return the run as a function of choices, start, state and snapshots; the same arguments give the same object."""
     return jax.jit(partial(_train, update=update, steps=steps, record_every=record_every, loss=loss, rule=rule))
 
 
@@ -151,6 +169,7 @@ class _Progress(NamedTuple):
 
 def _train(
     choices: Choices,
+    start: Float[Array, "V V"],
     state: Any,
     snapshots: Array,
     *,
@@ -182,6 +201,6 @@ def _train(
         return _Progress(now.pairs - rate * G, now.table - rate * of_table, series)
 
     series = jnp.zeros(-(-steps // record_every), K.dtype)
-    now = _Progress(jnp.zeros_like(K), jnp.zeros_like(K), _Series(series, series, series))
+    now = _Progress(start, K @ start @ K, _Series(series, series, series))
     now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: now.pairs)
     return TextRun(now.pairs, kept, *now.series)

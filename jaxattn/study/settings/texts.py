@@ -136,14 +136,14 @@ class TextTraining:
         """Name the arrays of one seed; only their shapes are read."""
         data_key, _ = keys(seed, root)
         text = from_words(self.law)(data_key)
-        return _trained(text, data_key, language.train(text, **self.descent))
+        return trained(text, data_key, language.train(text, **self.descent))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw the texts of some seeds, and train on them, each prefix that stands there several times once."""
         data_keys, _ = batch.over_seeds(keys, seeds, shared=(root,))
         texts = batch.over_seeds(from_words(self.law), data_keys)
         short = texts if texts.scores is not None else language.compact(texts)
-        return _trained(texts, data_keys, language.train_batch(short, **self.descent))
+        return trained(texts, data_keys, language.train_batch(short, **self.descent))
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose weights stayed finite, and those that diverged."""
@@ -166,7 +166,8 @@ def arrays_of(text: language.Choices) -> dict[str, Any]:
     return {name: leaf for name, leaf in text._asdict().items() if leaf is not None}
 
 
-def _trained(text: language.Choices, data_key: Any, run: language.TextRun) -> dict[str, Any]:
+def trained(text: language.Choices, data_key: Any, run: language.TextRun) -> dict[str, Any]:
+    """Name the arrays of a text and of its training as a record does."""
     of_run = {"pairs_snapshots" if name == "snapshots" else name: leaf for name, leaf in run._asdict().items()}
     return arrays_of(text) | {"data_key": data_key} | of_run
 

@@ -17,9 +17,9 @@ STEPS = np.array(Logarithmically(8)(100_000))
 GROWTH = np.log(1 + STEPS)
 OFF = 0.9 / (1 + GROWTH) ** 2
 # Errors that stand still, near the solution and far from it; and one that ends at the threshold.
-_NEAR, _FAR, _EDGE = 0.01 + 0 * OFF, 0.07 + 0 * OFF, 0.02 * OFF / OFF[-1]
+NEAR, _FAR, EDGE = 0.01 + 0 * OFF, 0.07 + 0 * OFF, 0.02 * OFF / OFF[-1]
 # The deltas and step sizes of the runs.
-RUNS = ((0.0, 1.5), (0.0, 50.0), (0.5, 1.5), (0.5, 50.0))
+RUNS = ((0.0, 0.8), (0.0, 50.0), (0.5, 0.8), (0.5, 50.0))
 
 
 def made(
@@ -88,30 +88,12 @@ def runs(changed: Mapping[tuple[float, float], Mapping[str, Any]] | None = None,
     return {one.attrs["run"]: one for one in found}
 
 
-def of_equal() -> dict[Verdict, Datasets]:
-    """The error falls and ends near; it stands still; or the end may be near or not."""
-    return {
-        Verdict.HOLDS: runs(),
-        Verdict.FAILS: runs({(0.0, 50.0): {"off": _NEAR}}),
-        Verdict.OPEN: runs({(0.0, 50.0): {"off": _EDGE}}),
-    }
-
-
-def of_close() -> dict[Verdict, Datasets]:
-    """The error falls and ends near; a next word is not selected; or the end may be near or not."""
-    return {
-        Verdict.HOLDS: runs(),
-        Verdict.FAILS: runs({(0.5, 50.0): {"chosen": 0.95}}),
-        Verdict.OPEN: runs({(0.5, 50.0): {"off": _EDGE}}),
-    }
-
-
 def of_soft() -> dict[Verdict, Datasets]:
     """Descent tends to the soft solution; it keeps away; or the end may be near or not."""
     return {
         Verdict.HOLDS: runs(soft=OFF),
         Verdict.FAILS: runs(),
-        Verdict.OPEN: runs(soft=_EDGE),
+        Verdict.OPEN: runs(soft=EDGE),
     }
 
 
@@ -121,7 +103,7 @@ def of_tied() -> dict[Verdict, Datasets]:
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs({(0.5, 50.0): {"least": SEEDS - 1}}),
         Verdict.FAILS: runs({(0.5, 50.0): {"tied": _FAR}}),
-        Verdict.OPEN: runs({(0.5, 50.0): {"tied": _EDGE}}),
+        Verdict.OPEN: runs({(0.5, 50.0): {"tied": EDGE}}),
     }
 
 
@@ -129,6 +111,6 @@ def of_step() -> dict[Verdict, Datasets]:
     """The risk falls; it rises; or even the smallest step is beyond the bound."""
     return {
         Verdict.HOLDS: runs(),
-        Verdict.FAILS: runs({(0.0, 1.5): {"loss": (1.0, 1.1)}}),
-        Verdict.OPEN: runs(bound=0.7),
+        Verdict.FAILS: runs({(0.0, 0.8): {"loss": (1.0, 1.1)}}),
+        Verdict.OPEN: runs(bound=1.3),
     }

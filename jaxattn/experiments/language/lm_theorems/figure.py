@@ -9,6 +9,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.language.lm_theorems import paths
 from jaxattn.study.style import page
 
 # By increasing delta, and by increasing step.
@@ -22,7 +23,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     Args:
         summaries: of `claims.summarize`.
     """
-    runs = list(summaries.values())
+    runs = list(paths.plain(summaries).values())
     feasible, infeasible = (sorted({int(one[f"{kind}_texts"]) for one in runs}) for kind in ("feasible", "infeasible"))
     panels = (
         ("feasible_off", "(a) feasible texts:\nhard margin", r"1 - correlation with the solution"),

@@ -12,13 +12,13 @@ import xarray
 from jaxtyping import Array, Bool, Float
 
 from jaxattn import language, metrics, svm
-from jaxattn.experiments.language.lm_theorems import ties
+from jaxattn.experiments.language.lm_theorems import starts, ties
 from jaxattn.parallel import batch
 from jaxattn.study.settings.texts import choices_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the max-margin solutions of its texts.
+    """Compare a run with the max-margin solutions of its texts; one from drawn weights as `starts.measure` does.
 
     A text is feasible if some W separates all its next words: then its solution is the hard-margin one. Of others it is
     that of the words which the run keeps attending to, tied where there are several (see `ties`); and all have a
@@ -36,6 +36,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         the end, and `choosable`, the largest that any W reaches; the recorded risk. The attribute `run` names step and
         delta.
     """
+    if "pairs_initial" in record:
+        return starts.measure(record, solver)
     texts = choices_of({str(name): record[name].values for name in record.data_vars})
     finite = np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
     final = np.where(finite[:, None, None], record["pairs"].values, 0.0)

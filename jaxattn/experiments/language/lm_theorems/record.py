@@ -1,0 +1,104 @@
+"""A first stage that trains attention on texts from weights of its own choice, and the laws of these weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+
+from jaxattn import language, metrics
+from jaxattn.parallel import batch
+from jaxattn.study.settings.recording import from_words, keys
+from jaxattn.study.settings.texts import TextTraining, trained
+
+# From a random key and a text to coefficients of pairs of words, as `language.weights` takes them.
+Start = Callable[[PRNGKeyArray, language.Choices], Float[Array, "V V"]]
+
+_DIMS = {"pairs_initial": ("asking", "word"), "weights_key": ("key_word",)}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Starts of one norm in a random direction: independent normal coefficients of every pair of an asking word.
+
+    Attributes:
+        radius: Frobenius norm of W; 0 is the start at W = 0.
+
+    Raises:
+        ValueError: a radius that is negative or infinite.
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.radius < math.inf:
+            raise ValueError(f"radius: expected a finite number of at least 0, found {self.radius!r}")
+
+    def __call__(self, key: PRNGKeyArray, text: language.Choices) -> Float[Array, "V V"]:
+        """Draw the coefficients of one start."""
+        V = text.E.shape[0]
+        asks = jax.ops.segment_sum(text.weight, text.last, num_segments=V) > 0
+        pairs = jnp.where(asks[:, None], jax.random.normal(key, (V, V), text.E.dtype), 0.0)
+        return self.radius * pairs / metrics.norm(language.weights(pairs, text).W)
+
+
+@dataclass(frozen=True)
+class Toward:
+    """The start `W = c e_word e_asking^T` of a given norm: one word is far ahead where another one asks.
+
+    Attributes:
+        asking: the word that asks.
+        word: the word that is ahead.
+        radius: Frobenius norm of W.
+    """
+
+    asking: int
+    word: int
+    radius: float
+
+    def __call__(self, key: PRNGKeyArray, text: language.Choices) -> Float[Array, "V V"]:
+        """Return the coefficients of the start; nothing is random."""
+        del key
+        V = text.E.shape[0]
+        pairs = jnp.zeros((V, V), text.E.dtype).at[self.asking, self.word].set(1.0)
+        return self.radius * pairs / metrics.norm(language.weights(pairs, text).W)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedTraining(TextTraining):
+    """A `TextTraining` from drawn weights, each from a key of its own, which are recorded.
+
+    Attributes:
+        initial: law of the start, given a text.
+    """
+
+    initial: Start
+
+    def dims(self, name: str) -> tuple[str, ...]:
+        """Return the axes of one seed's array."""
+        return _DIMS[name] if name in _DIMS else super().dims(name)
+
+    def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
+        """Name the arrays of one seed; only their shapes are read."""
+        data_key, weights_key = keys(seed, root)
+        text = from_words(self.law)(data_key)
+        start = self._started(weights_key, text)
+        own = {"weights_key": weights_key, "pairs_initial": start}
+        return trained(text, data_key, language.train(text, start, **self.descent)) | own
+
+    def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
+        """Draw the texts and starts of some seeds, and train on them."""
+        data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
+        texts = batch.over_seeds(from_words(self.law), data_keys)
+        starts = batch.over_seeds(self._started, weights_keys, texts)
+        own = {"weights_key": weights_keys, "pairs_initial": starts}
+        return trained(texts, data_keys, language.train_batch(texts, jnp.asarray(starts), **self.descent)) | own
+
+    def _started(self, words: UInt32[Array, " words"], text: language.Choices) -> Float[Array, "V V"]:
+        return self.initial(jax.random.wrap_key_data(words), text)
