@@ -7,6 +7,7 @@ last digits depend on their number: descent on (K, Q) and the interior point met
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -67,7 +68,7 @@ def program_lanes(arguments: Any, result: Any, total: int) -> int:
 
 def size(arrays: Any) -> int:
     """Return the bytes of a pytree of arrays or of `jax.ShapeDtypeStruct`."""
-    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))
 
 
 def length(arguments: Any) -> int:

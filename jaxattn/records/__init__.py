@@ -1,22 +1,17 @@
 """Records: what a run left behind, written block by block, held by one writer at a time, and read back whole."""
 
-from jaxattn.records.datasets import check_place, load_dataset, save_dataset
-from jaxattn.records.store import (
-    Record,
-    RecordError,
-    RecordWarning,
-    attributes,
-    is_complete,
-    load,
-    write_json,
-)
+from jaxattn.records.datasets import check_folder, check_place, load_dataset, save_dataset
+from jaxattn.records.errors import RecordError, RecordWarning
+from jaxattn.records.store import Record, attributes, check_room, is_complete, load, write_json
 
 __all__ = [
     "Record",
     "RecordError",
     "RecordWarning",
     "attributes",
+    "check_folder",
     "check_place",
+    "check_room",
     "is_complete",
     "load",
     "load_dataset",

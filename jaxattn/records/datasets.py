@@ -8,15 +8,17 @@ import os
 import re
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 
+import numpy as np
 import xarray
 
-from jaxattn.records.store import RecordError
+from jaxattn.records.errors import UNREADABLE, RecordError, of_system
 
-__all__ = ["check_place", "load_dataset", "save_dataset"]
+__all__ = ["check_folder", "check_place", "load_dataset", "save_dataset"]
 
-# The attribute that marks a store that `save_dataset` wrote; its value is the names of the store's arrays.
+# The attribute that marks a store that `save_dataset` wrote; its value has a checksum for each of the store's arrays.
 _MARK = "written_by_jaxattn"
 
 
@@ -34,7 +36,7 @@ def check_place(path: Path) -> None:
         >>> Path("notes").mkdir()
         >>> records.check_place(Path("notes"))
         Traceback (most recent call last):
-        jaxattn.records.store.RecordError: ...
+        jaxattn.records.errors.RecordError: ...
     """
     try:
         if found := _not_ours(path):
@@ -42,13 +44,30 @@ def check_place(path: Path) -> None:
                 f"{path}: expected nothing there, or a store that jaxattn wrote (it is replaced), found {found}; "
                 "nothing was changed: name another place, or move away what is there"
             )
-        above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
-        if not above.is_dir():
-            raise RecordError(f"cannot write {path}: {above} is not a folder")
-        if not os.access(above, os.W_OK | os.X_OK):
-            raise RecordError(f"cannot write {path}: no permission to write in {above}")
     except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+        raise RecordError(f"cannot write {path}: {of_system(error)}") from error
+    check_folder(path.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Check that files can be written in a folder, or that it can be made. A symbolic link to one will do.
+
+    Raises:
+        RecordError: it is no folder, or may not be written, or that is so of the nearest one above that is there.
+
+    Example:
+        >>> from pathlib import Path
+        >>> records.check_folder(Path("figures"))
+    """
+    folder = folder.absolute()
+    try:
+        there = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+        if not there.is_dir():
+            raise RecordError(f"cannot write in {folder}: {there} is not a folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise RecordError(f"cannot write in {folder}: no permission to write in {there}")
+    except OSError as error:
+        raise RecordError(f"cannot write in {folder}: {of_system(error)}") from error
 
 
 def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
@@ -72,17 +91,17 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
         # A name of its own: two writers do not mix, and nothing of anyone else's is in the way.
         partial = Path(tempfile.mkdtemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent))
     except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+        raise RecordError(f"cannot write {path}: {of_system(error)}") from error
     new, old = partial / "new", partial / "old"
     try:
-        marked = dataset.assign_attrs({_MARK: sorted(map(str, dataset.variables))})
+        marked = dataset.assign_attrs({_MARK: _checksums(dataset)})
         marked.to_zarr(new, mode="w", consolidated=False, zarr_format=3)
         check_place(path)  # Writing takes time: something may have been put there.
         if path.exists():
             path.rename(old)
         new.rename(path)
     except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+        raise RecordError(f"cannot write {path}: {of_system(error)}") from error
     finally:
         _put_back(old, path)
         # The earlier store goes with it, but not if it could not be put back.
@@ -91,10 +110,10 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
 
 
 def load_dataset(path: Path) -> xarray.Dataset:
-    """Read a dataset that `save_dataset` wrote.
+    """Read a dataset that `save_dataset` wrote, every array held against its checksum.
 
     Raises:
-        RecordError: it is not there or cannot be read.
+        RecordError: it is not there, cannot be read, was not written by this version, or differs from what was written.
 
     Example:
         >>> from pathlib import Path
@@ -103,12 +122,39 @@ def load_dataset(path: Path) -> xarray.Dataset:
         >>> records.load_dataset(Path("sweep.zarr"))["x"].values.tolist()
         [0, 1, 2]
     """
+    if not (path / "zarr.json").is_file():
+        raise RecordError(f"cannot read {path}: expected a store that jaxattn wrote, found none")
+    aside = "nothing was changed: move it away, and the command that wrote it writes it anew"
     try:
         dataset = xarray.open_zarr(path, chunks=None, consolidated=False).load()
-    except (ValueError, OSError, RuntimeError) as error:
-        raise RecordError(f"cannot read {path}: {error}") from error
-    dataset.attrs.pop(_MARK, None)
+    except UNREADABLE as error:
+        raise RecordError(f"cannot read {path}: it is damaged, or no dataset ({error}); {aside}") from error
+    written = dataset.attrs.pop(_MARK, None)
+    if not isinstance(written, dict):
+        raise RecordError(
+            f"cannot read {path}: expected a store that this version of jaxattn wrote, found one without checksums; "
+            "`xarray.open_zarr` reads it as it is"
+        )
+    found = _checksums(dataset)
+    for name in sorted({*written, *found}):
+        if written.get(name) != found.get(name):
+            raise RecordError(f"{path} is damaged: {name} differs from what was written; {aside}")
     return dataset
+
+
+def _checksums(dataset: xarray.Dataset) -> dict[str, int]:
+    """Return the CRC-32 of every array, its axes and its type."""
+    return {str(name): _checksum(variable) for name, variable in sorted(dataset.variables.items())}
+
+
+def _checksum(variable: xarray.Variable) -> int:
+    values = variable.values
+    # Zarr gives texts back with another type.
+    numbers = values.dtype.kind in "biufc"
+    texts = [] if numbers else [str(one) for one in values.ravel().tolist()]
+    content = np.ascontiguousarray(values).tobytes() if numbers else json.dumps(texts).encode()
+    kind = values.dtype.name if numbers else "text"
+    return zlib.crc32(content, zlib.crc32(f"{kind} {variable.dims} {variable.shape}".encode()))
 
 
 def _not_ours(path: Path) -> str:

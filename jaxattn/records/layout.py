@@ -1,7 +1,8 @@
-"""Internal: how a record is laid out on disk: its arrays, and what is kept of each block of seeds."""
+"""Internal: how a record is laid out on disk: its arrays, and what it states of itself and of each block of seeds."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,10 @@ import zarr
 # Of each block: what proves each of its arrays whole, and the seconds it took.
 CHECKSUM, SECONDS = "checksum", "seconds"
 UNWRITTEN = -1
+# Goes up when a record is laid out otherwise; a record without a number is of the first layout.
+LAYOUT = 1
+# Attributes of every record: its layout, the names of its arrays, what each is, and what proves its coordinates whole.
+NUMBER, NAMES, ARRAYS, COORDINATES = "layout", "variables", "arrays", "coordinate_checksums"
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ def lay_out(
     """Write a record of these arrays, with every block unwritten; arguments as of `records.Record.create`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = sorted(variables)
-    group = zarr.create_group(path, attributes={**attributes, "variables": names}, zarr_format=3)
+    stated = statement(variables, coordinates)
+    group = zarr.create_group(path, attributes={**attributes, "block": block, **stated}, zarr_format=3)
     for name, values in coordinates.items():
         group.create_array(name, data=np.asarray(values), dimension_names=(name,))
     for name, variable in variables.items():
@@ -71,6 +77,27 @@ def lay_out(
         dimension_names=("block", "variable"),
         compressors=None,
     )
+
+
+def statement(variables: Mapping[str, Variable], coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return what a record of these arrays states of itself, as JSON values."""
+    return {
+        NUMBER: LAYOUT,
+        NAMES: sorted(variables),
+        ARRAYS: {name: described(one.dims, one.shape, one.dtype) for name, one in sorted(variables.items())},
+        COORDINATES: {name: checksum(np.asarray(values)) for name, values in sorted(coordinates.items())},
+    }
+
+
+def described(dims: Any, shape: Any, dtype: Any) -> str:
+    """Say what an array is, such as "float64 (seed: 300, input: 2)"."""
+    axes = ", ".join(f"{name}: {length}" for name, length in zip(dims, shape, strict=True))
+    return f"{np.dtype(dtype).name} ({axes})"
+
+
+def checksum(array: np.ndarray) -> int:
+    """Return the CRC-32 of an array's bytes."""
+    return zlib.crc32(np.ascontiguousarray(array).data)
 
 
 def blocks(seeds: int, block: int) -> list[slice]:

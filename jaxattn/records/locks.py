@@ -12,7 +12,7 @@ from pathlib import Path
 
 import filelock
 
-from jaxattn.records.store import RecordError
+from jaxattn.records.errors import RecordError, of_system
 
 __all__ = ["HeldError", "held"]
 
@@ -46,7 +46,7 @@ def held(path: Path) -> Iterator[None]:
     except filelock.Timeout:
         raise HeldError(f"{path.parent} is being written by {_holder(file)}; wait for it, or end it") from None
     except OSError as error:
-        raise RecordError(f"cannot write {file}: {error.strerror or error}") from error
+        raise RecordError(f"cannot write {file}: {of_system(error)}") from error
     try:
         yield
     finally:
@@ -64,6 +64,6 @@ def _sign(descriptor: int) -> None:
 def _holder(file: Path) -> str:
     try:
         holder = json.loads(file.read_text())
-    except (OSError, ValueError):  # Not signed yet, or (on Windows) not to be read while it is locked.
+        return f"process {holder['process']} on {holder['host']}, started {holder['started']}"
+    except (OSError, ValueError, KeyError, TypeError):  # Not signed yet, or (on Windows) not to be read while locked.
         return "another process"
-    return f"process {holder['process']} on {holder['host']}, started {holder['started']}"

@@ -11,35 +11,17 @@ import json
 import os
 import shutil
 import warnings
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray
-import zarr
-from zarr.errors import GroupNotFoundError
 
-from jaxattn.records import layout
+from jaxattn.records import layout, whole
+from jaxattn.records.errors import UNREADABLE, RecordError, RecordWarning, of_system
 
-__all__ = [
-    "Record",
-    "RecordError",
-    "RecordWarning",
-    "attributes",
-    "is_complete",
-    "load",
-    "write_json",
-]
-
-
-class RecordError(RuntimeError):
-    """A record that is missing, unfinished, damaged, or cannot be written; names it and says why."""
-
-
-class RecordWarning(UserWarning):
-    """A block of a record that was found half-written and is written anew; names the record and its seeds."""
+__all__ = ["Record", "attributes", "check_room", "is_complete", "load", "write_json"]
 
 
 class Record:
@@ -47,7 +29,7 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._group = _open_group(path, "r+")
+        self._group = whole.opened(path, "r+")
         self._block = int(self._group.attrs["block"])
 
     @classmethod
@@ -58,38 +40,39 @@ class Record:
         coordinates: Mapping[str, np.ndarray],
         attributes: Mapping[str, Any],
         block: int,
+        notes: Mapping[str, Any] | None = None,
     ) -> Record:
         """Lay out an empty record at `path`, or open the one that was begun there.
 
-        Of a begun one, blocks with a file that is missing or cut short, as a machine that stopped leaves them,
-        count as unwritten again, with a `RecordWarning`.
+        A begun one is gone on with if it states the same arrays, coordinates and attributes. Its blocks that are
+        damaged, or have a file that is missing or cut short, as a machine that stopped leaves them, count as unwritten
+        again, with a `RecordWarning`.
 
         Args:
-            path: of the store; a begun record is resumed, its attributes and finished blocks kept.
+            path: of the store; a begun record keeps its finished blocks.
             variables: every array, with its seed axis first.
             coordinates: values of the dimensions that have any.
-            attributes: JSON values.
-            block: seeds written at a time.
+            attributes: JSON values that its numbers depend on.
+            block: seeds written at a time; a begun record keeps its own.
+            notes: further attributes, JSON values; those of a begun record may be others, and stay.
 
         Raises:
-            RecordError: the place cannot be written, or has too little room for the whole record.
+            RecordError: the place cannot be written; a begun record cannot be read, or was begun otherwise. Nothing is
+                deleted.
         """
-        begun = path / "zarr.json"
-        if not begun.exists():
-            _check_room(path, sum(int(np.prod(v.shape)) * v.dtype.itemsize for v in variables.values()))
-            try:
+        try:
+            if not (path / "zarr.json").exists():
                 partial = path.with_name(path.name + ".new")
                 shutil.rmtree(partial, ignore_errors=True)
-                layout.lay_out(partial, variables, coordinates, {**attributes, "block": block}, block)
+                layout.lay_out(partial, variables, coordinates, {**attributes, **(notes or {})}, block)
                 partial.rename(path)
-            except OSError as error:
-                raise RecordError(f"cannot write the record {path}: {error.strerror or error}") from error
-            return cls(path)
-        record = cls(path)
-        try:
+                return cls(path)
+            record = cls(path)
+            if found := whole.differences(path, record._group, variables, coordinates, attributes):
+                raise whole.refused(path, found)
             record._mend()
         except OSError as error:
-            raise RecordError(f"cannot write the record {path}: {error.strerror or error}") from error
+            raise RecordError(f"cannot write the record {path}: {of_system(error)}") from error
         return record
 
     def unwritten(self) -> list[slice]:
@@ -112,10 +95,12 @@ class Record:
             for name, array in arrays.items():
                 self._group[name].with_config({"write_empty_chunks": True})[seeds] = array
             self._group[layout.SECONDS][k] = seconds
-            self._group[layout.CHECKSUM][k] = [_checksum(arrays[name]) for name in self._group.attrs["variables"]]
+            self._group[layout.CHECKSUM][k] = [
+                layout.checksum(arrays[name]) for name in self._group.attrs[layout.NAMES]
+            ]
         except OSError as error:
             raise RecordError(
-                f"cannot write seeds {seeds.start} to {seeds.stop - 1} of {self.path}: {error.strerror or error}; "
+                f"cannot write seeds {seeds.start} to {seeds.stop - 1} of {self.path}: {of_system(error)}; "
                 "the blocks before it are kept, and the same command goes on from there"
             ) from error
 
@@ -136,36 +121,33 @@ class Record:
         try:
             self._group.attrs.update({**attributes, "seconds": seconds, "complete": True})
         except OSError as error:
-            raise RecordError(f"cannot finish {self.path}: {error.strerror or error}") from error
+            raise RecordError(f"cannot finish {self.path}: {of_system(error)}") from error
 
     def _mend(self) -> None:
-        """Forget the checksums of blocks that lack data, and what a killed write left behind."""
+        """Forget the checksums of blocks that are not whole, and what a killed write left behind."""
         for leftover in self.path.rglob("*.partial"):
             leftover.unlink()
         for name in (layout.CHECKSUM, layout.SECONDS):
-            for _, file in self._cut_short(name):
+            for _, file in whole.cut_short(self.path, self._group, name, self.blocks()):
                 file.unlink(missing_ok=True)
-        unwritten = self.unwritten()
-        for name in self._group.attrs["variables"]:
-            for part, file in self._cut_short(name):
-                if part not in unwritten:
-                    self._group[layout.CHECKSUM][part.start // self._block] = layout.UNWRITTEN
-                    unwritten.append(part)
-                    warnings.warn(
-                        f"{self.path}: seeds {part.start} to {part.stop - 1} were half-written ({file} is missing or "
-                        "cut short); they are computed anew",
-                        RecordWarning,
-                        stacklevel=2,
-                    )
-
-    def _cut_short(self, name: str) -> Iterator[tuple[slice, Path]]:
-        """Yield the blocks of an array whose file is missing or has not the length it must have."""
-        array = self._group[name]
-        length = int(np.prod(array.chunks)) * array.dtype.itemsize
-        for k, part in enumerate(self.blocks()):
-            file = self.path / name / array.metadata.encode_chunk_key((k, *(0 for _ in array.shape[1:])))
-            if not file.exists() or file.stat().st_size != length:
-                yield part, file
+        written = [part for part in self.blocks() if part not in self.unwritten()]
+        wrong: dict[int, str] = {}
+        for name in self._group.attrs[layout.NAMES]:
+            for part, file in whole.cut_short(self.path, self._group, name, self.blocks()):
+                wrong.setdefault(part.start, f"half-written ({file} is missing or cut short)")
+        proofs = np.asarray(self._group[layout.CHECKSUM])
+        for part in written:
+            for name, proof in zip(self._group.attrs[layout.NAMES], proofs[part.start // self._block], strict=True):
+                if part.start not in wrong and not whole.is_whole(self._group, name, part, proof):
+                    wrong[part.start] = f"damaged ({name} differs from what was written)"
+            if part.start in wrong:
+                self._group[layout.CHECKSUM][part.start // self._block] = layout.UNWRITTEN
+                warnings.warn(
+                    f"{self.path}: seeds {part.start} to {part.stop - 1} were {wrong[part.start]}; they are computed "
+                    "anew",
+                    RecordWarning,
+                    stacklevel=2,
+                )
 
 
 def is_complete(path: Path) -> bool:
@@ -176,7 +158,7 @@ def is_complete(path: Path) -> bool:
         >>> records.is_complete(Path("nowhere.zarr"))
         False
     """
-    return (path / "zarr.json").exists() and bool(_open_group(path, "r").attrs.get("complete", False))
+    return (path / "zarr.json").exists() and bool(whole.opened(path, "r").attrs.get("complete", False))
 
 
 def attributes(path: Path) -> dict[str, Any]:
@@ -189,9 +171,9 @@ def attributes(path: Path) -> dict[str, Any]:
         >>> from pathlib import Path
         >>> records.attributes(Path("nowhere.zarr"))
         Traceback (most recent call last):
-        jaxattn.records.store.RecordError: ...
+        jaxattn.records.errors.RecordError: ...
     """
-    return dict(_open_group(path, "r").attrs)
+    return dict(whole.opened(path, "r").attrs)
 
 
 def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
@@ -209,32 +191,35 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
         >>> from pathlib import Path
         >>> records.load(Path("nowhere.zarr"))
         Traceback (most recent call last):
-        jaxattn.records.store.RecordError: ...
+        jaxattn.records.errors.RecordError: ...
     """
-    group = _open_group(path, "r")
+    group = whole.opened(path, "r")
     if not group.attrs.get("complete", False):
         unwritten = int(np.any(np.asarray(group[layout.CHECKSUM]) == layout.UNWRITTEN, axis=1).sum())
         raise RecordError(
             f"the record {path} is unfinished: {unwritten} of {group[layout.CHECKSUM].shape[0]} blocks of seeds are "
             "missing; the command that began it goes on from there"
         )
-    known = list(group.attrs["variables"])
+    known = list(group.attrs[layout.NAMES])
     names = known if names is None else list(names)
     if unknown := sorted(set(names) - set(known)):
         raise RecordError(f"the record {path} has no {unknown}; it has {known}")
+    for name in names:
+        whole.array_of(path, group, name)
     try:
         opened = xarray.open_zarr(path, chunks=None, consolidated=False)
         checksums = opened[layout.CHECKSUM].values
         dataset = opened[names].load()
-    except (ValueError, OSError, RuntimeError) as error:
-        raise RecordError(f"the record {path} is damaged: {error}") from error
+    except UNREADABLE as error:
+        raise whole.damaged(path, str(error)) from error
+    for name, proof in group.attrs.get(layout.COORDINATES, {}).items():
+        if name in dataset.coords and layout.checksum(dataset[name].values) != proof:
+            raise whole.damaged(path, f"{name} differs from what was written")
     for k, part in enumerate(layout.blocks(dataset.sizes["seed"], int(dataset.attrs["block"]))):
         for name in names:
-            if _checksum(dataset[name].values[part]) != checksums[k, known.index(name)]:
-                raise RecordError(
-                    f"the record {path} is damaged: {name} of seeds {part.start} to {part.stop - 1} differs from "
-                    "what was written; delete the folder and run the command again"
-                )
+            if layout.checksum(dataset[name].values[part]) != checksums[k, known.index(name)]:
+                where = f"{name} of seeds {part.start} to {part.stop - 1}"
+                raise whole.damaged(path, f"{where} differs from what was written")
     return dataset
 
 
@@ -254,25 +239,23 @@ def write_json(path: Path, content: Any) -> None:
         partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
         os.replace(partial, path)
     except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+        raise RecordError(f"cannot write {path}: {of_system(error)}") from error
 
 
-def _open_group(path: Path, mode: Any) -> Any:
+def check_room(path: Path, needed: int) -> None:
+    """Check that the disk has room for so many bytes at a path, whose folder may still have to be made.
+
+    Raises:
+        RecordError: it has not, or cannot be asked.
+
+    Example:
+        >>> from pathlib import Path
+        >>> records.check_room(Path("record.zarr"), needed=1000)
+    """
+    above = next(folder for folder in path.absolute().parents if folder.exists())
     try:
-        return zarr.open_group(path, mode=mode)
-    except (GroupNotFoundError, FileNotFoundError, ValueError, OSError) as error:
-        raise RecordError(f"no readable record at {path}: {error}") from error
-
-
-def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).data)
-
-
-def _check_room(path: Path, needed: int) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(path.parent).free
+        free = shutil.disk_usage(above).free
     except OSError as error:
-        raise RecordError(f"cannot write the record {path}: {error.strerror or error}") from error
+        raise RecordError(f"cannot write the record {path}: {of_system(error)}") from error
     if free < needed:
         raise RecordError(f"the record {path} needs {needed:,} bytes, and the disk has {free:,} left")

@@ -46,7 +46,7 @@ def guarded(run: Callable[[], None]) -> None:
     ending.on_terminate()
     try:
         run()
-    except (UsageError, RecordError, ProcessError, ValueError, OSError) as error:
+    except (UsageError, RecordError, ProcessError, ValueError, OSError, MemoryError) as error:
         print(f"jaxattn: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as interrupt:

@@ -17,4 +17,4 @@ def on_terminate() -> None:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     del number, frame
-    raise Terminated
+    raise Terminated("asked to end by SIGTERM")

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 import jaxattn
 from jaxattn.records import RecordError, is_complete, write_json
-from jaxattn.records.locks import HeldError
+from jaxattn.records.locks import HeldError, held
 from jaxattn.study import fingerprints
 from jaxattn.study.configuration.composition import UsageError, places, root, setting_of
 from jaxattn.study.settings import recording
@@ -62,7 +62,7 @@ def run(config: DictConfig) -> Path:
 
     Raises:
         UsageError: values out of range, or several processes asked for that this one has not joined.
-        RecordError: the record cannot be written, or is being written by another run.
+        RecordError: the record cannot be written, is being written by another run, or was begun otherwise.
         ProcessError: another process of this run has failed.
     """
     asked = config.processes
@@ -77,10 +77,9 @@ def run(config: DictConfig) -> Path:
         "config": json.dumps(_resolved(config), sort_keys=True),
         "fingerprint": fingerprint(config),
         "precision": config.precision.name,
-        "versions": json.dumps(_versions()),
-        "revision": _revision(),
         "attempted": config.seeds,
     }
+    notes = {"versions": json.dumps(_versions()), "revision": _revision()}
     # Bars of several processes would write over each other.
     hidden = jax.process_index() > 0 or multiprocessing.parent_process() is not None or None
     bar = tqdm(total=config.seeds, desc=place.name, unit="seed", disable=hidden)
@@ -91,7 +90,7 @@ def run(config: DictConfig) -> Path:
             _status(place, "running")
 
         try:
-            recording.run(setting, record, attributes, progress=advance)
+            recording.run(setting, record, attributes, progress=advance, notes=notes)
         except HeldError:
             raise  # The status is that of the run that holds it.
         except BaseException as error:
@@ -101,6 +100,15 @@ def run(config: DictConfig) -> Path:
             raise
         _status(place, "complete")
     return record
+
+
+def ended(config: DictConfig) -> None:
+    """Say of a run whose process was killed that it has stopped, unless another process goes on with it."""
+    status = folder(config) / "status.json"
+    if status.exists():
+        with contextlib.suppress(RecordError), held(record_path(config)):
+            if json.loads(status.read_text())["state"] == "running":
+                _status(status.parent, "stopped", reason="its process was killed")
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:

@@ -73,8 +73,14 @@ def each(
                         taken |= needs[name]
                         waiting.remove(name)
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield running.pop(future), future.result()
+                    lines = future.result()  # If it raises, `running` still names the experiment.
+                    yield running.pop(future), lines
         except BrokenProcessPool as error:
+            # The pool has sent SIGTERM to the others.
+            pool.shutdown()
+            for name in running.values():
+                for config in composed[name]:
+                    runs.ended(config)
             raise ProcessError(
                 f"a process ended without a word (killed, or out of memory?) while these were made: "
                 f"{', '.join(sorted(running.values()))}; the same command goes on from there"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from jaxattn import records
 from jaxattn.study import making, report, side_by_side
 from jaxattn.study.configuration import composition
+
+# What is said of a claims.json that cannot be read, and what these commands read of a line of it.
+_CLAIMS = "the claims that `jaxattn figures` writes"
+_ASIDE = "nothing was changed: move it away, and they are written anew"
+_READ = {"id", "verdict", "made_from", "seconds"}
 
 
 def main(arguments: list[str]) -> None:
@@ -19,7 +27,10 @@ def main(arguments: list[str]) -> None:
     config = composition.compose(overrides)
     folder = making.place(config)
     path = folder / "claims.json"
-    lines = {line["id"]: line for line in json.loads(path.read_text())} if path.exists() else {}
+    lines = claimed(path)
+    records.check_folder(folder)
+    if config.workers is not None and config.workers < 1:
+        raise composition.UsageError(f"workers: expected at least 1, found {config.workers}")
     unreadable = {key.partition(":")[0] for key, line in lines.items() if not set(report.READ) <= set(line)}
     if older := sorted(unreadable - set(names)):
         raise composition.UsageError(f"{path}: written by another version; make {', '.join(older)} anew as well")
@@ -31,6 +42,8 @@ def main(arguments: list[str]) -> None:
         seconds[name] = line["seconds"]
     # Composed before anything is made: a mistake in the last one ends all at once.
     composed = {name: making.configurations(name, overrides) for name in names}
+    for one in itertools.chain.from_iterable(composed.values()):
+        composition.setting_of(one)
     # Composing takes a tenth of a second: only what is not composed yet.
     others = set(composition.experiments()) - set(names)
     studies = {name: configs[0].study for name, configs in composed.items()}
@@ -59,10 +72,29 @@ def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         UsageError: an experiment that is not there.
     """
     given = [one.partition("=")[2] for one in arguments if one.startswith("experiment=")]
-    bare = [one for one in arguments if "=" not in one]
-    overrides = [one for one in arguments if "=" in one and not one.startswith("experiment=")]
+    bare = [one for one in arguments if "=" not in one and not one.startswith("~")]
+    overrides = [one for one in arguments if one not in bare and not one.startswith("experiment=")]
     names = bare + (given[-1].split(",") if given else []) or composition.experiments()
     unknown = sorted(set(names) - set(composition.experiments()))
     if unknown:
         raise composition.UsageError(f"experiment: expected some of {composition.experiments()}, found {unknown}")
     return names, overrides
+
+
+def claimed(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the lines of a claims.json by their ids; none if it is not there.
+
+    Raises:
+        RecordError: it cannot be read, or is no list of claims.
+    """
+    if not path.exists():
+        return {}
+    try:
+        lines = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise records.RecordError(
+            f"{path}: expected {_CLAIMS}, found what cannot be read ({error}); {_ASIDE}"
+        ) from error
+    if not isinstance(lines, list) or not all(isinstance(line, dict) and set(line) >= _READ for line in lines):
+        raise records.RecordError(f"{path}: expected {_CLAIMS}, found something else; {_ASIDE}")
+    return {line["id"]: line for line in lines}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from jaxattn.study import making, runs
-from jaxattn.study.commands.figures import chosen
+from jaxattn.study.commands.figures import chosen, claimed
 from jaxattn.study.configuration import composition
 
 
@@ -20,7 +18,7 @@ def main(arguments: list[str]) -> None:
         return
     names, overrides = chosen(arguments)
     path = making.place(composition.compose(overrides)) / "claims.json"
-    known = {line["id"]: line["verdict"] for line in json.loads(path.read_text())} if path.exists() else {}
+    known = {key: line["verdict"] for key, line in claimed(path).items()}
     missing = []
     for name in names:
         configs = making.configurations(name, overrides)

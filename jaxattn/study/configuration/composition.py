@@ -8,7 +8,9 @@ import inspect
 import itertools
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -18,10 +20,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
-from jaxattn.study.configuration.heads import CALLS, check_call, check_numbers, check_output
-from jaxattn.study.configuration.keys import check_choice, forced, parsed, settled
+from jaxattn.study.configuration.heads import CALLS, check_call, check_kinds, check_numbers, check_output
+from jaxattn.study.configuration.keys import forced, settled
 from jaxattn.study.configuration.names import UsageError, experiments, is_group, listing, named, root
+from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.settings import recording
 
 __all__ = [
@@ -43,7 +47,12 @@ __all__ = [
 # Where a field of a setting stands in the configuration, if under another name.
 _PLACES = {"law": "data", "initial": "weights"}
 # What an annotation asks of a number in a configuration.
-_NUMBERS = {"int": ("an integer", int), "float": ("a number", (int, float))}
+_NUMBERS = {
+    "int": ("an integer", int),
+    "float": ("a number", (int, float)),
+    "int | None": ("an integer or null", (int, type(None))),
+}
+_MOST_RUNS = 10_000
 
 schema.register()
 logging.getLogger("jax").setLevel(logging.WARNING)
@@ -56,20 +65,19 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept,
             several values for one key, or a value of the wrong type.
     """
-    for one in parsed(overrides):
+    for one in parsed(list(overrides)):
         if one.is_sweep_override():
             raise UsageError(
                 f"{one.input_line}: expected one value, found several; `jaxattn train --multirun` trains each of them "
                 f"(a list is {one.get_key_element()}=[...])"
             )
-        check_choice(one)
+        check_value(one)
     with hydra.initialize_config_dir(str(root() / "conf"), version_base="1.3"):
         try:
             config = settled(hydra.compose("config", forced(overrides)), overrides)
             OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            causes = [str(error)] + ([str(error.__cause__)] if error.__cause__ else [])
-            raise UsageError("\n".join(causes) + listing(overrides)) from error
+            raise UsageError(own_words(error) + listing(overrides)) from error
     return config
 
 
@@ -85,7 +93,7 @@ def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
             OmegaConf.update(changed, key, value, merge=False)
         OmegaConf.to_container(changed, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(own_words(error)) from error
     return changed
 
 
@@ -93,14 +101,16 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     """Return every combination of a sweep such as `data.d=4,8 weights=free,factored`.
 
     Raises:
-        UsageError: an override that cannot be read.
+        UsageError: an override that cannot be read, or too many runs.
     """
     choices = [
-        [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+        [f"{one.get_key_element()}={value}" for value in itertools.islice(one.sweep_string_iterator(), _MOST_RUNS + 1)]
         if one.is_sweep_override()
         else [one.input_line or ""]
-        for one in parsed(overrides)
+        for one in parsed(list(overrides))
     ]
+    if math.prod(map(len, choices)) > _MOST_RUNS:
+        raise UsageError(f"--multirun: expected at most {_MOST_RUNS:,} runs in a sweep, found more")
     return [list(combination) for combination in itertools.product(*choices)]
 
 
@@ -118,11 +128,11 @@ def check(overrides: Sequence[str]) -> None:
         try:
             with jax.enable_x64(config.precision.name == "float64"):
                 check_output(setting)
-                recording.shapes(setting)
+                recording.check_size(setting, Path(config.runs) / "record.zarr")
                 if head not in tried:
                     check_numbers(setting)
                     tried.append(head)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, MemoryError, RecordError) as error:
             raise UsageError(f"{' '.join(combination)}: {error}") from error
 
 
@@ -137,11 +147,15 @@ def setting_of(config: DictConfig) -> recording.Setting:
             name: _made(place, config[place]) if OmegaConf.is_dict(config[place]) else config[place]
             for name, place in places(config).items()
         }
+        check_kinds(fields)
         for name in (one for one in CALLS if one in fields):
             check_call(name, fields[name])
-        return named(config.study.record)(**fields)
+        setting = named(config.study.record)(**fields)
     except (ValueError, TypeError, HydraException) as error:
         raise UsageError(str(error.__cause__ or error)) from error
+    if not hasattr(setting, "one_seed"):
+        raise UsageError(f"study.record: expected a setting such as {schema.Study.record}, found {config.study.record}")
+    return setting
 
 
 def places(config: DictConfig) -> dict[str, str]:
@@ -161,6 +175,8 @@ def _made(place: str, node: DictConfig) -> Any:
         wanted = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
         if wanted and name in node and (isinstance(node[name], bool) or not isinstance(node[name], wanted[1])):
             raise UsageError(f"{place}.{name}: expected {wanted[0]}, found {node[name]!r}")
+        for number in node[name] if OmegaConf.is_list(node.get(name)) else [node.get(name)]:
+            check_size(f"{place}.{name}", number)
     return _value(described)
 
 

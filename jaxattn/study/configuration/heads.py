@@ -1,8 +1,9 @@
-"""A user's own head or loss, tried before anything is trained."""
+"""A user's own values, above all the head, tried before anything is trained."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,6 +18,8 @@ from jaxattn.study.settings import recording
 
 # How the fields of a setting that are functions of numbers are called.
 CALLS = {"head": ("x", "v"), "loss": ("margin",)}
+# Fields that are called, each with its place in the configuration.
+_CALLED = {"law": "data", "initial": "weights", "tokens": "tokens", "snapshots": "snapshots", "radii": "radii"}
 # How many problems a head is tried on.
 _TRIED = 4
 
@@ -39,7 +42,17 @@ def check_call(name: str, value: Any) -> None:
         signature.bind(*CALLS[name])
     except TypeError:
         shown = getattr(value, "__name__", type(value).__name__)
-        raise UsageError(f"{name}: should be {wanted}, found {shown}{signature}") from None
+        arguments = ", ".join(signature.parameters)
+        raise UsageError(f"{name}: should be {wanted}, found {shown}({arguments})") from None
+
+
+def check_kinds(fields: Mapping[str, Any]) -> None:
+    """Raise UsageError unless an optimizer is an optax transformation, and whatever draws or plans can be called."""
+    for name, value in fields.items():
+        if name == "optimizer" and not (hasattr(value, "init") and hasattr(value, "update")):
+            raise UsageError(f"{name}: expected an optax transformation such as descent.gd(0.1), found {value!r}")
+        if name in _CALLED and not callable(value):
+            raise UsageError(f"{_CALLED[name]}: expected a function, found {value!r}")
 
 
 def check_output(setting: Any) -> None:

@@ -8,9 +8,6 @@ import inspect
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from jaxattn.study.configuration import schema
@@ -21,10 +18,9 @@ from jaxattn.study.configuration.names import (
     keys_of,
     listing,
     named,
-    names_of,
-    root,
     suggestion,
 )
+from jaxattn.study.configuration.values import quoted
 
 
 def forced(arguments: Sequence[str]) -> list[str]:
@@ -38,7 +34,15 @@ def forced(arguments: Sequence[str]) -> list[str]:
         key, equals, _ = argument.partition("=")
         return bool(equals) and key.replace(".", "").replace("_", "").isalnum() and not is_group(key)
 
-    return [f"++{one}" if plain(one) and one.split(".")[0] != "hydra" else one for one in arguments]
+    found = []
+    for one in map(quoted, arguments):
+        # Added with one plus or two, or set: all the same.
+        bare = one.lstrip("+")
+        if is_group(bare.partition("=")[0]):
+            found.append(bare)
+        else:
+            found.append(f"++{bare}" if plain(bare) and bare.split(".")[0] != "hydra" else one)
+    return found
 
 
 def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
@@ -66,29 +70,6 @@ def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
     return config
 
 
-def parsed(overrides: Sequence[str]) -> list[Override]:
-    """Read overrides.
-
-    Raises:
-        UsageError: one that cannot be read.
-    """
-    for one in overrides:
-        if "=" not in one and not one.startswith("~"):
-            raise UsageError(f"{one}: expected key=value, such as seeds=8")
-    try:
-        return OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise UsageError(str(error)) from error
-
-
-def check_choice(override: Override) -> None:
-    """Raise UsageError if an override chooses a configuration that its group does not have."""
-    group, name = override.key_or_group, override.value()
-    if is_group(group) and isinstance(name, str) and not (root() / "conf" / group / f"{name}.yaml").is_file():
-        near = suggestion(name, names_of(group))
-        raise UsageError(f"{group}: expected one of its known names, found {name}{near}{listing([group])}")
-
-
 def _fits(place: str, found: Sequence[Any], names: Sequence[str], known: Sequence[str]) -> None:
     """Raise UsageError unless a part of the configuration has the keys of its schema, no more and no fewer."""
     prefix = f"{place}." if place else ""
@@ -105,6 +86,12 @@ def _settle(place: str, node: DictConfig, given: Collection[str]) -> None:
     """Check the keys of a value and of those inside it against their targets, and drop what another target left."""
     own = [str(key) for key in node if not (str(key).startswith("_") and str(key).endswith("_"))]
     if "_target_" in node:
+        if not isinstance(node["_target_"], str):
+            raise UsageError(
+                f"{place}._target_: expected a dotted path such as mymodule.myfunction, found {node['_target_']!r}"
+            )
+        if not isinstance(node.get("_partial_", False), bool):
+            raise UsageError(f"{place}._partial_: expected true or false, found {node['_partial_']!r}")
         chosen = f"{place}._target_" in given
         try:
             accepted, needed = _arguments(node)

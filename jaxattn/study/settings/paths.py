@@ -30,6 +30,8 @@ _DIMS = {
     "Q": ("radius", "query_feature", "width"),
     "steps": ("way", "radius"),
 }
+# Each takes its Newton steps after the one before.
+MOST = 10_000
 _OF_PATH = ("risk", "excess", "residual", "solved", "falling", "apart", "steps")
 # Seeds that are followed together wait for the slowest of them.
 _TOGETHER = 25
@@ -52,6 +54,8 @@ class Radii:
     def __post_init__(self) -> None:
         if self.count < 2:
             raise ValueError(f"radii.count: expected at least 2, found {self.count}")
+        if self.count > MOST:
+            raise ValueError(f"radii.count: expected at most {MOST:,}, found {self.count:,}")
         if not 0 < self.first < self.last < float("inf"):
             raise ValueError(f"radii: expected 0 < first < last, found first = {self.first}, last = {self.last}")
 

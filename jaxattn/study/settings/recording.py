@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,13 +16,15 @@ from jaxtyping import Array, Int, UInt32
 
 from jaxattn.parallel import batch
 from jaxattn.parallel.processes import Team
-from jaxattn.records import Record, is_complete
+from jaxattn.records import Record, check_room, is_complete
 from jaxattn.records.layout import Variable
 from jaxattn.records.locks import held
 
 # A block is written at once, and lost at once if the run is killed: some seconds of work, and files not too small.
 BLOCK_SEEDS = 1024
 BLOCK_BYTES = 2**27
+# What computes the numbers: a record is of one version of each.
+_COMPUTING = ("jax", "jaxlib", "numpy", "optax")
 
 
 class Setting(Protocol):
@@ -64,20 +67,23 @@ def run(
     path: Path,
     attributes: Mapping[str, Any],
     progress: Callable[[int], None] = lambda seeds: None,
+    notes: Mapping[str, Any] | None = None,
 ) -> None:
     """Compute every seed of a setting and write the record at `path`, block by block.
 
-    A finished record is left as it is; one that was begun is gone on with. The processes of a distributed run
-    all call this; the blocks are dealt out to them.
+    A finished record is left as it is; one that was begun is gone on with if it states the same arrays and attributes,
+    and was begun by the same versions of JAX, NumPy and optax on a device of the same kind. The processes of a
+    distributed run all call this; the blocks are dealt out to them.
 
     Args:
         setting: a `Training` or a `Drawing`.
         path: of the record; held, by a lock beside it, while it is written.
-        attributes: its provenance; seconds, device, and the setting's outcome are added.
+        attributes: what its numbers depend on; versions, device, seconds and the setting's outcome are added.
         progress: called with the number of seeds that are there already, then of each block of this process.
+        notes: the rest of its provenance, which may differ when it is gone on with.
 
     Raises:
-        RecordError: the record cannot be written, or is being written by another run.
+        RecordError: the record cannot be written, is being written by another run, or was begun otherwise.
         ProcessError: another process of this run has failed.
         ValueError: a law or weights that do not fit; raised before anything is computed.
     """
@@ -91,12 +97,16 @@ def run(
                 while_held.enter_context(held(path))
             if is_complete(path):
                 return None
+            if not path.exists():
+                check_room(path, _bytes(one, setting.seeds))
             variables = {
                 name: Variable(("seed", *setting.dims(name)), (setting.seeds, *leaf.shape), np.dtype(leaf.dtype))
                 for name, leaf in one.items()
             }
+            block = _block(one, setting.seeds)
             coordinates = {"seed": np.arange(setting.seeds), **setting.coordinates}
-            record = Record.create(path, variables, coordinates, attributes, _block(one, setting.seeds))
+            conditions = {**attributes, **_conditions()}
+            record = Record.create(path, variables, coordinates, conditions, block, notes)
             return [(part.start, part.stop) for part in record.unwritten()]
 
         unwritten = team.told(begin)
@@ -111,8 +121,12 @@ def run(
                 arrays = setting.block(np.arange(part.start, part.stop), root)
                 record.write(part, arrays, seconds=time.perf_counter() - started)
                 progress(part.stop - part.start)
-        device = str(jax.local_devices()[0].device_kind)
-        team.told(lambda: record.finish(**setting.outcome(record), device=device))
+        team.told(lambda: record.finish(**setting.outcome(record)))
+
+
+def _conditions() -> dict[str, str]:
+    """Return by what the numbers of this process are computed."""
+    return {name: version(name) for name in _COMPUTING} | {"device": str(jax.local_devices()[0].device_kind)}
 
 
 def _block(one: Any, seeds: int) -> int:
@@ -122,6 +136,11 @@ def _block(one: Any, seeds: int) -> int:
     return -(-seeds // blocks)
 
 
+def _bytes(one: Any, seeds: int) -> int:
+    """Return how much room a record takes: of each seed its arrays, and its number."""
+    return seeds * (batch.size(one) + 8)
+
+
 def shapes(setting: Setting) -> dict[str, jax.ShapeDtypeStruct]:
     """Return the shapes of one seed's arrays, by name, without computing anything.
 
@@ -129,6 +148,19 @@ def shapes(setting: Setting) -> dict[str, jax.ShapeDtypeStruct]:
         ValueError, TypeError: what a law, loss, head or optimizer raises that does not fit.
     """
     return jax.eval_shape(setting.one_seed, jax.ShapeDtypeStruct((), int), _root(setting))
+
+
+def check_size(setting: Setting, path: Path) -> None:
+    """Check that a seed fits into memory and the record on the disk, before anything is allocated.
+
+    Raises:
+        MemoryError: one seed alone does not fit.
+        RecordError: the disk has too little room.
+        ValueError, TypeError: as `shapes`.
+    """
+    one = shapes(setting)
+    _block(one, setting.seeds)
+    check_room(path, _bytes(one, setting.seeds))
 
 
 def keys(seed: Int[Array, ""], root: UInt32[Array, " words"]) -> tuple[UInt32[Array, " words"], ...]:

@@ -1,0 +1,155 @@
+"""Single values of a command line, held against the schema before Hydra composes them: their types and sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+import typing
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf.errors import ConfigKeyError, InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
+
+from jaxattn.study.configuration import schema
+from jaxattn.study.configuration.names import UsageError, is_group, key_of, listing, names_of, root, suggestion
+
+# Steps, seeds and sizes are counted in 32 bits where JAX has no more; keys of random draws have 64.
+_MOST = {"": 2**31 - 1, "key": 2**63 - 1}
+# Their values are paths, in which anything may stand.
+_PATHS = ("runs", "figures")
+
+
+def quoted(override: str) -> str:
+    """Return an override with its value in quotes if it is a path, which may have blanks or any letters."""
+    key, equals, value = override.partition("=")
+    if not equals or key.lstrip("+") not in _PATHS or value[:1] in ("'", '"', "$") or value in ("", "null"):
+        return override
+    escaped = value.replace("'", "\\'")
+    return f"{key}='{escaped}'"
+
+
+def parsed(overrides: list[str]) -> list[Override]:
+    """Read overrides, paths quoted.
+
+    Raises:
+        UsageError: one that cannot be read.
+    """
+    found = []
+    for one in overrides:
+        if not key_of(one) or ("=" not in one and not one.startswith("~")):
+            raise UsageError(f"{one}: expected key=value, such as seeds=8")
+        try:
+            found += OverridesParser.create().parse_overrides([quoted(one)])
+        except HydraException as error:
+            key = key_of(one)
+            raise UsageError(
+                f"{one}: expected key=value, such as seeds=8, found neither; a value with blanks or special "
+                f"characters stands in quotes of its own, as in \"{key}='a b'\""
+            ) from error
+    return found
+
+
+def check_value(override: Override) -> None:
+    """Raise UsageError if an override gives a key of the schema a value of another type, or one out of range.
+
+    A group is given the name of one of its configurations.
+    """
+    key = override.key_or_group
+    if is_group(key):
+        _check_choice(key, override)
+        return
+    above = key.rpartition(".")[0]
+    if above and _field(above) is not None and not dataclasses.is_dataclass(_field(above)):
+        raise UsageError(f"{key}: unknown key, {above} is a single value")
+    field: Any = _field(key)
+    if override.is_delete() or field is None:
+        return
+    value = override.value()
+    if isinstance(value, str) and "${" in value:
+        return  # Resolved later.
+    expected = _expected(key, field, value)
+    if expected:
+        raise UsageError(f"{key}: expected {expected}, found {_shown(value)}")
+    check_size(key, value)
+
+
+def check_size(key: str, value: Any) -> None:
+    """Raise UsageError for an integer that is too large to be counted with."""
+    most = _MOST.get(key, _MOST[""])
+    if isinstance(value, int) and abs(value) > most:
+        raise UsageError(f"{key}: expected at most {most:,} in size, found {value:,}")
+
+
+def own_words(error: BaseException) -> str:
+    """Return in one line what Hydra or OmegaConf says of a configuration that they cannot compose."""
+    inner = error.__cause__ or error
+    said = str(inner).partition("\n")[0] or type(inner).__name__
+    key = getattr(inner, "full_key", None) or ""
+    if isinstance(inner, MissingMandatoryValue):
+        return f"{key}: expected a value, found none"
+    if isinstance(inner, InterpolationResolutionError):
+        return f"{key}: expected a value that can be resolved, found one that cannot ({said})"
+    if isinstance(inner, ConfigKeyError | OmegaConfBaseException) and key:
+        return f"{key}: expected a value that fits the configuration, found another ({said})"
+    return f"expected a configuration that can be composed, found another ({said})"
+
+
+def _check_choice(group: str, override: Override) -> None:
+    if override.is_delete():
+        raise UsageError(f"{group}: expected one of its known names, found that it is deleted{listing([group])}")
+    name = override.value()
+    if override.package is not None:
+        raise UsageError(f"{override.input_line}: expected {group}=name, found a package{listing([group])}")
+    if not isinstance(name, str) or not (root() / "conf" / group / f"{name}.yaml").is_file():
+        near = suggestion(name, names_of(group)) if isinstance(name, str) else ""
+        raise UsageError(f"{group}: expected one of its known names, found {_shown(name)}{near}{listing([group])}")
+
+
+def _field(key: str) -> Any:
+    """Return the type of a key of the schema; None if it is not of the schema, or may be anything."""
+    where: Any = schema.Config
+    for name in key.split("."):
+        fields = typing.get_type_hints(where) if dataclasses.is_dataclass(where) else {}
+        where = fields.get(name)
+    return None if where is Any else where
+
+
+def _expected(key: str, field: Any, value: Any) -> str:
+    """Return what a key expects, or nothing if a value is of its type."""
+    kinds = typing.get_args(field) if isinstance(field, types.UnionType) else (field,)
+    said = []
+    for kind in kinds:
+        if dataclasses.is_dataclass(kind):
+            said.append(f"keys such as {key}.{dataclasses.fields(kind)[0].name}")
+        elif isinstance(kind, type) and issubclass(kind, enum.Enum):
+            if value in kind.__members__:
+                return ""
+            said.append(f"one of {', '.join(kind.__members__)}")
+        elif kind is type(None):
+            if value is None:
+                return ""
+            said.append("null")
+        elif kind is int:
+            if isinstance(value, int) and not isinstance(value, bool):
+                return ""
+            said.append("an integer")
+        elif kind is str:
+            if isinstance(value, str | int | float) and value != "" and not isinstance(value, bool):
+                return ""
+            said.append("a text")
+        else:
+            if isinstance(value, list):
+                return ""
+            said.append("a list of sweeps")
+    return " or ".join(said)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) and value else repr(value)
