@@ -66,7 +66,7 @@ def scored_language(
 ) -> Choices:
     """Draw the text that `language` draws from this key, and scores within delta of each other for its other words.
 
-    The assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (recalled): equal scores of
+    The assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (3.14, 3.15): equal scores of
     non-optimal tokens, at delta 0, and close ones.
 
     Args:

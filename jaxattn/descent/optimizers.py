@@ -155,7 +155,7 @@ def long_first_gd(step_size: float, first: float) -> optax.GradientTransformatio
     """Normalized gradient descent whose first step has another length, as `ScaleFree`.
 
     A long first step from `W = 0` makes the first gradient the direction to start from: the protocol of the global
-    convergence theorem under a good initial gradient (2308.16898, section 4, as recalled).
+    convergence theorem under a good initial gradient (2308.16898, section 4).
 
     Raises:
         ValueError: a length that is not positive and finite.

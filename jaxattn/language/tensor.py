@@ -2,8 +2,8 @@
 
 With rows stacked, `vec(A1 X A2^T) = (A1 kron A2) vec(X)` are the scores of a sequence: A1 holds the embeddings of the
 positions that ask, A2 of those that are attended to, and X is `W^T` in the letters of this library (withdrawn ICLR 2024
-submission, gradient of attention, as recalled). The paper gives the diagonal matrix D(X) that divides the exponentials
-by their sums a wrong size: there is one sum for each row, a position that asks, here over the positions up to it.
+submission, section 1 and Definitions 3.1 to 3.3). The paper gives the diagonal matrix D(X), which divides exponentials
+by their sums, a wrong size: there is one sum for each row, a position that asks, here over the positions up to it.
 
 The Kronecker matrix of n positions is formed: n^2 d^2 numbers a sequence, where the matrix form holds n d + n^2.
 """

@@ -91,12 +91,12 @@ def decided(one):
         (made(grows=14.0, over=1e10), "bound", Verdict.FAILS),
         # Nothing found exceeds M, and nothing proved is below it.
         (made(loosens=14.0), "bound", Verdict.OPEN),
-        (made(), "exponential", Verdict.FAILS),
-        (made(grows=13.0), "exponential", Verdict.HOLDS),
+        (made(), "exponential", Verdict.HOLDS),
+        (made(grows=13.0), "exponential", Verdict.FAILS),
         (made(loosens=13.0), "exponential", Verdict.OPEN),
         # Half of M's power, 274.3, is asked for.
-        (made(power=137.3), "exponential", Verdict.HOLDS),
-        (made(power=136.9), "exponential", Verdict.FAILS),
+        (made(power=137.3), "exponential", Verdict.FAILS),
+        (made(power=136.9), "exponential", Verdict.HOLDS),
         (made(power=137.13), "exponential", Verdict.OPEN),
         (made(), "derived", Verdict.HOLDS),
         (made(over=1.01), "derived", Verdict.FAILS),
@@ -125,7 +125,7 @@ def test_all_risks_are_asked_for_power_and_the_largest_decides():
     steep = made(grows=13.0)
     for name in ("bend", "bound"):
         one[name].values[:, :, 1] = steep[name].values[:, :, 1]
-    assert decided(one)[1]["exponential"].verdict is Verdict.HOLDS
+    assert decided(one)[1]["exponential"].verdict is Verdict.FAILS
 
 
 def test_what_is_not_a_number_decides_nothing():

@@ -19,6 +19,7 @@ from jaxattn.study.claims import (
     Criterion,
     Datasets,
     Judgement,
+    Kind,
     Number,
     Setting,
     Source,
@@ -32,7 +33,7 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import proportion
 
-# The published figure is recalled, not read, so its sizes are chosen.
+# The published figure is not at hand; what it shows is known, its sizes are chosen.
 _SOURCE = Source("arXiv 2308.16898", "figure of the convergence types", Setting.PROXY)
 # What a finished run is counted as: one of these, of which "local" are those that are not global.
 TYPES = ("global", "local", "neither", "unsaturated")
@@ -241,5 +242,6 @@ CLAIMS = (
         "optimal tokens are locally optimal.",
         _judge_all_support,
         examples.of_all_support,
+        Kind.CHECK,
     ),
 )

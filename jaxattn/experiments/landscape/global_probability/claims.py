@@ -31,7 +31,7 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import proportion
 
-# The sizes of the published figure are recalled, not read.
+# The published figure is not at hand; what it shows is known, its sizes are chosen.
 _SOURCE = Source("arXiv 2308.16898", "figure of the probability of global convergence", Setting.PROXY)
 _INDEPENDENT = Source("an independent run of the protocol of arXiv 2308.16898", "100 seeds, 1500 steps", Setting.EXACT)
 # Fixed beforehand: a difference counts as one beyond the first number of standard errors, and none may be beyond the
@@ -39,6 +39,9 @@ _INDEPENDENT = Source("an independent run of the protocol of arXiv 2308.16898", 
 _BEYOND, _FAR = 2, 4
 # Fixed beforehand: as close as the mean of probabilities has to be to that of the independent run, by its interval.
 _WITHIN = 0.05
+# Fixed beforehand: a probability is at 1 if it misses at most so much. One that misses more is on its way there, or has
+# come to rest if what it misses falls by less than a fifth from one d to the next, twice as large.
+_MISSED, _AT_REST = 0.05, 0.8
 _POINTS = "neighbouring points"
 
 
@@ -78,8 +81,34 @@ def _share(one: xarray.Dataset) -> xarray.Dataset:
 
 
 def _judge_d(summaries: Datasets) -> Judgement:
-    """On every curve the ends have to be apart, the larger d above; no neighbours may be apart the other way."""
-    return _judge_along(summaries, "d", up=True)
+    """Every curve has to rise, as those along n and T to fall, and to arrive at 1; failing that, to rise."""
+    curves = [curve for summary in summaries.values() for curve in _curves(summary, "d")]
+    found = trend(curves, up=True)
+    rises = found.criteria("rise from the smallest d to the largest", _POINTS)
+    limits = {curve[-1].run: _missed(curve) for curve in curves}
+    farthest = Number(*map(max, zip(*limits.values(), strict=True))) if limits else Number.exact(math.nan)
+    on_their_way = [run for run, one in limits.items() if one.high > _MISSED]
+    return _judgement(
+        summaries,
+        _named(summaries),
+        stated=(*rises, below("what the probability misses to 1 as d grows, most of all curves,", farthest, _MISSED)),
+        corrected=rises,
+        correction=f"it rises. On {len(on_their_way)} of {len(curves)} curves more than {_MISSED:g} may be missing to "
+        f"1 at the end: {'; '.join(on_their_way) or 'none'}.",
+        undecided=found.undecided,
+        remark=f"{found.remark(_POINTS)} What is missing to 1 at the end of a curve bounds what is missing in the "
+        "limit from above, and from below only where it has come to rest, falling by less than a fifth as d doubles.",
+    )
+
+
+def _missed(curve: Curve) -> Number:
+    """Return what a curve misses to 1 in the limit: at most what it does at its end, at least nothing or just that."""
+    before, last = (Number(1 - one.share.mean, 1 - one.share.high, 1 - one.share.low) for one in curve[-2:])
+    if last.mean <= 0 or before.mean <= 0:
+        return Number(max(last.mean, 0.0), 0.0, last.high)
+    logarithms = (Number(*(math.log(max(end, 1e-12)) for end in one)) for one in (last, before))
+    rests = math.exp(Number.minus(*logarithms).low) >= _AT_REST
+    return Number(last.mean, last.low if rests else 0.0, last.high)
 
 
 def _judge_n(summaries: Datasets) -> Judgement:
@@ -104,11 +133,12 @@ def _judge_along(summaries: Datasets, along: str, up: bool) -> Judgement:
 
 
 def _curves(summary: xarray.Dataset, along: str) -> list[Curve]:
-    """Split the runs by their other sizes, from the smallest to the largest; a single run is no curve."""
+    """Split the runs by their other sizes, from the smallest to the largest; what has not the smallest is no curve."""
     others = [name for name in "nTd" if name != along]
     sizes = np.stack([summary[name].values for name in others], axis=1)
     parts = [summary.isel(run=(sizes == one).all(axis=1)).sortby(along) for one in np.unique(sizes, axis=0)]
-    return [list(_points(part)) for part in parts if part.sizes["run"] > 1]
+    least = summary[along].min()
+    return [list(_points(part)) for part in parts if part.sizes["run"] > 1 and part[along][0] == least]
 
 
 def _points(summary: xarray.Dataset) -> Iterable[Point]:
@@ -159,6 +189,8 @@ def _judgement(
     summaries: Datasets,
     shares: Mapping[str, Number],
     stated: tuple[Criterion, ...],
+    corrected: tuple[Criterion, ...] = (),
+    correction: str = "",
     expected: Mapping[str, float] | None = None,
     undecided: str = "",
     remark: str = "",
@@ -173,6 +205,8 @@ def _judgement(
         expected=expected or {},
         counts={run: counts[run] for run in shares},
         stated=stated,
+        corrected=corrected,
+        correction=correction,
         undecided=too_short(steps) or too_few(seeds) or undecided,
         remark=remark,
     )
@@ -182,7 +216,7 @@ CLAIMS = (
     Claim(
         "global-probability:d",
         _SOURCE,
-        "The probability that descent selects the optimal tokens rises with d.",
+        "The probability that descent selects the optimal tokens rises with d, to 1.",
         _judge_d,
         examples.of_d,
     ),

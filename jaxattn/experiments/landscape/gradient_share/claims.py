@@ -14,6 +14,7 @@ from jaxattn.study.claims import (
     Claim,
     Datasets,
     Judgement,
+    Kind,
     Number,
     Setting,
     Source,
@@ -127,9 +128,10 @@ def _judge(summaries: Datasets) -> Judgement:
             above(f"decades that the share of all falls from step {steps[0]} to {steps[-1]}", fall, _MORE),
         ),
         undecided=too_little(summary),
-        remark="Slopes of every seed's own line over its non-support tokens, and geometric means of shares. The slope "
-        f"is {slope.mean:.4g} at step {steps[-1]}. From step {steps[0]} on the share of all these tokens together "
-        f"{'falls' if fall.mean > 0 else 'does not fall'}, from {10**first.mean:.2g} to {10**last.mean:.2g}.",
+        remark="By the algebra of the softmax, where W has the direction of W_mm: what can break is the distance of W "
+        "from it. Slopes of every seed's own line over its non-support tokens, and geometric means of shares. The "
+        f"slope is {slope.mean:.4g} at step {steps[-1]}. From step {steps[0]} on the share of all these tokens "
+        f"together {'falls' if fall.mean > 0 else 'does not fall'}, from {10**first.mean:.2g} to {10**last.mean:.2g}.",
     )
 
 
@@ -140,5 +142,6 @@ CLAIMS = (
         "A non-support token's share of the gradient falls exponentially with its slack times the norm of W.",
         _judge,
         examples.of_slack,
+        Kind.CHECK,
     ),
 )

@@ -19,6 +19,7 @@ from jaxattn.study.claims import (
     Criterion,
     Datasets,
     Judgement,
+    Kind,
     Number,
     Setting,
     Source,
@@ -239,10 +240,12 @@ def _end(one: xarray.Dataset, name: str, **where: str) -> Number:
 
 
 CLAIMS = tuple(
-    Claim(f"{attention}:{name}", _SOURCE, statement, judge, partial(of, attention))
+    Claim(f"{attention}:{name}", _SOURCE, statement, judge, partial(of, attention), kind)
     for attention in ("sequence", "causal")
-    for name, statement, judge, of in (
+    for kind, name, statement, judge, of in (
         (
+            # Weights that rank the selected tokens first satisfy the constraints up to their length.
+            Kind.CHECK,
             "selection",
             "The attention of every position selects one token, and one SVM with a constraint set for each input "
             "and position separates the selected tokens.",
@@ -250,6 +253,7 @@ CLAIMS = tuple(
             examples.of_selection,
         ),
         (
+            Kind.FINDING,
             "W",
             "Normalized gradient descent on W tends in direction to the frobenius solution of the SVM that "
             "separates the selected tokens of every input and position.",
@@ -257,6 +261,7 @@ CLAIMS = tuple(
             examples.of_W,
         ),
         (
+            Kind.FINDING,
             "KQ",
             "Normalized gradient descent on (K, Q) tends in direction to the nuclear solution of the SVM that "
             "separates the selected tokens of every input and position.",
@@ -264,6 +269,7 @@ CLAIMS = tuple(
             examples.of_KQ,
         ),
         (
+            Kind.FINDING,
             "path",
             "The regularization path of W tends in direction to the Frobenius solution of the SVM that selects "
             "the optimal token of every input and position.",

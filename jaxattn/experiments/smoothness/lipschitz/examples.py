@@ -59,8 +59,8 @@ def of_bound() -> dict[Verdict, Datasets]:
 
 
 def of_exponential() -> dict[Verdict, Datasets]:
-    """What is found grows like M; it and the bound grow like powers; or the bound alone grows like M."""
-    return _examples(made(grows=_LIKE_M), made(), made(loosens=_LIKE_M))
+    """What is found and the bound grow like powers; like M; or the bound alone grows like M."""
+    return _examples(made(), made(grows=_LIKE_M), made(loosens=_LIKE_M))
 
 
 def of_derived() -> dict[Verdict, Datasets]:

@@ -9,7 +9,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.smoothness.paper import TENSOR_TRICK
 from jaxattn.experiments.smoothness.tensor_trick import examples
 from jaxattn.experiments.smoothness.tensor_trick.costs import FORMS, costs
-from jaxattn.study.claims import Claim, Datasets, Judgement, Number, between, number, too_few, total
+from jaxattn.study.claims import Claim, Datasets, Judgement, Kind, Number, between, number, too_few, total
 from jaxattn.study.statistics import pooled, variables
 
 # Fixed beforehand: relative differences up to this count as none.
@@ -98,5 +98,6 @@ CLAIMS = (
         "Causal attention written as exp((A1 kron A2) vec(X)) is that of the matrix form: same loss, same gradient.",
         _judge_identity,
         examples.of_identity,
+        Kind.CHECK,
     ),
 )
