@@ -124,8 +124,8 @@ def _judge_exponential(summaries: Datasets) -> Judgement:
         ),
         remark=f"Powers are slopes of lines on double logarithmic axes over R = {radius[0]:g} to {radius[-1]:g}; that "
         f"of M is {of_paper:.0f}, and at most {_LIKE_M:g} times that is asked for. The interval of the criterion "
-        "reaches from the largest second derivatives found to the derived bounds, which are Lipschitz constants for every W and "
-        f"grow with the powers {', '.join(f'{bound[risk].mean:.1f} ({risk})' for risk in risks)}.",
+        "reaches from the largest second derivatives found to the derived bounds, which are Lipschitz constants for "
+        f"every W and grow with the powers {', '.join(f'{bound[risk].mean:.1f} ({risk})' for risk in risks)}.",
     )
 
 
