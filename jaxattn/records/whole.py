@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.errors import GroupNotFoundError
 
 from jaxattn.records import layout
-from jaxattn.records.errors import UNREADABLE, RecordError
+from jaxattn.records.errors import UNREADABLE, RecordError, of_system
 
 # What to do where nothing can be mended.
 _ASIDE = "nothing was changed: move {path} away, and the same command computes it anew"
@@ -29,10 +28,8 @@ def opened(path: Path, mode: Any) -> Any:
     try:
         group = zarr.open_group(path, mode=mode)
         attributes = dict(group.attrs)
-    except OSError as error:
-        if isinstance(error, GroupNotFoundError | FileNotFoundError):
-            raise _unreadable(path, "zarr.json describes no group of Zarr") from error
-        raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
+    except PermissionError as error:
+        raise RecordError(f"cannot read {path}: {of_system(error)}") from error
     except UNREADABLE as error:
         raise _unreadable(path, "zarr.json is damaged, or not of Zarr") from error
     number = attributes.get(layout.NUMBER, layout.LAYOUT)

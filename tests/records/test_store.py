@@ -140,7 +140,9 @@ def test_a_block_whose_checksum_is_cut_short_is_written_anew(finished, tmp_path,
 def test_a_half_written_block_of_a_finished_record_is_named(finished, tmp_path):
     path = copied(finished, tmp_path)
     (path / "X" / "c" / "0" / "0" / "0" / "0").unlink()
-    with pytest.raises(records.RecordError, match=r"X of seeds 0 to 99 differs from what was written; nothing was changed: move"):
+    with pytest.raises(
+        records.RecordError, match=r"X of seeds 0 to 99 differs from what was written; nothing was changed: move"
+    ):
         records.load(path)
     os.truncate(path / "Z" / "c" / "0" / "0" / "0", 8)
     with pytest.raises(records.RecordError, match="is damaged"):

@@ -80,6 +80,32 @@ def test_a_signal_ends_all_processes_with_one_message(tmp_path, sent, status, sa
     assert states <= {"stopped", "complete"}
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_killed_ends_all_with_one_error_and_what_was_finished_is_kept(tmp_path):
+    """As when the system runs out of memory; in a folder whose name has blanks and other letters."""
+    place = tmp_path / "with blanks, äö"
+    command = [*FIGURES, *small(place, "experiment=trajectories-3,rate", "workers=2")]
+    command[command.index("seeds=4")] = "seeds=100000"
+    begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while len(list(place.glob("runs/*/status.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    workers = [one for one in children(begun.pid) if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    assert len(workers) == 2
+    os.kill(workers[0], signal.SIGKILL)
+    _, err = begun.communicate(timeout=120)
+    assert begun.returncode == 2, err
+    message = "a process ended without a word (killed, or out of memory?) while these were made: rate, trajectories-3; "
+    assert err.count(message) == 1
+    assert "Traceback" not in err
+    assert not any(map(runs_still, workers))
+    states = [json.loads(path.read_text()) for path in place.glob("runs/*/status.json")]
+    assert {one["state"] for one in states} == {"stopped"}
+    assert "its process was killed" in {one["reason"] for one in states}
+    for path in place.glob("runs/*/record.zarr"):
+        records.Record(path)  # Can be gone on with.
+
+
 def children(process: int) -> list[int]:
     """The processes that a process has started."""
     tasks = Path(f"/proc/{process}/task/{process}/children")
