@@ -28,8 +28,9 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
 
     Returns:
         With an axis `seed`: `reason`, "infeasible" or "unsolved" as a place in `claims.EXCLUDED`, or -1; `off`,
-        1 - correlation with each solution at the snapshots; `size`, the norm of W at the end; `masked`, the largest
-        probability of a token that is not selected; `selected`, the tokens that are; `W_described`, the solutions.
+        1 - correlation with each solution at the snapshots; `size`, the norm of W at the snapshots; `masked`, the
+        largest probability of a token that is not selected; `selected`, the tokens that are; `W_described`, the
+        solutions.
     """
     problems, selected = jax.tree.map(lambda leaf: leaf[seeds], runs.problems), selected_sets(runs)[seeds]
     described = describe(problems, runs.W[seeds], selected, solver)
@@ -38,7 +39,7 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
         data_vars={
             "reason": (("seed",), failures(described.status)),
             "off": (("seed", "solution", "snapshot"), off),
-            "size": (("seed",), runs.size[seeds, -1]),
+            "size": (("seed", "snapshot"), runs.size[seeds]),
             "masked": (("seed",), np.where(selected, 0, probabilities(runs)[seeds]).max(axis=(1, 2))),
             "selected": (("seed", "input", "token"), selected),
             "W_described": (("seed", "solution", "feature", "query_feature"), described.W),
@@ -76,6 +77,8 @@ def describe(
 
     `W_SVMeq = W_fin + C W_mm` with C the least-squares fit to W (2308.16898, eq. 9). W_fin has the ratios of the
     descended attention inside the sets, so W_SVMeq holds a fit to the run; W_mm and W_1token hold its sets alone.
+    W_fin, of smallest norm among those with these ratios, is orthogonal to W_mm, which has none inside the sets: so
+    W_SVMeq is the projection of W on both, and whatever W is, never farther from it than W_mm.
 
     Args:
         problems: with a leading axis of seeds.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import xarray
+from jaxtyping import Float
 
 from jaxattn.study.claims import EXCLUDED, Datasets, Number, too_little
 
@@ -13,6 +15,27 @@ PARTS = ("published", "every")
 WITHOUT = ", no selection"
 # Distances of one matrix from itself differ by less than this: a difference below it is none.
 ROUNDING = 1e-9
+
+
+# What W is held against, from the nearest to the farthest, as the paper has it.
+RANKED = ("W_SVMeq", "W_mm", "W_1token")
+# Why the fitted W_SVMeq is not judged against W_mm, for the remarks.
+IDENTITY = (
+    "With the W_fin of the run itself, W_SVMeq is the projection of W on W_fin and W_mm, which are orthogonal: for any "
+    "W it is at least as near as W_mm. That is an identity and is not judged. Judged is W_SVMeq with the predicted "
+    "W_fin, that of the best distributions on the selected sets, in the {} of {} runs with several selected tokens "
+    "whose problem determines it."
+)
+
+
+def ahead(one: xarray.Dataset) -> Float[np.ndarray, "whole 2"]:
+    """Return how much farther from W at the end W_mm and W_1token are than W_SVMeq with the predicted finite part.
+
+    Args:
+        one: runs with `off` and what `prediction.held_against` returns.
+    """
+    others = one["off"].sel(solution=list(RANKED[1:]), seed=one["whole_seed"].values).isel(snapshot=-1).values
+    return others - one["foretold"].values[:, None]
 
 
 def counts_of_part(measured: xarray.Dataset, part: str) -> dict[str, int]:

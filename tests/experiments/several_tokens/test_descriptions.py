@@ -88,6 +88,23 @@ def test_the_descriptions_have_the_margins_that_define_them(recorded):
     assert abs(np.sum(rest * W["W_mm"])) < 1e-9 * np.linalg.norm(rest) * np.linalg.norm(W["W_mm"])
 
 
+@pytest.mark.parametrize("of", ["the run", "chance"])
+def test_that_the_fitted_W_SVMeq_is_before_W_mm_is_an_identity(recorded, of):
+    """W_fin is orthogonal to W_mm, so W_SVMeq is the projection of W on both: of a W that no descent has seen, too."""
+    W = recorded.of["W_final"]
+    if of == "chance":
+        W = np.random.default_rng(0).normal(size=W.shape)
+    found = descriptions.describe(recorded.problems, W[None], recorded.selected[None])
+    by_name = dict(zip(descriptions.SOLUTIONS, found.W[0], strict=True))
+    W_SVMeq, W_mm, W_fin = (by_name[name] for name in ("W_SVMeq", "W_mm", "W_fin"))
+    assert abs(np.sum(W_fin * W_mm)) < 1e-8 * np.linalg.norm(W_fin) * np.linalg.norm(W_mm)
+    both = np.stack([W_fin.ravel(), W_mm.ravel()], axis=1)
+    projection = both @ np.linalg.lstsq(both, W.ravel(), rcond=None)[0]
+    np.testing.assert_allclose(W_SVMeq.ravel(), projection, atol=1e-7 * float(np.linalg.norm(W)))
+    squares = [(1 - off(W, one)) ** 2 for one in (W_SVMeq, W_fin, W_mm)]
+    np.testing.assert_allclose(squares[0], squares[1] + squares[2], atol=1e-8)
+
+
 def test_distances_are_those_of_the_weights(record):
     runs = screening.runs_of(record)
     seeds = np.flatnonzero(screening.unselected(runs) < 0)

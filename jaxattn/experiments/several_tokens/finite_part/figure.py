@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.several_tokens.evidence import WITHOUT
 from jaxattn.experiments.several_tokens.finite_part.claims import HEADS
-from jaxattn.experiments.several_tokens.finite_part.measure import KINDS
+from jaxattn.experiments.several_tokens.prediction import KINDS
 from jaxattn.study.style import page
 
 _TITLES = {"quadratic": r"$v \cdot x - \lambda \|x\|^2$", "ReLU": "a head of ReLUs"}

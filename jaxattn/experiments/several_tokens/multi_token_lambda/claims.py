@@ -10,15 +10,25 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.several_tokens.evidence import ROUNDING, estimate, undecided
+from jaxattn.experiments.several_tokens import limit
+from jaxattn.experiments.several_tokens.evidence import IDENTITY, RANKED, ROUNDING, ahead, estimate, undecided
 from jaxattn.experiments.several_tokens.multi_token_lambda import examples
-from jaxattn.study.claims import Claim, Criterion, Datasets, Judgement, Number, Setting, Source, above, counts_of
+from jaxattn.study.claims import (
+    LEAST_SEEDS,
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    above,
+    counts_of,
+)
 from jaxattn.study.statistics import Estimate, beside, bootstrap, variables
 
 # We do not know the sizes of the published figure.
 _SOURCE = Source("arXiv 2308.16898", "multi-token figure over lambda", Setting.PROXY)
-# From the best description to the worst, as the paper has it.
-RANKED = ("W_SVMeq", "W_mm", "W_1token")
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
@@ -29,9 +39,10 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each run, lambda increasing, its means with intervals: `tokens`, `best`, and `off` at the end; `worse`, how
-        much farther from W each of RANKED is than the one before at the end, and `worse_half` at half the steps;
-        `rise`, how many tokens more are selected than under the lambda before.
+        For each run, lambda increasing, its means with intervals: `tokens`, `best`, and `off` at the end; `order`, how
+        much farther from W W_1token is than W_mm; `ahead`, of `evidence.ahead`; what `limit.estimates` returns; and
+        `rise`, how many tokens more are selected than under the lambda before. The attributes `several` and
+        `determined` are the runs that select several tokens, and those whose finite part is predicted.
 
     Raises:
         ValueError: no run, or runs of different numbers of attempts.
@@ -60,21 +71,16 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     here = ~one["diverged"].values
     for name in ("tokens", "best") if here.any() else ():
         estimates[name] = ((), bootstrap(one[name].values[here], key))
-    steps = one["snapshot"].values
-    half = _half(one)
     if one.sizes["seed"]:
-        ranked = one["off"].sel(solution=list(RANKED)).values
-        estimates["off"] = (("solution",), bootstrap(ranked[..., -1], key))
-        estimates["worse"] = (("pair",), bootstrap(np.diff(ranked[..., -1], axis=1), key))
-        before = np.diff(ranked[..., half], axis=1)
-        estimates["worse_half"] = (("pair",), bootstrap(before, beside(key)))
-    coordinates = {"solution": np.array(RANKED, dtype=object), "snapshot": steps}
-    return xarray.Dataset(variables(estimates), coordinates, one.attrs)
-
-
-def _half(one: xarray.Dataset) -> int:
-    """Return the place of the last snapshot in the first half of the run."""
-    return (one.sizes["snapshot"] - 1) // 2
+        ranked = one["off"].sel(solution=list(RANKED)).values[..., -1]
+        estimates["off"] = (("solution",), bootstrap(ranked, key))
+        estimates["order"] = ((), bootstrap(ranked[:, 2] - ranked[:, 1], key))
+        estimates |= limit.estimates(one, key)
+    if one.sizes["whole"] >= LEAST_SEEDS:
+        estimates["ahead"] = (("other",), bootstrap(ahead(one), beside(key)))
+    coordinates = {"solution": np.array(RANKED, dtype=object), "snapshot": one["snapshot"].values}
+    told = {"several": int(one["several"].sum()), "determined": one.sizes["whole"]}
+    return xarray.Dataset(variables(estimates), coordinates, {**one.attrs, **told})
 
 
 def _judge_tokens(summaries: Datasets) -> Judgement:
@@ -101,40 +107,36 @@ def _judge_tokens(summaries: Datasets) -> Judgement:
 
 
 def _judge_order(summaries: Datasets) -> Judgement:
-    """Under every lambda W_mm must not be nearer to W than W_SVMeq, at the end and at half the steps.
-
-    W_SVMeq is fitted to W at the end: it is the projection of W on W_fin and W_mm, and so never farther than W_mm. Half
-    way it is not: there it is nearer if the ratios inside the sets are already those of the end, as a finite part has
-    to have them.
-    """
-    reason = undecided(summaries)
-    if not reason and any(_half(one) == one.sizes["snapshot"] - 1 for one in summaries.values()):
-        reason = "No weights were kept before the last step, and at the last one W_SVMeq is fitted to W."
+    """Under every lambda that mixes tokens W_mm must not be nearer to W than W_SVMeq with the predicted W_fin."""
     ends = {
         f"{run}, {solution}": estimate(summary.sel(solution=solution), "off")
         for run, summary in summaries.items()
         for solution in (RANKED if "off" in summary else ())
     }
-    criteria = []
-    for run, one in summaries.items():
-        for name, step in (("worse", int(one["snapshot"][-1])), ("worse_half", int(one["snapshot"][_half(one)]))):
-            difference = f"{run}: W_mm less W_SVMeq at step {step}"
-            criteria.append(above(difference, estimate(one, name, pair=0), -ROUNDING))
-    last = all(estimate(one, "worse", pair=1).low >= -ROUNDING for one in summaries.values())
+    mixing = {run: one for run, one in summaries.items() if one.attrs["several"]}
+    of_runs = {name: sum(one.attrs[name] for one in mixing.values()) for name in ("determined", "several")}
+    last = [run for run, one in mixing.items() if estimate(one, "order").low >= -ROUNDING]
     return Judgement(
         measured={label: one.mean for label, one in ends.items()},
         interval={label: (one.low, one.high) for label, one in ends.items()},
         expected={},
         counts=counts_of(summaries),
-        stated=tuple(criteria),
-        undecided=reason,
-        remark="1 - correlation at the end. There W_SVMeq is the projection of W on W_fin and W_mm, which is never "
-        "farther than W_mm; the same solutions are therefore also compared with W at half the steps, to which they are "
-        "not fitted. At the end W_mm is "
-        + ("as good as W_1token, or better, under every lambda." if last else "not always better than W_1token."),
+        stated=tuple(
+            above(
+                f"{run}: W_mm less W_SVMeq with the predicted W_fin, {one.attrs['determined']} runs",
+                estimate(one, "ahead", other=0),
+                -ROUNDING,
+            )
+            for run, one in mixing.items()
+        )
+        or (Criterion("runs that select several tokens", Number.exact(math.nan)),),
+        undecided=undecided(summaries),
+        remark=f"1 - correlation at the end. {IDENTITY.format(*of_runs.values())} W_mm is nearer than W_1token under "
+        f"{len(last)} of the {len(mixing)} values of lambda that select several tokens.",
     )
 
 
+_HEAD = "h(x) = v . x - lambda ||x||^2"
 CLAIMS = (
     Claim(
         "multi-token-lambda:tokens",
@@ -149,5 +151,13 @@ CLAIMS = (
         "W_SVMeq describes the direction of descent at least as well as W_mm.",
         _judge_order,
         examples.of_order,
+    ),
+    Claim("multi-token-lambda:norm", limit.SOURCE, limit.NORM.format(_HEAD), limit.judge_norm, examples.of_norm),
+    Claim(
+        "multi-token-lambda:direction",
+        limit.SOURCE,
+        limit.DIRECTION.format(_HEAD),
+        limit.judge_direction,
+        examples.of_direction,
     ),
 )

@@ -13,46 +13,53 @@ from jaxattn.study.claims.claim import Datasets, Verdict
 _LAMBDAS, _SEEDS, _FEW = (0.0, 0.1, 0.4), 24, 6
 # Selected tokens of an input, by lambda.
 _RISING, _TURNING, _FLAT = (1.0, 1.5, 2.5), (1.0, 2.5, 1.5), (1.0, 1.5, 1.5)
-# 1 - correlation with W_SVMeq, W_mm and W_1token, at the end and at half the steps.
-_ORDERED, _REVERSED = (0.01, 0.05, 0.3), (0.05, 0.01, 0.3)
+# 1 - correlation with W_SVMeq, W_mm and W_1token at the end.
+_ORDERED = (0.01, 0.05, 0.3)
 
 
 def runs(
     tokens: Sequence[float] = _RISING,
-    half: Sequence[float] = _ORDERED,
     end: Sequence[float] = _ORDERED,
     seeds: int = _SEEDS,
     last: int = 20_000,
+    predicted: float = 1.1,
+    determined: int = 16,
+    growth: float = 0.5,
+    power: float = 1.5,
 ) -> Datasets:
     """Return a run of each of three lambdas; where lambda is 0 single tokens are selected, so that W_SVMeq is W_mm.
 
     Args:
         tokens: selected in an input, by lambda; in every seed up to a half more or less, but where it is one.
-        half: 1 - correlation with W_SVMeq, W_mm and W_1token up to half the steps, where lambda is not 0.
-        end: and after that.
+        end: 1 - correlation with W_SVMeq, W_mm and W_1token at the end, where lambda is not 0.
         seeds: number of them; each is a tenth nearer or farther.
         last: number of the last step.
+        predicted: how many times as far W_SVMeq is with the predicted finite part.
+        determined: the seeds that have a prediction.
+        growth: the exponent of the step with which ||W|| grows.
+        power: of 1 / ||W||, with which 1 - correlation falls.
     """
-    made = {}
+    made, steps = {}, last * np.arange(1, 5) // 4
+    grown = (steps / last) ** growth
     for place, penalty in enumerate(_LAMBDAS):
         rng = np.random.default_rng(place)
-        alike = np.full(3, 0.01)
-        both = [[*(one if penalty else alike), 0.9] for one in (half, half, end, end)]
-        factors = 1 + 0.1 * np.resize([1.0, -1.0], seeds)
+        ends = np.outer(1 + 0.1 * np.resize([1.0, -1.0], seeds), [*(end if penalty else np.full(3, 0.01)), 0.9])
         selected = tokens[place] + (rng.uniform(-0.5, 0.5, seeds) if tokens[place] > 1 else np.zeros(seeds))
+        whole = np.arange(determined if penalty else 0)
         counts = {"attempted": seeds, "kept": seeds, "diverged": 0, "finite": 0, "infeasible": 0, "unsolved": 0}
         made[f"lambda = {penalty:g}"] = xarray.Dataset(
             {
-                "off": (("seed", "solution", "snapshot"), factors[:, None, None] * np.transpose(both)),
+                "off": (("seed", "solution", "snapshot"), ends[:, :, None] / grown**power),
+                "size": (("seed", "snapshot"), np.full((seeds, 1), 20.0) * grown),
+                "several": (("seed",), np.full(seeds, penalty > 0)),
+                "whole_seed": (("whole",), whole),
+                "foretold": (("whole",), predicted * ends[whole, 0]),
+                "fitted": (("whole",), ends[whole, 0]),
                 "tokens": (("attempt",), selected),
                 "best": (("attempt",), np.full(seeds, tokens[place])),
                 "diverged": (("attempt",), np.zeros(seeds, bool)),
             },
-            {
-                "seed": np.arange(seeds),
-                "solution": np.array(SOLUTIONS, object),
-                "snapshot": last * np.arange(1, 5) // 4,
-            },
+            {"seed": np.arange(seeds), "solution": np.array(SOLUTIONS, object), "snapshot": steps},
             {"run": f"lambda = {penalty:g}", "penalty": penalty, **counts},
         )
     return made
@@ -68,9 +75,23 @@ def of_tokens() -> dict[Verdict, Datasets]:
 
 
 def of_order() -> dict[Verdict, Datasets]:
-    """W_SVMeq is nearer all along; only where it is fitted; or there are few runs."""
+    """W_SVMeq with the predicted finite part is nearer than W_mm; farther; or few runs have a prediction."""
     return {
         Verdict.HOLDS: runs(),
-        Verdict.FAILS: runs(half=_REVERSED),
-        Verdict.OPEN: runs(seeds=_FEW),
+        Verdict.FAILS: runs(predicted=6.0),
+        Verdict.OPEN: runs(determined=_FEW),
     }
+
+
+def of_norm() -> dict[Verdict, Datasets]:
+    """The norm grows; it stands; or there are few runs."""
+    return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(growth=0.01), Verdict.OPEN: _few()}
+
+
+def of_direction() -> dict[Verdict, Datasets]:
+    """The distance falls faster than 1 / ||W||; slower; or there are few runs."""
+    return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(power=0.5), Verdict.OPEN: _few()}
+
+
+def _few() -> Datasets:
+    return runs(seeds=_FEW, determined=_FEW)

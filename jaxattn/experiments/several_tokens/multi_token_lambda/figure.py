@@ -10,8 +10,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.several_tokens.evidence import RANKED
 from jaxattn.experiments.several_tokens.looks import LOOKS
-from jaxattn.experiments.several_tokens.multi_token_lambda.claims import RANKED
 from jaxattn.study.style import page
 
 

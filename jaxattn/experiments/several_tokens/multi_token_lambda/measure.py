@@ -7,6 +7,7 @@ import xarray
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import descriptions, screening, stationary
+from jaxattn.experiments.several_tokens.prediction import held_against
 from jaxattn.study.claims import EXCLUDED
 
 
@@ -19,7 +20,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         With an axis `attempt`: `tokens`, selected in an input on average; `best`, those that the best attention of
-        each input mixes; `diverged`. With an axis `seed`: `off` of `descriptions.compared`. The counts are attributes.
+        each input mixes; `diverged`. With an axis `seed`: `off` and `size` of `descriptions.compared`; with an axis
+        `whole` what `prediction.held_against` returns. The counts are attributes.
 
     Raises:
         ValueError: another head, or tokens that are not orthonormal.
@@ -28,9 +30,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     reason = screening.unselected(runs)
     seeds = np.flatnonzero(reason < 0)
     compared = descriptions.compared(runs, seeds, solver)
-    reason[seeds] = compared["reason"].values
+    against, failed = held_against(runs, seeds, penalty, solver)
+    failed = np.where(compared["reason"].values < 0, failed, compared["reason"].values)
+    reason[seeds] = failed
     best, _ = stationary.quadratic(runs.problems, penalty, np.ones(runs.logits[:, -1].shape, bool))
-    kept = compared[["off"]].isel(seed=compared["reason"].values < 0)
+    joined = compared[["off", "size"]].merge(against.assign_coords(seed=seeds))
+    kept = joined.isel(seed=failed < 0, whole=np.isin(joined["whole_seed"].values, seeds[failed < 0]))
     kept["tokens"] = (("attempt",), screening.selected_sets(runs).sum(axis=2).mean(axis=1))
     kept["best"] = (("attempt",), (best > 0).sum(axis=2).mean(axis=1))
     kept["diverged"] = (("attempt",), reason == EXCLUDED.index("diverged"))

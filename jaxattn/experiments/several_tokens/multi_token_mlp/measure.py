@@ -8,6 +8,7 @@ import xarray
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import descriptions, screening
 from jaxattn.experiments.several_tokens.evidence import PARTS
+from jaxattn.experiments.several_tokens.prediction import held_against
 from jaxattn.study.claims import EXCLUDED
 
 
@@ -19,17 +20,22 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: of all problems; those of the Frobenius norm if None.
 
     Returns:
-        As `descriptions.compared` of both, without the solutions; with `published` and `every`, to which of the two a
-        run belongs. The counts of the former are attributes, those of the latter with the prefix `every_`.
+        As `descriptions.compared` of both, without the solutions, and as `prediction.held_against`; with `published`
+        and `every`, to which of the two a run belongs. The counts of the former are attributes, those of the latter
+        with the prefix `every_`.
     """
     runs = screening.runs_of(record)
     published, every = screening.attempts(runs, labels=screening.labels_of_one_kind(runs))
     seeds = np.union1d(np.flatnonzero(published < 0), np.flatnonzero(every < 0))
     compared = descriptions.compared(runs, seeds, solver).drop_vars("W_described")
+    against, failed = held_against(runs, seeds, None, solver)
+    failed = np.where(compared["reason"].values < 0, failed, compared["reason"].values)
     for reason in (published, every):
         here = seeds[seeds < len(reason)]
-        reason[here] = np.where(reason[here] < 0, compared["reason"].values[: len(here)], reason[here])
-    kept = compared.isel(seed=compared["reason"].values < 0).drop_vars("reason")
+        reason[here] = np.where(reason[here] < 0, failed[: len(here)], reason[here])
+    joined = compared.drop_vars("reason").merge(against.assign_coords(seed=seeds))
+    described = np.isin(joined["whole_seed"].values, seeds[failed < 0])
+    kept = joined.isel(seed=failed < 0, whole=described)
     for name, reason in zip(PARTS, (published, every), strict=True):
         kept[name] = (("seed",), screening.kept_of(kept["seed"].values, reason))
     d = runs.problems.d

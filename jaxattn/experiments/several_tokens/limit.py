@@ -1,0 +1,107 @@
+"""The general SVM of nonlinear heads (2308.16898, eq. 9): the norm of W diverges, and its direction tends to W_mm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+
+from jaxattn.experiments.several_tokens.evidence import ROUNDING, estimate, undecided
+from jaxattn.study.claims import (
+    LEAST_SEEDS,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    above,
+    below,
+    counts_of,
+)
+from jaxattn.study.measuring.growth import AT_REST
+from jaxattn.study.statistics import Estimate, bootstrap, proportion
+
+SOURCE = Source("arXiv 2308.16898", "general SVM of nonlinear heads (eq. 9; the poster)", Setting.OURS)
+NORM = "Where descent under a nonlinear head ({}) selects several tokens, the norm of W diverges."
+DIRECTION = (
+    "Where descent under a nonlinear head ({}) selects several tokens, W is W_fin + ||W|| W_mm / ||W_mm||, so that its "
+    "direction tends to that of W_mm."
+)
+# Made from the key of the other estimates of a run.
+_OWN = 3
+# What double precision leaves of 1 - correlation where two directions are the same.
+_SAME = 1e-16
+
+
+def estimates(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[str, ...], Estimate]]:
+    """Estimate how W moves in the second half of the runs that select several tokens.
+
+    Args:
+        one: kept runs, with `off`, `size` and `several`.
+        key: of the other estimates of these runs.
+
+    Returns:
+        `growth`, p in ||W|| ~ k^p; `rest`, the share of the runs of less than AT_REST; `approach`, the change of the
+        logarithm of (1 - cos(W, W_mm)) ||W||, which is negative where 1 - cos falls faster than 1 / ||W||; and
+        `nearer`, the share of the runs in which 1 - cos falls. Nothing of fewer than LEAST_SEEDS runs or one snapshot.
+    """
+    here, steps = one["several"].values, one["snapshot"].values
+    middle = int(np.abs(steps - steps[-1] / 2).argmin())
+    if here.sum() < LEAST_SEEDS or steps[middle] == steps[-1]:
+        return {}
+    size = np.log(one["size"].values[here][:, [middle, -1]])
+    off = np.log(np.maximum(one["off"].sel(solution="W_mm").values[here][:, [middle, -1]], _SAME))
+    rise, fall = size[:, 1] - size[:, 0], off[:, 1] - off[:, 0]
+    growth = rise / math.log(steps[-1] / steps[middle])
+    keys = jax.random.split(jax.random.fold_in(key, _OWN))
+    return {
+        "growth": ((), bootstrap(growth, keys[0])),
+        "rest": ((), proportion(growth < AT_REST)),
+        "approach": ((), bootstrap(fall + rise, keys[1])),
+        "nearer": ((), proportion(fall < 0)),
+    }
+
+
+def judge_norm(runs: Datasets) -> Judgement:
+    """In every run the norm has to grow faster than a run at rest does, in the mean over the seeds."""
+    return _judgement(
+        runs,
+        ("growth", "rest"),
+        lambda run, one: above(f"{run}: exponent of the steps in ||W||", estimate(one, "growth"), AT_REST),
+        "Over the second half of the run, of the seeds that select several tokens. Rest: the share of them whose "
+        f"exponent is below {AT_REST}; a norm that grows like the logarithm of the steps has one of about 0.1.",
+    )
+
+
+def judge_direction(runs: Datasets) -> Judgement:
+    """In every run 1 - cos(W, W_mm) has to fall, and faster than 1 / ||W||."""
+    return _judgement(
+        runs,
+        ("approach", "nearer"),
+        lambda run, one: below(f"{run}: change of log((1 - cos) ||W||)", estimate(one, "approach"), -ROUNDING),
+        "Over the second half of the run, of the seeds that select several tokens. If W is W_fin + C W_mm with W_fin "
+        "at rest, 1 - cos(W, W_mm) falls like 1 / ||W||^2; asked for is 1 / ||W||. Nearer: the share of the seeds that "
+        "end nearer to W_mm than they were half way.",
+    )
+
+
+def _judgement(
+    runs: Datasets, names: tuple[str, ...], criterion: Callable[[str, xarray.Dataset], Criterion], remark: str
+) -> Judgement:
+    several = {run: one for run, one in runs.items() if one.attrs["several"]}
+    found = {f"{run}, {name}": estimate(one, name) for run, one in several.items() for name in names if name in one}
+    return Judgement(
+        measured={label: one.mean for label, one in found.items()},
+        interval={label: (one.low, one.high) for label, one in found.items()},
+        expected={},
+        counts=counts_of(runs),
+        stated=tuple(criterion(run, one) for run, one in several.items())
+        or (Criterion("runs that select several tokens", Number.exact(math.nan)),),
+        undecided=undecided(runs),
+        remark=remark,
+    )
