@@ -9,7 +9,9 @@ import pytest
 
 from jaxattn import Problem, data, descent, initial, losses, metrics, svm, tokens
 from jaxattn.experiments.landscape.global_convergence import claims, figure, measure
+from jaxattn.experiments.landscape.global_convergence.basins import predicted
 from jaxattn.experiments.landscape.global_convergence.examples import first, named, run, spreads
+from jaxattn.experiments.landscape.global_convergence.far_examples import far
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import schedule
 from tests.instances import drawn_lines
@@ -63,6 +65,18 @@ def test_equal_scores_do_not_make_descent_global():
     assert shares[1] < 0.98
 
 
+def test_the_order_of_service_is_predicted():
+    """Two inputs of one query as in the second paper's counter-example, with differences (-2, 1) and (1, 0)."""
+    constraints = svm.Constraints(jnp.array([[[[-2.0, 1.0]], [[1.0, 0.0]]]] * 3), jnp.array([[[1.0, 0.0]] * 2] * 3))
+    # The second input is served, and its solution (1, 0) leaves the first one 2 behind; the first one is served, and
+    # the second is only .4 behind along (-.4, .2); neither is, and the second is nearer.
+    starts = np.zeros((3, 2, 2))
+    starts[:, :, 0] = [(3.0, 0.0), (-2.0, 0.0), (-1.0, -8.0)]
+    elsewhere, certain = predicted(starts, constraints)
+    assert elsewhere.tolist() == [True, False, True]
+    assert certain.all()
+
+
 def judged(runs):
     summaries = claims.summarize(runs, KEY)
     return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
@@ -88,13 +102,23 @@ def verdict(runs, name):
         (first(zero={"worse": True}), "alignment", Verdict.FAILS),
         (first(zero={"share": 0.99}), "alignment", Verdict.OPEN),
         (first(zero={"seeds": 15}), "alignment", Verdict.OPEN),
-        (spreads(), "equal-scores", Verdict.HOLDS),
+        ({**spreads(), **named(far(0))}, "equal-scores", Verdict.HOLDS),
         (spreads(), "score-gap", Verdict.HOLDS),
-        (spreads(0.9, lost=1e-12), "equal-scores", Verdict.FAILS),
-        (spreads(0.99, lost=0.9e-6), "equal-scores", Verdict.FAILS),
+        ({**spreads(0.9, lost=1e-12), **named(far(0))}, "equal-scores", Verdict.CORRECTED),
+        ({**spreads(0.99, lost=0.9e-6), **named(far(0))}, "equal-scores", Verdict.CORRECTED),
+        ({**spreads(), **named(far(1))}, "equal-scores", Verdict.CORRECTED),
+        # The rule has to hold for all, and W to be near the solution that it names.
+        ({**spreads(), **named(far(20, off=0.04))}, "equal-scores", Verdict.FAILS),
+        ({**spreads(), **named(far(20, moving=20))}, "equal-scores", Verdict.FAILS),
         # Not there yet is not a refutation.
-        (spreads(0.9, lost=0.1), "equal-scores", Verdict.OPEN),
-        (spreads(0.99, lost=1.1e-6), "equal-scores", Verdict.OPEN),
+        ({**spreads(0.9, lost=0.1), **named(far(0))}, "equal-scores", Verdict.OPEN),
+        ({**spreads(0.99, lost=1.1e-6), **named(far(0))}, "equal-scores", Verdict.OPEN),
+        ({**spreads(), **named(far(0, moving=1))}, "equal-scores", Verdict.OPEN),
+        # A prediction is judged where both outcomes are, at the farthest starts alone.
+        (named(far()), "basins", Verdict.HOLDS),
+        (named(far(), far(told=0.4, R=3.0)), "basins", Verdict.HOLDS),
+        (named(far(told=0.4), far(R=3.0)), "basins", Verdict.FAILS),
+        (named(far(7)), "basins", Verdict.OPEN),
         (spreads(0.6), "score-gap", Verdict.FAILS),
         (spreads(0.5, 0.8, 1.0), "score-gap", Verdict.FAILS),
         # The first share is the smaller one, but by less than the intervals.
@@ -118,7 +142,7 @@ def without(runs, start):
         (without(first(), "long"), ("first-gradient", "alignment"), "No run from a long first step."),
         (spreads(), ("first-gradient", "alignment"), "No run from W = 0 and none from a long first step."),
         (first(), ("equal-scores", "score-gap"), "No run from random weights."),
-        (dict([*spreads().items()][1:]), ("equal-scores",), "No run has equal scores of all non-optimal tokens."),
+        (dict([*spreads().items()][1:]), ("equal-scores",), "No run has equal scores of all non-optimal tokens"),
         (dict([*spreads().items()][:1]), ("score-gap",), "Only one spread of the scores was run"),
     ],
 )
@@ -133,11 +157,12 @@ def test_a_correction_and_a_refutation_say_how_many():
     corrected = judged(first(zero={"separated": 0.5}))[1]["first-gradient"]
     assert "Correction: only with a long first step" in corrected.note
     assert "10 of 20 such seeds end elsewhere" in corrected.note
-    refuted = judged(spreads(0.9, lost=1e-12))[1]["equal-scores"]
+    refuted = judged({**spreads(0.9, lost=1e-12), **named(far())})[1]["equal-scores"]
+    assert "That is so for 20 of 100 starts far along a wrong selection" in refuted.note
     assert "10 starts end elsewhere. In 10 of them" in refuted.note
     assert "With one input" not in refuted.note
     alone = run("random", 1.0, 0.0, n=1, d=10)
-    refuted = judged({**spreads(0.9, lost=1e-12), **named(alone)})[1]["equal-scores"]
+    refuted = judged({**spreads(0.9, lost=1e-12), **named(alone, far())})[1]["equal-scores"]
     assert refuted.note.endswith("With one input every start converges globally.")
 
 
@@ -149,9 +174,10 @@ def test_numbers_that_cannot_be_measured_are_refused():
 
 
 def test_a_claim_counts_the_seeds_of_its_own_runs():
-    judgements = judged({**first(), **spreads()})[1]
+    judgements = judged({**first(), **spreads(), **named(far())})[1]
     assert set(judgements["alignment"].counts) == set(first())
-    assert set(judgements["equal-scores"].counts) == set(spreads())
+    assert set(judgements["score-gap"].counts) == set(spreads())
+    assert set(judgements["equal-scores"].counts) == {*spreads(), *named(far())}
     assert all(counts["attempted"] == 100 for one in judgements.values() for counts in one.counts.values())
 
 

@@ -9,11 +9,12 @@ import jax
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.landscape.global_convergence import examples
+from jaxattn.experiments.landscape.global_convergence import basins, examples, far_examples
 from jaxattn.experiments.landscape.global_convergence.measure import STARTS
 from jaxattn.experiments.landscape.global_convergence.shares import SETTLED, estimated, pooled
 from jaxattn.study.claims import (
     LEAST_DRAWN,
+    LEAST_SEEDS,
     Claim,
     Criterion,
     Datasets,
@@ -29,24 +30,28 @@ from jaxattn.study.claims import (
     too_short,
     total,
 )
+from jaxattn.study.statistics import beside
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "theorems on global convergence (as recalled)"
 # Normalized descent stands for the plain one of the theorems; how the shares change is asked by us.
 _PROXY, _OURS = (Source(_PAPER, _LOCATOR, setting) for setting in (Setting.PROXY, Setting.OURS))
 # A difference of shares counts as one if it is more than rounding.
 _MORE = 1e-9
+# Fixed beforehand: of 1 - correlation at the end, of a share that should be all, and of the accuracy of a prediction.
+_CLOSE, _ALL, _TOLD = 0.02, 0.95, 0.7
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     """Estimate the shares of seeds that select their optimal tokens.
 
     Args:
-        datasets: of `measure`, from W = 0, from a long first step, and from random weights.
+        datasets: of `measure`, from W = 0, from a long first step, from random weights, and from wrong selections.
         key: of the bootstrap.
 
     Returns:
-        For each start a dataset with an axis `run`, and bins of the first step where it starts from W = 0. The
-        variables named like counts are those of each run; the attributes are their sums.
+        For each start of `STARTS` a dataset with an axis `run`, and bins of the first step where it starts from W = 0.
+        The variables named like counts are those of each run; the attributes are their sums. For each run from far
+        along a wrong selection, by its name, what `basins.shares` says.
 
     Raises:
         ValueError: a run of which no seed was kept, or measured numbers that are impossible.
@@ -54,6 +59,9 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     if not all(one.sizes["seed"] for one in datasets.values()):
         raise ValueError(f"global-convergence: expected a kept seed in each run, found counts {counts_of(datasets)}")
     summaries = {}
+    for run, one in datasets.items():
+        if one.attrs["start"] == "far":
+            summaries[run] = basins.shares(one, beside(key, len(summaries)))
     for start, k in zip(STARTS, jax.random.split(key, len(STARTS)), strict=True):
         runs = {run: one for run, one in datasets.items() if one.attrs["start"] == start}
         if runs:
@@ -129,25 +137,80 @@ def _judge_equal_scores(summaries: Datasets) -> Judgement:
     """No start may end elsewhere; one that does refutes only if the wrong inputs no longer turn W."""
     if missing := _missing(summaries, "random"):
         return Judgement.withheld(missing)
-    summary = summaries["random"]
+    summary, far = summaries["random"], _far(summaries)
     equal = summary.isel(run=(summary["spread"] == 0).values)
-    if not equal.sizes["run"]:
-        return Judgement.withheld("No run has equal scores of all non-optimal tokens.")
+    if not equal.sizes["run"] or not far:
+        return Judgement.withheld(
+            "No run has equal scores of all non-optimal tokens, from random weights and far ones."
+        )
     shares = {f"share, {run}": number(one, "optimal") for run, one in _runs({"": equal})}
+    shares |= {f"share, {run}": number(one, "optimal") for run, one in far.items()}
+    left, moving = (sum(int(one[name]) for one in far.values()) for name in ("left", "moving"))
     wrong, settled = int(equal["wrong"].sum()), int(equal["settled"].sum())
     numbers = shares | {
         f"seeds that end elsewhere, {run}": Number.exact(int(one["wrong"])) for run, one in _runs({"": equal})
     }
-    numbers["of these, with less than 1e-6 of the gradient left to the wrong inputs"] = Number.exact(settled)
+    numbers |= {f"starts that leave inputs behind, {run}": Number.exact(int(one["left"])) for run, one in far.items()}
+    numbers["of random weights, with less than 1e-6 of the gradient left to the wrong inputs"] = Number.exact(settled)
     # As few as those that stay, as many as all that are not there in the end.
-    elsewhere = Number(wrong, settled, wrong)
+    elsewhere = Number(wrong + left, settled + left, wrong + left + moving)
+    explained = (
+        criterion
+        for run, one in far.items()
+        for criterion in (
+            below(f"1 - cos with the solution of the served inputs, {run},", number(one, "off_served"), _CLOSE),
+            above(f"share that arrives, or leaves inputs behind by this rule, {run},", number(one, "explained"), _ALL),
+        )
+    )
     return _judgement(
-        {"random": summary},
+        {"random": summary, **far},
         numbers,
         dict.fromkeys(shares, 1.0),
         stated=(below("seeds that end elsewhere, from those that stay to all,", elsewhere, 0),),
+        corrected=tuple(explained),
+        correction="W tends to the max-margin solution of the inputs that descent serves; the others are more than its "
+        f"margin 1 behind along it. That is so for {left} of {sum(int(one['starts']) for one in far.values())} starts "
+        "far along a wrong selection.",
         remark=_elsewhere(equal, wrong, settled),
     )
+
+
+def _judge_basins(summaries: Datasets) -> Judgement:
+    """From the farthest starts, the prediction has to be right in both outcomes taken alike."""
+    far = _far(summaries)
+    if not far:
+        return Judgement.withheld("No run from far along a wrong selection.")
+    farthest = max(float(one.attrs["R"]) for one in far.values())
+    judged = {run: one for run, one in far.items() if one.attrs["R"] == farthest}
+    numbers: dict[str, Number] = {}
+    for run, one in far.items():
+        numbers[f"share that selects the optimal tokens, {run}"] = number(one, "optimal")
+        numbers[f"share that stays at alpha, {run}"] = number(one, "stays")
+        numbers[f"balanced accuracy of the prediction, {run}"] = number(one, "balanced")
+        numbers[f"balanced accuracy by the support vectors of alpha, {run}"] = number(one, "balanced_support")
+    undecided = ""
+    for run, one in judged.items():
+        elsewhere = int(one["starts"]) - round(float(one["optimal"]) * int(one["starts"]))
+        if elsewhere < LEAST_SEEDS:
+            undecided = f"{elsewhere} starts that end elsewhere are too few to judge a prediction, {run}."
+    return _judgement(
+        far,
+        numbers,
+        {f"balanced accuracy of the prediction, {run}": 1.0 for run in judged},
+        stated=tuple(
+            above(f"balanced accuracy of the prediction, {run},", number(one, "balanced"), _TOLD)
+            for run, one in judged.items()
+        ),
+        undecided=undecided,
+        remark="Balanced accuracy is the mean of the shares of right predictions among the starts that end elsewhere "
+        f"and among the others; a guess has 0.5. {sum(int(one['staying']) for one in far.values())} of "
+        f"{sum(int(one['starts']) for one in far.values())} starts stay at alpha: with equal scores no other selection "
+        "is locally optimal. The prediction is for R without bound.",
+    )
+
+
+def _far(summaries: Datasets) -> dict[str, xarray.Dataset]:
+    return {run: one for run, one in summaries.items() if one.attrs.get("start") == "far"}
 
 
 def _elsewhere(equal: xarray.Dataset, wrong: int, settled: int) -> str:
@@ -200,6 +263,10 @@ def _missing(summaries: Datasets, *starts: str) -> str:
     return f"No run {' and none '.join(missing)}." if missing else ""
 
 
+def _kept(summary: xarray.Dataset) -> xarray.DataArray:
+    return summary["starts" if "starts" in summary else "optimal_seeds"]
+
+
 def _runs(summaries: Datasets) -> list[tuple[str, xarray.Dataset]]:
     """Return each run of some summaries by its name."""
     return [(str(run), one.sel(run=run)) for one in summaries.values() for run in one["run"].values]
@@ -217,14 +284,16 @@ def _judgement(
 ) -> Judgement:
     """Return the judgement; it decides nothing if a run was too short or kept too few seeds."""
     steps = min(int(one.attrs["steps"]) for one in summaries.values())
-    kept = min(int(one["optimal_seeds"].min()) for one in summaries.values())
+    kept = min(int(_kept(one).min()) for one in summaries.values())
     return Judgement(
         measured={label: value.mean for label, value in numbers.items()},
         interval={label: (value.low, value.high) for label, value in numbers.items() if value.low < value.high},
         expected=expected,
-        counts={
+        counts=counts_of(_far(summaries))
+        | {
             run: {name: int(one[name]) for name in summary.attrs if name in one}
-            for summary in summaries.values()
+            for start, summary in summaries.items()
+            if start in STARTS
             for run, one in _runs({"": summary})
         },
         stated=stated,
@@ -256,7 +325,16 @@ CLAIMS = (
         _PROXY,
         "If all non-optimal tokens of an input have equal scores, descent selects the optimal tokens from any start.",
         _judge_equal_scores,
-        examples.of_equal_scores,
+        far_examples.of_equal_scores,
+    ),
+    Claim(
+        "global-convergence:basins",
+        _OURS,
+        "Which inputs descent serves from far along a wrong selection, and so whether it selects the optimal tokens, "
+        "follows from the solutions of the inputs that are served already: the next is the one that is least behind, "
+        "if by at most the margin.",
+        _judge_basins,
+        far_examples.of_basins,
     ),
     Claim(
         "global-convergence:score-gap",

@@ -92,15 +92,6 @@ def of_alignment() -> dict[Verdict, Datasets]:
     }
 
 
-def of_equal_scores() -> dict[Verdict, Datasets]:
-    """All are right; some are wrong and stay; some are wrong but still move."""
-    return {
-        Verdict.HOLDS: spreads(),
-        Verdict.FAILS: spreads(0.9, lost=1e-12),
-        Verdict.OPEN: spreads(0.9, lost=0.1),
-    }
-
-
 def of_score_gap() -> dict[Verdict, Datasets]:
     """The share falls with the spread, or rises; or it falls by less than can be told."""
     return {

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, heads, losses, metrics, svm, tokens
 from jaxattn.descent import gradients
+from jaxattn.experiments.landscape.global_convergence import basins
 from jaxattn.parallel import batch, lanes
 from jaxattn.problem import Problem
 from jaxattn.study.measuring.optimum import optimum
@@ -22,6 +23,8 @@ STARTS = {"zero": "from W = 0", "long": "from a long first step", "random": "fro
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Say of every seed whether its optimal tokens are selected, and how good its first step was.
 
+    A record of `Basins` is measured by `basins.measure`.
+
     Args:
         record: of a `Training` of W that keeps the weights after its first step.
         solver: of the max-margin problems.
@@ -32,6 +35,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         separates the optimal tokens and at most 1; `lost`, the share of the last gradient that is left to the inputs
         that do not select their optimal token (0 if there are none). The attributes tell the runs apart.
     """
+    if "alpha" in record:
+        return basins.measure(record, solver)
     found = optimum(record, solver)
     first = found.of(record["W_snapshots"].sel(snapshot=1)) - found.of(record["W_initial"])
     arrays = batch.over_seeds(_judged, first, found.of(record["W"]), found.W, found.problems, found.alpha)

@@ -1,0 +1,67 @@
+"""Measured starts from far along wrong selections, built by hand: what the claims have to say of them is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray
+
+from jaxattn.experiments.landscape.global_convergence.examples import named, spreads
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+
+def far(
+    elsewhere: int = 20,
+    told: float = 0.95,
+    behind: float = 1.4,
+    off: float = 0.001,
+    moving: int = 0,
+    R: float = 10.0,
+    seeds: int = 100,
+) -> xarray.Dataset:
+    """Return starts of which the first few leave an input behind, and the next few are on the way.
+
+    Args:
+        elsewhere: how many leave an input behind.
+        told: share of each outcome that is predicted.
+        behind: by how much the input is behind.
+        off: 1 - correlation with the solution of the served inputs.
+        moving: how many more have an input that is behind, near no solution.
+        R: of the starts.
+        seeds: all kept.
+    """
+    place = np.arange(seeds)
+    wrong = place < elsewhere + moving
+    rank = np.where(wrong, place / max(elsewhere + moving, 1), (place - elsewhere - moving) / max(seeds - elsewhere, 1))
+    predicted = wrong == (rank < told - 1e-9)
+    variables = {
+        "optimal": (("seed",), ~wrong),
+        "stays": (("seed",), np.zeros(seeds, bool)),
+        "unserved": (("seed",), wrong.astype(int)),
+        "behind": (("seed",), np.where(wrong, behind, 0.0)),
+        "off_served": (("seed",), np.where((place >= elsewhere) & wrong, 0.3, off)),
+        "elsewhere": (("seed",), predicted),
+        "apart": (("seed",), rank < 0.9),
+    }
+    counts = {"attempted": seeds, "kept": seeds, "diverged": 0, "infeasible": 0, "unsolved": 0}
+    told_of = {"start": "far", "n": 4, "T": 5, "d": 5, "spread": 0.0, "R": R, "steps": 8000}
+    run = {"run": f"from R W_alpha, n = 4, d = 5, R = {R:g}"}
+    return xarray.Dataset(variables, {"seed": place}, counts | run | told_of)
+
+
+def of_equal_scores() -> dict[Verdict, Datasets]:
+    """All are right; some leave inputs behind; one is not served for no reason; or some still move."""
+    return {
+        Verdict.HOLDS: {**spreads(), **named(far(0))},
+        Verdict.CORRECTED: {**spreads(0.9, lost=1e-12), **named(far())},
+        Verdict.FAILS: {**spreads(0.9, lost=1e-12), **named(far(behind=0.8))},
+        Verdict.OPEN: {**spreads(0.9, lost=0.1), **named(far(0, moving=3))},
+    }
+
+
+def of_basins() -> dict[Verdict, Datasets]:
+    """The prediction tells the outcomes apart; it guesses; or it may be good enough or not."""
+    return {
+        Verdict.HOLDS: {**spreads(), **named(far(), far(R=1.0))},
+        Verdict.FAILS: {**spreads(), **named(far(told=0.5), far(R=1.0))},
+        Verdict.OPEN: {**spreads(), **named(far(told=0.7), far(R=1.0))},
+    }
