@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import xarray
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jaxattn.study.statistics import bootstrap
 
@@ -14,13 +14,18 @@ FROM, LONG = 1000, 30_000
 _NEAR = 1e-6
 
 
-def along(one: xarray.Dataset, norm: str, key: PRNGKeyArray) -> xarray.Dataset:
+def along(one: xarray.Dataset, norm: str, key: PRNGKeyArray, since: int = FROM) -> xarray.Dataset:
     """Return the distance of a run from one solution along its snapshots: its geometric mean, its spread and its rate.
 
     Args:
         one: of `limits.measure`.
         norm: whose solution.
         key: of the bootstrap.
+        since: the step that rates are fitted from.
+
+    Returns:
+        Over the snapshots the geometric mean `off` with its interval and some quantiles; `near`, the share of seeds
+        that end below 1e-6; and of long runs `exponent_mean`, `exponent_low` and `exponent_high`, of the step.
     """
     steps, off = one["snapshot"].values, one["off"].sel(norm=norm).values
     keys = jax.random.split(key)
@@ -32,10 +37,16 @@ def along(one: xarray.Dataset, norm: str, key: PRNGKeyArray) -> xarray.Dataset:
         **{f"off_{q}": (("snapshot",), np.quantile(off, q / 100, axis=0)) for q in (10, 50, 90)},
         "near": ((), np.mean(off[:, -1] < _NEAR)),
     }
-    late = steps >= FROM
     if steps[-1] >= LONG:
-        # Least squares on both logarithms, seed by seed.
-        x = np.log10(steps[late]) - np.log10(steps[late]).mean()
-        exponent = bootstrap(np.log10(off[:, late]) @ x / (x @ x), keys[1])
+        exponent = bootstrap(exponents(steps, off, since), keys[1])
         variables |= {f"exponent_{part}": ((), value) for part, value in exponent._asdict().items()}
     return xarray.Dataset(variables, {"snapshot": steps, "norm": norm}, attrs=one.attrs)
+
+
+def exponents(
+    steps: Int[np.ndarray, " snapshots"], values: Float[np.ndarray, "seeds snapshots"], since: int
+) -> Float[np.ndarray, " seeds"]:
+    """Return the exponent of the step with which each seed's values go, by least squares on both logarithms."""
+    late = steps >= since
+    x = np.log10(steps[late]) - np.log10(steps[late]).mean()
+    return np.log10(values[:, late]) @ x / (x @ x)

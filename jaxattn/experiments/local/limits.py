@@ -16,7 +16,7 @@ from jaxattn.study.settings.training import weights_of
 
 # What double precision leaves of 1 - correlation where two directions are the same.
 _ROUNDING = 1e-16
-_KEPT = ("status", "gap", "violation", "correlation", "size", "length", "gradient_norm", "probability")
+_KEPT = ("status", "gap", "violation", "selected", "margin_ratio", "size", "length", "gradient_norm", "probability")
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -30,9 +30,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         The dataset of `compare` without its paths, with `off`, 1 - correlation of every snapshot, (seed, norm,
-        snapshot); `size`, the Frobenius norm of W at the snapshots; `length`, that of all weights at the end; and
-        the gradient's. Its attributes say what was run: `run` in words, and `weights`, `optimizer`, `penalty`,
-        `width`, `scale`, `steps`.
+        snapshot); `margin_ratio`, likewise, but not beside a norm of bounded rank; `size`, the Frobenius norm of W at
+        the snapshots; of factors `balance`, ||K|| / ||Q|| there; `length`, the norm of all weights at the end; and
+        the gradient's. Its attributes say what was run: `run` in words, and `weights`, `optimizer`, `step` ("constant"
+        or how it falls), `step_size`, `penalty`, `width`, `scale`, `steps`.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     snapshots, final = weights_of(arrays, "_snapshots"), weights_of(arrays)
@@ -46,25 +47,39 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     compared["size"] = (("seed", "snapshot"), np.linalg.norm(W, axis=(-1, -2))[kept])
     compared["length"] = (("seed",), np.sqrt(sum((leaf**2).sum(axis=(1, 2)) for leaf in leaves))[kept])
     compared["gradient_norm"] = (("seed", "step"), arrays["gradient_norm"][kept])
+    added = ["off"]
+    if isinstance(snapshots, Factored):
+        lengths = [np.linalg.norm(leaf, axis=(-1, -2)) for leaf in snapshots]
+        compared["balance"] = (("seed", "snapshot"), (lengths[0] / lengths[1])[kept])
+        added.append("balance")
     described = _described(json.loads(record.attrs["config"]), width)
-    result = compared[[*_KEPT, "off"]].drop_vars("correlation")
-    return result.assign_attrs(described)
+    return compared[[*(name for name in _KEPT if name in compared), *added]].assign_attrs(described)
 
 
 def _described(config: dict[str, Any], width: int) -> dict[str, Any]:
     """Return what a run is, in words and in numbers, from the configuration in its record."""
-    optimizer = config["optimizer"]
+    optimizer, step = config["optimizer"], "constant"
+    if "optimizer" in optimizer:
+        step, optimizer = str(optimizer["_target_"]).rpartition(".")[2], optimizer["optimizer"]
     name = str(optimizer["_target_"]).rpartition(".")[2]
     numbers = {
         "weights": "KQ" if width else "W",
         "optimizer": name,
+        "step": step,
+        "step_size": float(optimizer["step_size"]),
         "floor": float(optimizer.get("floor", 0.0)),
         "penalty": float(optimizer.get("penalty", 0.0)),
         "width": width,
         "scale": float(config["weights"].get("scale", 1.0)),
         "steps": int(config["steps"]),
     }
-    words = [numbers["weights"], name, f"floor {numbers['floor']:.2g}", f"penalty {numbers['penalty']:.2g}"]
+    words = [
+        numbers["weights"],
+        name,
+        f"{step} step {numbers['step_size']:g}",
+        f"floor {numbers['floor']:.2g}",
+        f"penalty {numbers['penalty']:.2g}",
+    ]
     if width:
         words += [f"m = {width}", f"scale {numbers['scale']:.2g}"]
     return {"run": ", ".join([*words, f"{numbers['steps']} steps"]), **numbers}

@@ -30,6 +30,8 @@ def long_run(
     ratio: float = 1.0,
     norms: Sequence[str] = ("frobenius", "nuclear"),
     spread: float | None = None,
+    margin: ArrayLike = 0.999,
+    balance: ArrayLike = 1.0,
     **more: Any,
 ) -> xarray.Dataset:
     """Return a run that is this far from the solutions, 1 - cos, each seed at its own distance and rate.
@@ -45,23 +47,31 @@ def long_run(
         ratio: of the gradient's length at the end to that of the penalty, the geometric mean over the seeds.
         norms: of the solutions.
         spread: standard deviation of the exponent over the seeds; as published for these weights if None.
+        margin: ratio of every norm and snapshot, or what broadcasts to (norm, snapshot).
+        balance: ||K|| / ||Q|| of factors at every snapshot, or what broadcasts to (snapshot,).
         more: other attributes, such as `scale` or `steps`.
     """
     every = np.broadcast_to(np.asarray(off, float), (len(norms), len(STEPS)))
     width = D if weights == "KQ" else 0
     told = {"weights": weights, "optimizer": optimizer, "floor": penalty, "penalty": penalty, "width": width}
-    told |= {"scale": 1.0, "steps": int(STEPS[-1])} | more
+    told |= {"step": "constant", "step_size": 0.1, "scale": 1.0, "steps": int(STEPS[-1])} | more
     run = ", ".join(f"{name} {value}" for name, value in told.items())
     levels = 10 ** (_LEVEL * _normal(0))
     exponents = (_EXPONENTS[weights] if spread is None else spread) * _normal(zlib.crc32(run.encode()))
     of_seeds = levels[:, None] * (STEPS / 2000) ** exponents[:, None]
     counts = {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
-    length, balance = 7.0, np.exp(_BALANCE * _normal(1))
+    length, of_penalty = 7.0, np.exp(_BALANCE * _normal(1))
+    margins = 1 - (1 - np.broadcast_to(np.asarray(margin, float), every.shape)) * levels[:, None, None]
     variables = {
         "off": (("seed", "norm", "snapshot"), np.minimum(of_seeds[:, None] * every, 2.0)),
-        "gradient_norm": (("seed", "step"), 2 * penalty * length * ratio * np.tile(balance[:, None], 2)),
+        "gradient_norm": (("seed", "step"), 2 * penalty * length * ratio * np.tile(of_penalty[:, None], 2)),
         "length": (("seed",), np.full(SEEDS, length)),
+        "margin_ratio": (("seed", "norm", "snapshot"), margins),
     }
+    if width:
+        # Half of the seeds to each side, some farther than others.
+        side = np.sign(_normal(2) - np.median(_normal(2))) * (1 + 0.2 * _normal(3))
+        variables["balance"] = (("seed", "snapshot"), np.broadcast_to(balance, STEPS.shape) ** side[:, None])
     coordinates = {"seed": np.arange(SEEDS), "norm": np.array(norms, object), "snapshot": STEPS, "step": [0, 1000]}
     return xarray.Dataset(variables, coordinates, {"run": run, **counts, **told})
 

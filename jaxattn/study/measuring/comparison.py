@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +14,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import attention, metrics, svm, tokens
 from jaxattn.attention import Weights
+from jaxattn.norms import OfRank
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.measuring.doubted import doubted
 from jaxattn.study.settings.training import finite_seeds, weights_of
 
 NORMS = (svm.frobenius, svm.nuclear)
@@ -29,7 +33,8 @@ def compare(
     The selected tokens are those of the final weights. A seed is kept if its weights stayed finite
     and the solution in every norm is certified optimal (stationary, if the norm bounds the rank);
     others are counted by reason in the attributes `attempted`, `kept`, `diverged`, `infeasible` and
-    `unsolved`.
+    `unsolved`. How many of the kept have a solution that is not unique, or not known to be, is counted
+    beside these (`doubted`).
 
     Args:
         record: of a `Training`, as `recording.run` writes it.
@@ -39,7 +44,8 @@ def compare(
     Returns:
         A dataset with axis `attempt` for all seeds (their status and certificates) and axis `seed`
         for the kept ones: solutions and their ranks, correlations at the snapshots, the paths
-        `W(k) z_i` and the rays `W_svm z_i`, and the selected tokens.
+        `W(k) z_i` and the rays `W_svm z_i`, and the selected tokens; and, unless a norm bounds the rank, where no
+        solution is certified optimal, the margin ratios at the snapshots.
     """
     attempted = record.sizes["seed"]
     arrays = {str(name): record[name].values for name in record.data_vars}
@@ -60,10 +66,16 @@ def compare(
         "diverged": int((~finite).sum()),
         "infeasible": int(infeasible.sum()),
         "unsolved": int((finite & ~infeasible & ~optimal).sum()),
+        **doubted(solutions, kept),
     }
 
     W = np.stack([solution.W[kept] for solution in solutions], axis=1)
     correlation, rank = _held_against(_lanes(snapshots, kept), W)
+    margins = {}
+    if not any(isinstance(norm, OfRank) for norm in norms):
+        held = (_lanes(snapshots, kept), _lanes(constraints, kept))
+        ratios = [_margins(*held, norm, _lanes(one, kept)) for norm, one in zip(norms, solutions, strict=True)]
+        margins["margin_ratio"] = (("seed", "norm", "snapshot"), np.stack(ratios, axis=1))
     per_attempt = ("primal", "dual", "gap", "violation", "iterations")
     evidence = {
         name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1)) for name in per_attempt
@@ -71,7 +83,9 @@ def compare(
     return xarray.Dataset(
         data_vars={
             "status": (("attempt", "norm"), status),
+            "unique": (("attempt", "norm"), np.stack([solution.unique for solution in solutions], axis=1)),
             **evidence,
+            **margins,
             "X": (("seed", "input", "token", "feature"), arrays["X"][kept]),
             "W_svm": (("seed", "norm", "feature", "query_feature"), W),
             "ray": (("seed", "norm", "input", "feature"), np.einsum("snde,sie->snid", W, arrays["Z"][kept])),
@@ -92,8 +106,8 @@ def compare(
     )
 
 
-def _lanes(weights: Weights, kept: np.ndarray) -> Weights:
-    return jax.tree.map(lambda leaf: leaf[kept], weights)
+def _lanes(tree: Any, kept: np.ndarray) -> Any:
+    return jax.tree.map(lambda leaf: leaf[kept], tree)
 
 
 def _paths(snapshots: Weights, Z: np.ndarray) -> np.ndarray:
@@ -123,6 +137,26 @@ def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.nda
     if seeds == 0:
         return np.zeros((0, norms, jax.tree.leaves(snapshots)[0].shape[1])), np.zeros((0, norms), int)
     return batch.over_seeds(_along_run, snapshots, W)
+
+
+def _margins(snapshots: Weights, constraints: svm.Constraints, norm: svm.Norm, solutions: svm.Solution) -> np.ndarray:
+    """Return the margin ratio of every snapshot of each seed in one norm, (seed, snapshot)."""
+    if len(solutions.status) == 0:
+        return np.zeros((0, jax.tree.leaves(snapshots)[0].shape[1]))
+    return batch.over_seeds(_margins_in(norm), snapshots, constraints, solutions)
+
+
+@lru_cache(maxsize=16)
+def _margins_in(norm: svm.Norm) -> Callable[..., Array]:
+    # One object for each norm, so that it compiles once.
+    return partial(_margins_along_run, norm=norm)
+
+
+def _margins_along_run(
+    snapshots: Weights, constraints: svm.Constraints, solution: svm.Solution, norm: svm.Norm
+) -> Float[Array, " snapshot"]:
+    ratio = jax.vmap(metrics.margin_ratio, in_axes=(0, None, None, None))
+    return ratio(attention.matrix(snapshots), constraints, norm, solution)
 
 
 def _along_run(snapshots: Weights, W: Float[Array, "norm d d"]) -> tuple[Array, Array]:

@@ -90,6 +90,9 @@ def test_every_number_is_that_of_a_direct_call_for_the_seed_alone(record, compar
             assert_close(under["ray"].values, np.einsum("de,ie->id", under["W_svm"], one.Z))
             expected = [metrics.correlation(jnp.asarray(W), jnp.asarray(under["W_svm"].values)) for W in snapshots]
             assert_close(under["correlation"].values, np.array(expected))
+            rows = svm.token_constraints(one, alpha)
+            ratios = [metrics.margin_ratio(jnp.asarray(W), rows, norm, solution) for W in snapshots]
+            assert_close(under["margin_ratio"].values, np.array(ratios), rtol=1e-6)
             assert under["rank"] == metrics.rank(solution.W)
             evidence = compared.sel(attempt=seed, norm=norm.name)
             assert evidence["status"] == solution.status == Status.OPTIMAL
@@ -104,7 +107,7 @@ def test_a_seed_that_is_left_out_is_counted_and_changes_no_other(record, compare
     assert found["seed"].values.tolist() == others
     assert (found["status"].values[others] == Status.OPTIMAL).all()
     expected = compared.sel(seed=others)
-    for name in ("W_svm", "ray", "path", "selected", "correlation", "rank", "probability", "X"):
+    for name in ("W_svm", "ray", "path", "selected", "correlation", "margin_ratio", "rank", "probability", "X"):
         assert_close(found[name].values, expected[name].values)
     if reason == "infeasible":
         assert (found["status"].values[1] == Status.INFEASIBLE).all()
@@ -114,7 +117,7 @@ def test_a_solver_that_gives_up_leaves_every_seed_unsolved_and_the_seed_axis_emp
     found = compare(record, solver=gives_up)
     assert_counts(found, unsolved=SEEDS)
     assert (found["status"] == Status.NOT_CONVERGED).all()
-    assert found["correlation"].shape == (0, 2, 2)
+    assert found["correlation"].shape == found["margin_ratio"].shape == (0, 2, 2)
     assert found["rank"].shape == (0, 2)
     assert found["path"].shape == (0, 2, n, d)
     assert not any(np.isnan(found[name]).any() for name in ("primal", "dual", "gap", "violation"))

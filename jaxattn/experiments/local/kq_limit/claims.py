@@ -1,0 +1,288 @@
+"""Where descent on (K, Q) tends without a penalty, over the rule of the step, its length and the normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Float, PRNGKeyArray
+
+from jaxattn.experiments.local.distance import along, exponents
+from jaxattn.experiments.local.kq_limit import examples
+from jaxattn.study.claims import (
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Outcome,
+    Setting,
+    Source,
+    above,
+    below,
+    counts_of,
+    number,
+    too_few,
+)
+from jaxattn.study.statistics import bootstrap
+
+_SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
+NORMS = {"exact_normalized_gd": "a norm of each", "jointly_normalized_gd": "one norm"}
+STEPS = {"constant": "constant step", "falling": "step k^-1/2", "relative": "step / length"}
+_PUBLISHED = {"optimizer": "exact_normalized_gd", "step": "constant", "step_size": 0.1}
+# Fixed beforehand. A run goes on if its distance from the solution, 1 - cos, falls by this factor over the last
+# hundredfold of its steps; a distance below the next number counts as arrived.
+_FACTOR, _SPAN, _ARRIVED = 3.0, 100, 1e-3
+# What the margin ratio has to reach, and how far apart ||K|| and ||Q|| may be, as a factor.
+_CLOSE, _APART = 0.99, 1.05
+# Shorter runs decide nothing.
+_LEAST = 100_000
+
+
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate how far each run is from the nuclear solution, and how that changes.
+
+    Args:
+        datasets: of `measure`.
+        key: of the bootstrap.
+
+    Returns:
+        For each run a dataset over the snapshots: that of `distance.along`, its rate fitted to the last hundredfold of
+        the steps; `margin_ratio`, the mean over seeds; of geometric means `change`, the distance at the end over that
+        where this last part begins, and `apart`, the larger of ||K|| and ||Q|| over the smaller at the end; each with
+        `_low` and `_high`. And one number a seed: its `exponent`, `room` and `complementarity`.
+
+    Raises:
+        ValueError: a run of which no seed was kept.
+    """
+    if empty := [run for run, one in datasets.items() if not one.sizes["seed"]]:
+        raise ValueError(f"kq-limit: expected a kept seed in each run, found none in {empty}")
+    keys = jax.random.split(key, len(datasets))
+    return {run: _summary(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
+
+
+def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    along_key, margin_key, change_key, apart_key = jax.random.split(key, 4)
+    steps, off = one["snapshot"].values, one["off"].sel(norm="nuclear").values
+    begins = int(np.argmin(np.abs(np.log(steps * _SPAN / steps[-1]))))
+    margin = bootstrap(one["margin_ratio"].sel(norm="nuclear").values, margin_key)
+    found = along(one, "nuclear", along_key, since=int(steps[begins])).assign(
+        {f"margin_ratio{part}": (("snapshot",), getattr(margin, name)) for part, name in _PARTS.items()}
+    )
+    ratios = {"change": off[:, -1] / off[:, begins], "apart": np.exp(np.abs(np.log(one["balance"].values[:, -1])))}
+    for (name, ratio), k in zip(ratios.items(), (change_key, apart_key), strict=True):
+        mean = bootstrap(np.log(ratio), k)
+        found = found.assign({f"{name}{part}": float(np.exp(getattr(mean, of))) for part, of in _PARTS.items()})
+    own = {name: (("seed",), one[name].values) for name in ("room", "complementarity")}
+    own["exponent"] = (("seed",), exponents(steps, off, int(steps[begins])))
+    return found.assign(own).assign_attrs(since=int(steps[begins]))
+
+
+_PARTS = {"": "mean", "_low": "low", "_high": "high"}
+
+
+def chosen(runs: Datasets, **wanted: object) -> list[xarray.Dataset]:
+    """Return the runs whose attributes are these, by the length of their step."""
+    found = [one for one in runs.values() if all(one.attrs[name] == value for name, value in wanted.items())]
+    return sorted(found, key=lambda one: one.attrs["step_size"])
+
+
+def kinds(runs: Datasets, *steps: str) -> dict[str, list[xarray.Dataset]]:
+    """Return the runs of each rule of the step and normalization, by the name of both."""
+    return {
+        f"{STEPS[step]}, {name}": found
+        for step in steps or STEPS
+        for norm, name in NORMS.items()
+        if (found := chosen(runs, optimizer=norm, step=step))
+    }
+
+
+def _judge_direction(summaries: Datasets) -> Judgement:
+    """The published rule has to tend to the solution; failing that, every rule whose step falls."""
+    if (found := _runs(summaries)) is None:
+        return _MISSING
+    published, falling = found
+    measured: dict[str, Number] = {}
+    for name, runs in {_name(published): [published], **kinds(summaries)}.items():
+        one = next((each for each in runs if each.attrs["step_size"] == 1.0), runs[0])
+        measured |= {
+            f"1 - cos at the last step, {name}, c = {one.attrs['step_size']:g}": _off(one),
+            f"margin ratio at the last step, {name}, c = {one.attrs['step_size']:g}": _margin(one),
+            f"exponent, {name}, c = {one.attrs['step_size']:g}": _exponent(one),
+        }
+    ends = [_off(one).mean for runs in falling.values() for one in runs]
+    least = min(_margin(one).mean for runs in falling.values() for one in runs)
+    return _judgement(
+        measured,
+        {label: 1.0 if label.startswith("margin") else 0.0 for label in measured if not label.startswith("exponent")},
+        summaries,
+        stated=_tends(_name(published), [published]),
+        corrected=tuple(criterion for name, runs in falling.items() for criterion in _tends(name, runs)),
+        correction=f"with steps that fall, like k^-1/2 or divided by the weights' length, under both normalizations: "
+        f"1 - cos ends between {min(ends):.2g} and {max(ends):.2g}, the margin ratio at {least:.4f} or more. With the "
+        f"published constant step and a norm of each its own K and Q drift apart, by a factor of "
+        f"{float(published['apart']):.3g}, and {_course(published)}; the margin ratio ends at "
+        f"{_margin(published).mean:.4f}.",
+        remark=_depends(summaries),
+    )
+
+
+def _judge_balance(summaries: Datasets) -> Judgement:
+    """||K|| and ||Q|| have to end equal under the published rule; failing that, under those whose step falls."""
+    if (found := _runs(summaries)) is None:
+        return _MISSING
+    published, falling = found
+    name = "larger of ||K|| and ||Q|| over the smaller at the last step"
+    everything = {_name(published): [published], **kinds(summaries)}
+    measured = {f"{name}, {kind}": _worst(runs, "apart", largest=True) for kind, runs in everything.items()}
+    return _judgement(
+        measured,
+        dict.fromkeys(measured, 1.0),
+        summaries,
+        stated=(below(f"{name}, {_name(published)}", number(published, "apart"), _APART),),
+        corrected=tuple(
+            below(f"{name}, {kind}, largest over c", _worst(runs, "apart", largest=True), _APART)
+            for kind, runs in falling.items()
+        ),
+        correction=f"with steps that fall. With the published constant step and a norm of each its own the factor is "
+        f"{float(published['apart']):.3g} at the last step: at rest or not, that is no limit of the path.",
+        remark="Geometric means over seeds; of each rule that c for which it is largest.",
+    )
+
+
+def _runs(summaries: Datasets) -> tuple[xarray.Dataset, dict[str, list[xarray.Dataset]]] | None:
+    """Return the published run and those whose step falls; nothing if a kind of them is missing."""
+    published, falling = chosen(summaries, **_PUBLISHED), kinds(summaries, "falling", "relative")
+    return (published[0], falling) if published and len(falling) == 2 * len(NORMS) else None
+
+
+_MISSING = Judgement.withheld("The run by the published rule or one whose step falls is missing.")
+
+
+def _tends(name: str, runs: Sequence[xarray.Dataset]) -> tuple[Criterion, ...]:
+    """Ask for a margin ratio near 1, and a distance that falls on or is small, of the run that is worst in each."""
+    over = ", worst over c," if len(runs) > 1 else ""
+    goes_on = [
+        _easier(
+            below(
+                f"1 - cos at the last step over that at step {one.attrs['since']}, {name}{over}", change, 1 / _FACTOR
+            ),
+            below(f"1 - cos at the last step, {name}{over}", _off(one), _ARRIVED),
+        )
+        for one in runs
+        for change in (number(one, "change"),)
+    ]
+    return (
+        above(f"margin ratio at the last step, {name}{over}", _worst(runs, "margin_ratio", largest=False), _CLOSE),
+        max(goes_on, key=_badness),
+    )
+
+
+def _easier(*criteria: Criterion) -> Criterion:
+    """Return the criterion with the best outcome: it is met if any is, and broken if all are."""
+    return min(criteria, key=_badness)
+
+
+def _badness(criterion: Criterion) -> int:
+    return [Outcome.MET, Outcome.UNCLEAR, Outcome.BROKEN].index(criterion.outcome)
+
+
+def _worst(runs: Sequence[xarray.Dataset], name: str, largest: bool) -> Number:
+    ends = [number(one.isel(snapshot=-1), name) for one in runs]
+    return max(ends, key=lambda end: end.mean) if largest else min(ends, key=lambda end: end.mean)
+
+
+def _depends(summaries: Datasets) -> str:
+    """Say what the exponents of the seeds go with, where the step falls."""
+    said = []
+    for name, runs in kinds(summaries, "falling").items():
+        one = runs[len(runs) // 2]
+        parts = [
+            f"{_ranks(one['exponent'].values, one[of].values)} with {words}"
+            for of, words in (("room", "1 - s"), ("complementarity", "the complementarity"))
+        ]
+        said.append(f"{' and '.join(parts)} ({name}, c = {one.attrs['step_size']:g})")
+    return (
+        "What sets an instance's exponent: rank correlation over the seeds, with s the largest singular value of "
+        "sum a_k A_k that the solution does not use, " + "; ".join(said) + "."
+    )
+
+
+def _ranks(x: Float[np.ndarray, " seeds"], y: Float[np.ndarray, " seeds"]) -> str:
+    """Return Spearman's rank correlation with Fisher's 95 % interval, in words."""
+    of_x, of_y = (np.argsort(np.argsort(values)).astype(float) for values in (x, y))
+    found = float(np.corrcoef(of_x, of_y)[0, 1])
+    wide, limited = 1.96 / np.sqrt(max(len(x) - 3, 1)), np.clip(found, -1 + 1e-12, 1 - 1e-12)
+    low, high = np.tanh(np.arctanh(limited) - wide), np.tanh(np.arctanh(limited) + wide)
+    return f"{found:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _judgement(
+    measured: Mapping[str, Number],
+    expected: Mapping[str, float],
+    runs: Datasets,
+    stated: tuple[Criterion, ...],
+    corrected: tuple[Criterion, ...],
+    correction: str,
+    remark: str,
+) -> Judgement:
+    """Return a judgement; not decided if a run kept too few seeds or was too short."""
+    undecided = too_few(min(int(one.attrs["kept"]) for one in runs.values()))
+    if min(one.attrs["steps"] for one in runs.values()) < _LEAST:
+        undecided = f"Runs of less than {_LEAST} steps are too short to decide; the published size is {_LEAST}."
+    return Judgement(
+        measured={label: value.mean for label, value in measured.items()},
+        interval={label: (value.low, value.high) for label, value in measured.items()},
+        expected=expected,
+        counts=counts_of(runs),
+        stated=stated,
+        corrected=corrected,
+        correction=correction,
+        undecided=undecided,
+        remark=remark,
+    )
+
+
+def _name(published: xarray.Dataset) -> str:
+    return f"published {STEPS['constant']} {published.attrs['step_size']:g}"
+
+
+def _off(one: xarray.Dataset) -> Number:
+    return number(one.isel(snapshot=-1), "off")
+
+
+def _margin(one: xarray.Dataset) -> Number:
+    return number(one.isel(snapshot=-1), "margin_ratio")
+
+
+def _exponent(one: xarray.Dataset) -> Number:
+    nothing = xarray.DataArray(np.nan)
+    return Number(*(float(one.get(f"exponent_{part}", nothing)) for part in ("mean", "low", "high")))
+
+
+def _course(one: xarray.Dataset) -> str:
+    begins, ends = one.sel(snapshot=one.attrs["since"]), one.isel(snapshot=-1)
+    return (
+        f"1 - cos goes from {float(begins['off']):.2g} at step {one.attrs['since']} to {float(ends['off']):.2g} at "
+        f"step {int(ends['snapshot'])}"
+    )
+
+
+CLAIMS = (
+    Claim(
+        "kq-limit:direction",
+        _SOURCE,
+        "Descent on (K, Q) tends to the direction of the nuclear solution.",
+        _judge_direction,
+        examples.of_direction,
+    ),
+    Claim(
+        "kq-limit:balance",
+        _SOURCE,
+        "Descent on (K, Q) makes ||K|| and ||Q|| equal, as they are at every point of the regularization path.",
+        _judge_balance,
+        examples.of_balance,
+    ),
+)

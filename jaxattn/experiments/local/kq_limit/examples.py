@@ -1,0 +1,66 @@
+"""Measured datasets built by hand: what the claims on the limit of (K, Q) have to say of them is known."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jaxattn.experiments.local.made import SEEDS, STEPS, long_run, named
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+# Distances from the solution, 1 - cos, at STEPS: at a standstill; falling on; at the edge of what counts as falling on,
+# a factor of 3 over the last hundredfold of the steps.
+STANDS, FALLS = 6e-3, np.minimum(1, 10.0 * STEPS**-1.0)
+EDGE = 0.1 * STEPS ** (-np.log(3) / np.log(100))
+RULES = {"separate": "exact_normalized_gd", "joint": "jointly_normalized_gd"}
+
+
+def runs(
+    published: ArrayLike = STANDS,
+    constant: ArrayLike = STANDS,
+    falls: ArrayLike = FALLS,
+    margin: float = 0.999,
+    drift: float = 1.3,
+    balance: float = 1.001,
+) -> Datasets:
+    """Return the runs of the experiment.
+
+    Args:
+        published: distance along the steps of the published rule.
+        constant: with a constant step of another length, or one norm.
+        falls: with a step that falls; of one norm, that of a norm of each where these are two.
+        margin: ratio of a step that falls.
+        drift: factor between ||K|| and ||Q|| under the published rule.
+        balance: the same with a step that falls.
+    """
+    made = [long_run(published, "KQ", RULES["separate"], balance=drift)]
+    for rule in RULES.values():
+        made += [long_run(constant, "KQ", rule, step_size=size, balance=drift) for size in (0.3, 1.0, 3.0)]
+        for step in ("falling", "relative"):
+            made += [
+                long_run(falls, "KQ", rule, margin=margin, balance=balance, step=step, step_size=size)
+                for size in (0.3, 1.0, 3.0)
+            ]
+    room = np.linspace(0.05, 0.5, SEEDS)
+    added = {"room": (("seed",), room), "complementarity": (("seed",), room[::-1].copy())}
+    return named([one.assign(added) for one in made])
+
+
+def of_direction() -> dict[Verdict, Datasets]:
+    """All go on; those whose step falls; none; or the published one may go on or not."""
+    return {
+        Verdict.HOLDS: runs(published=FALLS, constant=FALLS),
+        Verdict.CORRECTED: runs(),
+        Verdict.FAILS: runs(falls=STANDS),
+        Verdict.OPEN: runs(published=EDGE),
+    }
+
+
+def of_balance() -> dict[Verdict, Datasets]:
+    """K and Q are of one length; only with a step that falls; never; or published about as far apart as allowed."""
+    return {
+        Verdict.HOLDS: runs(drift=1.001),
+        Verdict.CORRECTED: runs(),
+        Verdict.FAILS: runs(balance=1.3),
+        Verdict.OPEN: runs(drift=1.05),
+    }

@@ -1,0 +1,26 @@
+"""Of how many kept seeds the max-margin solution is not unique, or not known to be: correlations with it say little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool
+
+from jaxattn import svm
+
+
+def doubted(solutions: Sequence[svm.Solution], kept: Bool[np.ndarray, " attempts"]) -> dict[str, int]:
+    """Return the counts of `claims.DOUBTED`, for the attributes of a dataset.
+
+    A seed counts as `not_unique` if its solution in some norm is known not to be unique, and as `uniqueness_unknown` if
+    that is so of none, but not all are known to be.
+
+    Args:
+        solutions: in each norm, of all attempts.
+        kept: the attempts that are compared with them.
+    """
+    codes = np.stack([np.asarray(one.unique) for one in solutions], axis=1)[kept]
+    several = (codes == svm.Unique.NO).any(axis=1)
+    unknown = (codes == svm.Unique.UNKNOWN).any(axis=1) & ~several
+    return {"not_unique": int(several.sum()), "uniqueness_unknown": int(unknown.sum())}
