@@ -21,7 +21,7 @@ from jaxattn import heads, losses
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
-__all__ = ["Reading", "Rule", "Slope", "direction", "exact", "gradient", "reading"]
+__all__ = ["Reading", "Rule", "Slope", "direction", "errors", "exact", "gradient", "reading"]
 
 
 class Slope(NamedTuple):
@@ -111,6 +111,26 @@ def gradient(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss:
         return (Y * of_margins / Y.shape[0])[:, None] * probabilities * relative
 
     return Slope(values, probabilities, lanes.stored(step, coefficients), jnp.zeros(logits.shape[2:], logits.dtype))
+
+
+def errors(
+    step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss
+) -> Float[Array, "n T *lanes"]:
+    """Return about how large the rounding errors of `gradient` are, (n, T).
+
+    Eps times the terms that it takes the difference of, `c_i s_it w_it` and `c_i s_it sum_u s_iu w_iu`: at a selected
+    token these are all but equal, however small their difference is. Arguments as of `gradient`.
+
+    Example:
+        >>> from jaxattn.descent import gradients
+        >>> logits, read = attention.logits(start, problem), gradients.reading(problem, heads.linear)
+        >>> wrong = gradients.errors(jnp.asarray(0), logits, problem.Y, read, losses.logistic)
+    """
+    probabilities = jax.nn.softmax(logits, axis=1)
+    predictions, worth = read(step, probabilities)
+    _, of_margins = _slopes(loss, Y * predictions)
+    terms = jnp.abs(worth) + jnp.sum(probabilities * jnp.abs(worth), axis=1, keepdims=True)
+    return jnp.finfo(logits.dtype).eps * jnp.abs(of_margins / Y.shape[0])[:, None] * probabilities * terms
 
 
 def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:

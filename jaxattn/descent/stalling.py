@@ -1,0 +1,98 @@
+"""Internal: where a run stalls: the step from which its weights are moved by other things than the gradient.
+
+A rule that divides by the gradient's length gives what is wrong with a small gradient the length of a full step. Three
+things are: the rounding errors of a gradient formed as published, the floor that its length is divided with, and the
+gradient of the penalty. None of them falls with the gradient, so that the run ends where they are as large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxattn import losses
+from jaxattn.attention import Factored, Weights
+from jaxattn.descent import gradients
+from jaxattn.descent.optimizers import along, jointly_normalized_gd
+from jaxattn.descent.pacing import Paced, plain
+from jaxattn.parallel import lanes
+from jaxattn.problem import Problem
+
+# A gradient counts as lost from where the other things are half as long.
+_SHARE = 0.5
+NEVER = -1
+
+
+def stalled(
+    gradient_norm: Float[Array, "steps *lanes"], others: Float[Array, "*lanes"], record_every: int
+) -> Int[Array, "*lanes"]:
+    """Return the first step of a series whose gradient is at most twice as long as what else moves the weights.
+
+    Args:
+        gradient_norm: of the steps 0, record_every, ...
+        others: length of what else moves them.
+        record_every: steps from one entry to the next.
+
+    Returns: `NEVER` where there is none.
+    """
+    lost = lanes.spread(others, gradient_norm) >= _SHARE * gradient_norm
+    return jnp.where(jnp.any(lost, axis=0), jnp.argmax(lost, axis=0) * record_every, NEVER)
+
+
+def others(
+    weights: Weights,
+    logits: Float[Array, "n T *lanes"],
+    state: Any,
+    problem: Problem,
+    update: Callable[..., Any],
+    rule: gradients.Rule,
+    read: gradients.Reading,
+    loss: losses.Loss,
+) -> Float[Array, "*lanes"]:
+    """Return how long all else is together that moves weights beside the gradient: its errors, floor and penalty.
+
+    Args:
+        weights: where a run ends. There all three are about what they were when it stalled: it stands still since, or
+            drifts.
+        logits: of them, -inf where an input does not see a token.
+        state: of the optimizer, of which floor and penalty are read.
+        problem: of the run.
+        update: of the optimizer; others than those of this package have neither floor nor penalty.
+        rule: how the gradient is formed; but for `gradients.gradient` without errors that do not fall with it.
+        read: how the head reads the attention.
+        loss: of one margin.
+    """
+    length = jnp.zeros(problem.Y.shape[1:], problem.X.dtype)
+    if rule is gradients.gradient:
+        errors = gradients.errors(lanes.before(), logits, problem.Y, read, loss)
+        length = length + jnp.sqrt(jnp.sum((errors * _reach(weights, problem)) ** 2, axis=(0, 1)))
+    moves = along(plain(update))
+    if moves is None:
+        return length
+    numbers = state.rule if isinstance(update, Paced) else state
+    if isinstance(weights, Factored):
+        squares = sum(jnp.sum(leaf**2, axis=(0, 1)) for leaf in weights)
+        length = length + 2 * moves.penalty(numbers) * jnp.sqrt(squares)
+    return length + numbers.floor
+
+
+def _reach(weights: Weights, problem: Problem) -> Float[Array, "n T *lanes"]:
+    """Return the length of the weights' gradient for a gradient of 1 with respect to one logit."""
+    step, X, Z = lanes.before(), problem.X, problem.Z
+    of_tokens, of_queries = jnp.sum(X**2, axis=2), jnp.sum(Z**2, axis=1)[:, None]
+    if not isinstance(weights, Factored):
+        return jnp.sqrt(of_tokens * of_queries)
+    queries = lanes.einsum(step, "nd,dm->nm", Z, weights.Q)
+    keys = lanes.einsum(step, "ntd,dm->ntm", X, weights.K)
+    return jnp.sqrt(of_tokens * jnp.sum(queries**2, axis=1)[:, None] + of_queries * jnp.sum(keys**2, axis=2))
+
+
+def going_on(update: Callable[..., Any]) -> str:
+    """Return what goes on where an optimizer stalls, as a line of Python; of a paced one, what it is to pace."""
+    if along(plain(update)) is None:
+        return "descent.ScaleFree(*optimizer), if it is blind to the gradient's scale,"
+    joint = plain(update) is jointly_normalized_gd(1.0).update
+    return f"descent.{'jointly_' if joint else ''}normalized_gd(step, floor=0, penalty=0)"
