@@ -63,8 +63,8 @@ def test_the_finite_part_is_read_from_the_runs_of_both_multi_token_experiments(s
     others = folders("multi-token-mlp") | folders("multi-token-lambda")
     own = folders("finite-part")
     assert own <= others
-    # Without lambda = 0, where no tokens are mixed.
-    assert len(others) - len(own) == (1 if size == "published" else 0)
+    # Without lambda = 0, where no tokens are mixed, and without the runs on the exact direction under the ReLUs.
+    assert len(others) - len(own) == (3 if size == "published" else 1)
 
 
 def test_sizes_experiments_and_the_command_line_override_in_this_order():

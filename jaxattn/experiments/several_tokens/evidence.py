@@ -13,6 +13,8 @@ from jaxattn.study.claims import EXCLUDED, Datasets, Number, too_little
 # The runs that the published selection keeps, and all of the first ones; the summaries of the latter have this suffix.
 PARTS = ("published", "every")
 WITHOUT = ", no selection"
+# Runs on the exact direction of the gradient, which do not stall, have this suffix instead.
+EXACT = ", exact"
 # Distances of one matrix from itself differ by less than this: a difference below it is none.
 ROUNDING = 1e-9
 

@@ -86,7 +86,8 @@ def test_an_order_that_seeds_disagree_on_is_not_decided():
 def test_single_tokens_say_nothing_of_several():
     summaries = summarize(examples.runs(), KEY)
     for claim in CLAIMS[1:]:
-        assert [c.quantity.partition(":")[0] for c in claim.judge(summaries).stated] == ["lambda = 0.1", "lambda = 0.4"]
+        asked = {c.quantity.partition(":")[0] for c in claim.judge(summaries).stated if c.quantity.startswith("lambda")}
+        assert asked == {"lambda = 0.1", "lambda = 0.4"}
         single = {run: one for run, one in summaries.items() if run == "lambda = 0"}
         assert claim.judge(single).verdict is Verdict.OPEN
 

@@ -1,5 +1,7 @@
 """Several selected tokens under a ReLU head: what is measured of both parts, and the verdicts on the figure."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import screening
+from jaxattn.experiments.several_tokens.evidence import EXACT
 from jaxattn.experiments.several_tokens.multi_token_mlp import examples, figure
 from jaxattn.experiments.several_tokens.multi_token_mlp.claims import CLAIMS, summarize
 from jaxattn.experiments.several_tokens.multi_token_mlp.measure import measure
@@ -149,6 +152,8 @@ def test_a_measurement_too_coarse_to_tell_the_order_decides_nothing():
         ({}, (Verdict.HOLDS, Verdict.HOLDS)),
         ({"growth": 0.06}, (Verdict.HOLDS, Verdict.HOLDS)),
         ({"growth": 0.04}, (Verdict.FAILS, Verdict.HOLDS)),
+        # The mean exponent does not tell that three seeds in ten are at rest.
+        ({"resting": 0.3}, (Verdict.FAILS, Verdict.HOLDS)),
         ({"power": 1.1}, (Verdict.HOLDS, Verdict.HOLDS)),
         ({"power": 0.9}, (Verdict.HOLDS, Verdict.FAILS)),
         ({"power": -1.0}, (Verdict.HOLDS, Verdict.FAILS)),
@@ -163,6 +168,20 @@ def test_the_norm_has_to_grow_and_the_distance_to_fall_faster_than_it_grows(chan
 def test_few_runs_or_steps_decide_nothing(few):
     summaries = summarize(examples.runs(**few), KEY)
     assert {claim.judge(summaries).verdict for claim in CLAIMS} == {Verdict.OPEN}
+
+
+def test_norm_and_direction_are_those_of_the_runs_on_the_exact_direction(record):
+    runs = dict(examples.runs(growth=0.01, power=0.5))
+    published = judged(summarize(runs, KEY), "norm", "direction")
+    exact = {run: one for run, one in examples.runs().items() if run.endswith(EXACT)}
+    found = judged(summarize(runs | exact, KEY), "norm", "direction")
+    assert [one.verdict for one in published] == [Verdict.FAILS] * 2
+    assert [one.verdict for one in found] == [Verdict.HOLDS] * 2
+    assert list(found[0].counts) == ["d = 4, exact", "d = 6, exact"]
+    without = {run: one for run, one in runs.items() if run not in exact}
+    assert [one.verdict for one in judged(summarize(without, KEY), "norm", "direction")] == [Verdict.OPEN] * 2
+    rule = json.dumps({"optimizer": {"floor": 0.0, "penalty": 0.0}})
+    assert measure(record.assign_attrs(config=rule)).attrs["run"] == "d = 4, exact"
 
 
 def test_no_run_is_refused():

@@ -58,7 +58,7 @@ def _paths(axes: Axes, letter: str, run: str, summary: xarray.Dataset) -> None:
     rays = summary["ray"].sel(norm=norm).values
     plane(axes, summary["X"].values, summary["selected"].values, paths, rays, powers)
     final = summary["correlation"].isel(snapshot=-1)
-    values = ", ".join(f"{name} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
+    values = ", ".join(f"{page.NORMS[str(name)]} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
     axes.set_title(
         f"({letter}) training {page.RUNS[run]}, rays of the {page.NORMS[norm]}\ncos at the end: {values}", fontsize=8
     )

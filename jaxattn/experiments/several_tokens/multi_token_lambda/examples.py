@@ -10,7 +10,7 @@ import xarray
 from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-_LAMBDAS, _SEEDS, _FEW = (0.0, 0.1, 0.4), 24, 6
+_LAMBDAS, _SEEDS, _FEW = (0.0, 0.1, 0.4), 60, 6
 # Selected tokens of an input, by lambda.
 _RISING, _TURNING, _FLAT = (1.0, 1.5, 2.5), (1.0, 2.5, 1.5), (1.0, 1.5, 1.5)
 # 1 - correlation with W_SVMeq, W_mm and W_1token at the end.

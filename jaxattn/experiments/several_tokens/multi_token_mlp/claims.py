@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import NormalDist
 
 import jax
@@ -13,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.several_tokens import limit
 from jaxattn.experiments.several_tokens.evidence import (
+    EXACT,
     IDENTITY,
     PARTS,
     RANKED,
@@ -58,17 +59,20 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each run two datasets, of the published selection under the run's name and of every run with
+        For each run as published two datasets, of the published selection under the run's name and of every run with
         `, no selection` behind it: at the snapshots `off`; at the end `order`, how much farther from W W_1token is than
         W_mm, and `worst`, than W_SVMeq; `ahead`, of `evidence.ahead`, over the runs of all dimensions together; what
         `limit.estimates` returns; and the points of the scatter. The attributes `several` and `determined` are the
-        runs that select several tokens, and those whose finite part is predicted.
+        runs that select several tokens, and those whose finite part is predicted. For each run on the exact direction
+        one, of every run, with what `limit.estimates` returns.
 
     Raises:
-        ValueError: no run.
+        ValueError: no run as published.
     """
+    exact = {run: one for run, one in datasets.items() if run.endswith(EXACT)}
+    datasets = {run: one for run, one in datasets.items() if run not in exact}
     if not datasets:
-        raise ValueError("multi-token-mlp: expected at least one run, found none")
+        raise ValueError("multi-token-mlp: expected at least one run by the published rule, found none")
     summaries: dict[str, xarray.Dataset] = {}
     for (run, one), own in zip(datasets.items(), jax.random.split(key, len(datasets)), strict=True):
         summaries[run] = _summary(one, "published", own)
@@ -79,6 +83,8 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         if len(together) >= LEAST_SEEDS:
             found = variables({"ahead": (("other",), bootstrap(together, own))})
             summaries |= {run + suffix: summaries[run + suffix].assign(found) for run in datasets}
+    for place, (run, one) in enumerate(exact.items()):
+        summaries[run] = _summary(one, "every", beside(key, place + 1))
     return summaries
 
 
@@ -114,7 +120,7 @@ def _summary(measured: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.D
 
 def _judge_selected(summaries: Datasets) -> Judgement:
     """W_SVMeq with the predicted W_fin has to be nearer than both others; in every dimension W_mm than W_1token."""
-    selected = {run: one for run, one in summaries.items() if not run.endswith(WITHOUT)}
+    selected = {run: one for run, one in summaries.items() if not run.endswith((WITHOUT, EXACT))}
     measured, interval = _ends(selected)
     return Judgement(
         measured=measured,
@@ -152,7 +158,8 @@ def _judge_every(summaries: Datasets) -> Judgement:
             ),
         ),
         correction=f"W_1token is nearer than W_mm in {len(reversed_)} of {len(every)} dimensions{_listed(found)}. What "
-        "remains: W_SVMeq is nearer than W_1token, and where its finite part is predicted, nearer than W_mm.",
+        "remains: W_SVMeq is nearer than W_1token, and where its finite part is predicted, nearer than W_mm; in the "
+        "other runs that is not decided.",
         undecided=reason,
         remark="" if reason else f"{_identity(every)} {_of_every(every)}",
     )
@@ -160,7 +167,7 @@ def _judge_every(summaries: Datasets) -> Judgement:
 
 def _judge_numbers(summaries: Datasets) -> Judgement:
     """All means have to be the published ones."""
-    selected = {run: one for run, one in summaries.items() if not run.endswith(WITHOUT)}
+    selected = {run: one for run, one in summaries.items() if not run.endswith((WITHOUT, EXACT))}
     measured, interval = _ends(selected)
     expected = {
         f"{run}, {solution}": by_d[int(summary.attrs["d"])]
@@ -180,6 +187,21 @@ def _judge_numbers(summaries: Datasets) -> Judgement:
         f"differs from the published one if the two are more than {_bound(len(expected)):.2f} standard errors of the "
         f"difference apart, as {len(expected)} are compared at once (Bonferroni).",
     )
+
+
+def _judge_norm(summaries: Datasets) -> Judgement:
+    """Judge the runs on the exact direction: the published rule stalls by rounding."""
+    return _of_exact(limit.judge_norm, summaries)
+
+
+def _judge_direction(summaries: Datasets) -> Judgement:
+    """Judge the runs on the exact direction: the published rule stalls by rounding."""
+    return _of_exact(limit.judge_direction, summaries)
+
+
+def _of_exact(judge: Callable[[Datasets], Judgement], summaries: Datasets) -> Judgement:
+    exact = {run: one for run, one in summaries.items() if run.endswith(EXACT)}
+    return judge(exact) if exact else Judgement.withheld("There are no runs on the exact direction of the gradient.")
 
 
 def _predicted(summaries: Datasets) -> tuple[Criterion, ...]:
@@ -294,12 +316,12 @@ CLAIMS = (
         _judge_every,
         examples.of_every,
     ),
-    Claim("multi-token-mlp:norm", limit.SOURCE, limit.NORM.format("of ReLUs"), limit.judge_norm, examples.of_norm),
+    Claim("multi-token-mlp:norm", limit.SOURCE, limit.NORM.format("of ReLUs"), _judge_norm, examples.of_norm),
     Claim(
         "multi-token-mlp:direction",
         limit.SOURCE,
         limit.DIRECTION.format("of ReLUs"),
-        limit.judge_direction,
+        _judge_direction,
         examples.of_direction,
     ),
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import xarray
 
 from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
+from jaxattn.experiments.several_tokens.evidence import EXACT
 from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
 from jaxattn.study.claims.claim import Datasets, Verdict
 
@@ -25,8 +27,11 @@ def runs(
     determined: int = 10,
     growth: float = 0.5,
     power: float = 1.5,
+    resting: float = 0.0,
 ) -> Datasets:
     """Return runs of two dimensions that are as far from each description as published, but for changes.
+
+    Each is there by the published rule, and on the exact direction, where only its motion is read.
 
     Args:
         changes: for a dimension and a description another mean.
@@ -37,20 +42,23 @@ def runs(
         determined: of so many runs that the selection keeps, and as many that it excludes.
         growth: the exponent of the step with which ||W|| grows.
         power: of 1 / ||W||, with which 1 - correlation falls.
+        resting: share of the seeds whose ||W|| does not grow.
     """
     means = {(d, name): by_d[d] for name, by_d in PUBLISHED.items() for d in _DIMENSIONS}
     means |= {(d, name): mean for d, name, mean in changes}
     factors = 1 + 0.2 * np.resize([1.0, -1.0], seeds)
     whole = np.concatenate([np.arange(determined), seeds + np.arange(determined)])
     steps, made = np.array([100, last]), {}
-    grown = (steps / last) ** growth
-    for d in _DIMENSIONS:
+    exponents = np.where(np.resize(np.arange(20), 2 * seeds) < 20 * resting, 0.01, growth)
+    grown = (steps / last) ** exponents[:, None]
+    for d, rule in product(_DIMENSIONS, ("", EXACT)):
+        run = f"d = {d}{rule}"
         selected = [*(means[d, name] for name in PUBLISHED), 0.9]
         off = np.concatenate([np.outer(factors, selected), np.outer(factors, [*every, 0.9])])
         published = np.arange(2 * seeds) < seeds
-        made[f"d = {d}"] = xarray.Dataset(
+        made[run] = xarray.Dataset(
             {
-                "off": (("seed", "solution", "snapshot"), off[:, :, None] / grown**power),
+                "off": (("seed", "solution", "snapshot"), off[:, :, None] / grown[:, None] ** power),
                 "size": (("seed", "snapshot"), np.where(published, 50.0, 20.0)[:, None] * grown),
                 "masked": (("seed",), np.full(2 * seeds, 1e-8)),
                 "several": (("seed",), np.ones(2 * seeds, bool)),
@@ -61,7 +69,7 @@ def runs(
                 "fitted": (("whole",), off[whole, 0]),
             },
             {"seed": np.arange(2 * seeds), "solution": np.array(SOLUTIONS, object), "snapshot": steps},
-            {"run": f"d = {d}", "d": d, "attempted": seeds + 5, "kept": seeds, "ambiguous": 5}
+            {"run": run, "d": d, "attempted": seeds + 5, "kept": seeds, "ambiguous": 5}
             | {"every_attempted": seeds + 6, "every_kept": seeds + 1, "every_finite": 5},
         )
     return made

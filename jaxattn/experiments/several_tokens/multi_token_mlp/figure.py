@@ -9,7 +9,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.several_tokens.evidence import WITHOUT
+from jaxattn.experiments.several_tokens.evidence import EXACT, WITHOUT
 from jaxattn.experiments.several_tokens.looks import LOOKS
 from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
 from jaxattn.study.style import page
@@ -21,9 +21,12 @@ _LEAST = 1e-20
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw a column a dimension: with the published selection, without one, and the scatter of both.
 
+    The runs on the exact direction are judged, and not drawn.
+
     Args:
         summaries: of `claims.summarize`.
     """
+    summaries = {run: one for run, one in summaries.items() if not run.endswith(EXACT)}
     runs = [run for run in summaries if not run.endswith(WITHOUT)]
     with page.style():
         figure = page.new_figure(2.5 * len(runs) + 0.5, 6.6)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import xarray
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import descriptions, screening
-from jaxattn.experiments.several_tokens.evidence import PARTS
+from jaxattn.experiments.several_tokens.evidence import EXACT, PARTS
 from jaxattn.experiments.several_tokens.prediction import held_against
 from jaxattn.study.claims import EXCLUDED
 
@@ -22,7 +24,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         As `descriptions.compared` of both, without the solutions, and as `prediction.held_against`; with `published`
         and `every`, to which of the two a run belongs. The counts of the former are attributes, those of the latter
-        with the prefix `every_`.
+        with the prefix `every_`. The attribute `run` says the dimension, and whether the run followed the exact
+        direction of the gradient, without the published floor and penalty.
     """
     runs = screening.runs_of(record)
     published, every = screening.attempts(runs, labels=screening.labels_of_one_kind(runs))
@@ -39,5 +42,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     for name, reason in zip(PARTS, (published, every), strict=True):
         kept[name] = (("seed",), screening.kept_of(kept["seed"].values, reason))
     d = runs.problems.d
+    rule = json.loads(record.attrs["config"])["optimizer"]
+    name = f"d = {d}" + (EXACT if rule["floor"] == rule["penalty"] == 0 else "")
     of_every = {f"every_{name}": count for name, count in screening.counts(every).items()}
-    return kept.assign_attrs({"run": f"d = {d}", "d": d, **screening.counts(published, EXCLUDED), **of_every})
+    return kept.assign_attrs({"run": name, "d": d, **screening.counts(published, EXCLUDED), **of_every})
