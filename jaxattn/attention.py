@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxattn.problem import Problem, is_concrete
+from jaxattn.problem import Problem, check_kind, is_concrete
 
 __all__ = ["Factored", "Spanned", "Weights", "attended", "logits", "matrix", "probabilities"]
 
@@ -75,9 +75,10 @@ def check_weights(weights: Any, problem: Problem) -> None:
     """Hold weights against a problem: shapes and precision (read also under `jit` and `vmap`).
 
     Raises:
-        ValueError: W other than (d, d), K and Q other than (d, m) with one m, B and Z other than (n, d), a Z other than
-            the problem's, mixed precisions.
+        ValueError: what is no Problem; W other than (d, d), K and Q other than (d, m) with one m, B and Z other than
+            (n, d), a Z other than the problem's; mixed precisions.
     """
+    check_kind(problem)
     d = problem.d
     for name, leaf in _named(weights).items():
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):

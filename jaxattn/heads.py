@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxattn import checks
+
 __all__ = ["Head", "Quadratic", "linear", "mlp"]
 
 Parameters = Float[Array, " d"] | Float[Array, "d width"]
@@ -50,8 +52,7 @@ class Quadratic:
     penalty: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.penalty < float("inf"):
-            raise ValueError(f"penalty: expected a finite number of at least 0, found {self.penalty!r}")
+        checks.at_least_zero("penalty", self.penalty)
 
     def __call__(self, x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
         """Return `h(x)`."""

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxattn import checks
 from jaxattn.attention import Factored, Weights
 from jaxattn.data import draws
 
@@ -36,8 +37,7 @@ def factored(key: PRNGKeyArray, d: int, m: int | None = None, scale: float = 1.0
         >>> initial.factored(key, d=5, m=2).K.shape
         (5, 2)
     """
-    if not 0 < scale < float("inf"):
-        raise ValueError(f"scale: expected a positive finite number, found {scale!r}")
+    checks.positive("scale", scale)
     m = d if m is None else m
     if m < 1:
         raise ValueError(f"m: expected a width of at least 1, found {m}")
@@ -53,6 +53,7 @@ def free_zero(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
         0.0
     """
     del key
+    draws.check_sizes(d=d)
     return jnp.zeros((d, d))
 
 
@@ -65,9 +66,11 @@ def factored_zero(key: PRNGKeyArray, d: int, scale: float = 0.1) -> Factored:
         >>> bool((initial.factored_zero(key, d=5).W == 0).all())
         True
     """
+    draws.check_sizes(d=d)
     (K,) = draws.normals(key[None], (d, d))
     return Factored(K=scale * K, Q=jnp.zeros((d, d)))
 
 
 def _uniform(key: PRNGKeyArray, d: int, m: int) -> Float[Array, "d m"]:
+    draws.check_sizes(d=d)
     return draws.uniform(key, d, m, bound=d**-0.5)

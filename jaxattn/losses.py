@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxattn import attention, heads
+from jaxattn import attention, checks, heads
 from jaxattn.problem import Problem
 
 __all__ = ["Loss", "correlation_loss", "cross_entropy", "exponential", "logistic", "risk"]
@@ -120,10 +120,12 @@ def risk(
     """Return the empirical risk `L = mean_i loss(Y_i h(X_i^T s_i))`, () (2308.16898, eq. ERM).
 
     Raises:
-        ValueError: weights or a head that do not fit the problem.
+        ValueError: weights or a head that do not fit the problem; a loss or head that is no function.
 
     Example:
         >>> float(losses.risk(start, problem, loss=losses.logistic, head=heads.linear)) > 0
         True
     """
+    checks.function("loss", loss, ("margin",))
+    checks.function("head", head, ("x", "v"))
     return risk_and_probabilities(weights, problem, loss=loss, head=head)[0]

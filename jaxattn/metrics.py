@@ -43,7 +43,11 @@ def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spann
 
 
 def _shape(A: Array | Spanned) -> tuple[int, ...]:
-    return (A.B.shape[-1], A.Z.shape[-1]) if isinstance(A, Spanned) else A.shape
+    if isinstance(A, Spanned):
+        return A.B.shape[-1], A.Z.shape[-1]
+    if len(shape := getattr(A, "shape", ())) < 2:
+        raise ValueError(f"metrics: expected a matrix, found {A!r}")
+    return shape
 
 
 def margin_ratio(W: Float[Array, "d e"], constraints: Any, norm: str | norms.Norm, solution: Any) -> Float[Array, ""]:
@@ -113,6 +117,7 @@ def rank(W: Float[Array, "a b"], rtol: float = 1e-6) -> Int[Array, ""]:
         >>> int(metrics.rank(jnp.diag(jnp.array([1.0, 1e-3, 1e-9]))))
         2
     """
+    _shape(W)
     return rank_of(jnp.linalg.svd(W, compute_uv=False), rtol)
 
 

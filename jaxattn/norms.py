@@ -90,8 +90,8 @@ def entrywise(p: float) -> Entrywise:
         >>> svm.solve(constraints, norm=norms.entrywise(1.5)).W.shape
         (5, 5)
     """
-    if not p >= 1:
-        raise ValueError(f"p: expected at least 1, found {p}")
+    if not hasattr(p, "__float__") or not p >= 1:
+        raise ValueError(f"p: expected at least 1, found {p!r}")
     dual = float("inf") if p == 1 else 1.0 if p == float("inf") else p / (p - 1)
     return Entrywise(f"entrywise l_{p:g}", partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
 
@@ -152,6 +152,6 @@ def named(norm: str | Norm) -> Norm:
     """
     if isinstance(norm, Norm):
         return norm
-    if norm not in KNOWN:
+    if not isinstance(norm, str) or norm not in KNOWN:
         raise ValueError(f"norm: expected one of {sorted(KNOWN)} or a Norm, found {norm!r}")
     return KNOWN[norm]

@@ -131,6 +131,13 @@ class Problem:
         return self.X.shape[-1]
 
 
+def check_kind(problem: Any) -> None:
+    """Raise ValueError for what is no Problem, such as its arrays."""
+    fits = isinstance(problem, Problem)
+    if not fits:
+        raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {type(problem).__name__}")
+
+
 def _check_shapes(fields: dict[str, Array]) -> None:
     """Hold the four shapes against each other; name the field that differs."""
     shapes = {name: tuple(field.shape) for name, field in fields.items()}

@@ -27,6 +27,7 @@ HEAVY = [
 # From bottom to top. A module belongs to the entry that is the longest beginning of its name. It may import what stands
 # in rows below its own and what belongs to its own entry; entries of one row know nothing of each other.
 LAYERS = [
+    ["checks"],
     ["problem", "heads", "parallel", "data.draws", "language.law", "descent.stepping", "records.layout"],
     ["attention", "lengths", "language.choices", "records"],
     ["norms", "losses", "tokens", "initial", "language.scores"],

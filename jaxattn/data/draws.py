@@ -38,5 +38,5 @@ def check_sizes(**sizes: int) -> None:
     """
     for name, size in sizes.items():
         smallest = 2 if name == "T" else 1
-        if not isinstance(size, int) or size < smallest:
+        if not isinstance(size, int) or isinstance(size, bool) or size < smallest:
             raise ValueError(f"{name}: expected an integer of at least {smallest}, found {size!r}")

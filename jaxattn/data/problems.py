@@ -6,7 +6,7 @@ keys makes a batch of problems. Each array is drawn from a key of its own, split
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -103,9 +103,9 @@ class Spheres:
     d: Sequence[int]
 
     def __post_init__(self) -> None:
-        dimensions = tuple(self.d)
+        dimensions = tuple(self.d) if isinstance(self.d, Iterable) else ()
         if not 0 < len(set(dimensions)) == len(dimensions):
-            raise ValueError(f"d: expected different dimensions, at least one, found {list(dimensions)}")
+            raise ValueError(f"d: expected different dimensions, at least one, found {self.d!r}")
         for d in dimensions:
             draws.check_sizes(n=self.n, T=self.T, d=d)
         object.__setattr__(self, "d", dimensions)
@@ -139,7 +139,7 @@ def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> P
     draws.check_sizes(n=n, T=T, d=d)
     if d < 2:
         raise ValueError(f"d: expected an integer of at least 2, so that scores can be moved, found {d}")
-    if not 0 <= spread <= 1:
+    if not hasattr(spread, "__float__") or not 0 <= spread <= 1:
         raise ValueError(f"spread: expected a number within 0..1, found {spread!r}")
     keys = jax.random.split(key, 3)
     X, Z = (draws.unit(vectors) for vectors in draws.normals(keys[:2], (n, T, d), (n, d)))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from jaxattn import checks
 from jaxattn.attention import Factored
 from jaxattn.parallel.lanes import spread
 
@@ -102,16 +103,13 @@ def normalized_gd(
         >>> run = descent.train(start, problem, optimizer=never_stalls, steps=10)
     """
     for name, number in (("floor", floor), ("penalty", penalty)):
-        if not 0 <= number < float("inf"):
-            raise ValueError(f"{name}: expected a finite number of at least 0, found {number!r}")
+        checks.at_least_zero(name, number)
     kind = ScaleFree if floor == penalty == 0 else optax.GradientTransformation
     return kind(partial(_init, _positive(step_size), floor, penalty), _normalized_update)
 
 
 def _positive(length: float, name: str = "step_size") -> float:
-    if not 0 < length < float("inf"):
-        raise ValueError(f"{name}: expected a positive finite number, found {length!r}")
-    return length
+    return checks.positive(name, length)
 
 
 def _init(step_size: float, floor: float, penalty: float, params: optax.Params) -> StepState:

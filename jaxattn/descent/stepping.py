@@ -11,17 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from jaxattn import checks
+
 
 def checked(steps: int, record_every: int, snapshots: Sequence[int]) -> Int[Array, " snapshots"]:
     """Return the snapshots as an array.
 
     Raises:
-        ValueError: steps or record_every < 1, snapshots that are no whole numbers, or out of order or range.
+        ValueError: steps or record_every < 1 or beyond 32 bits, snapshots that are no whole numbers, or out of order or
+            range.
     """
     for name, number in (("steps", steps), ("record_every", record_every)):
-        if number < 1:
-            raise ValueError(f"{name}: expected at least 1, found {number}")
-    kept = np.asarray(snapshots, dtype=float)
+        checks.count(name, number)
+    try:
+        kept = np.asarray(tuple(snapshots), dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"snapshots: expected a list of whole numbers, found {snapshots!r}") from None
     if not np.all(kept == np.trunc(kept)):
         raise ValueError(f"snapshots: expected whole numbers, found {tuple(snapshots)}")
     if kept.ndim != 1 or np.any(np.diff(kept) <= 0) or np.any((kept < 0) | (kept > steps)):

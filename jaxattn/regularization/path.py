@@ -16,7 +16,7 @@ from jaxattn import attention, heads, losses, tokens
 from jaxattn.attention import Weights
 from jaxattn.descent import gradients, spans
 from jaxattn.parallel import lanes
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, check_kind
 from jaxattn.regularization.balls import FROBENIUS, Ball
 from jaxattn.regularization.following import Branch, follow
 from jaxattn.regularization.newton import Slope, Task, read
@@ -93,13 +93,17 @@ def path(
         tolerance: of the residual.
 
     Raises:
-        ValueError: radii that are not positive and increasing numbers, most or tolerance not positive.
+        ValueError: what is no Problem, or no ball; radii that are not positive and increasing numbers; most or
+            tolerance not positive.
 
     Example:
         >>> found = regularization.path(problem, jnp.logspace(0, 1, 4), regularization.FROBENIUS)
         >>> bool(found.solved.all())
         True
     """
+    check_kind(problem)
+    if not hasattr(ball, "toward"):
+        raise ValueError(f"ball: expected one such as regularization.FROBENIUS, found {ball!r}")
     check_radii(radii)
     if most < 1 or not tolerance > 0:
         raise ValueError(f"most, tolerance: expected at least 1 and a positive number, found {most} and {tolerance}")
@@ -141,7 +145,10 @@ def check_radii(radii: ArrayLike) -> None:
     """
     if isinstance(radii, Tracer):
         return
-    numbers = np.asarray(radii, float)
+    try:
+        numbers = np.asarray(radii, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"radii: expected a list of numbers, found {radii!r}") from None
     if numbers.ndim != 1 or numbers.size == 0:
         raise ValueError(f"radii: expected a list of numbers, found shape {numbers.shape}")
     if not np.isfinite(numbers).all() or numbers[0] <= 0 or (np.diff(numbers) <= 0).any():

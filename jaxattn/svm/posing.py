@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.problem import Problem, as_array, is_concrete
+from jaxattn.problem import check_kind as check_problem
 from jaxattn.svm.constraints import Constraints, check_kind, rows
 
 __all__ = ["finite_constraints", "listed", "prompt_constraints", "set_constraints", "soft", "token_constraints"]
@@ -32,7 +33,7 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
         >>> svm.solve(constraints).W.shape
         (5, 5)
     """
-    _check_problem(problem)
+    check_problem(problem)
     n, T = problem.n, problem.T
     alpha = _array("alpha", alpha)
     if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
@@ -94,14 +95,14 @@ def finite_constraints(problem: Problem, selected: Any, logits: Any) -> Constrai
         logits: of the descended weights, (n, T), as `attention.logits` gives them.
 
     Raises:
-        ValueError: as `set_constraints`; logits of a wrong shape.
+        ValueError: as `set_constraints`; logits of a wrong shape, or no numbers.
 
     Example:
         >>> logits = attention.logits(run.weights, problem)
         >>> W_fin = svm.solve(svm.finite_constraints(problem, logits > logits.mean(axis=1, keepdims=True), logits)).W
     """
     differences, reference, others, inside, _ = _split(problem, selected)
-    logits = jnp.asarray(_array("logits", logits))
+    logits = jnp.asarray(_numbers("logits", logits))
     if logits.shape != (problem.n, problem.T):
         raise ValueError(f"logits: expected shape ({problem.n}, {problem.T}), found {logits.shape}")
     own = jnp.take_along_axis(logits, reference[:, None], axis=1)
@@ -183,14 +184,14 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
         C: the price, one or one a row, (n, m); a row of price inf is hard.
 
     Raises:
-        ValueError: C is not positive, or of another shape.
+        ValueError: C is not positive, not a number, or of another shape.
 
     Example:
         >>> svm.solve(svm.soft(constraints, C=10.0)).W.shape
         (5, 5)
     """
     check_kind(constraints)
-    C = _array("C", C)
+    C = _numbers("C", C)
     shape = constraints.differences.shape[:-1]
     if C.shape not in ((), shape):
         raise ValueError(f"C: expected a number or one for each row, {shape}, found shape {C.shape}")
@@ -203,18 +204,20 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
     return constraints._replace(penalty=jnp.where(rows(constraints).equal, jnp.inf, price))
 
 
-def _check_problem(problem: Any) -> None:
-    fits = isinstance(problem, Problem)
-    if not fits:
-        raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {type(problem).__name__}")
-
-
 def _array(name: str, value: Any) -> Any:
     """Return an array as it is, and lists of one shape as an array."""
     try:
         return value if hasattr(value, "dtype") else np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name}: expected an array, found {error}") from error
+
+
+def _numbers(name: str, value: Any) -> Any:
+    """Return an array of real numbers as it is, and lists of them as an array."""
+    array = _array(name, value)
+    if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
+        raise ValueError(f"{name}: expected real numbers, found {array.dtype}")
+    return array
 
 
 def _others(alpha: Int[Array, " n"], T: int) -> Int[Array, "n m"]:
@@ -254,7 +257,7 @@ def _split(
         The differences (NaN where an input has no selected token or one that it cannot see), the first
         selected token, the others, which of these are selected too, and which the input can see (None if all).
     """
-    _check_problem(problem)
+    check_problem(problem)
     selected = _array("selected", selected)
     if selected.dtype != bool or selected.shape != (problem.n, problem.T):
         raise ValueError(

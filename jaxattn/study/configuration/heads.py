@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxattn import attention
+from jaxattn import attention, checks
 from jaxattn.data import Spheres
 from jaxattn.problem import Problem
 from jaxattn.study.configuration.names import UsageError
@@ -25,25 +24,13 @@ _TRIED = 4
 
 
 def check_call(name: str, value: Any) -> None:
-    """Raise UsageError unless a head or loss can be called as one."""
-    wanted = f"{name}({', '.join(CALLS[name])})"
+    """Raise UsageError, or ValueError, unless a head or loss can be called as one."""
     if isinstance(value, type):
         raise UsageError(
-            f"{name}: expected a function {wanted}, found the class {value.__name__}; "
+            f"{name}: expected a function {name}({', '.join(CALLS[name])}), found the class {value.__name__}; "
             f"with {name}._partial_=false it is an instance, made of its own arguments"
         )
-    try:
-        signature = inspect.signature(value)
-    except (TypeError, ValueError):
-        if not callable(value):
-            raise UsageError(f"{name}: expected a function {wanted}, found {value!r}") from None
-        return  # One written in C does not tell.
-    try:
-        signature.bind(*CALLS[name])
-    except TypeError:
-        shown = getattr(value, "__name__", type(value).__name__)
-        arguments = ", ".join(signature.parameters)
-        raise UsageError(f"{name}: should be {wanted}, found {shown}({arguments})") from None
+    checks.function(name, value, CALLS[name])
 
 
 def check_kinds(fields: Mapping[str, Any]) -> None:

@@ -1,0 +1,56 @@
+"""Internal: what is checked of numbers and functions wherever they are handed in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+# Steps, seeds and sizes are counted in 32 bits where JAX has no more.
+MOST = 2**31 - 1
+
+
+def positive(name: str, number: Any) -> float:
+    """Return a positive finite number, or raise ValueError."""
+    if not _is_real(number) or not 0 < number < float("inf"):
+        raise ValueError(f"{name}: expected a positive finite number, found {number!r}")
+    return number
+
+
+def at_least_zero(name: str, number: Any) -> float:
+    """Return a finite number of at least 0, or raise ValueError."""
+    if not _is_real(number) or not 0 <= number < float("inf"):
+        raise ValueError(f"{name}: expected a finite number of at least 0, found {number!r}")
+    return number
+
+
+def count(name: str, number: Any) -> None:
+    """Raise ValueError unless a number is an integer from 1 to what can be counted to."""
+    if isinstance(number, bool) or not hasattr(type(number), "__index__"):
+        raise ValueError(f"{name}: expected an integer, found {number!r}")
+    if number < 1:
+        raise ValueError(f"{name}: expected at least 1, found {number}")
+    if number > MOST:
+        raise ValueError(f"{name}: expected at most {MOST:,}, found {number:,}")
+
+
+def function(name: str, value: Any, arguments: Sequence[str]) -> None:
+    """Raise ValueError unless a value can be called with so many arguments, as far as it tells which it takes."""
+    wanted = f"{name}({', '.join(arguments)})"
+    found = f"the class {value.__name__}" if isinstance(value, type) else "" if callable(value) else repr(value)
+    if found:
+        raise ValueError(f"{name}: expected a function {wanted}, found {found}")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # One written in C does not tell.
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        shown = getattr(value, "__name__", type(value).__name__)
+        taken = ", ".join(signature.parameters)
+        raise ValueError(f"{name}: should be {wanted}, found {shown}({taken})") from None
+
+
+def _is_real(number: Any) -> bool:
+    return hasattr(number, "__float__") and not isinstance(number, bool)
