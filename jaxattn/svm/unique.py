@@ -8,8 +8,9 @@ optimal W' then satisfies
 
 with `over_k - short_k = <A_k, W'> - b_k`, and no term is negative. So each term is at most delta: W' lies near a *face*
 of the norm's ball, a linear space (see `faces`), and every row with a multiplier inside its box holds with equality
-to `delta / a_k` and `delta / (C_k - a_k)`. This is complementary slackness with its error. (A squared norm adds
-`(||W'|| - ||M||)^2 / 2` to the sum, and M is divided by its norm.)
+to `delta / a_k` and `delta / (C_k - a_k)`. This is complementary slackness with its error. Of a squared norm the sum
+has the term `(||W'|| - ||M||)^2 / 2` too, and M is divided by its norm: there, and where all rows are hard, `<M, W'>`
+is known as one more row.
 
 YES: the rows, read on the face, are injective enough. `W' - W` has coordinates y on the face and at most `off` outside;
 each row bounds `<A_k, W' - W>`, so `L y` lies in an ellipsoid `{x : x^T E^-1 x <= 1}` and
@@ -117,14 +118,27 @@ def _picked(leaves: Any, lanes: Any) -> Any:
 
 
 class _Rows(NamedTuple):
-    """The rows of every lane, (lanes, k) each: what they ask for, their multipliers, and by how much W exceeds them."""
+    """The rows of every lane, (lanes, k) each: multipliers, prices, kinds, and by how much W exceeds the targets."""
 
-    targets: np.ndarray
     a: np.ndarray
     price: np.ndarray
     equal: np.ndarray
     present: np.ndarray
     excess: np.ndarray
+
+
+class _Errors(NamedTuple):
+    """How far off near optima may be, (lanes) each.
+
+    Attributes:
+        delta: the sum of all terms.
+        level: `<M, W' - W>`; inf where nothing is known of it.
+        scale: what `sum_k a_k A_k` is divided by to be M.
+    """
+
+    delta: np.ndarray
+    level: np.ndarray
+    scale: np.ndarray
 
 
 def optima(
@@ -135,14 +149,16 @@ def optima(
     duals: Float[np.ndarray, "lanes n m"],
 ) -> Found:
     """Return what is known of the optima of every lane, from W and multipliers that certify each other."""
-    near, rows, slack = _evidence(constraints, norm, known, W, duals)
+    near, rows, errors = _evidence(constraints, norm, known, W, duals)
     number = known.number(near)
     width = known.width(number)
     found = Found(np.full(len(W), np.inf), np.array(W, float))
     for part in _parts(width, near):
         of_part = near._make(leaf[part] for leaf in near)
         face = known.face(of_part, number[part], int(width[part[0]]))
-        result = _of_face(of_part, _Rows._make(leaf[part] for leaf in rows), slack[part], face)
+        of_rows = rows._make(leaf[part] for leaf in rows)
+        of_errors = errors._make(leaf[part] for leaf in errors)
+        result = _of_face(of_part, of_rows, of_errors, face)
         for all_lanes, of_lanes in zip(found, result, strict=True):
             all_lanes[part] = of_lanes
     return found
@@ -159,7 +175,7 @@ def _parts(width: np.ndarray, near: Near) -> Iterator[np.ndarray]:
 
 def _evidence(
     constraints: Constraints, norm: Norm, known: Faces, W: np.ndarray, duals: np.ndarray
-) -> tuple[Near, _Rows, np.ndarray]:
+) -> tuple[Near, _Rows, _Errors]:
     """Return what is known of every near optimum, the rows, and delta as these know it."""
     lanes, n, m, d = constraints.differences.shape
     left = np.asarray(constraints.differences, float).reshape(lanes, n * m, d)
@@ -198,28 +214,37 @@ def _evidence(
         np.concatenate([one, np.broadcast_to(rng.normal(size=(_WAYS, one.shape[2])), (lanes, _WAYS, one.shape[2]))], 1)
         for one in (left, right)
     )
-    near = Near(M / scale[:, None, None], W, left, right, delta / scale, np.maximum(size, 1e-300))
-    return near, _Rows(targets, a, price, equal, present, excess), delta
+    M = M / scale[:, None, None]
+    if norm.power == 2:
+        level = np.abs(of_M - np.sum(M * W, axis=(1, 2))) + np.sqrt(2 * delta) + delta / scale
+    else:
+        level = np.where((hard | ~present).all(axis=1), 2 * delta, np.inf)
+    near = Near(M, W, left, right, delta / scale, np.maximum(size, 1e-300))
+    return near, _Rows(a, price, equal, present, excess), _Errors(delta, level, scale)
 
 
-def _of_face(near: Near, rows: _Rows, delta: np.ndarray, face: Face) -> Found:
+def _of_face(near: Near, rows: _Rows, errors: _Errors, face: Face) -> Found:
     """Bound the set of optima, and look for a second one where it may be large."""
     length = np.linalg.norm(near.W, axis=(1, 2))
-    diameter = _diameter(near, rows, delta, face) / np.where(length > 0, length, 1.0)
+    # M as one more row: the sum of the others.
+    k = rows.a.shape[1]
+    of_M = ((rows.a / errors.scale[:, None])[:, None] @ face.rows[:, :k])[:, 0]
+    diameter = _diameter(near, rows, errors, face, of_M) / np.where(length > 0, length, 1.0)
     diameter = np.where(length > 0, diameter, np.where(near.size <= 1e-300, 0.0, np.inf))
     second = near.W.copy()
     if (wide := diameter > _NEAR).any():
-        second[wide] = _moved(near, rows, face)[wide]
+        second[wide] = _moved(near, rows, face, np.where(np.isfinite(errors.level)[:, None], of_M, 0.0))[wide]
     return Found(diameter, second)
 
 
-def _diameter(near: Near, rows: _Rows, delta: np.ndarray, face: Face) -> np.ndarray:
+def _diameter(near: Near, rows: _Rows, errors: _Errors, face: Face, of_M: np.ndarray) -> np.ndarray:
     """Bound the Frobenius distance of every optimum from W, (lanes)."""
+    delta = errors.delta
     # Rows without a multiplier say nothing, nor do fewer rows than the face has dimensions.
     active = rows.present & (rows.equal | (_share(near, rows) > _IDLE))
     count = active.sum(axis=1)
     k = max(1, int(count.max()))
-    if (count < face.dimension).all():
+    if (count + 1 < face.dimension).all():
         return np.full(len(count), np.inf)
     places = np.argsort(~active, axis=1, kind="stable")[:, :k]
     active = np.arange(k) < count[:, None]
@@ -231,8 +256,13 @@ def _diameter(near: Near, rows: _Rows, delta: np.ndarray, face: Face) -> np.ndar
         over = np.where(a > 0, delta[:, None] / np.maximum(a, 0.0), np.inf)
         short = np.where(np.isinf(price), 0.0, delta[:, None] / np.maximum(price - a, 0.0))
     within = np.where(equal, np.abs(excess), np.maximum(np.abs(over - excess), np.abs(short + excess)))
+    gram = (left @ np.swapaxes(left, 1, 2)) * (right @ np.swapaxes(right, 1, 2))
+    with_M = np.sum((left @ near.M) * right, axis=2)[:, :, None]
+    gram = np.block([[gram, with_M], [np.swapaxes(with_M, 1, 2), np.sum(near.M**2, axis=(1, 2))[:, None, None]]])
+    L, within = np.concatenate([L, of_M[:, None]], axis=1), np.concatenate([within, errors.level[:, None]], axis=1)
+    active, count, k = np.pad(active, ((0, 0), (0, 1)), constant_values=True), count + 1, k + 1
     # What the rows make of a matrix outside the face, of Frobenius norm 1: an ellipsoid.
-    outside = (left @ np.swapaxes(left, 1, 2)) * (right @ np.swapaxes(right, 1, 2)) - L @ np.swapaxes(L, 1, 2)
+    outside = gram - L @ np.swapaxes(L, 1, 2)
     spread = np.sqrt(np.maximum(np.diagonal(outside, axis1=1, axis2=2), 0.0))
     off = np.minimum(face.off, 1e150)[:, None]
     largest = np.where(active & np.isfinite(within), within + off * spread, 0.0)
@@ -256,8 +286,8 @@ def _share(near: Near, rows: _Rows) -> np.ndarray:
     return weight / np.maximum(np.max(weight, axis=1, keepdims=True), 1e-300)
 
 
-def _moved(near: Near, rows: _Rows, face: Face) -> np.ndarray:
-    """Move W along its face as far as one of several ways allows; (lanes, d, e)."""
+def _moved(near: Near, rows: _Rows, face: Face, of_M: np.ndarray) -> np.ndarray:
+    """Move W along its face as far as one of several ways allows, with `<M, W>` constant; (lanes, d, e)."""
     k = rows.a.shape[1]
     L, ways = face.rows[:, :k], face.rows[:, k:]
     # Of a row with a multiplier, or without: which of the two is nearer to 0, each as a share of what it might be.
@@ -269,7 +299,9 @@ def _moved(near: Near, rows: _Rows, face: Face) -> np.ndarray:
     idle = (rows.excess > 0) & (_share(near, rows) < slack)
     tight = rows.present & (rows.equal | ~(at_price | idle))
     scale = np.linalg.norm(ways, axis=2, keepdims=True)
-    ways = _constant(ways, L, tight)
+    ways = _constant(
+        ways, np.concatenate([L, of_M[:, None]], axis=1), np.pad(tight, ((0, 0), (0, 1)), constant_values=True)
+    )
     length = np.linalg.norm(ways, axis=2, keepdims=True)
     ways = np.where(length > 1e-6 * scale, ways / np.where(length > 0, length, 1.0), 0.0)
     change = ways @ np.swapaxes(L, 1, 2)
