@@ -113,10 +113,8 @@ def gradient(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss:
     return Slope(values, probabilities, lanes.stored(step, coefficients), jnp.zeros(logits.shape[2:], logits.dtype))
 
 
-def errors(
-    step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss
-) -> Float[Array, "n T *lanes"]:
-    """Return about how large the rounding errors of `gradient` are, (n, T).
+def errors(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
+    """Return about how large the rounding errors of `gradient` are in place of its coefficients.
 
     Eps times the terms that it takes the difference of, `c_i s_it w_it` and `c_i s_it sum_u s_iu w_iu`: at a selected
     token these are all but equal, however small their difference is. Arguments as of `gradient`.
@@ -128,9 +126,10 @@ def errors(
     """
     probabilities = jax.nn.softmax(logits, axis=1)
     predictions, worth = read(step, probabilities)
-    _, of_margins = _slopes(loss, Y * predictions)
+    values, of_margins = _slopes(loss, Y * predictions)
     terms = jnp.abs(worth) + jnp.sum(probabilities * jnp.abs(worth), axis=1, keepdims=True)
-    return jnp.finfo(logits.dtype).eps * jnp.abs(of_margins / Y.shape[0])[:, None] * probabilities * terms
+    size = jnp.finfo(logits.dtype).eps * jnp.abs(of_margins / Y.shape[0])
+    return Slope(values, probabilities, size[:, None] * probabilities * terms, jnp.zeros_like(logits[0, 0]))
 
 
 def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:

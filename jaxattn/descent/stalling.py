@@ -42,41 +42,38 @@ def stalled(
     return jnp.where(jnp.any(lost, axis=0), jnp.argmax(lost, axis=0) * record_every, NEVER)
 
 
-def others(
-    weights: Weights,
-    logits: Float[Array, "n T *lanes"],
-    state: Any,
-    problem: Problem,
-    update: Callable[..., Any],
-    rule: gradients.Rule,
-    read: gradients.Reading,
-    loss: losses.Loss,
-) -> Float[Array, "*lanes"]:
-    """Return how long all else is together that moves weights beside the gradient: its errors, floor and penalty.
+def added(weights: Weights, state: Any, update: Callable[..., Any]) -> Float[Array, "*lanes"] | float:
+    """Return how much longer floor and penalty make a gradient; those of other packages have neither.
 
     Args:
-        weights: where a run ends. There all three are about what they were when it stalled: it stands still since, or
-            drifts.
+        weights: where a run ends; there these are about what they were when it stalled, as it hardly moves since.
+        state: of the optimizer.
+        update: of the optimizer.
+    """
+    moves = along(plain(update))
+    if moves is None:
+        return 0.0
+    numbers = state.rule if isinstance(update, Paced) else state
+    if not isinstance(weights, Factored):
+        return numbers.floor
+    squares = sum(jnp.sum(leaf**2, axis=(0, 1)) for leaf in weights)
+    return numbers.floor + 2 * moves.penalty(numbers) * jnp.sqrt(squares)
+
+
+def rounding(
+    weights: Weights, logits: Float[Array, "n T *lanes"], problem: Problem, read: gradients.Reading, loss: losses.Loss
+) -> Float[Array, "*lanes"]:
+    """Return about how long the rounding errors of a gradient as published are.
+
+    Args:
+        weights: where a run ends, as in `added`.
         logits: of them, -inf where an input does not see a token.
-        state: of the optimizer, of which floor and penalty are read.
         problem: of the run.
-        update: of the optimizer; others than those of this package have neither floor nor penalty.
-        rule: how the gradient is formed; but for `gradients.gradient` without errors that do not fall with it.
         read: how the head reads the attention.
         loss: of one margin.
     """
-    length = jnp.zeros(problem.Y.shape[1:], problem.X.dtype)
-    if rule is gradients.gradient:
-        errors = gradients.errors(lanes.before(), logits, problem.Y, read, loss)
-        length = length + jnp.sqrt(jnp.sum((errors * _reach(weights, problem)) ** 2, axis=(0, 1)))
-    moves = along(plain(update))
-    if moves is None:
-        return length
-    numbers = state.rule if isinstance(update, Paced) else state
-    if isinstance(weights, Factored):
-        squares = sum(jnp.sum(leaf**2, axis=(0, 1)) for leaf in weights)
-        length = length + 2 * moves.penalty(numbers) * jnp.sqrt(squares)
-    return length + numbers.floor
+    errors = gradients.errors(lanes.before(), logits, problem.Y, read, loss).coefficients
+    return jnp.sqrt(jnp.sum((errors * _reach(weights, problem)) ** 2, axis=(0, 1)))
 
 
 def _reach(weights: Weights, problem: Problem) -> Float[Array, "n T *lanes"]:

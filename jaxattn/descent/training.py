@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from jaxattn import attention, heads, losses
+from jaxattn import attention, checks, heads, losses
 from jaxattn.attention import Weights
-from jaxattn.descent import engines, gradients, stepping
+from jaxattn.descent import engines, gradients, stalling, stepping
 from jaxattn.descent.carried import carried
 from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
 from jaxattn.descent.pacing import plain
 from jaxattn.parallel import batch
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, is_concrete
 
 __all__ = ["Run", "train", "train_batch"]
 
@@ -36,6 +37,9 @@ class Run(NamedTuple):
         probability: mean over inputs of the largest attention probability, (steps,).
         loss: risk, (steps,).
         gradient_norm: Euclidean norm of the gradient over all weights, (steps,).
+        stalled: the first step of the series at which rounding errors of the gradient, floor and penalty are together
+            at least half as long as the gradient, (); what follows says nothing about limits. -1 where there is none,
+            as for every `ScaleFree` optimizer.
 
     The three series are read *before* the update of their step, as the published code does; with
     `record_every` above 1 of the steps 0, record_every, 2 record_every, ... only.
@@ -46,6 +50,7 @@ class Run(NamedTuple):
     probability: Float[Array, " steps"]
     loss: Float[Array, " steps"]
     gradient_norm: Float[Array, " steps"]
+    stalled: Int[Array, ""]
 
 
 # From weights, problem, the optimizer's state and snapshots.
@@ -80,8 +85,9 @@ def train(
         head: a function of one attention output and the problem's v.
 
     Raises:
-        ValueError: weights or a head that do not fit the problem, steps or record_every < 1, snapshots out of order
-            or range, a `ScaleFree` optimizer whose steps depend on the gradient's scale.
+        ValueError: no Problem; weights or a head that do not fit it; a loss, head or optimizer that is none; weights or
+            a head that are not finite where descent starts; steps or record_every < 1, snapshots out of order or range;
+            a `ScaleFree` optimizer whose steps depend on the gradient's scale.
 
     Example:
         >>> run = descent.train(start, problem, steps=100, snapshots=(1, 10, 100))
@@ -89,6 +95,8 @@ def train(
         ((3, 5, 5), (100,))
     """
     attention.check_weights(weights, problem)
+    checks.function("head", head, ("x", "v"))
+    _check_start(weights, problem, head)
     init, kept, run = _prepared(weights, optimizer, snapshots, steps, record_every, loss, head)
     return run(weights, problem, init(weights), kept)
 
@@ -117,9 +125,32 @@ def train_batch(
     """
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     attention.check_weights(*first)
+    checks.function("head", head, ("x", "v"))
     init, kept, run = _prepared(first[0], optimizer, snapshots, steps, record_every, loss, head)
     state = jax.vmap(init)(weights)
     return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
+
+
+def _check_start(weights: Weights, problem: Problem, head: heads.Head) -> None:
+    """Raise ValueError unless weights and head are finite where descent starts; under `jit` this cannot be read."""
+    if not all(map(is_concrete, jax.tree.leaves((weights, problem)))):
+        return
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
+        raise ValueError("weights: expected finite numbers, found NaN or infinity among them")
+    values = np.asarray(_outputs(weights, problem, head))
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        raise ValueError(
+            f"head: expected finite numbers, found {values[wrong[0]]} of input {wrong[0]} where descent starts "
+            f"({wrong.size} of {values.size} inputs)"
+        )
+
+
+@partial(jax.jit, static_argnums=2)
+def _outputs(weights: Weights, problem: Problem, head: heads.Head) -> Float[Array, " n"]:
+    """Return what the head makes of every input."""
+    outputs = attention.attended(attention.probabilities(weights, problem), problem)
+    return jax.vmap(head, in_axes=(0, None))(outputs, problem.v)
 
 
 def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
@@ -144,6 +175,9 @@ def _prepared(
     """
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise ValueError(f"optimizer: expected an optax transformation such as descent.gd(0.1), found {optimizer!r}")
+    checks.function("loss", loss, ("margin",))
     init, update = optimizer.init, optimizer.update
     if isinstance(optimizer, ScaleFree) and along(plain(update)) is None:
         init, update = carried(optimizer, weights)
@@ -228,8 +262,18 @@ def _train(
 
         return _Progress(kept, stepping.noted(k, record_every, now.series, values))
 
+    def stalled(now: _Progress, final: Weights) -> Array:
+        if rule is gradients.direction:
+            return jnp.full(lanes, stalling.NEVER)
+        others = jnp.zeros(lanes, problem.X.dtype) + stalling.added(final, state, update)
+        if rule is gradients.gradient:
+            logits = attention.masked(engine.logits(jnp.asarray(steps), now.kept, problem)[0], problem)
+            others = others + stalling.rounding(final, logits, problem, read, loss)
+        return stalling.stalled(now.series.gradient_norm, others, record_every)
+
     lanes = problem.Y.shape[1:]
     series = jnp.zeros((-(-steps // record_every), *lanes), problem.X.dtype)
     now = _Progress(engine.start(weights, problem, state), _Series(series, series, series))
     now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: engine.weights(now.kept, problem))
-    return Run(engine.weights(now.kept, problem), kept, *now.series)
+    final = engine.weights(now.kept, problem)
+    return Run(final, kept, *now.series, stalled=stalled(now, final))

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from jaxattn import losses
+from jaxattn import losses, metrics
 from jaxattn.attention import Spanned
-from jaxattn.descent import gradients, normalized_gd, stepping
+from jaxattn.descent import gradients, normalized_gd, stalling, stepping
 from jaxattn.descent.optimizers import along
 from jaxattn.descent.training import rule_of
 from jaxattn.language.choices import Choices
@@ -37,6 +37,7 @@ class TextRun(NamedTuple):
         probability: mean over the prefixes of the attention to the next word, (steps,).
         loss: risk, (steps,).
         gradient_norm: Frobenius norm of the gradient with respect to W, (steps,).
+        stalled: the first step from which the gradient was lost to rounding or the floor, (), as in `descent.Run`.
 
     The three series are read before the update of their step, with `record_every` above 1 of every so many steps.
     """
@@ -46,6 +47,7 @@ class TextRun(NamedTuple):
     probability: Float[Array, " steps"]
     loss: Float[Array, " steps"]
     gradient_norm: Float[Array, " steps"]
+    stalled: Int[Array, ""]
 
 
 def weights(pairs: Float[Array, "V V"], choices: Choices) -> Spanned:
@@ -203,4 +205,13 @@ def _train(
     series = jnp.zeros(-(-steps // record_every), K.dtype)
     now = _Progress(start, K @ start @ K, _Series(series, series, series))
     now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: now.pairs)
-    return TextRun(now.pairs, kept, *now.series)
+    if rule is gradients.direction:
+        return TextRun(now.pairs, kept, *now.series, stalled=jnp.asarray(stalling.NEVER))
+    others = stalling.added(now.pairs, state, update)
+    if rule is gradients.gradient:
+        lengths = jnp.sqrt(jnp.diag(K))
+        errors = pair_slopes(choices, loss, gradients.errors)(jnp.asarray(steps), now.table).coefficients
+        others = others + metrics.norm(errors * jnp.outer(lengths, lengths))
+    return TextRun(
+        now.pairs, kept, *now.series, stalled=stalling.stalled(now.series.gradient_norm, others, record_every)
+    )

@@ -202,6 +202,11 @@ def test_the_exact_direction_goes_on_where_the_loss_has_underflowed():
     stalled = [float(metrics.norm(language.weights(pairs, choices).W)) for pairs in floored.snapshots]
     assert stalled[-1] < 0.5 * norms[-1]
     assert np.isfinite(free.gradient_norm).all()
+    assert free.stalled == -1
+    assert 100 < floored.stalled < 2500
+    # Until then the floor takes less than half of a step, and soon after next to all.
+    assert floored.gradient_norm[: floored.stalled].min() > 2 * descent.PUBLISHED_EPSILON
+    assert np.max(floored.gradient_norm[floored.stalled + 1000 :]) < 0.1 * descent.PUBLISHED_EPSILON
 
 
 # Normalized steps bounce about a finite minimum, where rounding grows: fewer of them.
@@ -245,7 +250,7 @@ def test_single_precision_follows_double():
     choices = texts.drawn("prefix")
     with jax.enable_x64(False):
         run = language.train(texts.single(choices), steps=STEPS, snapshots=(2,))
-    assert {leaf.dtype.name for leaf in run} == {"float32"}
+    assert {leaf.dtype.name for leaf in run._replace(stalled=run.loss)} == {"float32"}
     assert_close(run, language.train(choices, steps=STEPS, snapshots=(2,)), rtol=1e-3)
 
 

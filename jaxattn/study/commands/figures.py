@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxattn import records
-from jaxattn.study import making, report, side_by_side
+from jaxattn.study import making, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
 
 # What is said of a claims.json that cannot be read, and what these commands read of a line of it.
@@ -60,6 +60,8 @@ def main(arguments: list[str]) -> None:
         print(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {claims[0]['seconds']:.1f} s")
         for line in claims:
             print(f"    {line['id']}: {line['verdict']}", flush=True)
+        if said := stalls.line(composed[name]):
+            print(f"    {said}", flush=True)
     report.write(folder / "README.md", studies, list(lines.values()))
 
 

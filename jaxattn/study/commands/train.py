@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from jaxattn.study import runs
+from jaxattn.study import runs, stalls
 from jaxattn.study.configuration import composition, joining
 from jaxattn.study.tuning import tune
 
@@ -32,6 +32,9 @@ def run(config: DictConfig) -> None:
     record = runs.run(config)
     if jax.process_index() == 0:
         print(record)
+        if said := stalls.line([config]):
+            # Beside the path, which is all that a script reads.
+            print(f"{record.parent.name}: {said}", file=sys.stderr)
 
 
 def main(arguments: list[str]) -> None:

@@ -34,6 +34,7 @@ _DIMS: dict[str, tuple[str, ...]] = {
     "probability": ("step",),
     "loss": ("step",),
     "gradient_norm": ("step",),
+    "stalled": (),
 }
 
 

@@ -36,12 +36,16 @@ _DIMS: dict[str, tuple[str, ...]] = {
     "probability": ("step",),
     "loss": ("step",),
     "gradient_norm": ("step",),
+    "stalled": (),
 }
 
 
 @dataclass(frozen=True)
 class Training:
     """One setting: what to draw, how to train, how often and from which key.
+
+    A record of it holds every array of the problem and of the run (`descent.Run`), each seed's keys, and the weights at
+    the start, at the snapshots and at the end.
 
     Attributes:
         law: of the problems.
@@ -193,4 +197,4 @@ def _arrays(problem: Problem, weights: Weights, keys: Mapping[str, Any], trained
     for suffix, value in stages.items():
         leaves = value._asdict() if isinstance(value, Factored) else {"W": value}
         named |= {name + suffix: leaf for name, leaf in leaves.items()}
-    return named | {name: getattr(trained, name) for name in ("probability", "loss", "gradient_norm")}
+    return named | {name: getattr(trained, name) for name in ("probability", "loss", "gradient_norm", "stalled")}
