@@ -1,0 +1,1 @@
+"""Does the direction of training W depend on the loss?"""

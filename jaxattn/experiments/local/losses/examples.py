@@ -1,0 +1,50 @@
+"""Measured datasets built by hand: what the claims on the losses have to say of them is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+_LOSSES, _SEEDS, _STEPS = ("logistic", "exponential", "correlation"), 200, np.array([500, 1000, 2000])
+
+
+def run(loss: str, parallel: float = 1.0, nuclear: float = 0.15, growth: float = 1.0) -> xarray.Dataset:
+    """Return a run under a loss.
+
+    Args:
+        loss: its name.
+        parallel: share of the seeds that end near the Frobenius solution; the others end far from it.
+        nuclear: 1 - correlation with the nuclear solution.
+        growth: the exponent of the step with which ||W z|| grows.
+    """
+    seeds = np.arange(_SEEDS)
+    ends = np.where(seeds % 100 < 100 * parallel, 1e-3, 0.1) * (1 + 0.1 * np.resize([-1.0, 1.0], _SEEDS))
+    off: Float[np.ndarray, "seed norm"] = np.stack([ends, np.full(_SEEDS, nuclear)], axis=1)
+    falling = np.array([16.0, 4.0, 1.0])
+    path = np.ones((_SEEDS, 1, 2, 2)) * (_STEPS**growth)[:, None, None]
+    counts = {"attempted": _SEEDS, "kept": _SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
+    return xarray.Dataset(
+        {
+            "off": (("seed", "norm", "snapshot"), np.minimum(off[:, :, None] * falling, 1.0)),
+            "path": (("seed", "snapshot", "input", "feature"), path),
+        },
+        {"seed": seeds, "norm": np.array(["frobenius", "nuclear"], object), "snapshot": _STEPS},
+        {**counts, "run": loss},
+    )
+
+
+def runs(loss: str, **changes: float) -> Datasets:
+    """Return all losses, one of them with changes."""
+    return {one: run(one, **(changes if one == loss else {})) for one in _LOSSES}
+
+
+def of_loss(loss: str) -> dict[Verdict, Datasets]:
+    """All seeds end near the Frobenius solution; half of them; or about the share that is asked for."""
+    return {
+        Verdict.HOLDS: runs(loss),
+        Verdict.FAILS: runs(loss, parallel=0.5),
+        Verdict.OPEN: runs(loss, parallel=0.95),
+    }

@@ -1,0 +1,32 @@
+"""From the record of training W under a loss to its correlations with the max-margin solutions."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import xarray
+
+from jaxattn import svm
+from jaxattn.study.measuring.comparison import compare
+
+_NAMES = {"correlation_loss": "correlation"}
+# What double precision leaves of 1 - correlation where two directions are the same.
+_SAME = 1e-16
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare training W with the Frobenius and the nuclear solution of its selected tokens.
+
+    Args:
+        record: of a `Training` of a free W, as `recording.run` writes it.
+        solver: for both norms; those of each norm if None.
+
+    Returns:
+        `off`, 1 - correlation with both solutions, (seed, norm, snapshot), and `path`, W(k) z_i, of
+        `comparison.compare`. The attribute `run` is the name of the loss.
+    """
+    one = compare(record, solver=solver)
+    loss = str(json.loads(record.attrs["config"])["loss"]["_target_"]).rpartition(".")[2]
+    one["off"] = (("seed", "norm", "snapshot"), np.maximum(1 - one["correlation"].values, _SAME))
+    return one[["off", "path"]].assign_attrs(run=_NAMES.get(loss, loss))
