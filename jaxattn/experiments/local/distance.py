@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import xarray
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray, Real
 
 from jaxattn.study.statistics import bootstrap
 
@@ -38,15 +38,16 @@ def along(one: xarray.Dataset, norm: str, key: PRNGKeyArray, since: int = FROM) 
         "near": ((), np.mean(off[:, -1] < _NEAR)),
     }
     if steps[-1] >= LONG:
-        exponent = bootstrap(exponents(steps, off, since), keys[1])
+        late = steps >= since
+        exponent = bootstrap(exponents(steps[None, late], off[:, late]), keys[1])
         variables |= {f"exponent_{part}": ((), value) for part, value in exponent._asdict().items()}
     return xarray.Dataset(variables, {"snapshot": steps, "norm": norm}, attrs=one.attrs)
 
 
 def exponents(
-    steps: Int[np.ndarray, " snapshots"], values: Float[np.ndarray, "seeds snapshots"], since: int
+    x: Real[np.ndarray, "#seeds snapshots"], y: Float[np.ndarray, "seeds snapshots"]
 ) -> Float[np.ndarray, " seeds"]:
-    """Return the exponent of the step with which each seed's values go, by least squares on both logarithms."""
-    late = steps >= since
-    x = np.log10(steps[late]) - np.log10(steps[late]).mean()
-    return np.log10(values[:, late]) @ x / (x @ x)
+    """Return the exponent of x with which each seed's y goes, by least squares on both logarithms."""
+    x, y = np.broadcast_to(np.log(x), y.shape), np.log(y)
+    x = x - x.mean(axis=1, keepdims=True)
+    return np.sum(x * y, axis=1) / np.sum(x * x, axis=1)

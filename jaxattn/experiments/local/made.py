@@ -66,6 +66,7 @@ def long_run(
         "off": (("seed", "norm", "snapshot"), np.minimum(of_seeds[:, None] * every, 2.0)),
         "gradient_norm": (("seed", "step"), 2 * penalty * length * ratio * np.tile(of_penalty[:, None], 2)),
         "length": (("seed",), np.full(SEEDS, length)),
+        "size": (("seed", "snapshot"), np.tile(STEPS ** (2.0 if told["step"] == "constant" else 1.0), (SEEDS, 1))),
         "margin_ratio": (("seed", "norm", "snapshot"), margins),
     }
     if width:

@@ -34,17 +34,17 @@ def judged(datasets):
         ({"published": EDGE}, OPEN, CORRECTED),
         ({"falls": STANDS}, FAILS, CORRECTED),
         # What is refuted stays so where a correction is not established.
-        ({"falls": EDGE}, FAILS, CORRECTED),
-        # A standstill that is near counts as arrived; one that is near or not decides nothing.
-        ({"published": 5e-4}, HOLDS, CORRECTED),
-        ({"published": 1e-3}, OPEN, CORRECTED),
-        ({"falls": 5e-4}, CORRECTED, CORRECTED),
+        ({"falls": 0.1 * examples.STEPS**-0.12}, FAILS, CORRECTED),
+        # The clock is ||W||, which a step that falls makes longer like k, a constant one like k^2.
+        ({"falls": 0.1 * examples.STEPS**-0.25}, CORRECTED, CORRECTED),
+        ({"published": 0.1 * examples.STEPS**-0.05}, CORRECTED, CORRECTED),
         # Falling on is not enough where the margin stays behind.
         ({"margin": 0.985}, FAILS, CORRECTED),
         ({"margin": 0.9925}, CORRECTED, CORRECTED),
         ({"drift": 1.04}, CORRECTED, HOLDS),
         ({"drift": 1.05}, CORRECTED, OPEN),
-        ({"balance": 1.06}, CORRECTED, FAILS),
+        ({"balance": 1.3}, CORRECTED, CORRECTED),
+        ({"joint": 1.06}, CORRECTED, FAILS),
     ],
 )
 def test_the_verdicts_follow_the_runs(changed, direction, balance):
@@ -65,8 +65,8 @@ def test_every_length_of_the_step_counts():
 
 def test_the_correction_is_made_from_the_numbers():
     note = judged(examples.runs())[1]["direction"].note
-    assert "1 - cos ends between 5e-05 and 5e-05, the margin ratio at 0.9990 or more" in note
-    assert "K and Q drift apart, by a factor of 1.3, and 1 - cos goes from 0.006 at step 2131 to 0.006" in note
+    assert "1 - cos goes on falling and ends between 5e-05 and 5e-05, the margin ratio at 0.9990 or more" in note
+    assert "by a factor of 1.3, and the distance stands: 1 - cos goes from 0.006 at step 2131 to 0.006" in note
     # The exponents do not go with what the seeds are drawn with; Fisher's interval is of the number of seeds.
     assert kq_limit._ranks(np.arange(30.0), np.arange(30.0) ** 3).startswith("1.00 [1.00, 1.00]")
     assert kq_limit._ranks(np.arange(30.0), np.resize([-1.0, 1.0, 1.0, -1.0], 30)) != ""
