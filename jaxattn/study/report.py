@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxattn.study.claims import EXCLUDED, Kind, Verdict
+from jaxattn.study.claims import DOUBTED, EXCLUDED, Kind, Verdict, doubts
 
 # What the page reads of a line of claims.json.
 READ = (
@@ -147,10 +147,11 @@ def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
     if len(counts) > _RUNS:
         summed = sum((Counter(one) for one in counts.values()), Counter())
         # A counter forgets what is zero.
-        reasons = {reason: summed[reason] for reason in EXCLUDED if any(reason in one for one in counts.values())}
+        known = [reason for reason in (*EXCLUDED, *DOUBTED) if any(reason in one for one in counts.values())]
+        reasons = {reason: summed[reason] for reason in known}
         counts = {f"{len(counts)} runs": {"attempted": summed["attempted"], "kept": summed["kept"]} | reasons}
     return "; ".join(
-        f"{_cell(run)}: {one['kept']} of {one['attempted']} kept"
+        f"{_cell(run)}: {one['kept']} of {one['attempted']} kept{doubts(one)}"
         + "".join(f", {one[reason]} {reason}" for reason in EXCLUDED if reason in one)
         for run, one in counts.items()
     )

@@ -2,11 +2,13 @@
 
 from jaxattn.study.claims.claim import Claim, Datasets, Judgement, Kind, Setting, Source, Verdict, line
 from jaxattn.study.claims.counts import (
+    DOUBTED,
     EXCLUDED,
     LEAST_DRAWN,
     LEAST_SEEDS,
     LEAST_STEPS,
     counts_of,
+    doubts,
     too_few,
     too_little,
     too_short,
@@ -27,6 +29,7 @@ from jaxattn.study.claims.criteria import (
 from jaxattn.study.claims.registry import Experiment, experiment, folders, judged, not_a_number, registry
 
 __all__ = [
+    "DOUBTED",
     "EXCLUDED",
     "LEAST_DRAWN",
     "LEAST_SEEDS",
@@ -48,6 +51,7 @@ __all__ = [
     "below",
     "between",
     "counts_of",
+    "doubts",
     "experiment",
     "folders",
     "judged",

@@ -8,14 +8,26 @@ import xarray
 
 # Why a seed is excluded, as the second stage counts it. An experiment counts by those that it knows.
 EXCLUDED = ("diverged", "labels", "ambiguous", "finite", "infeasible", "unsolved")
+# Why a correlation with the max-margin solution of a kept seed says little.
+DOUBTED = {"not_unique": "with a solution that is not unique", "uniqueness_unknown": "with one not known to be unique"}
 # With less than these no verdict is given. Drawn problems cost less than descents, so more are asked for.
 LEAST_STEPS, LEAST_SEEDS, LEAST_DRAWN = 1000, 8, 20
 
 
 def counts_of(runs: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
-    """Return attempted, kept and excluded seeds or problems of each run, for a claim or under a figure."""
-    counted = ("attempted", "kept", *EXCLUDED)
+    """Return attempted, kept, excluded and doubted seeds or problems of each run, for a claim or under a figure."""
+    counted = ("attempted", "kept", *EXCLUDED, *DOUBTED)
     return {name: {c: int(one.attrs[c]) for c in counted if c in one.attrs} for name, one in runs.items()}
+
+
+def doubts(counts: Mapping[str, int]) -> str:
+    """Return in words how many kept seeds have a solution that is not known to be unique, or nothing if all are.
+
+    Example:
+        >>> doubts({"attempted": 9, "kept": 8, "not_unique": 2, "uniqueness_unknown": 0})
+        ', 2 of them with a solution that is not unique'
+    """
+    return "".join(f", {counts[name]} of them {words}" for name, words in DOUBTED.items() if counts.get(name))
 
 
 def total(runs: Mapping[str, xarray.Dataset]) -> dict[str, int]:

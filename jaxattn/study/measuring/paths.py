@@ -12,6 +12,7 @@ from jaxattn.attention import Factored
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.measuring.comparison import NORMS
+from jaxattn.study.measuring.doubted import doubted
 from jaxattn.study.settings.training import weights_of
 
 
@@ -19,7 +20,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Hold the paths against the Att-SVM solutions of the optimal tokens, in every norm.
 
     A seed is kept if its path is solved on every radius and both solutions are certified optimal; others are counted by
-    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`.
+    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. How many of the kept have a solution that is
+    not unique, or not known to be, is counted beside these (`doubted`).
 
     Args:
         record: of a `Regularization`, as `recording.run` writes it.
@@ -29,7 +31,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         A dataset with axes `seed`, `norm` and `radius`: `distance`, of W / R from the solution of each norm divided by
         its norm that the ball is of, in the Frobenius norm, and `off`, 1 - correlation; whether the optimal tokens are
         `selected`, and, along the path, `apart`, `falling`, `residual` and `excess`. With axis `attempt`, for all
-        seeds, what is `solved` and the `status` of each SVM.
+        seeds, what is `solved` and the `status` of each SVM and whether its solution is `unique`.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     weights = weights_of(arrays)
@@ -58,6 +60,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "selected": (("seed", "radius"), selected[kept]),
             **per_radius,
             "status": (("attempt", "norm"), status),
+            "unique": (("attempt", "norm"), np.stack([solution.unique for solution in solutions], axis=1)),
             "solved": (("attempt", "radius"), arrays["solved"]),
             "steps": (("attempt", "way"), arrays["steps"].sum(axis=2)),
         },
@@ -74,6 +77,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "kept": int(kept.sum()),
             "infeasible": int(infeasible.sum()),
             "unsolved": int((~kept & ~infeasible).sum()),
+            **doubted(solutions, kept),
         },
     )
 

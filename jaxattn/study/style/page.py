@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from jaxattn.study.claims import EXCLUDED, counts_of
+from jaxattn.study.claims import EXCLUDED, counts_of, doubts
 
 # How runs and norms are written and drawn, in every figure alike.
 RUNS = {"W": "$W$", "KQ": r"$KQ^\top$"}
@@ -52,7 +52,8 @@ def add_counts(
     lines = []
     for run, counts in counts_of(summaries).items():
         left_out = ", ".join(f"{counts[reason]} {reason}" for reason in EXCLUDED if reason in counts)
-        lines.append(f"{RUNS.get(run, run)}: {counts['kept']} of {counts['attempted']} {counted} kept ({left_out})")
+        kept = f"{counts['kept']} of {counts['attempted']} {counted} kept{doubts(counts)}"
+        lines.append(f"{RUNS.get(run, run)}: {kept} ({left_out})")
     # As many runs a line as the figure has room for.
     room, text = 17 * figure.get_figwidth(), lines[0]
     for line in lines[1:]:
