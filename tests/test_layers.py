@@ -32,7 +32,7 @@ LAYERS = [
     ["attention", "lengths", "language.choices", "records"],
     ["norms", "losses", "tokens", "initial", "language.scores"],
     ["metrics", "data"],
-    ["svm.pivoting", "descent.smoothness", "descent.curvature", "descent.optimizers"],
+    ["svm.pivoting", "svm.rounding", "descent.smoothness", "descent.curvature", "descent.optimizers"],
     ["descent.pacing", "descent.carried"],
     ["svm.constraints", "descent.spans"],
     # An engine is given the gradient, which knows no engine.
@@ -45,7 +45,8 @@ LAYERS = [
         "descent.gradients",
         "descent.engines",
     ],
-    ["svm.stationarity", "svm.unique", "descent"],
+    ["svm.stationarity", "svm.unique", "svm.scaled", "descent"],
+    ["svm.evidence"],
     # The certificate knows no solver.
     ["svm.certificate"],
     ["svm.solvers"],

@@ -27,7 +27,8 @@ class Status(IntEnum):
         """One sentence for a person."""
         return {
             Status.OPTIMAL: "optimal: primal and dual value agree to the tolerance, no constraint is violated",
-            Status.INFEASIBLE: "infeasible: the duals combine the constraints to zero, so no W satisfies them",
+            Status.INFEASIBLE: "infeasible: the duals combine the constraints to nearly zero, so no W of an objective "
+            "below `dual` satisfies them; none at all where that is inf",
             Status.NOT_CONVERGED: "not converged: neither optimality nor infeasibility could be proven",
             Status.STATIONARY: "stationary, not certified: W satisfies the first-order conditions of a problem that is "
             "not convex; the gap is that to the bound of the convex one",
@@ -79,9 +80,12 @@ class Solution(NamedTuple):
         primal: the objective at W (its norm, or `||W||^2 / 2`, and the price of its shortfalls), an upper bound
             of the optimal value; inf where W violates a hard row or exceeds the rank.
         dual: a lower bound (see `certificate`): for a norm `<a, b>`, the sum of the duals where all targets
-            are 1; inf where the problem is infeasible. Under a bound on the rank that of the problem without it.
+            are 1. What satisfies an infeasible problem is at least so large: inf where the duals combine the rows to
+            exactly zero, else above the other numbers by the inverse of `Tolerance.farkas` or more. Under a bound on
+            the rank that of the problem without it.
         gap: (primal - dual) / primal; inf where there is no primal value.
-        violation: how far the worst hard row falls short of its target, at least 0 (see `constraints.violation`).
+        violation: how far the worst hard row falls short of its target at most, at least 0 (see
+            `constraints.violation`); inf where the constraints hold numbers that cannot be judged.
         status: a Status as an integer.
         iterations: how many the solver made.
         unique: a Unique as an integer: whether other matrices are optimal too. Directions and correlations mean little

@@ -163,7 +163,9 @@ def test_a_right_combination_to_zero_is_a_proof_of_infeasibility_and_a_wrong_one
     solution = certified(norm, zero, 5 * duals, constraints=constraints)
     assert Status(int(solution.status)) is Status.INFEASIBLE
     assert_close(solution.duals, duals / duals.sum())
-    assert solution.primal == solution.dual == solution.gap == np.inf
+    assert solution.primal == solution.gap == np.inf
+    # Rounded tokens are combined to zero up to rounding: so far is a W excluded, and no farther.
+    assert 1e13 < solution.dual < np.inf
     np.testing.assert_array_equal(solution.W, zero)
     nearly = duals.copy()
     nearly[1, 2] += 1e-9

@@ -141,7 +141,8 @@ def test_an_infeasible_problem_comes_with_a_proof(norm, kind):
     np.testing.assert_allclose(a.sum(), 1, rtol=1e-12)
     assert np.abs(np.einsum("nm,nmde->de", a, A)).max() < 1e-13
     np.testing.assert_array_equal(solution.W, 0)
-    assert solution.primal == solution.dual == solution.gap == np.inf
+    assert solution.primal == solution.gap == np.inf
+    assert solution.dual > 1e13
 
 
 def test_a_token_to_be_told_from_its_copy_is_infeasible(norm):
