@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -33,7 +34,7 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
         >>> svm.solve(constraints).W.shape
         (5, 5)
     """
-    check_problem(problem)
+    _check_one(problem)
     n, T = problem.n, problem.T
     alpha = _array("alpha", alpha)
     if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
@@ -151,6 +152,10 @@ def listed(differences: Sequence[Any], queries: Any) -> Constraints:
         >>> svm.solve(rows).W.shape
         (3, 3)
     """
+    if not isinstance(differences, Sequence | np.ndarray | jax.Array) or getattr(differences, "ndim", 1) == 0:
+        raise ValueError(
+            f"differences: expected a list of groups, an (m, d) array each, found {type(differences).__name__}"
+        )
     groups = [np.asarray(as_array(f"differences[{i}]", group)) for i, group in enumerate(differences)]
     queries = as_array("queries", queries)
     shapes = sorted({group.shape for group in groups})
@@ -202,6 +207,15 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
             raise ValueError(f"C: expected positive numbers, found {wrong[0]}")
     price = jnp.broadcast_to(jnp.asarray(C, constraints.differences.dtype), shape)
     return constraints._replace(penalty=jnp.where(rows(constraints).equal, jnp.inf, price))
+
+
+def _check_one(problem: Any) -> None:
+    check_problem(problem)
+    if problem.X.ndim != 3:
+        raise ValueError(
+            f"problem: expected one, with X of shape (n, T, d), found X of shape {problem.X.shape}; use jax.vmap "
+            "for a batch"
+        )
 
 
 def _array(name: str, value: Any) -> Any:
@@ -257,7 +271,7 @@ def _split(
         The differences (NaN where an input has no selected token or one that it cannot see), the first
         selected token, the others, which of these are selected too, and which the input can see (None if all).
     """
-    check_problem(problem)
+    _check_one(problem)
     selected = _array("selected", selected)
     if selected.dtype != bool or selected.shape != (problem.n, problem.T):
         raise ValueError(

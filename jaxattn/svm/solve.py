@@ -65,6 +65,16 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
     )
 
 
+def _tolerance(constraints: Constraints, tolerance: Tolerance | None) -> Tolerance:
+    """Return the tolerance asked for, or that of the rows' precision."""
+    if tolerance is None:
+        return tolerance_of(constraints.differences.dtype)
+    fits = isinstance(tolerance, Tolerance)
+    if not fits:
+        raise ValueError(f"tolerance: expected a Tolerance such as svm.Tolerance(gap=1e-6), found {tolerance!r}")
+    return tolerance
+
+
 def solve(
     constraints: Constraints,
     norm: str | Norm = "frobenius",
@@ -86,7 +96,8 @@ def solve(
         The solution with its evidence. Infeasible and unsolved problems are reported by `status`.
 
     Raises:
-        ValueError: malformed, NaN or infinite constraints, an unknown norm, a norm without solver.
+        ValueError: malformed, NaN or infinite constraints, an unknown norm, a norm without solver, a tolerance
+            that is no `Tolerance`, a solver that returns no `Candidate` for these constraints.
 
     Example:
         >>> solution = svm.solve(constraints, norm="frobenius")
@@ -96,7 +107,7 @@ def solve(
     cons.check(constraints)
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
-    tolerance = tolerance or tolerance_of(constraints.differences.dtype)
+    tolerance = _tolerance(constraints, tolerance)
     answers = (_certifying(norm, tolerance)(constraints, _candidate(constraints, one, norm)) for one in solvers)
     solution = next(answers)
     if not is_concrete(solution.status):
@@ -128,11 +139,11 @@ def solve_batch(
         (8, 5, 5)
     """
     cons.check(constraints, batch=1)
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"chunk: expected at least 1, found {chunk}")
+    if chunk is not None and (isinstance(chunk, bool) or not hasattr(type(chunk), "__index__") or chunk < 1):
+        raise ValueError(f"chunk: expected at least 1, an integer, found {chunk!r}")
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
-    tolerance = tolerance or tolerance_of(constraints.differences.dtype)
+    tolerance = _tolerance(constraints, tolerance)
     constraints = jax.tree.map(np.asarray, constraints)
     lanes = batch.length(constraints)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
@@ -257,7 +268,14 @@ def _proposing(solver: Solver, norm: Norm) -> Callable[[Constraints], Candidate]
 
 
 def _propose(solver: Solver, norm: Norm, constraints: Constraints) -> Candidate:
-    return solver(constraints, norm)
+    found = solver(constraints, norm)
+    shapes = jax.tree.map(jnp.shape, found._asdict()) if isinstance(found, Candidate) else {}
+    (*rows, d), e = constraints.differences.shape, constraints.queries.shape[-1]
+    expected = {"W": (d, e), "duals": tuple(rows), "iterations": ()}
+    if shapes != expected:
+        what = str(shapes) if shapes else type(found).__name__
+        raise ValueError(f"solver: expected {solver!r} to return a Candidate of shapes {expected}, found {what}")
+    return found
 
 
 @lru_cache(maxsize=256)

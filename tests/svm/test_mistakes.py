@@ -34,6 +34,7 @@ def rows() -> annotated.Constraints:
 
 
 SOLVER = "solver: expected a solver such as svm.ActiveSet.*found "
+TOLERANCE = r"tolerance: expected a Tolerance such as svm.Tolerance\(gap=1e-6\), found "
 CONSTRAINTS = "constraints: expected Constraints, as svm.token_constraints.*found "
 PROBLEM = "problem: expected a Problem.*found "
 MISTAKES = {
@@ -61,6 +62,35 @@ MISTAKES = {
     "lists for a problem": (lambda: svm.token_constraints(lists()["X"], [0] * n), PROBLEM + "list"),
     "a dictionary for a problem": (lambda: svm.token_constraints(lists(), [0] * n), PROBLEM + "dict"),
     "constraints for a problem": (lambda: svm.set_constraints(rows(), [[True] * T] * n), PROBLEM + "Constraints"),
+    "a number as a tolerance": (lambda: svm.solve(rows(), tolerance=1e-6), TOLERANCE + "1e-06"),
+    "no tolerance": (lambda: svm.solve(rows(), tolerance=0), TOLERANCE + "0"),
+    "a number as a tolerance for a batch": (
+        lambda: svm.solve_batch(jax.tree.map(lambda leaf: leaf[None], rows()), tolerance=1e-6),
+        TOLERANCE + "1e-06",
+    ),
+    "a chunk of half a problem": (
+        lambda: svm.solve_batch(jax.tree.map(lambda leaf: leaf[None], rows()), chunk=0.5),
+        "chunk: expected at least 1, an integer, found 0.5",
+    ),
+    "a solver that returns a matrix": (
+        lambda: svm.solve(rows(), solver=lambda constraints, norm: np.eye(5)),
+        "solver: expected .* to return a Candidate of shapes .*found ndarray",
+    ),
+    "a solver that returns another shape": (
+        lambda: svm.solve(rows(), solver=lambda constraints, norm: svm.Candidate(np.eye(4), np.ones((n, T - 1)), 0)),
+        r"solver: expected .*'W': \(5, 5\).*found .*'W': \(4, 4\)",
+    ),
+    "numbers for a list": (lambda: svm.listed(5, 5), "differences: expected a list of groups.*found int"),
+    "nothing for a list": (lambda: svm.listed(None, np.eye(2)), "differences: expected a list of groups.*found None"),
+    "a list of numbers": (lambda: svm.listed([1, 2], np.eye(2)), "listed: expected queries"),
+    "a batch of problems": (
+        lambda: svm.token_constraints(instances.problems(2), [0] * n),
+        r"problem: expected one, with X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap",
+    ),
+    "sets of a batch of problems": (
+        lambda: svm.set_constraints(instances.problems(2), [[True] * T] * n),
+        "problem: expected one, with X",
+    ),
     "a ragged alpha": (lambda: svm.token_constraints(instances.problem(), [[0], [1, 2]]), "alpha: expected an array"),
     "ragged sets": (lambda: svm.set_constraints(instances.problem(), [[True], []]), "selected: expected an array"),
 }

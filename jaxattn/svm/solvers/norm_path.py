@@ -119,6 +119,21 @@ class Point(NamedTuple):
     a: Float[Array, "n m"]
 
 
+class _Rows(NamedTuple):
+    """Moves of the multipliers and of their combination M.
+
+    Where rows are nearly parallel large multipliers cancel in M. Its move is the sum of the combinations that were
+    added, each rounded by its own length: that of the sum would be rounded by the multipliers', again in each round.
+    """
+
+    a: Float[Array, "n m"]
+    M: Float[Array, "p q"]
+
+    def plus(self, other: _Rows, share: Float[Array, ""] | float = 1.0) -> _Rows:
+        """Return the move with a share of another added."""
+        return _Rows(self.a + share * other.a, self.M + share * other.M)
+
+
 def begin(task: Task, geometry: Geometry, W: Float[Array, "p q"]) -> Point:
     """Return a first point: of twice the Frobenius solution W, with small multipliers."""
     part, size, taken = geometry.begin(task, W)
@@ -147,31 +162,37 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
         return (root.T @ (root @ residual.ravel())).reshape(a.shape)
 
     def direction(aim: Aim) -> Point:
-        def follow(da: Array, dsize: Array) -> Point:
-            ds = slacks.toward(aim.mu - aim.of_s, s, a, da, ~equal)
-            dx = slacks.toward(aim.mu - aim.of_x, x, room, -da, soft)
-            return Point(local.follow(aim, cons.combination(rows, da), dsize), dsize, ds, dx, da)
+        def follow(of: _Rows, dsize: Array) -> Point:
+            ds = slacks.toward(aim.mu - aim.of_s, s, a, of.a, ~equal)
+            dx = slacks.toward(aim.mu - aim.of_x, x, room, -of.a, soft)
+            return Point(local.follow(aim, of.M, dsize), dsize, ds, dx, of.a)
 
         def residual(move: Point) -> Array:
             return b + s + move.s - x - move.x - cons.margins(rows, part.W + move.part.W)
 
-        def solve(_: Int[Array, ""], move: Point) -> Point:
-            left = local.missing(move.part, move.size)
-            move = follow(move.a + solved(residual(move) - local.across * left / local.rate), move.size)
+        def combined(da: Array) -> _Rows:
+            return _Rows(da, cons.combination(rows, da))
+
+        def solve(_: Int[Array, ""], before: tuple[_Rows, Array]) -> tuple[_Rows, Array]:
+            of, dsize = before
+            move = follow(of, dsize)
+            left = local.missing(move.part, dsize)
+            of = of.plus(combined(solved(residual(move) - local.across * left / local.rate)))
+            left = local.missing(follow(of, dsize).part, dsize)
             if task.squared:
-                return follow(move.a, move.size - local.missing(move.part, move.size) / local.rate)
-            left = local.missing(move.part, move.size)
-            along = solved(local.across)
-            gained = local.missing(follow(move.a + along, move.size).part, move.size) - left
-            move = follow(move.a, move.size - left / local.rate)
-            further = follow(move.a + along, move.size + 1.0 - gained / local.rate)
-            left = local.missing(move.part, move.size)
-            gained = local.missing(further.part, further.size) - left
+                return of, dsize - left / local.rate
+            along = combined(solved(local.across))
+            gained = local.missing(follow(of.plus(along), dsize).part, dsize) - left
+            dsize = dsize - left / local.rate
+            further = dsize + 1.0 - gained / local.rate
+            left = local.missing(follow(of, dsize).part, dsize)
+            gained = local.missing(follow(of.plus(along), further).part, further) - left
             share = jnp.where(gained != 0, -left / jnp.where(gained != 0, gained, 1.0), 0.0)
-            return follow(move.a + share * along, move.size + share * (further.size - move.size))
+            return of.plus(along, share), dsize + share * (further - dsize)
 
         # The second round corrects the rounding of the first.
-        return jax.lax.fori_loop(0, 2, solve, follow(jnp.zeros_like(a), jnp.zeros_like(size)))
+        nothing = _Rows(jnp.zeros_like(a), jnp.zeros_like(part.W)), jnp.zeros_like(size)
+        return follow(*jax.lax.fori_loop(0, 2, solve, nothing))
 
     def attempt(_: Int[Array, ""], before: Any) -> tuple[Aim, Point, Array]:
         """Step towards the aim, and choose the next aim by what that step leaves of the gap."""

@@ -22,6 +22,9 @@ from jaxattn.svm.solvers.units import Scaled, scaled
 
 __all__ = ["PathFollowing"]
 
+# What a soft row yields to begin with: the square of its own column, as a share of the row's.
+_YIELDING = 1e-5
+
 
 @dataclass(frozen=True)
 class PathFollowing:
@@ -48,10 +51,13 @@ class PathFollowing:
         Raises:
             ValueError: a norm that is neither spectral nor entrywise.
         """
-        return self.improve(constraints, norm, self.start(cons.hard_part(constraints), frobenius))
+        # A squared norm costs nothing at W = 0 to first order, and its path comes from there more safely.
+        posed = cons.hard_part(constraints) if norm.power == 2 else _yielding(constraints)
+        first = self.start(posed, frobenius)
+        return self.improve(constraints, norm, first._replace(W=first.W[: constraints.differences.shape[-1]]))
 
     def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
-        """Do as a call does, from an answer of the Frobenius problem of the hard rows that is known already.
+        """Do as a call does, from a Frobenius answer that satisfies the hard rows, or proves that none does.
 
         Raises:
             ValueError: as a call.
@@ -95,6 +101,26 @@ class PathFollowing:
         start = begin(task, geometry, jnp.where(problem.separable, W, 0.0))
         first = Answer(W, start.a, jnp.asarray(jnp.inf, W.dtype))
         return pursue(along, start, first, walks, tolerance.gap, self.sharpness, self.most)
+
+
+def _yielding(constraints: Constraints) -> Constraints:
+    """Return hard rows, of which those that have a price may yield: each has an entry of W to itself, that costs much.
+
+    The Frobenius solution nearly satisfies soft rows where that can be done, and exists where the hard rows have one.
+    """
+    if constraints.penalty is None:
+        return constraints
+    of, (n, m, _) = cons.rows(constraints), constraints.differences.shape
+    soft = of.present & ~of.hard
+    share = jnp.sqrt(jnp.maximum(_YIELDING, 1e3 * jnp.finfo(of.targets.dtype).eps))
+    own = jnp.where(soft, share * jnp.linalg.norm(constraints.differences, axis=-1), 0.0)
+    apart = jnp.diag(own.ravel()).reshape(n, m, n * m)
+    return constraints._replace(
+        differences=jnp.concatenate([constraints.differences, apart], axis=-1),
+        # A row of zeros cannot yield.
+        present=of.present & ~(soft & (cons.lengths(constraints) == 0)),
+        penalty=None,
+    )
 
 
 def _geometry(norm: Norm) -> Geometry:

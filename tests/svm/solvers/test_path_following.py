@@ -124,6 +124,67 @@ def test_negative_targets_alone_are_met_by_zero():
     np.testing.assert_array_equal(solution.W, 0)
 
 
+def listed(rows, targets, equal, penalty=None) -> svm.Constraints:
+    """Rows of vectors: W has one column."""
+    rows = jnp.asarray(rows, float)[:, None]
+    targets, equal = jnp.asarray(targets, float)[:, None], jnp.asarray(equal, bool)[:, None]
+    penalty = None if penalty is None else jnp.asarray(penalty, float)[:, None]
+    return svm.Constraints(rows, jnp.ones((len(rows), 1)), targets, equal, penalty=penalty)
+
+
+@pytest.mark.parametrize(
+    "name", ["p=inf", *(pytest.param(name, marks=pytest.mark.slow) for name in NORMS if name != "p=inf")]
+)
+def test_implied_equations_are_left_out_beside_inequalities_and_alone(name):
+    both = [[1, 0, 0], [0, 1, 0], [1, 1, 0]]
+    many = [
+        listed([*both, [0, 0, 1]], [1, 1, 2, 1], [1, 1, 1, 0]),
+        listed([*both, [2, 2, 0]], [1, 1, 2, 4], [1, 1, 1, 1]),
+        listed([*both, [0, 0, 0]], [1, 1, 2, 0], [1, 1, 1, 1]),
+        listed([*both, [0, 0, 1]], [1, 1, 2.5, 1], [1, 1, 1, 0]),
+    ]
+    found = svm.solve_batch(instances.stacked(many), NORMS[name])
+    assert list(found.status) == [Status.OPTIMAL] * 3 + [Status.INFEASIBLE]
+    for W, expected in zip(found.W, ([1, 1, 1], [1, 1, 0], [1, 1, 0]), strict=False):
+        if name not in ("p=inf", "spectral"):  # Of p = inf the third entry is free.
+            np.testing.assert_allclose(W[:, 0], expected, atol=1e-6)
+        np.testing.assert_allclose(W[:2, 0], 1.0, rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in NORMS])
+def test_soft_rows_that_are_hard_to_satisfy_or_contradict_are_decided(name):
+    # Queries that are nearly or quite the same for all inputs, so that large W or shortfalls are the answer; equations
+    # of zeros and implied ones beside soft rows.
+    rng = np.random.default_rng(0)
+    D, Z = rng.normal(size=(24, 4, 4, 6)), rng.normal(size=(24, 4, 6))
+    Z[8:16] += 100.0
+    Z[16:] = Z[16:, :1]
+    D[::4, 0, 0] = 0.0
+    D[1::4, 0, 2] = D[1::4, 0, 0] + D[1::4, 0, 1]
+    equal, targets = np.zeros((24, 4, 4), bool), np.ones((24, 4, 4))
+    equal[::4, 0, 0], targets[::4, 0, 0] = True, 0.0
+    equal[1::4, 0, :3], targets[1::4, 0, 2] = True, 2.0
+    hard = svm.Constraints(*map(jnp.asarray, (D, Z, targets, equal)))
+    for C in (0.1, 10.0, 1e3):
+        found = svm.solve_batch(jax.vmap(partial(svm.soft, C=C))(hard), NORMS[name])
+        np.testing.assert_array_equal(found.status, Status.OPTIMAL)
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft", "sets"])
+def test_single_precision_stays_single_beside_double(kind):
+    rows = instances.lane(jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf.astype("f4"), posed(kind)), 0)
+    found = jax.eval_shape(partial(PathFollowing(), norm=svm.spectral), rows)
+    assert found.W.dtype == found.duals.dtype == np.float32
+
+
+@pytest.mark.slow
+def test_the_spectral_norm_is_solved_in_single_precision():
+    rows = jax.tree.map(lambda leaf: leaf.astype("f4"), posed("hard"))
+    found, expected = svm.solve_batch(rows, "spectral"), svm.solve_batch(posed("hard"), "spectral")
+    np.testing.assert_array_equal(found.status, Status.OPTIMAL)
+    np.testing.assert_allclose(found.primal, expected.primal, rtol=2e-4)
+
+
 def test_too_few_iterations_are_not_certified():
     constraints = instances.lane(posed("hard"), 0)
     solution = svm.solve(constraints, NORMS["p=3"], solver=PathFollowing(most=3))

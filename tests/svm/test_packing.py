@@ -1,0 +1,79 @@
+"""Rows that do not count are packed away: every lane by its own mask, and put back."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxattn import svm
+from jaxattn.svm import Candidate, Status
+from jaxattn.svm.packing import packed
+from tests import instances
+from tests.instances import T, n
+
+ROWS = n * (T - 1)
+
+
+def masked(counts: list[int], seed: int = 0) -> svm.Constraints:
+    """Problems of the shared shape of which lane i has so many rows, at random places."""
+    rng = np.random.default_rng(seed)
+    present = np.zeros((len(counts), ROWS), bool)
+    for lane, count in zip(present, counts, strict=True):
+        lane[rng.permutation(ROWS)[:count]] = True
+    posed = instances.constraints(len(counts))._replace(present=present.reshape(-1, n, T - 1))
+    return jax.tree.map(np.asarray, posed)
+
+
+def test_a_lane_has_the_width_of_its_own_rows_and_each_row_keeps_its_place():
+    posed = masked([ROWS, 5, 4, 0, 2, 6])
+    parts = list(packed(posed))
+    assert [part.rows.differences.shape[1:3] for part in parts] == [(2, 1), (5, 1), (n, T - 1)]
+    np.testing.assert_array_equal(np.sort(np.concatenate([part.lanes for part in parts])), np.arange(6))
+    W = np.random.default_rng(1).normal(size=(6, 5, 5))
+    expected = np.where(posed.present, jax.vmap(svm.margins)(posed, jnp.asarray(W)), 0.0)
+    for part in parts:
+        # What a row is after packing is put back where it was: here its margin in place of a multiplier.
+        margins = jax.vmap(svm.margins)(part.rows, jnp.asarray(W[part.lanes]))
+        found = part.spread(Candidate(W[part.lanes], np.asarray(margins), np.zeros(len(part.lanes), int)))
+        kept = np.asarray(posed.present[part.lanes])
+        np.testing.assert_allclose(np.where(kept, found.duals, 0.0), expected[part.lanes], rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "norm", ["frobenius", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nuclear", "spectral"))]
+)
+def test_a_lane_does_not_depend_on_its_neighbours_in_any_bit(norm):
+    few = masked([4, 4, 4, 3, 4])
+    others = few._replace(
+        present=np.concatenate([few.present[:2], masked([2, ROWS, 7], seed=1).present]),
+        differences=np.concatenate([few.differences[:2], -3 * few.differences[2:]]),
+    )
+    one, other = svm.solve_batch(few, norm), svm.solve_batch(others, norm)
+    np.testing.assert_array_equal(one.status[:2], Status.OPTIMAL)
+    for mine, same in zip(one, other, strict=True):
+        np.testing.assert_array_equal(mine[:2], same[:2])
+    backwards = svm.solve_batch(jax.tree.map(lambda leaf: leaf[::-1], few), norm)
+    for mine, same in zip(one, backwards, strict=True):
+        np.testing.assert_array_equal(mine, same[::-1])
+
+
+@pytest.mark.parametrize(
+    "norm", ["frobenius", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nuclear", "spectral"))]
+)
+def test_a_lane_is_what_solve_returns_for_it_but_for_rounding(norm):
+    few = masked([4, 4, 4, 3, 4])
+    lanes = svm.solve_batch(few, norm)
+    for i in range(2):
+        lone = svm.solve(instances.lane(few, i), norm)
+        assert lone.status == lanes.status[i] == Status.OPTIMAL
+        np.testing.assert_allclose(lone.primal, lanes.primal[i], rtol=1e-10)
+        if norm == "frobenius":  # Its solution is unique.
+            np.testing.assert_allclose(lone.W, lanes.W[i], rtol=0, atol=1e-12 * np.abs(lanes.W[i]).max())
+
+
+def test_numbers_in_rows_that_do_not_count_are_not_read():
+    # Nine of nine places, so that nothing is packed; whole under `jit`, where nothing can be.
+    posed = instances.lane(masked([8]), 0)
+    junk = posed._replace(differences=np.where(posed.present[..., None], posed.differences, 1e8))
+    for solve in (svm.solve, jax.jit(svm.solve)):
+        jax.tree.map(np.testing.assert_array_equal, solve(posed), solve(junk))
