@@ -23,7 +23,10 @@ def line(name: str, numbers: int = 1, runs: int = 1, **more) -> dict:
         "expected": {f"number {numbers - 1}": 7.0},
         "measured": measured,
         "interval": {"number 0": [-0.5, 0.25]},
-        "counts": {f"run {k}": {"attempted": 5, "kept": 2, "diverged": 3, "infeasible": 0} for k in range(runs)},
+        "counts": {
+            f"run {k}": {"attempted": 5, "kept": 2, "diverged": 3, "infeasible": 0, "not_unique": k % 2}
+            for k in range(runs)
+        },
         "verdict": "holds",
         "note": f"The rule of {name}.",
         "seconds": 12.3,
@@ -64,7 +67,7 @@ def test_every_claim_has_its_numbers_counts_and_verdict(page):
     assert page.count("As corrected:") == 1
     assert "- \\|x\\| is 1; asked for: at most 2 (met)" in page
     assert "run 0: 2 of 5 kept, 3 diverged, 0 infeasible" in page
-    assert "9 runs: 18 of 45 kept, 27 diverged, 0 infeasible" in page
+    assert "9 runs: 18 of 45 kept, 4 of them with a solution that is not unique, 27 diverged, 0 infeasible" in page
     assert "| What first:a states of \\|x\\|. | holds |" in page
 
 

@@ -20,8 +20,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Hold the paths against the Att-SVM solutions of the optimal tokens, in every norm.
 
     A seed is kept if its path is solved on every radius and both solutions are certified optimal; others are counted by
-    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. How many of the kept have a solution that is
-    not unique, or not known to be, is counted beside these (`doubted`).
+    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. How many of the kept have a solution that
+    is not unique, or not known to be, is counted beside these (`doubted`).
 
     Args:
         record: of a `Regularization`, as `recording.run` writes it.

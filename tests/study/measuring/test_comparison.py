@@ -96,6 +96,7 @@ def test_every_number_is_that_of_a_direct_call_for_the_seed_alone(record, compar
             assert under["rank"] == metrics.rank(solution.W)
             evidence = compared.sel(attempt=seed, norm=norm.name)
             assert evidence["status"] == solution.status == Status.OPTIMAL
+            assert evidence["unique"] == solution.unique == svm.Unique.YES
             np.testing.assert_allclose([evidence["primal"], evidence["dual"]], solution.primal, rtol=1e-7)
 
 

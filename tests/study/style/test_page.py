@@ -17,6 +17,16 @@ def test_excluded_seeds_are_counted_by_reason_and_a_remark_follows():
     assert lines[1] == "A remark."
 
 
+def test_kept_seeds_whose_solution_is_not_known_to_be_unique_are_counted_and_nothing_is_said_where_all_are():
+    figure = page.new_figure(14.4, 3.0)
+    doubted = counted(diverged=2, not_unique=3, uniqueness_unknown=1)
+    page.add_counts(figure, {"W": doubted, "other": counted(diverged=2, not_unique=0, uniqueness_unknown=0)})
+    told = "3 of them with a solution that is not unique, 1 of them with one not known to be unique"
+    first, _, second = figure.get_supxlabel().partition(")")
+    assert first == f"$W$: 7 of 9 seeds kept, {told} (2 diverged"
+    assert second.strip() == "other: 7 of 9 seeds kept (2 diverged)"
+
+
 def test_a_line_too_long_for_a_narrow_figure_is_broken():
     figure, name = page.new_figure(3.3, 3.0), "a run whose name says everything that there is to say of it, and more"
     page.add_counts(figure, {name: counted(diverged=1, infeasible=1)})
