@@ -7,3 +7,8 @@ LOOKS = {
     "W_1token": ("single token", "#009E73", "-.", "^"),
     "W_fin": (r"$W_{\mathrm{fin}}$, fitted to $W$", "#999999", ":", ""),
 }
+# For below the figures that draw these.
+FITTED = (
+    r"$W_{\mathrm{fin}}$ is fitted to $W$: its sum with $C\,W_{\mathrm{mm}}$ is by construction no farther than "
+    r"$W_{\mathrm{mm}}$."
+)

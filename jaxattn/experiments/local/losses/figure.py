@@ -31,7 +31,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.axhline(1 - PARALLEL, color="#777777", linewidth=0.8)
             axes.set(xscale="log", yscale="log", xlabel="step")
         shares = ", ".join(f"{float(one['parallel']):.0%}" for one in summaries.values())
-        panels[0].set_title(f"(a) Frobenius SVM: {shares}\nof the seeds end parallel ({', '.join(LOSSES)})", fontsize=8)
+        panels[0].set_title(f"(a) Frobenius SVM: {shares}\nof the seeds end parallel", fontsize=8)
         panels[1].set_title("(b) nuclear SVM", fontsize=8)
         panels[0].set_ylabel("1 - cos")
         panels[0].legend(loc="lower left", fontsize=7)

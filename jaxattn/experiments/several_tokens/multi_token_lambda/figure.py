@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.several_tokens.evidence import RANKED
-from jaxattn.experiments.several_tokens.looks import LOOKS
+from jaxattn.experiments.several_tokens.looks import FITTED, LOOKS
 from jaxattn.study.style import page
 
 
@@ -53,7 +53,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(loc="lower right")
         page.add_counts(
-            figure, summaries, "Means over runs with 95 % bootstrap intervals, (a) of all that did not diverge.", "runs"
+            figure,
+            summaries,
+            f"Means over runs with 95 % bootstrap intervals, (a) of all that did not diverge.\n{FITTED}",
+            "runs",
         )
     return figure
 

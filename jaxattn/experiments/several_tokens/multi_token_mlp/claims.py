@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from statistics import NormalDist
 
 import jax
@@ -196,7 +197,10 @@ def _judge_norm(summaries: Datasets) -> Judgement:
 
 def _judge_direction(summaries: Datasets) -> Judgement:
     """Judge the runs on the exact direction: the published rule stalls by rounding."""
-    return _of_exact(limit.judge_direction, summaries)
+    found = _of_exact(limit.judge_direction, summaries)
+    return replace(
+        found, remark=f"{found.remark} See finite-part:ReLU for the ratios inside the sets, few of which rest."
+    )
 
 
 def _of_exact(judge: Callable[[Datasets], Judgement], summaries: Datasets) -> Judgement:
@@ -222,7 +226,9 @@ def _order(summaries: Datasets) -> tuple[Criterion, ...]:
 
 
 def _identity(summaries: Datasets) -> str:
-    return IDENTITY.format(*(sum(one.attrs[name] for one in summaries.values()) for name in ("determined", "several")))
+    determined, several = (sum(one.attrs[name] for one in summaries.values()) for name in ("determined", "several"))
+    few = f" These are too few: at least {LEAST_SEEDS} are needed." if determined < LEAST_SEEDS else ""
+    return IDENTITY.format(determined, several) + few
 
 
 def _rest(selected: Datasets) -> str:

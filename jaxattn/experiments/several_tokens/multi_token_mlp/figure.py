@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.several_tokens.evidence import EXACT, WITHOUT
-from jaxattn.experiments.several_tokens.looks import LOOKS
+from jaxattn.experiments.several_tokens.looks import FITTED, LOOKS
 from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
 from jaxattn.study.style import page
 
@@ -46,7 +46,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Means over runs with 95 % bootstrap intervals; open marks: published. Without a selection: of the first "
-            "500 runs.",
+            f"500 runs.\n{FITTED}",
             counted="runs",
         )
     return figure
