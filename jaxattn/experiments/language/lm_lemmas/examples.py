@@ -31,7 +31,7 @@ def texts(
         "share": (("seed", "radius", "bound"), noise[:, :, None] * np.stack([lower] * len(RADII))),
     }
     axes = {"label": LABELS, "distance": DISTANCES, "radius": RADII, "bound": np.array(BOUNDS, dtype=object)}
-    attrs = {"attempted": seeds, "kept": seeds, "run": "texts", "n": 5}
+    attrs = {"attempted": seeds, "kept": seeds, "labels": 0, "run": "texts", "n": 5}
     return {"texts": xarray.Dataset(variables, {"seed": np.arange(seeds), **axes}, attrs)}
 
 

@@ -9,8 +9,17 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_lemmas.claims import SAME, SHARP
+from jaxattn.experiments.language.lm_lemmas.measure import BOUNDS
 from jaxattn.study.style import page
 
+# How the basic functions are written.
+_NAMES = dict(
+    zip(
+        BOUNDS,
+        (r"$\exp(Ax)$", r"$\alpha$", r"$1/\alpha$", "$f$", "$c$", r"$\mathrm{diag}\,f$", r"$f f^\top$"),
+        strict=True,
+    )
+)
 _PRINTED, _MENDED, _BOUND = "#D55E00", "#0072B2", "#777777"
 
 
@@ -39,7 +48,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             xlabel="label $b$",
             ylabel="largest relative difference\nfrom the gradient",
             yscale="log",
-            ylim=(1e-17, 1e3),
+            ylim=(1e-17, 1e6),
             xlim=(-0.5, len(at) - 0.5),
         )
         gradient.set_xticks(at, [f"{float(b):g}" for b in one["label"].values])
@@ -59,7 +68,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         )
         slope.legend(loc="lower left", fontsize=7)
 
-        names = [str(name) for name in one["bound"].values]
+        names = [_NAMES[str(name)] for name in one["bound"].values]
         rows = np.arange(len(names))[::-1]
         for radius, marker in zip(one["radius"].values, ("o", "^"), strict=False):
             shares = one["share_most"].sel(radius=radius).values
@@ -76,7 +85,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             summaries,
-            "Dotted: what the claims allow. Largest of all texts.",
+            "Dotted: what the claims allow. Largest of all texts; labels: sequences of one word alone.",
             counted="texts",
         )
     return figure

@@ -41,23 +41,28 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         For every seed `printed` and `mended`, by label: how far the gradient is from that of automatic differentiation,
         relatively, as printed and with the label inside g'; `slope`, by distance: the largest
         `|g'(x) - g'(x')| / |x - x'|`; `share`, by radius and basic function: the decimal logarithm of the largest ratio
-        of a difference to what bounds it.
+        of a difference to what bounds it. Sequences of one word alone, in which every gradient is zero, are counted as
+        `labels`.
+
+    Raises:
+        ValueError: there is no sequence of several words.
     """
     del solver
     law = json.loads(record.attrs["config"])["data"]
     n = int(law["n"])
     words = np.concatenate([record["last"].values[:, : n - 1], record["next"].values[:, n - 2 : n - 1]], axis=1)
-    A = np.take_along_axis(record["E"].values, words[:, :, None], axis=1)
-    found = batch.over_seeds(_of_one, A, record["draw_key"].values)
+    several = np.asarray(np.any(words != words[:, :1], axis=1))
+    if not several.any():
+        raise ValueError(f"lm-lemmas: expected a sequence of several words, found none of {several.size}")
+    A = np.take_along_axis(record["E"].values, words[:, :, None], axis=1)[several]
+    found = batch.over_seeds(_of_one, A, record["draw_key"].values[several])
     dims = {"printed": "label", "mended": "label", "slope": "distance", "share": ("radius", "bound")}
     arrays = {
         name: (("seed", *np.atleast_1d(axes)), one) for (name, axes), one in zip(dims.items(), found, strict=True)
     }
-    kept = len(A)
+    counts = {"attempted": several.size, "kept": len(A), "labels": int((~several).sum())}
     axes = {"label": LABELS, "distance": DISTANCES, "radius": RADII, "bound": np.array(BOUNDS, dtype=object)}
-    return xarray.Dataset(
-        arrays, {"seed": record["seed"].values, **axes}, {"attempted": kept, "kept": kept, "run": "texts", "n": n}
-    )
+    return xarray.Dataset(arrays, {"seed": record["seed"].values[several], **axes}, {**counts, "run": "texts", "n": n})
 
 
 def _of_one(A: Float[Array, "n d"], words: UInt32[Array, " words"]) -> tuple[Array, ...]:
