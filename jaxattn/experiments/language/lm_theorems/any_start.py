@@ -73,9 +73,9 @@ def _theorem(
                 0,
             ),
         ),
-        correction="W tends to the max-margin solution of the inputs that descent serves. The others are those whose "
-        "optimal token is more than 1 behind along that solution, the margin of the served: their share of the "
-        f"gradient dies out. {_left(exact)}.",
+        correction="W tends to the max-margin solution of the inputs that descent serves (where other scores "
+        "differ, of the tokens that it selects). The others are those whose optimal token is more than 1 "
+        f"behind along that solution, the margin of the served: their share of the gradient dies out. {_left(exact)}.",
         remark="The counter-example of two inputs is proved for any step size (jaxattn.experiments.language.lm_theorems"
         f".crossed). From W = 0 at d = 100, {paths.texts(from_zero, 'feasible')} texts a run, the norm grows like a "
         f"logarithm of the steps. The steps are {least:.2g} / L to {paths.largest(from_zero):.2g} / L.",

@@ -15,10 +15,12 @@ from jaxattn.study.style import page
 # By increasing delta, and by increasing step.
 _COLOURS = ("#0072B2", "#009E73", "#D55E00", "#CC79A7")
 _DASHES = (":", "-", "--", "-.")
+# Starts that end elsewhere, and those that are on the way.
+_LOST, _MOVING = "#D55E00", "#BBBBBB"
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw direction and norm of feasible texts in the first column, of the others in the second and third.
+    """Draw direction and norm of feasible texts and direction of the others, and below where drawn starts end.
 
     Args:
         summaries: of `claims.summarize`.
@@ -32,8 +34,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         ("feasible_growth", "(d) feasible texts: norm", r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$"),
     )
     with page.style():
-        figure = page.new_figure(10.2, 3.6)
-        row = figure.subplots(1, 4)
+        figure = page.new_figure(10.2, 7.2)
+        above, below = (figure.add_subfigure(half) for half in figure.add_gridspec(2, 1))
+        row = above.subplots(1, 4)
         for axes, (name, title, label) in zip(row, panels, strict=True):
             _curves(axes, runs, name)
             axes.set(title=title, ylabel=label, xlabel=r"time $\eta k$", xscale="log")
@@ -50,12 +53,18 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         for axes, place in ((row[1], "lower left"), (row[3], "upper left")):
             if axes.get_legend_handles_labels()[1]:
                 axes.legend(loc=place, fontsize=7)
+        ends = list(paths.started(summaries).values())
+        two, outcomes = below.subplots(1, 2, width_ratios=(1, 1.4))
+        _two_inputs(two, ends)
+        _outcomes(outcomes, ends)
         page.add_counts(
             figure,
             summaries,
             f"{_span(feasible)} texts a run are feasible: some W separates all next words. {_span(infeasible)} are not:"
             " one word asks for different ones.\nTied hard margin: of the words that a run keeps attending to; "
-            f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals.",
+            f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals.\n"
+            "(f): left behind: the next word is more than the margin behind along the solution of the prefixes that "
+            "are served, to which W has come.",
         )
     return figure
 
@@ -75,6 +84,49 @@ def _curves(axes: Axes, runs: Sequence[xarray.Dataset], name: str) -> None:
             linestyle=_DASHES[steps.index(step) % len(_DASHES)],
             label=label if name.endswith("growth") else None,
         )
+
+
+def _two_inputs(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
+    """Draw the direction of the text of two inputs from the known start, by loss."""
+    for one in ends:
+        if one.attrs["text"] != "two inputs" or "along" not in one.attrs["run"]:
+            continue
+        loss = one.attrs["loss"].replace("_", " ")
+        colour = _LOST if loss == "logistic" else _COLOURS[0]
+        axes.plot(one["snapshot"].values, one["off"].values, color=colour, label=f"{loss} loss")
+        if loss == "logistic":
+            axes.axhline(1 - 10**-0.5, color="black", linewidth=0.7, linestyle="--", label="the served input alone")
+    axes.set(
+        title="(e) two inputs, from $Wz = (3, 0)$: with the\nlogistic loss one of them is never served",
+        xlabel="steps",
+        ylabel="1 - correlation with the solution",
+        xscale="log",
+        yscale="log",
+    )
+    if axes.lines:
+        axes.legend(loc="lower left", fontsize=7)
+
+
+def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
+    """Draw what became of the starts of every run, in shares of its texts."""
+    rows = np.arange(len(ends))[::-1]
+    start = np.zeros(len(ends))
+    for name, colour, label in (
+        ("arrived", _COLOURS[0], "at the hard margin of all"),
+        ("left", _LOST, "prefixes left behind"),
+        ("moving", _MOVING, "neither yet"),
+    ):
+        share = np.array([int(one[name]) / int(one["texts"]) for one in ends])
+        axes.barh(rows, share, left=start, color=colour, label=label, height=0.7)
+        start = start + share
+    for row, one in zip(rows, ends, strict=True):
+        axes.text(1.02, row, f"{int(one['left'])} of {int(one['texts'])}", va="center", fontsize=7)
+    names = [one.attrs["run"].replace("_", " ").replace("||W||", r"$\|W\|$") for one in ends]
+    axes.set_yticks(rows, names, fontsize=7)
+    axes.set(title="(f) where descent ends, by text, loss and start", xlabel="share of texts", xlim=(0, 1.15))
+    axes.set_ylim(-0.7, len(ends) + 0.6)
+    if ends:
+        axes.legend(loc="upper left", ncols=3, fontsize=7)
 
 
 def _apart(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
