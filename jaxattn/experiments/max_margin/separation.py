@@ -14,8 +14,9 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.claims import Datasets, counts_of
 from jaxattn.study.measuring.comparison import NORMS
+from jaxattn.study.measuring.doubted import doubted
 
-_EVIDENCE = ("status", "primal", "dual", "gap", "violation", "iterations")
+_EVIDENCE = ("status", "unique", "primal", "dual", "gap", "violation", "iterations")
 # What is measured of these is never below 0.
 _NEVER_NEGATIVE = ("singular_values", "primal", "violation")
 
@@ -28,7 +29,8 @@ def separate(
     """Solve, for every seed and dimension, the Att-SVM that selects the recorded tokens.
 
     A problem counts as kept if the solution in every norm is certified optimal; others are counted by
-    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. What a solver proposed
+    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`, and those of the kept that are
+    not known to be unique beside these (`doubted`). What a solver proposed
     for an unsolved problem stays in the dataset, so that an inexact solver can be looked at.
 
     Args:
@@ -76,6 +78,7 @@ def separate(
             "kept": int(optimal.sum()),
             "infeasible": int(infeasible.sum()),
             "unsolved": int((~optimal & ~infeasible).sum()),
+            **doubted(solutions, optimal.ravel()),
         },
     )
 

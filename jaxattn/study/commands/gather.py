@@ -26,7 +26,7 @@ from jaxattn.study.configuration import composition
 from jaxattn.study.measuring import comparison
 
 # What has one shape whatever the sizes of a run; where nothing descended the last two are not there.
-_GATHERED = ("status", "primal", "gap", "rank", "correlation", "probability")
+_GATHERED = ("status", "unique", "primal", "gap", "rank", "correlation", "probability")
 # What says where the numbers of a run come from: attributes of its record.
 _PROVENANCE = ("fingerprint", "revision", "versions")
 _COMPARE = f"{comparison.compare.__module__}.{comparison.compare.__qualname__}"

@@ -7,6 +7,7 @@ import pytest
 from jaxattn import Problem, data, metrics, records, svm, tokens
 from jaxattn.experiments.max_margin.feasibility import measure as feasibility
 from jaxattn.experiments.max_margin.separation import check, separate, tallied, tally
+from jaxattn.study.claims import DOUBTED
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.drawing import Drawing
 from jaxattn.svm import Candidate, Status
@@ -95,7 +96,7 @@ def test_every_problem_is_counted_under_one_reason(separated):
 
 def test_counts_come_back_by_run_and_reason(separated):
     again = separated.assign_attrs(run="again", kept=0)
-    counts = {name: separated.attrs[name] for name in ("attempted", *REASONS)}
+    counts = {name: separated.attrs[name] for name in ("attempted", *REASONS, *DOUBTED)}
     table = tally({"n=3 T=4": separated, "again": again})
     assert tallied(table) == {"n=3 T=4": counts, "again": counts | {"kept": 0}}
 
