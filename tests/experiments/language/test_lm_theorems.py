@@ -386,7 +386,7 @@ def test_the_figure_draws_each_kind_of_text_and_survives_without_one():
     summaries = judged()[0]
     drawn = figure.draw(summaries)
     names = ("feasible_off", "infeasible_off_soft", "infeasible_off", "feasible_growth")
-    for panel, name in zip(drawn.axes, names, strict=True):
+    for panel, name in zip(drawn.axes[:4], names, strict=True):
         curves = drawn_lines(panel, least=len(STEPS))
         for (x, y), one in zip(curves, paths.plain(summaries).values(), strict=True):
             np.testing.assert_allclose(x, one.attrs["step_size"] * STEPS)
@@ -396,3 +396,10 @@ def test_the_figure_draws_each_kind_of_text_and_survives_without_one():
     assert "15 texts a run are feasible" in drawn.get_supxlabel()
     alone = claims.summarize({"one": made(0.0, 1.5, feasible=30)}, KEY)
     assert drawn_lines(figure.draw(alone).axes[1]) == []
+
+
+def test_the_figure_draws_where_every_start_ends():
+    summaries = judgements(with_ends(ended(left=4, moving=2), ended(0.01)))[0]
+    widths = np.reshape([bar.get_width() for bar in figure.draw(summaries).axes[5].patches], (3, 2))
+    np.testing.assert_allclose(widths[:, 0] * 15, [9, 4, 2])
+    np.testing.assert_allclose(widths[:, 1], [1, 0, 0])

@@ -9,17 +9,10 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_lemmas.claims import SAME, SHARP
-from jaxattn.experiments.language.lm_lemmas.measure import BOUNDS
 from jaxattn.study.style import page
 
-# How the basic functions are written.
-_NAMES = dict(
-    zip(
-        BOUNDS,
-        (r"$\exp(Ax)$", r"$\alpha$", r"$1/\alpha$", "$f$", "$c$", r"$\mathrm{diag}\,f$", r"$f f^\top$"),
-        strict=True,
-    )
-)
+# How the basic functions of `measure.BOUNDS` are written.
+_NAMES = (r"$\exp(Ax)$", r"$\alpha$", r"$1/\alpha$", "$f$", "$c$", r"$\mathrm{diag}\,f$", r"$f f^\top$")
 _PRINTED, _MENDED, _BOUND = "#D55E00", "#0072B2", "#777777"
 
 
@@ -68,8 +61,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         )
         slope.legend(loc="lower left", fontsize=7)
 
-        names = [_NAMES[str(name)] for name in one["bound"].values]
-        rows = np.arange(len(names))[::-1]
+        rows = np.arange(len(_NAMES))[::-1]
         for radius, marker in zip(one["radius"].values, ("o", "^"), strict=False):
             shares = one["share_most"].sel(radius=radius).values
             bounds.plot(
@@ -80,7 +72,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             title="(c) the basic bounds are valid,\nmost by tens of decades",
             xlabel=r"$\log_{10}$ of the largest share of the bound",
         )
-        bounds.set_yticks(rows, names)
+        bounds.set_yticks(rows, _NAMES)
         bounds.legend(loc="center left", fontsize=7)
         page.add_counts(
             figure,
