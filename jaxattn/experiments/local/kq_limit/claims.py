@@ -123,9 +123,9 @@ def _judge_direction(summaries: Datasets) -> Judgement:
         corrected=tuple(criterion for name, runs in falling.items() for criterion in _tends(name, runs)),
         correction="with steps that fall, like k^-1/2 or divided by the weights' length, under both normalizations: "
         f"1 - cos goes on falling and ends between {min(ends):.2g} and {max(ends):.2g}, the margin ratio at "
-        f"{least:.4f} or more. With the published constant step and a norm of each its own K and Q drift apart, by a factor of "
-        f"{float(published['apart']):.3g}, and the distance stands: {_course(published)}; the margin ratio ends at "
-        f"{_margin(published).mean:.4f}.",
+        f"{least:.4f} or more. With the published constant step and a norm of each its own K and Q drift apart, by a "
+        f"factor of {float(published['apart']):.3g}, and the distance stands: {_course(published)}; the margin ratio "
+        f"ends at {_margin(published).mean:.4f}.",
         remark=_depends(summaries),
     )
 
@@ -149,8 +149,8 @@ def _judge_balance(summaries: Datasets) -> Judgement:
             for kind, runs in everything.items()
             if kind.endswith(NORMS["jointly_normalized_gd"])
         ),
-        correction="with one norm for K and Q together, whatever the step. With a norm of each its own the first steps, long "
-        "beside the weights, set K and Q apart, and nothing brings them together again: by a factor of "
+        correction="with one norm for K and Q together, whatever the step. With a norm of each its own the first "
+        "steps, long beside the weights, set K and Q apart, and nothing brings them together again: by a factor of "
         f"{float(published['apart']):.3g} at the last step as published.",
         remark="Geometric means over seeds; of each rule that c for which it is largest.",
     )

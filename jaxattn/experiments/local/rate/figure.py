@@ -9,10 +9,15 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.local.rate.claims import form
 from jaxattn.study.style import page
 
 _TITLES = {"W": "(a) $W$, from the Frobenius solution", "KQ": "(b) $(K, Q)$, from the nuclear solution"}
-_FORMS = {False: ("as published", "#888888", "--"), True: ("exact direction, no penalty", "#0072B2", "-")}
+_FORMS = {
+    "as published": ("as published", "#888888", "--"),
+    "exact direction": ("exact direction, no penalty", "#0072B2", "-"),
+    "step k^-1/2": ("the same, step like $k^{-1/2}$", "#D55E00", "-."),
+}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -38,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 
 
 def _form(one: xarray.Dataset) -> tuple[str, str, str]:
-    return _FORMS[one.attrs["penalty"] == 0]
+    return _FORMS[form(one)]
 
 
 def _curve(axes: Axes, one: xarray.Dataset) -> None:
