@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,17 +15,18 @@ from jaxattn.study.style import page
 
 _LOOKS = {"zero": ("#0072B2", "o", "steps of 0.1"), "long": ("#D55E00", "s", "first step of 100")}
 _DASHES = ("-", "--", ":", "-.")
+_SIZES = ("#009E73", "#0072B2", "#CC79A7", "#000000")
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw the shares by the first step's correlation and worst margin, and by the spread of the other scores.
+    """Draw the shares by the first step's correlation and worst margin, by the spread of scores, and from far starts.
 
     Args:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(9.6, 3.6)
-        left, middle, right = figure.subplots(1, 3, sharey=True)
+        figure = page.new_figure(12.0, 3.8)
+        left, middle, right, last = figure.subplots(1, 4, sharey=True)
         for k, (start, (colour, marker, label)) in enumerate(_LOOKS.items()):
             if start in summaries:
                 look = {"color": colour, "marker": marker}
@@ -34,20 +35,24 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         middle.axvspan(4.5, 6.5, color="#009E73", alpha=0.12, linewidth=0)
         if "random" in summaries:
             _by_spread(right, summaries["random"])
+        far = {run: one for run, one in summaries.items() if one.attrs.get("start") == "far"}
+        _from_far(last, list(far.values()))
         left.set(title="(a) by the first gradient", xlabel="its correlation with $W_{mm}$")
         left.set_ylabel("share of seeds, optimal tokens")
         middle.set(title="(b) by its worst margin", xlabel=r"relative to the best, that of $W_{mm}$")
         right.set(title="(c) by the other tokens' scores", xlabel="spread of scores: equal 0, as drawn 1")
-        for axes in (left, middle, right):
+        last.set(title="(d) equal scores, from $R\\,W_\\alpha$", xlabel="$R$, least margin of the start", xscale="log")
+        for axes in (left, middle, right, last):
             axes.set_ylim(-0.03, 1.05)
             if axes.get_legend_handles_labels()[1]:
                 axes.legend(loc="lower right" if axes is middle else "lower left")
-        named = {_NAMES[start]: one for start, one in summaries.items()}
+        named = {_NAMES.get(start, start): one for start, one in summaries.items()}
         page.add_counts(
             figure,
             named,
             "Seeds that select their optimal tokens, 95 % Wilson intervals. (a), (b): sphere data, from $W = 0$;\n"
-            "(b): all dimensions together; green: the first step separates them. (c): from random weights.",
+            "(b): all dimensions together; green: the first step separates them. (c): from random weights. (d): "
+            r"$\alpha$ a drawn wrong selection; crosses: predicted for $R$ without bound from which inputs are served.",
         )
     return figure
 
@@ -78,9 +83,24 @@ def _by_margin(axes: Axes, summary: xarray.Dataset, label: str, look: dict[str, 
     axes.set_xticks(range(len(words)), words, rotation=40, ha="right", fontsize=7)
 
 
+def _from_far(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
+    """Draw the shares from far along wrong selections against R, and beside the last of each size the predicted one."""
+    sizes = sorted({(int(one.attrs["n"]), int(one.attrs["d"])) for one in runs})
+    for (n, d), colour in zip(sizes, _SIZES, strict=False):
+        own = sorted(
+            (one for one in runs if (one.attrs["n"], one.attrs["d"]) == (n, d)), key=lambda one: one.attrs["R"]
+        )
+        R = np.array([one.attrs["R"] for one in own])
+        mean, low, high = (np.array([float(one[f"optimal{part}"]) for one in own]) for part in ("", "_low", "_high"))
+        errors = np.clip([mean - low, high - mean], 0, None)
+        axes.errorbar(
+            R, mean, errors, color=colour, marker="o", markersize=4, elinewidth=0.8, label=f"$n = {n}$, $d = {d}$"
+        )
+        axes.plot(1.6 * R[-1], 1 - float(own[-1]["elsewhere"]), "x", color=colour)
+
+
 def _by_spread(axes: Axes, summary: xarray.Dataset) -> None:
-    colours = ("#009E73", "#0072B2", "#CC79A7", "#000000")
-    for n, colour in zip(np.unique(summary["n"].values), colours, strict=False):
+    for n, colour in zip(np.unique(summary["n"].values), _SIZES, strict=False):
         one = summary.isel(run=(summary["n"] == n).values).sortby("spread")
         marker = "o" if one.sizes["run"] > 1 else "D"
         _points(axes, one["spread"].values, one, "optimal", color=colour, marker=marker, label=f"$n = {n}$")

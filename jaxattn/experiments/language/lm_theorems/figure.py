@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_theorems import paths
+from jaxattn.study.claims import counts_of
 from jaxattn.study.style import page
 
 # By increasing delta, and by increasing step.
@@ -54,12 +55,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             if axes.get_legend_handles_labels()[1]:
                 axes.legend(loc=place, fontsize=7)
         ends = list(paths.started(summaries).values())
-        two, outcomes = below.subplots(1, 2, width_ratios=(1, 1.4))
+        two, outcomes = below.subplots(1, 2, width_ratios=(1, 1.3))
         _two_inputs(two, ends)
         _outcomes(outcomes, ends)
         page.add_counts(
             figure,
-            summaries,
+            _grouped("(a) to (d)", runs) | _grouped("(f)", ends),
             f"{_span(feasible)} texts a run are feasible: some W separates all next words. {_span(infeasible)} are not:"
             " one word asks for different ones.\nTied hard margin: of the words that a run keeps attending to; "
             f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals.\n"
@@ -121,12 +122,29 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         start = start + share
     for row, one in zip(rows, ends, strict=True):
         axes.text(1.02, row, f"{int(one['left'])} of {int(one['texts'])}", va="center", fontsize=7)
-    names = [one.attrs["run"].replace("_", " ").replace("||W||", r"$\|W\|$") for one in ends]
-    axes.set_yticks(rows, names, fontsize=7)
+    axes.set_yticks(rows, [_named(one) for one in ends], fontsize=7)
     axes.set(title="(f) where descent ends, by text, loss and start", xlabel="share of texts", xlim=(0, 1.15))
-    axes.set_ylim(-0.7, len(ends) + 0.6)
+    axes.set_ylim(-0.7, len(ends) + 1)
     if ends:
-        axes.legend(loc="upper left", ncols=3, fontsize=7)
+        axes.legend(loc="upper left", ncols=3, fontsize=7, columnspacing=0.8, handlelength=1.2)
+
+
+def _named(one: xarray.Dataset) -> str:
+    """Return a short name of a run of (f)."""
+    told = one.attrs
+    start = rf"$\|W(0)\| = {told['radius']:g}$" if told["radius"] else "$W(0) = 0$"
+    known = " (known)" if "along" in told["run"] else ""
+    plain = ", plain steps" if told["rule"] != "exact direction" else ""
+    loss, text = told["loss"].replace("_", " "), told["text"].removeprefix("texts, ")
+    return rf"{text}, {loss}, $\delta = {told['delta']:g}$, {start}{known}{plain}"
+
+
+def _grouped(panels: str, runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Dataset]:
+    """Return one run for each of several that have the same counts, by a name for all of them."""
+    groups: dict[str, list[xarray.Dataset]] = {}
+    for one in runs:
+        groups.setdefault(str(counts_of({"": one})), []).append(one)
+    return {f"{panels}, {len(group)} runs, each" + " " * k: group[0] for k, group in enumerate(groups.values())}
 
 
 def _apart(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
