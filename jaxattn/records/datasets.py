@@ -63,7 +63,7 @@ def check_folder(folder: Path) -> None:
     try:
         there = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
         if not there.is_dir():
-            raise RecordError(f"cannot write in {folder}: {there} is not a folder")
+            raise RecordError(f"cannot write in {folder}: expected a folder, but {there} is not a folder")
         if not os.access(there, os.W_OK | os.X_OK):
             raise RecordError(f"cannot write in {folder}: no permission to write in {there}")
     except OSError as error:

@@ -178,41 +178,6 @@ def test_without_its_records_a_figure_is_made_anew(small, capsys):
     assert len(list((place / "elsewhere").iterdir())) == 4
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("nonsense=3", "known keys: .*data"),
-        ("data.D=3", "known keys of data: .*T, V, _partial_"),
-        ("weights=fool", "known names of weights: .*factored, factored_zero, free"),
-        ("seeds=many", "seeds"),
-        ("seeds=0", "seeds: expected at least 1, found 0"),
-        ("data.n=abc", "data.n: expected an integer, found 'abc'"),
-        ("optimizer.step_size=true", "optimizer.step_size: expected a number, found True"),
-        ("optimizer=long_first_gd optimizer.first=-1.0", "first: expected a positive finite number, found -1.0"),
-        ("weights=along", "weights: expected a law of a key and d such as free, found Along"),
-        ("snapshots.every=5000", "snapshots.every: expected at most steps = 2000"),
-        ("snapshots.every=0", "snapshots.every: expected at least 1, found 0"),
-        ("snapshots=logarithmically snapshots.a_decade=0", "snapshots.a_decade: expected at least 1, found 0"),
-        ("record_every=0", "record_every: expected at least 1, found 0"),
-        ("data=mlp", r"data=mlp: v: expected a direction.* for the linear head, found shape \(4, 4\)"),
-        ("data=sphere head=mlp", r"v: expected a layer.* for the mlp head, found shape \(10,\)"),
-        ("head=quadratic head.penalty=-1.0", "penalty: expected a finite number of at least 0, found -1.0"),
-        ("data=orthonormal data.T=5", "T: expected at most d = 4 orthonormal tokens, found 5"),
-        ("data=language", "data: expected a law of problems such as sphere, found one of Choices"),
-        ("experiment=lm-cosine data=sphere", "data: expected a law of texts such as language, found one of Problem"),
-        ("experiment=lm-cosine data.entropy=3.0", r"entropy: expected 0..log V = 2.303 nats, found 3.0"),
-        ("experiment=lm-cosine data.n=1", r"m, n: expected m >= 1 and n > order = 1, found 10 and 1"),
-        ("experiment=lm-cosine data.V=1", "V: expected at least 2, found 1"),
-        ("data.T=1", "data.T=1: T: expected an integer of at least 2, found 1"),
-        ("data=spheres", "data: expected a law of one dimension such as sphere, found Spheres"),
-        ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),
-    ],
-)
-def test_an_override_that_cannot_be_run_is_named_at_once(override, message):
-    with pytest.raises(composition.UsageError, match=message):
-        composition.check(override.split())
-
-
 def test_an_unknown_experiment_is_named_with_the_known_ones():
     with pytest.raises(composition.UsageError, match="local-convergence"):
         figures.main(["experiment=nonsense"])

@@ -1,0 +1,61 @@
+"""Malformed command lines of the other commands, each with what its one error must say (a regular expression)."""
+
+LINES = [
+    ("nope", "expected a command among figures, gather, judge, train, found nope"),
+    ("figures nope", r"experiment: expected some of .*'rate', .*, found \['nope'\]"),
+    ("figures --force", r"experiment: expected some of .*, found \['--force'\]"),
+    ("figures experiment=", r"experiment: expected some of .*, found \[''\]"),
+    ("figures rate size=medium", "size: expected one of its known names, found medium"),
+    ("figures rate workers=0", "workers: expected at least 1, found 0"),
+    ("figures rate workers=x", "workers: expected an integer or null, found x"),
+    ("figures rate seeds=0", "seeds: expected at least 1, found 0"),
+    ("figures rate seeds=1000000000000", "seeds: expected at most 2,147,483,647 in size"),
+    ("figures rate ~data", "data: expected one of its known names, found that it is deleted"),
+    ("figures rate data.d=3,4", "data.d=3,4: expected one value, found several"),
+    ("figures rate seed=3", r"seed: unknown key; did you mean seeds\?"),
+    ("figures rate study.experiment=nowhere", "experiment: expected a module nowhere.measure, found none"),
+    (
+        "figures rate study.experiment=jaxattn.experiments.local.kq_penalty",
+        r"rate: expected claims rate:\.\.\. in .*found \['kq-penalty'\]",
+    ),
+    ("figures rate figures=a-file", "cannot write in .*a-file: .*a-file is not a folder"),
+    (
+        "figures rate figures=broken",
+        "claims.json: expected the claims that `jaxattn figures` writes, found what cannot be read .*move it away",
+    ),
+    (
+        "figures rate figures=foreign",
+        "claims.json: expected the claims that `jaxattn figures` writes, found something else; nothing was changed",
+    ),
+    ("judge nope", r"experiment: expected some of .*, found \['nope'\]"),
+    ("judge rate seeds=many", "seeds: expected an integer, found many"),
+    ("judge rate runs=nowhere", "expected the records of at least one experiment, found none"),
+    (
+        "judge rate figures=broken",
+        "claims.json: expected the claims that `jaxattn figures` writes, found what cannot be read",
+    ),
+    ("judge --again", r"experiment: expected some of .*, found \['--again'\]"),
+    ("gather seeds=3", "jaxattn gather: error: the following arguments are required: --to"),
+    ("gather --to", "argument --to: expected one argument"),
+    ("gather --to x --norms max2 seeds=3", "expected one of .*'nuclear'.*found 'max2'"),
+    ('gather --to x --norms "" seeds=3', "expected one of .*, found ''"),
+    (
+        "gather --to a-file seeds=3",
+        r"a-file: expected nothing there, or a store that jaxattn wrote \(it is replaced\), found a file",
+    ),
+    (
+        "gather --to a-folder seeds=3",
+        "a-folder: expected nothing there, .* found a folder that is no such store; nothing was changed",
+    ),
+    ("gather --to a-file/x seeds=3", "cannot write in .*a-file: .*a-file is not a folder"),
+    ("gather --to x seed=3", r"seed: unknown key; did you mean seeds\?"),
+    ("gather --to x data.n=many", "data.n: expected|runs are not there"),
+    ("gather --to x seeds=many", "seeds: expected an integer, found many"),
+    ("gather --to x seeds=3 runs=nowhere", "1 of 1 runs are not there: .*seeds=3"),
+    (
+        "gather --to x experiment=rate --norms frobenius",
+        "--norms: expected a sweep without an experiment, which has its norms, found jaxattn.experiments.local.rate",
+    ),
+    ('gather --to x "data.d=range(1,10000000)"', "expected at most 10,000 runs in a sweep, found more"),
+    ("gather --to x data=nope", "data: expected one of its known names, found nope"),
+]
