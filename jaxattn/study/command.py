@@ -17,6 +17,8 @@ from jaxattn.study.configuration.composition import UsageError
 from jaxattn.study.tuning import tune
 
 _COMMANDS = "jaxattn.study.commands"
+# What ends a command with one message.
+MISTAKES = (UsageError, RecordError, ProcessError, ValueError, OSError, MemoryError)
 _WHERE = (
     "Configurations are those of the checkout that jaxattn is installed from, or of the working folder; runs and",
     "figures go to `runs` and `figures` in the working folder (`runs=...`, `figures=...`).",
@@ -46,7 +48,7 @@ def guarded(run: Callable[[], None]) -> None:
     ending.on_terminate()
     try:
         run()
-    except (UsageError, RecordError, ProcessError, ValueError, OSError, MemoryError) as error:
+    except MISTAKES as error:
         print(f"jaxattn: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as interrupt:

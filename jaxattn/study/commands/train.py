@@ -9,11 +9,14 @@ import hydra
 import jax
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from jaxattn.study import runs, stalls
+from jaxattn.study.command import MISTAKES
 from jaxattn.study.configuration import composition, joining
+from jaxattn.study.configuration.values import own_words
 from jaxattn.study.tuning import tune
 
 # Hydra's options.
@@ -54,10 +57,23 @@ def main(arguments: list[str]) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     # It reads the arguments of the process.
     sys.argv = ["jaxattn train", *composition.forced(arguments)]
+    failed: list[Exception] = []
+
+    def task(one: DictConfig) -> None:
+        try:
+            run(one)
+        except MISTAKES as error:
+            if HydraConfig.get().mode is not RunMode.RUN:
+                raise
+            # Hydra would say before it that a job has failed.
+            failed.append(error)
+
     try:
-        hydra.main(version_base="1.3", config_path=str(composition.root() / "conf"), config_name="config")(run)()
+        hydra.main(version_base="1.3", config_path=str(composition.root() / "conf"), config_name="config")(task)()
     except (HydraException, OmegaConfBaseException) as error:
-        raise composition.UsageError(str(error)) from error
+        raise composition.UsageError(own_words(error)) from error
+    if failed:
+        raise failed[0]
 
 
 def _check_options(arguments: list[str]) -> None:

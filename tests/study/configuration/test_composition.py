@@ -1,5 +1,6 @@
 """From a command line to what is trained: a user's own heads and optimizers, sweeps, targets (mistakes: malformed)."""
 
+import json
 import sys
 
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import pytest
 from jaxattn import records
 from jaxattn.study import command, runs
 from jaxattn.study.configuration import composition
+from jaxattn.study.settings import training
 
 # A user's own module, on the PYTHONPATH.
 HEADS = """
@@ -68,3 +70,34 @@ def test_a_head_need_not_be_defined_everywhere():
 def test_a_sweep_over_targets_is_checked_and_expanded():
     sweep = ["optimizer._target_=optax.adam,optax.sgd", "optimizer.learning_rate=0.1,0.2"]
     assert len({runs.folder(composition.compose(one)) for one in composition.expand(sweep)}) == 4
+
+
+def test_a_run_that_another_jax_began_is_refused_in_one_line_and_stays(tmp_path, capsys, monkeypatch):
+    line = ["seeds=2", "steps=20", "data.n=2", "data.T=3", "data.d=3", f"runs={tmp_path}"]
+
+    def stopped(*given, **more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Training, "block", stopped)
+        with pytest.raises(SystemExit):
+            command.main(["train", *line])
+    path = runs.record_path(composition.compose(line))
+    status = path.with_name("status.json")
+    assert json.loads(status.read_text())["state"] == "stopped"
+    description = path / "zarr.json"
+    content = json.loads(description.read_text())
+    content["attributes"]["jax"] = "0.1.0"
+    description.write_text(json.dumps(content))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        command.main(["train", *line])
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert f"jaxattn: the record {path} was begun otherwise and cannot be gone on with: jax: expected " in said
+    assert f", found 0.1.0; nothing was changed: move {path} away, and the same command computes it anew\n" in said
+    assert "Error executing job" not in said
+    assert json.loads(description.read_text()) == content
+    path.rename(tmp_path / "away")
+    command.main(["train", *line])
+    assert records.is_complete(path)
