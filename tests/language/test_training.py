@@ -283,3 +283,14 @@ def test_weights_are_sums_over_pairs_of_words():
         for t in range(V):
             W += float(pairs[a, t]) * np.outer(E[t], E[a])
     assert_close(language.weights(pairs, choices).W, W)
+
+
+def test_a_start_is_gone_on_from():
+    """Two halves of a descent are the whole one, and a start of another shape is named."""
+    text, rule = texts.separable(), descent.gd(0.3)
+    whole = language.train(text, optimizer=rule, steps=STEPS, snapshots=(20,))
+    half = language.train(text, whole.snapshots[0], optimizer=rule, steps=STEPS - 20)
+    assert_close(half.pairs, whole.pairs, rtol=1e-12)
+    assert_close(half.loss, whole.loss[20:], rtol=1e-12)
+    with pytest.raises(ValueError, match=r"start: expected coefficients of pairs, \(4, 4\), found shape \(3, 3\)"):
+        language.train(text, jnp.zeros((3, 3)), optimizer=rule, steps=1)

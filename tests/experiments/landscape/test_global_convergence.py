@@ -1,19 +1,21 @@
 """Global convergence: what is measured of a record, shares and verdicts on datasets built by hand, and the figure."""
 
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, data, descent, initial, losses, metrics, svm, tokens
+from jaxattn import Problem, data, descent, heads, initial, losses, metrics, records, svm, tokens
 from jaxattn.experiments.landscape.global_convergence import claims, figure, measure
 from jaxattn.experiments.landscape.global_convergence.basins import predicted
 from jaxattn.experiments.landscape.global_convergence.examples import first, named, run, spreads
 from jaxattn.experiments.landscape.global_convergence.far_examples import far
+from jaxattn.experiments.landscape.global_convergence.record import Basins, Far
 from jaxattn.study.claims import Verdict
-from jaxattn.study.settings import schedule
+from jaxattn.study.settings import recording, schedule
 from tests.instances import drawn_lines
 from tests.recorded import recorded
 
@@ -75,6 +77,30 @@ def test_the_order_of_service_is_predicted():
     elsewhere, certain = predicted(starts, constraints)
     assert elsewhere.tolist() == [True, False, True]
     assert certain.all()
+
+
+@pytest.mark.slow
+def test_starts_far_along_a_wrong_selection_are_recorded_and_measured(tmp_path):
+    law = functools.partial(data.spread_scores, n=2, T=3, d=4, spread=0.0)
+    rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
+    setting = Basins(law, Far(3.0), rule, losses.logistic, heads.linear, seeds=6, key=1, steps=2000)
+    config = {"weights": {"margin": 3.0}, "data": {"spread": 0.0}, "steps": 2000, "optimizer": {}}
+    recording.run(setting, tmp_path / "record", {"config": json.dumps(config)})
+    record = records.load(tmp_path / "record")
+    one = measure.measure(record)
+    assert one.attrs["run"] == "from R W_alpha, n = 2, d = 4, R = 3"
+    assert one.attrs["kept"] == one.sizes["seed"] > 0
+    for k, seed in enumerate(one["seed"].values):
+        own = Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
+        alpha, W = record["alpha"].values[seed], jnp.asarray(record["W"].values[seed])
+        margins = svm.margins(svm.token_constraints(own, alpha), jnp.asarray(record["W_initial"].values[seed]))
+        np.testing.assert_allclose(margins.min(), 3.0, rtol=1e-6)
+        right = np.asarray(tokens.selected(W, own) == tokens.optimal(own))
+        assert not np.array_equal(alpha, tokens.optimal(own))
+        assert int(one["unserved"][k]) == np.sum(~right)
+        assert bool(one["optimal"][k]) == right.all()
+        assert (float(one["behind"][k]) == 0) == right.all()
+        assert 0 <= float(one["off_served"][k]) < 0.05
 
 
 def judged(runs):
