@@ -55,8 +55,8 @@ def main(arguments: list[str]) -> None:
     composition.check(own)
     # Hydra would print an error's whole trace; passed on, it ends in one message.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    # It reads the arguments of the process.
-    sys.argv = ["jaxattn train", *composition.forced(arguments)]
+    # It reads the arguments of the process, and no option behind a key.
+    sys.argv = ["jaxattn train", *sorted(composition.forced(arguments), key=lambda one: not one.startswith("-"))]
     failed: list[Exception] = []
 
     def task(one: DictConfig) -> None:
