@@ -14,7 +14,8 @@ from jaxattn import metrics, svm
 from jaxattn.svm import Candidate, Status, Unique
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.faces import faces
-from jaxattn.svm.unique import is_strictly_convex, optima, uniqueness
+from jaxattn.svm.optimal_set import optima
+from jaxattn.svm.unique import is_strictly_convex, uniqueness
 from tests import instances
 from tests.svm import constructed
 
@@ -223,7 +224,7 @@ def test_both_doors_say_what_the_certificate_can_prove():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NORMS)
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**31 - 1))
 def test_a_second_optimum_is_certified_and_far_and_a_unique_one_stays_where_a_slack_row_is_added(name, seed):
     norm = NORMS[name]
@@ -249,7 +250,7 @@ def test_a_second_optimum_is_certified_and_far_and_a_unique_one_stays_where_a_sl
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("kind", ["hard", "soft", "equal"])
-def test_the_farthest_optimum_that_another_solver_finds_is_within_the_bound(name, kind):
+def test_another_solver_finds_a_far_optimum_of_a_tilted_objective_where_there_is_one_and_only_there(name, kind):
     cp = pytest.importorskip("cvxpy")
     value = {
         "nuclear": cp.normNuc,
@@ -271,14 +272,14 @@ def test_the_farthest_optimum_that_another_solver_finds_is_within_the_bound(name
                 short = short + price * cp.pos(1 - margin)
             else:
                 limits.append(margin == 1 if equal[i, k] else margin >= 1)
-        # Clarabel's own accuracy is below this, and what it leaves of a unique solution the square root of it.
-        limits.append(value(W) + short <= float(solution.primal) * (1 + 1e-9))
+        # A tilt that is far above Clarabel's accuracy, and moves a unique solution little.
         farthest = 0.0
         for _ in range(3):
-            cp.Problem(cp.Maximize(cp.sum(cp.multiply(rng.normal(size=(5, 5)), W))), limits).solve(solver=cp.CLARABEL)
+            tilt = cp.sum(cp.multiply(1e-5 * rng.normal(size=(5, 5)), W))
+            cp.Problem(cp.Minimize(value(W) + short + tilt), limits).solve(solver=cp.CLARABEL)
             farthest = max(farthest, distance(W.value, solution.W))
         if code(solution) is Unique.YES:
-            assert farthest < 5e-3
+            assert farthest < 1e-2
         if code(solution) is Unique.NO:
             assert farthest > 1e-2
         assert kind == "soft" or code(solution) is not Unique.UNKNOWN

@@ -1,0 +1,250 @@
+"""Internal: how large the set of optima is, by the multipliers that certify one of them (the mathematics: `unique`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxattn.norms import Norm
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.faces import Face, Faces, Near, until_zero
+
+# The distance of all optima from W, as a share of ||W||_F, up to which it counts as unique.
+NEAR = 1e-3
+# How much of a way is gone; how many ways are tried; what counts as constant along one, beside the largest change.
+_WAY, _WAYS, _CONSTANT = 0.9, 6, 1e-6
+# Rows with smaller multipliers, as shares of the largest, are not read: they say next to nothing.
+_IDLE = 1e-9
+# Bytes of the arrays of one part of a batch.
+_MEMORY = 2**27
+
+
+class Found(NamedTuple):
+    """What the multipliers tell of the set of optima, with a leading axis of lanes.
+
+    Attributes:
+        diameter: an upper bound of the distance of every optimum from W, as a share of ||W||_F; inf if none is known.
+        second: another optimum, as far as is known before it is certified; W where there is none.
+    """
+
+    diameter: Float[np.ndarray, " lanes"]
+    second: Float[np.ndarray, "lanes d e"]
+
+
+class _Rows(NamedTuple):
+    """The rows of every lane, (lanes, k) each: multipliers, prices, kinds, and by how much W exceeds the targets."""
+
+    a: np.ndarray
+    price: np.ndarray
+    equal: np.ndarray
+    present: np.ndarray
+    excess: np.ndarray
+
+
+class _Errors(NamedTuple):
+    """How far off near optima may be, (lanes) each.
+
+    Attributes:
+        delta: the sum of all terms.
+        level: `<M, W' - W>`; inf where nothing is known of it.
+        scale: what `sum_k a_k A_k` is divided by to be M.
+    """
+
+    delta: np.ndarray
+    level: np.ndarray
+    scale: np.ndarray
+
+
+def optima(
+    constraints: Constraints,
+    norm: Norm,
+    known: Faces,
+    W: Float[np.ndarray, "lanes d e"],
+    duals: Float[np.ndarray, "lanes n m"],
+) -> Found:
+    """Return what is known of the optima of every lane, from W and multipliers that certify each other."""
+    near, rows, errors = _evidence(constraints, norm, known, W, duals)
+    number = known.number(near)
+    width = known.width(number)
+    found = Found(np.full(len(W), np.inf), np.array(W, float))
+    for part in _parts(width, near):
+        of_part = near._make(leaf[part] for leaf in near)
+        face = known.face(of_part, number[part], int(width[part[0]]))
+        of_rows = rows._make(leaf[part] for leaf in rows)
+        of_errors = errors._make(leaf[part] for leaf in errors)
+        result = _of_face(of_part, of_rows, of_errors, face)
+        for all_lanes, of_lanes in zip(found, result, strict=True):
+            all_lanes[part] = of_lanes
+    return found
+
+
+def _parts(width: np.ndarray, near: Near) -> Iterator[np.ndarray]:
+    """Yield lanes of one width, as many as memory allows."""
+    k, (d, e) = near.left.shape[1], near.W.shape[1:]
+    together = max(1, _MEMORY // (8 * (k + d + e) * (k + d * e)))
+    for one in np.unique(width):
+        lanes = np.flatnonzero(width == one)
+        yield from (lanes[start : start + together] for start in range(0, len(lanes), together))
+
+
+def _evidence(
+    constraints: Constraints, norm: Norm, known: Faces, W: np.ndarray, duals: np.ndarray
+) -> tuple[Near, _Rows, _Errors]:
+    """Return what is known of every near optimum, the rows, and delta as these know it."""
+    lanes, n, m, d = constraints.differences.shape
+    left = np.asarray(constraints.differences, float).reshape(lanes, n * m, d)
+    right = np.repeat(np.asarray(constraints.queries, float), m, axis=1)
+
+    def flat(leaf: Any, otherwise: float | bool) -> np.ndarray:
+        kind = bool if isinstance(otherwise, bool) else float
+        return np.full((lanes, n * m), otherwise) if leaf is None else np.asarray(leaf, kind).reshape(lanes, n * m)
+
+    targets, present = flat(constraints.targets, 1.0), flat(constraints.present, True)
+    equal, price = flat(constraints.equal, False) & present, flat(constraints.penalty, np.inf)
+    left, W, a = left * present[..., None], np.asarray(W, float), flat(duals, 0.0) * present
+
+    def combined(a: np.ndarray) -> np.ndarray:
+        return np.swapaxes(left * a[..., None], 1, 2) @ right
+
+    M = combined(a)
+    of_M, of_W = known.dual(M), known.value(W)
+    if norm.power == 1:
+        a = a / np.maximum(of_M, 1.0)[:, None]
+        M, of_M = M / np.maximum(of_M, 1.0)[:, None, None], np.ones(lanes)
+    excess = np.where(present, np.sum((left @ W) * right, axis=2) - targets, 0.0)
+    short = np.where(equal, np.abs(excess), np.maximum(-excess, 0.0))
+    hard = np.isinf(price)
+    cost = np.sum(np.where(hard, 0.0, np.where(hard, 0.0, price) * short), axis=1)
+    upper = (of_W**2 / 2 if norm.power == 2 else of_W) + cost
+    lower = np.sum(a * targets, axis=1) - (of_M**2 / 2 if norm.power == 2 else 0.0)
+    rounding = 1e-15 * (upper + np.sum(np.abs(a * targets), axis=1))
+    violated = np.sum(np.where(hard, np.abs(a) * short, 0.0), axis=1)
+    delta = np.maximum(upper - lower, 0.0) + 2 * violated + rounding
+    size = np.sqrt(2 * (upper + delta)) if norm.power == 2 else upper + delta
+    scale = np.where(of_M > 0, of_M, 1.0)
+    # Behind the rows random ones, whose coordinates on the face are ways along it.
+    rng = np.random.default_rng(0)
+    left, right = (
+        np.concatenate([one, np.broadcast_to(rng.normal(size=(_WAYS, one.shape[2])), (lanes, _WAYS, one.shape[2]))], 1)
+        for one in (left, right)
+    )
+    M = M / scale[:, None, None]
+    if norm.power == 2:
+        level = np.abs(of_M - np.sum(M * W, axis=(1, 2))) + np.sqrt(2 * delta) + delta / scale
+    else:
+        level = np.where((hard | ~present).all(axis=1), 2 * delta, np.inf)
+    near = Near(M, W, left, right, delta / scale, np.maximum(size, 1e-300))
+    return near, _Rows(a, price, equal, present, excess), _Errors(delta, level, scale)
+
+
+def _of_face(near: Near, rows: _Rows, errors: _Errors, face: Face) -> Found:
+    """Bound the set of optima, and look for a second one where it may be large."""
+    length = np.linalg.norm(near.W, axis=(1, 2))
+    # M as one more row: the sum of the others.
+    k = rows.a.shape[1]
+    of_M = ((rows.a / errors.scale[:, None])[:, None] @ face.rows[:, :k])[:, 0]
+    diameter = _diameter(near, rows, errors, face, of_M) / np.where(length > 0, length, 1.0)
+    diameter = np.where(length > 0, diameter, np.where(near.size <= 1e-300, 0.0, np.inf))
+    second = near.W.copy()
+    if (wide := diameter > NEAR).any():
+        second[wide] = _moved(near, rows, face, np.where(np.isfinite(errors.level)[:, None], of_M, 0.0))[wide]
+    return Found(diameter, second)
+
+
+def _diameter(near: Near, rows: _Rows, errors: _Errors, face: Face, of_M: np.ndarray) -> np.ndarray:
+    """Bound the Frobenius distance of every optimum from W, (lanes)."""
+    delta = errors.delta
+    # Rows without a multiplier say nothing, nor do fewer rows than the face has dimensions.
+    active = rows.present & (rows.equal | (_share(near, rows) > _IDLE))
+    count = active.sum(axis=1)
+    k = max(1, int(count.max()))
+    if (count + 1 < face.dimension).all():
+        return np.full(len(count), np.inf)
+    places = np.argsort(~active, axis=1, kind="stable")[:, :k]
+    active = np.arange(k) < count[:, None]
+    a, price, equal, excess = (
+        np.take_along_axis(one, places, 1) for one in (rows.a, rows.price, rows.equal, rows.excess)
+    )
+    L, left, right = (np.take_along_axis(one, places[..., None], 1) for one in (face.rows, near.left, near.right))
+    with np.errstate(divide="ignore"):
+        over = np.where(a > 0, delta[:, None] / np.maximum(a, 0.0), np.inf)
+        short = np.where(np.isinf(price), 0.0, delta[:, None] / np.maximum(price - a, 0.0))
+    within = np.where(equal, np.abs(excess), np.maximum(np.abs(over - excess), np.abs(short + excess)))
+    gram = (left @ np.swapaxes(left, 1, 2)) * (right @ np.swapaxes(right, 1, 2))
+    with_M = np.sum((left @ near.M) * right, axis=2)[:, :, None]
+    gram = np.block([[gram, with_M], [np.swapaxes(with_M, 1, 2), np.sum(near.M**2, axis=(1, 2))[:, None, None]]])
+    L, within = np.concatenate([L, of_M[:, None]], axis=1), np.concatenate([within, errors.level[:, None]], axis=1)
+    active, count, k = np.pad(active, ((0, 0), (0, 1)), constant_values=True), count + 1, k + 1
+    # What the rows make of a matrix outside the face, of Frobenius norm 1: an ellipsoid.
+    outside = gram - L @ np.swapaxes(L, 1, 2)
+    spread = np.sqrt(np.maximum(np.diagonal(outside, axis1=1, axis2=2), 0.0))
+    off = np.minimum(face.off, 1e150)[:, None]
+    largest = np.where(active & np.isfinite(within), within + off * spread, 0.0)
+    weight = np.where(largest > 0, 1 / np.where(largest > 0, largest, 1.0), 0.0)
+    # That ellipsoid and one around the box of `within` add up to within twice the sum of their matrices.
+    box = np.where(weight > 0, count[:, None] * (weight * np.where(weight > 0, within, 0.0)) ** 2, 1.0)
+    E = (weight * off)[:, :, None] * outside * (weight * off)[:, None, :]
+    E = 2 * (E + (box + 1e-9)[:, :, None] * np.eye(k))
+    values = np.linalg.svd(np.linalg.solve(np.linalg.cholesky(E), weight[..., None] * L), compute_uv=False)
+    # Of the coordinates that count; a first value of 0 stands for fewer rows than these.
+    values = np.pad(values, ((0, 0), (1, 0)))
+    least = np.take_along_axis(values, np.where(face.dimension <= k, face.dimension, 0)[:, None], 1)[:, 0]
+    least = np.where(face.dimension == 0, np.inf, least)
+    return np.where(least > 0, np.hypot(1 / np.where(least > 0, least, 1.0), face.off), np.inf)
+
+
+def _share(near: Near, rows: _Rows) -> np.ndarray:
+    """Return every multiplier times its row's length, as a share of the largest."""
+    k = rows.a.shape[1]
+    weight = np.abs(rows.a) * np.linalg.norm(near.left[:, :k], axis=2) * np.linalg.norm(near.right[:, :k], axis=2)
+    return weight / np.maximum(np.max(weight, axis=1, keepdims=True), 1e-300)
+
+
+def _moved(near: Near, rows: _Rows, face: Face, of_M: np.ndarray) -> np.ndarray:
+    """Move W along its face as far as one of several ways allows, with `<M, W>` constant; (lanes, d, e)."""
+    k = rows.a.shape[1]
+    L, ways = face.rows[:, :k], face.rows[:, k:]
+    # Of a row with a multiplier, or without: which of the two is nearer to 0, each as a share of what it might be.
+    size = np.linalg.norm(near.left[:, :k], axis=2) * np.linalg.norm(near.right[:, :k], axis=2)
+    slack = np.abs(rows.excess) / np.maximum(size * np.linalg.norm(near.W, axis=(1, 2))[:, None], 1e-300)
+    hard = np.isinf(rows.price)
+    left_of_price = np.where(hard, np.inf, np.where(hard, 1.0, rows.price) - rows.a)
+    at_price = (rows.excess < 0) & ~hard & (left_of_price / np.where(hard, 1.0, rows.price) < slack)
+    idle = (rows.excess > 0) & (_share(near, rows) < slack)
+    tight = rows.present & (rows.equal | ~(at_price | idle))
+    scale = np.linalg.norm(ways, axis=2, keepdims=True)
+    ways = _constant(
+        ways, np.concatenate([L, of_M[:, None]], axis=1), np.pad(tight, ((0, 0), (0, 1)), constant_values=True)
+    )
+    length = np.linalg.norm(ways, axis=2, keepdims=True)
+    ways = np.where(length > 1e-6 * scale, ways / np.where(length > 0, length, 1.0), 0.0)
+    change = ways @ np.swapaxes(L, 1, 2)
+    loose = rows.present & ~tight
+    room = until_zero(
+        np.where(loose, np.abs(rows.excess), np.inf)[:, None],
+        np.where(loose, np.sign(rows.excess), 0.0)[:, None] * change,
+    )
+    reach = np.stack([np.minimum(*ends) for ends in zip(room, face.room(ways), strict=True)], axis=2)
+    reach = np.where((length > 1e-6 * scale) & np.isfinite(reach), reach, 0.0).reshape(len(L), -1)
+    best = np.argmax(reach, axis=1)
+    lanes = np.arange(len(L))
+    step = _WAY * reach[lanes, best] * np.where(best % 2 == 0, 1.0, -1.0)
+    return near.W + face.lift(ways[lanes, best // 2][:, None])[:, 0] * step[:, None, None]
+
+
+def _constant(ways: np.ndarray, L: np.ndarray, tight: np.ndarray) -> np.ndarray:
+    """Return the part of the ways, (lanes, g, p), along which the tight rows, of (lanes, k, p), are constant."""
+    places = np.argsort(~tight, axis=1, kind="stable")[:, : int(tight.sum(axis=1).max())]
+    T = np.take_along_axis(np.where(tight[..., None], L, 0.0), places[..., None], 1)
+    T = T / np.maximum(np.linalg.norm(T, axis=2, keepdims=True), 1e-300)
+    across = np.swapaxes(T, 1, 2)
+    # By the Gram matrix: singular vectors would take LAPACK's threads, which small matrices wait for.
+    values, vectors = np.linalg.eigh(T @ across)
+    counts = values > _CONSTANT**2 * np.max(values, axis=1, keepdims=True, initial=0.0)
+    inverse = (vectors * np.where(counts, 1 / np.where(counts, values, 1.0), 0.0)[:, None]) @ np.swapaxes(vectors, 1, 2)
+    for _ in range(2):
+        ways = ways - ways @ across @ inverse @ T
+    return ways
