@@ -22,6 +22,8 @@ def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spann
     """Return `<A, B> / (||A||_F ||B||_F)`, (), in [-1, 1].
 
     Of `attention.Spanned` no matrix is formed: the Gram matrices of the queries and of the coefficients suffice.
+    With a max-margin solution it means little unless that is unique (`solution.unique`): another optimum of the same
+    problem has another correlation.
 
     Raises:
         ValueError: different shapes; a zero or non-finite matrix, which has no direction. Under
