@@ -115,7 +115,7 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
     for name, colour, label in (
         ("arrived", _COLOURS[0], "at the hard margin of all"),
         ("left", _LOST, "prefixes left behind"),
-        ("moving", _MOVING, "neither yet"),
+        ("moving", _MOVING, "neither"),
     ):
         share = np.array([int(one[name]) / int(one["texts"]) for one in ends])
         axes.barh(rows, share, left=start, color=colour, label=label, height=0.7)
@@ -144,7 +144,8 @@ def _grouped(panels: str, runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Da
     groups: dict[str, list[xarray.Dataset]] = {}
     for one in runs:
         groups.setdefault(str(counts_of({"": one})), []).append(one)
-    return {f"{panels}, {len(group)} runs, each" + " " * k: group[0] for k, group in enumerate(groups.values())}
+    named = ((group[0].attrs["run"].replace("_", " "), len(group) - 1, group[0]) for group in groups.values())
+    return {f"{panels}, {name}{f' and {more} like it' if more else ''}": one for name, more, one in named}
 
 
 def _apart(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
