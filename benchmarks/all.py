@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import descent, language, robustness, scaling, svm
+from benchmarks import descent, hostile, language, robustness, scaling, svm
 from benchmarks.timing import ROUNDS
 from jaxattn import records
 from jaxattn.study.configuration import composition
@@ -41,6 +41,7 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "descent": descent.table,
     "svm": svm.table,
     "robustness": robustness.robustness,
+    "certainty": hostile.certainty,
     "svm-scaling": svm.scaling,
     "descent-scaling": descent.scaling,
     "language": language.table,
