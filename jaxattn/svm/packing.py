@@ -79,4 +79,4 @@ def _of_width(
     rows["differences"] = np.where(counts[:, :, None, None], rows["differences"], 0)
     queries = np.take_along_axis(fields["queries"], (places // m)[:, :, None], axis=1)
     queries = np.where(counts[:, :, None], queries, 0)
-    return Packed(Constraints(queries=queries, **rows), chosen, places, (n, m))
+    return Packed(constraints._replace(queries=queries, **rows), chosen, places, (n, m))

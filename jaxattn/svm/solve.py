@@ -29,8 +29,6 @@ __all__ = ["solve", "solve_batch", "with_uniqueness"]
 
 # For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
-# For the few soft margins that it leaves open, from elsewhere.
-_ELSEWHERE = (PathFollowing(yielding=1e-2),)
 # How many problems are solved together: what they work on, matrices of the rows, stays in a cache of so many bytes,
 # and the slowest of them, which all wait for, is not that of many. A certificate has no loop: there a chunk is as
 # long as any. Fewer problems are filled up to these lengths, so that any number of them compiles once.
@@ -60,7 +58,7 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
     if isinstance(norm, OfRank):
         return (LowRank(), LowRank(starts=32, most=1000, start=_CAUTIOUS))
     if norm.plain == spectral or isinstance(norm, Entrywise):
-        return (PathFollowing(), *_ELSEWHERE) if constraints.penalty is not None else (PathFollowing(),)
+        return (PathFollowing(),)
     raise ValueError(
         f"solver: expected one for norm {norm.name!r} "
         "(known are frobenius, nuclear, spectral, entrywise, nuclear_of_rank), found none"

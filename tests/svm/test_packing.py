@@ -1,5 +1,7 @@
 """Rows that do not count are packed away: every lane by its own mask, and put back."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ from tests.instances import T, n
 ROWS = n * (T - 1)
 
 
-def masked(counts: list[int], seed: int = 0) -> svm.Constraints:
+def masked(counts: list[int], seed: int = 0) -> Any:
     """Problems of the shared shape of which lane i has so many rows, at random places."""
     rng = np.random.default_rng(seed)
     present = np.zeros((len(counts), ROWS), bool)
@@ -34,7 +36,7 @@ def test_a_lane_has_the_width_of_its_own_rows_and_each_row_keeps_its_place():
     for part in parts:
         # What a row is after packing is put back where it was: here its margin in place of a multiplier.
         margins = jax.vmap(svm.margins)(part.rows, jnp.asarray(W[part.lanes]))
-        found = part.spread(Candidate(W[part.lanes], np.asarray(margins), np.zeros(len(part.lanes), int)))
+        found = part.spread(Candidate(jnp.asarray(W[part.lanes]), margins, jnp.zeros(len(part.lanes), int)))
         kept = np.asarray(posed.present[part.lanes])
         np.testing.assert_allclose(np.where(kept, found.duals, 0.0), expected[part.lanes], rtol=1e-13)
 

@@ -22,9 +22,6 @@ from jaxattn.svm.solvers.units import Scaled, scaled
 
 __all__ = ["PathFollowing"]
 
-# What a soft row yields to begin with: the square of its own column, as a share of the row's.
-_YIELDING = 1e-5
-
 
 @dataclass(frozen=True)
 class PathFollowing:
@@ -34,11 +31,14 @@ class PathFollowing:
         most: iterations allowed; a problem needs 10 to 30.
         sharpness: the gap to stop at, as a share of the certificate's tolerance.
         start: the solver that decides feasibility of the hard rows and gives the first iterate.
+        yielding: how far a soft row yields in the first iterate: the square of the entry that it has to itself, as a
+            share of the row's.
     """
 
     most: int = 80
     sharpness: float = 0.003
     start: Solver = field(default_factory=ActiveSet)
+    yielding: float = 1e-5
 
     @property
     def start_norm(self) -> Norm:
@@ -52,7 +52,7 @@ class PathFollowing:
             ValueError: a norm that is neither spectral nor entrywise.
         """
         # A squared norm costs nothing at W = 0 to first order, and its path comes from there more safely.
-        posed = cons.hard_part(constraints) if norm.power == 2 else _yielding(constraints)
+        posed = cons.hard_part(constraints) if norm.power == 2 else _yielding(constraints, self.yielding)
         first = self.start(posed, frobenius)
         return self.improve(constraints, norm, first._replace(W=first.W[: constraints.differences.shape[-1]]))
 
@@ -103,7 +103,7 @@ class PathFollowing:
         return pursue(along, start, first, walks, tolerance.gap, self.sharpness, self.most)
 
 
-def _yielding(constraints: Constraints) -> Constraints:
+def _yielding(constraints: Constraints, share: float) -> Constraints:
     """Return hard rows, of which those that have a price may yield: each has an entry of W to itself, that costs much.
 
     The Frobenius solution nearly satisfies soft rows where that can be done, and exists where the hard rows have one.
@@ -112,8 +112,8 @@ def _yielding(constraints: Constraints) -> Constraints:
         return constraints
     of, (n, m, _) = cons.rows(constraints), constraints.differences.shape
     soft = of.present & ~of.hard
-    share = jnp.sqrt(jnp.maximum(_YIELDING, 1e3 * jnp.finfo(of.targets.dtype).eps))
-    own = jnp.where(soft, share * jnp.linalg.norm(constraints.differences, axis=-1), 0.0)
+    root = jnp.sqrt(jnp.maximum(share, 1e3 * jnp.finfo(of.targets.dtype).eps)).astype(of.targets.dtype)
+    own = jnp.where(soft, root * jnp.linalg.norm(constraints.differences, axis=-1), 0.0)
     apart = jnp.diag(own.ravel()).reshape(n, m, n * m)
     return constraints._replace(
         differences=jnp.concatenate([constraints.differences, apart], axis=-1),
