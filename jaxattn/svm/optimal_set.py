@@ -180,6 +180,9 @@ def _diameter(near: Near, rows: _Rows, errors: _Errors, face: Face, of_M: np.nda
     active, count, k = np.pad(active, ((0, 0), (0, 1)), constant_values=True), count + 1, k + 1
     # What the rows make of a matrix outside the face, of Frobenius norm 1: an ellipsoid.
     outside = gram - L @ np.swapaxes(L, 1, 2)
+    # With room for the rounding of this difference, so that the ellipsoid is one.
+    rounding = 8 * np.finfo(float).eps * k * np.diagonal(gram, axis1=1, axis2=2)
+    outside = outside + rounding[:, :, None] * np.eye(k)
     spread = np.sqrt(np.maximum(np.diagonal(outside, axis1=1, axis2=2), 0.0))
     off = np.minimum(face.off, 1e150)[:, None]
     largest = np.where(active & np.isfinite(within), within + off * spread, 0.0)

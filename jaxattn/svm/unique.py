@@ -22,8 +22,9 @@ are constant, until shortly before another row or the end of the face; the certi
 multipliers, at a distance of at least 1e-2 of ||W||_F, and of ten square roots of its gap.
 
 All else is UNKNOWN: what is not optimal, a norm whose faces are not known, a set of optima of some size in between, a
-solution at the border of its face, and in single precision most, since the distance that a gap allows is its square
-root. A bound on the rank only takes optima away: YES remains, and NO asks for a second optimum of that rank.
+solution at the border of its face or of zero length, numbers near the ends of their range, and in single precision
+most, since the distance that a gap allows is its square root. A bound on the rank only takes optima away: YES remains,
+and NO asks for a second optimum of that rank.
 
 The numbers are read, in NumPy and double precision, after the solution is certified. Under `jit` and `vmap`, where that
 cannot be done, all is UNKNOWN that is not strictly convex: see `with_uniqueness`.
@@ -46,6 +47,8 @@ from jaxattn.svm.solution import Candidate, Solution, Status, Unique
 
 # Distances as shares of ||W||_F: a second optimum's from W; in square roots of the gap, too.
 _FAR, _ROOTS = 1e-2, 10.0
+# Lanes with numbers below this, or above its inverse, are not read.
+_SMALL = 1e-30
 
 
 def is_strictly_convex(constraints: Constraints, norm: Norm) -> bool:
@@ -74,8 +77,11 @@ def uniqueness(
         certified: what the certificate says of a batch of candidates.
     """
     codes, known = np.array(solution.unique), faces(norm)
-    open_lanes = np.flatnonzero((np.asarray(solution.status) == Status.OPTIMAL) & (codes == Unique.UNKNOWN))
-    if known is None or open_lanes.size == 0:
+    if known is None:
+        return codes
+    unsaid = (np.asarray(solution.status) == Status.OPTIMAL) & (codes == Unique.UNKNOWN)
+    open_lanes = np.flatnonzero(unsaid & _is_moderate(constraints, solution))
+    if open_lanes.size == 0:
         return codes
     constraints = _picked(constraints, open_lanes)
     W, duals = (np.asarray(one)[open_lanes] for one in (solution.W, solution.duals))
@@ -89,6 +95,13 @@ def uniqueness(
         far = distance >= np.maximum(_FAR, _ROOTS * np.sqrt(np.abs(np.asarray(second.gap, float))))
         codes[open_lanes[apart[far & (np.asarray(second.status) == Status.OPTIMAL)]]] = Unique.NO
     return codes
+
+
+def _is_moderate(constraints: Constraints, solution: Solution) -> np.ndarray:
+    """Whether products of a few of a lane's numbers neither over- nor underflow; (lanes)."""
+    numbers = (constraints.differences, constraints.queries, constraints.targets, solution.W, solution.duals)
+    largest = np.array([np.abs(one).reshape(len(one), -1).max(axis=1) for one in numbers if one is not None], float)
+    return ((largest == 0) | ((largest > _SMALL) & (largest < 1 / _SMALL))).all(axis=0)
 
 
 def _distance(second: np.ndarray, W: np.ndarray) -> np.ndarray:

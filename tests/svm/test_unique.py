@@ -192,6 +192,16 @@ def test_in_single_precision_a_second_optimum_is_found_and_nothing_is_said_to_be
         assert code(judged(known.constraints, known.W, known.duals, dtype=np.float32)) is unique
 
 
+@pytest.mark.parametrize("scale", [1e-150, 1e-12, 1e12, 1e150])
+def test_the_units_of_the_tokens_do_not_matter_until_products_leave_the_range_of_numbers(scale):
+    for n, unique in ((3, Unique.YES), (2, Unique.NO)):
+        known = constructed.nuclear(0, n=n)
+        rows = known.constraints._replace(differences=known.constraints.differences * scale)
+        # Multipliers of the norm, not of the rows: the objective is in units of W.
+        found_out = code(judged(rows, known.W / scale, known.duals / scale))
+        assert found_out is (unique if 1e-30 < scale < 1e30 else Unique.UNKNOWN)
+
+
 def test_nothing_is_known_of_a_norm_of_ones_own():
     assert faces(replace(svm.nuclear, name="own")) is None
     assert all(one.message for one in Unique)
