@@ -166,5 +166,5 @@ def test_the_examples_look_like_what_is_measured(tmp_path, run):
     assert one.attrs["kept"] == 3
     assert {name: made[name].dims for name in made.variables} == {name: one[name].dims for name in made.variables}
     assert all(made[name].dtype.kind == one[name].dtype.kind for name in made.variables)
-    assert dict.fromkeys(made.attrs) == dict.fromkeys(one.attrs)
+    assert set(made.attrs) <= set(one.attrs)
     assert growth(lengths(one), KEY)["until"] == 40

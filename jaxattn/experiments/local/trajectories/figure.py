@@ -13,6 +13,7 @@ from jaxattn.experiments.local.trajectories.claims import EXACT, OWN_NORM, PARAL
 from jaxattn.study.style import page
 from jaxattn.study.style.plane import plane
 
+_SOLUTIONS = {"frobenius": r"$W_F$", "nuclear": r"$W_*$"}
 _RULES = {"": ("#444444", "published rule"), EXACT: ("#009E73", "exact direction")}
 # Distances below this are drawn here: rounding leaves none smaller.
 _LEAST = 1e-16
@@ -58,10 +59,9 @@ def _paths(axes: Axes, letter: str, run: str, summary: xarray.Dataset) -> None:
     rays = summary["ray"].sel(norm=norm).values
     plane(axes, summary["X"].values, summary["selected"].values, paths, rays, powers)
     final = summary["correlation"].isel(snapshot=-1)
-    values = ", ".join(f"{page.NORMS[str(name)]} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
-    axes.set_title(
-        f"({letter}) training {page.RUNS[run]}, rays of the {page.NORMS[norm]}\ncos at the end: {values}", fontsize=8
-    )
+    values = ", ".join(f"{_SOLUTIONS[str(name)]} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
+    whose = f"rays of {_SOLUTIONS[norm]} ({page.NORMS[norm]})"
+    axes.set_title(f"({letter}) training {page.RUNS[run]}, {whose}\ncos at the end: {values}", fontsize=8)
 
 
 def _distances(axes: Axes, letter: str, run: str, rules: Mapping[str, xarray.Dataset]) -> None:
