@@ -19,14 +19,12 @@ from jaxattn.study.claims import (
     Datasets,
     Judgement,
     Number,
-    Outcome,
     Setting,
     Source,
     below,
     between,
     counts_of,
     number,
-    together,
     too_few,
 )
 from jaxattn.study.statistics import bootstrap
@@ -36,11 +34,13 @@ _RULES = {"separate": "exact_normalized_gd", "joint": "jointly_normalized_gd"}
 _PUBLISHED = "normalized_gd"
 # Runs shorter than this are too short to decide, and larger penalties are at rest by then.
 _LEAST, _RESTED = 10_000, 1e-30
-# Fixed beforehand. Two gradients balance if the ratio of their lengths is between these.
-_BALANCED = (0.8, 1.25)
-# Descent goes on if its distance from the solution, 1 - cos, falls by this factor after about the published last step.
-# A distance below the other number counts as arrived.
-_FACTOR, _PUBLISHED_STEPS, _ARRIVED = 3.0, 2000, 1e-3
+# Fixed beforehand. A point counts as stationary if its residual is at most this, and two runs as equally far from the
+# solution if the ratio of their distances is between these.
+_STATIONARY, _EQUAL = 0.1, (0.8, 1.25)
+# From the largest penalty to the smallest, 1 - cos has to fall by this factor.
+_FACTOR = 3.0
+# What the start is drawn with, and where it is made small.
+_SCALE, _SMALL, _OF_START = 1.0, 0.01, 1e-16
 # Fewer penalties show no trend.
 _LEAST_PENALTIES = 3
 # Made from the key of the bootstrap, for what the criteria ask for beside the distances.
@@ -55,11 +55,12 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each run a dataset over norms and snapshots, of `distance.along`. With it are geometric means over seeds of
-        ratios that are taken seed by seed, with `_low` and `_high`: `change`, the distance from the nuclear solution at
-        the end over that near step 2000; `next` and `all`, of the runs over whose penalties the path is judged, the
-        distance at the end over that under the next larger and under the largest penalty; and `balance`, of the
-        published run, the length of the risk's gradient over that of the penalty's.
+        For each run a dataset over norms and snapshots, of `distance.along`; of each with a penalty `residual`. With it
+        are geometric means over seeds of ratios that are taken seed by seed, each with `_low` and `_high`: distances
+        at the end over those of another run, where there is one. `next` and `all`, of the runs over whose penalties the
+        path is judged, the next larger and the largest penalty; `rested`, of the published run, that with the same
+        penalty and a step that falls; `joint`, of a run with a norm of each, that with one norm; and `start`, of a run
+        from a small start, that from the usual one.
 
     Raises:
         ValueError: a run of which no seed was kept, or two runs on the path that have no seed in common.
@@ -67,24 +68,25 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     empty = [run for run, one in datasets.items() if not one.sizes["seed"]]
     if empty:
         raise ValueError(f"kq-penalty: expected a kept seed in each run, found none in {empty}")
-    keys = iter(jax.random.split(key, 1 + sum(one.sizes["norm"] for one in datasets.values())))
+    keys = iter(jax.random.split(key, sum(one.sizes["norm"] for one in datasets.values())))
     summaries = {}
     for run, one in datasets.items():
         parts = [along(one, str(norm), next(keys)) for norm in one["norm"].values]
         summaries[run] = xarray.concat(parts, "norm", combine_attrs="override").assign_attrs(one.attrs)
-    balance_key, changes = next(keys), jax.random.fold_in(key, _CHANGES)
-    ratios = [
-        *((one, "balance", _balance(one), balance_key) for one in chosen(datasets, **_AS_PUBLISHED)),
-        *((one, "change", _change(one), jax.random.fold_in(changes, k)) for k, one in enumerate(datasets.values())),
-    ]
+    changes = jax.random.fold_in(key, _CHANGES)
+    ratios = [(one, "residual", one["residual"].values) for one in datasets.values() if "residual" in one]
     path = _path(datasets)
-    for k, (larger, smaller) in enumerate(itertools.pairwise(path)):
-        of_next, of_all = jax.random.split(jax.random.fold_in(changes, len(datasets) + k))
-        ratios.append((smaller, "next", _nearer(larger, smaller), of_next))
-        ratios.append((smaller, "all", _nearer(path[0], smaller), of_all))
-    for one, name, ratio, of_ratio in ratios:
+    for larger, smaller in itertools.pairwise(path):
+        ratios += [(smaller, "next", _nearer(larger, smaller)), (smaller, "all", _nearer(path[0], smaller))]
+    for one in path:
+        ratios += [(one, "joint", _nearer(other, one)) for other in _others(datasets, one, optimizer=_RULES["joint"])]
+    for one in chosen(datasets, **_AS_PUBLISHED):
+        ratios += [(one, "rested", _nearer(other, one)) for other in _resting(datasets)]
+    for one in chosen(datasets, scale=_SMALL):
+        ratios += [(one, "start", _nearer(other, one)) for other in _others(datasets, one, scale=_SCALE)]
+    for k, (one, name, ratio) in enumerate(ratios):
         run = one.attrs["run"]
-        summaries[run] = summaries[run].assign(_geometric(name, ratio, of_ratio))
+        summaries[run] = summaries[run].assign(_geometric(name, ratio, jax.random.fold_in(changes, k)))
     return summaries
 
 
@@ -97,10 +99,21 @@ def chosen(runs: Datasets, **wanted: object) -> list[xarray.Dataset]:
     return sorted(found, key=lambda one: -one.attrs["penalty"])
 
 
+def _others(runs: Datasets, one: xarray.Dataset, **other: object) -> list[xarray.Dataset]:
+    """Return the runs that differ from one in these attributes alone, of those that runs are varied in."""
+    varied = ("optimizer", "penalty", "scale", "step", "step_size", "steps")
+    return chosen(runs, **{name: one.attrs[name] for name in varied} | other)
+
+
+def _resting(runs: Datasets) -> list[xarray.Dataset]:
+    """Return the run with the published penalty and a step that falls."""
+    return chosen(runs, optimizer=_RULES["separate"], penalty=PUBLISHED_EPSILON, step="falling")
+
+
 def usual(runs: Datasets) -> dict[str, xarray.Dataset]:
     """Return the runs from the published start, of the length that most have."""
     lengths = [one.attrs["steps"] for one in runs.values()]
-    usual = {"scale": 1.0, "steps": max(set(lengths), key=lengths.count)}
+    usual = {"scale": _SCALE, "step": "constant", "steps": max(set(lengths), key=lengths.count)}
     return {run: one for run, one in runs.items() if all(one.attrs[name] == value for name, value in usual.items())}
 
 
@@ -111,16 +124,6 @@ def _penalized(runs: Datasets) -> list[xarray.Dataset]:
 def _path(runs: Datasets) -> list[xarray.Dataset]:
     """Return the penalized runs that are at rest at the end: the smallest penalties take more steps than these have."""
     return [one for one in _penalized(runs) if one.attrs["penalty"] >= _RESTED]
-
-
-def _balance(one: xarray.Dataset) -> Float[np.ndarray, " seeds"]:
-    # The gradient of the penalty is 2 penalty (K, Q); at a fixed point it is as long as that of the risk.
-    return one["gradient_norm"].values[:, -1] / (2 * one.attrs["penalty"] * one["length"].values)
-
-
-def _change(one: xarray.Dataset) -> Float[np.ndarray, " seeds"]:
-    off = one["off"].sel(norm="nuclear")
-    return off.isel(snapshot=-1).values / off.sel(snapshot=_at(one, _PUBLISHED_STEPS)).values
 
 
 def _nearer(larger: xarray.Dataset, smaller: xarray.Dataset) -> Float[np.ndarray, " seeds"]:
@@ -140,44 +143,57 @@ def _geometric(name: str, ratio: Float[np.ndarray, " seeds"], key: PRNGKeyArray)
 
 
 def _judge_published(summaries: Datasets) -> Judgement:
-    """At the end of the published run both gradients have to be of one length."""
-    found = chosen(summaries, **_AS_PUBLISHED)
-    if not found:
-        return Judgement.withheld("There is no run under the published rule and penalty.")
-    name = "gradient of the risk over that of the penalty, last record"
-    ratio = number(found[0], "balance")
-    stated = (between(name, ratio, *_BALANCED),)
-    remark = "Geometric mean over seeds."
-    if together(stated) is Outcome.MET:
-        remark += f" So it is the penalty of {PUBLISHED_EPSILON:.2g} that sets where the published run of (K, Q) ends."
-    return _judgement({name: 1.0}, {name: ratio}, found, stated=stated, remark=remark)
-
-
-def _judge_alone(summaries: Datasets) -> Judgement:
-    """Without a penalty both rules have to go on towards the nuclear solution; failing that, the joint one."""
-    of_rule = {name: chosen(summaries, optimizer=rule, penalty=0.0, scale=1.0) for name, rule in _RULES.items()}
-    if missing := [name for name, runs in of_rule.items() if not runs]:
-        return Judgement.withheld(
-            f"There is no run without a penalty under the rule with {' and '.join(missing)} norm."
-        )
-    found = {name: max(runs, key=lambda one: one.attrs["steps"]) for name, runs in of_rule.items()}
-    measured = {
-        f"1 - correlation, nuclear, {name} norm, step {step}": _off(one.sel(snapshot=step))
-        for name, one in found.items()
-        for step in sorted({_at(one, _PUBLISHED_STEPS), int(one["snapshot"][-1])})
-    }
-    separate, joint = found["separate"], found["joint"]
-    goes_on = _goes_on("joint", joint)
+    """The published run has to end where the penalized risk is stationary; failing that, as far as a run that does."""
+    found, resting = chosen(summaries, **_AS_PUBLISHED), _resting(summaries)
+    if not found or not resting:
+        return Judgement.withheld("The run as published or that with its penalty and a step that falls is missing.")
+    name, one, other = "residual of the penalized risk's stationarity, last step", found[0], resting[0]
+    measured = {f"{name}, as published": number(one, "residual"), f"{name}, step that falls": number(other, "residual")}
+    ratio = number(one, "rested")
     return _judgement(
         dict.fromkeys(measured, 0.0),
         measured,
-        found.values(),
-        stated=(_easier(_goes_on("separate", separate), _arrived("separate", separate)), goes_on),
-        corrected=(goes_on,),
-        correction=f"with one norm for K and Q together, {_course(joint)}. With a norm of each its own, as published, "
-        f"{_course(separate)}.",
-        remark=f"Exact directions of the gradient: nothing is lost to rounding. Descent goes on if 1 - cos falls by a "
-        f"factor of {_FACTOR:g} or more after about step {_PUBLISHED_STEPS}.",
+        [one, other],
+        stated=(below(f"{name}, as published,", number(one, "residual"), _STATIONARY),),
+        corrected=(
+            below(f"{name}, step that falls,", number(other, "residual"), _STATIONARY),
+            between("1 - cos as published over that with a step that falls", ratio, *_EQUAL),
+        ),
+        correction=f"about such a point: its constant step bounces, and the residual is "
+        f"{number(one, 'residual').mean:.2g}. With a step that falls it is "
+        f"{number(other, 'residual').mean:.2g}, and 1 - cos of the published run is {ratio.mean:.2f} times as large. "
+        f"So it is the penalty of {PUBLISHED_EPSILON:.2g} that sets where it ends.",
+        remark="Geometric means over seeds.",
+    )
+
+
+def _judge_normalization(summaries: Datasets) -> Judgement:
+    """At rest under each penalty both normalizations have to be as far from the solution."""
+    found = [one for one in _path(summaries) if "joint" in one]
+    if len(found) < _LEAST_PENALTIES:
+        return Judgement.withheld(f"Pairs of runs at rest under {len(found)} penalties are too few to decide.")
+    name = "1 - cos with a norm of each over that with one norm"
+    measured = {f"{name}, penalty {_said(one)}": number(one, "joint") for one in found}
+    stated = tuple(between(label, ratio, *_EQUAL) for label, ratio in measured.items())
+    return _judgement(dict.fromkeys(measured, 1.0), measured, found, stated=stated, remark="Without: see kq-limit.")
+
+
+def _judge_start(summaries: Datasets) -> Judgement:
+    """Under a penalty a run from a small start has to end as far from its solution as that from the usual one."""
+    found = [one for one in chosen(summaries, scale=_SMALL, penalty=_OF_START) if "start" in one]
+    if not found:
+        return Judgement.withheld(
+            f"There is no run from a start of scale {_SMALL:g} under a penalty and one beside it."
+        )
+    name = f"1 - cos from a start of scale {_SMALL:g} over that of scale {_SCALE:g}"
+    ratio = number(found[0], "start")
+    free = [number(one, "start").mean for one in chosen(summaries, scale=_SMALL, penalty=0.0) if "start" in one]
+    return _judgement(
+        {name: 1.0},
+        {name: ratio},
+        found,
+        stated=(between(f"{name}, penalty {_OF_START:.0e}", ratio, *_EQUAL),),
+        remark=f"Without a penalty, after as many steps, it is {free[0]:.2f}." if free else "",
     )
 
 
@@ -236,34 +252,8 @@ def _judgement(
     )
 
 
-def _goes_on(norm: str, one: xarray.Dataset) -> Criterion:
-    since, until = _at(one, _PUBLISHED_STEPS), int(one["snapshot"][-1])
-    quantity = f"1 - cos, {norm} norm, at step {until} over that at step {since}"
-    return below(quantity, number(one, "change"), 1 / _FACTOR)
-
-
-def _arrived(norm: str, one: xarray.Dataset) -> Criterion:
-    return below(f"1 - cos, {norm} norm, at the last step", _off(one.isel(snapshot=-1)), _ARRIVED)
-
-
-def _easier(*criteria: Criterion) -> Criterion:
-    """Return the criterion with the best outcome: it is met if any is, and broken if all are."""
-    return min(criteria, key=lambda one: [Outcome.MET, Outcome.UNCLEAR, Outcome.BROKEN].index(one.outcome))
-
-
-def _course(one: xarray.Dataset) -> str:
-    since, until = _at(one, _PUBLISHED_STEPS), int(one["snapshot"][-1])
-    before, after = (_off(one.sel(snapshot=step)).mean for step in (since, until))
-    return f"1 - cos goes from {before:.2g} at step {since} to {after:.2g} at step {until}"
-
-
 def _off(end: xarray.Dataset) -> Number:
     return number(end.sel(norm="nuclear"), "off")
-
-
-def _at(one: xarray.Dataset, step: int) -> int:
-    """Return the snapshot nearest to a step, in its logarithm."""
-    return int(one["snapshot"].values[np.argmin(np.abs(np.log(one["snapshot"].values / step)))])
 
 
 def _said(one: xarray.Dataset) -> str:
@@ -274,16 +264,25 @@ CLAIMS = (
     Claim(
         "kq-penalty:published",
         _SOURCE,
-        "The published run of (K, Q) ends at a point of the regularization path: its penalty balances the risk.",
+        "The published run of (K, Q) ends at a stationary point of the penalized risk, as those of the regularization "
+        "path are.",
         _judge_published,
         examples.of_published,
     ),
     Claim(
-        "kq-penalty:no-penalty",
+        "kq-penalty:normalization",
         _SOURCE,
-        "Normalized descent on (K, Q) alone, without a penalty, tends to the direction of the nuclear solution.",
-        _judge_alone,
-        examples.of_alone,
+        "Where penalized descent on (K, Q) comes to rest does not depend on whether K and Q are normalized each by "
+        "itself, as published, or together.",
+        _judge_normalization,
+        examples.of_normalization,
+    ),
+    Claim(
+        "kq-penalty:start",
+        _SOURCE,
+        "Where penalized descent on (K, Q) comes to rest does not depend on the size of the start.",
+        _judge_start,
+        examples.of_start,
     ),
     Claim(
         "kq-penalty:penalized",

@@ -69,6 +69,8 @@ def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     for one in chosen(summaries, optimizer="exact_normalized_gd", penalty=0.0):
         if one.attrs["scale"] != 1.0:
             _band(axes, one, "#56B4E9", "--", f"a norm of each, start x {one.attrs['scale']:g}")
+    for one in chosen(summaries, optimizer="exact_normalized_gd", step="falling"):
+        _band(axes, one, "#CC79A7", "-", "published penalty, step that falls")
     axes.set(title="(b) nuclear, along the steps", xlabel="step", xscale="log", yscale="log")
     axes.legend(loc="lower left", fontsize=6)
 

@@ -1,5 +1,53 @@
-"""From the record of a long run to its distance from the max-margin solutions, snapshot by snapshot."""
+"""From the record of a long run to its distance from the max-margin solutions, and how far from rest its end is."""
 
-from jaxattn.experiments.local.limits import measure
+from __future__ import annotations
 
-__all__ = ["measure"]
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float
+
+from jaxattn import attention, heads, losses, metrics, svm
+from jaxattn.attention import Factored
+from jaxattn.descent import gradients
+from jaxattn.experiments.local import limits
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.settings.training import weights_of
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare a run of factors with its max-margin solutions, and a penalized one with the points of rest.
+
+    Args:
+        record: of a `Training` of factors, with logistic loss and linear head.
+        solver: for all norms; those of each norm if None.
+
+    Returns:
+        The dataset of `limits.measure`; of a run with a penalty p also `residual`, (seed,): at the end
+        `||g + 2 p (K, Q)|| / (||g|| + ||2 p (K, Q)||)`, with g the exact gradient of the risk: 0 where the penalized
+        risk is stationary, 1 where nothing of either is balanced.
+    """
+    one = limits.measure(record, solver)
+    if one.attrs["penalty"] == 0:
+        return one
+    kept = np.isin(record["seed"].values, one["seed"].values)
+    if not kept.any():
+        return one.assign(residual=(("seed",), np.zeros(0)))
+    arrays = {str(name): record[name].values[kept] for name in record.data_vars}
+    penalty = np.full(kept.sum(), one.attrs["penalty"])
+    found = batch.over_seeds(residual, weights_of(arrays), of_arrays(arrays), penalty)
+    return one.assign(residual=(("seed",), found))
+
+
+def residual(weights: Factored, problem: Problem, penalty: Float[Array, ""]) -> Float[Array, ""]:
+    """Return how far from stationary the penalized risk is at factors, (), as `measure` says."""
+    logits = attention.masked(attention.logits(weights, problem), problem)
+    read = gradients.reading(problem, heads.linear)
+    slope = gradients.direction(jnp.zeros((), int), logits, problem.Y, read, losses.logistic)
+    # In units of the penalty, which may be too small for its square.
+    coefficients = slope.coefficients * jnp.exp(slope.log_scale - jnp.log(2 * penalty))
+    y = jnp.einsum("nt,ntd->nd", coefficients, problem.X)
+    of_K, of_Q = y.T @ (problem.Z @ weights.Q), problem.Z.T @ (y @ weights.K)
+    of_risk, of_penalty = (jnp.concatenate([one.ravel() for one in pair]) for pair in ((of_K, of_Q), weights))
+    return metrics.norm(of_risk + of_penalty) / (metrics.norm(of_risk) + metrics.norm(of_penalty))
