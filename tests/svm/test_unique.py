@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,9 @@ VALUES = {
 
 def objective(norm: svm.Norm, rows: svm.Constraints, W) -> tuple[float, float]:
     """The objective at W, and how far the worst hard row falls short."""
-    value = VALUES.get(norm.plain.name.replace(" of rank 2", ""), lambda W: np.linalg.norm(W.ravel(), norm.p))(W)
+    value = VALUES.get(
+        norm.plain.name.replace(" of rank 2", ""), lambda W: np.linalg.norm(W.ravel(), getattr(norm, "p", None))
+    )(W)
     of = jax.tree.map(np.asarray, cons.rows(rows))
     short = of.targets - np.einsum("nmd,de,ne->nm", rows.differences, W, rows.queries)
     short = np.where(of.present, np.where(of.equal, np.abs(short), np.maximum(short, 0)), 0)
@@ -48,13 +51,14 @@ def objective(norm: svm.Norm, rows: svm.Constraints, W) -> tuple[float, float]:
     )
 
 
-def judged(rows: svm.Constraints, W, duals, norm: svm.Norm = svm.nuclear, dtype=float) -> svm.Solution:
+def judged(rows: svm.Constraints, W, duals, norm: svm.Norm = svm.nuclear, dtype: Any = float) -> svm.Solution:
     """What is said of W and multipliers that certify each other; second optima are refereed in NumPy."""
     W, duals = np.asarray(W, dtype), np.asarray(duals, dtype)
     (value, violation), zero = objective(norm, rows, W), np.zeros(())
     assert violation < 1e-6
     optimal, unknown = np.asarray(Status.OPTIMAL), np.asarray(Unique.UNKNOWN)
-    solution = svm.Solution(W, duals, zero + value, zero + value, zero, zero, optimal, zero, unknown)
+    fields: Any = (W, duals, zero + value, zero + value, zero, zero, optimal, zero, unknown)
+    solution = svm.Solution(*fields)
     first = partial(jax.tree.map, lambda leaf: np.asarray(leaf)[None])
     tolerance = 1e-8 if dtype is float else 1e-4
 
