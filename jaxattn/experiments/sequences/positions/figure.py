@@ -8,7 +8,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.sequences.positions.measure import LONG, PATH
+from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, PATH
 from jaxattn.study.style import page
 from jaxattn.study.style.curves import draw_panels
 
@@ -16,6 +16,7 @@ _LOOKS = {
     "W": ("frobenius", "$W$, Frobenius", "#0072B2", "-"),
     "KQ": ("nuclear", "$(K, Q)$, nuclear", "#D55E00", "--"),
     LONG: ("frobenius", "$W$, exact direction", "#009E73", ":"),
+    FALLING: ("nuclear", "$(K, Q)$, exact, step falls", "#CC79A7", "-."),
 }
 
 

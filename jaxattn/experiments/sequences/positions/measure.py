@@ -18,9 +18,9 @@ from jaxattn.study.measuring.optimum import optimum
 # The norm whose solution a run is said to reach.
 OWN = {"W": svm.frobenius, "KQ": svm.nuclear}
 _EXACT, _PATH = ", exact direction", ", regularization path"
-# W for longer than published, and the path of W.
-LONG, PATH = f"W{_EXACT}", f"W{_PATH}"
-_KEPT = ("status", "gap", "violation", "correlation", "rank", "probability", "optimal_share", "length")
+# W for longer than published, (K, Q) likewise with a step that falls, and the path of W.
+LONG, FALLING, PATH = f"W{_EXACT}", f"KQ{_EXACT}", f"W{_PATH}"
+_KEPT = ("margin_ratio", "status", "gap", "violation", "correlation", "rank", "probability", "optimal_share", "length")
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -51,6 +51,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 def _of_run(record: xarray.Dataset, solver: svm.Solver | None) -> xarray.Dataset:
     optimizer = json.loads(record.attrs["config"])["optimizer"]
+    # One whose step falls is made from another.
+    optimizer = optimizer.get("optimizer", optimizer)
     exact = optimizer.get("floor") == optimizer.get("penalty") == 0
     weights = "W" if "W" in record else "KQ"
     compared = compare(record, (OWN[weights],) if exact else NORMS, solver)
