@@ -145,6 +145,8 @@ def verdict(runs, name):
         (named(far(), far(told=0.4, R=3.0)), "basins", Verdict.HOLDS),
         (named(far(told=0.4), far(R=3.0)), "basins", Verdict.FAILS),
         (named(far(7)), "basins", Verdict.OPEN),
+        # What cannot be judged does not keep the others from it.
+        (named(far(), far(7, n=8)), "basins", Verdict.HOLDS),
         (spreads(0.6), "score-gap", Verdict.FAILS),
         (spreads(0.5, 0.8, 1.0), "score-gap", Verdict.FAILS),
         # The first share is the smaller one, but by less than the intervals.

@@ -32,7 +32,7 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import beside
 
-_PAPER, _LOCATOR = "arXiv 2308.16898", "theorems on global convergence (as recalled)"
+_PAPER, _LOCATOR = "arXiv 2308.16898", "sections 4 and 5.2, theorems on global convergence"
 # Normalized descent stands for the plain one of the theorems; how the shares change is asked by us.
 _PROXY, _OURS = (Source(_PAPER, _LOCATOR, setting) for setting in (Setting.PROXY, Setting.OURS))
 # A difference of shares counts as one if it is more than rounding.
@@ -176,23 +176,23 @@ def _judge_equal_scores(summaries: Datasets) -> Judgement:
 
 
 def _judge_basins(summaries: Datasets) -> Judgement:
-    """From the farthest starts, the prediction has to be right in both outcomes taken alike."""
+    """From the farthest starts, the prediction has to be right in both outcomes alike, if there are enough of each."""
     far = _far(summaries)
     if not far:
         return Judgement.withheld("No run from far along a wrong selection.")
     farthest = max(float(one.attrs["R"]) for one in far.values())
-    judged = {run: one for run, one in far.items() if one.attrs["R"] == farthest}
+    least = {run: _rarer(one) for run, one in far.items() if one.attrs["R"] == farthest}
+    judged = {run: far[run] for run, rarer in least.items() if rarer >= LEAST_SEEDS}
+    if not judged:
+        few = "; ".join(f"{run}: {rarer}" for run, rarer in least.items())
+        return Judgement.withheld(f"Too few starts of one of the two outcomes to judge a prediction ({few}).")
     numbers: dict[str, Number] = {}
     for run, one in far.items():
         numbers[f"share that selects the optimal tokens, {run}"] = number(one, "optimal")
         numbers[f"share that stays at alpha, {run}"] = number(one, "stays")
         numbers[f"balanced accuracy of the prediction, {run}"] = number(one, "balanced")
         numbers[f"balanced accuracy by the support vectors of alpha, {run}"] = number(one, "balanced_support")
-    undecided = ""
-    for run, one in judged.items():
-        elsewhere = int(one["starts"]) - round(float(one["optimal"]) * int(one["starts"]))
-        if elsewhere < LEAST_SEEDS:
-            undecided = f"{elsewhere} starts that end elsewhere are too few to judge a prediction, {run}."
+    left = [f"{run} ({rarer})" for run, rarer in least.items() if run not in judged]
     return _judgement(
         far,
         numbers,
@@ -201,12 +201,19 @@ def _judge_basins(summaries: Datasets) -> Judgement:
             above(f"balanced accuracy of the prediction, {run},", number(one, "balanced"), _TOLD)
             for run, one in judged.items()
         ),
-        undecided=undecided,
         remark="Balanced accuracy is the mean of the shares of right predictions among the starts that end elsewhere "
         f"and among the others; a guess has 0.5. {sum(int(one['staying']) for one in far.values())} of "
         f"{sum(int(one['starts']) for one in far.values())} starts stay at alpha: with equal scores no other selection "
-        "is locally optimal. The prediction is for R without bound.",
+        "is locally optimal. The prediction is for R without bound."
+        + (f" Not judged, with fewer than {LEAST_SEEDS} starts of one outcome: {', '.join(left)}." if left else ""),
     )
+
+
+def _rarer(one: xarray.Dataset) -> int:
+    """Return how many starts have the rarer outcome, of the optimal tokens and others."""
+    starts = int(one["starts"])
+    optimal = round(float(one["optimal"]) * starts)
+    return min(optimal, starts - optimal)
 
 
 def _far(summaries: Datasets) -> dict[str, xarray.Dataset]:

@@ -17,6 +17,7 @@ def far(
     moving: int = 0,
     R: float = 10.0,
     seeds: int = 100,
+    n: int = 4,
 ) -> xarray.Dataset:
     """Return starts of which the first few leave an input behind, and the next few are on the way.
 
@@ -28,6 +29,7 @@ def far(
         moving: how many more have an input that is behind, near no solution.
         R: of the starts.
         seeds: all kept.
+        n: inputs.
     """
     place = np.arange(seeds)
     wrong = place < elsewhere + moving
@@ -43,8 +45,8 @@ def far(
         "apart": (("seed",), rank < 0.9),
     }
     counts = {"attempted": seeds, "kept": seeds, "diverged": 0, "infeasible": 0, "unsolved": 0}
-    told_of = {"start": "far", "n": 4, "T": 5, "d": 5, "spread": 0.0, "R": R, "steps": 8000}
-    run = {"run": f"from R W_alpha, n = 4, d = 5, R = {R:g}"}
+    told_of = {"start": "far", "n": n, "T": 5, "d": 5, "spread": 0.0, "R": R, "steps": 8000}
+    run = {"run": f"from R W_alpha, n = {n}, d = 5, R = {R:g}"}
     return xarray.Dataset(variables, {"seed": place}, counts | run | told_of)
 
 
