@@ -31,7 +31,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 runs = chosen(summaries, optimizer=norm, step=step)
                 if runs:
                     one = next((each for each in runs if each.attrs["step_size"] == 1.0), runs[0])
-                    label = f"{STEPS[step]}, {NORMS[norm]}"
+                    label = _label(step, norm)
                     _band(distance, one, lambda value: value, "off", color=colour, linestyle=dashes, label=label)
                     _band(margin, one, lambda value: 1 - value, "margin_ratio", color=colour, linestyle=dashes)
         for one in chosen(summaries, step="constant", step_size=0.1, optimizer=next(iter(NORMS))):
@@ -56,6 +56,10 @@ def _band(axes: Axes, one: xarray.Dataset, of: Callable[[np.ndarray], np.ndarray
     page.band(axes, one["snapshot"].values, *curve, **look)
 
 
+def _label(step: str, norm: str) -> str:
+    return f"{STEPS[step]}, {NORMS[norm]}".replace("k^-1/2", "$k^{-1/2}$")
+
+
 def _exponents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     for step in ("constant", "falling"):
         for norm, marker in zip(NORMS, "os", strict=True):
@@ -69,4 +73,7 @@ def _exponents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set(title="(c) exponent of each seed", xlabel="1 - largest unused singular value", ylabel="exponent of $k$")
     axes.set_xlim(0, max(0.01, *(float(np.max(one["room"])) for one in summaries.values())) * 1.05)
+    # Room for the legend below the points.
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.4 * (high - low), high)
     axes.legend(loc="lower left", fontsize=6)

@@ -140,7 +140,7 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
         corrected=aligned,
         correction=f"the correlation with the nuclear solution is {end.mean:.4f} at step {last}, but {_at_rest(one)}. "
         "The published protocol penalizes ||K||^2 + ||Q||^2 with coefficient 2.2e-16; see kq-penalty for what this "
-        "penalty does and for runs without it.",
+        "penalty does and kq-limit for runs without it.",
         undecided=too_little(one),
     )
 

@@ -17,6 +17,7 @@ PUBLISHED = [[0.883, 0.960, 0.980, 0.988, 0.993, 0.995], [0.796, 0.848, 0.858, 0
 FACTORED = [[0.7, 0.7, 0.7, 0.7, 0.7, 0.8], [0.9, 0.9, 0.9, 0.9, 0.9, 0.995]]
 PROBABILITY = [0.966, *[0.98] * 4, 0.99995]
 COUNTS = {"attempted": 23, "kept": 20, "diverged": 1, "infeasible": 2, "unsolved": 0}
+COUNTS |= {"not_unique": 0, "uniqueness_unknown": 0}
 # A change of a run: its name, a variable, where in its means, and the new value.
 Change = tuple[str, str, Any, Any]
 _W_AT_REST: Change = ("W", "growth", ..., 0.0)
