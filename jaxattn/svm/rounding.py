@@ -1,8 +1,8 @@
 """Internal: sums of products with a proven bound of their rounding, and exact scaling by powers of two.
 
 A factor is split into a head, its leading bits on a grid that the whole array shares, and what is left. Heads are so
-short that every product and every partial sum of them is exact: in any order, fused or not, so that no compiler's
-choice and no flag changes what is proved. Only what is left is rounded, and it is small: the error of a sum of k terms
+short that every product and every partial sum of them is exact: in any order, fused or not, as the compiler likes (but
+for `xla_cpu_enable_fast_math`, which JAX does not set and which rounds divisions otherwise than IEEE 754). Only what is left is rounded, and it is small: the error of a sum of k terms
 is about `k^2 2^-75` of the largest in double precision and `k^2 2^-32` in single precision (Rump, Ogita and Oishi,
 "Accurate floating-point summation", 2008, split sums so).
 
@@ -72,17 +72,19 @@ def dot(A: Float[Array, "*batch k i"], B: Enclosed) -> Enclosed:
     short = jnp.round(A * 2.0**bits) * 2.0**-bits
     head = jnp.round(B.head / grid) * grid
     rest = (B.head - head) + B.tail
-    # Largest terms of what is rounded: `A - short` times `head`, and A times `rest`.
-    small = 2.0**-bits * 2 * largest + B.small
-    terms = count * (2.0**-bits * 2 * largest + small)
-    # Whatever the order of the sums: products, sums, `rest`, and all that is flushed.
+    # What is rounded are sums of `A - short` times `head` and of A times `rest`: at most half and a whole grid's step.
+    weight = jnp.max(jnp.sum(jnp.abs(A), axis=-2))
+    step = 2.0**-bits * largest
+    small = step + B.small
+    terms = 0.5 * count * step * (1 + 2.0**-bits) + weight * small
+    # Whatever the order of each sum: its products, its additions, that of both, `rest`, and all that is flushed.
     flushed = jnp.where((largest > 0) | (B.small > 0), 8 * count * float(info.tiny) * (2 * largest + 1), 0.0)
-    rounded = (2 * count + 4) * unit(A.dtype) * terms
+    rounded = (count + 4) * unit(A.dtype) * terms
     return Enclosed(
         head=_product(short, head),
         tail=_product(A - short, head) + _product(A, rest),
         small=terms,
-        error=_SAFE * (rounded + count * B.error + flushed),
+        error=_SAFE * (rounded + weight * B.error + flushed),
     )
 
 

@@ -195,9 +195,9 @@ def assert_around(constraints, found, count: int) -> None:
             assert np.isfinite(one.dual)
             assert Fraction(float(one.dual)) ** 2 <= least
         if least is not None and one.status == Status.OPTIMAL:
-            assert one.primal <= float(least) ** 0.5 * (1 + 1e-7)
+            assert Fraction(float(one.primal) * (1 - 1e-7)) ** 2 <= least
             # What violates inequalities by a share of their targets is nearly as long.
-            assert constraints.equal[i].any() or one.primal >= float(least) ** 0.5 * (1 - 1e-7)
+            assert constraints.equal[i].any() or Fraction(float(one.primal) * (1 + 1e-7)) ** 2 >= least
 
 
 @pytest.mark.parametrize("wrong", ["violation", "primal", "dual", "duals", "gap"])
@@ -262,23 +262,11 @@ def test_the_exact_optimum_lies_where_the_certificate_says_of_many():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=true"},
-        {"JAX_ENABLE_X64": "0", "XLA_FLAGS": ""},
-    ],
-    ids=["fast math", "single precision only"],
-)
-def test_no_setting_of_the_compiler_makes_a_certificate_false(settings):
+def test_nothing_false_is_certified_where_only_single_precision_is_known():
     command = """
-import jax, numpy as np
+import numpy as np
 from tests.svm import test_referee as tests
-if jax.config.jax_enable_x64:
-    tests.test_a_shortfall_that_rounding_hides_is_a_violation()
-    tests.test_multipliers_whose_combination_rounds_to_zero_prove_nothing()
-    tests.test_nothing_false_is_certified_of_hostile_problems(np.float64)
 tests.test_nothing_false_is_certified_of_hostile_problems(np.float32)
-tests.test_a_sum_of_products_is_enclosed(np.float32)
+tests.test_no_candidate_fools_the_certificate(np.float32)
 """
-    subprocess.run([sys.executable, "-c", command], check=True, env={"JAX_ENABLE_X64": "1"} | os.environ | settings)
+    subprocess.run([sys.executable, "-c", command], check=True, env=os.environ | {"JAX_ENABLE_X64": "0"})
