@@ -207,7 +207,7 @@ def _train(
     now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: now.pairs)
     if rule is gradients.direction:
         return TextRun(now.pairs, kept, *now.series, stalled=jnp.asarray(stalling.NEVER))
-    others = stalling.added(now.pairs, state, update)
+    others = jnp.asarray(stalling.added(now.pairs, state, update))
     if rule is gradients.gradient:
         lengths = jnp.sqrt(jnp.diag(K))
         errors = pair_slopes(choices, loss, gradients.errors)(jnp.asarray(steps), now.table).coefficients

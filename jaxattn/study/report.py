@@ -75,9 +75,9 @@ def _errors(lines: Sequence[Mapping[str, Any]]) -> str:
     return (
         f"{resting} of these verdicts rest on {intervals} intervals of 95 %. About {_MISSES * intervals:.0f} of the "
         "intervals are expected to miss the true number by chance, and no more than about "
-        f"{touched:.0f} verdicts to rest on one that does. Such a miss makes a verdict wrong only where the true number "
-        "is within about the width of the interval from its threshold; the criteria under each claim show how far off "
-        "it is."
+        f"{touched:.0f} verdicts to rest on one that does. Such a miss makes a verdict wrong only where the true "
+        "number is within about the width of the interval from its threshold; the criteria under each claim show how "
+        "far off it is."
     )
 
 

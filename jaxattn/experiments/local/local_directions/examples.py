@@ -50,5 +50,7 @@ def measured(
 def of_exactly() -> dict[Verdict, Datasets]:
     """Far out no locally optimal choice is left; few are; many are; or the choices are of too few problems."""
     lefts = {Verdict.HOLDS: (40, 0), Verdict.CORRECTED: (40, 2), Verdict.FAILS: (40, 25)}
-    decided = {verdict: {"all starts": measured(left, problems=40)} for verdict, left in lefts.items()}
+    decided: dict[Verdict, Datasets] = {
+        verdict: {"all starts": measured(left, problems=40)} for verdict, left in lefts.items()
+    }
     return decided | {Verdict.OPEN: {"all starts": measured((40, 0), problems=7)}}
