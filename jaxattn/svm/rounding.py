@@ -2,9 +2,9 @@
 
 A factor is split into a head, its leading bits on a grid that the whole array shares, and what is left. Heads are so
 short that every product and every partial sum of them is exact: in any order, fused or not, as the compiler likes (but
-for `xla_cpu_enable_fast_math`, which JAX does not set and which rounds divisions otherwise than IEEE 754). Only what is left is rounded, and it is small: the error of a sum of k terms
-is about `k^2 2^-75` of the largest in double precision and `k^2 2^-32` in single precision (Rump, Ogita and Oishi,
-"Accurate floating-point summation", 2008, split sums so).
+for `xla_cpu_enable_fast_math`, which JAX does not set and which rounds divisions otherwise than IEEE 754). Only what is
+left is rounded, and it is small: the error of a sum of k terms is about `k^2 2^-75` of the largest in double precision
+and `k^2 2^-32` in single precision (Rump, Ogita and Oishi, "Accurate floating-point summation", 2008, split sums so).
 
 Numbers below the normal range are flushed to zero by XLA; each flush counts with the smallest normal number.
 """
