@@ -169,9 +169,10 @@ def _diameter(near: Near, rows: _Rows, errors: _Errors, face: Face, of_M: np.nda
         np.take_along_axis(one, places, 1) for one in (rows.a, rows.price, rows.equal, rows.excess)
     )
     L, left, right = (np.take_along_axis(one, places[..., None], 1) for one in (face.rows, near.left, near.right))
-    with np.errstate(divide="ignore"):
-        over = np.where(a > 0, delta[:, None] / np.maximum(a, 0.0), np.inf)
-        short = np.where(np.isinf(price), 0.0, delta[:, None] / np.maximum(price - a, 0.0))
+    below_price = np.where(np.isinf(price), np.inf, price - a)
+    over, short = (
+        np.where(one > 0, delta[:, None] / np.where(one > 0, one, 1.0), np.inf) for one in (a, below_price)
+    )
     within = np.where(equal, np.abs(excess), np.maximum(np.abs(over - excess), np.abs(short + excess)))
     gram = (left @ np.swapaxes(left, 1, 2)) * (right @ np.swapaxes(right, 1, 2))
     with_M = np.sum((left @ near.M) * right, axis=2)[:, :, None]
