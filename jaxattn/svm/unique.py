@@ -1,4 +1,4 @@
-"""Whether an optimal solution is the only one.
+"""Internal: whether an optimal solution is the only one.
 
 W and multipliers a in their box prove an optimal value between `D = <a, b>` and the objective P at W. Let `delta` be
 their difference, enlarged by what W violates and by rounding, and `M = sum_k a_k A_k`, of dual norm at most 1. Every

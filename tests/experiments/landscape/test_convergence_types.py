@@ -61,7 +61,8 @@ def test_of_many_seeds_few_may_stand_elsewhere():
         changes["W", 4] |= {"locally": 1000 - elsewhere}
         found = judged(changes, seeds=1000)[1]["local"]
         assert found.verdict is verdict
-        assert (f"{elsewhere} of 6000 saturated runs are not local" in found.note) == (verdict is CORRECTED)
+        # Said where the correction holds, or where that is open, as for 15 runs.
+        assert (f"{elsewhere} of 6000 saturated runs are not local" in found.note) == (elsewhere in (1, 10, 15))
 
 
 @pytest.mark.parametrize("little", [{"unsaturated": 185}, {"steps": 200}])
