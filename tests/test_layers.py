@@ -45,7 +45,7 @@ LAYERS = [
         "descent.gradients",
         "descent.engines",
     ],
-    ["svm.optimal_set"],
+    ["svm.optimal_set", "svm.packing"],
     ["svm.stationarity", "svm.unique", "svm.scaled", "descent"],
     ["svm.evidence"],
     # The certificate knows no solver.

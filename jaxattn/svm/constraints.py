@@ -243,6 +243,16 @@ def onto(constraints: Constraints, found: Equations, W: Float[Array, "d e"]) -> 
     return W
 
 
+def without_absent(constraints: Constraints) -> Constraints:
+    """Return constraints whose rows that are not present are 0, as are queries of groups without a row."""
+    if (present := constraints.present) is None:
+        return constraints
+    return constraints._replace(
+        differences=jnp.where(present[:, :, None], constraints.differences, 0.0),
+        queries=jnp.where(present.any(axis=1)[:, None], constraints.queries, 0.0),
+    )
+
+
 class Reduction(NamedTuple):
     """The same constraints in orthonormal bases of the spans of the differences and of the queries.
 
@@ -266,11 +276,7 @@ def reduce(constraints: Constraints) -> Reduction:
     n, m, d = constraints.differences.shape
     e = constraints.queries.shape[-1]
     dtype = constraints.queries.dtype
-    if (present := constraints.present) is not None:
-        constraints = constraints._replace(
-            differences=jnp.where(present[:, :, None], constraints.differences, 0.0),
-            queries=jnp.where(present.any(axis=1)[:, None], constraints.queries, 0.0),
-        )
+    constraints = without_absent(constraints)
     flat = constraints.differences.reshape(n * m, d)
     left = orthonormal(flat) if n * m < d else jnp.eye(d, dtype=dtype)
     right = orthonormal(constraints.queries) if n < e else jnp.eye(e, dtype=dtype)

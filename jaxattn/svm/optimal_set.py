@@ -170,9 +170,7 @@ def _diameter(near: Near, rows: _Rows, errors: _Errors, face: Face, of_M: np.nda
     )
     L, left, right = (np.take_along_axis(one, places[..., None], 1) for one in (face.rows, near.left, near.right))
     below_price = np.where(np.isinf(price), np.inf, price - a)
-    over, short = (
-        np.where(one > 0, delta[:, None] / np.where(one > 0, one, 1.0), np.inf) for one in (a, below_price)
-    )
+    over, short = (np.where(one > 0, delta[:, None] / np.where(one > 0, one, 1.0), np.inf) for one in (a, below_price))
     within = np.where(equal, np.abs(excess), np.maximum(np.abs(over - excess), np.abs(short + excess)))
     gram = (left @ np.swapaxes(left, 1, 2)) * (right @ np.swapaxes(right, 1, 2))
     with_M = np.sum((left @ near.M) * right, axis=2)[:, :, None]

@@ -7,8 +7,9 @@ How many places there are follows from the lane's own rows: lanes of different w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
@@ -44,6 +45,11 @@ class Packed(NamedTuple):
         of_lane = np.broadcast_to(np.arange(len(self.lanes))[:, None], counts.shape)
         duals[of_lane[counts], self.places[counts]] = np.asarray(found.duals)[:, :, 0][counts]
         return found._replace(duals=duals.reshape(-1, *self.shape))
+
+
+def picked(leaves: Any, lanes: Any) -> Any:
+    """Return some lanes, or one, of a pytree of arrays with a leading axis of lanes, in NumPy."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[lanes], leaves)
 
 
 def packed(constraints: Constraints) -> Iterator[Packed]:

@@ -41,8 +41,7 @@ class Scaled(NamedTuple):
 def scaled(constraints: Constraints, power: int) -> Scaled:
     """Return constraints of finite numbers in units of their own, for `||W||^power / power`."""
     of = cons.rows(constraints)
-    differences = jnp.where(of.present[..., None], constraints.differences, 0.0)
-    queries = jnp.where(of.present.any(axis=1)[:, None], constraints.queries, 0.0)
+    differences, queries, *_ = cons.without_absent(constraints)
     targets = jnp.where(of.present, of.targets, 0.0)
     of_differences = positive(2 * power_below(jnp.max(jnp.abs(differences), axis=-1)))
     of_queries = positive(2 * power_below(jnp.max(jnp.abs(queries), axis=-1)))

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxattn import checks
 from jaxattn.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
 from jaxattn.parallel import batch
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.packing import packed
+from jaxattn.svm.packing import packed, picked
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.interior_point import InteriorPoint
@@ -140,8 +141,8 @@ def solve_batch(
         (8, 5, 5)
     """
     cons.check(constraints, batch=1)
-    if chunk is not None and (isinstance(chunk, bool) or not hasattr(type(chunk), "__index__") or chunk < 1):
-        raise ValueError(f"chunk: expected at least 1, an integer, found {chunk!r}")
+    if chunk is not None:
+        checks.count("chunk", chunk)
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
@@ -157,8 +158,8 @@ def solve_batch(
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)
         if undecided.size == 0:
             break
-        found = _attempt(_picked(constraints, undecided), attempt, norm, tolerance, widths)
-        better = np.flatnonzero(_replaces(found, _picked(solution, undecided)))
+        found = _attempt(picked(constraints, undecided), attempt, norm, tolerance, widths)
+        better = np.flatnonzero(_replaces(found, picked(solution, undecided)))
         for kept, new in zip(solution, found, strict=True):
             kept[undecided[better]] = new[better]
     return solution._replace(unique=_codes(constraints, solution, norm, tolerance, widths.certifying))
@@ -179,7 +180,7 @@ def with_uniqueness(
         tolerance: what counts as proven of a second solution; that of the precision if None.
 
     Raises:
-        ValueError: malformed constraints, an unknown norm.
+        ValueError: malformed constraints, an unknown norm, a tolerance that is no `Tolerance`.
 
     Example:
         >>> inside = jax.jit(lambda rows: svm.solve(rows, norm="nuclear"))(constraints)
@@ -189,14 +190,14 @@ def with_uniqueness(
     """
     axes = solution.W.ndim - 2
     cons.check(constraints, batch=axes)
-    norm, tolerance = named(norm), tolerance or tolerance_of(constraints.differences.dtype)
+    norm, tolerance = named(norm), _tolerance(constraints, tolerance)
     if axes:
         return solution._replace(unique=_codes(constraints, solution, norm, tolerance, None))
     certifying, first = _certifying(norm, tolerance), partial(jax.tree.map, lambda leaf: np.asarray(leaf)[None])
 
     # Not by a program of lanes: that of one is there.
     def certified(rows: Constraints, candidate: Candidate) -> Solution:
-        return first(certifying(*_picked((rows, candidate), 0)))
+        return first(certifying(*picked((rows, candidate), 0)))
 
     (code,) = uniqueness(first(constraints), norm, first(solution), certified)
     return solution._replace(unique=jnp.asarray(code, solution.unique.dtype))
@@ -222,10 +223,6 @@ class _Widths(NamedTuple):
         return min(self.solving, max(self.least, _CACHE // pairs))
 
 
-def _picked(leaves: Any, lanes: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[lanes], leaves)
-
-
 def _replaces(found: Solution, solution: Solution) -> np.ndarray:
     """Whether an answer, or each of a batch, is decided or at least closer than the undecided one before it."""
     return np.asarray((found.status != Status.NOT_CONVERGED) | (abs(found.gap) < abs(solution.gap)))
@@ -245,13 +242,13 @@ def _candidate(constraints: Constraints, solver: Solver, norm: Norm) -> Candidat
     if constraints.present is None or not all(map(is_concrete, jax.tree.leaves(constraints))):
         return _proposing(solver, norm)(constraints)
     (part,) = packed(jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints))
-    found = _proposing(solver, norm)(_picked(part.rows, 0))
-    return _picked(part.spread(jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)), 0)
+    found = _proposing(solver, norm)(picked(part.rows, 0))
+    return picked(part.spread(jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)), 0)
 
 
 def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
     if isinstance(solver, Cvxpy):
-        lanes = (_picked(constraints, i) for i in range(batch.length(constraints)))
+        lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
     if isinstance(solver, Improver) and constraints.penalty is None:
         first = _candidates(constraints, solver.start, solver.start_norm, chunk)

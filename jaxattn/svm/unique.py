@@ -33,7 +33,6 @@ cannot be done, all is UNKNOWN that is not strictly convex: see `with_uniqueness
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +42,7 @@ from jaxattn.norms import Entrywise, Norm, frobenius
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.faces import faces
 from jaxattn.svm.optimal_set import NEAR, optima
+from jaxattn.svm.packing import picked
 from jaxattn.svm.solution import Candidate, Solution, Status, Unique
 
 # Distances as shares of ||W||_F: a second optimum's from W; in square roots of the gap, too.
@@ -83,14 +83,14 @@ def uniqueness(
     open_lanes = np.flatnonzero(unsaid & _is_moderate(constraints, solution))
     if open_lanes.size == 0:
         return codes
-    constraints = _picked(constraints, open_lanes)
+    constraints = picked(constraints, open_lanes)
     W, duals = (np.asarray(one)[open_lanes] for one in (solution.W, solution.duals))
     found = optima(constraints, norm, known, W, duals)
     codes[open_lanes[found.diameter <= NEAR]] = Unique.YES
     apart = np.flatnonzero((found.diameter > NEAR) & (_distance(found.second, W) > 0))
     if apart.size:
         candidates = Candidate(*map(jnp.asarray, (found.second[apart].astype(W.dtype), duals[apart], 0 * apart)))
-        second = certified(_picked(constraints, apart), candidates)
+        second = certified(picked(constraints, apart), candidates)
         distance = _distance(np.asarray(second.W, float), W[apart])
         far = distance >= np.maximum(_FAR, _ROOTS * np.sqrt(np.abs(np.asarray(second.gap, float))))
         codes[open_lanes[apart[far & (np.asarray(second.status) == Status.OPTIMAL)]]] = Unique.NO
@@ -107,7 +107,3 @@ def _is_moderate(constraints: Constraints, solution: Solution) -> np.ndarray:
 def _distance(second: np.ndarray, W: np.ndarray) -> np.ndarray:
     length = np.linalg.norm(W, axis=(1, 2))
     return np.linalg.norm(second - W, axis=(1, 2)) / np.where(length > 0, length, np.inf)
-
-
-def _picked(leaves: Any, lanes: Any) -> Any:
-    return type(leaves)(*(leaf if leaf is None else np.asarray(leaf)[lanes] for leaf in leaves))

@@ -70,7 +70,7 @@ MISTAKES = {
     ),
     "a chunk of half a problem": (
         lambda: svm.solve_batch(jax.tree.map(lambda leaf: leaf[None], rows()), chunk=0.5),
-        "chunk: expected at least 1, an integer, found 0.5",
+        "chunk: expected an integer, found 0.5",
     ),
     "a solver that returns a matrix": (
         lambda: svm.solve(rows(), solver=lambda constraints, norm: np.eye(5)),

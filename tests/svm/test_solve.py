@@ -207,5 +207,5 @@ def test_a_norm_without_a_solver_is_refused(batch):
 
 
 def test_a_chunk_of_no_problem_is_refused(batch):
-    with pytest.raises(ValueError, match=r"^chunk: expected at least 1, an integer, found 0"):
+    with pytest.raises(ValueError, match=r"^chunk: expected at least 1, found 0"):
         svm.solve_batch(batch, chunk=0)

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 import xarray
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -23,6 +22,8 @@ from jaxattn.records import locks
 from jaxattn.study import fingerprints, making, runs
 from jaxattn.study.claims import counts_of
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import key_of
+from jaxattn.study.configuration.values import parsed
 from jaxattn.study.measuring import comparison
 
 # What has one shape whatever the sizes of a run; where nothing descended the last two are not there.
@@ -86,7 +87,7 @@ def _configurations(combinations: Sequence[Sequence[str]]) -> list[DictConfig]:
     configs = []
     for one in combinations:
         values = _values(one)
-        rest = tuple(override for override in one if _key(override) not in values)
+        rest = tuple(override for override in one if key_of(override) not in values)
         if rest not in composed:
             # With its values, so that all of its keys are checked.
             composed[rest] = composition.compose(one)
@@ -97,12 +98,12 @@ def _configurations(combinations: Sequence[Sequence[str]]) -> list[DictConfig]:
 def _values(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the overrides that do nothing but set a number, a text or a list at a key, once."""
     found: dict[str, Any] = {}
-    keys = [_key(override) for override in overrides]
-    for parsed, key in zip(OverridesParser.create().parse_overrides(list(overrides)), keys, strict=True):
-        plain = parsed.input_line is not None and parsed.input_line.startswith(f"{key}=") and keys.count(key) == 1
+    keys = [key_of(override) for override in overrides]
+    for one, key in zip(parsed(list(overrides)), keys, strict=True):
+        plain = one.input_line is not None and one.input_line.startswith(f"{key}=") and keys.count(key) == 1
         if not plain or "@" in key or key.endswith("_") or composition.is_group(key):
             continue
-        if isinstance(value := parsed.value(), int | float | str | list):
+        if isinstance(value := one.value(), int | float | str | list):
             found[key] = value
     # A value within another of them would depend on the order.
     return {key: value for key, value in found.items() if not any(k.startswith(f"{key}.") for k in keys)}
@@ -130,7 +131,7 @@ def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:
 def _swept(combinations: Sequence[Sequence[str]], configs: Sequence[DictConfig]) -> dict[str, Any]:
     """Return the swept keys, each with its values as a coordinate on the axis `run`."""
     # Of a key that is given twice the last value counts.
-    given = [{_key(one): one.partition("=")[2] for one in combination} for combination in combinations]
+    given = [{key_of(one): one.partition("=")[2] for one in combination} for combination in combinations]
     swept = [key for key in given[0] if len({one[key] for one in given}) > 1]
     return {
         key: ("run", _numbers([OmegaConf.select(config, key) for config in configs], [one[key] for one in given]))
@@ -177,10 +178,6 @@ def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return shared
 
 
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
-
-
 def _norms(names: str) -> list[Norm]:
     """Read a list of norms, each counted once.
 
@@ -204,8 +201,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--norms", metavar="NAMES", help=f"norms of the max-margin problems, of {known}; {default} if not given"
     )
-    parsed = parser.parse_args(arguments)
-    norms = None if parsed.norms is None else _norms(parsed.norms)
-    records.check_place(parsed.to)
-    records.save_dataset(parsed.to, gather(parsed.overrides, norms))
-    print(parsed.to)
+    given = parser.parse_args(arguments)
+    norms = None if given.norms is None else _norms(given.norms)
+    records.check_place(given.to)
+    records.save_dataset(given.to, gather(given.overrides, norms))
+    print(given.to)

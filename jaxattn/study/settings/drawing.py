@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int, UInt32
 
-from jaxattn import data
+from jaxattn import checks, data
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.records import Record
@@ -47,8 +47,7 @@ class Drawing:
     def __post_init__(self) -> None:
         if not isinstance(self.law, data.Spheres):
             raise TypeError(f"data: expected a law of several dimensions such as spheres, found {self.law!r}")
-        if self.seeds < 1:
-            raise ValueError(f"seeds: expected at least 1, found {self.seeds}")
+        checks.count("seeds", self.seeds)
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:

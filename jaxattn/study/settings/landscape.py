@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, UInt32
 
-from jaxattn import data
+from jaxattn import checks, data
 from jaxattn.parallel import batch
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
@@ -48,8 +48,7 @@ class Landscape:
         if isinstance(self.law, data.Spheres):
             raise TypeError(f"data: expected a law of one dimension such as sphere, found {self.law!r}")
         for name in ("seeds", "draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
+            checks.count(name, getattr(self, name))
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxattn import data, heads, losses, regularization
+from jaxattn import checks, data, heads, losses, regularization
 from jaxattn.attention import Factored
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
@@ -89,8 +89,7 @@ class Regularization:
     def __post_init__(self) -> None:
         if isinstance(self.law, data.Spheres):
             raise TypeError(f"data: expected a law of one dimension such as sphere, found {self.law!r}")
-        if self.seeds < 1:
-            raise ValueError(f"seeds: expected at least 1, found {self.seeds}")
+        checks.count("seeds", self.seeds)
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:

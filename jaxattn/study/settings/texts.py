@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray
 
-from jaxattn import language, losses
+from jaxattn import checks, language, losses
 from jaxattn.parallel import batch
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
@@ -55,8 +55,7 @@ class Texts:
     key: int
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise ValueError(f"seeds: expected at least 1, found {self.seeds}")
+        checks.count("seeds", self.seeds)
         _check(self.law, self.key)
 
     @property
@@ -111,8 +110,7 @@ class TextTraining:
 
     def __post_init__(self) -> None:
         for name in ("seeds", "steps", "record_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
+            checks.count(name, getattr(self, name))
         _check(self.law, self.key)
         if not self.snapshots(self.steps):
             raise ValueError("snapshots: expected at least one, found none")

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 
-from jaxattn import data, descent, heads, initial, losses
+from jaxattn import checks, data, descent, heads, initial, losses
 from jaxattn.attention import Factored, Weights
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
@@ -79,8 +79,7 @@ class Training:
         except TypeError:
             raise TypeError(f"weights: expected a law of a key and d such as free, found {self.initial!r}") from None
         for name in ("seeds", "steps", "record_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
+            checks.count(name, getattr(self, name))
         # Raises where the schedule does not fit the number of steps.
         self.snapshots(self.steps)
 

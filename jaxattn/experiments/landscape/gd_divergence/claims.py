@@ -104,7 +104,7 @@ def _slope(
 
 def _judge_norm(summaries: Datasets) -> Judgement:
     """The run of largest step, the furthest, has to grow like ||W_mm|| log k."""
-    summaries = _sparse(summaries)
+    summaries = sparse(summaries)
     run, furthest = _by_step(summaries)[-1]
     slope = number(furthest, "slope")
     return _judgement(
@@ -130,7 +130,7 @@ def _at_equal_times(summaries: Datasets) -> str:
 
 def _judge_direction(summaries: Datasets) -> Judgement:
     """1 - cos has to fall faster than 1 / ||W||, in the mean, and fall for nearly every seed of the furthest run."""
-    summaries = _sparse(summaries)
+    summaries = sparse(summaries)
     numbers = {}
     for run, one in summaries.items():
         last = one.isel(snapshot=-1)
@@ -200,7 +200,7 @@ def _judge_step(summaries: Datasets) -> Judgement:
     )
 
 
-def _sparse(summaries: Datasets) -> Datasets:
+def sparse(summaries: Datasets) -> Datasets:
     """Return the long runs, whose risk is recorded now and then; all, if there are no such ones."""
     return {run: one for run, one in summaries.items() if one.attrs["every"] > 1} or summaries
 
@@ -218,7 +218,7 @@ def _judgement(
 ) -> Judgement:
     """Return the judgement; not decided if a run kept too few seeds or was too short."""
     undecided = too_few(min(int(one.attrs["kept"]) for one in summaries.values()))
-    if min(int(one["snapshot"][-1]) for one in _sparse(summaries).values()) < _LONG:
+    if min(int(one["snapshot"][-1]) for one in sparse(summaries).values()) < _LONG:
         undecided = f"Runs of less than {_LONG} steps are too short to tell a logarithm; the published size is 100000."
     return Judgement(
         measured={label: value.mean for label, value in numbers.items()},

@@ -9,6 +9,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.experiments.landscape.gd_divergence.claims import sparse
 from jaxattn.study.style import page
 
 # By increasing step; the longer runs lie beneath.
@@ -22,8 +23,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     # The run of every step is the beginning of another.
-    long = {run: one for run, one in summaries.items() if one.attrs["every"] > 1} or summaries
-    runs = sorted(long.values(), key=lambda one: one.attrs["step_size"])
+    runs = sorted(sparse(summaries).values(), key=lambda one: one.attrs["step_size"])
     looks = [_LOOKS[k % len(_LOOKS)] for k in range(len(runs))]
     with page.style():
         figure = page.new_figure(7.2, 3.5)

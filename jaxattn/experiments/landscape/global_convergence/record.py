@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, UInt32
 
-from jaxattn import data, descent, heads, losses, svm, tokens
+from jaxattn import checks, data, descent, heads, losses, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.records import Record
@@ -85,8 +85,7 @@ class Basins:
         if not isinstance(self.initial, Far):
             raise TypeError(f"weights: expected starts along a wrong selection such as far, found {self.initial!r}")
         for name in ("seeds", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
+            checks.count(name, getattr(self, name))
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, UInt32
 
-from jaxattn import data, descent, heads, losses, svm
+from jaxattn import checks, data, descent, heads, losses, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.records import Record
@@ -89,8 +89,7 @@ class Directions:
         if not isinstance(self.initial, Along):
             raise TypeError(f"weights: expected starts along a solution such as along, found {self.initial!r}")
         for name in ("seeds", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, found {getattr(self, name)}")
+            checks.count(name, getattr(self, name))
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
