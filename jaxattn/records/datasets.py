@@ -95,7 +95,8 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
     new, old = partial / "new", partial / "old"
     try:
         marked = dataset.assign_attrs({_MARK: _checksums(dataset)})
-        marked.to_zarr(new, mode="w", consolidated=False, zarr_format=3)
+        # A chunk of fill values is written as any other: its NaNs may have other bits than the fill value's.
+        marked.to_zarr(new, mode="w", consolidated=False, zarr_format=3, write_empty_chunks=True)
         check_place(path)  # Writing takes time: something may have been put there.
         if path.exists():
             path.rename(old)

@@ -9,7 +9,7 @@ import pytest
 
 from jaxattn import records
 from jaxattn.study import making, runs
-from jaxattn.study.claims import Verdict, experiment
+from jaxattn.study.claims import DOUBTED, EXCLUDED, Verdict, experiment
 from jaxattn.study.commands import figures, judge, train
 from jaxattn.study.configuration import composition
 from jaxattn.study.settings import texts, training
@@ -105,7 +105,10 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
         assert line["seconds"] > 0
         assert line["verdict"] == "not decided"  # 60 steps decide nothing, and must not pretend to.
         for run, counts in line["counts"].items():
-            assert counts["attempted"] == sum(counts.values()) - counts["attempted"]
+            excluded = sum(counts.get(name, 0) for name in EXCLUDED)
+            assert counts["attempted"] == counts["kept"] + excluded
+            assert 0 <= sum(counts.get(name, 0) for name in DOUBTED) <= counts["kept"]
+            assert set(counts) <= {"attempted", "kept", *EXCLUDED, *DOUBTED}
             # A descent is one a seed; drawn problems are one a seed and dimension, and fewer for a witness.
             one = "diverged" in counts
             assert counts["attempted"] == 4 if one else counts["attempted"] % (2 if " by " in run else 4) == 0
