@@ -155,7 +155,9 @@ def _checksum(variable: xarray.Variable) -> int:
     texts = [] if numbers else [str(one) for one in values.ravel().tolist()]
     content = np.ascontiguousarray(values).tobytes() if numbers else json.dumps(texts).encode()
     kind = values.dtype.name if numbers else "text"
-    return zlib.crc32(content, zlib.crc32(f"{kind} {variable.dims} {variable.shape}".encode()))
+    # A name may be a NumPy text, whose representation differs.
+    dims = tuple(map(str, variable.dims))
+    return zlib.crc32(content, zlib.crc32(f"{kind} {dims} {variable.shape}".encode()))
 
 
 def _not_ours(path: Path) -> str:

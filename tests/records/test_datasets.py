@@ -36,6 +36,11 @@ def test_an_array_of_one_value_is_read_to_the_last_bit(value, dtype, tmp_path):
     assert records.load_dataset(tmp_path / "own.zarr")["x"].values.tobytes() == dataset["x"].values.tobytes()
 
 
+def test_an_axis_may_be_named_by_a_text_of_numpy(tmp_path):
+    records.save_dataset(tmp_path / "own.zarr", xarray.Dataset({"x": ((np.str_("seed"),), np.arange(3))}))
+    assert records.load_dataset(tmp_path / "own.zarr")["x"].dims == ("seed",)
+
+
 def a_folder(place):
     place.mkdir()
     (place / "notes.txt").write_text("of years")

@@ -56,10 +56,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         raise ValueError(f"lm-lemmas: expected a sequence of several words, found none of {several.size}")
     A = np.take_along_axis(record["E"].values, words[:, :, None], axis=1)[several]
     found = batch.over_seeds(_of_one, A, record["draw_key"].values[several])
-    dims = {"printed": "label", "mended": "label", "slope": "distance", "share": ("radius", "bound")}
-    arrays = {
-        name: (("seed", *np.atleast_1d(axes)), one) for (name, axes), one in zip(dims.items(), found, strict=True)
-    }
+    dims = {"printed": ("label",), "mended": ("label",), "slope": ("distance",), "share": ("radius", "bound")}
+    arrays = {name: (("seed", *axes), one) for (name, axes), one in zip(dims.items(), found, strict=True)}
     counts = {"attempted": several.size, "kept": len(A), "labels": int((~several).sum())}
     axes = {"label": LABELS, "distance": DISTANCES, "radius": RADII, "bound": np.array(BOUNDS, dtype=object)}
     return xarray.Dataset(arrays, {"seed": record["seed"].values[several], **axes}, {**counts, "run": "texts", "n": n})
