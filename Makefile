@@ -16,7 +16,7 @@ figures: $(STAMP)
 
 # Most of the tests' time goes into compiling. Here XLA optimizes little, which halves it; the tests marked `compiled`,
 # whose last digits are the compiler's, run with the slow ones again, as users compile.
-LITTLE := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
+LITTLE := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test: $(STAMP)

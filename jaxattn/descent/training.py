@@ -22,6 +22,7 @@ from jaxattn.descent.carried import carried
 from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
 from jaxattn.descent.pacing import plain
 from jaxattn.parallel import batch
+from jaxattn.parallel.effort import FULL
 from jaxattn.problem import Problem, is_concrete
 
 __all__ = ["Run", "train", "train_batch"]
@@ -128,7 +129,7 @@ def train_batch(
     checks.function("head", head, ("x", "v"))
     init, kept, run = _prepared(first[0], optimizer, snapshots, steps, record_every, loss, head)
     state = jax.vmap(init)(weights)
-    return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk)
+    return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk, effort=FULL)
 
 
 def _check_start(weights: Weights, problem: Problem, head: heads.Head) -> None:

@@ -24,6 +24,7 @@ from jaxattn.descent.training import rule_of
 from jaxattn.language.choices import Choices
 from jaxattn.language.slopes import pair_slopes
 from jaxattn.parallel import batch
+from jaxattn.parallel.effort import FULL
 
 __all__ = ["TextRun", "train", "train_batch", "weights"]
 
@@ -114,7 +115,7 @@ def train_batch(
         >>> text_runs = language.train_batch(texts, steps=20)
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
-    return batch.over_seeds(run, choices, _start_of(start, choices), shared=(state, kept))
+    return batch.over_seeds(run, choices, _start_of(start, choices), shared=(state, kept), effort=FULL)
 
 
 def _start_of(start: Any, choices: Choices) -> Float[Array, "*batch V V"]:

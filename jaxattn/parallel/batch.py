@@ -21,6 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxattn.parallel.effort import BRIEF, FULL, Effort
+
 __all__ = ["over_seeds"]
 
 # On a CPU, what a program works on should stay in a core's cache: so many lanes, fewer where their arguments have
@@ -90,6 +92,7 @@ def chunks(
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
     width: int | None = None,
+    effort: Effort = BRIEF,
 ) -> Generator[tuple[slice, Any]]:
     """Yield (lanes, results of `vmap(function)` on them), part after part in order, as NumPy arrays.
 
@@ -105,6 +108,7 @@ def chunks(
             for, and memory, if None. It does not show in the results.
         width: lanes of one program, also where there are fewer: so calls with batches of different lengths
             compile once; by `program_lanes` if None.
+        effort: how long it may compile for a CPU; `effort.FULL` where it then runs for many seconds.
 
     Raises:
         ValueError: arguments without a common leading axis, random keys among them, chunk or width < 1.
@@ -121,7 +125,7 @@ def chunks(
     if total == 0:
         return
     parts = [slice(start, min(start + width, total)) for start in range(0, total, width)]
-    lifted = _lifted(function, len(arguments), len(shared))
+    lifted = _lifted(function, len(arguments), len(shared), effort if _on_cpu() else FULL)
     places = _devices()
     programs: list[_Program] = []
 
@@ -230,6 +234,7 @@ def over_seeds(
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
     width: int | None = None,
+    effort: Effort = BRIEF,
 ) -> Any:
     """Return `vmap(function)` of the arguments as NumPy arrays, computed in parts; arguments as in `chunks`.
 
@@ -240,15 +245,17 @@ def over_seeds(
         >>> batch.over_seeds(jnp.linalg.norm, np.ones((100, 4)))[:3].tolist()
         [2.0, 2.0, 2.0]
     """
-    parts = [result for _, result in chunks(function, *arguments, shared=shared, chunk=chunk, width=width)]
+    computed = chunks(function, *arguments, shared=shared, chunk=chunk, width=width, effort=effort)
+    parts = [result for _, result in computed]
     if not parts:
         raise ValueError("batch: expected at least one lane, found none")
     return jax.tree.map(lambda *leaves: leaves[0] if len(leaves) == 1 else np.concatenate(leaves), *parts)
 
 
 @lru_cache(maxsize=64)
-def _lifted(function: Callable[..., Any], arguments: int, shared: int) -> Any:
-    return jax.jit(jax.vmap(function, in_axes=(0,) * arguments + (None,) * shared))
+def _lifted(function: Callable[..., Any], arguments: int, shared: int, effort: Effort) -> Any:
+    lifted = jax.vmap(function, in_axes=(0,) * arguments + (None,) * shared)
+    return jax.jit(lifted, compiler_options=effort.options() if effort != FULL else None)
 
 
 def _numbers(leaf: Any) -> np.ndarray:

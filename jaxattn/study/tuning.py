@@ -19,4 +19,6 @@ def tune() -> None:
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(caches / "jaxattn"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    # Every program: most are compiled in less than a second, and many hundreds of them make minutes.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -13,6 +13,7 @@ import numpy as np
 from jaxattn import checks
 from jaxattn.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
 from jaxattn.parallel import batch
+from jaxattn.parallel.effort import SOLVING
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
@@ -254,8 +255,8 @@ def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int
         first = _candidates(constraints, solver.start, solver.start_norm, chunk)
         # It works on the rows' Gram matrix and on a tableau beside it, so half as many stay in the cache.
         width = min(chunk, max(_FEW, chunk // 2))
-        return batch.over_seeds(_improving(solver, norm), constraints, first, width=width)
-    return batch.over_seeds(_proposing(solver, norm), constraints, width=chunk)
+        return batch.over_seeds(_improving(solver, norm), constraints, first, width=width, effort=SOLVING)
+    return batch.over_seeds(_proposing(solver, norm), constraints, width=chunk, effort=SOLVING)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find

@@ -13,6 +13,7 @@ import numpy as np
 from jaxattn import checks, data, heads, losses, regularization
 from jaxattn.attention import Factored
 from jaxattn.parallel import batch
+from jaxattn.parallel.effort import SOLVING
 from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
@@ -110,7 +111,8 @@ class Regularization:
         """Draw the problems of some seeds, and follow their paths."""
         data_keys, _ = batch.over_seeds(keys, seeds, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys)
-        return _arrays(problems, data_keys, batch.over_seeds(self._path(), problems, width=min(_TOGETHER, self.seeds)))
+        width = min(_TOGETHER, self.seeds)
+        return _arrays(problems, data_keys, batch.over_seeds(self._path(), problems, width=width, effort=SOLVING))
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose points are solved on every radius, and the others."""

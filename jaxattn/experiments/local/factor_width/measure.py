@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, metrics, svm
 from jaxattn.parallel import batch
+from jaxattn.parallel.effort import SOLVING
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.settings.training import weights_of
@@ -56,7 +57,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     if binds.size:
         problems = of_arrays({name: array[kept][binds] for name, array in arrays.items()})
         alpha = compared["selected"].values[binds]
-        found = batch.over_seeds(_followed(width), problems, alpha, end[binds], width=_TOGETHER)
+        found = batch.over_seeds(_followed(width), problems, alpha, end[binds], width=_TOGETHER, effort=SOLVING)
         nearest[binds], solved[binds] = found.W, found.status == svm.Status.STATIONARY
     of_end = compared["correlation"].values[:, :, -1]
     to_nearest = _correlations(end, nearest)
