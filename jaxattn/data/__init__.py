@@ -16,7 +16,7 @@ from jaxattn.data.problems import (
     three_tokens,
 )
 from jaxattn.data.selection import TokenLaw, optimal_tokens, uniform_tokens
-from jaxattn.data.texts import language, scored_language
+from jaxattn.data.texts import language, read_language, scored_language
 
 __all__ = [
     "Law",
@@ -28,6 +28,7 @@ __all__ = [
     "mlp",
     "optimal_tokens",
     "orthonormal",
+    "read_language",
     "scored_language",
     "sequence",
     "sphere",

@@ -6,11 +6,11 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.data import draws
-from jaxattn.language.choices import Candidates, Choices, of_text, vocabulary
+from jaxattn.language.choices import Candidates, Choices, of_text, prefix, vocabulary
 from jaxattn.language.law import Markov
-from jaxattn.language.scores import close_scores
+from jaxattn.language.scores import Head, close_scores, dual_head, head_scores
 
-__all__ = ["language", "scored_language"]
+__all__ = ["language", "read_language", "scored_language"]
 
 
 def language(
@@ -90,3 +90,43 @@ def scored_language(
     drawn = language(key, m, n, d, V, entropy, order, candidates)
     # Beside the three keys of the text.
     return close_scores(jax.random.fold_in(key, 3), drawn, delta)
+
+
+def read_language(
+    key: PRNGKeyArray,
+    m: int,
+    n: int,
+    d: int,
+    V: int,
+    entropy: float,
+    head: Head = dual_head,
+    order: int = 1,
+    candidates: Candidates = prefix,
+) -> Choices:
+    """Draw the text that `language` draws from this key, whose tokens have the scores that a fixed head reads.
+
+    The model of the withdrawn ICLR 2024 submission: every prefix attends to its own positions, its last token asks, and
+    the head's direction of the next word tells the scores. See `language.head_scores`.
+
+    Args:
+        key: of all this; the head is drawn from a key of its own, so that it changes no text.
+        m: number of sequences.
+        n: words of a sequence.
+        d: dimension of an embedding.
+        V: words of the language.
+        entropy: of the next word in every context, in nats.
+        head: law of the head, given the embeddings.
+        order: how many words the next one depends on.
+        candidates: `language.prefix`, or `language.vocabulary`.
+
+    Raises:
+        ValueError: as `language`, and as the law of the head.
+
+    Example:
+        >>> read = data.read_language(key, m=3, n=4, d=6, V=5, entropy=0.1)
+        >>> bool((read.counts.sum(axis=1) >= 1).all())  # the positions of a prefix
+        True
+    """
+    drawn = language(key, m, n, d, V, entropy, order, candidates)
+    # Beside the three keys of the text and that of `scored_language`.
+    return head_scores(drawn, head(jax.random.fold_in(key, 4), drawn.E))

@@ -6,7 +6,7 @@ Builds on "Attention as an SVM in causal language modelling" (withdrawn ICLR 202
 from jaxattn.language.choices import Candidates, Choices, compact, followers, of_text, prefix, vocabulary
 from jaxattn.language.law import Markov
 from jaxattn.language.model import counted, linear, logits, margins, risk, softmax, squared_risk, table
-from jaxattn.language.scores import close_scores
+from jaxattn.language.scores import Head, close_scores, dual_head, head_scores
 from jaxattn.language.separation import constraints, finite_constraints, set_constraints, soft
 from jaxattn.language.slopes import PairSlope, input_slopes, pair_slopes
 from jaxattn.language.smoothness import cross_entropy_bound, score_bound, squared_bound
@@ -15,6 +15,7 @@ from jaxattn.language.training import TextRun, train, train_batch, weights
 __all__ = [
     "Candidates",
     "Choices",
+    "Head",
     "Markov",
     "PairSlope",
     "TextRun",
@@ -23,8 +24,10 @@ __all__ = [
     "constraints",
     "counted",
     "cross_entropy_bound",
+    "dual_head",
     "finite_constraints",
     "followers",
+    "head_scores",
     "input_slopes",
     "linear",
     "logits",

@@ -1,14 +1,20 @@
-"""What attention to a word is worth: 1 for the next word, and little for the others."""
+"""What attention to a word is worth: 1 for the next word and little for the others, or what a fixed head reads."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxattn.language.choices import Choices
 
-__all__ = ["close_scores"]
+__all__ = ["Head", "close_scores", "dual_head", "head_scores"]
+
+# From a random key and the embeddings to a prediction head with one direction a word.
+Head = Callable[[PRNGKeyArray, Float[Array, "V d"]], Float[Array, "d V"]]
 
 
 def close_scores(key: PRNGKeyArray, choices: Choices, delta: float) -> Choices:
@@ -33,3 +39,64 @@ def close_scores(key: PRNGKeyArray, choices: Choices, delta: float) -> Choices:
     others = delta * jax.random.uniform(key, (N, V), choices.E.dtype)
     is_next = choices.next[:, None] == jnp.arange(V)[None, :]
     return choices._replace(scores=jnp.where(is_next, 1.0, others))
+
+
+def dual_head(key: PRNGKeyArray, E: Float[Array, "V d"], delta: float = 0.0) -> Float[Array, "d V"]:
+    """Return a head that reads 1 in a word's own direction, and a number from [0, delta) in that of any other word.
+
+    `e_t^T h_w` is 1 for t = w and uniform on [0, delta) otherwise, drawn once for each pair of words. With delta 0 the
+    head is the pseudoinverse of the embeddings, and the scores of all tokens that are not optimal are equal.
+
+    Args:
+        key: of the other words' scores.
+        E: linearly independent embeddings.
+        delta: below 1, that a word is read best in its own direction.
+
+    Raises:
+        ValueError: delta outside [0, 1), or more words than dimensions.
+
+    Example:
+        >>> H = language.dual_head(key, text.E)
+        >>> bool(jnp.allclose(text.E @ H, jnp.eye(5)))
+        True
+    """
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta: expected a number within [0, 1), found {delta}")
+    V, d = E.shape
+    if d < V:
+        raise ValueError(f"E: expected at most as many words as dimensions, found V = {V} and d = {d}")
+    read = jnp.where(jnp.eye(V, dtype=bool), 1.0, delta * jax.random.uniform(key, (V, V), E.dtype))
+    return jnp.linalg.pinv(E) @ read
+
+
+def head_scores(choices: Choices, H: Float[Array, "d V"]) -> Choices:
+    """Return the same inputs with the scores that a fixed head reads, asking for the token of the largest score.
+
+    The score of a token is `h_w^T e_t`, w the next word, and the optimal token is the one of largest score
+    (Definition 3.9 of the withdrawn ICLR 2024 submission, label 1). Scores are rounded to about the square root of the
+    precision, so that those which differ by rounding alone are equal. An input has weight 1, or 0 if it has one
+    position alone, or if several positions have the largest score, where no optimal token is unique (Assumption 3.10).
+
+    Args:
+        choices: of one text, as `of_text` returns them; their scores and weights are replaced.
+        H: one direction a word.
+
+    Raises:
+        ValueError: a head of another shape than (d, V).
+
+    Example:
+        >>> read = language.head_scores(text, language.dual_head(key, text.E))
+        >>> bool(jnp.array_equal(read.next, text.next))
+        True
+    """
+    E = choices.E
+    if H.shape != E.T.shape:
+        raise ValueError(f"H: expected shape {E.T.shape}, a direction for each word, found {H.shape}")
+    bits = round(-math.log2(float(jnp.finfo(E.dtype).eps)) / 2)
+    scores = jnp.round((E @ H).T[choices.next] * 2.0**bits) / 2.0**bits
+    times = jnp.ones_like(scores) if choices.counts is None else choices.counts
+    seen = jnp.where(times > 0, scores, -jnp.inf)
+    largest = jnp.max(seen, axis=1, keepdims=True)
+    best = jnp.sum(jnp.where(seen == largest, times, 0.0), axis=1)
+    chooses = (best == 1) & (jnp.sum(times, axis=1) > 1)
+    return choices._replace(next=jnp.argmax(seen, axis=1), weight=chooses.astype(E.dtype), scores=scores)
