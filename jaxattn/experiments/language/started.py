@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from jaxattn import language, metrics
+from jaxattn import checks, language, metrics
 from jaxattn.parallel import batch
 from jaxattn.study.settings.recording import from_words, keys
 from jaxattn.study.settings.texts import TextTraining, trained
@@ -70,12 +70,39 @@ class Toward:
         return self.radius * pairs / metrics.norm(language.weights(pairs, text).W)
 
 
+@dataclass(frozen=True)
+class Normal:
+    """Starts whose W has independent normal entries: what its logits see, the part within the embeddings' span.
+
+    Attributes:
+        scale: standard deviation of an entry, and of a logit at the start, for unit embeddings; 0 is the start W = 0.
+        starts: how many starts a text has; seeds s with equal `s // starts` have one text.
+
+    Raises:
+        ValueError: a scale that is negative or infinite, or no start.
+    """
+
+    scale: float
+    starts: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.scale < math.inf:
+            raise ValueError(f"scale: expected a finite number of at least 0, found {self.scale!r}")
+        checks.count("starts", self.starts)
+
+    def __call__(self, key: PRNGKeyArray, text: language.Choices) -> Float[Array, "V V"]:
+        """Draw W, and return the coefficients of its part in the span."""
+        d = text.E.shape[1]
+        inverse = jnp.linalg.pinv(text.E)
+        return self.scale * (inverse.T @ jax.random.normal(key, (d, d), text.E.dtype) @ inverse).T
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartedTraining(TextTraining):
     """A `TextTraining` from drawn weights, each from a key of its own, which are recorded.
 
     Attributes:
-        initial: law of the start, given a text.
+        initial: law of the start, given a text; one with `starts` trains from so many on each text.
     """
 
     initial: Start
@@ -86,7 +113,8 @@ class StartedTraining(TextTraining):
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
         """Name the arrays of one seed; only their shapes are read."""
-        data_key, weights_key = keys(seed, root)
+        _, weights_key = keys(seed, root)
+        data_key, _ = keys(seed // self._starts, root)
         text = from_words(self.law)(data_key)
         start = self._started(weights_key, text)
         own = {"weights_key": weights_key, "pairs_initial": start}
@@ -94,11 +122,17 @@ class StartedTraining(TextTraining):
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw the texts and starts of some seeds, and train on them."""
-        data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
+        _, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
+        data_keys, _ = batch.over_seeds(keys, seeds // self._starts, shared=(root,))
         texts = batch.over_seeds(from_words(self.law), data_keys)
         starts = batch.over_seeds(self._started, weights_keys, texts)
         own = {"weights_key": weights_keys, "pairs_initial": starts}
         return trained(texts, data_keys, language.train_batch(texts, jnp.asarray(starts), **self.descent)) | own
+
+    @property
+    def _starts(self) -> int:
+        """How many seeds have one text."""
+        return getattr(self.initial, "starts", 1)
 
     def _started(self, words: UInt32[Array, " words"], text: language.Choices) -> Float[Array, "V V"]:
         return self.initial(jax.random.wrap_key_data(words), text)

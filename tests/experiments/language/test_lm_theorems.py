@@ -15,8 +15,8 @@ from jaxattn.experiments.language.lm_theorems import claims, figure, paths, ties
 from jaxattn.experiments.language.lm_theorems.crossed import crossed
 from jaxattn.experiments.language.lm_theorems.examples import OFF, RUNS, STEPS, made
 from jaxattn.experiments.language.lm_theorems.measure import measure
-from jaxattn.experiments.language.lm_theorems.record import Drawn, StartedTraining, Toward
 from jaxattn.experiments.language.lm_theorems.start_examples import ended, with_ends
+from jaxattn.experiments.language.started import Drawn, StartedTraining, Toward
 from jaxattn.parallel import batch
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, schedule, texts

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import xarray
 
+from jaxattn.experiments.language.arrival import elsewhere
 from jaxattn.experiments.language.lm_theorems import paths
 from jaxattn.study.claims import Criterion, Datasets, Judgement, Number, below, number
 
@@ -117,12 +118,6 @@ def printed(summaries: Datasets) -> Judgement:
         correction="for the same function of minus the margin. As printed the loss rises with the margin, and descent "
         "turns W away from the optimal tokens.",
     )
-
-
-def elsewhere(what: str, ends: Datasets) -> Criterion:
-    """Ask that no start ends elsewhere: as few as those left behind, as many as all that have not arrived."""
-    left, moving = (sum(int(one[name]) for one in ends.values()) for name in ("left", "moving"))
-    return below(what, Number(left, left, left + moving), 0)
 
 
 def near(run: str, one: xarray.Dataset, name: str, what: str) -> Criterion:

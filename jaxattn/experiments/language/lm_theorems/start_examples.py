@@ -45,7 +45,7 @@ def ended(
         "unserved": (("seed",), (place < left).astype(int)),
         "behind": (("seed",), np.where(place < left, behind, 0.0)),
         "start": (("seed",), np.full(texts, 2.0)),
-        "growth": (("seed",), np.full(texts, 100.0)),
+        "growth": (("seed", "snapshot"), np.full((texts, len(STEPS)), 100.0)),
         "within": (("seed",), np.full(texts, 0.1)),
     }
     counts = {"attempted": 32, "kept": texts, "diverged": 0, "infeasible": 32 - texts, "unsolved": 0}

@@ -1,0 +1,188 @@
+"""Where descent from a given start ends on texts that can be separated: at the solution, or with some left behind."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Bool, Float
+
+from jaxattn import language, metrics, svm
+from jaxattn.parallel import batch
+from jaxattn.study.claims import Criterion, Datasets, Number, below
+from jaxattn.study.measuring import served
+from jaxattn.study.settings.texts import choices_of
+
+# Fixed beforehand. A run has come to a solution if 1 - correlation with it is at most this.
+NEAR = 0.05
+# A prefix is left behind if its next word is behind by more than the margin 1 along the solution of the others.
+_MARGIN = 1 + 1e-6
+
+
+def measure(record: xarray.Dataset, delta: float, step_size: float, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Say of every text that some W separates where descent from its start has ended.
+
+    The solution of what a run `keeps` selects the next words of the prefixes that it serves, those whose next word has
+    the largest logit; where the other scores differ it also selects the word that each other prefix attends to.
+
+    Args:
+        record: of a `StartedTraining`.
+        delta: of the scores that are not largest; above 0 where they differ.
+        step_size: of descent.
+        solver: of the max-margin problems.
+
+    Returns:
+        For every kept seed at the snapshots `off`, 1 - correlation with W_mm, and `growth`, the norm of W over that of
+        W_mm; `start`, the same of the start; in the end `margin`, the margin ratio, and `attention`, the least of a
+        prefix to its next word; `off_kept` and `margin_kept`, the same with the solution of what the run keeps (1 and 0
+        if it keeps nothing); `unserved`, how many prefixes are not served; `behind`, the least by which the next word
+        of one of them is behind along that solution (0 if there are none); `within`, the step size times the smoothness
+        constant L. Texts that no W separates are counted as infeasible, those without a prefix that chooses as
+        ambiguous.
+    """
+    texts = choices_of({str(name): record[name].values for name in record.data_vars})
+    compact = language.compact(texts._replace(scores=None))
+    finite = np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
+    chooses = np.asarray(texts.weight).sum(axis=1) > 0
+    hard = svm.solve_batch(batch.over_seeds(language.constraints, compact), svm.frobenius, solver=solver)
+    status = np.asarray(hard.status)
+    final = np.where(finite[:, None, None], record["pairs"].values, 0.0)
+    right, problem = batch.over_seeds(_kept_by, final, compact, np.full(len(final), delta > 0))
+    of_kept = svm.solve_batch(problem, svm.frobenius, solver=solver)
+    solved = (np.asarray(of_kept.status) == svm.Status.OPTIMAL) & (status != svm.Status.NOT_CONVERGED)
+    told = finite & chooses
+    kept = told & solved & (status == svm.Status.OPTIMAL)
+
+    def only(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
+
+    given = (record[name].values for name in ("pairs_initial", "pairs_snapshots"))
+    found = batch.over_seeds(_ended, *map(only, (*given, hard, of_kept, problem, right, compact, texts)))._asdict()
+    arrays = {name: (("seed", "snapshot")[: np.ndim(one)], one) for name, one in found.items() if name != "bound"}
+    arrays["within"] = (("seed",), step_size * found["bound"])
+    return xarray.Dataset(
+        arrays,
+        {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values},
+        {
+            "attempted": len(kept),
+            "kept": int(kept.sum()),
+            "diverged": int((~finite).sum()),
+            "ambiguous": int((finite & ~chooses).sum()),
+            "infeasible": int((told & (status == svm.Status.INFEASIBLE)).sum()),
+            "unsolved": int((told & ~kept & (status != svm.Status.INFEASIBLE)).sum()),
+        },
+    )
+
+
+def _kept_by(
+    pairs: Float[Array, "V V"], text: language.Choices, selects: Bool[Array, ""]
+) -> tuple[Bool[Array, " N"], svm.Constraints]:
+    """Return which prefixes are served, and the problem of what the run keeps; others select if that is asked for."""
+    logits = language.logits(language.weights(pairs, text), text)
+    own = language.constraints(text)
+    right = served.served(language.weights(pairs, text).W, own)
+    first = jnp.argmax(language.counted(logits, text), axis=1)
+    chosen = text._replace(next=jnp.where(right, text.next, first))
+    return right, served.alone(language.constraints(chosen), right | selects)
+
+
+class _Ended(NamedTuple):
+    """What `measure` returns of one seed, the bound of the slope in place of the step."""
+
+    off: Float[Array, " snapshot"]
+    margin: Float[Array, ""]
+    attention: Float[Array, ""]
+    off_kept: Float[Array, ""]
+    margin_kept: Float[Array, ""]
+    unserved: Float[Array, ""]
+    behind: Float[Array, ""]
+    start: Float[Array, ""]
+    growth: Float[Array, " snapshot"]
+    bound: Float[Array, ""]
+
+
+def _ended(
+    start: Float[Array, "V V"],
+    snapshots: Float[Array, "snapshot V V"],
+    solution: svm.Solution,
+    of_kept: svm.Solution,
+    problem: svm.Constraints,
+    right: Bool[Array, " N"],
+    compact: language.Choices,
+    text: language.Choices,
+) -> _Ended:
+    W_mm, W_kept = solution.W, of_kept.W
+    W = jax.vmap(lambda pairs: language.weights(pairs, compact).W)(snapshots)
+    off = 1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, W_mm)
+    wrong = ~right & (compact.weight > 0)
+    behind = jnp.min(served.behind(W_kept, language.constraints(compact), wrong))
+    at_start = metrics.norm(language.weights(start, compact).W)
+    # A run that keeps nothing is near no solution.
+    nothing = metrics.norm(W_kept) == 0
+    off_kept = 1 - metrics.correlation(W[-1], jnp.where(nothing, W_mm, W_kept))
+    logits = language.logits(language.weights(snapshots[-1], compact), compact)
+    attention = jnp.take_along_axis(language.softmax(logits, compact), compact.next[:, None], axis=1)[:, 0]
+    return _Ended(
+        off=off,
+        margin=metrics.margin_ratio(W[-1], language.constraints(compact), svm.frobenius, solution),
+        attention=jnp.min(jnp.where(compact.weight > 0, attention, 1.0)),
+        off_kept=jnp.where(nothing, 1.0, off_kept),
+        margin_kept=jnp.where(nothing, 0.0, metrics.margin_ratio(W[-1], problem, svm.frobenius, of_kept)),
+        unserved=jnp.sum(wrong),
+        behind=jnp.where(jnp.any(wrong), behind, 0.0),
+        start=at_start / metrics.norm(W_mm),
+        growth=jax.vmap(metrics.norm)(W) / metrics.norm(W_mm),
+        # The logistic loss of a score that is not negative has a slope of at most 1/2.
+        bound=language.score_bound(text, slope=0.5),
+    )
+
+
+class Outcomes(NamedTuple):
+    """What became of every start.
+
+    Attributes:
+        arrived: all prefixes are served, and W is near W_mm.
+        left: prefixes are left behind: W is near the solution of what it keeps, and the next word of every other prefix
+            is more than the margin behind along it.
+        moving: neither.
+        unexplained: prefixes are not served though less behind.
+    """
+
+    arrived: Bool[np.ndarray, " seed"]
+    left: Bool[np.ndarray, " seed"]
+    moving: Bool[np.ndarray, " seed"]
+    unexplained: Bool[np.ndarray, " seed"]
+
+
+def outcomes(one: xarray.Dataset) -> Outcomes:
+    """Say of every start where it has ended.
+
+    Args:
+        one: of `measure`.
+
+    Raises:
+        ValueError: direction errors that are none.
+    """
+    for name in ("off", "off_kept"):
+        if not np.all((one[name] >= -1e-9) & (one[name] <= 2 + 1e-9)):
+            found = f"{float(one[name].min()):.3g}..{float(one[name].max()):.3g}"
+            raise ValueError(f"{name}: expected direction errors, 0..2, found {found}")
+    unserved, behind = one["unserved"].values > 0, one["behind"].values
+    arrived = ~unserved & (one["off"].values[:, -1] <= NEAR)
+    left = unserved & (one["off_kept"].values <= NEAR) & (behind > _MARGIN)
+    return Outcomes(arrived, left, ~arrived & ~left, unserved & (behind <= _MARGIN))
+
+
+def late(one: xarray.Dataset) -> Float[np.ndarray, " seed"]:
+    """Return by how much the direction error of every start has changed in the last two decades of steps."""
+    errors = one["off"].values[:, one["snapshot"].values * 100 >= int(one["snapshot"][-1])]
+    return errors[:, -1] - errors[:, 0]
+
+
+def elsewhere(what: str, ends: Datasets) -> Criterion:
+    """Ask that no start ends elsewhere: as few as those left behind, as many as all that have not arrived."""
+    left, moving = (sum(int(one[name]) for one in ends.values()) for name in ("left", "moving"))
+    return below(what, Number(left, left, left + moving), 0)
