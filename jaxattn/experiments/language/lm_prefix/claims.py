@@ -1,0 +1,267 @@
+"""Attention to the prefix, read by a fixed head: estimates of where starts end, and judges of the two theorems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Float, PRNGKeyArray
+
+from jaxattn.experiments.language import PAPER
+from jaxattn.experiments.language.arrival import elsewhere, late, outcomes
+from jaxattn.experiments.language.lm_prefix import examples
+from jaxattn.study.claims import (
+    Claim,
+    Criterion,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    above,
+    below,
+    counts_of,
+    number,
+    too_short,
+)
+from jaxattn.study.statistics import Estimate, bootstrap, pooled, variables
+
+# Fixed beforehand: what the mean of 1 - correlation, and the mean margin ratio, have to reach on the exact direction;
+# how fast the norm grows with plain steps, where its theory says 1; the attention that selects a token; on how many
+# feasible texts.
+CLOSE, _MARGIN, _GROWS, SELECTS, _TEXTS = 0.02, 0.95, 0.5, 0.999, 10
+# A step of Theorem 3.14 is at most this over L, one of Theorem 3.15 at most half as long.
+_EQUAL, _HALF = 1.0, 0.5
+_KEPT = "the solution of what is kept"
+
+
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate in each run how many starts arrive, and how near they come.
+
+    Starts of one text are no independent cases: whole texts are resampled.
+
+    Args:
+        datasets: of `measure`.
+        key: of the bootstrap.
+
+    Returns:
+        For each run `texts` and `starts`; how many starts have `arrived`, `left` prefixes behind or are `moving`, and
+        are `unexplained`, as `arrival.outcomes` says; how many have `selected` all optimal tokens; the shares `share`,
+        `share_left` and `share_selected` of these; the means of `off` over the snapshots, of `margin`, `off_kept`
+        and `margin_kept`; of `drift`, how far `off` has changed in the last two decades of steps where nothing is left
+        behind; of `rate`, by how much the norm of W over that of W_mm grows with the logarithm of the steps in the last
+        one; and the largest `within`.
+
+    Raises:
+        ValueError: a run of which no start was kept.
+    """
+    if empty := [run for run, one in datasets.items() if not one.sizes["seed"]]:
+        raise ValueError(f"lm-prefix: expected a kept seed in each run, found none in {empty}")
+    keys = jax.random.split(key, len(datasets))
+    return {run: _estimated(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
+
+
+def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    found, text = outcomes(one)._asdict(), one["text"].values
+    if not np.all((one["attention"] >= 0) & (one["attention"] <= 1 + 1e-9)):
+        raise ValueError(f"attention: expected probabilities, found {one['attention'].values}")
+    selected = one["attention"].values >= SELECTS
+    hits = {"share": found["arrived"], "share_left": found["left"], "share_selected": selected}
+    values = {name: one[name].values for name in ("off", "margin", "off_kept", "margin_kept")}
+    values |= {"drift": np.where(found["left"], 0.0, late(one)), "rate": _rate(one)}
+    keys = jax.random.split(key, len(hits) + len(values))
+    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {}
+    for (name, each), k in zip(hits.items(), keys[: len(hits)], strict=True):
+        estimates[name] = (), pooled(each, text, k)
+    for (name, each), k in zip(values.items(), keys[len(hits) :], strict=True):
+        estimates[name] = ("snapshot",)[: each.ndim - 1], bootstrap(_of_texts(each, text), k)
+    counts = {name: int(each.sum()) for name, each in (found | {"selected": selected}).items()}
+    counts |= {"texts": len(np.unique(text)), "starts": len(text)}
+    numbers = {name: ((), value) for name, value in (counts | {"within": float(one["within"].max())}).items()}
+    return xarray.Dataset(variables(estimates) | numbers, {"snapshot": one["snapshot"].values}, one.attrs)
+
+
+def _rate(one: xarray.Dataset) -> Float[np.ndarray, " seed"]:
+    """Return the slope of `growth` in the logarithm of the steps, over the last decade."""
+    steps = one["snapshot"].values
+    first = int(np.flatnonzero(steps * 10 >= steps[-1])[0])
+    return (one["growth"].values[:, -1] - one["growth"].values[:, first]) / np.log(steps[-1] / steps[first])
+
+
+def _of_texts(values: Float[np.ndarray, "seed *along"], text: np.ndarray) -> Float[np.ndarray, "text *along"]:
+    """Return the mean over the starts of each text."""
+    return np.stack([values[text == each].mean(axis=0) for each in np.unique(text)])
+
+
+def _judge_equal(summaries: Datasets) -> Judgement:
+    """Theorem 3.14, on the runs with equal scores."""
+    return _theorem({run: one for run, one in summaries.items() if one.attrs["delta"] == 0}, _EQUAL)
+
+
+def _judge_close(summaries: Datasets) -> Judgement:
+    """Theorem 3.15, on the runs with close scores."""
+    runs = {run: one for run, one in summaries.items() if one.attrs["delta"] > 0}
+    # Steps on the exact direction have one length, so that only plain ones can tell whether the norm grows.
+    grows = (
+        above(f"growth of ||W|| / ||W_mm|| by log k, {run},", number(one, "rate"), _GROWS)
+        for run, one in _by(runs, "plain").items()
+    )
+    return _theorem(runs, _HALF, tuple(grows))
+
+
+def _theorem(runs: dict[str, xarray.Dataset], longest: float, grows: tuple[Criterion, ...] = ()) -> Judgement:
+    """No start may end elsewhere; on the exact direction all come near, and plain steps bring W nearer."""
+    exact, plain = (_by(runs, rule) for rule in ("exact direction", "plain"))
+    if undecided := _undecided(exact, plain):
+        return Judgement.withheld(undecided)
+    within = max(float(one["within"]) for one in plain.values())
+    if within > longest:
+        return Judgement.withheld(f"A plain step is {within:.4g} / L, but the claim is of at most {longest:g} / L.")
+    measured: dict[str, Number] = {}
+    for run, one in runs.items():
+        measured[f"share of starts at the solution, {run}"] = number(one, "share")
+        measured[f"share of starts that leave prefixes behind, {run}"] = number(one, "share_left")
+        measured[f"1 - correlation at the end, {run}"] = number(one.isel(snapshot=-1), "off")
+        measured[f"margin ratio at the end, {run}"] = number(one, "margin")
+        if run in plain:
+            measured[f"growth of ||W|| / ||W_mm|| by log k, {run}"] = number(one, "rate")
+    left = Number.exact(sum(int(one["left"]) for one in plain.values()))
+    unexplained = Number.exact(sum(int(one["unexplained"]) for one in exact.values()))
+    nearer = tuple(below(f"change of 1 - cos late, {run},", number(one, "drift"), 0) for run, one in plain.items())
+    return _judgement(
+        runs,
+        measured,
+        stated=(
+            elsewhere("starts that leave prefixes behind, up to all that have not arrived, exact direction", exact),
+            below("starts that leave prefixes behind, plain steps", left, 0),
+            *(below(f"1 - cos at the end, {run},", _last(one), CLOSE) for run, one in exact.items()),
+            *(above(f"margin ratio at the end, {run},", number(one, "margin"), _MARGIN) for run, one in exact.items()),
+            *nearer,
+            *grows,
+        ),
+        corrected=(
+            *(below(f"1 - cos with {_KEPT}, {run},", number(one, "off_kept"), CLOSE) for run, one in exact.items()),
+            *(
+                above(f"margin ratio, {_KEPT}, {run},", number(one, "margin_kept"), _MARGIN)
+                for run, one in exact.items()
+            ),
+            below("starts with prefixes not served though at most the margin behind, exact direction", unexplained, 0),
+            *nearer,
+            *grows,
+        ),
+        correction="W tends to the max-margin solution of the prefixes that descent serves (where other scores differ, "
+        "of the tokens that it selects). The others are those whose optimal token is more than 1 behind along that "
+        f"solution, the margin of the served: their share of the gradient dies out. {_left(runs)}.",
+        remark=f"Each text has {_numbers(runs, 'starts')} starts a run. {_left(runs)}. {_moving(runs)}. The exact "
+        "direction takes normalized steps along the path of small plain ones, without their logarithmic slowness. The "
+        f"plain steps are at most {within:.2g} / L; late is in their last two decades, where nothing is left behind.",
+    )
+
+
+def _judge_selection(summaries: Datasets) -> Judgement:
+    """In every start each prefix ends with almost all its attention on its optimal token."""
+    exact, plain = (_by(summaries, rule) for rule in ("exact direction", "plain"))
+    if undecided := _undecided(exact, plain):
+        return Judgement.withheld(undecided)
+    measured = {
+        f"share of starts that select all optimal tokens, {run}": number(one, "share_selected")
+        for run, one in summaries.items()
+    }
+    # Prefixes left behind never come to select theirs; of others that do not yet, nobody knows.
+    never = sum(int(one["left"]) for one in exact.values())
+    not_yet = sum(int(one["starts"]) - int(one["selected"]) for one in exact.values())
+    what = f"starts without an attention of {SELECTS:g} to every optimal token, exact direction"
+    return _judgement(
+        summaries,
+        measured,
+        stated=(below(what, Number(never, never, max(never, not_yet)), 0),),
+        remark=f"{not_yet} of {sum(int(one['starts']) for one in exact.values())} starts on the exact direction do not "
+        f"select all optimal tokens; in {never} of them a prefix is left behind for good. {_left(exact)}. Plain steps "
+        "are not asked: the norm of W grows like a logarithm of their number, and attention with it.",
+    )
+
+
+def _undecided(exact: Datasets, plain: Datasets) -> str:
+    """Return why these runs decide nothing, or nothing if they do."""
+    if not exact or not plain or not any(one.attrs["scale"] for one in exact.values()):
+        return "Expected runs from drawn starts on the exact direction and one of plain steps; one of them is missing."
+    runs = [*exact.values(), *plain.values()]
+    fewest = min(int(one["texts"]) for one in runs)
+    if fewest < _TEXTS:
+        return f"{fewest} feasible texts are too few; at least {_TEXTS} are needed."
+    return too_short(min(int(one["snapshot"][-1]) for one in runs))
+
+
+def _judgement(
+    runs: Datasets,
+    measured: Mapping[str, Number],
+    stated: tuple[Criterion, ...],
+    corrected: tuple[Criterion, ...] = (),
+    correction: str = "",
+    remark: str = "",
+) -> Judgement:
+    expected = {label: 0.0 if label.startswith(("1 -", "share of starts that leave")) else 1.0 for label in measured}
+    return Judgement(
+        measured={label: value.mean for label, value in measured.items()},
+        interval={label: (value.low, value.high) for label, value in measured.items()},
+        expected=expected,
+        counts=counts_of(runs),
+        stated=stated,
+        corrected=corrected,
+        correction=correction,
+        remark=remark,
+    )
+
+
+def _by(runs: Datasets, rule: str) -> dict[str, xarray.Dataset]:
+    return {run: one for run, one in runs.items() if one.attrs["rule"] == rule}
+
+
+def _last(one: xarray.Dataset) -> Number:
+    return number(one.isel(snapshot=-1), "off")
+
+
+def _left(runs: Datasets) -> str:
+    """Say of every run how many starts leave prefixes behind."""
+    parts = (f"{int(one['left'])} of {int(one['starts'])} ({run})" for run, one in runs.items())
+    return f"Starts that leave prefixes behind: {', '.join(parts)}"
+
+
+def _moving(runs: Datasets) -> str:
+    """Say how many starts have come to no solution yet."""
+    parts = [f"{int(one['moving'])} ({run})" for run, one in runs.items() if int(one["moving"])]
+    return f"Starts that are near no solution yet: {', '.join(parts) or 'none'}"
+
+
+def _numbers(runs: Datasets, name: str) -> str:
+    return " or ".join(map(str, sorted({int(one.attrs[name]) for one in runs.values()})))
+
+
+CLAIMS = (
+    Claim(
+        "lm-prefix:equal",
+        Source(PAPER, "Theorem 3.14, Assumption 3.10 (equal scores)", Setting.PROXY),
+        "If the optimal token of every input is unique and all its other tokens have equal scores, descent with a step "
+        "of at most 1 / L from any start tends in direction to the hard-margin solution.",
+        _judge_equal,
+        examples.of_equal,
+    ),
+    Claim(
+        "lm-prefix:close",
+        Source(PAPER, "Theorem 3.15 (close scores)", Setting.PROXY),
+        "For any start there is a delta so small that, with scores of tokens that are not optimal within delta and a "
+        "step of at most 1 / (2 L), the norm of W grows without bound and its direction tends to the "
+        "hard-margin solution.",
+        _judge_close,
+        examples.of_close,
+    ),
+    Claim(
+        "lm-prefix:selection",
+        Source(PAPER, "section 1 (token separation and selection), Theorems 3.14 and 3.15", Setting.PROXY),
+        "Training separates the tokens of every prefix: its attention comes to select the optimal one, from any start.",
+        _judge_selection,
+        examples.of_selection,
+    ),
+)

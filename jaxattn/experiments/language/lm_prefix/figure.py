@@ -1,0 +1,109 @@
+"""The figure of starts on prefixes: how direction errors fall along the steps, and where every start ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.experiments.language.lm_prefix.claims import SELECTS
+from jaxattn.study.claims import counts_of
+from jaxattn.study.style import page
+
+# By increasing scale of the start; W = 0 is the first.
+_COLOURS = ("#0072B2", "#009E73", "#CC79A7")
+# Starts that end elsewhere, and those that are on the way.
+_LOST, _MOVING = "#D55E00", "#BBBBBB"
+_DASHES = {"exact direction": "-", "plain": "--"}
+
+
+def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+    """Draw a panel of direction errors for each dimension, and one of what became of the starts of each run.
+
+    Args:
+        summaries: of `claims.summarize`.
+    """
+    runs = list(summaries.values())
+    dimensions = sorted({one.attrs["d"] for one in runs}, reverse=True)
+    scales = sorted({one.attrs["scale"] for one in runs})
+    with page.style():
+        figure = page.new_figure(10.2, 4.4)
+        *curves, ends = figure.subplots(1, len(dimensions) + 1, width_ratios=[1.0] * len(dimensions) + [1.15])
+        for letter, axes, d in zip("abc", curves, dimensions, strict=False):
+            _curves(axes, [one for one in runs if one.attrs["d"] == d], scales)
+            axes.set(title=f"({letter}) $d = {d}$", xlabel="step", xscale="log", yscale="log")
+        limits = np.array([axes.get_ylim() for axes in curves])
+        for axes in curves:
+            axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
+        curves[0].set_ylabel("1 - correlation with the hard margin")
+        for axes in curves:
+            axes.legend(loc="lower left", fontsize=7)
+        _ends(ends, runs, "abc"[len(dimensions)])
+        texts = sorted({int(one["texts"]) for one in runs})
+        page.add_counts(
+            figure,
+            _grouped(runs),
+            f"{' or '.join(map(str, texts))} feasible texts a run. Curves: means over texts with 95 % bootstrap "
+            f"intervals, normalized steps on the exact direction (solid) and plain ones (dashed).\n"
+            "Left behind: the next word is more than the margin behind along the solution of the prefixes that are "
+            f"served, to which W has come.\nPercentages: starts with an attention of at least {SELECTS:g} to every "
+            "optimal token, and their 95 % interval by texts.",
+            counted="starts",
+        )
+    return figure
+
+
+def _curves(axes: Axes, runs: Sequence[xarray.Dataset], scales: Sequence[float]) -> None:
+    for one in runs:
+        told = one.attrs
+        # Close scores are in the last panel; their curves lie on these.
+        if told["delta"] > 0:
+            continue
+        label = f"normal, scale {told['scale']:g}" if told["scale"] else "$W(0) = 0$"
+        page.band(
+            axes,
+            *(one[part].values for part in ("snapshot", "off", "off_low", "off_high")),
+            color=_COLOURS[scales.index(told["scale"]) % len(_COLOURS)],
+            linestyle=_DASHES[told["rule"]],
+            label=label + (", plain" if told["rule"] == "plain" else ""),
+        )
+
+
+def _ends(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
+    """Draw what became of the starts of every run, and write how many select their tokens."""
+    rows = np.arange(len(runs))[::-1]
+    start = np.zeros(len(runs))
+    for name, colour, label in (
+        ("arrived", _COLOURS[0], "at the hard margin"),
+        ("left", _LOST, "prefixes left behind"),
+        ("moving", _MOVING, "neither"),
+    ):
+        share = np.array([int(one[name]) / int(one["starts"]) for one in runs])
+        axes.barh(rows, share, left=start, color=colour, label=label, height=0.7)
+        start = start + share
+    for row, one in zip(rows, runs, strict=True):
+        shares = (f"{100 * float(one[f'share_selected{part}']):.0f}" for part in ("", "_low", "_high"))
+        axes.text(1.02, row, "{} % [{}, {}]".format(*shares), va="center", fontsize=7)
+    axes.set_yticks(rows, [_named(one) for one in runs], fontsize=7)
+    axes.set(title=f"({letter}) where starts end", xlabel="share of starts", xlim=(0, 1.5))
+    axes.set_xticks([0, 0.5, 1])
+    axes.set_ylim(-0.7, len(runs) + 0.8)
+    axes.legend(loc="upper left", ncols=3, fontsize=6.5, columnspacing=0.7, handlelength=1.0)
+
+
+def _named(one: xarray.Dataset) -> str:
+    told = one.attrs
+    start = f"scale {told['scale']:g}" if told["scale"] else "$W(0) = 0$"
+    plain = ", plain" if told["rule"] == "plain" else ""
+    return rf"$d = {told['d']}$, $\delta = {told['delta']:g}$, {start}{plain}"
+
+
+def _grouped(runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Dataset]:
+    """Return one run for each of several that have the same counts, by a name for all of them."""
+    groups: dict[str, list[xarray.Dataset]] = {}
+    for one in runs:
+        groups.setdefault(str(counts_of({"": one})), []).append(one)
+    return {f"{len(group)} run{'s' * (len(group) > 1)} like {_named(group[0])}": group[0] for group in groups.values()}
