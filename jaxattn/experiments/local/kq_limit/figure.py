@@ -67,9 +67,7 @@ def _exponents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             for one in runs:
                 look = {"color": _COLOURS[step], "marker": marker, "s": 9, "linewidths": 0.6}
                 face = _COLOURS[step] if marker == "o" else "none"
-                axes.scatter(
-                    one["room"], one["exponent"], facecolors=face, label=f"{STEPS[step]}, {NORMS[norm]}", **look
-                )
+                axes.scatter(one["room"], one["exponent"], facecolors=face, label=_label(step, norm), **look)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set(title="(c) exponent of each seed", xlabel="1 - largest unused singular value", ylabel="exponent of $k$")
     axes.set_xlim(0, max(0.01, *(float(np.max(one["room"])) for one in summaries.values())) * 1.05)
