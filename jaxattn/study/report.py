@@ -46,9 +46,9 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
     names = sorted((name for name in studies if of[name]), key=lambda name: (studies[name].place, name))
     shown = [line for name in names for line in of[name]]
     findings, checks = ([line for line in shown if line["kind"] == kind] for kind in Kind)
-    summed = f"{len(findings)} claims: {_summed(findings)}."
+    sums = f"{summed(shown)}."
     if checks:
-        summed += (
+        sums += (
             f" Beside them stand {len(checks)} checks of what is true by definition or by algebra, which test this "
             f"program and not a paper: {_summed(checks)}."
         )
@@ -57,9 +57,19 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
         name, verdict = line["id"].partition(":")[0], line["verdict"]
         told = f"check: {verdict}" if line["kind"] == Kind.CHECK else verdict
         rows.append(f"| [{name}](#{name}) | {_cell(line['statement'])} | {told} |")
-    parts = [_PREFACE, f"{summed}\n", f"{_errors(findings)}\n", "\n".join(rows) + "\n"]
+    parts = [_PREFACE, f"{sums}\n", f"{_errors(findings)}\n", "\n".join(rows) + "\n"]
     parts += [_section(name, studies[name], of[name]) for name in names]
     path.write_text("\n".join(parts))
+
+
+def summed(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many claims there are, checks apart, and how many have which verdict.
+
+    Args:
+        lines: of claims.json.
+    """
+    findings = [line for line in lines if line["kind"] != Kind.CHECK]
+    return f"{len(findings)} claim{'s' * (len(findings) != 1)}: {_summed(findings)}"
 
 
 def _summed(lines: Sequence[Mapping[str, Any]]) -> str:

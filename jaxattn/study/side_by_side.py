@@ -6,7 +6,7 @@ import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -40,27 +40,35 @@ def processes(asked: int | None, experiments: int) -> int:
 
 
 def each(
-    composed: Mapping[str, Sequence[DictConfig]], folder: Path, seconds: Mapping[str, float], count: int
+    composed: Mapping[str, Sequence[DictConfig]],
+    folder: Path,
+    seconds: Mapping[str, float],
+    count: int,
+    begun: Callable[[str], None],
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the name of every experiment, and the lines of its claims, as they are made.
 
-    Experiments that share a run are made one after the other. Of the others the longest goes first, so that no long
-    one is left for the end.
+    Experiments that share a run are made one after the other. The shortest goes first, so that there is a figure soon;
+    of the others the longest, so that no long one is left for the end.
 
     Args:
         composed: the configurations of every experiment's runs.
         folder: of the figures.
         seconds: what an experiment took, where that is known.
-        count: of processes; with one, all is made in this process.
+        count: of processes; with one, all is made in this process, in the order given.
+        begun: called with the name of each as it begins.
 
     Raises:
         ProcessError: a process ended without a word; and whatever `making.make` raises. The others are interrupted.
     """
     if count == 1:
-        yield from ((name, _make(name, configs, folder)) for name, configs in composed.items())
+        for name, configs in composed.items():
+            begun(name)
+            yield name, _make(name, configs, folder)
         return
     needs = {name: set(map(runs.folder, configs)) for name, configs in composed.items()}
     waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
+    waiting = waiting[-1:] + waiting[:-1]
     running: dict[Future[Any], str] = {}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, context, initializer=_begin) as pool:
@@ -70,6 +78,7 @@ def each(
                 for name in list(waiting):
                     if len(running) < count and taken.isdisjoint(needs[name]):
                         running[pool.submit(_make, name, composed[name], folder)] = name
+                        begun(name)
                         taken |= needs[name]
                         waiting.remove(name)
                 for future in wait(running, return_when=FIRST_COMPLETED).done:

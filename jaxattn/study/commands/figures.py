@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxattn import records
-from jaxattn.study import making, report, side_by_side, stalls
+from jaxattn.study import making, progress, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
 
 # What is said of a claims.json that cannot be read, and what these commands read of a line of it.
@@ -24,6 +24,8 @@ def main(arguments: list[str]) -> None:
         print(__doc__)
         return
     names, overrides = chosen(arguments)
+    # Composing all takes some seconds.
+    print(f"jaxattn: reading the configurations of {len(names)} experiment{'s' * (len(names) > 1)}", flush=True)
     config = composition.compose(overrides)
     folder = making.place(config)
     path = folder / "claims.json"
@@ -48,21 +50,26 @@ def main(arguments: list[str]) -> None:
     others = set(composition.experiments()) - set(names)
     studies = {name: configs[0].study for name, configs in composed.items()}
     studies |= {name: making.described(name) for name in others}
-    made = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
-    for name in made:
+    unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
+    for name in unchanged:
         print(f"{name}: unchanged")
-    composed = {name: configs for name, configs in composed.items() if name not in made}
+    composed = {name: configs for name, configs in composed.items() if name not in unchanged}
     processes = side_by_side.processes(config.workers, len(composed))
-    for number, (name, claims) in enumerate(side_by_side.each(composed, folder, seconds, processes), start=1):
-        lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
-        lines |= {line["id"]: line for line in claims}
-        records.write_json(path, [lines[key] for key in sorted(lines)])
-        print(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {claims[0]['seconds']:.1f} s")
-        for line in claims:
-            print(f"    {line['id']}: {line['verdict']}", flush=True)
-        if said := stalls.line(composed[name]):
-            print(f"    {said}", flush=True)
+    board = progress.Board({name: seconds.get(name) for name in composed}, processes, None if processes > 1 else False)
+    with board:
+        made = side_by_side.each(composed, folder, seconds, processes, board.begun)
+        for number, (name, claims) in enumerate(made, start=1):
+            board.made(name)
+            lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
+            lines |= {line["id"]: line for line in claims}
+            records.write_json(path, [lines[key] for key in sorted(lines)])
+            board.say(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {claims[0]['seconds']:.1f} s")
+            for line in claims:
+                board.say(f"    {line['id']}: {line['verdict']}")
+            if said := stalls.line(composed[name]):
+                board.say(f"    {said}")
     report.write(folder / "README.md", studies, list(lines.values()))
+    print(f"{folder / 'README.md'}: {report.summed(list(lines.values()))}")
 
 
 def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

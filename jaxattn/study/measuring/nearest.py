@@ -1,0 +1,28 @@
+"""The second stage under a bound on the rank: the stationary point of the nuclear problem that is near some weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxattn import svm
+from jaxattn.problem import Problem
+
+
+@lru_cache(maxsize=16)
+def nearest_of_rank(m: int) -> Callable[[Problem, Int[Array, " n"], Float[Array, "d d"]], svm.Solution]:
+    """Return the function that goes from weights to a stationary point of rank m; one object a rank: it compiles once.
+
+    Its arguments are a problem, the tokens to select and a W of rank at most m, (d, d); its result is certified.
+    """
+    return partial(_follow, m)
+
+
+def _follow(m: int, problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"]) -> svm.Solution:
+    constraints, norm = svm.token_constraints(problem, alpha), svm.nuclear_of_rank(m)
+    nothing = jnp.zeros(constraints.differences.shape[:-1], W.dtype)
+    start = svm.Candidate(W, nothing, jnp.zeros((), int))
+    return svm.certify(constraints, norm, svm.LowRank(starts=1).improve(constraints, norm, start), svm.DOUBLE)
