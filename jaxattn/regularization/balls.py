@@ -10,6 +10,7 @@ the Lagrangian's Hessian that is not from the function's own curvature.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,7 +25,7 @@ from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import inverse_root
 
-__all__ = ["Ball", "Frobenius", "Nuclear"]
+__all__ = ["Ball", "Frobenius", "Narrow", "Nuclear"]
 
 # Powers of two that a matrix is raised to for its largest eigenvalue, which is then exact to 2^-_SQUARINGS.
 _SQUARINGS = 40
@@ -58,6 +59,17 @@ class Ball(Protocol):
 
     def dual_norm(self, G: Float[Array, "p q"]) -> Float[Array, ""]:
         """Return the largest `<G, W>` on the ball of radius 1."""
+        ...
+
+    def residual(
+        self,
+        x: Float[Array, "a b"],
+        W: Float[Array, "p q"],
+        G: Float[Array, "p q"],
+        dual: Float[Array, ""],
+        R: Float[Array, ""],
+    ) -> Float[Array, ""]:
+        """Return zero if and only if x satisfies the first-order conditions of a risk of gradient G on the ball."""
         ...
 
     def logits(self, x: Float[Array, "a b"], move: Float[Array, "a b"], rows: Constraints) -> Float[Array, "n m"]:
@@ -113,6 +125,11 @@ class Frobenius:
     def dual_norm(self, G: Array) -> Array:
         """Return the Frobenius norm."""
         return metrics.norm(G)
+
+    def residual(self, x: Array, W: Array, G: Array, dual: Array, R: Array) -> Array:
+        """Return `1 - <-G, W> / (||G||_dual R)`, never below zero but by rounding."""
+        del x
+        return _short_of(W, G, dual, R)
 
     def logits(self, x: Array, move: Array, rows: Constraints) -> Array:
         """Return the margins of the move."""
@@ -179,6 +196,11 @@ class Nuclear:
         power = _power(square, _SQUARINGS)
         return jnp.sqrt(jnp.sum(square * power) / jnp.trace(power))
 
+    def residual(self, x: Array, W: Array, G: Array, dual: Array, R: Array) -> Array:
+        """Return `1 - <-G, W> / (||G||_dual R)`, never below zero but by rounding."""
+        del x
+        return _short_of(W, G, dual, R)
+
     def logits(self, x: Array, move: Array, rows: Constraints) -> Array:
         """Return the margins of `dK Q^T + K dQ^T`."""
         p = rows.differences.shape[-1]
@@ -213,13 +235,56 @@ class Nuclear:
 
     def kicked(self, x: Array) -> Array:
         """Return factors none of whose columns is zero."""
-        # Numbers without a pattern that a gradient could be orthogonal to.
-        off = jnp.cos(jnp.arange(1.0, x.size + 1) ** 2).reshape(x.shape).astype(x.dtype)
+        off = _numbers(x.shape, x)
         return x + _KICK * metrics.norm(x) / metrics.norm(off) * off
+
+
+@dataclass(frozen=True)
+class Narrow(Nuclear):
+    """The same in factors of m columns: the W of rank at most m among those with `||W||_* <= R`, which are not convex.
+
+    Attributes:
+        m: columns, at least 1.
+    """
+
+    m: int = 1
+
+    def __post_init__(self) -> None:
+        if self.m < 1:
+            raise ValueError(f"m: expected at least 1, found {self.m}")
+
+    def toward(self, G: Array) -> Array:
+        """Return factors of about the first singular vectors of G, none of whose columns is zero."""
+        wide = super().toward(G)
+        return wide @ _numbers((wide.shape[1], self.m), G)
+
+    def residual(self, x: Array, W: Array, G: Array, dual: Array, R: Array) -> Array:
+        """Return the sine of the angle between x and the step that the risk falls most along; 1 if it is not acute."""
+        del W, dual, R
+        g = self.gradient(x, G)
+        square, along = jnp.sum(x * x), -jnp.sum(g * x)
+        off, length = metrics.norm(g + (along / square) * x), metrics.norm(g)
+        return jnp.where(length > 0, jnp.where(along > 0, off / jnp.where(length > 0, length, 1.0), 1.0), 0.0)
+
+    def least(self, G: Array, dual: Array) -> Array:
+        """Return 0: among m columns `lambda I + S` may have negative eigenvalues at a minimizer."""
+        return FROBENIUS.least(G, dual)
+
+
+def _short_of(
+    W: Float[Array, "p q"], G: Float[Array, "p q"], dual: Float[Array, ""], R: Float[Array, ""]
+) -> Float[Array, ""]:
+    residual = 1 + jnp.sum(G * W) / (jnp.where(dual > 0, dual, 1.0) * R)
+    return jnp.where(dual > 0, residual, 0.0)
 
 
 def _factors(x: Float[Array, "r m"], p: int) -> tuple[Float[Array, "p m"], Float[Array, "q m"]]:
     return x[:p], x[p:]
+
+
+def _numbers(shape: tuple[int, ...], like: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return numbers without a pattern that a gradient could be orthogonal to."""
+    return jnp.cos(jnp.arange(1.0, math.prod(shape) + 1) ** 2).reshape(shape).astype(like.dtype)
 
 
 def _power(square: Float[Array, "q q"], squarings: int) -> Float[Array, "q q"]:

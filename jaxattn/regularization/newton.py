@@ -1,15 +1,9 @@
 """Internal: a damped Newton step for the smallest risk on the boundary of a ball.
 
 On the sphere `||x|| = r` of a ball's coordinates a minimizer satisfies `g + lambda x = 0`, g the gradient of the risk,
-and a step d solves `(A + tau) d = -(g + lambda x) + nu x`, `<x, d> = 0`, with A the Hessian of the Lagrangian. The risk
-knows x by n (T - 1) logits alone: `A = (lambda I + S) + J^T B J` with J their derivative, B the risk's Hessian in them,
-one block an input, and `lambda I + S` what the ball knows (see `balls`). With P its inverse and `C C^T = J P J^T`,
-
-    (A + tau)^{-1} = P - P J^T (B - B C (I + C^T B C)^{-1} C^T B) J P,
-
-so that only matrices of the number of logits, and the ball's own, are factored, and `A + tau` is positive definite if
-and only if `I + C^T B C` is. The risk's gradient and Hessian are formed up to one positive factor
-(`gradients.direction`): no R is so large that they underflow, and no value of the risk is ever compared.
+and a step d solves `(A + tau) d = -(g + lambda x) + nu x`, `<x, d> = 0`, with A the Hessian of the Lagrangian (see
+`inverses`). The risk's gradient and Hessian are formed up to one positive factor (`gradients.direction`): no R is so
+large that they underflow, and no value of the risk is ever compared.
 """
 
 from __future__ import annotations
@@ -22,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxattn.regularization.balls import Ball
+from jaxattn.regularization.inverses import Inverse, Linear, by_logits
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.pivoting import cholesky, inverse_of_lower
 
 # From logits relative to those of the first tokens, (n, T - 1), to the risk's gradient in them over a positive factor,
 # and the logarithm of that factor.
@@ -38,11 +32,12 @@ _UPWARDS = 0.3
 
 
 class Task(NamedTuple):
-    """A risk on a ball: rows whose margins are the logits, and the risk's gradient."""
+    """A risk on a ball: rows whose margins are the logits, its gradient, and how a step's equations are solved."""
 
     rows: Constraints
     slope: Slope
     ball: Ball
+    inverse: Inverse = by_logits
 
 
 class Point(NamedTuple):
@@ -54,8 +49,7 @@ class Point(NamedTuple):
         log_scale: see `gradients.Slope`.
         G: the gradient with respect to W over the same factor.
         dual: its dual norm.
-        residual: `1 - <-G, W> / (||G||_dual R)`, zero if and only if x satisfies the first-order conditions of the ball
-            of radius R, and never below it but by rounding.
+        residual: of the ball's first-order conditions (`Ball.residual`).
     """
 
     logits: Float[Array, "n m"]
@@ -91,8 +85,7 @@ def read(task: Task, x: Float[Array, "a b"], R: Float[Array, ""]) -> Point:
     coefficients, log_scale = task.slope(logits)
     G = cons.combination(task.rows, coefficients)
     dual = task.ball.dual_norm(G)
-    residual = 1 + jnp.sum(G * W) / (jnp.where(dual > 0, dual, 1.0) * R)
-    return Point(logits, coefficients, log_scale, G, dual, jnp.where(dual > 0, residual, 0.0))
+    return Point(logits, coefficients, log_scale, G, dual, task.ball.residual(x, W, G, dual, R))
 
 
 def step(
@@ -101,38 +94,14 @@ def step(
     """Take one step on the ball of radius R."""
     now = read(task, x, R)
     ball, rows, G = task.ball, task.rows, now.G
-    n, m = now.logits.shape
     square = jnp.sum(x * x)
     g = ball.gradient(x, G)
     multiplier = -jnp.sum(g * x) / square
     unit = jnp.sqrt(jnp.sum(g * g) / square)
     level = jnp.maximum(jnp.maximum(multiplier, 0.0), ball.least(G, now.dual)) + damping * unit
-    B = _hessian(task.slope, now.logits)
-    anywhere, gram = ball.inverse(x, G, level, rows)
-    # Moves stay on the sphere: the inverse among all `<x, d> = 0`, along x the risk may be concave.
-    Px = anywhere(x)
-    xPx, JPx = jnp.sum(x * Px), ball.logits(x, Px, rows).ravel()
-
-    def P(v: Array) -> Array:
-        found = anywhere(v)
-        return found - Px * (jnp.sum(x * found) / xPx)
-
-    C, _ = cholesky(gram - jnp.outer(JPx, JPx) / xPx)
-    BC = jnp.einsum("nst,ntc->nsc", B, C.reshape(n, m, -1)).reshape(C.shape)
-    L, pivots = cholesky(jnp.eye(n * m, dtype=x.dtype) + C.T @ BC)
-    inside = (pivots > 0).all()
-    root = inverse_of_lower(L)
-
-    def back(b: Array) -> Array:
-        return ball.gradient(x, cons.combination(rows, b))
-
-    def applied(v: Array) -> Array:
-        return ball.bent(v, G, level) + back(jnp.einsum("nst,nt->ns", B, ball.logits(x, v, rows)))
-
-    def solved(v: Array) -> Array:
-        first = ball.logits(x, P(v), rows)
-        rest = BC @ (root.T @ (root @ (BC.T @ first.ravel())))
-        return P(v - back(jnp.einsum("nst,nt->ns", B, first) - rest.reshape(n, m)))
+    B = hessian(task.slope, now.logits)
+    linear = task.inverse(ball, rows, Linear(x, G, level, B))
+    inside, solved, applied = linear.inside, linear.solved, linear.applied
 
     def refined(v: Array) -> Array:
         found = solved(v)
@@ -172,7 +141,7 @@ def _on_sphere(x: Float[Array, "a b"], square: Float[Array, ""]) -> Float[Array,
     return x * jnp.sqrt(square / jnp.sum(x * x))
 
 
-def _hessian(slope: Slope, logits: Float[Array, "n m"]) -> Float[Array, "n m m"]:
+def hessian(slope: Slope, logits: Float[Array, "n m"]) -> Float[Array, "n m m"]:
     """Return the blocks of the risk's Hessian over the factor of its gradient.
 
     An input's gradient depends on its own logits alone, but for the factor: one derivative along the t-th logit of all

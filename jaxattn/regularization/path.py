@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -12,20 +11,18 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from jaxattn import attention, heads, losses, tokens
+from jaxattn import heads, losses, tokens
 from jaxattn.attention import Weights
 from jaxattn.descent import gradients, spans
-from jaxattn.parallel import lanes
 from jaxattn.problem import Problem, check_kind
 from jaxattn.regularization.balls import FROBENIUS, Ball
 from jaxattn.regularization.following import Branch, follow
-from jaxattn.regularization.newton import Slope, Task, read
+from jaxattn.regularization.newton import Task
+from jaxattn.regularization.reading import Surprise, first, lower, of_tokens, read_path, slope_of
 from jaxattn.svm import constraints as cons
 
 __all__ = ["Path", "check_radii", "path"]
 
-# Of the risk, below which two of them are told apart by how far each is above that of the optimal tokens.
-_EQUAL = 1e-9
 # Two solutions nearer than this, in units of R, are one.
 _SAME = 1e-4
 
@@ -54,17 +51,6 @@ class Path(NamedTuple):
     falling: Bool[Array, " radii"]
     apart: Float[Array, " radii"]
     steps: Int[Array, "2 radii"]
-
-
-class _End(NamedTuple):
-    """One of the two paths on every radius."""
-
-    weights: Weights
-    W: Float[Array, "radii d d"]
-    risk: Float[Array, " radii"]
-    excess: Float[Array, " radii"]
-    residual: Float[Array, " radii"]
-    solved: Bool[Array, " radii"]
 
 
 def path(
@@ -110,20 +96,17 @@ def path(
     R = jnp.asarray(radii, problem.X.dtype)
     reduction = cons.reduce(cons.Constraints(spans.differences(problem), problem.Z))
     optimal = tokens.optimal(problem, head)
-    task = Task(reduction.constraints, _slope(problem, problem.Y, gradients.reading(problem, head), loss), ball)
+    task = Task(reduction.constraints, slope_of(problem, problem.Y, gradients.reading(problem, head), loss), ball)
     entropy = Task(
-        reduction.constraints, _slope(problem, jnp.ones_like(problem.Y), _of_tokens(optimal), _Surprise()), ball
+        reduction.constraints, slope_of(problem, jnp.ones_like(problem.Y), of_tokens(optimal), Surprise()), ball
     )
     # Every second radius will do for a convex problem; from the last one the other way on.
-    high = follow(entropy, _first(entropy), R[::-1][::2][::-1], most).x[-1]
-    starts = jnp.stack([_at_length(_first(task), high), high])
+    high = follow(entropy, first(entropy), R[::-1][::2][::-1], most).x[-1]
+    starts = jnp.stack([_at_length(first(task), high), high])
     both = jax.vmap(lambda x, radii: follow(task, x, radii, most))(starts, jnp.stack([R, R[::-1]]))
-    up, down = (_read(task, problem, reduction, optimal, R, one, tolerance, loss, head) for one in _apart(both))
-    lower = jnp.where(
-        jnp.abs(down.risk - up.risk) > _EQUAL * jnp.abs(up.risk), down.risk < up.risk, down.excess < up.excess
-    )
+    up, down = (read_path(task, problem, reduction, optimal, R, one, tolerance, loss, head) for one in _apart(both))
     distance = jnp.sqrt(jnp.sum((up.W - down.W) ** 2, axis=(1, 2))) / R
-    falling = down.solved & (~up.solved | (lower & (distance > _SAME)))
+    falling = down.solved & (~up.solved | (lower(down, up) & (distance > _SAME)))
     found = jax.tree.map(lambda a, b: jnp.where(falling.reshape(-1, *[1] * (a.ndim - 1)), b, a), up, down)
     return Path(
         weights=found.weights,
@@ -155,42 +138,6 @@ def check_radii(radii: ArrayLike) -> None:
         raise ValueError(f"radii: expected positive and increasing numbers, found {numbers.tolist()}")
 
 
-@dataclass(frozen=True)
-class _Surprise:
-    """The loss `-log p` of a probability p."""
-
-    def __call__(self, p: Array) -> Array:
-        return -jnp.log(p)
-
-    def log_slope(self, p: Array) -> Array:
-        return -jnp.log(p)
-
-
-def _of_tokens(alpha: Int[Array, " n"]) -> gradients.Reading:
-    """Return the reading whose predictions are the probabilities of one token of every input."""
-
-    def of(_: Array, probabilities: Array) -> tuple[Array, Array]:
-        chosen = jax.nn.one_hot(alpha, probabilities.shape[1], dtype=probabilities.dtype)
-        return jnp.sum(chosen * probabilities, axis=1), chosen
-
-    return of
-
-
-def _slope(problem: Problem, Y: Float[Array, " n"], reading: gradients.Reading, loss: losses.Loss) -> Slope:
-    def of(logits: Array) -> tuple[Array, Array]:
-        full = jnp.concatenate([jnp.zeros_like(logits[:, :1]), logits], axis=1)
-        slope = gradients.direction(lanes.before(), attention.masked(full, problem), Y, reading, loss)
-        return slope.coefficients[:, 1:], slope.log_scale
-
-    return of
-
-
-def _first(task: Task) -> Float[Array, "a b"]:
-    """Return coordinates of the direction that the risk falls most in from `W = 0`."""
-    coefficients, _ = task.slope(jnp.zeros(task.rows.differences.shape[:2], task.rows.differences.dtype))
-    return task.ball.toward(-cons.combination(task.rows, coefficients))
-
-
 def _at_length(x: Float[Array, "a b"], like: Float[Array, "a b"]) -> Float[Array, "a b"]:
     return x * jnp.sqrt(jnp.sum(like * like) / jnp.sum(x * x))
 
@@ -198,46 +145,3 @@ def _at_length(x: Float[Array, "a b"], like: Float[Array, "a b"]) -> Float[Array
 def _apart(both: Branch) -> tuple[Array, Array]:
     """Return the coordinates of the two paths, in the order of the radii each."""
     return both.x[0], both.x[1, ::-1]
-
-
-def _read(
-    task: Task,
-    problem: Problem,
-    reduction: cons.Reduction,
-    optimal: Int[Array, " n"],
-    radii: Float[Array, " radii"],
-    x: Float[Array, "radii a b"],
-    tolerance: float,
-    loss: losses.Loss,
-    head: heads.Head,
-) -> _End:
-    """Read a path, from the coordinates that it was left at alone."""
-
-    def one(x: Array, R: Array) -> _End:
-        weights = task.ball.weights(x, reduction)
-        point = read(task, x, R)
-        given_up = ~(jnp.sum(x * x) > 0)
-        residual = jnp.where(given_up | ~jnp.isfinite(point.residual), jnp.inf, point.residual)
-        risk = losses.risk(weights, problem, loss=loss, head=head)
-        excess = _excess(weights, problem, optimal, loss, head)
-        return _End(weights, attention.matrix(weights), risk, excess, residual, residual <= tolerance)
-
-    return jax.vmap(one)(x, radii)
-
-
-def _excess(
-    weights: Weights, problem: Problem, optimal: Int[Array, " n"], loss: losses.Loss, head: heads.Head
-) -> Float[Array, ""]:
-    """Return the logarithm of the risk above that of the optimal tokens, finite however small that is.
-
-    To first order in what the attention leaves to other tokens: two risks that double precision cannot tell apart leave
-    very little.
-    """
-    log_share = jax.nn.log_softmax(attention.logits(weights, problem), axis=1)
-    predictions, worth = gradients.reading(problem, head)(lanes.before(), jnp.exp(log_share))
-    lost = problem.Y[:, None] * (jnp.take_along_axis(worth, optimal[:, None], axis=1) - worth)
-    margins = problem.Y * predictions
-    known = losses.log_slope(loss) or (lambda margin: jnp.log(jnp.abs(jax.vmap(jax.grad(loss))(margin))))
-    return jax.scipy.special.logsumexp(
-        log_share + known(margins)[:, None] - jnp.log(problem.n), b=jnp.maximum(lost, 0.0)
-    )

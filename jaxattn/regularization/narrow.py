@@ -1,0 +1,218 @@
+"""The regularization path of (K, Q) of few columns: the smallest risk that is found among W of bounded rank."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
+
+from jaxattn import heads, losses, tokens
+from jaxattn.attention import Factored
+from jaxattn.descent import gradients, spans
+from jaxattn.problem import Problem, check_kind
+from jaxattn.regularization.balls import Narrow
+from jaxattn.regularization.following import follow
+from jaxattn.regularization.inverses import Linear, by_coordinates
+from jaxattn.regularization.newton import Slope, Task, hessian, read
+from jaxattn.regularization.path import check_radii
+from jaxattn.regularization.reading import End, Surprise, first, lower, of_tokens, read_path, slope_of
+from jaxattn.svm import constraints as cons
+
+__all__ = ["NarrowPath", "narrow_path"]
+
+# Two points nearer than this, in units of R, are one.
+_SAME = 1e-3
+# A point counts as a minimum if the Hessian has no eigenvalue below this share of the multiplier, negative.
+_BENT = 1e-4
+
+
+class NarrowPath(NamedTuple):
+    """The best point found on every radius, with its evidence. None of it says that no better one exists.
+
+    Attributes:
+        weights: K and Q, (radii, d, m) each.
+        risk: (radii).
+        excess: logarithm of the risk above that of the optimal tokens, where it is above, (radii).
+        residual: the sine of the angle between (K, Q) and the negative gradient of the risk with respect to it, 1 if
+            that is not acute, (radii). Zero if and only if (K, Q) satisfies the first-order conditions on its ball.
+        solved: whether the residual is within the tolerance; what is not solved is no answer, (radii).
+        minimum: whether also the Hessian along the sphere has no negative eigenvalue but by rounding, so that the point
+            is a local minimum to second order, (radii).
+        agreeing: the share of the starts on this radius that end at this point, (radii).
+        continued: whether none of them does but the one from a neighbouring radius, (radii).
+    """
+
+    weights: Factored
+    risk: Float[Array, " radii"]
+    excess: Float[Array, " radii"]
+    residual: Float[Array, " radii"]
+    solved: Bool[Array, " radii"]
+    minimum: Bool[Array, " radii"]
+    agreeing: Float[Array, " radii"]
+    continued: Bool[Array, " radii"]
+
+
+class _Points(NamedTuple):
+    """A point on every radius: its coordinates and what is read at them."""
+
+    x: Float[Array, "radii a m"]
+    end: End
+
+
+class _State(NamedTuple):
+    """The starts that are followed from radius to radius, and the best points."""
+
+    x: Float[Array, "starts a m"]
+    best: _Points
+
+
+class _Turn(NamedTuple):
+    """One minimization: on which radius, from which radius's best point, of the risk or not, and from which starts."""
+
+    place: Int[Array, "..."]
+    source: Int[Array, "..."]
+    of_risk: Bool[Array, "..."]
+    anew: Bool[Array, "..."]
+
+
+def narrow_path(
+    problem: Problem,
+    radii: ArrayLike,
+    m: int,
+    *,
+    starts: int = 10,
+    seed: int = 0,
+    loss: losses.Loss = losses.logistic,
+    head: heads.Head = heads.linear,
+    most: int = 20,
+    tolerance: float = 1e-6,
+) -> NarrowPath:
+    """Minimize the risk over K and Q of m columns with `||K||_F^2 + ||Q||_F^2 <= 2 R` (2308.16898, KQ-path, any m).
+
+    The same as minimizing it over the W with `||W||_* <= R` and rank at most m. For m below min(d, n) such W are not
+    convex, and local minima abound: the risk is minimized from many starts, and the lowest that is found is kept. From
+    the smallest radius up, every radius has the best point of the one below, on the first radius the direction that the
+    risk falls most in from W = 0, and random directions. Then, from the largest radius down, every radius has the best
+    point of the one above, and the ends of `starts - 1` paths. These come from the same random directions: from the
+    middle radius up they follow the minimizers of the cross entropy of the optimal tokens, and from the top down those
+    of the risk.
+
+    Works under `jit` and `vmap`; calls no LAPACK.
+
+    Args:
+        problem: one problem.
+        radii: positive and increasing.
+        m: columns of K and Q.
+        starts: on every radius, each way, at least 2.
+        seed: of the random directions.
+        loss: of one margin.
+        head: of one attention output.
+        most: Newton steps from one start.
+        tolerance: of the residual.
+
+    Raises:
+        ValueError: what is no Problem; radii that are not positive and increasing numbers; m, most or tolerance not
+            positive; less than two starts.
+
+    Example:
+        >>> found = regularization.narrow_path(problem, jnp.logspace(0, 1, 3), m=1, starts=2)
+        >>> bool(found.solved.all()), found.weights.K.shape
+        (True, (3, 5, 1))
+    """
+    check_kind(problem)
+    check_radii(radii)
+    if starts < 2 or most < 1 or not tolerance > 0:
+        raise ValueError(
+            "starts, most, tolerance: expected at least 2, at least 1 and a positive number, found "
+            f"{starts}, {most} and {tolerance}"
+        )
+    R = jnp.asarray(radii, problem.X.dtype)
+    reduction = cons.reduce(cons.Constraints(spans.differences(problem), problem.Z))
+    rows, optimal = reduction.constraints, tokens.optimal(problem, head)
+    risk = slope_of(problem, problem.Y, gradients.reading(problem, head), loss)
+    entropy = slope_of(problem, jnp.ones_like(problem.Y), of_tokens(optimal), Surprise())
+    task = Task(rows, risk, Narrow(m=m), by_coordinates)
+
+    def points(x: Array, R: Array) -> _Points:
+        return _Points(x, read_path(task, problem, reduction, optimal, R, x, tolerance, loss, head))
+
+    def take(now: _State, turn: _Turn) -> tuple[_State, tuple[Array, Array]]:
+        """Minimize from all starts on one radius; of the risk, keep the best point."""
+
+        def slope(logits: Array) -> tuple[Array, Array]:
+            # One program for both.
+            return jax.tree.map(lambda a, b: jnp.where(turn.of_risk, a, b), risk(logits), entropy(logits))
+
+        x = jnp.where(turn.anew, begun, now.x)
+        x = x.at[0].set(jnp.where(turn.of_risk, now.best.x[turn.source], x[0]))
+        here = R[turn.place]
+        ends = jax.vmap(lambda one: follow(task._replace(slope=slope), one, here[None], most).x)(x)
+        found = jax.vmap(lambda one: points(one, here[None]))(ends)
+        kept = jax.tree.map(lambda leaf: leaf[turn.place][None], now.best)
+        for number in range(starts):
+            kept = _better(jax.tree.map(lambda leaf, number=number: leaf[number], found), kept)
+        best = jax.tree.map(
+            lambda leaf, new: jnp.where(turn.of_risk, leaf.at[turn.place].set(new[0]), leaf), now.best, kept
+        )
+        return _State(jnp.where(turn.anew, now.x, ends[:, 0]), best), (found.end.W[:, 0], found.end.solved[:, 0])
+
+    begun = _begun(task, entropy, m, starts, seed)
+    nothing = points(jnp.broadcast_to(first(task), (R.size, *begun.shape[1:])), R)
+    nothing = nothing._replace(end=nothing.end._replace(solved=jnp.zeros(R.size, bool)))
+    turns = _turns(R.size)
+    last, (W, solved) = jax.lax.scan(take, _State(begun, nothing), turns)
+    best = last.best
+    assert isinstance(best.end.weights, Factored)
+    near = solved & (
+        jnp.sqrt(jnp.sum((W - best.end.W[turns.place][:, None]) ** 2, axis=(2, 3))) <= _SAME * R[turns.place][:, None]
+    )
+    of = turns.of_risk[None] & (turns.place[None] == jnp.arange(R.size)[:, None])
+    return NarrowPath(
+        weights=best.end.weights,
+        risk=best.end.risk,
+        excess=best.end.excess,
+        residual=best.end.residual,
+        solved=best.end.solved,
+        minimum=jax.vmap(lambda x, R: _is_minimum(task, x, R))(best.x, R) & best.end.solved,
+        agreeing=jnp.sum(of * jnp.mean(near, axis=1)[None], axis=1) / 2,
+        continued=~(of & near[:, 1:].any(axis=1)[None]).any(axis=1),
+    )
+
+
+def _turns(radii: int) -> _Turn:
+    """Return what is done in turn: the cross entropy up from the middle, the risk up anew, and down from the top."""
+    up, high = np.arange(radii), np.arange(radii // 2, radii)
+    down = up[::-1]
+    return _Turn(
+        place=jnp.asarray(np.concatenate([high, up, down])),
+        source=jnp.asarray(np.concatenate([high, np.maximum(up - 1, 0), np.minimum(down + 1, radii - 1)])),
+        of_risk=jnp.asarray(np.repeat([False, True, True], [high.size, radii, radii])),
+        anew=jnp.asarray(np.repeat([False, True, False], [high.size, radii, radii])),
+    )
+
+
+def _begun(task: Task, entropy: Slope, m: int, starts: int, seed: int) -> Float[Array, "starts a m"]:
+    """Return random directions `G R R^T` that the cross entropy falls along, G its negative gradient at W = 0."""
+    coefficients, _ = entropy(jnp.zeros(task.rows.differences.shape[:2], task.rows.differences.dtype))
+    G = -cons.combination(task.rows, coefficients)
+    right = jax.random.normal(jax.random.key(seed), (starts, G.shape[1], m), G.dtype)
+    left = jnp.einsum("pq,sqm->spm", G, right)
+    size = jnp.sqrt(jnp.sum(right**2, axis=(1, 2), keepdims=True) / jnp.sum(left**2, axis=(1, 2), keepdims=True))
+    return jnp.concatenate([size * left, right], axis=1)
+
+
+def _better(one: _Points, other: _Points) -> _Points:
+    """Return, radius by radius, the first point where it is solved and the other is not or has a higher risk."""
+    better = one.end.solved & (~other.end.solved | lower(one.end, other.end))
+    return jax.tree.map(lambda a, b: jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other)
+
+
+def _is_minimum(task: Task, x: Float[Array, "a m"], R: Float[Array, ""]) -> Bool[Array, ""]:
+    now = read(task, x, R)
+    multiplier = -jnp.sum(task.ball.gradient(x, now.G) * x) / jnp.sum(x * x)
+    equations = Linear(x, now.G, (1 + _BENT) * multiplier, hessian(task.slope, now.logits))
+    return by_coordinates(task.ball, task.rows, equations).inside
