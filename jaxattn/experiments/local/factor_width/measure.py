@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-
-import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.parallel.effort import SOLVING
-from jaxattn.problem import Problem, of_arrays
+from jaxattn.problem import of_arrays
 from jaxattn.study.measuring.comparison import compare
+from jaxattn.study.measuring.nearest import nearest_of_rank
 from jaxattn.study.settings.training import weights_of
 
 # What the end of a run is compared with: the nuclear solution, the best stationary point of rank m that was found, and
@@ -57,7 +54,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     if binds.size:
         problems = of_arrays({name: array[kept][binds] for name, array in arrays.items()})
         alpha = compared["selected"].values[binds]
-        found = batch.over_seeds(_followed(width), problems, alpha, end[binds], width=_TOGETHER, effort=SOLVING)
+        found = batch.over_seeds(nearest_of_rank(width), problems, alpha, end[binds], width=_TOGETHER, effort=SOLVING)
         nearest[binds], solved[binds] = found.W, found.status == svm.Status.STATIONARY
     of_end = compared["correlation"].values[:, :, -1]
     to_nearest = _correlations(end, nearest)
@@ -89,16 +86,3 @@ def _along(compared: xarray.Dataset) -> np.ndarray:
 
 def _correlations(end: np.ndarray, W: np.ndarray) -> np.ndarray:
     return batch.over_seeds(metrics.correlation, end, W) if len(end) else np.zeros(0)
-
-
-@lru_cache(maxsize=16)
-def _followed(width: int):
-    return partial(_follow, width)
-
-
-def _follow(width: int, problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"]) -> svm.Solution:
-    """Go from a descended W, of this rank, to a stationary point of the nuclear problem under that bound."""
-    constraints, norm = svm.token_constraints(problem, alpha), svm.nuclear_of_rank(width)
-    nothing = jnp.zeros(constraints.differences.shape[:-1], W.dtype)
-    start = svm.Candidate(W, nothing, jnp.zeros((), int))
-    return svm.certify(constraints, norm, svm.LowRank(starts=1).improve(constraints, norm, start), svm.DOUBLE)
