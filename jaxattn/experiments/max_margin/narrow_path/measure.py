@@ -1,0 +1,139 @@
+"""From the record of narrow paths to how near they come to rank-constrained solutions, and what descent reaches."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Bool, Float
+
+from jaxattn import attention, heads, losses, metrics, svm, tokens
+from jaxattn.parallel import batch
+from jaxattn.parallel.effort import SOLVING
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.regularization.reading import excess_of
+from jaxattn.study.measuring.nearest import nearest_of_rank
+from jaxattn.study.settings.training import finite_seeds, weights_of
+
+# What is certified of a problem with a bound on the rank: that W solves it where the bound does not bind, else that W
+# satisfies the first-order conditions.
+_CERTIFIED = (svm.Status.OPTIMAL, svm.Status.STATIONARY)
+# Random starts of the solver that the path is held against; as many as the path has on a radius, and more.
+_SOLVER = svm.LowRank(starts=24)
+_TOGETHER = 16
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Hold every path and every descent against the nuclear Att-SVM of the optimal tokens under their rank.
+
+    A seed is kept if its path is solved on every radius, its descent stayed finite, the nuclear solution is certified
+    optimal, and the three solutions under the bound are certified: the best one that the solver finds; the limit, which
+    is the stationary point reached from the path's last point; and the one reached from the end of descent, for the
+    tokens selected there. On the last ball the best solution, lengthened to its boundary, must not have a lower risk
+    than the path's point: if it has, that point is no minimizer, and the seed is unsolved. Such seeds are counted in
+    the attribute `missed`, too.
+
+    Args:
+        record: of `NarrowPaths`.
+        solver: of the nuclear problem; this package's own if None.
+
+    Returns:
+        A dataset with axes `seed` of the kept ones and `radius`. Of each seed the `rank` of the nuclear solution; the
+        `bound`, by which share of its norm the shortest W of rank m that is known is longer; the `worse`, by which
+        share of its norm the limit is longer than the best that the solver finds; of descent whether it selects the
+        `optimal` tokens, its `margin` for them, divided by its nuclear norm, as a share of that of the path's last
+        point, its `correlation` with that point and with the stationary point `reached`; and along the radii the
+        path's `distance` from its limit, both divided by their nuclear norms, its margin as a `share` of that of the
+        best that the solver finds, `residual`, `minimum`, `agreeing` and `continued`. Attributes: `run`, `width` and
+        the counts.
+    """
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    descended = weights_of(arrays)
+    assert isinstance(descended, attention.Factored)
+    m = descended.K.shape[-1]
+    norm, finite = svm.nuclear_of_rank(m), finite_seeds(descended)
+    problems = of_arrays(arrays)
+    path = arrays["K_path"] @ np.swapaxes(arrays["Q_path"], -1, -2)
+    end = np.where(finite[:, None, None], descended.K @ np.swapaxes(descended.Q, -1, -2), 1.0)
+    best_tokens, selected = batch.over_seeds(_tokens, end, problems)
+    constraints = batch.over_seeds(svm.token_constraints, problems, best_tokens)
+    nuclear = svm.solve_batch(constraints, svm.nuclear, solver=solver)
+    found = svm.solve_batch(constraints, norm, solver=_SOLVER)
+    near = partial(batch.over_seeds, nearest_of_rank(m), width=_TOGETHER, effort=SOLVING)
+    limit, reached = near(problems, best_tokens, path[:, -1]), near(problems, selected, end)
+    R = record["radius"].values
+    lower = batch.over_seeds(_is_lower, path[:, -1], np.nan_to_num(found.W), problems, shared=(R[-1],))
+    certified = np.stack([np.isin(one.status, _CERTIFIED) for one in (found, limit, reached)]).all(axis=0)
+    infeasible = finite & (nuclear.status == svm.Status.INFEASIBLE)
+    kept = finite & arrays["solved"].all(axis=1) & (nuclear.status == svm.Status.OPTIMAL) & certified & ~lower
+    shortest = np.minimum(found.primal, limit.primal)
+    with np.errstate(divide="ignore", invalid="ignore"):  # Where there is no solution, which is not kept.
+        seeds = {"bound": shortest / nuclear.primal - 1, "worse": limit.primal / found.primal - 1}
+    lanes = (path, end, constraints, limit.W, reached.W)
+    names = ("distance", "along", "margin", "correlation", "reached")
+    compared = dict(zip(names, batch.over_seeds(_compare, *jax.tree.map(_harmless, lanes)), strict=True))
+    share = compared.pop("along") * np.asarray(found.primal)[:, None]
+    distance = compared.pop("distance")
+    seeds |= compared | {
+        "rank": batch.over_seeds(metrics.rank, nuclear.W),
+        "optimal": (selected == best_tokens).all(axis=1),
+    }
+    radii = {name: arrays[name] for name in ("residual", "minimum", "agreeing", "continued")}
+    radii |= {"distance": distance, "share": share}
+    return xarray.Dataset(
+        {name: (("seed",), np.asarray(values)[kept]) for name, values in seeds.items()}
+        | {name: (("seed", "radius"), np.asarray(values)[kept]) for name, values in radii.items()},
+        {"seed": record["seed"].values[kept], "radius": R},
+        {
+            "run": f"m={m}",
+            "width": m,
+            "attempted": kept.size,
+            "kept": int(kept.sum()),
+            "diverged": int((~finite).sum()),
+            "infeasible": int(infeasible.sum()),
+            "unsolved": int((finite & ~infeasible & ~kept).sum()),
+            "missed": int((finite & ~infeasible & certified & lower).sum()),
+        },
+    )
+
+
+def _harmless(leaf: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(leaf), leaf, 0.0) if np.asarray(leaf).dtype.kind == "f" else leaf
+
+
+def _tokens(end: Float[Array, "d d"], problem: Problem) -> tuple[Array, Array]:
+    """Return the optimal tokens, and those that descent selects."""
+    return tokens.optimal(problem), tokens.selected(end, problem)
+
+
+def _is_lower(
+    path: Float[Array, "d d"], best: Float[Array, "d d"], problem: Problem, R: Float[Array, ""]
+) -> Bool[Array, ""]:
+    """Whether the best solution, lengthened to the boundary of the ball of radius R, has a lower risk than the path."""
+    length = jnp.linalg.svd(best, compute_uv=False).sum()
+    there = best * (R / jnp.where(length > 0, length, 1.0))
+    optimal = tokens.optimal(problem)
+    of_there, of_path = (excess_of(W, problem, optimal, losses.logistic, heads.linear) for W in (there, path))
+    return of_there < of_path
+
+
+def _compare(
+    path: Float[Array, "radius d d"],
+    end: Float[Array, "d d"],
+    constraints: svm.Constraints,
+    limit: Float[Array, "d d"],
+    reached: Float[Array, "d d"],
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Return the path's distances from its limit and margins, and descent's margin over the last and correlations."""
+    # One decomposition for all: two of them could wait for each other.
+    stacked = jnp.concatenate([path, limit[None], end[None]])
+    length = jnp.linalg.svd(stacked, compute_uv=False).sum(axis=-1)
+    unit = stacked / jnp.where(length > 0, length, 1.0)[:, None, None]
+    margins = jax.vmap(lambda W: jnp.min(svm.margins(constraints, W)))(unit)
+    distance = jax.vmap(lambda W: metrics.norm(W - unit[-2]))(unit[:-2])
+    last = jnp.where(margins[-3] != 0, margins[-3], 1.0)
+    of_path, of_reached = metrics.correlation(end, path[-1]), metrics.correlation(end, reached)
+    return distance, margins[:-2], margins[-1] / last, of_path, of_reached
