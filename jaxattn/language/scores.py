@@ -70,15 +70,16 @@ def dual_head(key: PRNGKeyArray, E: Float[Array, "V d"], delta: float = 0.0) -> 
 
 
 def head_scores(choices: Choices, H: Float[Array, "d V"]) -> Choices:
-    """Return the same inputs with the scores that a fixed head reads, asking for the token of the largest score.
+    """Return the same inputs with the scores that a fixed head reads, without those that have no next word to select.
 
     The score of a token is `h_w^T e_t`, w the next word, and the optimal token is the one of largest score
     (Definition 3.9 of the withdrawn ICLR 2024 submission, label 1). Scores are rounded to about the square root of the
-    precision, so that those which differ by rounding alone are equal. An input has weight 1, or 0 if it has one
-    position alone, or if several positions have the largest score, where no optimal token is unique (Assumption 3.10).
+    precision, so that those which differ by rounding alone are equal. An input has weight 1 if its next word stands at
+    one position beside others and has the largest score; 0 if several positions have it, where no optimal token is
+    unique (Assumption 3.10), or if the next word is no candidate, where scores tell noise apart.
 
     Args:
-        choices: of one text, as `of_text` returns them; their scores and weights are replaced.
+        choices: of one text, as `of_text` returns them; scores and weights that they have are replaced.
         H: one direction a word.
 
     Raises:
@@ -86,7 +87,7 @@ def head_scores(choices: Choices, H: Float[Array, "d V"]) -> Choices:
 
     Example:
         >>> read = language.head_scores(text, language.dual_head(key, text.E))
-        >>> bool(jnp.array_equal(read.next, text.next))
+        >>> bool(jnp.array_equal(read.scores, text.worth))
         True
     """
     E = choices.E
@@ -95,8 +96,9 @@ def head_scores(choices: Choices, H: Float[Array, "d V"]) -> Choices:
     bits = round(-math.log2(float(jnp.finfo(E.dtype).eps)) / 2)
     scores = jnp.round((E @ H).T[choices.next] * 2.0**bits) / 2.0**bits
     times = jnp.ones_like(scores) if choices.counts is None else choices.counts
-    seen = jnp.where(times > 0, scores, -jnp.inf)
-    largest = jnp.max(seen, axis=1, keepdims=True)
-    best = jnp.sum(jnp.where(seen == largest, times, 0.0), axis=1)
-    chooses = (best == 1) & (jnp.sum(times, axis=1) > 1)
-    return choices._replace(next=jnp.argmax(seen, axis=1), weight=chooses.astype(E.dtype), scores=scores)
+    is_next = choices.next[:, None] == jnp.arange(E.shape[0])[None, :]
+    of_next, most = (
+        jnp.max(jnp.where((times > 0) & chosen, scores, -jnp.inf), axis=1) for chosen in (is_next, ~is_next)
+    )
+    chooses = (jnp.sum(jnp.where(is_next, times, 0.0), axis=1) == 1) & (of_next > most) & jnp.isfinite(most)
+    return choices._replace(weight=chooses.astype(E.dtype), scores=scores)

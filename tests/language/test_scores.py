@@ -9,7 +9,7 @@ from jaxattn import data, language
 from tests.language.texts import V, d
 
 KEY = jax.random.key(4)
-WORDS = np.array([[0, 1, 2, 0, 1, 3], [2, 2, 3, 2, 3, 3]])
+WORDS = np.array([[0, 1, 2, 0, 1, 3], [2, 2, 3, 2, 3, 3], [1, 3, 1, 0, 3, 2]])
 E = np.random.default_rng(1).normal(size=(V, d))
 
 
@@ -30,15 +30,16 @@ def test_a_head_that_cannot_be_is_named():
 
 
 def by_hand(words, read):
-    """Optimal word of every prefix and whether one position alone has the largest score, others beside it."""
+    """Whether one position alone, others beside it, has the largest score of every prefix, and is that of the next."""
     for sequence in words:
         for j in range(1, len(sequence)):
             scores = [read[word, sequence[j]] for word in sequence[:j]]
-            yield sequence[int(np.argmax(scores))], j > 1 and scores.count(max(scores)) == 1
+            unique = j > 1 and scores.count(max(scores)) == 1
+            yield unique and sequence[int(np.argmax(scores))] == sequence[j]
 
 
 @pytest.mark.parametrize("head", ["dual", "close", "drawn"])
-def test_the_optimal_token_is_the_position_of_largest_score_if_it_is_one(head):
+def test_an_input_has_its_next_word_at_the_one_position_of_largest_score(head):
     H = {
         "dual": language.dual_head(KEY, jnp.asarray(E)),
         "close": language.dual_head(KEY, jnp.asarray(E), 0.1),
@@ -47,10 +48,8 @@ def test_the_optimal_token_is_the_position_of_largest_score_if_it_is_one(head):
     read = np.round(E @ np.asarray(H), 6)
     text = jax.jit(language.head_scores)(language.of_text(E, WORDS, language.prefix), H)
     assert 0 < text.weight.sum() < len(text.weight)
-    for i, (best, unique) in enumerate(by_hand(WORDS, read)):
-        assert text.weight[i] == unique
-        if unique:
-            assert text.next[i] == best
+    assert text.weight.tolist() == [float(one) for one in by_hand(WORDS, read)]
+    np.testing.assert_array_equal(text.next, WORDS[:, 1:].ravel())
     np.testing.assert_allclose(text.scores, read.T[WORDS[:, 1:].ravel()], atol=1e-6)
     if head == "dual":
         # To the last bit, however ill-conditioned the embeddings are.

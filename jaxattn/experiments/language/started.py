@@ -127,7 +127,7 @@ class StartedTraining(TextTraining):
         texts = batch.over_seeds(from_words(self.law), data_keys)
         starts = batch.over_seeds(self._started, weights_keys, texts)
         own = {"weights_key": weights_keys, "pairs_initial": starts}
-        return trained(texts, data_keys, language.train_batch(texts, jnp.asarray(starts), **self.descent)) | own
+        return trained(texts, data_keys, language.train_batch(asking(texts), jnp.asarray(starts), **self.descent)) | own
 
     @property
     def _starts(self) -> int:
@@ -136,3 +136,16 @@ class StartedTraining(TextTraining):
 
     def _started(self, words: UInt32[Array, " words"], text: language.Choices) -> Float[Array, "V V"]:
         return self.initial(jax.random.wrap_key_data(words), text)
+
+
+def asking(texts: language.Choices) -> language.Choices:
+    """Return a batch of texts without the inputs of weight 0, but for those that fill a text up to the longest."""
+    weight = np.asarray(texts.weight)
+    longest = max(1, int((weight > 0).sum(axis=1).max()))
+    places = np.argsort(weight == 0, axis=1, kind="stable")[:, :longest]
+
+    def taken(leaf: Any) -> np.ndarray:
+        return np.take_along_axis(np.asarray(leaf), places.reshape(*places.shape, *[1] * (np.ndim(leaf) - 2)), axis=1)
+
+    named = {name: taken(leaf) for name, leaf in texts._asdict().items() if name != "E" and leaf is not None}
+    return texts._replace(**named)

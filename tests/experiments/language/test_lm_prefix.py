@@ -13,7 +13,7 @@ from jaxattn import data, descent, language, losses, metrics, records, svm
 from jaxattn.experiments.language.lm_prefix import claims, figure
 from jaxattn.experiments.language.lm_prefix.examples import STARTS, STEPS, TEXTS, ended, runs
 from jaxattn.experiments.language.lm_prefix.measure import measure
-from jaxattn.experiments.language.started import Normal, StartedTraining
+from jaxattn.experiments.language.started import Normal, StartedTraining, asking
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, schedule
 from tests.instances import drawn_lines
@@ -94,6 +94,17 @@ def test_with_one_start_a_text_the_seeds_are_those_of_any_experiment():
     np.testing.assert_array_equal(one.block(np.arange(4), np.asarray(root))["data_key"], expected)
 
 
+def test_inputs_that_choose_nothing_are_not_trained_on():
+    text = jax.vmap(LAW)(jax.random.split(KEY, 3))
+    short = asking(text)
+    kept = np.asarray(text.weight).sum(axis=1)
+    assert short.last.shape == (3, int(kept.max()))
+    np.testing.assert_array_equal(short.weight.sum(axis=1), kept)
+    W = jax.random.normal(KEY, (5, 5))
+    risks = (jax.vmap(lambda one: language.risk(W, one, loss=losses.logistic))(each) for each in (text, short))
+    np.testing.assert_allclose(*risks, rtol=1e-12)
+
+
 def judgements(datasets):
     summaries = claims.summarize(datasets, KEY)
     return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
@@ -155,7 +166,7 @@ def test_the_figure_draws_the_errors_and_where_every_start_ends():
     equal = [one for one in summaries.values() if one.attrs["delta"] == 0]
     for (x, y), one in zip(drawn_lines(drawn.axes[0], least=len(STEPS)), equal, strict=True):
         np.testing.assert_array_equal(x, STEPS)
-        np.testing.assert_array_equal(y, one["off"])
+        np.testing.assert_array_equal(y, one["reached"])
     bars = [bar for bar in drawn.axes[1].patches if isinstance(bar, Rectangle)]
     widths = np.reshape([bar.get_width() for bar in bars], (3, len(summaries)))
     np.testing.assert_allclose(widths[:, 0] * TEXTS * STARTS, [51, 6, 3])

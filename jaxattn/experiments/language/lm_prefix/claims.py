@@ -26,7 +26,7 @@ from jaxattn.study.claims import (
     number,
     too_short,
 )
-from jaxattn.study.statistics import Estimate, bootstrap, pooled, variables
+from jaxattn.study.statistics import Estimate, beside, bootstrap, pooled, variables
 
 # Fixed beforehand: what the mean of 1 - correlation, and the mean margin ratio, have to reach on the exact direction;
 # how fast the norm grows with plain steps, where its theory says 1; the attention that selects a token; on how many
@@ -49,10 +49,11 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     Returns:
         For each run `texts` and `starts`; how many starts have `arrived`, `left` prefixes behind or are `moving`, and
         are `unexplained`, as `arrival.outcomes` says; how many have `selected` all optimal tokens; the shares `share`,
-        `share_left` and `share_selected` of these; the means of `off` over the snapshots, of `margin`, `off_kept`
-        and `margin_kept`; of `drift`, how far `off` has changed in the last two decades of steps where nothing is left
-        behind; of `rate`, by how much the norm of W over that of W_mm grows with the logarithm of the steps in the last
-        one; and the largest `within`.
+        `share_left` and `share_selected` of these; the means over the snapshots of `off`, and of `reached`, the same of
+        the starts that leave nothing behind (of all if there are none); of `margin`, `off_kept` and `margin_kept`; of
+        `drift`, how far `off` has changed in the last two decades of steps where nothing is left behind; of `rate`, by
+        how much the norm of W over that of W_mm grows with the logarithm of the steps in the last one; and the largest
+        `within`.
 
     Raises:
         ValueError: a run of which no start was kept.
@@ -77,6 +78,8 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         estimates[name] = (), pooled(each, text, k)
     for (name, each), k in zip(values.items(), keys[len(hits) :], strict=True):
         estimates[name] = ("snapshot",)[: each.ndim - 1], bootstrap(_of_texts(each, text), k)
+    rest = ~found["left"] | found["left"].all()
+    estimates["reached"] = ("snapshot",), bootstrap(_of_texts(one["off"].values[rest], text[rest]), beside(key))
     counts = {name: int(each.sum()) for name, each in (found | {"selected": selected}).items()}
     counts |= {"texts": len(np.unique(text)), "starts": len(text)}
     numbers = {name: ((), value) for name, value in (counts | {"within": float(one["within"].max())}).items()}
@@ -153,7 +156,7 @@ def _theorem(runs: dict[str, xarray.Dataset], longest: float, grows: tuple[Crite
         ),
         correction="W tends to the max-margin solution of the prefixes that descent serves (where other scores differ, "
         "of the tokens that it selects). The others are those whose optimal token is more than 1 behind along that "
-        f"solution, the margin of the served: their share of the gradient dies out. {_left(runs)}.",
+        "solution, the margin of the served: their share of the gradient dies out.",
         remark=f"Each text has {_numbers(runs, 'starts')} starts a run. {_left(runs)}. {_moving(runs)}. The exact "
         "direction takes normalized steps along the path of small plain ones, without their logarithmic slowness. The "
         f"plain steps are at most {within:.2g} / L; late is in their last two decades, where nothing is left behind.",
@@ -225,8 +228,8 @@ def _last(one: xarray.Dataset) -> Number:
 
 def _left(runs: Datasets) -> str:
     """Say of every run how many starts leave prefixes behind."""
-    parts = (f"{int(one['left'])} of {int(one['starts'])} ({run})" for run, one in runs.items())
-    return f"Starts that leave prefixes behind: {', '.join(parts)}"
+    parts = [f"{int(one['left'])} of {int(one['starts'])} ({run})" for run, one in runs.items() if int(one["left"])]
+    return f"Starts that leave prefixes behind: {', '.join(parts) or 'none'}{', none in other runs' * bool(parts)}"
 
 
 def _moving(runs: Datasets) -> str:

@@ -33,12 +33,15 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         figure = page.new_figure(10.2, 4.4)
         *curves, ends = figure.subplots(1, len(dimensions) + 1, width_ratios=[1.0] * len(dimensions) + [1.15])
         for letter, axes, d in zip("abc", curves, dimensions, strict=False):
-            _curves(axes, [one for one in runs if one.attrs["d"] == d], scales)
-            axes.set(title=f"({letter}) $d = {d}$", xlabel="step", xscale="log", yscale="log")
+            own = [one for one in runs if one.attrs["d"] == d]
+            _curves(axes, own, scales)
+            left, starts = (sum(int(one[name]) for one in own) for name in ("left", "starts"))
+            found = f"{left} of {starts} starts leave prefixes behind"
+            axes.set(title=f"({letter}) $d = {d}$: {found}", xlabel="step", xscale="log", yscale="log")
         limits = np.array([axes.get_ylim() for axes in curves])
         for axes in curves:
             axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
-        curves[0].set_ylabel("1 - correlation with the hard margin")
+        curves[0].set_ylabel("1 - correlation with the hard margin, of the others")
         for axes in curves:
             axes.legend(loc="lower left", fontsize=7)
         _ends(ends, runs, "abc"[len(dimensions)])
@@ -46,8 +49,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             _grouped(runs),
-            f"{' or '.join(map(str, texts))} feasible texts a run. Curves: means over texts with 95 % bootstrap "
-            f"intervals, normalized steps on the exact direction (solid) and plain ones (dashed).\n"
+            f"{' or '.join(map(str, texts))} feasible texts a run. Curves: equal scores, means over texts with 95 % "
+            f"bootstrap intervals, normalized steps on the exact direction (solid) and plain ones (dashed).\n"
             "Left behind: the next word is more than the margin behind along the solution of the prefixes that are "
             f"served, to which W has come.\nPercentages: starts with an attention of at least {SELECTS:g} to every "
             "optimal token, and their 95 % interval by texts.",
@@ -59,13 +62,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 def _curves(axes: Axes, runs: Sequence[xarray.Dataset], scales: Sequence[float]) -> None:
     for one in runs:
         told = one.attrs
-        # Close scores are in the last panel; their curves lie on these.
+        # Close scores are in the last panel.
         if told["delta"] > 0:
             continue
         label = f"normal, scale {told['scale']:g}" if told["scale"] else "$W(0) = 0$"
         page.band(
             axes,
-            *(one[part].values for part in ("snapshot", "off", "off_low", "off_high")),
+            *(one[part].values for part in ("snapshot", "reached", "reached_low", "reached_high")),
             color=_COLOURS[scales.index(told["scale"]) % len(_COLOURS)],
             linestyle=_DASHES[told["rule"]],
             label=label + (", plain" if told["rule"] == "plain" else ""),
@@ -74,12 +77,13 @@ def _curves(axes: Axes, runs: Sequence[xarray.Dataset], scales: Sequence[float])
 
 def _ends(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
     """Draw what became of the starts of every run, and write how many select their tokens."""
+    runs = sorted(runs, key=lambda one: (one.attrs["rule"] == "plain", one.attrs["delta"], one.attrs["d"]))
     rows = np.arange(len(runs))[::-1]
     start = np.zeros(len(runs))
     for name, colour, label in (
         ("arrived", _COLOURS[0], "at the hard margin"),
         ("left", _LOST, "prefixes left behind"),
-        ("moving", _MOVING, "neither"),
+        ("moving", _MOVING, "on the way"),
     ):
         share = np.array([int(one[name]) / int(one["starts"]) for one in runs])
         axes.barh(rows, share, left=start, color=colour, label=label, height=0.7)
