@@ -115,8 +115,10 @@ def judgements(datasets):
     [
         # One start that stays behind refutes; one that is on the way decides nothing.
         ({"left": 1}, "equal", Verdict.CORRECTED),
-        ({"left": 1}, "close", Verdict.HOLDS),
-        ({"left": 1, "delta": 0.01}, "close", Verdict.CORRECTED),
+        # Equal scores are within any delta; with close ones a smaller delta might do.
+        ({"left": 1}, "close", Verdict.CORRECTED),
+        ({"left": 1, "delta": 0.01}, "close", Verdict.OPEN),
+        ({"left": 1, "delta": 0.01}, "equal", Verdict.HOLDS),
         ({"left": 1, "behind": 0.9}, "equal", Verdict.OPEN),
         ({"moving": 1}, "equal", Verdict.OPEN),
         ({"left": 1, "moving": 1}, "selection", Verdict.FAILS),
@@ -137,6 +139,16 @@ def judgements(datasets):
 )
 def test_verdicts_follow_from_where_starts_end(changed, name, verdict):
     assert judgements(runs(ended(**changed)))[1][name].verdict is verdict
+
+
+@pytest.mark.parametrize(("far", "said"), [(0.001, "broken"), (0.06, "unclear")])
+def test_a_start_that_is_on_the_way_refutes_no_correction(far, said):
+    one = ended(left=1)
+    one["behind"].values[:4], one["unserved"].values[:4], one["off_kept"].values[1] = (1.3, 0.9, 0.9, 0.9), 1, far
+    one["off_kept"].values[2:4] = 0.06
+    found = judgements(runs(one))[1]["equal"]
+    assert found.verdict is Verdict.FAILS
+    assert [str(each.outcome) for each in found.corrected if "at most the margin" in each.quantity] == [said]
 
 
 def test_starts_of_one_text_are_no_independent_cases():

@@ -10,7 +10,7 @@ import xarray
 from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
-from jaxattn.experiments.language.arrival import elsewhere, late, outcomes
+from jaxattn.experiments.language.arrival import NEAR, elsewhere, late, outcomes
 from jaxattn.experiments.language.lm_prefix import examples
 from jaxattn.study.claims import (
     Claim,
@@ -48,7 +48,8 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each run `texts` and `starts`; how many starts have `arrived`, `left` prefixes behind or are `moving`, and
-        are `unexplained`, as `arrival.outcomes` says; how many have `selected` all optimal tokens; the shares `share`,
+        are `unexplained`, as `arrival.outcomes` says, and how many of the last are `astray`, near the solution of what
+        they keep; how many have `selected` all optimal tokens; the shares `share`,
         `share_left` and `share_selected` of these; the means over the snapshots of `off`, and of `reached`, the same of
         the starts that leave nothing behind (of all if there are none); of `margin`, `off_kept` and `margin_kept`; of
         `drift`, how far `off` has changed in the last two decades of steps where nothing is left behind; of `rate`, by
@@ -81,6 +82,7 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     rest = ~found["left"] | found["left"].all()
     estimates["reached"] = ("snapshot",), bootstrap(_of_texts(one["off"].values[rest], text[rest]), beside(key))
     counts = {name: int(each.sum()) for name, each in (found | {"selected": selected}).items()}
+    counts["astray"] = int((found["unexplained"] & (one["off_kept"].values <= NEAR)).sum())
     counts |= {"texts": len(np.unique(text)), "starts": len(text)}
     numbers = {name: ((), value) for name, value in (counts | {"within": float(one["within"].max())}).items()}
     return xarray.Dataset(variables(estimates) | numbers, {"snapshot": one["snapshot"].values}, one.attrs)
@@ -100,24 +102,22 @@ def _of_texts(values: Float[np.ndarray, "seed *along"], text: np.ndarray) -> Flo
 
 def _judge_equal(summaries: Datasets) -> Judgement:
     """Theorem 3.14, on the runs with equal scores."""
-    return _theorem({run: one for run, one in summaries.items() if one.attrs["delta"] == 0}, _EQUAL)
+    return _theorem(_with(summaries, delta=False), {}, _EQUAL)
 
 
 def _judge_close(summaries: Datasets) -> Judgement:
-    """Theorem 3.15, on the runs with close scores."""
-    runs = {run: one for run, one in summaries.items() if one.attrs["delta"] > 0}
-    # Steps on the exact direction have one length, so that only plain ones can tell whether the norm grows.
-    grows = (
-        above(f"growth of ||W|| / ||W_mm|| by log k, {run},", number(one, "rate"), _GROWS)
-        for run, one in _by(runs, "plain").items()
-    )
-    return _theorem(runs, _HALF, tuple(grows))
+    """Theorem 3.15: a start may not end elsewhere where scores are as near each other as one likes, equal ones too."""
+    close = _with(summaries, delta=True)
+    if not _by(close, "exact direction") or not _by(close, "plain"):
+        return Judgement.withheld("Expected runs with close scores, on the exact direction and of plain steps.")
+    return _theorem(_with(summaries, delta=False), close, _HALF)
 
 
-def _theorem(runs: dict[str, xarray.Dataset], longest: float, grows: tuple[Criterion, ...] = ()) -> Judgement:
+def _theorem(equal: dict[str, xarray.Dataset], close: dict[str, xarray.Dataset], longest: float) -> Judgement:
     """No start may end elsewhere; on the exact direction all come near, and plain steps bring W nearer."""
+    runs = equal | close
     exact, plain = (_by(runs, rule) for rule in ("exact direction", "plain"))
-    if undecided := _undecided(exact, plain):
+    if undecided := _undecided(_by(equal, "exact direction"), _by(equal, "plain"), *runs.values()):
         return Judgement.withheld(undecided)
     within = max(float(one["within"]) for one in plain.values())
     if within > longest:
@@ -130,29 +130,40 @@ def _theorem(runs: dict[str, xarray.Dataset], longest: float, grows: tuple[Crite
         measured[f"margin ratio at the end, {run}"] = number(one, "margin")
         if run in plain:
             measured[f"growth of ||W|| / ||W_mm|| by log k, {run}"] = number(one, "rate")
-    left = Number.exact(sum(int(one["left"]) for one in plain.values()))
-    unexplained = Number.exact(sum(int(one["unexplained"]) for one in exact.values()))
-    nearer = tuple(below(f"change of 1 - cos late, {run},", number(one, "drift"), 0) for run, one in plain.items())
+    goes = (
+        *(below(f"1 - cos with {_KEPT}, {run},", number(one, "off_kept"), CLOSE) for run, one in exact.items()),
+        *(above(f"margin ratio, {_KEPT}, {run},", number(one, "margin_kept"), _MARGIN) for run, one in exact.items()),
+        *(below(f"change of 1 - cos late, {run},", number(one, "drift"), 0) for run, one in plain.items()),
+        # Steps on the exact direction have one length, so that only plain ones can tell whether the norm grows.
+        *(
+            above(f"growth of ||W|| / ||W_mm|| by log k, {run},", number(one, "rate"), _GROWS)
+            for run, one in _by(close, "plain").items()
+        ),
+    )
+    left = Number.exact(sum(int(one["left"]) for one in _by(equal, "plain").values()))
+    # Where a start fails with close scores, with closer ones it may not.
+    missing = sum(int(one["starts"]) - int(one["arrived"]) for one in _by(close, "exact direction").values())
+    astray, open_ = (sum(int(one[name]) for one in exact.values()) for name in ("astray", "unexplained"))
     return _judgement(
         runs,
         measured,
         stated=(
-            elsewhere("starts that leave prefixes behind, up to all that have not arrived, exact direction", exact),
-            below("starts that leave prefixes behind, plain steps", left, 0),
-            *(below(f"1 - cos at the end, {run},", _last(one), CLOSE) for run, one in exact.items()),
-            *(above(f"margin ratio at the end, {run},", number(one, "margin"), _MARGIN) for run, one in exact.items()),
-            *nearer,
-            *grows,
+            elsewhere(
+                "starts that leave prefixes behind, up to all that have not arrived, equal scores, exact direction",
+                _by(equal, "exact direction"),
+            ),
+            below("starts that leave prefixes behind, equal scores, plain steps", left, 0),
+            *([below("starts that may ask for a smaller delta", Number(0, 0, missing), 0)] if close else ()),
+            *goes,
         ),
         corrected=(
-            *(below(f"1 - cos with {_KEPT}, {run},", number(one, "off_kept"), CLOSE) for run, one in exact.items()),
-            *(
-                above(f"margin ratio, {_KEPT}, {run},", number(one, "margin_kept"), _MARGIN)
-                for run, one in exact.items()
+            *goes,
+            below(
+                "starts with prefixes not served though at most the margin behind, exact direction: those near "
+                f"{_KEPT}, up to all",
+                Number(astray, astray, open_),
+                0,
             ),
-            below("starts with prefixes not served though at most the margin behind, exact direction", unexplained, 0),
-            *nearer,
-            *grows,
         ),
         correction="W tends to the max-margin solution of the prefixes that descent serves (where other scores differ, "
         "of the tokens that it selects). The others are those whose optimal token is more than 1 behind along that "
@@ -166,7 +177,7 @@ def _theorem(runs: dict[str, xarray.Dataset], longest: float, grows: tuple[Crite
 def _judge_selection(summaries: Datasets) -> Judgement:
     """In every start each prefix ends with almost all its attention on its optimal token."""
     exact, plain = (_by(summaries, rule) for rule in ("exact direction", "plain"))
-    if undecided := _undecided(exact, plain):
+    if undecided := _undecided(exact, plain, *summaries.values()):
         return Judgement.withheld(undecided)
     measured = {
         f"share of starts that select all optimal tokens, {run}": number(one, "share_selected")
@@ -186,11 +197,10 @@ def _judge_selection(summaries: Datasets) -> Judgement:
     )
 
 
-def _undecided(exact: Datasets, plain: Datasets) -> str:
+def _undecided(exact: Datasets, plain: Datasets, *runs: xarray.Dataset) -> str:
     """Return why these runs decide nothing, or nothing if they do."""
     if not exact or not plain or not any(one.attrs["scale"] for one in exact.values()):
         return "Expected runs from drawn starts on the exact direction and one of plain steps; one of them is missing."
-    runs = [*exact.values(), *plain.values()]
     fewest = min(int(one["texts"]) for one in runs)
     if fewest < _TEXTS:
         return f"{fewest} feasible texts are too few; at least {_TEXTS} are needed."
@@ -222,8 +232,9 @@ def _by(runs: Datasets, rule: str) -> dict[str, xarray.Dataset]:
     return {run: one for run, one in runs.items() if one.attrs["rule"] == rule}
 
 
-def _last(one: xarray.Dataset) -> Number:
-    return number(one.isel(snapshot=-1), "off")
+def _with(runs: Datasets, delta: bool) -> dict[str, xarray.Dataset]:
+    """Return the runs with close scores, or with equal ones."""
+    return {run: one for run, one in runs.items() if (one.attrs["delta"] > 0) == delta}
 
 
 def _left(runs: Datasets) -> str:

@@ -78,24 +78,23 @@ def runs(*changed: xarray.Dataset) -> Datasets:
     return {one.attrs["run"]: one for one in (*usual, *changed)}
 
 
-def _of_theorem(delta: float) -> dict[Verdict, Datasets]:
-    """All arrive; some leave a prefix behind; they come near no solution; or some are on the way."""
-    return {
-        Verdict.HOLDS: runs(),
-        Verdict.CORRECTED: runs(ended(delta, left=4)),
-        Verdict.FAILS: runs(ended(delta, left=4, far=0.04)),
-        Verdict.OPEN: runs(ended(delta, moving=3)),
-    }
-
-
 def of_equal() -> dict[Verdict, Datasets]:
-    """As `_of_theorem`, on equal scores."""
-    return _of_theorem(0.0)
+    """All arrive; some leave a prefix behind; they come near no solution; or some are on the way."""
+    return _of_theorem(ended(moving=3))
 
 
 def of_close() -> dict[Verdict, Datasets]:
-    """As `_of_theorem`, on close scores."""
-    return _of_theorem(0.01)
+    """As `of_equal`, of equal scores too; or some would ask for a smaller delta."""
+    return _of_theorem(ended(0.01, left=3))
+
+
+def _of_theorem(undecided: xarray.Dataset) -> dict[Verdict, Datasets]:
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.CORRECTED: runs(ended(left=4)),
+        Verdict.FAILS: runs(ended(left=4, far=0.04)),
+        Verdict.OPEN: runs(undecided),
+    }
 
 
 def of_selection() -> dict[Verdict, Datasets]:

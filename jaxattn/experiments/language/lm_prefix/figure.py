@@ -30,18 +30,18 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     dimensions = sorted({one.attrs["d"] for one in runs}, reverse=True)
     scales = sorted({one.attrs["scale"] for one in runs})
     with page.style():
-        figure = page.new_figure(10.2, 4.4)
+        figure = page.new_figure(11.4, 4.6)
         *curves, ends = figure.subplots(1, len(dimensions) + 1, width_ratios=[1.0] * len(dimensions) + [1.15])
         for letter, axes, d in zip("abc", curves, dimensions, strict=False):
             own = [one for one in runs if one.attrs["d"] == d]
             _curves(axes, own, scales)
             left, starts = (sum(int(one[name]) for one in own) for name in ("left", "starts"))
-            found = f"{left} of {starts} starts leave prefixes behind"
+            found = f"{left} of {starts} starts\nleave prefixes behind"
             axes.set(title=f"({letter}) $d = {d}$: {found}", xlabel="step", xscale="log", yscale="log")
         limits = np.array([axes.get_ylim() for axes in curves])
         for axes in curves:
             axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
-        curves[0].set_ylabel("1 - correlation with the hard margin, of the others")
+        curves[0].set_ylabel("1 - correlation with the hard margin")
         for axes in curves:
             axes.legend(loc="lower left", fontsize=7)
         _ends(ends, runs, "abc"[len(dimensions)])
@@ -49,8 +49,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             _grouped(runs),
-            f"{' or '.join(map(str, texts))} feasible texts a run. Curves: equal scores, means over texts with 95 % "
-            f"bootstrap intervals, normalized steps on the exact direction (solid) and plain ones (dashed).\n"
+            f"{' or '.join(map(str, texts))} feasible texts a run. Curves: starts that leave nothing behind, equal "
+            "scores; means over texts with 95 % bootstrap intervals.\nSolid: normalized steps on the exact direction; "
+            "dashed: plain steps.\n"
             "Left behind: the next word is more than the margin behind along the solution of the prefixes that are "
             f"served, to which W has come.\nPercentages: starts with an attention of at least {SELECTS:g} to every "
             "optimal token, and their 95 % interval by texts.",
