@@ -76,12 +76,13 @@ def test_with_as_many_columns_as_the_solution_has_rank_the_path_is_the_wide_one(
     follow = jax.jit(lambda one: regularization.path(one, RADII, regularization.NUCLEAR))
     wide = batch.over_seeds(follow, stacked([problem(seed) for seed in range(COUNT)]))
     found = narrow(d)
-    assert wide.solved.all()
     assert found.solved.all()
-    # Neither is convex in W beyond the risk's own non-convexity: both minima are the lower of several.
-    np.testing.assert_allclose(found.excess, wide.excess, rtol=1e-5)
-    W, own = (np.asarray(attention.matrix(weights)) for weights in (wide.weights, found.weights))
-    np.testing.assert_allclose(own / RADII[:, None, None], W / RADII[:, None, None], atol=1e-3)
+    # Radii a decade apart are far for the wide path, which has no other starts: there it may lack a point.
+    at = wide.solved
+    assert at.sum() >= at.size - 1
+    np.testing.assert_allclose(found.excess[at], wide.excess[at], rtol=1e-5)
+    W, own = (np.asarray(attention.matrix(weights)) / RADII[:, None, None] for weights in (wide.weights, found.weights))
+    np.testing.assert_allclose(own[at], W[at], atol=1e-5)
 
 
 @pytest.mark.slow

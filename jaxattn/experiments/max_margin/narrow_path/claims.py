@@ -54,8 +54,8 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         `residual`; the `exponent` of the distance; of the limit, by how much it is `longer` than the best solution
         found, 0 where it is not; of descent the `margin`, `correlation` and `reached`, the share of seeds at the
         `optimal` tokens, and the margin of those, `margin_there`. Of every seed its `worse`, `bound` and `end`, whether
-        descent ends at the optimal tokens, and `each_margin`. Attributes beside the counts: `above`, how many seeds
-        these are, and `there`, at how many of them descent ends at the optimal tokens.
+        descent ends at the optimal tokens, its `each_margin` and `each_reached`. Attributes beside the counts: `above`,
+        how many seeds these are, and `there`, at how many of them descent ends at the optimal tokens.
 
     Raises:
         ValueError: no run, or one without a kept seed of rank above m.
@@ -95,6 +95,7 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         "worse": (("seed",), one["worse"].values),
         "bound": (("seed",), one["bound"].values),
         "each_margin": (("seed",), one["margin"].values),
+        "each_reached": (("seed",), one["reached"].values),
         "end": (("seed",), there),
         "elsewhere": ((), int((one["share"].values[:, -1] <= 0).sum())),
     }
@@ -169,6 +170,11 @@ def _judge_descent(summaries: Datasets) -> Judgement:
         f"{float(one['correlation']):.3f} with the path's last point"
         for run, one in summaries.items()
     )
+    far = "After the last step the correlation with the stationary point of its own tokens is less than "
+    far += f"{_REACHED:g} in " + ", ".join(
+        f"{int((one['each_reached'].values < _REACHED).sum())} of {one.attrs['above']} seeds at {run}"
+        for run, one in summaries.items()
+    )
     ends = ", ".join(f"{one.attrs['there']} of {one.attrs['above']} seeds at {run}" for run, one in summaries.items())
     return _judgement(
         summaries,
@@ -179,7 +185,7 @@ def _judge_descent(summaries: Datasets) -> Judgement:
         "descent ends at a stationary point of the nuclear problem with rank W <= m for the tokens that it selects "
         f"itself: {apart}.",
         f"The path tends to the optimal tokens, descent ends at them in {ends}. Margins are those of the optimal "
-        "tokens, so that where it ends at others its margin is negative.",
+        f"tokens, so that where it ends at others its margin is negative. {far}.",
     )
 
 
@@ -246,17 +252,21 @@ def _compared(run: str, one: xarray.Dataset) -> str:
 
 
 def _bounds(summaries: Datasets) -> str:
-    said = ", ".join(f"{float(np.median(one['bound'].values)):.1%} at {run}" for run, one in summaries.items())
+    shares = {run: float(np.median(1 - 1 / (1 + one["bound"].values))) for run, one in summaries.items()}
     return (
         "The nuclear solution without the bound proves that no W of rank m is shorter than the best one found by more "
-        f"than this: {said} (medians of the excess over it)."
+        f"than this: {', '.join(f'{share:.1%} at {run}' for run, share in shares.items())} (medians)."
     )
 
 
 def _there(run: str, one: xarray.Dataset) -> str:
     margins = one["each_margin"].values[one["end"].values]
-    equal = int((margins >= _MARGIN).sum())
-    return f"At {run} {equal} of {margins.size} such seeds have {_MARGIN:.0%} of the path's margin or more."
+    less = margins[margins < _MARGIN]
+    mean, low, high = number(one, "margin_there")
+    said = f"At {run} {margins.size - less.size} of {margins.size} such seeds have {_MARGIN:.0%} of the path's margin"
+    said += f" or more, the others {less.mean():.2f} on average." if less.size else " or more."
+    unclear = f" With these, the interval of the mean, {mean:.3f}, is on either side of {_MARGIN:g}."
+    return said + (unclear if low < _MARGIN < high else "")
 
 
 def _claim(name: str, source: Source, statement: str, judge: Callable[[Datasets], Judgement], of: Callable) -> Claim:
