@@ -1,7 +1,8 @@
 """Internal: a batch's rows without those that are not present, so that no lane's answer depends on another's rows.
 
 A step of most solvers costs the cube of the number of rows, so the rows of a lane that count are moved to its front.
-How many places there are follows from the lane's own rows: lanes of different widths are solved apart.
+How many places there are follows from the lane's own rows: lanes of different widths are solved apart. The widths are
+standard ones, so that problems of different shapes share programs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from jaxtyping import Bool, Int
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.solution import Candidate
 
-# Widths, as shares of all rows: few, for each of them is compiled.
-_SHARES = (1, 2, 4, 8)
+# Few, for each of them is compiled; near enough to each other that the places filled up cost little.
+_WIDTHS = np.asarray(sorted({factor * 2**power for factor in (2, 3) for power in range(2, 20)}))
 
 
 class Packed(NamedTuple):
@@ -59,8 +60,7 @@ def packed(constraints: Constraints) -> Iterator[Packed]:
         yield Packed(constraints, np.arange(lanes), None, (n, m))
         return
     present = np.asarray(constraints.present).reshape(lanes, n * m)
-    widths = np.asarray(sorted({-(-n * m // share) for share in _SHARES}))
-    of_lane = widths[np.searchsorted(widths, present.sum(axis=1))]
+    of_lane = np.minimum(n * m, _WIDTHS[np.searchsorted(_WIDTHS, present.sum(axis=1))])
     for width in np.unique(of_lane):
         chosen = np.flatnonzero(of_lane == width)
         yield _of_width(constraints, present[chosen], chosen, int(width))

@@ -29,7 +29,7 @@ def masked(counts: list[int], seed: int = 0) -> Any:
 def test_a_lane_has_the_width_of_its_own_rows_and_each_row_keeps_its_place():
     posed = masked([ROWS, 5, 4, 0, 2, 6])
     parts = list(packed(posed))
-    assert [part.rows.differences.shape[1:3] for part in parts] == [(2, 1), (5, 1), (n, T - 1)]
+    assert [part.rows.differences.shape[1:3] for part in parts] == [(8, 1), (n, T - 1)]
     np.testing.assert_array_equal(np.sort(np.concatenate([part.lanes for part in parts])), np.arange(6))
     W = np.random.default_rng(1).normal(size=(6, 5, 5))
     expected = np.where(posed.present, jax.vmap(svm.margins)(posed, jnp.asarray(W)), 0.0)
@@ -79,3 +79,15 @@ def test_numbers_in_rows_that_do_not_count_are_not_read():
     junk = posed._replace(differences=np.where(posed.present[..., None], posed.differences, 1e8))
     for solve in (svm.solve, jax.jit(svm.solve)):
         jax.tree.map(np.testing.assert_array_equal, solve(posed), solve(junk))
+
+
+def test_problems_of_different_shapes_have_lanes_of_the_same_widths():
+    rng = np.random.default_rng(0)
+
+    def widths(shape):
+        present = np.arange(np.prod(shape)) < np.array([[3], [20], [90]])
+        rows = rng.normal(size=(3, *shape, 4))
+        posed = svm.Constraints(rows, rng.normal(size=(3, shape[0], 4)), np.ones((3, *shape)))
+        return [part.rows.differences.shape[1] for part in packed(posed._replace(present=present.reshape(3, *shape)))]
+
+    assert widths((14, 10)) == widths((11, 10)) == widths((25, 7)) == [8, 24, 96]
