@@ -87,7 +87,11 @@ def test_problems_of_different_shapes_have_lanes_of_the_same_widths():
     def widths(shape):
         present = np.arange(np.prod(shape)) < np.array([[3], [20], [90]])
         rows = rng.normal(size=(3, *shape, 4))
-        posed = svm.Constraints(rows, rng.normal(size=(3, shape[0], 4)), np.ones((3, *shape)))
-        return [part.rows.differences.shape[1] for part in packed(posed._replace(present=present.reshape(3, *shape)))]
+        queries, targets = rng.normal(size=(3, shape[0], 4)), np.ones((3, *shape))
+        posed = svm.Constraints(*map(jnp.asarray, (rows, queries, targets)))
+        return [
+            part.rows.differences.shape[1]
+            for part in packed(posed._replace(present=jnp.asarray(present.reshape(3, *shape))))
+        ]
 
     assert widths((14, 10)) == widths((11, 10)) == widths((25, 7)) == [8, 24, 96]
