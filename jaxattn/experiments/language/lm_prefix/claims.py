@@ -168,7 +168,9 @@ def _theorem(equal: dict[str, xarray.Dataset], close: dict[str, xarray.Dataset],
         correction="W tends to the max-margin solution of the prefixes that descent serves (where other scores differ, "
         "of the tokens that it selects). The others are those whose optimal token is more than 1 behind along that "
         "solution, the margin of the served: their share of the gradient dies out.",
-        remark=f"Each text has {_numbers(runs, 'starts')} starts a run. {_left(runs)}. {_moving(runs)}. The exact "
+        remark=f"Each text has {_numbers(runs, 'starts')} starts a run. {_left(runs)}. {_moving(runs)}. "
+        f"{astray} starts are near the solution of what they keep although a prefix that is not served is at most 1 "
+        "behind along it; more steps may still serve one that is exactly 1 behind. The exact "
         "direction takes normalized steps along the path of small plain ones, without their logarithmic slowness. The "
         f"plain steps are at most {within:.2g} / L; late is in their last two decades, where nothing is left behind.",
     )
