@@ -76,6 +76,9 @@ def margin_ratio(W: Float[Array, "d e"], constraints: Any, norm: str | norms.Nor
         >>> bool(metrics.margin_ratio(solution.W, constraints, "nuclear", svm.solve(constraints, norm="nuclear")) < 1)
         True
     """
+    for name, value, field in (("constraints", constraints, "differences"), ("solution", solution, "status")):
+        if not hasattr(value, field):
+            raise ValueError(f"margin_ratio: expected {name} of svm, found {type(value).__name__}")
     if W.shape != solution.W.shape:
         raise ValueError(f"margin_ratio: expected W of the solution's shape {solution.W.shape}, found {W.shape}")
     length = lengths.norm(W)

@@ -126,14 +126,18 @@ def nuclear_of_rank(m: Any) -> OfRank:
 
 
 @lru_cache(maxsize=64)
-def squared(norm: Norm) -> Norm:
+def squared(norm: str | Norm) -> Norm:
     """Return the objective `||W||^2 / 2`: another soft margin, the same hard one.
+
+    Raises:
+        ValueError: a name that is not known.
 
     Example:
         >>> soft = svm.soft(constraints, C=10.0)
         >>> svm.solve(soft, norm=norms.squared(norms.frobenius)).W.shape
         (5, 5)
     """
+    norm = named(norm)
     return norm if norm.power == 2 else replace(norm, name=_SQUARED + norm.name, power=2)
 
 

@@ -18,11 +18,12 @@ one that does not is at least known to be stationary where its first-order condi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxattn.norms import Norm, OfRank
+from jaxattn.norms import Norm, OfRank, named
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.evidence import dual, primal
@@ -66,18 +67,22 @@ def tolerance_of(dtype: jnp.dtype) -> Tolerance:
     return DOUBLE if jnp.finfo(dtype).bits >= 64 else SINGLE
 
 
-def certify(constraints: Constraints, norm: Norm, candidate: Candidate, tolerance: Tolerance) -> Solution:
+def certify(constraints: Constraints, norm: str | Norm, candidate: Candidate, tolerance: Tolerance) -> Solution:
     """Return what `candidate` proves about `min ||W||^k / k + penalties  s.t. <A_k, W> >= b_k`.
 
     The status is read off the numbers returned, never taken from the solver. Works under `jit` and
     `vmap`. A candidate with NaN or infinite entries proves nothing and is reported as zero; so is any for
     constraints with such entries, which only `jit` and `vmap` let through.
 
+    Raises:
+        ValueError: one of the four is of another kind, or the candidate of another shape than the constraints.
+
     Example:
         >>> candidate = svm.Candidate(solution.W, solution.duals, solution.iterations)
         >>> svm.Status(int(svm.certify(constraints, norms.frobenius, candidate, svm.DOUBLE).status)).name
         'OPTIMAL'
     """
+    norm = _checked(constraints, norm, candidate, tolerance)
     posed = is_posed(constraints)
     constraints = jax.tree.map(lambda leaf: jnp.where(posed, leaf, jnp.zeros_like(leaf)), constraints)
     own, problem = cons.rows(constraints), scaled(constraints, norm.power)
@@ -119,3 +124,17 @@ def certify(constraints: Constraints, norm: Norm, candidate: Candidate, toleranc
         iterations=candidate.iterations,
         unique=jnp.where(optimal & is_strictly_convex(constraints, norm), Unique.YES, Unique.UNKNOWN),
     )
+
+
+def _checked(constraints: Any, norm: str | Norm, candidate: Any, tolerance: Any) -> Norm:
+    """Return the norm, where all four are what a certificate is made of."""
+    cons.check_kind(constraints)
+    for name, value, kind in (("candidate", candidate, Candidate), ("tolerance", tolerance, Tolerance)):
+        fits = isinstance(value, kind)
+        if not fits:
+            raise ValueError(f"{name}: expected a {kind.__name__}, found {value!r:.80}")
+    rows, columns = constraints.differences.shape, constraints.queries.shape[-1]
+    for name, shape in (("W", (rows[-1], columns)), ("duals", rows[:-1])):
+        if jnp.shape(getattr(candidate, name)) != shape:
+            raise ValueError(f"candidate: expected {name} {shape}, found {jnp.shape(getattr(candidate, name))}")
+    return named(norm)

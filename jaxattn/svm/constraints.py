@@ -104,21 +104,34 @@ def check_kind(constraints: Any) -> None:
 def margins(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, "n m"]:
     """Return `<A_k, W>` for every row, (n, m).
 
+    Raises:
+        ValueError: no Constraints, or W of another shape than the rows.
+
     Example:
         >>> bool(svm.margins(constraints, solution.W).min() > 1 - 1e-9)
         True
     """
+    check_kind(constraints)
+    shape = constraints.differences.shape[-1], constraints.queries.shape[-1]
+    if jnp.shape(W) != shape:
+        raise ValueError(f"margins: expected W {shape}, found {jnp.shape(W)}")
     return jnp.einsum("nmd,nd->nm", constraints.differences, constraints.queries @ W.T)
 
 
 def combination(constraints: Constraints, duals: Float[Array, "n m"]) -> Float[Array, "d e"]:
     """Return `sum_k a_k A_k`, (d, e): the adjoint of `margins`.
 
+    Raises:
+        ValueError: no Constraints, or another number of multipliers than of rows.
+
     Example:
         >>> W = svm.combination(constraints, solution.duals)  # sum_k a_k A_k
         >>> round(float(metrics.correlation(W, solution.W)), 9)
         1.0
     """
+    check_kind(constraints)
+    if jnp.shape(duals) != constraints.differences.shape[:-1]:
+        raise ValueError(f"duals: expected {constraints.differences.shape[:-1]}, found {jnp.shape(duals)}")
     return jnp.einsum("nmd,nm->nd", constraints.differences, duals).T @ constraints.queries
 
 

@@ -7,7 +7,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from jaxattn import Problem, tokens
+from jaxattn import Problem, metrics, norms, tokens
 from jaxattn import svm as annotated
 from tests import instances
 from tests.instances import T, n
@@ -33,6 +33,12 @@ def rows() -> annotated.Constraints:
     return svm.token_constraints(problem, tokens.optimal(problem))
 
 
+def proposed() -> annotated.Candidate:
+    differences, queries = rows()[:2]
+    W = np.zeros((differences.shape[-1], queries.shape[-1]))
+    return svm.Candidate(W, np.zeros(differences.shape[:-1]), np.zeros((), int))
+
+
 SOLVER = "solver: expected a solver such as svm.ActiveSet.*found "
 TOLERANCE = r"tolerance: expected a Tolerance such as svm.Tolerance\(gap=1e-6\), found "
 CONSTRAINTS = "constraints: expected Constraints, as svm.token_constraints.*found "
@@ -48,6 +54,46 @@ MISTAKES = {
     ),
     "a problem to solve": (lambda: svm.solve(instances.problem()), CONSTRAINTS + "Problem"),
     "a problem to solve in a batch": (lambda: svm.solve_batch(instances.problem()), CONSTRAINTS + "Problem"),
+    "margins of a problem": (lambda: svm.margins(instances.problem(), np.eye(5)), CONSTRAINTS + "Problem"),
+    "margins of another shape": (lambda: svm.margins(rows(), np.eye(2)), r"margins: expected W \(.*found \(2, 2\)"),
+    "a combination of a matrix": (lambda: svm.combination(np.eye(5), np.ones(3)), CONSTRAINTS + "ndarray"),
+    "a combination with too few multipliers": (
+        lambda: svm.combination(rows(), np.ones(3)),
+        r"duals: expected \(.*found \(3,\)",
+    ),
+    "a problem to certify": (
+        lambda: svm.certify(instances.problem(), "frobenius", proposed(), svm.DOUBLE),
+        CONSTRAINTS + "Problem",
+    ),
+    "a norm to certify in that is none": (
+        lambda: svm.certify(rows(), "frobenios", proposed(), svm.DOUBLE),
+        "norm: expected one of.*found 'frobenios'",
+    ),
+    "a matrix to certify": (
+        lambda: svm.certify(rows(), "frobenius", proposed().W, svm.DOUBLE),
+        "candidate: expected a Candidate, found",
+    ),
+    "a candidate of another shape": (
+        lambda: svm.certify(rows(), "frobenius", proposed()._replace(W=np.eye(2)), svm.DOUBLE),
+        r"candidate: expected W \(.*found \(2, 2\)",
+    ),
+    "a number to certify to": (
+        lambda: svm.certify(rows(), "frobenius", proposed(), 1e-6),
+        "tolerance: expected a Tolerance, found 1e-06",
+    ),
+    "a norm to square that is none": (lambda: norms.squared("frobenios"), "norm: expected one of.*found 'frobenios'"),
+    "a name for a number of starts": (
+        lambda: svm.LowRank(starts="a"),
+        "LowRank: expected at least one start, found 'a'",
+    ),
+    "a margin ratio of a problem": (
+        lambda: metrics.margin_ratio(np.eye(5), instances.problem(), "frobenius", None),
+        "margin_ratio: expected constraints of svm, found Problem",
+    ),
+    "a margin ratio without a solution": (
+        lambda: metrics.margin_ratio(np.eye(5), rows(), "frobenius", np.eye(5)),
+        "margin_ratio: expected solution of svm, found ndarray",
+    ),
     "a problem to make soft": (lambda: svm.soft(instances.problem()), CONSTRAINTS + "Problem"),
     "a list of constraints": (lambda: svm.solve_batch([rows(), rows()]), CONSTRAINTS + "list"),
     "nothing": (lambda: svm.solve(None), CONSTRAINTS + "NoneType"),

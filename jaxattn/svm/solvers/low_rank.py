@@ -50,8 +50,8 @@ class LowRank:
     start: Solver = field(default_factory=InteriorPoint)
 
     def __post_init__(self) -> None:
-        if self.starts < 1:
-            raise ValueError(f"LowRank: expected at least one start, found {self.starts}")
+        if not isinstance(self.starts, int) or self.starts < 1:
+            raise ValueError(f"LowRank: expected at least one start, found {self.starts!r}")
 
     @property
     def start_norm(self) -> Norm:
