@@ -41,6 +41,8 @@ MODULES = {
     if not one.name.startswith(NOT_A_LIBRARY)
 } | {"jaxattn.study.statistics": importlib.import_module("jaxattn.study.statistics")}
 PUBLIC = {name: module for name, module in MODULES.items() if not (module.__doc__ or "").startswith("Internal: ")}
+# Whose examples solve several problems, or those of bounded rank.
+LONG = ("jaxattn.regularization", "jaxattn.norms.nuclear_of_rank", "jaxattn.svm.certificate", "jaxattn.svm.solve")
 # Every public function and class, by the module that defines it.
 OFFERED = {
     f"{name}.{own}": getattr(module, own)
@@ -114,7 +116,12 @@ def test_help_can_resolve_the_types(name):
         typing.get_type_hints(offered)
 
 
-@pytest.mark.parametrize("name", [name for name, one in OFFERED.items() if inspect.isfunction(one)])
+def shown(name: str):
+    """A function's name, with its example among the slow tests where it compiles for seconds."""
+    return pytest.param(name, marks=[pytest.mark.slow] if name.startswith(LONG) else [])
+
+
+@pytest.mark.parametrize("name", [shown(name) for name, one in OFFERED.items() if inspect.isfunction(one)])
 def test_every_public_function_has_an_example_that_runs(name, namespace, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = inspect.getdoc(inspect.unwrap(OFFERED[name])) or ""

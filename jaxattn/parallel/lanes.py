@@ -31,7 +31,8 @@ def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeD
         compute: without arguments.
         shape: of what it returns, where that is known; else it is read once more to find out.
     """
-    if jax.default_backend() != "cpu":
+    # Neither does it outside of a compiled program, where every conditional would become a program of its own.
+    if jax.default_backend() != "cpu" or not isinstance(step, jax.core.Tracer):
         return compute()
     known = jax.eval_shape(compute) if shape is None else shape
     return jax.lax.cond(step >= 0, compute, lambda: jnp.zeros(known.shape, known.dtype))

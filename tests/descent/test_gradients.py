@@ -187,6 +187,7 @@ def test_lanes_behind_the_axes_are_lone_problems(which, rule):
         np.testing.assert_allclose(found.log_scale[i], lone.log_scale, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_scale_free_descent_does_not_stall():
     problem = instances.problem()
     solution = svm.solve(svm.token_constraints(problem, tokens.optimal(problem)))

@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import hashlib
 import importlib
+import pickle
 import warnings
 
 import jax
@@ -22,10 +24,16 @@ def examples(name: str):
     return CLAIMS[name].examples()
 
 
+JUDGED: dict[bytes, dict] = {}
+
+
 def judgement(name: str, datasets):
-    """What the claim's experiment judges of these datasets."""
-    found = judged(experiment(FOLDERS[name]), CLAIMS[name].experiment, datasets, KEY)[1]
-    return next(one for claim, one in found if claim.id == name)
+    """What the claim's experiment judges of these datasets, once for all claims that have the same ones."""
+    place = hashlib.sha256(pickle.dumps((FOLDERS[name], CLAIMS[name].experiment, datasets))).digest()
+    if place not in JUDGED:
+        found = judged(experiment(FOLDERS[name]), CLAIMS[name].experiment, datasets, KEY)[1]
+        JUDGED[place] = {claim.id: one for claim, one in found}
+    return JUDGED[place][name]
 
 
 @functools.cache

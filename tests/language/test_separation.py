@@ -61,6 +61,7 @@ def test_a_text_with_a_conflict_is_certified_infeasible():
     assert Status(int(solution.status)) is Status.INFEASIBLE
 
 
+@pytest.mark.slow
 def test_soft_solutions_of_a_conflict_are_certified_and_those_of_an_outside_solver():
     pytest.importorskip("cvxpy")
     choices = texts.conflicting()
@@ -89,6 +90,7 @@ def test_at_a_price_above_its_duals_the_soft_solution_is_the_hard_one():
     assert found.primal[1] < 0.9 * hard.primal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", CANDIDATES)
 def test_compact_rows_have_the_price_of_all_that_were_put_together(candidates):
     choices = texts.of_words([[0, 1, 0, 1, 1]] * 3, candidates=candidates)
@@ -175,6 +177,7 @@ def test_words_that_follow_one_word_are_kept_level():
     assert min(S[1, 2] - S[1, t] for t in (0, 1)) >= 1 - 1e-9
 
 
+@pytest.mark.slow
 def test_the_finite_part_has_the_log_ratios_of_counts():
     choices = texts.of_words([[0, 1, 2, 3, 0], [0, 1, 3, 0, 1], [1, 2, 3, 0, 1], [3, 1, 2, 1, 2]])
     times = counted(choices)

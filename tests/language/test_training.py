@@ -138,6 +138,7 @@ def test_another_loss_is_descended_too():
     np.testing.assert_allclose(found.loss, series[1], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_less_dimensions_than_words_change_nothing():
     choices = texts.drawn("prefix", d=3)
     found = language.train(choices, optimizer=OPTIMIZERS["normalized"], steps=STEPS)

@@ -58,6 +58,7 @@ def in_two_processes(*command, folder=ROOT, after=()):
     return ended[::-1]
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_parts_and_hear_of_each_others_failures():
     (first, *_), (second, *_) = ended = in_two_processes("-c", JOINED, after=("{index}", "{port}"))
     assert [code for *_, code in ended] == [0, 0], ended

@@ -28,6 +28,7 @@ def said(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_the_published_rule_is_said_to_stall(said):
     config, out, beside = said["published"]
     stalled = records.load(runs.record_path(config))["stalled"]

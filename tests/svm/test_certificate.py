@@ -134,6 +134,7 @@ def test_a_candidate_with_nan_or_infinity_proves_nothing(norm, number, place):
     np.testing.assert_array_equal(solution.duals, 0)
 
 
+@pytest.mark.slow
 def test_a_bad_lane_leaves_the_others_alone(norm):
     W, duals, constraints = KNOWN[norm].W, KNOWN[norm].duals, KNOWN[norm].constraints
     lanes = Candidate(jnp.stack([W, W * np.nan, -W]), jnp.stack([duals] * 3), jnp.zeros(3, int))

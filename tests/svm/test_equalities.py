@@ -49,6 +49,7 @@ def finite(seed: int) -> svm.Constraints:
     return svm.finite_constraints(problem, np.roll(SELECTED, seed, axis=1), logits)
 
 
+@pytest.mark.slow
 def test_the_multi_token_problem_agrees_with_clarabel(norm):
     pytest.importorskip("cvxpy")
     many = [multi_token(seed) for seed in range(4)]
@@ -222,6 +223,7 @@ def test_equations_times_c_have_the_solution_over_c(norm, c):
     np.testing.assert_allclose(1e12 * found.primal[2], found.primal[0], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_single_precision_is_certified_to_its_own_tolerance(norm):
     many = instances.stacked([full(multi_token(seed)) for seed in range(4)])
     single = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf.astype(np.float32), many)

@@ -13,6 +13,7 @@ from tests import instances
 from tests.instances import T, d, n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_rows_that_count_in_no_lane_change_nothing(norm):
     lanes = [data.causal(jax.random.key(seed), n, T, d) for seed in range(3)]

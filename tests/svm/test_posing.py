@@ -97,6 +97,7 @@ def test_a_prompt_is_a_column():
         np.testing.assert_allclose(np.min(rows @ found.W[:, 0]), 1, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_prompt_agrees_with_the_same_problem_written_in_cvxpy():
     cp = pytest.importorskip("cvxpy")
     rng = np.random.default_rng(3)

@@ -153,6 +153,7 @@ def test_a_token_to_be_told_from_its_copy_is_infeasible(norm):
     assert svm.solve(svm.token_constraints(twice, [0, 1, 0]), norm=norm).status == Status.OPTIMAL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x64", [True, False])
 def test_single_precision_is_certified_to_its_own_tolerance(batch, norm, solutions, x64):
     single = jax.tree.map(lambda leaf: leaf.astype(np.float32), batch)

@@ -100,6 +100,7 @@ def test_runs_of_one_kind_of_weights_are_an_error(weights):
         claims.summarize({name: one for name, one in runs().items() if one.attrs["weights"] == weights}, KEY)
 
 
+@pytest.mark.slow
 def test_records_are_classified_by_the_solution_that_selects_their_tokens():
     problems = instances.problems(6)
     alpha = np.array(jax.random.randint(jax.random.key(1), (6, instances.n), 0, instances.T))

@@ -31,6 +31,7 @@ def record(tmp_path_factory):
     return recorded(path, law, initial.free_zero, rule, config, **size)
 
 
+@pytest.mark.slow
 def test_the_first_step_and_the_tokens_in_the_end_are_judged_seed_by_seed(record):
     one = measure.measure(record)
     assert one.attrs["run"] == "from W = 0, n = 3, d = 5, spread = 1"

@@ -58,6 +58,7 @@ def test_the_cosine_is_that_of_the_gradient(looked):
         )
 
 
+@pytest.mark.slow
 def test_with_equal_scores_no_cosine_is_below_the_proofs_bound_and_without_some_are(looked):
     (_, equal), (_, free) = looked
     assert np.all(equal["least"] >= equal["bound"] * (1 - 1e-9))

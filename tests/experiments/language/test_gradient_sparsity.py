@@ -144,6 +144,7 @@ def test_pairs_of_a_record_are_counted_by_prefix(record):
     assert np.any(one["beside"].values[:, -1] < one["beside"].values[:, 0])
 
 
+@pytest.mark.slow
 def test_runs_that_diverged_are_left_out(record):
     changed = record.copy(deep=True)
     changed["pairs"].values[1] = np.nan

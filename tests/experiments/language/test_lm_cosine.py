@@ -71,6 +71,7 @@ def summarized(*sizes):
     return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in claims.CLAIMS}
 
 
+@pytest.mark.slow
 def test_texts_without_the_limit_of_several_tokens_are_marked_and_hold_a_number():
     # In two dimensions words that follow one word cannot be kept level, or only by W = 0, which has no direction.
     record = drawn_record(steps=100, seeds=4, d=2)

@@ -18,6 +18,7 @@ from tests.experiments.language.text_records import drawn_record
 KEY = jax.random.key(0)
 
 
+@pytest.mark.slow
 def test_margins_are_those_of_the_matrices():
     record = drawn_record(steps=300, seeds=6)
     measured = measure(record)

@@ -94,6 +94,7 @@ def test_with_one_start_a_text_the_seeds_are_those_of_any_experiment():
     np.testing.assert_array_equal(one.block(np.arange(4), np.asarray(root))["data_key"], expected)
 
 
+@pytest.mark.slow
 def test_inputs_that_choose_nothing_are_not_trained_on():
     text = jax.vmap(LAW)(jax.random.split(KEY, 3))
     short = asking(text)

@@ -33,6 +33,7 @@ def asked(*following, V=4, scores=None):
     return language.Choices(*given, scores=scores)
 
 
+@pytest.mark.slow
 def test_scores_are_within_delta_of_each_other_and_drawn_from_a_key_of_their_own():
     plain = data.language(KEY, 4, 4, 12, 5, 0.3)
     near, far = (data.scored_language(KEY, 4, 4, 12, 5, 0.3, delta) for delta in (0.1, 0.5))
@@ -54,6 +55,7 @@ def test_a_delta_that_another_word_could_win_by_is_named(delta):
         language.close_scores(KEY, asked(1, 2), delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("following", "kept"),
     [
@@ -105,6 +107,7 @@ def test_prefixes_with_candidates_of_their_own_are_refused():
         ties.best_attention(text)
 
 
+@pytest.mark.slow
 def test_the_tied_problem_separates_what_keeps_attention_and_ties_it():
     text = asked(1, 2)
     selected, _ = ties.selected(ties.best_attention(text), text)
@@ -200,6 +203,7 @@ def test_runs_that_diverged_are_left_out(record):
     assert one["seed"].values.tolist() == [0, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_two_inputs_of_one_query_never_leave_where_one_of_them_is_given_up():
     """The region of the proof in `crossed`: no step of any size leaves it, and the known start lies in it."""
     text = crossed(KEY)
@@ -219,6 +223,7 @@ def test_two_inputs_of_one_query_never_leave_where_one_of_them_is_given_up():
     assert moved[1, 0] > 2 * moved[0, 0]
 
 
+@pytest.mark.slow
 def test_a_start_is_recorded_and_where_it_ends_is_measured(tmp_path):
     found, steps = {}, 2000
     for name, initial in (("far", Toward(asking=0, word=2, radius=3.0)), ("drawn", Drawn(0.0))):

@@ -76,6 +76,7 @@ def without(runs, **attrs):
     return {run: one for run, one in runs.items() if any(one.attrs[name] != value for name, value in attrs.items())}
 
 
+@pytest.mark.slow
 def test_runs_that_are_missing_short_or_of_few_seeds_decide_nothing():
     runs = examples.runs()
     for missing in ({"step_size": 0.1}, {"step": "relative", "optimizer": "jointly_normalized_gd"}):
@@ -92,6 +93,7 @@ def test_runs_that_are_missing_short_or_of_few_seeds_decide_nothing():
         kq_limit.summarize(runs, KEY)
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_with_how_clear_cut_its_solution_is(tmp_path):
     law, start = functools.partial(data.sphere, n=n, T=T, d=d), functools.partial(initial.factored, m=d)
     rule = descent.falling(descent.exact_normalized_gd(1.0, penalty=0.0))

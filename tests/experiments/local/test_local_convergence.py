@@ -106,6 +106,7 @@ def test_the_figure_has_three_panels_and_the_counts():
     assert "$W$: 20 of 23 seeds kept (1 diverged, 2 infeasible, 0 unsolved)" in page.get_supxlabel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["W", "KQ"])
 def test_the_examples_look_like_what_is_measured(tmp_path, run):
     weights = {"W": initial.free, "KQ": initial.factored}[run]

@@ -43,6 +43,7 @@ def record(tmp_path_factory):
     return load(path)
 
 
+@pytest.mark.slow
 def test_every_choice_is_started_at_each_radius_along_its_own_solution(record):
     assert record["alpha"].values[1, 0].tolist() == [list(pair) for pair in itertools.product(range(3), repeat=2)]
     assert record.attrs["kept"] == 3

@@ -154,6 +154,7 @@ def test_the_figure_draws_the_drawn_path_its_marks_and_the_quantiles_of_both_rul
         np.testing.assert_array_equal(exact, [10 * steps, drawn[f"{run}, exact"]["off_50"]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["W", "KQ"])
 def test_the_examples_look_like_what_is_measured(tmp_path, run):
     weights = {"W": initial.free_zero, "KQ": initial.factored_zero}[run]

@@ -64,6 +64,7 @@ def gives_up(constraints: svm.Constraints, norm: svm.Norm) -> svm.Candidate:
     return svm.Candidate(jnp.zeros((shape[-1], shape[-1])), jnp.zeros(shape[:-1]), jnp.asarray(0))
 
 
+@pytest.mark.slow
 def test_a_published_run_is_held_against_both_norms(record):
     _, one = record
     published = one.assign_attrs(config=json.dumps({"optimizer": {"floor": 2.0**-52, "penalty": 2.0**-52}}))

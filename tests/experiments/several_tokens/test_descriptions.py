@@ -105,6 +105,7 @@ def test_that_the_fitted_W_SVMeq_is_before_W_mm_is_an_identity(recorded, of):
     np.testing.assert_allclose(squares[0], squares[1] + squares[2], atol=1e-8)
 
 
+@pytest.mark.slow
 def test_distances_are_those_of_the_weights(record):
     runs = screening.runs_of(record)
     seeds = np.flatnonzero(screening.unselected(runs) < 0)

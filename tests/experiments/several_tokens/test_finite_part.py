@@ -21,6 +21,7 @@ def at_the_best():
     return measure(resting())
 
 
+@pytest.mark.slow
 def test_at_the_best_attention_the_ratios_are_the_predicted_ones(at_the_best):
     one = at_the_best
     assert (one["kind"] == 0).all()

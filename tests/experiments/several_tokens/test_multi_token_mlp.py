@@ -88,6 +88,7 @@ def test_the_published_numbers_hold_in_their_order():
     assert "d = 4: 400 of 405 runs kept (5 ambiguous)" in drawn.get_supxlabel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "verdicts"),
     [

@@ -46,6 +46,7 @@ def test_a_step_that_ends_in_no_number_does_not_descend():
     assert np.asarray(found.exceeds).tolist() == [False, False, True]
 
 
+@pytest.mark.slow
 def test_drawn_weights_have_their_lengths_and_every_other_one_ties_two_words():
     one, words = data.language(jax.random.key(0), 4, 3, 6, 4, 0.2), jax.random.key_data(jax.random.key(3))
     W = np.asarray(bends.drawn(one, words, jnp.asarray(20.0), jnp.asarray(40.0), 20))

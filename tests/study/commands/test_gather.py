@@ -81,6 +81,7 @@ SWEEP = [
 ]
 
 
+@pytest.mark.slow
 def test_a_sweep_is_composed_once_a_choice_of_groups_to_the_same_runs(monkeypatch):
     combinations = composition.expand(SWEEP)
     expected = [composition.compose(one) for one in combinations]

@@ -37,6 +37,7 @@ def own_heads(tmp_path, monkeypatch):
 ADAM = ["optimizer._target_=optax.adam", "optimizer.learning_rate=0.1"]
 
 
+@pytest.mark.slow
 def test_any_optimizer_of_optax_trains_with_its_own_arguments(tmp_path, capsys):
     # In a folder that is a link, whose name has blanks and other letters.
     (tmp_path / "target").mkdir()
@@ -72,6 +73,7 @@ def test_a_sweep_over_targets_is_checked_and_expanded():
     assert len({runs.folder(composition.compose(one)) for one in composition.expand(sweep)}) == 4
 
 
+@pytest.mark.slow
 def test_a_run_that_another_jax_began_is_refused_in_one_line_and_stays(tmp_path, capsys, monkeypatch):
     line = ["seeds=2", "steps=20", "data.n=2", "data.T=3", "data.d=3", f"runs={tmp_path}"]
 

@@ -72,7 +72,7 @@ PROBLEMS = (
 ONE_PROGRAM = pytest.mark.parametrize("solved", [1], indirect=True)
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 2])
 def solved(request):
     batch = instances.stacked([full(one) for one in PROBLEMS])
     solution = svm.solve_batch(batch, svm.nuclear_of_rank(request.param))
