@@ -12,6 +12,7 @@ from functools import reduce
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Int
 
 # Sums of up to so many terms are written out as one, longer ones in a loop over groups. Measured; more terms in a group
@@ -32,7 +33,7 @@ def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeD
         shape: of what it returns, where that is known; else it is read once more to find out.
     """
     # Neither does it outside of a compiled program, where every conditional would become a program of its own.
-    if jax.default_backend() != "cpu" or not isinstance(step, jax.core.Tracer):
+    if jax.default_backend() != "cpu" or not isinstance(step, Tracer):
         return compute()
     known = jax.eval_shape(compute) if shape is None else shape
     return jax.lax.cond(step >= 0, compute, lambda: jnp.zeros(known.shape, known.dtype))

@@ -7,13 +7,15 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from jaxattn import Problem, metrics, norms, tokens
+from jaxattn import Problem, norms, tokens
+from jaxattn import metrics as annotated_metrics
 from jaxattn import svm as annotated
 from tests import instances
 from tests.instances import T, n
 
 # Called with what its annotations forbid.
 svm: Any = annotated
+metrics: Any = annotated_metrics
 
 
 @pytest.fixture
