@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
+import threading
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
+
+# Seconds until an interrupt that was lost is raised again.
+_AGAIN = 0.1
 
 
 class Terminated(KeyboardInterrupt):
@@ -11,8 +19,30 @@ class Terminated(KeyboardInterrupt):
 
 
 def on_terminate() -> None:
-    """Raise `Terminated` in the main thread when the process is asked to end."""
+    """Raise `Terminated` in the main thread when the process is asked to end, and lose no interrupt.
+
+    JAX has the garbage collector call a function of Python, which is often the first one to run after a long
+    computation, so that an interrupt is raised there; and Python ignores what a function is left with that the
+    collector calls. Such an interrupt is raised again.
+    """
     signal.signal(signal.SIGTERM, _raise)
+    if not isinstance(sys.unraisablehook, _Again):
+        sys.unraisablehook = _Again(sys.unraisablehook)
+
+
+class _Again:
+    """Raises an interrupt that Python would ignore again, and leaves all else to the hook before it."""
+
+    def __init__(self, before: Callable[[Any], None]) -> None:
+        self._before = before
+
+    def __call__(self, unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            return self._before(unraisable)
+        number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
+        # From another thread and later: raised here, it would be ignored once more.
+        threading.Timer(_AGAIN, _thread.interrupt_main, (number,)).start()
+        return None
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,52 @@
+"""An interrupt ends a command wherever it is raised."""
+
+import subprocess
+import sys
+
+import pytest
+
+# The signal comes while the garbage collector calls a function of Python, where an exception is ignored.
+PROGRAM = """
+import gc, os, signal, time
+from jaxattn.study import ending
+
+ending.on_terminate()
+ending.on_terminate()
+sent = []
+
+def collected(phase, info):
+    if not sent:
+        sent.append(os.kill(os.getpid(), signal.{name}))
+        time.sleep(0.1)
+
+gc.callbacks.append(collected)
+try:
+    gc.collect()
+    print("ignored")
+    time.sleep(30)
+except KeyboardInterrupt as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize(("name", "raised"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "Terminated")])
+def test_an_interrupt_within_the_garbage_collector_is_raised_again(name, raised):
+    program = PROGRAM.format(name=name)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout.split() == ["ignored", raised], ended.stderr
+    assert not ended.stderr
+
+
+def test_what_is_ignored_otherwise_is_told_as_before():
+    program = """
+from jaxattn.study import ending
+
+class Fails:
+    def __del__(self):
+        raise ValueError("told")
+
+ending.on_terminate()
+Fails()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "ValueError: told" in ended.stderr
