@@ -1,5 +1,6 @@
 """Experiments made side by side are those made one after the other; a mistake or an interrupt ends them all."""
 
+import contextlib
 import json
 import os
 import signal
@@ -55,14 +56,31 @@ def test_what_one_process_raises_ends_all_with_its_own_error(tmp_path):
         figures.main(small(tmp_path, "experiment=trajectories-3,trajectories-5", "workers=2"))
 
 
+@pytest.fixture
+def start():
+    """Starts a command in a group of its own, of which nothing is left behind, whatever a test finds."""
+    begun = []
+
+    def command(line):
+        pipe = subprocess.PIPE
+        begun.append(subprocess.Popen(line, stdout=pipe, stderr=pipe, text=True, start_new_session=True))
+        return begun[-1]
+
+    yield command
+    for one in begun:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)
+        one.communicate()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "status", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
-def test_a_signal_ends_all_processes_with_one_message(tmp_path, sent, status, said):
+def test_a_signal_ends_all_processes_with_one_message(tmp_path, start, sent, status, said):
     command = [*FIGURES, *small(tmp_path, "experiment=trajectories-3,rate", "workers=2")]
     command[command.index("seeds=4")] = "seeds=500000"
-    begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    begun = start(command)
     deadline = time.monotonic() + 120
     while len(list(tmp_path.glob("runs/*/status.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -81,12 +99,12 @@ def test_a_signal_ends_all_processes_with_one_message(tmp_path, sent, status, sa
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_ends_all_with_one_error_and_what_was_finished_is_kept(tmp_path):
+def test_a_worker_that_is_killed_ends_all_with_one_error_and_what_was_finished_is_kept(tmp_path, start):
     """As when the system runs out of memory; in a folder whose name has blanks and other letters."""
     place = tmp_path / "with blanks, äö"
     command = [*FIGURES, *small(place, "experiment=trajectories-3,rate", "workers=2")]
     command[command.index("seeds=4")] = "seeds=100000"
-    begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    begun = start(command)
     deadline = time.monotonic() + 120
     while len(list(place.glob("runs/*/status.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.2)
