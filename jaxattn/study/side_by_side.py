@@ -99,7 +99,8 @@ def each(
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 if child.pid is not None:
-                    os.kill(child.pid, signal.SIGINT)
+                    # Not SIGINT, which what a shell starts in the background is made to ignore.
+                    os.kill(child.pid, signal.SIGTERM)
             raise
 
 

@@ -10,6 +10,7 @@ PROGRAM = """
 import gc, os, signal, time
 from jaxattn.study import ending
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored where a shell runs this in the background.
 ending.on_terminate()
 ending.on_terminate()
 sent = []
