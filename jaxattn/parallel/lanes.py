@@ -32,7 +32,7 @@ def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeD
         compute: without arguments.
         shape: of what it returns, where that is known; else it is read once more to find out.
     """
-    # Neither does it outside of a compiled program, where every conditional would become a program of its own.
+    # Outside of a compiled program nothing is fused, and every conditional would be a program of its own.
     if jax.default_backend() != "cpu" or not isinstance(step, Tracer):
         return compute()
     known = jax.eval_shape(compute) if shape is None else shape

@@ -21,9 +21,8 @@ class Terminated(KeyboardInterrupt):
 def on_terminate() -> None:
     """Raise `Terminated` in the main thread when the process is asked to end, and lose no interrupt.
 
-    JAX has the garbage collector call a function of Python, which is often the first one to run after a long
-    computation, so that an interrupt is raised there; and Python ignores what a function is left with that the
-    collector calls. Such an interrupt is raised again.
+    The garbage collector calls a Python function of JAX, often the first to run after a long computation, so that an
+    interrupt is raised there. Python ignores an exception there; an interrupt is raised once more.
     """
     signal.signal(signal.SIGTERM, _raise)
     if not isinstance(sys.unraisablehook, _Again):
@@ -31,7 +30,7 @@ def on_terminate() -> None:
 
 
 class _Again:
-    """Raises an interrupt that Python would ignore again, and leaves all else to the hook before it."""
+    """Raises once more an interrupt that Python has ignored, and leaves all else to the hook before it."""
 
     def __init__(self, before: Callable[[Any], None]) -> None:
         self._before = before
@@ -40,7 +39,7 @@ class _Again:
         if not isinstance(unraisable.exc_value, KeyboardInterrupt):
             return self._before(unraisable)
         number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
-        # From another thread and later: raised here, it would be ignored once more.
+        # From another thread and later: what is raised here is ignored, too.
         threading.Timer(_AGAIN, _thread.interrupt_main, (number,)).start()
         return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -98,9 +97,8 @@ def each(
             # An interrupt, or a mistake in one: what the others have finished is kept, as when they are interrupted.
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
-                if child.pid is not None:
-                    # Not SIGINT, which what a shell starts in the background is made to ignore.
-                    os.kill(child.pid, signal.SIGTERM)
+                # By SIGTERM: what a shell starts in the background ignores SIGINT.
+                child.terminate()
             raise
 
 

@@ -67,6 +67,13 @@ def tolerance_of(dtype: jnp.dtype) -> Tolerance:
     return DOUBLE if jnp.finfo(dtype).bits >= 64 else SINGLE
 
 
+def check_tolerance(tolerance: Any) -> None:
+    """Raise ValueError for what is no Tolerance, such as a number."""
+    fits = isinstance(tolerance, Tolerance)
+    if not fits:
+        raise ValueError(f"tolerance: expected a Tolerance such as svm.Tolerance(gap=1e-6), found {tolerance!r}")
+
+
 def certify(constraints: Constraints, norm: str | Norm, candidate: Candidate, tolerance: Tolerance) -> Solution:
     """Return what `candidate` proves about `min ||W||^k / k + penalties  s.t. <A_k, W> >= b_k`.
 
@@ -129,10 +136,10 @@ def certify(constraints: Constraints, norm: str | Norm, candidate: Candidate, to
 def _checked(constraints: Any, norm: str | Norm, candidate: Any, tolerance: Any) -> Norm:
     """Return the norm, where all four are what a certificate is made of."""
     cons.check_kind(constraints)
-    for name, value, kind in (("candidate", candidate, Candidate), ("tolerance", tolerance, Tolerance)):
-        fits = isinstance(value, kind)
-        if not fits:
-            raise ValueError(f"{name}: expected a {kind.__name__}, found {value!r:.80}")
+    check_tolerance(tolerance)
+    fits = isinstance(candidate, Candidate)
+    if not fits:
+        raise ValueError(f"candidate: expected a Candidate, found {candidate!r:.80}")
     rows, columns = constraints.differences.shape, constraints.queries.shape[-1]
     for name, shape in (("W", (rows[-1], columns)), ("duals", rows[:-1])):
         if jnp.shape(getattr(candidate, name)) != shape:

@@ -16,7 +16,7 @@ from jaxattn.parallel import batch
 from jaxattn.parallel.effort import SOLVING
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
-from jaxattn.svm.certificate import Tolerance, certify, tolerance_of
+from jaxattn.svm.certificate import Tolerance, certify, check_tolerance, tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.packing import packed, picked
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
@@ -71,9 +71,7 @@ def _tolerance(constraints: Constraints, tolerance: Tolerance | None) -> Toleran
     """Return the tolerance asked for, or that of the rows' precision."""
     if tolerance is None:
         return tolerance_of(constraints.differences.dtype)
-    fits = isinstance(tolerance, Tolerance)
-    if not fits:
-        raise ValueError(f"tolerance: expected a Tolerance such as svm.Tolerance(gap=1e-6), found {tolerance!r}")
+    check_tolerance(tolerance)
     return tolerance
 
 

@@ -17,7 +17,13 @@ from jaxattn.study import side_by_side
 from jaxattn.study.commands import figures
 from jaxattn.study.configuration import composition
 
-FIGURES = [sys.executable, "-m", "jaxattn.study", "figures"]
+# Python as a terminal starts it: what a shell starts in the background ignores SIGINT, and hands that on.
+HEEDING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+FIGURES = [sys.executable, "-c", HEEDING, "-m", "jaxattn.study", "figures"]
 
 
 def test_how_many_processes():
@@ -56,11 +62,6 @@ def test_what_one_process_raises_ends_all_with_its_own_error(tmp_path):
         figures.main(small(tmp_path, "experiment=trajectories-3,trajectories-5", "workers=2"))
 
 
-# Python as a terminal starts it: what a shell starts in the background ignores SIGINT, and hands that on.
-HEEDING = [sys.executable, "-c", "import os, signal, sys\n"]
-HEEDING[-1] += "signal.signal(signal.SIGINT, signal.SIG_DFL)\nos.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-
-
 @pytest.fixture
 def start():
     """Starts a command in a group of its own, of which nothing is left behind, whatever a test finds."""
@@ -68,9 +69,7 @@ def start():
 
     def command(line):
         pipe = subprocess.PIPE
-        begun.append(
-            subprocess.Popen([*HEEDING, *line[1:]], stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-        )
+        begun.append(subprocess.Popen(line, stdout=pipe, stderr=pipe, text=True, start_new_session=True))
         return begun[-1]
 
     yield command

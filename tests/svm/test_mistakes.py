@@ -81,7 +81,7 @@ MISTAKES = {
     ),
     "a number to certify to": (
         lambda: svm.certify(rows(), "frobenius", proposed(), 1e-6),
-        "tolerance: expected a Tolerance, found 1e-06",
+        TOLERANCE + "1e-06",
     ),
     "a norm to square that is none": (lambda: norms.squared("frobenios"), "norm: expected one of.*found 'frobenios'"),
     "a name for a number of starts": (

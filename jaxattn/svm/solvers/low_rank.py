@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +51,7 @@ class LowRank:
     start: Solver = field(default_factory=InteriorPoint)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.starts, int) or self.starts < 1:
+        if not isinstance(self.starts, Integral) or self.starts < 1:
             raise ValueError(f"LowRank: expected at least one start, found {self.starts!r}")
 
     @property
