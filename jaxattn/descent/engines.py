@@ -8,6 +8,7 @@ Arrays may carry lanes behind their named axes (see `lanes`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -114,15 +115,29 @@ def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
             "optimizer: expected one that moves Spanned weights along their gradient, gd or normalized_gd, "
             f"found {getattr(update, '__qualname__', update)}"
         )
-    # Only of factors are the lengths kept that a paced rule may ask for.
-    if along(plain(update) if isinstance(weights, Factored) else update) is None:
-        return Direct(update)
     n, T, d = problem.X.shape[:3]
+    costs = multiply_adds(update, n, T, d, weights.K.shape[1] if isinstance(weights, Factored) else None)
+    return min(costs, key=lambda kind: costs[kind])(update)
+
+
+def multiply_adds(update: Update, n: int, T: int, d: int, m: int | None) -> dict[Callable[[Update], Engine], int]:
+    """Return about how many multiply-adds a step takes by each engine that an optimizer's update allows.
+
+    Args:
+        update: of the optimizer.
+        n: number of inputs.
+        T: number of tokens of an input.
+        d: dimension of a token.
+        m: width of factors; None for a free W, also one that is `Spanned`.
+    """
     tokens = n * (T - 1)
-    if isinstance(weights, Factored):
-        m = weights.K.shape[1]
-        # The optimizer passes over all entries of K and Q some four times.
-        of_weights, of_keys = (5 * n + 8) * d * m + 2 * n * T * d, (5 + n) * tokens * m + (n + 2) * n * m + tokens**2
-        return spans.Keys(update) if of_keys < of_weights else Direct(update)
-    of_queries, of_gram = 2 * n * T * d + n * n * d, tokens**2
-    return spans.Gram(update) if of_gram < of_queries else spans.Queries(update)
+    if m is None:
+        if along(update) is None:
+            return {Direct: 2 * n * T * d + (2 * n + 8) * d * d}
+        return {spans.Queries: 2 * n * T * d + n * n * d, spans.Gram: tokens**2}
+    # The optimizer passes over all entries of K and Q some four times.
+    of_weights = (5 * n + 8) * d * m + 2 * n * T * d
+    # Only of factors are the lengths kept that a paced rule may ask for.
+    if along(plain(update)) is None:
+        return {Direct: of_weights}
+    return {Direct: of_weights, spans.Keys: (5 + n) * tokens * m + (n + 2) * n * m + tokens**2}

@@ -17,12 +17,11 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, checks, heads, losses
 from jaxattn.attention import Weights
-from jaxattn.descent import engines, gradients, stalling, stepping
+from jaxattn.descent import engines, gradients, sharing, stalling, stepping
 from jaxattn.descent.carried import carried
 from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
 from jaxattn.descent.pacing import plain
 from jaxattn.parallel import batch
-from jaxattn.parallel.effort import FULL
 from jaxattn.problem import Problem, is_concrete
 
 __all__ = ["Run", "train", "train_batch"]
@@ -116,7 +115,9 @@ def train_batch(
 ) -> Run:
     """Train a batch of problems with one leading axis, in chunks of bounded memory.
 
-    Lane i is what `train` returns for it alone. Returns a Run of NumPy arrays, the batch axis first.
+    Lane i is what `train` returns for it alone, to rounding. Short runs of a free W that moves along its gradient share
+    a program for all d up to 32, 64, ..., where that is faster than to compile one. Returns a Run of NumPy arrays, the
+    batch axis first.
     Arguments and errors as in `train`; `chunk` as in `batch.chunks`.
 
     Example:
@@ -127,9 +128,20 @@ def train_batch(
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     attention.check_weights(*first)
     checks.function("head", head, ("x", "v"))
+    # A head that does not fit should name the shape that was given, not that of the program.
+    jax.eval_shape(partial(_outputs, head=head), *first)
+    optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     init, kept, run = _prepared(first[0], optimizer, snapshots, steps, record_every, loss, head)
     state = jax.vmap(init)(weights)
-    return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk, effort=FULL)
+    d, plan = problems.d, sharing.plan(optimizer.update, weights, problems, steps, len(kept), head)
+    if plan.d != d:
+        weights, problems = sharing.padded_to(weights, {1: plan.d, 2: plan.d}), sharing.laid_out(problems, plan.d)
+    found = batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk, effort=plan.effort)
+    if plan.d == d:
+        return found
+    # Copies, so that what was added is let go.
+    own = {name: getattr(found, name)[..., :d, :d].copy() for name in ("weights", "snapshots")}
+    return found._replace(**own)
 
 
 def _check_start(weights: Weights, problem: Problem, head: heads.Head) -> None:

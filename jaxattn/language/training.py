@@ -24,9 +24,12 @@ from jaxattn.descent.training import rule_of
 from jaxattn.language.choices import Choices
 from jaxattn.language.slopes import pair_slopes
 from jaxattn.parallel import batch
-from jaxattn.parallel.effort import FULL
+from jaxattn.parallel.effort import worth
 
 __all__ = ["TextRun", "train", "train_batch", "weights"]
+
+# What a logit costs in a step besides the two products of matrices of pairs, in multiply-adds: its exponential.
+_OF_LOGIT = 20
 
 
 class TextRun(NamedTuple):
@@ -115,7 +118,11 @@ def train_batch(
         >>> text_runs = language.train_batch(texts, steps=20)
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
-    return batch.over_seeds(run, choices, _start_of(start, choices), shared=(state, kept), effort=FULL)
+    lanes, V = choices.E.shape[:2]
+    # Equal asking words are one input where nothing else tells inputs apart.
+    inputs = V if choices.counts is None and choices.scores is None else choices.last.shape[1]
+    work = float(lanes) * steps * (_OF_LOGIT * inputs * V + 2 * V**3)
+    return batch.over_seeds(run, choices, _start_of(start, choices), shared=(state, kept), effort=worth(work))
 
 
 def _start_of(start: Any, choices: Choices) -> Float[Array, "*batch V V"]:

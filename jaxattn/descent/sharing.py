@@ -1,0 +1,77 @@
+"""Internal: one program for problems of many dimensions, and how long it may compile.
+
+To compile a program of descent takes as long as thousands of millions of multiply-adds. With coordinates of zero added
+to tokens and queries a free W goes the same way, also in coordinates of zero, and a step that keeps the logits alone
+(`spans.Gram`) does not know of them. So where that costs less than to compile, problems are laid out in a standard
+dimension, which follows from their own shape, number and steps: never from the company that they are drawn in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxattn import heads
+from jaxattn.attention import Factored, Weights
+from jaxattn.descent.engines import Update, multiply_adds
+from jaxattn.descent.optimizers import along
+from jaxattn.parallel.effort import Effort, worth
+from jaxattn.problem import Problem
+
+# The least standard dimension; the others are its doubles.
+_LEAST = 32
+# Multiply-adds that may be spent in place of a compilation, which takes 2 to 3 seconds.
+_COMPILING = 4e9
+# Entries of all W of a run that may be laid out anew.
+_ENTRIES = 2**21
+# What a token costs in a step besides, in multiply-adds: exponentials, above all.
+_OF_TOKEN = 20
+
+
+class Plan(NamedTuple):
+    """How a batch is trained.
+
+    Attributes:
+        d: the dimension that its program has.
+        effort: how long that may compile.
+    """
+
+    d: int
+    effort: Effort
+
+
+def plan(update: Update, weights: Weights, problems: Problem, steps: int, snapshots: int, head: heads.Head) -> Plan:
+    """Return how to train a batch, with a leading axis, by so many steps that keep so many snapshots."""
+    lanes, n, T, d = problems.X.shape
+    m = weights.K.shape[-1] if isinstance(weights, Factored) else None
+    # Others form the attention's output in every step.
+    of_head = 0 if head in (heads.linear, heads.mlp) else 2 * n * T
+
+    def work(d: int) -> float:
+        of_step = min(multiply_adds(update, n, T, d, m).values()) + of_head * d + _OF_TOKEN * n * T
+        # The weights are formed from what is kept of them.
+        of_weights = n * d * (d if m is None else T * m)
+        return float(lanes) * (steps * of_step + (snapshots + 2) * of_weights)
+
+    # A rule or a head of a user's own may take the mean over all coordinates.
+    exact = along(update) is not None and (head in (heads.linear, heads.mlp) or isinstance(head, heads.Quadratic))
+    if isinstance(weights, jax.Array | np.ndarray) and exact:
+        standard = max(_LEAST, 1 << (d - 1).bit_length())
+        if work(standard) - work(d) <= _COMPILING and (snapshots + 2) * standard**2 <= _ENTRIES:
+            return Plan(standard, worth(work(standard)))
+    return Plan(d, worth(work(d)))
+
+
+def laid_out(problems: Problem, d: int) -> Problem:
+    """Return a batch of problems in dimension d, with coordinates of zero behind their own."""
+    arrays = problems.arrays
+    padded = {name: padded_to(arrays[name], {axis: d}) for name, axis in (("X", 3), ("Z", 2), ("v", 1))}
+    return Problem(**arrays | padded)
+
+
+def padded_to(array: Any, lengths: dict[int, int]) -> np.ndarray:
+    """Return an array with zeros added behind, along some axes, up to these lengths."""
+    array = np.asarray(array)
+    return np.pad(array, [(0, lengths.get(axis, length) - length) for axis, length in enumerate(array.shape)])

@@ -1,0 +1,122 @@
+"""One program for problems of many dimensions: the same runs, one compilation, and only where it pays and is exact."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from jaxattn import data, descent, heads, initial
+from jaxattn.attention import Factored
+from jaxattn.descent import sharing, training
+from jaxattn.parallel import effort
+from tests import instances
+from tests.instances import assert_close
+
+n, T, STEPS = 3, 4, 60
+SEEDS = 4
+RULES = {
+    "published": descent.normalized_gd(0.1),
+    "scale-free": descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
+    "plain": descent.gd(0.3),
+    "exact": descent.exact_normalized_gd(0.1, floor=1e-16),
+}
+HEADS = {"linear": heads.linear, "mlp": heads.mlp, "quadratic": heads.Quadratic(0.3)}
+
+
+def batch_of(d, law=data.sphere, seeds=SEEDS):
+    """Return starts and problems of dimension d."""
+    keys = jax.random.split(jax.random.key(d), seeds)
+    problems = jax.vmap(lambda key: law(key, n=n, T=T, d=d))(keys)
+    return jax.vmap(lambda key: initial.free(key, d))(keys), problems
+
+
+def planned(start, problems, optimizer=RULES["published"], steps=STEPS, snapshots=2, head=heads.linear):
+    return sharing.plan(optimizer.update, start, problems, steps, snapshots, head)
+
+
+@pytest.mark.parametrize(
+    ("rule", "head", "d"),
+    [
+        *(("scale-free", "linear", d) for d in (1, 2, 7, 31)),
+        *((rule, "linear", 5) for rule in RULES if rule != "scale-free"),
+        *(("scale-free", head, 5) for head in HEADS if head != "linear"),
+    ],
+)
+def test_every_lane_is_the_lone_run_of_its_own_dimension(rule, head, d):
+    start, problems = batch_of(d, data.mlp if head == "mlp" else data.sphere)
+    assert planned(start, problems, head=HEADS[head]).d == 32
+    given = {"optimizer": RULES[rule], "steps": STEPS, "snapshots": (1, STEPS), "head": HEADS[head]}
+    together = descent.train_batch(start, problems, **given)
+    assert np.shape(together.weights) == (SEEDS, d, d)
+    for i in range(SEEDS):
+        alone = descent.train(start[i], instances.lane(problems, i), **given)
+        assert_close(instances.lane(together, i), alone, rtol=1e-9)
+
+
+def test_masked_tokens_stay_unseen():
+    start, problems = jax.vmap(lambda key: (initial.free(key, 5), data.causal(key, n=2, T=3, d=5)))(
+        jax.random.split(jax.random.key(0), SEEDS)
+    )
+    assert planned(start, problems).d == 32
+    together = descent.train_batch(start, problems, optimizer=RULES["scale-free"], steps=STEPS)
+    alone = descent.train(start[1], instances.lane(problems, 1), optimizer=RULES["scale-free"], steps=STEPS)
+    assert_close(together.weights[1], alone.weights, rtol=1e-9)
+
+
+def test_a_sweep_over_d_compiles_one_program_of_descent(monkeypatch):
+    compiled = []
+    traced = training._train
+
+    def counted(*arguments, **given):
+        compiled.append(arguments[1].X.shape)
+        return traced(*arguments, **given)
+
+    monkeypatch.setattr(training, "_train", counted)
+    training.trainer.cache_clear()
+    rule = descent.gd(0.123)
+    for d in (4, 8, 16, 32):
+        descent.train_batch(*batch_of(d, seeds=SEEDS), optimizer=rule, steps=STEPS)
+    assert {shape[2] for shape in compiled} == {32}
+    # Traced for the shapes of what it returns, and to be compiled: once.
+    assert len(compiled) <= 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"optimizer": optax.adam(0.1)},
+        {"head": lambda x, v: x.mean() * v[0]},
+        {"snapshots": 10**6},
+    ],
+    ids=["another optimizer", "a head of one's own", "many snapshots"],
+)
+def test_where_it_is_not_exact_or_does_not_pay_a_problem_keeps_its_dimension(given):
+    assert planned(*batch_of(5), **given).d == 5
+
+
+def test_where_its_own_steps_are_cheaper_a_long_run_keeps_its_dimension():
+    given = jax.vmap(lambda key: (initial.free(key, 4), data.sphere(key, n=6, T=8, d=4)))
+    start, problems = given(jax.random.split(jax.random.key(0), SEEDS))
+    assert [planned(start, problems, steps=steps).d for steps in (10**5, 10**7)] == [32, 4]
+
+
+def test_factors_keep_their_dimension():
+    start, problems = batch_of(5)
+    assert planned(Factored(start, start), problems).d == 5
+
+
+def test_the_standard_dimension_follows_from_the_problem_alone():
+    found = {d: planned(*batch_of(d)).d for d in (1, 31, 32, 33, 64, 65)}
+    assert found == {1: 32, 31: 32, 32: 32, 33: 64, 64: 64, 65: 128}
+
+
+def test_the_more_there_is_to_compute_the_longer_a_program_may_compile():
+    efforts = [planned(*batch_of(5), steps=steps).effort for steps in (10, 10**6, 10**8)]
+    assert efforts == [effort.BRIEF, effort.SOLVING, effort.FULL]
+
+
+def test_padding_adds_zeros_and_keeps_the_rest():
+    padded = sharing.padded_to(np.ones((2, 3)), {1: 5})
+    assert padded.shape == (2, 5)
+    assert padded.sum() == 6
+    assert padded[:, 3:].sum() == 0
