@@ -17,9 +17,13 @@ selects, `constraints = svm.token_constraints(problem, alpha)` and `solution = s
 
 __version__ = "0.1.0"
 
-from jaxattn import attention, data, descent, heads, initial, language, losses, metrics, svm, tokens
-from jaxattn.parallel import batch
-from jaxattn.problem import Problem
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxattn import attention, data, descent, heads, initial, language, losses, metrics, svm, tokens
+    from jaxattn.parallel import batch
+    from jaxattn.problem import Problem
 
 __all__ = [
     "Problem",
@@ -35,3 +39,17 @@ __all__ = [
     "svm",
     "tokens",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the command `jaxattn` answers before JAX is imported."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Problem":
+        return importlib.import_module("jaxattn.problem").Problem
+    return importlib.import_module("jaxattn.parallel.batch" if name == "batch" else f"jaxattn.{name}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names with all others, whether they are imported yet or not."""
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from jaxattn.study.command import guarded
+from jaxattn.study.tuning import tune
 
 # The benchmarks stand beside this folder, and are not installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -11,4 +12,5 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 if __name__ == "__main__":
     from benchmarks.all import main
 
+    tune()
     guarded(lambda: main(sys.argv[1:]))

@@ -15,7 +15,7 @@ MAPS = 20_000
 
 # Before anything imports the package: from here on every annotated shape is checked at every call.
 with install_import_hook("jaxattn", "beartype.beartype"):
-    import jaxattn  # noqa: F401
+    from jaxattn import *  # noqa: F403
 
 
 def pytest_configure(config):

@@ -18,8 +18,8 @@ HEAVY = [
     "hydra",
     "matplotlib",
     "omegaconf",
+    "rich",
     "scipy.optimize",
-    "tqdm",
     "xarray",
     "zarr",
 ]
@@ -244,7 +244,7 @@ def imported():
     return in_a_new_interpreter(
         "import json, sys, jax\n"
         "before = {name: repr(value) for name, value in jax.config.values.items()}\n"
-        "import jaxattn\n"
+        "from jaxattn import *\n"
         "after = {name: repr(value) for name, value in jax.config.values.items()}\n"
         "changed = [name for name in after if after[name] != before.get(name)]\n"
         "from jax._src import xla_bridge\n"

@@ -19,6 +19,7 @@ from jaxattn.records import locks
 from jaxattn.study import claims, fingerprints, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement, experiment, line
 from jaxattn.study.configuration import composition
+from jaxattn.study.events import Report, Stage, Staged, unheard
 from jaxattn.study.style import page
 
 # What measures a record that belongs to no experiment.
@@ -62,14 +63,21 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     return configs
 
 
-def measured(config: DictConfig) -> xarray.Dataset:
+def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> xarray.Dataset:
     """Return what is measured of a configuration's record, made anew only if solvers or record changed.
 
     Its attribute `seconds` is what both stages took, whenever that was.
+
+    Args:
+        config: of the run.
+        report: called as a stage begins, and as seeds are trained.
+        number: of the run in its experiment, from 1.
     """
     # Before the training: a mistake in these should not wait for that.
     value, measure = instantiate(config.svm.solver), composition.named(_measure(config))
-    record = runs.run(config)
+    report(Staged(Stage.TRAINING, number))
+    record = runs.run(config, report)
+    report(Staged(Stage.MEASURING, number))
     solver = str(OmegaConf.to_container(config.svm, resolve=True))
     path = record.parent / f"measured-{_digest(solver, _measure(config), fingerprints.of(_measured_by(config)))}.zarr"
     if path.exists():
@@ -99,36 +107,48 @@ def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Colle
     return recorded and source(configs) in known and all(path.exists() for path in drawn)
 
 
-def judged(name: str, configs: Sequence[DictConfig]) -> tuple[Datasets | None, list[tuple[Claim, Judgement]], float]:
+def judged(
+    name: str, configs: Sequence[DictConfig], report: Report = unheard
+) -> tuple[Datasets | None, list[tuple[Claim, Judgement]], float]:
     """Return the estimates of an experiment, its claims with their judgements, and the seconds that both stages took.
 
     Args:
         name: of the experiment's configuration.
         configs: of its runs; what is not recorded or measured yet is.
+        report: called as a stage begins, and as seeds are trained.
 
     Raises:
         ValueError: `measure` gives two runs the same name.
     """
     datasets: dict[str, xarray.Dataset] = {}
-    for dataset in map(measured, configs):
+    for number, config in enumerate(configs, start=1):
+        dataset = measured(config, report, number)
         if (run := dataset.attrs["run"]) in datasets:
             raise ValueError(f"{name}: expected runs of different names, found two that `measure` calls {run!r}")
         datasets[run] = dataset
+    report(Staged(Stage.JUDGING))
     rooms, started = experiment(configs[0].study.experiment), time.perf_counter()
     summaries, found = claims.judged(rooms, name, datasets, jax.random.key(configs[0].key))
     seconds = sum(dataset.attrs["seconds"] for dataset in datasets.values())
     return summaries, found, seconds + time.perf_counter() - started
 
 
-def make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[str, Any]]:
+def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
     """Train and measure what is not there yet, draw an experiment's figure, and return the lines of its claims.
+
+    Args:
+        name: of the experiment's configuration.
+        configs: of its runs.
+        folder: of the figures.
+        report: called as a stage begins, and as seeds are trained.
 
     Raises:
         ValueError: a measured number is NaN, so that there is nothing to draw.
     """
-    summaries, found, seconds = judged(name, configs)
+    summaries, found, seconds = judged(name, configs, report)
     if summaries is None:
         raise ValueError(f"{name}: {found[0][1].note}")
+    report(Staged(Stage.DRAWING))
     started = time.perf_counter()
     page.save(experiment(configs[0].study.experiment).draw(summaries), folder, name)
     seconds += time.perf_counter() - started

@@ -5,22 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import platform
 import subprocess
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 from omegaconf import DictConfig, OmegaConf
-from tqdm import tqdm
 
 import jaxattn
 from jaxattn.records import RecordError, is_complete, write_json
 from jaxattn.records.locks import HeldError, held
 from jaxattn.study import fingerprints
-from jaxattn.study.configuration.composition import UsageError, places, root, setting_of
+from jaxattn.study.configuration.composition import places, root, setting_of
+from jaxattn.study.events import Report, Trained, unheard
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
 
 
@@ -57,8 +58,12 @@ def fingerprint(config: DictConfig) -> str:
     return fingerprints.of(code(config))
 
 
-def run(config: DictConfig) -> Path:
+def run(config: DictConfig, report: Report = unheard) -> Path:
     """Draw and train what a configuration describes, unless its record is there, and return the record's path.
+
+    Args:
+        config: of the run.
+        report: called as seeds are trained; first with those that are recorded already.
 
     Raises:
         UsageError: values out of range, or several processes asked for that this one has not joined.
@@ -70,6 +75,7 @@ def run(config: DictConfig) -> Path:
         raise UsageError("processes: only `jaxattn train` runs in several; let it train first, without them here")
     record = record_path(config)
     if is_complete(record) and jax.process_count() == 1:
+        report(Trained(config.seeds))
         return record
     place = record.parent
     setting = setting_of(config)
@@ -80,13 +86,15 @@ def run(config: DictConfig) -> Path:
         "attempted": config.seeds,
     }
     notes = {"versions": json.dumps(_versions()), "revision": _revision()}
-    # Bars of several processes would write over each other.
-    hidden = jax.process_index() > 0 or multiprocessing.parent_process() is not None or None
-    bar = tqdm(total=config.seeds, desc=place.name, unit="seed", disable=hidden)
-    with jax.enable_x64(config.precision.name == "float64"), bar:
+    steps = config.steps if "steps" in places(config) else 0
+    since: list[float] = []
+    with jax.enable_x64(config.precision.name == "float64"):
 
         def advance(seeds: int) -> None:
-            bar.update(seeds)
+            # The first call is about the seeds that are recorded already.
+            now = time.perf_counter()
+            report(Trained(seeds, steps, now - since[-1]) if since else Trained(seeds))
+            since.append(now)
             _status(place, "running")
 
         try:

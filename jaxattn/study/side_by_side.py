@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import multiprocessing
 import os
+import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,13 +18,19 @@ import jax
 from omegaconf import DictConfig
 
 from jaxattn.parallel.processes import ProcessError
-from jaxattn.study import ending, making, runs
-from jaxattn.study.configuration import composition
+from jaxattn.study import costs, ending, making, runs
+from jaxattn.study.events import Event, Report
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
 
 # Hundreds of programs are more than a process can hold: after so many experiments they are let go.
 _TOGETHER = 8
 _number = itertools.count(1)
+# Seconds between two looks at what the processes report.
+_PAUSE = 0.2
+
+# The lines of an experiment's claims, and what it cost.
+Made = tuple[list[dict[str, Any]], costs.Costs]
 
 
 def processes(asked: int | None, experiments: int) -> int:
@@ -31,7 +40,7 @@ def processes(asked: int | None, experiments: int) -> int:
         UsageError: less than one is asked for.
     """
     if asked is not None and asked < 1:
-        raise composition.UsageError(f"workers: expected at least 1, found {asked}")
+        raise UsageError(f"workers: expected at least 1, found {asked}")
     if experiments < 2 or jax.default_backend() != "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -44,8 +53,9 @@ def each(
     seconds: Mapping[str, float],
     count: int,
     begun: Callable[[str], None],
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the name of every experiment, and the lines of its claims, as they are made.
+    note: Callable[[str, Event], None],
+) -> Iterator[tuple[str, Made]]:
+    """Yield the name of every experiment, the lines of its claims and what it cost, as they are made.
 
     Experiments that share a run are made one after the other. The shortest goes first, so that there is a figure soon;
     of the others the longest, so that no long one is left for the end.
@@ -56,6 +66,7 @@ def each(
         seconds: what an experiment took, where that is known.
         count: of processes; with one, all is made in this process, in the order given.
         begun: called with the name of each as it begins.
+        note: called with its name and what it reports; in this process, at most a moment later.
 
     Raises:
         ProcessError: a process ended without a word; and whatever `making.make` raises. The others are interrupted.
@@ -63,26 +74,30 @@ def each(
     if count == 1:
         for name, configs in composed.items():
             begun(name)
-            yield name, _make(name, configs, folder)
+            yield name, _make(name, configs, folder, functools.partial(note, name))
         return
     needs = {name: set(map(runs.folder, configs)) for name, configs in composed.items()}
     waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
     waiting = waiting[-1:] + waiting[:-1]
     running: dict[Future[Any], str] = {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, initializer=_begin) as pool:
+    events = context.Queue()
+    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(events,)) as pool:
         try:
             while waiting or running:
                 taken = set[Path]().union(*(needs[name] for name in running.values()))
                 for name in list(waiting):
                     if len(running) < count and taken.isdisjoint(needs[name]):
-                        running[pool.submit(_make, name, composed[name], folder)] = name
+                        running[pool.submit(_make_here, name, composed[name], folder)] = name
                         begun(name)
                         taken |= needs[name]
                         waiting.remove(name)
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    lines = future.result()  # If it raises, `running` still names the experiment.
-                    yield running.pop(future), lines
+                done = wait(running, timeout=_PAUSE, return_when=FIRST_COMPLETED).done
+                for name, event in _reported(events):
+                    note(name, event)
+                for future in done:
+                    made = future.result()  # If it raises, `running` still names the experiment.
+                    yield running.pop(future), made
         except BrokenProcessPool as error:
             # The pool has sent SIGTERM to the others.
             pool.shutdown()
@@ -102,13 +117,34 @@ def each(
             raise
 
 
-def _begin() -> None:
+def _reported(events: Any) -> Iterator[tuple[str, Event]]:
+    """Yield what the processes have reported by now, with the names of their experiments."""
+    with contextlib.suppress(queue.Empty):
+        while True:
+            yield events.get_nowait()
+
+
+# In each of several processes: what takes its reports to the one that has started it.
+_events: Any = None
+
+
+def _begin(events: Any) -> None:
+    global _events
+    _events = events
+    # What is not told yet when this process ends is of no use: it does not wait, not even where another was killed
+    # while it wrote.
+    events.cancel_join_thread()
     tune()
     ending.on_terminate()
 
 
-def _make(name: str, configs: Sequence[DictConfig], folder: Path) -> list[dict[str, Any]]:
-    lines = making.make(name, list(configs), folder)
+def _make_here(name: str, configs: Sequence[DictConfig], folder: Path) -> Made:
+    return _make(name, configs, folder, lambda event: _events.put((name, event)))
+
+
+def _make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report) -> Made:
+    with costs.counted(report) as counter:
+        lines = making.make(name, list(configs), folder, counter.report)
     if next(_number) % _TOGETHER == 0:
         jax.clear_caches()
-    return lines
+    return lines, counter.costs()

@@ -26,7 +26,7 @@ def test_an_experiment_without_a_claim_is_named_before_anything_runs():
 
 def test_two_runs_of_one_name_are_named(monkeypatch):
     one = xarray.Dataset(attrs={"run": "W", "seconds": 1.0})
-    monkeypatch.setattr(making, "measured", lambda config: one)
+    monkeypatch.setattr(making, "measured", lambda config, report, number: one)
     with pytest.raises(ValueError, match="rate: expected runs of different names, found two that `measure` calls 'W'"):
         making.judged("rate", making.configurations("rate", ["size=small"]))
 

@@ -1,4 +1,18 @@
-"""Gather a sweep into one Dataset: the sweep's own overrides, `--norms` if you like, then `--to DIR`."""
+"""Gather the runs of a sweep into one dataset, with max-margin solutions and correlations.
+
+usage: jaxattn gather [KEY=VALUE ...] [--norms NAMES] --to DIR
+
+  KEY=VALUE       the sweep, as given to `jaxattn train --multirun`; all its runs must be finished
+  --to DIR        Zarr store to write; one that jaxattn wrote is replaced, anything else is refused
+  --norms NAMES   norms of the max-margin problems, separated by commas: frobenius,nuclear if not given;
+                  an unknown name is an error that lists the known ones
+
+Examples:
+  jaxattn gather data.d=4,8,16 weights=free,factored seeds=1000 --to sweep.zarr
+  jaxattn gather data.n=4,6 --norms frobenius,spectral --to sweep.zarr
+
+`jaxattn.records.load_dataset("sweep.zarr")` reads it: an axis `run`, with the swept values as coordinates.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +39,8 @@ from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import key_of
 from jaxattn.study.configuration.values import parsed
 from jaxattn.study.measuring import comparison
+from jaxattn.study.mistakes import UsageError
+from jaxattn.study.tuning import tune
 
 # What has one shape whatever the sizes of a run; where nothing descended the last two are not there.
 _GATHERED = ("status", "unique", "primal", "gap", "rank", "correlation", "probability")
@@ -53,9 +69,7 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
     combinations = composition.expand(overrides)
     configs = _configurations(combinations)
     if norms is not None and (own := next((c.study.experiment for c in configs if c.study.experiment), None)):
-        raise composition.UsageError(
-            f"--norms: expected a sweep without an experiment, which has its norms, found {own}"
-        )
+        raise UsageError(f"--norms: expected a sweep without an experiment, which has its norms, found {own}")
     missing = [one for one, c in zip(combinations, configs, strict=True) if not runs.is_recorded(c)]
     if missing:
         raise records.RecordError(f"{len(missing)} of {len(configs)} runs are not there: {missing}")
@@ -189,18 +203,11 @@ def _norms(names: str) -> list[Norm]:
 
 def main(arguments: list[str]) -> None:
     """Gather and write; the place and the norms are checked before anything else."""
-    parser = argparse.ArgumentParser(prog="jaxattn gather", description=__doc__)
-    parser.add_argument(
-        "overrides", nargs="*", help="the overrides of the sweep, as given to `jaxattn train --multirun`"
-    )
-    parser.add_argument(
-        "--to", type=Path, required=True, metavar="DIR", help="Zarr store to write; one that jaxattn wrote is replaced"
-    )
-    known = ",".join(sorted(matrix_norms.KNOWN))
-    default = ",".join(norm.name for norm in comparison.NORMS)
-    parser.add_argument(
-        "--norms", metavar="NAMES", help=f"norms of the max-margin problems, of {known}; {default} if not given"
-    )
+    tune()
+    parser = argparse.ArgumentParser(prog="jaxattn gather", add_help=False)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--norms", metavar="NAMES")
     given = parser.parse_args(arguments)
     norms = None if given.norms is None else _norms(given.norms)
     records.check_place(given.to)

@@ -1,10 +1,29 @@
-"""Judge claims again, without training, from the records that are there: `jaxattn judge [NAME ...]`."""
+"""Judge claims again, without training, from the records that are there.
+
+usage: jaxattn judge [NAME ...] [KEY=VALUE ...]
+
+Prints each claim with its verdict, the criteria that decide it, and the verdict of claims.json where it differs.
+Writes no figure and no claims.json.
+
+  NAME            an experiment of the list below; all of them if none is named
+  size=small      the records of `jaxattn figures size=small`
+  runs=DIR        where the records are: `runs` if not given
+  figures=DIR     whose claims.json to hold the verdicts against: `figures` if not given
+  KEY=VALUE       as given to `jaxattn figures`
+
+Examples:
+  jaxattn judge                                every experiment whose records are there
+  jaxattn judge rate size=small
+"""
 
 from __future__ import annotations
 
 from jaxattn.study import making, runs
-from jaxattn.study.commands.figures import chosen, claimed
+from jaxattn.study.commands.figures import chosen
 from jaxattn.study.configuration import composition
+from jaxattn.study.mistakes import UsageError
+from jaxattn.study.regenerating import claimed
+from jaxattn.study.tuning import tune
 
 
 def main(arguments: list[str]) -> None:
@@ -13,9 +32,7 @@ def main(arguments: list[str]) -> None:
     Raises:
         UsageError: no experiment has all its records.
     """
-    if {"-h", "--help"} & set(arguments):
-        print(__doc__)
-        return
+    tune()
     names, overrides = chosen(arguments)
     path = making.place(composition.compose(overrides)) / "claims.json"
     known = {key: line["verdict"] for key, line in claimed(path).items()}
@@ -37,4 +54,4 @@ def main(arguments: list[str]) -> None:
     if missing:
         print(f"not judged, as records are missing: {', '.join(missing)}; `jaxattn figures` makes them")
     if len(missing) == len(names):
-        raise composition.UsageError("expected the records of at least one experiment, found none")
+        raise UsageError("expected the records of at least one experiment, found none")

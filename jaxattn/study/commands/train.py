@@ -1,4 +1,23 @@
-"""Train one setting over many seeds, or a sweep with --multirun: `jaxattn train data.d=20 seeds=1000`."""
+"""Train one setting over many seeds, or a sweep of settings, and print where the records are.
+
+usage: jaxattn train [GROUP=NAME ...] [KEY=VALUE ...] [--multirun] [--cfg job]
+
+  GROUP=NAME      one of a group of configurations, such as weights=factored; the groups are listed below
+  KEY=VALUE       any key of conf/config.yaml (seeds, key, steps, record_every, precision, ...) or of a group's
+                  configuration, such as data.d=20
+  --multirun      several values for a key, such as data.d=4,8,16: every combination is trained
+  --cfg job       print the resolved configuration, and train nothing
+  processes.*     several processes that share a run: conf/config.yaml says how each is told
+  --hydra-help    Hydra's own options, such as the launchers of a sweep
+
+A finished run is found again, and an interrupted one goes on from its last block of seeds.
+
+Examples:
+  jaxattn train data.d=20 seeds=1000
+  jaxattn train experiment=rate optimizer=scale_free_gd
+  jaxattn train --multirun data.d=4,8,16 weights=free,factored seeds=1000
+  jaxattn train head._target_=mymodule.myhead       a head of your own, with mymodule on the PYTHONPATH
+"""
 
 from __future__ import annotations
 
@@ -13,15 +32,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from jaxattn.study import runs, stalls
-from jaxattn.study.command import MISTAKES
+from jaxattn.study import mistakes, progress, runs, stalls
 from jaxattn.study.configuration import composition, joining
 from jaxattn.study.configuration.values import own_words
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
 
 # Hydra's options.
 _OPTIONS = (
-    *("--multirun", "-m", "--run", "-r", "--help", "-h", "--hydra-help", "--version", "--info", "-i"),
+    *("--multirun", "-m", "--run", "-r", "--hydra-help", "--version", "--info", "-i"),
     *("--cfg", "-c", "--resolve", "--package", "-p", "--config-dir", "-cd", "--shell-completion", "-sc"),
 )
 
@@ -32,7 +51,8 @@ def run(config: DictConfig) -> None:
     tune()
     config = composition.settled(config, HydraConfig.get().overrides.task)
     joining.join(config)
-    record = runs.run(config)
+    with progress.bar(runs.folder(config).name, config.seeds, hidden=jax.process_index() > 0) as hear:
+        record = runs.run(config, hear)
     if jax.process_index() == 0:
         print(record)
         if said := stalls.line([config]):
@@ -42,6 +62,7 @@ def run(config: DictConfig) -> None:
 
 def main(arguments: list[str]) -> None:
     """Check the whole command line first, then hand it to Hydra."""
+    tune()
     _check_options(arguments)
     own = [argument for argument in arguments if not argument.lstrip("+~").startswith(("-", "hydra"))]
     if not {"--multirun", "-m"} & set(arguments):
@@ -62,7 +83,7 @@ def main(arguments: list[str]) -> None:
     def task(one: DictConfig) -> None:
         try:
             run(one)
-        except MISTAKES as error:
+        except mistakes.known() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
             # Hydra would say before it that a job has failed.
@@ -71,7 +92,7 @@ def main(arguments: list[str]) -> None:
     try:
         hydra.main(version_base="1.3", config_path=str(composition.root() / "conf"), config_name="config")(task)()
     except (HydraException, OmegaConfBaseException) as error:
-        raise composition.UsageError(own_words(error)) from error
+        raise UsageError(own_words(error)) from error
     if failed:
         raise failed[0]
 
@@ -83,6 +104,4 @@ def _check_options(arguments: list[str]) -> None:
             name, equals, value = argument.lstrip("-").partition("=")
             value = value if equals else next(iter(arguments[place + 1 : place + 2]), "...")
             setting = f"{name.replace('-', '_')}={value}"
-            raise composition.UsageError(
-                f"{argument}: expected key=value, such as {setting}, or an option such as --multirun"
-            )
+            raise UsageError(f"{argument}: expected key=value, such as {setting}, or an option such as --multirun")

@@ -24,8 +24,9 @@ from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import CALLS, check_call, check_kinds, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import UsageError, experiments, is_group, listing, named, root
+from jaxattn.study.configuration.names import experiments, is_group, listing, named, root
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
 
 __all__ = [

@@ -12,7 +12,7 @@ import numpy as np
 from jaxattn import attention, checks
 from jaxattn.data import Spheres
 from jaxattn.problem import Problem
-from jaxattn.study.configuration.names import UsageError
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
 
 # How the fields of a setting that are functions of numbers are called.

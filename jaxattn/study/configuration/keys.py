@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.names import (
-    UsageError,
     is_group,
     key_of,
     keys_of,
@@ -21,6 +20,7 @@ from jaxattn.study.configuration.names import (
     suggestion,
 )
 from jaxattn.study.configuration.values import quoted
+from jaxattn.study.mistakes import UsageError
 
 
 def forced(arguments: Sequence[str]) -> list[str]:

@@ -11,12 +11,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from jaxattn.study.configuration import schema
+from jaxattn.study.mistakes import UsageError
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
-
-
-class UsageError(Exception):
-    """A command line that cannot be run; its message says what was expected and found."""
 
 
 def root() -> Path:

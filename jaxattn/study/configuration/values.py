@@ -14,7 +14,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import ConfigKeyError, InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
 from jaxattn.study.configuration import schema
-from jaxattn.study.configuration.names import UsageError, is_group, key_of, listing, names_of, root, suggestion
+from jaxattn.study.configuration.names import is_group, key_of, listing, names_of, root, suggestion
+from jaxattn.study.mistakes import UsageError
 
 # Steps, seeds and sizes are counted in 32 bits where JAX has no more; keys of random draws have 64.
 _MOST = {"": 2**31 - 1, "key": 2**63 - 1}

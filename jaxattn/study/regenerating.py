@@ -1,0 +1,157 @@
+"""Making every figure anew whose records, code or configuration changed, and the claims beside them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from omegaconf import DictConfig
+
+from jaxattn import records
+from jaxattn.study import making, report, side_by_side, stalls
+from jaxattn.study.configuration import composition
+from jaxattn.study.costs import Costs
+from jaxattn.study.mistakes import UsageError
+from jaxattn.study.progress import Board, duration
+from jaxattn.study.tuning import tune
+
+# What is said of a claims.json that cannot be read, and what these commands read of a line of it.
+_CLAIMS = "the claims that `jaxattn figures` writes"
+_ASIDE = "nothing was changed: move it away, and they are written anew"
+_READ = {"id", "verdict", "made_from", "seconds"}
+
+
+def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> list[str]:
+    """Make every figure whose records, code or configuration changed, and claims.json beside them.
+
+    Args:
+        names: of the experiments.
+        overrides: of their configurations.
+        board: says what is done.
+
+    Returns:
+        What there is to say in the end, line by line.
+
+    Raises:
+        UsageError: a mistake in the overrides, or claims of another version beside those to be made.
+        RecordError: a claims.json that cannot be read, or a folder that cannot be written.
+    """
+    tune()
+    board.phase(f"reading the configurations of {len(names)} experiment{'s' * (len(names) > 1)}")
+    config = composition.compose(overrides)
+    folder = making.place(config)
+    path = folder / "claims.json"
+    lines = claimed(path)
+    records.check_folder(folder)
+    if config.workers is not None and config.workers < 1:
+        raise UsageError(f"workers: expected at least 1, found {config.workers}")
+    unreadable = {key.partition(":")[0] for key, line in lines.items() if not set(report.READ) <= set(line)}
+    if older := sorted(unreadable - set(names)):
+        raise UsageError(f"{path}: written by another version; make {', '.join(older)} anew as well")
+    known: dict[str, set[str]] = {}
+    seconds: dict[str, float] = {}
+    for line in lines.values():
+        name = line["id"].partition(":")[0]
+        known.setdefault(name, set()).add(line["made_from"])
+        seconds[name] = line["seconds"]
+    composed, studies = _composed(names, overrides)
+    unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
+    for name in unchanged:
+        board.say(f"{name}: unchanged")
+    composed = {name: configs for name, configs in composed.items() if name not in unchanged}
+    processes, spent = side_by_side.processes(config.workers, len(composed)), Costs()
+    board.expect({name: seconds.get(name) for name in composed}, processes)
+
+    def begun(name: str) -> None:
+        board.begun(name, len(composed[name]), sum(one.seeds for one in composed[name]))
+
+    made = side_by_side.each(composed, folder, seconds, processes, begun, board.note)
+    for number, (name, (claims, cost)) in enumerate(made, start=1):
+        board.made(name)
+        spent += cost
+        lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
+        lines |= {line["id"]: line for line in claims}
+        records.write_json(path, [lines[key] for key in sorted(lines)])
+        board.say(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {claims[0]['seconds']:.1f} s")
+        for line in claims:
+            board.say(f"    {line['id']}: {line['verdict']}")
+        if said := stalls.line(composed[name]):
+            board.say(f"    {said}")
+    report.write(folder / "README.md", studies, list(lines.values()))
+    ending = [
+        f"figures and claims: {folder / 'README.md'} ({len(composed)} made, {len(unchanged)} unchanged)",
+        report.summed(list(lines.values())),
+        told(board.elapsed(), processes, spent),
+    ]
+    return [*ending, unreadable_programs(spent.unreadable)] if spent.unreadable else ending
+
+
+def _composed(
+    names: Sequence[str], overrides: Sequence[str]
+) -> tuple[dict[str, list[DictConfig]], dict[str, DictConfig]]:
+    """Compose all before anything is made, so that a mistake in the last one ends all at once."""
+    composed = {name: making.configurations(name, overrides) for name in names}
+    for one in itertools.chain.from_iterable(composed.values()):
+        composition.setting_of(one)
+    # Composing takes a tenth of a second: only what is not composed yet.
+    others = set(composition.experiments()) - set(names)
+    studies = {name: configs[0].study for name, configs in composed.items()}
+    return composed, studies | {name: making.described(name) for name in others}
+
+
+def told(seconds: float, processes: int, spent: Costs) -> str:
+    """Return in one line how long it took, and what the processes did in that time.
+
+    Args:
+        seconds: from beginning to end.
+        processes: that made experiments side by side.
+        spent: by all of them.
+
+    Example:
+        >>> told(80.0, 2, Costs(seconds=130.0, tracing=20.0, compiling=30.0, drawing=10.0, programs=400, found=380))
+        'time: 1:20 min; of 2:10 min in 2 processes 50 s compiling (400 programs, 380 found compiled), 1:10 min
+        computing, 10 s drawing'
+    """
+    line = f"time: {duration(seconds)}"
+    if not spent.seconds:
+        return line
+    within = "" if processes == 1 else f" in {processes} processes"
+    compiling = f"{spent.programs:,} program{'s' * (spent.programs != 1)}, {spent.found:,} found compiled"
+    return (
+        f"{line}; of {duration(spent.seconds)}{within} {duration(spent.tracing + spent.compiling)} compiling "
+        f"({compiling}), {duration(spent.computing())} computing, {duration(spent.drawing)} drawing"
+    )
+
+
+def unreadable_programs(number: int) -> str:
+    """Return in one line that programs compiled earlier could not be loaded, and what to do."""
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    return (
+        f"{number:,} program{'s' * (number != 1)} compiled earlier could not be loaded (made on another processor, or "
+        f"damaged?) and took the time to compile anew, as in every run until they are removed: "
+        f"rm -r {shlex.quote(str(folder))}"
+    )
+
+
+def claimed(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the lines of a claims.json by their ids; none if it is not there.
+
+    Raises:
+        RecordError: it cannot be read, or is no list of claims.
+    """
+    if not path.exists():
+        return {}
+    try:
+        lines = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise records.RecordError(
+            f"{path}: expected {_CLAIMS}, found what cannot be read ({error}); {_ASIDE}"
+        ) from error
+    if not isinstance(lines, list) or not all(isinstance(line, dict) and set(line) >= _READ for line in lines):
+        raise records.RecordError(f"{path}: expected {_CLAIMS}, found something else; {_ASIDE}")
+    return {line["id"]: line for line in lines}

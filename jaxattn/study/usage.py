@@ -1,0 +1,98 @@
+"""What `--help` prints: the commands, their arguments, and the experiments; read from files, without JAX."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import pkgutil
+import shutil
+import textwrap
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from jaxattn.study.configuration.names import experiments, names_of, root
+from jaxattn.study.progress import duration
+
+COMMANDS = "jaxattn.study.commands"
+# Whose help lists the experiments, and whose the groups of configurations.
+_OF_EXPERIMENTS = ("figures", "judge")
+_OF_GROUPS = ("train",)
+_WHERE = (
+    "`jaxattn COMMAND --help` has the arguments of a command, with examples. Configurations are those of the checkout",
+    "that jaxattn is installed from, or of the working folder; runs and figures go to `runs` and `figures` in the",
+    "working folder (`runs=...`, `figures=...`).",
+)
+
+
+def commands() -> dict[str, str]:
+    """Return the commands with what each does: the modules of `commands` and the first lines of their docstrings."""
+    names = [one.name for one in pkgutil.iter_modules(importlib.import_module(COMMANDS).__path__)]
+    return {name: _docstring(name).partition("\n")[0] for name in names}
+
+
+def overview() -> str:
+    """Return what `jaxattn --help` prints."""
+    lines = [f"  {name:8} {what}" for name, what in commands().items()]
+    return "\n".join(["usage: jaxattn COMMAND [ARGUMENT ...]", "", *lines, "", *_WHERE])
+
+
+def of(name: str) -> str:
+    """Return what `jaxattn NAME --help` prints: the docstring of the command's module, and the names it can be given.
+
+    Args:
+        name: of the command.
+    """
+    more = []
+    if name in _OF_EXPERIMENTS:
+        more = ["", "experiments, and what each took when its figure was made:", *_experiments()]
+    if name in _OF_GROUPS:
+        more = ["", "groups (GROUP=NAME):", *_groups()]
+    return "\n".join([_docstring(name), *more])
+
+
+def _docstring(name: str) -> str:
+    # Read without an import, which would import JAX.
+    spec = importlib.util.find_spec(f"{COMMANDS}.{name}")
+    source = Path(spec.origin).read_text() if spec and spec.origin else ""
+    return ast.get_docstring(ast.parse(source)) or ""
+
+
+def _experiments() -> list[str]:
+    """Return a line of each experiment: its name, how long it takes, and what in the papers it is about."""
+    names, seconds = experiments(), _seconds()
+    width = max(map(len, names))
+    room = max(40, shutil.get_terminal_size((120, 24)).columns - width - 14)
+    lines = []
+    for name in names:
+        took = duration(seconds[name]) if name in seconds else ""
+        study = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
+        lines.append(f"  {name:{width}} {took:>9}  {textwrap.shorten(study.of, room, placeholder=' ...')}")
+    return lines
+
+
+def _seconds() -> dict[str, float]:
+    """Return what each experiment took, as the checkout's claims.json has it; nothing where that cannot be read."""
+    try:
+        lines = json.loads((root() / "figures" / "claims.json").read_text())
+        return {line["id"].partition(":")[0]: float(line["seconds"]) for line in lines}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def _groups() -> list[str]:
+    """Return the groups of configurations with their names."""
+    groups = sorted(path.name for path in (root() / "conf").iterdir() if path.is_dir())
+    return [
+        line
+        for group in groups
+        for line in textwrap.wrap(
+            ", ".join(names_of(group)),
+            118,
+            initial_indent=f"  {group:10} ",
+            subsequent_indent=" " * 13,
+            break_on_hyphens=False,
+        )
+    ]
