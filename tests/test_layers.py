@@ -35,6 +35,7 @@ LAYERS = [
     ["svm.pivoting", "svm.rounding", "descent.smoothness", "descent.curvature", "descent.optimizers"],
     ["descent.pacing", "descent.carried"],
     ["svm.constraints", "descent.spans"],
+    ["descent.keys"],
     # An engine is given the gradient, which knows no engine.
     [
         "svm.least_squares",

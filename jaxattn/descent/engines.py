@@ -1,7 +1,8 @@
 """Internal: engines of descent: what is kept of the weights between steps. All give the same trajectory.
 
 A step needs the logits, and moves them. `Direct` keeps the weights themselves, whatever they and the optimizer are;
-those of `spans` keep less of weights that move along their gradient. `cheapest` chooses by the multiply-adds of a step.
+those of `spans` and `keys` keep less of weights that move along their gradient. `cheapest` chooses by the
+multiply-adds of a step.
 
 Arrays may carry lanes behind their named axes (see `lanes`).
 """
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxattn.attention import Factored, Spanned, Weights
-from jaxattn.descent import spans
+from jaxattn.descent import keys, spans
 from jaxattn.descent.carried import Carried
 from jaxattn.descent.optimizers import along, length_of
 from jaxattn.descent.pacing import plain
@@ -140,4 +141,5 @@ def multiply_adds(update: Update, n: int, T: int, d: int, m: int | None) -> dict
     # Only of factors are the lengths kept that a paced rule may ask for.
     if along(plain(update)) is None:
         return {Direct: of_weights}
-    return {Direct: of_weights, spans.Keys: (5 + n) * tokens * m + (n + 2) * n * m + tokens**2}
+    r = min(m, tokens + n)
+    return {Direct: of_weights, keys.Keys: (3 + n) * tokens * r + (2 * n + 2) * n * r + tokens**2}

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from jaxattn import checks
 from jaxattn.attention import Factored
-from jaxattn.parallel.lanes import spread
+from jaxattn.parallel.lanes import largest, spread, total
 
 __all__ = [
     "PUBLISHED_EPSILON",
@@ -219,10 +219,9 @@ def length_of(gradient: Any, lanes: int) -> Float[Array, "*lanes"]:
         lanes: how many of their last axes are lanes.
     """
     leaves = jax.tree.leaves(gradient)
-    named = [tuple(range(leaf.ndim - lanes)) for leaf in leaves]
     # One division a lane, where `metrics.norm` has one an entry: in the loop over steps that would be felt.
     size = size_of(leaves, lanes)
-    squares = [jnp.sum((leaf * spread(1 / size, leaf)) ** 2, axes) for leaf, axes in zip(leaves, named, strict=True)]
+    squares = [total((leaf * spread(1 / size, leaf)) ** 2, leaf.ndim - lanes) for leaf in leaves]
     return size * jnp.sqrt(reduce(jnp.add, squares))
 
 
@@ -231,9 +230,9 @@ def size_of(gradient: Any, lanes: int) -> Float[Array, "*lanes"]:
 
     What was divided by it has squares that do not underflow. Arguments as of `length_of`.
     """
-    largest = [jnp.max(jnp.abs(leaf), tuple(range(leaf.ndim - lanes))) for leaf in jax.tree.leaves(gradient)]
-    least = jnp.finfo(largest[0].dtype).tiny * 1e8
-    return jnp.maximum(reduce(jnp.maximum, largest), least)
+    sizes = [largest(jnp.abs(leaf), leaf.ndim - lanes) for leaf in jax.tree.leaves(gradient)]
+    least = jnp.finfo(sizes[0].dtype).tiny * 1e8
+    return jnp.maximum(reduce(jnp.maximum, sizes), least)
 
 
 def _gd_rate(state: StepState, length: Array, size: Array) -> Array:

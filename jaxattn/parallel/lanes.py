@@ -7,17 +7,17 @@ named axes are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Int
 
-# Sums of up to so many terms are written out as one, longer ones in a loop over groups. Measured; more terms in a group
-# are more streams of memory than a core follows.
-TERMS, GROUP = 16, 8
+# Sums of up to so many terms are written out as one, longer ones in groups, still longer ones in a loop over groups.
+# Measured; more terms in a group are more streams of memory than a core follows.
+TERMS, GROUP, LONG = 16, 8, 48
 
 
 def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeDtypeStruct | None = None) -> Array:
@@ -58,27 +58,61 @@ def einsum(step: Int[Array, ""], spec: str, A: Array, B: Array) -> Array:
         A: named axes in front; lanes behind them, the same as B has, or none.
         B: likewise.
     """
+    if A.ndim == len(spec.split(",")[0]):
+        return jnp.einsum(spec, A, B)
+    term, length, shape = _terms(spec, A, B)
+    if length > TERMS:
+        return _grouped(step, term, length, shape)
+    return stored(step, lambda: _sum(term, range(length)), shape)
+
+
+def fused(step: Int[Array, ""], spec: str, A: Array, B: Array) -> Array:
+    """Return the same as `einsum`, for one reader: a short sum is computed where it is read, and never written.
+
+    Args:
+        step: as in `einsum`.
+        spec: likewise.
+        A: likewise.
+        B: likewise.
+    """
+    if A.ndim == len(spec.split(",")[0]):
+        return jnp.einsum(spec, A, B)
+    term, length, shape = _terms(spec, A, B)
+    return _grouped(step, term, length, shape) if length > TERMS else _sum(term, range(length))
+
+
+def _terms(spec: str, A: Array, B: Array) -> tuple[Callable[[int | Array], Array], int, jax.ShapeDtypeStruct]:
+    """Return the terms of a sum by their number, how many there are, and what the sum is like."""
     inputs, out = spec.split("->")
     a, b = inputs.split(",")
-    if A.ndim == len(a):
-        return jnp.einsum(spec, A, B)
     (summed,) = set(a + b) - set(out)
-    length = A.shape[a.index(summed)]
+    sizes = dict(zip(a + b, A.shape[: len(a)] + B.shape[: len(b)], strict=True))
+    named = tuple(sizes[letter] for letter in out)
 
     def term(k: int | Array) -> Array:
         return _placed(A, a, out, summed, k) * _placed(B, b, out, summed, k)
 
-    def whole() -> Array:
-        return reduce(jnp.add, [term(k) for k in range(length)])
-
-    sizes = dict(zip(a + b, A.shape[: len(a)] + B.shape[: len(b)], strict=True))
-    named = tuple(sizes[letter] for letter in out)
-    shape = jax.ShapeDtypeStruct(named + A.shape[len(a) :], jnp.result_type(A, B))
-    return stored(step, whole, shape) if length <= TERMS else _grouped(term, length, shape)
+    return term, sizes[summed], jax.ShapeDtypeStruct(named + A.shape[len(a) :], jnp.result_type(A, B))
 
 
-def _grouped(term: Callable[[int | Array], Array], length: int, shape: jax.ShapeDtypeStruct) -> Array:
+def _sum(term: Callable[[int | Array], Array], numbers: Iterable[int]) -> Array:
+    return reduce(jnp.add, map(term, numbers))
+
+
+def _more(term: Callable[[int | Array], Array], numbers: Iterable[int], so_far: Array) -> Array:
+    return reduce(jnp.add, map(term, numbers), so_far)
+
+
+def _grouped(
+    step: Int[Array, ""], term: Callable[[int | Array], Array], length: int, shape: jax.ShapeDtypeStruct
+) -> Array:
     """Sum many terms in groups: each group is one pass over the sum so far."""
+    if length <= LONG:
+        groups = [range(first, min(first + GROUP, length)) for first in range(0, length, GROUP)]
+        so_far = stored(step, lambda: _sum(term, groups[0]), shape)
+        for group in groups[1:]:
+            so_far = stored(step, partial(_more, term, group, so_far), shape)
+        return so_far
 
     def add(group: Array, so_far: Array) -> Array:
         return reduce(jnp.add, [term(group * GROUP + k) for k in range(GROUP)], so_far)
@@ -92,3 +126,33 @@ def _placed(A: Array, letters: str, out: str, summed: str, k: int | Array) -> Ar
     part = jax.lax.dynamic_index_in_dim(A, k, letters.index(summed), keepdims=False)
     lacking = [axis for axis, letter in enumerate(out) if letter not in letters]
     return jnp.expand_dims(part, lacking)
+
+
+def total(A: Array, named: int, axis: int | None = None) -> Array:
+    """Return the sum over one named axis or over all of them, lane by lane.
+
+    Args:
+        A: named axes in front, lanes behind them, or none.
+        named: how many axes are named.
+        axis: the one that is summed; all named ones if None.
+    """
+    return _over(jnp.add, jnp.sum, A, named, axis)
+
+
+def largest(A: Array, named: int, axis: int | None = None) -> Array:
+    """Return the maximum over one named axis or over all of them, lane by lane. Arguments as of `total`."""
+    return _over(jnp.maximum, jnp.max, A, named, axis)
+
+
+def _over(
+    combine: Callable[[Array, Array], Array], all_of: Callable[..., Array], A: Array, named: int, axis: int | None
+) -> Array:
+    """Combine along axes; written out, as XLA's own way along an axis in front takes some ten times as long."""
+    axes = range(named) if axis is None else (axis,)
+    if A.ndim == named:
+        return all_of(A, axis=tuple(axes))
+    # The first ones first: numbers that are neighbours in memory are combined last, when few are left.
+    for done, one in enumerate(axes):
+        parts = (jax.lax.index_in_dim(A, k, one - done, keepdims=False) for k in range(A.shape[one - done]))
+        A = reduce(combine, parts) if A.shape[one - done] <= TERMS else all_of(A, axis=one - done)
+    return A

@@ -8,7 +8,7 @@ import pytest
 
 from jaxattn import attention, data, descent, heads, initial, losses, metrics, svm, tokens
 from jaxattn.attention import Factored, Spanned, matrix
-from jaxattn.descent import engines, gradients, spans, training
+from jaxattn.descent import engines, gradients, keys, spans, training
 from jaxattn.descent.optimizers import length_of
 from tests import instances
 from tests.instances import assert_close
@@ -67,7 +67,8 @@ def apart(found, direct):
 
 
 @pytest.mark.parametrize("name", [*OPTIMIZERS, "penalized", "penalized jointly"])
-@pytest.mark.parametrize("m", [2, pytest.param(5, marks=pytest.mark.slow)])
+# Of the 20 columns no more than n T are kept.
+@pytest.mark.parametrize("m", [2, pytest.param(5, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.slow)])
 def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
     penalized = {
         "penalized": descent.exact_normalized_gd(0.1, penalty=0.01),
@@ -75,7 +76,7 @@ def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
     }
     optimizer = (OPTIMIZERS | penalized)[name]
     start, problem = instances.factored(m=m), instances.problem()
-    direct, found = (run(engine, optimizer, start, problem) for engine in (engines.Direct, spans.Keys))
+    direct, found = (run(engine, optimizer, start, problem) for engine in (engines.Direct, keys.Keys))
     # A last digit grows by some orders of magnitude in some hundred steps; the gradient as published errs by 1e-16,
     # which is much of it by then.
     until = 10 if name == "published" else 100
@@ -88,11 +89,12 @@ def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
     assert_close(found.gradient_norm[:until], direct.gradient_norm[:until], rtol=1e-7)
 
 
-def test_keys_in_a_batch_are_those_of_each_seed():
+@pytest.mark.parametrize("m", [5, 20])
+def test_keys_in_a_batch_are_those_of_each_seed(m):
     problems, optimizer = instances.problems(3), OPTIMIZERS["exact"]
-    starts = instances.stacked([instances.factored(i) for i in range(3)])
+    starts = instances.stacked([instances.factored(i, m) for i in range(3)])
     train = training.trainer(
-        optimizer.update, 50, 1, losses.logistic, heads.linear, gradients.exact, spans.Keys(optimizer.update)
+        optimizer.update, 50, 1, losses.logistic, heads.linear, gradients.exact, keys.Keys(optimizer.update)
     )
     lanes = jax.vmap(train, in_axes=(0, 0, None, None))(starts, problems, optimizer.init(starts), SNAPSHOTS[:2])
     for i in range(3):
@@ -100,6 +102,25 @@ def test_keys_in_a_batch_are_those_of_each_seed():
         one = train(*lane, optimizer.init(starts), SNAPSHOTS[:2])
         assert apart(instances.lane(lanes.weights, i), one.weights) < 1e-10
         assert apart(instances.lane(lanes.snapshots, i), one.snapshots) < 1e-10
+
+
+@pytest.mark.parametrize("lanes", [(), (3,)])
+def test_coordinates_of_rows_are_those_of_an_orthonormal_basis(lanes):
+    rows = np.random.default_rng(0).normal(size=(6, 20, *lanes))
+    rows[2] = 0
+    rows[4] = rows[0] - 2 * rows[1]
+    rows[5] = rows[3] + 1e-9 * rows[5]
+    found, basis = (
+        np.moveaxis(np.asarray(one).reshape(6, -1, 3 if lanes else 1), -1, 0)
+        for one in keys.coordinates(jnp.asarray(rows))
+    )
+    of_basis = basis @ basis.mT
+    np.testing.assert_allclose(found @ basis, np.moveaxis(rows.reshape(6, 20, -1), -1, 0), atol=1e-14)
+    # A row of zeros, or one of length 1.
+    units = np.diagonal(of_basis, axis1=1, axis2=2).round()
+    np.testing.assert_allclose(of_basis, units[:, :, None] * np.eye(6), atol=1e-14)
+    assert (units[:, [0, 1, 3, 5]] == 1).all()
+    assert (units[:, 2] == 0).all()
 
 
 @pytest.mark.parametrize("d", [pytest.param(3, marks=pytest.mark.slow), 40])
@@ -138,7 +159,7 @@ def test_the_cheapest_engine_is_chosen(d, expected):
     assert isinstance(engines.cheapest(update, W, problem), expected)
     assert isinstance(engines.cheapest(optax.adam(0.1).update, W, problem), engines.Direct)
     factors = Factored(W, W)
-    assert isinstance(engines.cheapest(update, factors, problem), engines.Direct if d < 40 else spans.Keys)
+    assert isinstance(engines.cheapest(update, factors, problem), engines.Direct if d < 40 else keys.Keys)
     assert isinstance(engines.cheapest(optax.adam(0.1).update, factors, problem), engines.Direct)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jaxattn import data, descent, language, losses
 from jaxattn.attention import Factored, Spanned, matrix
-from jaxattn.descent import engines, gradients, spans, training
+from jaxattn.descent import engines, gradients, keys, training
 from jaxattn.heads import linear
 from tests import instances
 from tests.instances import assert_close
@@ -64,7 +64,7 @@ def test_weights_of_zero_move_by_a_whole_step():
 def test_both_engines_of_factors_take_one_trajectory(pace, rule):
     optimizer, start, problem = pace(rule), instances.factored(m=2), instances.problem()
     ends = []
-    for engine in (engines.Direct, spans.Keys):
+    for engine in (engines.Direct, keys.Keys):
         given = training.rule_of(optimizer)
         train = training.trainer(optimizer.update, 60, 1, losses.logistic, linear, given, engine(optimizer.update))
         ends.append(train(start, problem, optimizer.init(start), jnp.array([60])))
