@@ -77,7 +77,9 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
         lines |= {line["id"]: line for line in claims}
         records.write_json(path, [lines[key] for key in sorted(lines)])
-        board.say(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {claims[0]['seconds']:.1f} s")
+        compiling = duration(cost.tracing + cost.compiling)
+        took = f"{duration(cost.seconds)}, {compiling} of it compiling"
+        board.say(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {took}")
         for line in claims:
             board.say(f"    {line['id']}: {line['verdict']}")
         if said := stalls.line(composed[name]):
