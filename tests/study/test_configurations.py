@@ -166,7 +166,7 @@ def test_a_second_call_draws_nothing_anew(small, capsys):
     place, overrides = small
     before = (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns
     figures.main(overrides)
-    assert capsys.readouterr().out.count("unchanged") == len(composition.experiments())
+    assert capsys.readouterr().out.count(": unchanged\n") == len(composition.experiments())
     assert (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns == before
 
 
@@ -177,7 +177,7 @@ def test_without_its_records_a_figure_is_made_anew(small, capsys):
     elsewhere = [*overrides, f"runs={place / 'elsewhere'}", "experiment=trajectories-3"]
     capsys.readouterr()
     figures.main(elsewhere)
-    assert "unchanged" not in capsys.readouterr().out
+    assert ": unchanged" not in capsys.readouterr().out
     assert len(list((place / "elsewhere").iterdir())) == 4
 
 
