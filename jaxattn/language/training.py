@@ -94,7 +94,7 @@ def train(
         >>> language.weights(text_run.pairs, text).W.shape
         (6, 6)
     """
-    state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
+    state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss, choices.E.dtype)
     return run(choices, _start_of(start, choices), state, kept)
 
 
@@ -117,7 +117,7 @@ def train_batch(
         >>> texts = jax.tree.map(lambda leaf: leaf[None], text)
         >>> text_runs = language.train_batch(texts, steps=20)
     """
-    state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss)
+    state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss, choices.E.dtype)
     lanes, V = choices.E.shape[:2]
     # Equal asking words are one input where nothing else tells inputs apart.
     inputs = V if choices.counts is None and choices.scores is None else choices.last.shape[1]
@@ -145,6 +145,7 @@ def _prepared(
     snapshots: Sequence[int],
     record_every: int,
     loss: losses.Loss,
+    dtype: Any,
 ) -> tuple[Any, Int[Array, " snapshots"], Callable[..., TextRun]]:
     """Check the arguments; return the optimizer's state, the snapshots, and the run."""
     kept = stepping.checked(steps, record_every, snapshots)
@@ -153,7 +154,7 @@ def _prepared(
         found = getattr(optimizer.update, "__qualname__", optimizer.update)
         raise ValueError(f"optimizer: expected one that moves W along its gradient, gd or normalized_gd, found {found}")
     # Its state is of numbers alone, whatever the weights are.
-    state = optimizer.init(jnp.zeros(()))
+    state = optimizer.init(jnp.zeros((), dtype))
     return state, kept, _trainer(optimizer.update, steps, record_every, loss, rule_of(optimizer))
 
 

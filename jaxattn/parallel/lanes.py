@@ -13,7 +13,7 @@ from functools import partial, reduce
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 # Sums of up to so many terms are written out as one, longer ones in groups, still longer ones in a loop over groups.
 # Measured; more terms in a group are more streams of memory than a core follows.
@@ -24,8 +24,8 @@ def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeD
     """Return `compute()`, computed once and written to memory; for use inside the loop over steps.
 
     XLA on the CPU fuses a cheap sum into each of its readers, and computes it again for every entry of theirs: ten
-    times the work for `X K Q^T z`. A conditional is never fused; that the number of a step is not negative,
-    XLA does not know. Accelerators would wait for the condition, and fuse sums well: there it does nothing.
+    times the work for `X K Q^T z`. A conditional is never fused, unless XLA can tell that it always holds.
+    Accelerators would wait for the condition, and fuse sums well: there XLA can tell, and the conditional is gone.
 
     Args:
         step: of the loop that this stands in.
@@ -33,10 +33,23 @@ def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeD
         shape: of what it returns, where that is known; else it is read once more to find out.
     """
     # Outside of a compiled program nothing is fused, and every conditional would be a program of its own.
-    if jax.default_backend() != "cpu" or not isinstance(step, Tracer):
+    if not isinstance(step, Tracer):
         return compute()
     known = jax.eval_shape(compute) if shape is None else shape
-    return jax.lax.cond(step >= 0, compute, lambda: jnp.zeros(known.shape, known.dtype))
+    return jax.lax.cond(_always(step), compute, lambda: jnp.zeros(known.shape, known.dtype))
+
+
+def _always(step: Int[Array, ""]) -> Bool[Array, ""]:
+    """Return that a step's number is not negative: unknown to XLA on the CPU, a constant when lowered for others."""
+    return jax.lax.platform_dependent(step, cpu=_counted, default=_known)
+
+
+def _counted(step: Int[Array, ""]) -> Bool[Array, ""]:
+    return step >= 0
+
+
+def _known(step: Int[Array, ""]) -> Bool[Array, ""]:
+    return jnp.ones(step.shape, bool)
 
 
 def before() -> Int[Array, ""]:

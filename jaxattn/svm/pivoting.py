@@ -114,7 +114,7 @@ def inverse_of_lower(L: Float[Array, "a a"]) -> Float[Array, "a a"]:
 
     def row(inverse: Array, here: tuple[Array, Array, Array]) -> tuple[Array, None]:
         k, entries, corner = here
-        unit = jnp.where(index == k, 1.0, 0.0)
+        unit = (index == k).astype(L.dtype)
         found = jnp.where(corner != 0, (unit - entries @ inverse) / jnp.where(corner != 0, corner, 1.0), 0.0)
         return jax.lax.dynamic_update_index_in_dim(inverse, found, k, 0), None
 

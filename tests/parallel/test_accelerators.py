@@ -1,17 +1,50 @@
-"""Programs are lowered for accelerators from a processor without one: nothing in them needs the CPU."""
+"""Programs are lowered for accelerators from a processor without one, and the branches they take run on the CPU."""
 
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 from jax import export
 
 from jaxattn import data, descent, initial, language, svm
+from jaxattn.parallel import lanes
 
 KEY = jax.random.key(0)
 n, T, d = 3, 4, 5
-RULES = {"published": descent.normalized_gd(0.1), "exact": descent.normalized_gd(0.1, floor=0.0, penalty=0.0)}
+
+
+def polar_factor(step: float) -> optax.GradientTransformation:
+    """Every matrix moves by `step U V^T`, of its gradient's singular vectors: Muon without momentum."""
+
+    def update(updates, state, params=None):
+        def move(G):
+            # Blind to the scale of G to the last bit, which the decomposition alone is not.
+            U, _, Vt = jnp.linalg.svd(G / jnp.max(jnp.abs(G)), full_matrices=False)
+            return -step * (U @ Vt)
+
+        return jax.tree.map(move, updates), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+ALONG = {
+    "gd": descent.gd(0.1),
+    "normalized": descent.normalized_gd(0.1),
+    "exact": descent.exact_normalized_gd(0.1),
+    "scale-free": descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
+}
+RULES = ALONG | {
+    "jointly normalized": descent.jointly_normalized_gd(0.1),
+    "sign": descent.ScaleFree(*optax.chain(optax.scale_by_sign(), optax.scale(-0.01))),
+    "polar factor": descent.ScaleFree(*polar_factor(0.03)),
+    "Adam": optax.adam(0.01),
+    "Adam, exact": descent.Exact(*optax.adam(0.01)),
+    "Adam, scale-free": descent.ScaleFree(*optax.adam(0.01, eps=0.0)),
+}
 WEIGHTS = {"W": initial.free, "(K, Q)": lambda key, d: initial.factored(key, d, m=2)}
 # Double precision is the GPU's alone.
 DEVICES = [("cuda", True), ("cuda", False), ("tpu", False)]
@@ -19,17 +52,20 @@ DEVICES = [("cuda", True), ("cuda", False), ("tpu", False)]
 OFFERED = {"cuda": r"cusolver_\w+|cublas\w*", "tpu": r"Eigh|Qr|Svd|ProductOfElementaryHouseholderReflectors"}
 
 
-def training(weights: str, rule: str):
-    def train(given):
-        start, problem = given
-        return descent.train(start, problem, optimizer=RULES[rule], steps=10).weights
+def training(weights: str, rule: str, steps: int = 10):
+    """The program of a batch, whose lanes lie behind all other axes, and two lanes for it."""
 
-    return train, (WEIGHTS[weights](KEY, d), data.sphere(KEY, n=n, T=T, d=d))
+    def train(start, problem):
+        return descent.train(start, problem, optimizer=RULES[rule], steps=steps).weights
+
+    keys = jax.random.split(KEY, 2)
+    given = jax.vmap(lambda key: (WEIGHTS[weights](key, d), data.sphere(key, n=n, T=T, d=d)))(keys)
+    return lambda given: jax.vmap(train)(*given), given
 
 
-def texts():
+def reading(rule: str, steps: int = 10):
     text = data.language(KEY, m=3, n=4, d=6, V=5, entropy=0.2)
-    return lambda text: language.train(text, optimizer=RULES["exact"], steps=10).pairs, text
+    return lambda text: language.train(text, optimizer=ALONG[rule], steps=steps).pairs, text
 
 
 def solving(norm: str):
@@ -38,10 +74,12 @@ def solving(norm: str):
 
 
 PROGRAMS = {
-    **{f"{weights}, {rule}": lambda w=weights, r=rule: training(w, r) for weights in WEIGHTS for rule in RULES},
-    "texts": texts,
-    **{f"{norm} solution, certified": lambda norm=norm: solving(norm) for norm in ("frobenius", "nuclear")},
+    **{f"{weights}, {rule}": partial(training, weights, rule) for weights in WEIGHTS for rule in RULES},
+    **{f"texts, {rule}": partial(reading, rule) for rule in ALONG},
+    **{f"{norm} solution, certified": partial(solving, norm) for norm in ("frobenius", "nuclear")},
 }
+# Descent and the active set are arithmetic alone.
+DECOMPOSING = ("nuclear solution", "polar factor")
 
 
 @pytest.mark.slow
@@ -50,14 +88,30 @@ PROGRAMS = {
 def test_a_program_is_lowered_for_an_accelerator_and_calls_its_library_alone(name, platform, double):
     with jax.enable_x64(double):
         program, argument = PROGRAMS[name]()
-        lowered = export.export(jax.jit(program), platforms=[platform])(argument)
-    module = lowered.mlir_module()
-    assert lowered.platforms == (platform,)
+        module = lowered(program, argument, platform)
     assert ("f64" in module) == double
-    called = set(re.findall(r"custom_call @(\w+)", module))
-    assert [one for one in called if not re.fullmatch(OFFERED[platform], one)] == []
-    # Descent and the active set are arithmetic alone; the nuclear solver decomposes matrices.
-    assert bool(called) == name.startswith("nuclear")
+    assert [one for one in called(module) if not re.fullmatch(OFFERED[platform], one)] == []
+    assert bool(called(module)) == any(one in name for one in DECOMPOSING)
+
+
+@pytest.mark.slow
+# The bias correction of optax's Adam is computed in double precision wherever JAX knows it, as is its SVD on a TPU.
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if "Adam" not in name])
+def test_no_array_of_a_program_in_single_precision_is_of_double_where_jax_knows_it(name):
+    program, argument = PROGRAMS[name]()
+    floating = partial(jnp.issubdtype, arg2=jnp.floating)
+    single = jax.tree.map(lambda leaf: leaf.astype(np.float32) if floating(leaf.dtype) else leaf, argument)
+    assert "xf64" in lowered(program, argument, "cuda")
+    assert "xf64" not in lowered(program, single, "cuda")
+
+
+def lowered(program, argument, platform: str) -> str:
+    """What an accelerator's compiler would be given."""
+    return export.export(jax.jit(program), platforms=[platform])(argument).mlir_module()
+
+
+def called(module: str) -> set[str]:
+    return set(re.findall(r"custom_call @(\w+)", module))
 
 
 def test_a_program_that_calls_back_to_python_is_refused():
@@ -66,3 +120,30 @@ def test_a_program_that_calls_back_to_python_is_refused():
 
     with pytest.raises(ValueError, match="backend cpu is different from the lowering platform cuda"):
         export.export(jax.jit(program), platforms=["cuda"])(jnp.zeros(()))
+
+
+def test_what_only_the_cpu_offers_is_found():
+    found = called(lowered(jnp.linalg.svd, jnp.eye(3), "cpu"))
+    assert found
+    assert not any(re.fullmatch(offered, one) for one in found for offered in OFFERED.values())
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("weights", [*WEIGHTS, "texts"])
+@pytest.mark.parametrize("rule", ["normalized", "scale-free"])
+def test_what_accelerators_are_given_computes_the_same_on_the_cpu(weights, rule, monkeypatch):
+    make = partial(reading, rule, steps=200) if weights == "texts" else partial(training, weights, rule, steps=200)
+    program, argument = make()
+    kept = jax.jit(program).lower(argument).compile()
+    try:
+        # Nothing keeps XLA from fusing sums into their readers.
+        monkeypatch.setattr(lanes, "_counted", lanes._known)
+        jax.clear_caches()
+        program, argument = make()
+        free = jax.jit(program).lower(argument).compile()
+    finally:
+        jax.clear_caches()
+    free_text, kept_text = (str(one.as_text()) for one in (free, kept))
+    assert free_text.count(" conditional(") < kept_text.count(" conditional(")
+    for one, other in zip(*map(jax.tree.leaves, (free(argument), kept(argument))), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-11 * float(jnp.max(jnp.abs(other))))
