@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from benchmarks import descent, hostile, language, robustness, scaling, svm
+from benchmarks import descent, first_run, hostile, language, robustness, scaling, svm
 from benchmarks.timing import ROUNDS
 from jaxattn import records
 from jaxattn.study.configuration import composition
 from jaxattn.study.style import page
 
 RESULTS = composition.root() / "figures" / "bench.json"
-
-
-def figures() -> Iterator[dict[str, Any]]:
-    """Yield the seconds of `jaxattn figures` in a process of its own, nothing compiled before and then again."""
-    command = [sys.executable, "-m", "jaxattn.study", "figures"]
-    with tempfile.TemporaryDirectory() as place:
-        for size in ("small", "published"):
-            compiled = {"JAX_COMPILATION_CACHE_DIR": str(Path(place) / size), "JAX_ENABLE_COMPILATION_CACHE": "1"}
-            for run in ("nothing compiled", "compiled programs kept"):
-                folders = [f"{name}={Path(place) / size / run.split()[0] / name}" for name in ("runs", "figures")]
-                started = time.perf_counter()
-                overrides = [f"size={size}", *folders]
-                subprocess.run([*command, *overrides], check=True, capture_output=True, env=os.environ | compiled)
-                yield {"all figures": run, "size": size, "seconds": time.perf_counter() - started}
 
 
 PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
@@ -46,7 +27,9 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "descent-scaling": descent.scaling,
     "language": language.table,
     "language-scaling": language.scaling,
-    "figures": figures,
+    "first-run": first_run.published,
+    "first-run-small": first_run.small,
+    "first-run-sweep": first_run.sweep,
 }
 
 # Parts that are drawn, each with the unit of its times.
