@@ -136,12 +136,15 @@ def train_batch(
     d, plan = problems.d, sharing.plan(optimizer.update, weights, problems, steps, len(kept), head)
     if plan.d != d:
         weights, problems = sharing.padded_to(weights, {1: plan.d, 2: plan.d}), sharing.laid_out(problems, plan.d)
-    found = batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk, effort=plan.effort)
-    if plan.d == d:
-        return found
-    # Copies, so that what was added is let go.
-    own = {name: getattr(found, name)[..., :d, :d].copy() for name in ("weights", "snapshots")}
-    return found._replace(**own)
+
+    def cut(part: Run) -> Run:
+        if plan.d == d:
+            return part
+        # Copies, so that what was added is let go.
+        own = {name: getattr(part, name)[..., :d, :d].copy() for name in ("weights", "snapshots")}
+        return part._replace(**own)
+
+    return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk, effort=plan.effort, cut=cut)
 
 
 def _check_start(weights: Weights, problem: Problem, head: heads.Head) -> None:

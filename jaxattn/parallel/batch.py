@@ -235,8 +235,12 @@ def over_seeds(
     chunk: int | None = None,
     width: int | None = None,
     effort: Effort = BRIEF,
+    cut: Callable[[Any], Any] = lambda part: part,
 ) -> Any:
     """Return `vmap(function)` of the arguments as NumPy arrays, computed in parts; arguments as in `chunks`.
+
+    Args:
+        cut: is given the result of each part, and returns what is kept of it; what is not never adds up.
 
     Raises:
         ValueError: no lane, and what `chunks` raises.
@@ -246,7 +250,7 @@ def over_seeds(
         [2.0, 2.0, 2.0]
     """
     computed = chunks(function, *arguments, shared=shared, chunk=chunk, width=width, effort=effort)
-    parts = [result for _, result in computed]
+    parts = [cut(result) for _, result in computed]
     if not parts:
         raise ValueError("batch: expected at least one lane, found none")
     return jax.tree.map(lambda *leaves: leaves[0] if len(leaves) == 1 else np.concatenate(leaves), *parts)
