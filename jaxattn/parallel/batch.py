@@ -239,8 +239,7 @@ def over_seeds(
 ) -> Any:
     """Return `vmap(function)` of the arguments as NumPy arrays, computed in parts; arguments as in `chunks`.
 
-    Args:
-        cut: is given the result of each part, and returns what is kept of it; what is not never adds up.
+    `cut` is given the result of each part, and returns what is kept of it; the rest never adds up in memory.
 
     Raises:
         ValueError: no lane, and what `chunks` raises.
