@@ -42,9 +42,21 @@ class Plan(NamedTuple):
     effort: Effort
 
 
-def plan(update: Update, weights: Weights, problems: Problem, steps: int, snapshots: int, head: heads.Head) -> Plan:
-    """Return how to train a batch, with a leading axis, by so many steps that keep so many snapshots."""
+def plan(
+    update: Update,
+    weights: Weights,
+    problems: Problem,
+    steps: int,
+    snapshots: int,
+    head: heads.Head,
+    of: int | None = None,
+) -> Plan:
+    """Return how to train a batch, with a leading axis, by so many steps that keep so many snapshots.
+
+    It follows from the `of` seeds of the study that the batch is a part of, and from its own if that is None.
+    """
     lanes, n, T, d = problems.X.shape
+    lanes = lanes if of is None else of
     m = weights.K.shape[-1] if isinstance(weights, Factored) else None
     # Others form the attention's output in every step.
     of_head = 0 if head in (heads.linear, heads.mlp) else 2 * n * T

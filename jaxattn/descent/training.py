@@ -112,13 +112,15 @@ def train_batch(
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
     chunk: int | None = None,
+    of: int | None = None,
 ) -> Run:
     """Train a batch of problems with one leading axis, in chunks of bounded memory.
 
     Lane i is what `train` returns for it alone, to rounding. Short runs of a free W that moves along its gradient share
     a program for all d up to 32, 64, ..., where that is faster than to compile one. Returns a Run of NumPy arrays, the
     batch axis first.
-    Arguments and errors as in `train`; `chunk` as in `batch.chunks`.
+    Arguments and errors as in `train`; `chunk` as in `batch.chunks`. A study trained in several batches names the
+    number of its seeds as `of`: then all of them run the same program, and no batch shows in a result.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -133,7 +135,7 @@ def train_batch(
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     init, kept, run = _prepared(first[0], optimizer, snapshots, steps, record_every, loss, head)
     state = jax.vmap(init)(weights)
-    d, plan = problems.d, sharing.plan(optimizer.update, weights, problems, steps, len(kept), head)
+    d, plan = problems.d, sharing.plan(optimizer.update, weights, problems, steps, len(kept), head, of)
     if plan.d != d:
         weights, problems = sharing.padded_to(weights, {1: plan.d, 2: plan.d}), sharing.laid_out(problems, plan.d)
 
@@ -144,7 +146,9 @@ def train_batch(
         own = {name: getattr(part, name)[..., :d, :d].copy() for name in ("weights", "snapshots")}
         return part._replace(**own)
 
-    return batch.over_seeds(run, weights, problems, state, shared=(kept,), chunk=chunk, effort=plan.effort, cut=cut)
+    return batch.over_seeds(
+        run, weights, problems, state, shared=(kept,), chunk=chunk, of=of, effort=plan.effort, cut=cut
+    )
 
 
 def _check_start(weights: Weights, problem: Problem, head: heads.Head) -> None:

@@ -92,6 +92,7 @@ def chunks(
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
     width: int | None = None,
+    of: int | None = None,
     effort: Effort = BRIEF,
 ) -> Generator[tuple[slice, Any]]:
     """Yield (lanes, results of `vmap(function)` on them), part after part in order, as NumPy arrays.
@@ -108,10 +109,12 @@ def chunks(
             for, and memory, if None. It does not show in the results.
         width: lanes of one program, also where there are fewer: so calls with batches of different lengths
             compile once; by `program_lanes` if None.
+        of: lanes of the study that these are a part of, from which a CPU's width follows; these alone if None.
         effort: how long it may compile for a CPU; `effort.FULL` where it then runs for many seconds.
 
     Raises:
-        ValueError: arguments without a common leading axis, random keys among them, chunk or width < 1.
+        ValueError: arguments without a common leading axis, random keys among them, chunk or width < 1, or more
+            lanes than there are in all.
         MemoryError: one lane alone does not fit.
     """
     arguments = jax.tree.map(_numbers, arguments)
@@ -119,9 +122,12 @@ def chunks(
     for name, given in (("chunk", chunk), ("width", width)):
         if given is not None and given < 1:
             raise ValueError(f"{name}: expected at least 1, found {given}")
+    if of is not None and of < total:
+        raise ValueError(f"of: expected at least the {total} lanes given, found {of}")
     if width is None:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
-        width = program_lanes(one, jax.eval_shape(function, *one, *shared), total)
+        in_all = of if of is not None and _on_cpu() else total
+        width = program_lanes(one, jax.eval_shape(function, *one, *shared), in_all)
     if total == 0:
         return
     parts = [slice(start, min(start + width, total)) for start in range(0, total, width)]
@@ -234,6 +240,7 @@ def over_seeds(
     shared: tuple[Any, ...] = (),
     chunk: int | None = None,
     width: int | None = None,
+    of: int | None = None,
     effort: Effort = BRIEF,
     cut: Callable[[Any], Any] = lambda part: part,
 ) -> Any:
@@ -248,7 +255,7 @@ def over_seeds(
         >>> batch.over_seeds(jnp.linalg.norm, np.ones((100, 4)))[:3].tolist()
         [2.0, 2.0, 2.0]
     """
-    computed = chunks(function, *arguments, shared=shared, chunk=chunk, width=width, effort=effort)
+    computed = chunks(function, *arguments, shared=shared, chunk=chunk, width=width, of=of, effort=effort)
     parts = [cut(result) for _, result in computed]
     if not parts:
         raise ValueError("batch: expected at least one lane, found none")

@@ -9,6 +9,7 @@ from jaxattn import data, descent, heads, initial
 from jaxattn.attention import Factored
 from jaxattn.descent import sharing, training
 from jaxattn.parallel import effort
+from jaxattn.svm.packing import picked
 from tests import instances
 from tests.instances import assert_close
 
@@ -79,6 +80,34 @@ def test_a_sweep_over_d_compiles_one_program_of_descent(monkeypatch):
     assert {shape[2] for shape in compiled} == {32}
     # Traced for the shapes of what it returns, and to be compiled: once.
     assert len(compiled) <= 2
+
+
+def test_a_study_in_uneven_batches_runs_one_program_and_differs_in_no_bit(monkeypatch):
+    compiled = []
+    traced = training._train
+
+    def counted(*arguments, **given):
+        compiled.append(arguments[1].X.shape)
+        return traced(*arguments, **given)
+
+    monkeypatch.setattr(training, "_train", counted)
+    training.trainer.cache_clear()
+    start, problems = batch_of(5, seeds=300)
+    given = {"optimizer": descent.gd(0.456), "steps": STEPS, "of": 300}
+    whole = descent.train_batch(start, problems, **given)
+    lanes = np.split(np.arange(300), (170, 290))
+    parts = [descent.train_batch(start[part], picked(problems, part), **given) for part in lanes]
+    for of_whole, *of_parts in zip(*map(jax.tree.leaves, (whole, *parts)), strict=True):
+        np.testing.assert_array_equal(np.concatenate(of_parts), of_whole)
+    # All of one width, of which the last batch alone would be less.
+    assert len({shape for shape in compiled if len(shape) == 4}) == 1
+
+
+@pytest.mark.parametrize("of", [None, 4, 10**7])
+def test_how_a_batch_is_trained_follows_from_the_study(of):
+    start, problems = batch_of(5)
+    found = sharing.plan(RULES["published"].update, start, problems, 2000, 2, heads.linear, of)
+    assert found == (sharing.Plan(5, effort.FULL) if of == 10**7 else sharing.Plan(32, effort.BRIEF))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,20 @@ def test_the_last_shorter_program_compiles_nothing_anew():
     assert len(traced) == before
 
 
+def test_a_part_of_a_study_runs_the_program_of_the_whole():
+    whole = batch.over_seeds(pair, X, Y, of=200)
+    before = len(traced)
+    parts = [batch.over_seeds(pair, X[part], Y[part], of=200) for part in (slice(0, 5), slice(5, 7))]
+    assert len(traced) == before
+    for name in whole:
+        np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), whole[name])
+
+
+def test_more_lanes_than_there_are_in_all_are_refused():
+    with pytest.raises(ValueError, match="of: expected at least the 7 lanes given, found 6"):
+        batch.over_seeds(pair, X, Y, of=6)
+
+
 def test_lanes_that_fill_up_the_last_program_are_lanes_of_the_batch():
     # A filler of zeros would be divided by: the checks of NaN below, on every lane, would see it.
     seen = []

@@ -121,7 +121,7 @@ class Training:
         data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys)
         weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys)
-        trained = descent.train_batch(weights, problems, **self.descent)
+        trained = descent.train_batch(weights, problems, **self.descent, of=self.seeds)
         return _arrays(problems, weights, {"data_key": data_keys, "weights_key": weights_keys}, trained)
 
     def outcome(self, record: Record) -> dict[str, int]:
