@@ -49,13 +49,14 @@ def lanes(arguments: Any, result: Any, memory: int = MEMORY, most: int = LANES) 
     return max(1, min(most, memory // max(one, 1)))
 
 
-def program_lanes(arguments: Any, result: Any, total: int) -> int:
+def program_lanes(arguments: Any, result: Any, total: int, of: int | None = None) -> int:
     """Return how many of `total` lanes one program takes, from its one-lane arguments and results.
 
     Programs of different widths round differently, and descent on (K, Q) makes a last digit large in some
-    hundred steps. So on the CPU the width follows from the shapes alone, or from `total` where that makes less
-    than `FEW` programs, which then get equal parts: no number of cores, devices or processes and no chunk shows
-    in a result. An accelerator's libraries choose by width too, but there all devices get their part.
+    hundred steps. So on the CPU the width follows from the shapes alone, or from the number of all lanes, `of`, where
+    that makes less than `FEW` programs, which then get equal parts: no number of cores, devices or processes and no
+    chunk shows in a result. An accelerator's libraries choose by width too, but there all devices get their part.
+    `of` is `total` if None.
 
     Raises:
         MemoryError: one lane alone does not fit.
@@ -63,8 +64,9 @@ def program_lanes(arguments: Any, result: Any, total: int) -> int:
     if _on_cpu():
         cached = max(LEAST_LANES, CACHE // max(1, size(arguments)))
         most = lanes(arguments, result, most=min(LANES, cached))
-        programs = max(1, -(-total // most))
-        return max(1, -(-total // programs)) if programs < FEW else most
+        in_all = total if of is None else of
+        programs = max(1, -(-in_all // most))
+        return max(1, -(-in_all // programs)) if programs < FEW else most
     return lanes(arguments, result, most=min(ACCELERATOR_LANES, max(1, -(-total // len(_devices())))))
 
 
@@ -126,8 +128,7 @@ def chunks(
         raise ValueError(f"of: expected at least the {total} lanes given, found {of}")
     if width is None:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
-        in_all = of if of is not None and _on_cpu() else total
-        width = program_lanes(one, jax.eval_shape(function, *one, *shared), in_all)
+        width = program_lanes(one, jax.eval_shape(function, *one, *shared), total, of)
     if total == 0:
         return
     parts = [slice(start, min(start + width, total)) for start in range(0, total, width)]

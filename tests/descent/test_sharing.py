@@ -31,6 +31,21 @@ def batch_of(d, law=data.sphere, seeds=SEEDS):
     return jax.vmap(lambda key: initial.free(key, d))(keys), problems
 
 
+@pytest.fixture
+def traced(monkeypatch):
+    """The shapes of X, a lane's or a batch's, for which a run is traced from now on."""
+    shapes = []
+    train = training._train
+
+    def noted(*arguments, **given):
+        shapes.append(arguments[1].X.shape)
+        return train(*arguments, **given)
+
+    monkeypatch.setattr(training, "_train", noted)
+    training.trainer.cache_clear()
+    return shapes
+
+
 def planned(start, problems, optimizer=RULES["published"], steps=STEPS, snapshots=2, head=heads.linear):
     return sharing.plan(optimizer.update, start, problems, steps, snapshots, head)
 
@@ -64,43 +79,25 @@ def test_masked_tokens_stay_unseen():
     assert_close(together.weights[1], alone.weights, rtol=1e-9)
 
 
-def test_a_sweep_over_d_compiles_one_program_of_descent(monkeypatch):
-    compiled = []
-    traced = training._train
-
-    def counted(*arguments, **given):
-        compiled.append(arguments[1].X.shape)
-        return traced(*arguments, **given)
-
-    monkeypatch.setattr(training, "_train", counted)
-    training.trainer.cache_clear()
+def test_a_sweep_over_d_compiles_one_program_of_descent(traced):
     rule = descent.gd(0.123)
     for d in (4, 8, 16, 32):
         descent.train_batch(*batch_of(d, seeds=SEEDS), optimizer=rule, steps=STEPS)
-    assert {shape[2] for shape in compiled} == {32}
+    assert {shape[2] for shape in traced} == {32}
     # Traced for the shapes of what it returns, and to be compiled: once.
-    assert len(compiled) <= 2
+    assert len(traced) <= 2
 
 
-def test_a_study_in_uneven_batches_runs_one_program_and_differs_in_no_bit(monkeypatch):
-    compiled = []
-    traced = training._train
-
-    def counted(*arguments, **given):
-        compiled.append(arguments[1].X.shape)
-        return traced(*arguments, **given)
-
-    monkeypatch.setattr(training, "_train", counted)
-    training.trainer.cache_clear()
+def test_a_study_in_uneven_batches_runs_one_program_and_differs_in_no_bit(traced):
     start, problems = batch_of(5, seeds=300)
     given = {"optimizer": descent.gd(0.456), "steps": STEPS, "of": 300}
     whole = descent.train_batch(start, problems, **given)
     lanes = np.split(np.arange(300), (170, 290))
-    parts = [descent.train_batch(start[part], picked(problems, part), **given) for part in lanes]
+    parts = [descent.train_batch(*picked((start, problems), part), **given) for part in lanes]
     for of_whole, *of_parts in zip(*map(jax.tree.leaves, (whole, *parts)), strict=True):
         np.testing.assert_array_equal(np.concatenate(of_parts), of_whole)
     # All of one width, of which the last batch alone would be less.
-    assert len({shape for shape in compiled if len(shape) == 4}) == 1
+    assert len({shape for shape in traced if len(shape) == 4}) == 1
 
 
 @pytest.mark.parametrize("of", [None, 4, 10**7])
