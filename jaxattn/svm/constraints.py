@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.problem import is_concrete
-from jaxattn.svm.pivoting import diagonal, orthonormal, pivot
+from jaxattn.svm.pivoting import diagonal, orthonormal, per_lane, pivot
 
 __all__ = ["Constraints", "combination", "margins"]
 
@@ -237,13 +237,15 @@ def equations(constraints: Constraints) -> Equations:
     """Find the independent equalities; the others, where they are consistent, are implied by them."""
     equal, G = rows(constraints).equal.ravel(), gram(constraints)
     dependent = 1e3 * jnp.finfo(G.dtype).eps * diagonal(G)
+    order = jnp.argsort(~equal, stable=True)
 
-    def take(k: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
+    def take(i: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
         tableau, taken = now
+        k = order[i]
         takes = equal[k] & (tableau[k, k] > dependent[k])
         return jnp.where(takes, pivot(tableau, k), tableau), taken.at[k].set(takes)
 
-    tableau, taken = jax.lax.fori_loop(0, equal.size, take, (G, jnp.zeros_like(equal)))
+    tableau, taken = jax.lax.fori_loop(0, jnp.sum(equal), take, per_lane((G, jnp.zeros_like(equal)), G))
     return Equations(taken, jnp.where(taken[:, None] & taken[None, :], tableau, 0.0))
 
 

@@ -1,51 +1,96 @@
-"""Internal: a batch's rows without those that are not present, so that no lane's answer depends on another's rows.
+"""Internal: a batch's rows without those that are not present, in coordinates and shapes that many problems share.
 
 A step of most solvers costs the cube of the number of rows, so the rows of a lane that count are moved to its front.
-How many places there are follows from the lane's own rows: lanes of different widths are solved apart. The widths are
-standard ones, so that problems of different shapes share programs.
+How many places there are follows from the lane's own rows, and from how many lanes are solved: lanes of different
+widths are solved apart, and no lane's answer depends on another's rows. Rows of zeros that do not count, and
+coordinates of zero, change neither a problem nor its solution, so the more a compilation takes in comparison, the
+fewer the widths and dimensions. Solvers for norms of singular values are given the coordinates of the spans of the
+differences and of the queries: what is added to a span is then 0 to the last bit, which a path along it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.solution import Candidate
+from jaxattn.svm.solution import Candidate, Solution
 
-# Few, for each of them is compiled; near enough to each other that the places filled up cost little.
-_WIDTHS = np.asarray(sorted({factor * 2**power for factor in (2, 3) for power in range(2, 20)}))
+# Widths, from few to many: those of the last row are so near to each other that the places filled up cost little.
+_WIDTHS = (
+    64 * 4 ** np.arange(9),
+    32 * 2 ** np.arange(18),
+    np.asarray(sorted({factor * 2**power for factor in (2, 3) for power in range(2, 20)})),
+)
+# The least standard dimension; the others are its doubles.
+_LEAST = 16
+# A step of the interior-point method for the nuclear norm takes about `(rows + 3 coordinates)^3`, and all steps of one
+# problem 3 ns times that; it compiles in two to three seconds.
+_OF_COORDINATE, _COMPILING = 3, 8e8
+
+Found = TypeVar("Found", Candidate, Solution)
+
+
+class Sharing(Enum):
+    """How far a program may be shared with problems of other shapes."""
+
+    NOT = "rows and coordinates stay as they are where all rows count"
+    SHAPES = "rows and coordinates of zero are added"
+    SPANS = "likewise, in coordinates of the spans"
 
 
 class Packed(NamedTuple):
-    """Lanes of one width.
+    """Lanes of one shape.
 
     Attributes:
         rows: one to a group, the rest of the width filled up with rows of zeros that do not count; as they were given
             where the width is that of all rows.
         lanes: which lanes of the batch these are, (k).
         places: the row that each of `rows` was, (k, width); None where they are as given.
-        shape: of the rows as given, (n, m).
+        given: n, m, d and e of the constraints as given.
+        left: the coordinates that `rows` are in, as orthonormal columns, (k, d, p); None where they are as given.
+        right: likewise those of the queries, (k, e, q).
     """
 
     rows: Constraints
     lanes: Int[np.ndarray, " k"]
     places: Int[np.ndarray, "k width"] | None
-    shape: tuple[int, int]
+    given: tuple[int, int, int, int]
+    left: Float[np.ndarray, "k d p"] | None = None
+    right: Float[np.ndarray, "k e q"] | None = None
 
-    def spread(self, found: Candidate) -> Candidate:
-        """Return the candidates with their multipliers in the places of the rows as given."""
+    @property
+    def standard(self) -> bool:
+        """Whether other problems may share the shape."""
+        return self.places is not None
+
+    def spread(self, found: Found) -> Found:
+        """Return what was found with its multipliers in the places of the rows as given, and W in their dimension."""
         if self.places is None:
             return found
-        duals = np.zeros((len(self.lanes), self.shape[0] * self.shape[1]), np.asarray(found.duals).dtype)
+        n, m, d, e = self.given
+        duals = np.zeros((len(self.lanes), n * m), np.asarray(found.duals).dtype)
         counts = np.asarray(self.rows.present)[:, :, 0]
         of_lane = np.broadcast_to(np.arange(len(self.lanes))[:, None], counts.shape)
         duals[of_lane[counts], self.places[counts]] = np.asarray(found.duals)[:, :, 0][counts]
-        return found._replace(duals=duals.reshape(-1, *self.shape))
+        W = np.asarray(found.W)
+        W = W[:, :d] if self.left is None else self.left @ W[:, : self.left.shape[-1]]
+        W = W[:, :, :e].copy() if self.right is None else W[:, :, : self.right.shape[-1]] @ self.right.mT
+        return found._replace(duals=duals.reshape(-1, n, m), W=W)
+
+    def laid_out(self, candidate: Candidate) -> Candidate:
+        """Return candidates for the constraints as given in the places of `rows`, whose coordinates are theirs."""
+        if self.places is None:
+            return candidate
+        flat = np.asarray(candidate.duals).reshape(len(self.lanes), -1)
+        duals = np.where(self.rows.present, np.take_along_axis(flat, self.places, axis=1)[:, :, None], 0)
+        sizes = self.rows.differences.shape[-1], self.rows.queries.shape[-1]
+        return candidate._replace(duals=duals.astype(flat.dtype), W=_wider(np.asarray(candidate.W), *sizes))
 
 
 def picked(leaves: Any, lanes: Any) -> Any:
@@ -53,36 +98,120 @@ def picked(leaves: Any, lanes: Any) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[lanes], leaves)
 
 
-def packed(constraints: Constraints) -> Iterator[Packed]:
-    """Yield the lanes of a batch of NumPy arrays by width."""
-    lanes, n, m, _ = constraints.differences.shape
-    if constraints.present is None:
-        yield Packed(constraints, np.arange(lanes), None, (n, m))
+def with_kinds(constraints: Constraints) -> Constraints:
+    """Return the rows of a batch that were laid out, or with them their kinds, which are inequalities if not given."""
+    if constraints.equal is not None or constraints.present is None:
+        return constraints
+    return constraints._replace(equal=np.zeros(constraints.differences.shape[:-1], bool))
+
+
+def packed(constraints: Constraints, of: int, sharing: Sharing) -> Iterator[Packed]:
+    """Yield some lanes of a batch of NumPy arrays by shape.
+
+    Args:
+        constraints: the lanes.
+        of: how many the whole batch has.
+        sharing: how far programs may be shared.
+    """
+    lanes, n, m, d = constraints.differences.shape
+    e = constraints.queries.shape[-1]
+    shared = sharing is not Sharing.NOT
+    if not shared and constraints.present is None:
+        yield Packed(constraints, np.arange(lanes), None, (n, m, d, e))
         return
-    present = np.asarray(constraints.present).reshape(lanes, n * m)
-    of_lane = np.minimum(n * m, _WIDTHS[np.searchsorted(_WIDTHS, present.sum(axis=1))])
-    for width in np.unique(of_lane):
-        chosen = np.flatnonzero(of_lane == width)
-        yield _of_width(constraints, present[chosen], chosen, int(width))
+    present = np.ones((lanes, n * m), bool)
+    if constraints.present is not None:
+        present = np.asarray(constraints.present).reshape(lanes, n * m)
+    spans = (min(d, n * m), min(e, n)) if sharing is Sharing.SPANS else (d, e)
+    for shape, chosen in _shapes(present.sum(axis=1), (n * m, *spans), of, shared=shared):
+        if shape == (n * m, *spans):
+            yield Packed(picked(constraints, chosen), chosen, None, (n, m, d, e))
+        else:
+            yield _of_shape(picked(constraints, chosen), present[chosen], chosen, shape, spans)
 
 
-def _of_width(
-    constraints: Constraints, present: Bool[np.ndarray, "k rows"], chosen: Int[np.ndarray, " k"], width: int
+def _shapes(
+    counts: Int[np.ndarray, " k"], given: tuple[int, int, int], of: int, *, shared: bool
+) -> Iterator[tuple[tuple[int, int, int], Int[np.ndarray, " k"]]]:
+    """Yield the rows and the two dimensions that programs have, each with the lanes that it takes.
+
+    Args:
+        counts: how many rows of each lane count.
+        given: how many rows there are, d and e.
+        of: how many lanes the whole batch has.
+        shared: as in `packed`.
+    """
+    most, d, e = given
+    own = np.minimum(most, _nearest(_WIDTHS[-1], counts))
+    rows, is_standard = own, np.zeros(len(counts), bool)
+    standard = _dimension(d), _dimension(e)
+    for widths in _WIDTHS[-2::-1] if shared else ():
+        tried = _nearest(widths, counts)
+        more = _work(tried, *standard) - _work(own, d, e)
+        fits = of * more <= _COMPILING
+        rows, is_standard = np.where(fits, tried, rows), is_standard | fits
+    for width, of_standard in sorted(set(zip(rows.tolist(), is_standard.tolist(), strict=True))):
+        sizes = standard if of_standard else (d, e)
+        yield (width, *sizes), np.flatnonzero((rows == width) & (is_standard == of_standard))
+
+
+def _nearest(widths: Int[np.ndarray, " w"], counts: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:
+    """Return the least width that has room for each count."""
+    return widths[np.searchsorted(widths, counts)]
+
+
+def _work(rows: Int[np.ndarray, " k"], d: int, e: int) -> np.ndarray:
+    return (rows + _OF_COORDINATE * float(max(d, e))) ** 3
+
+
+def _dimension(d: int) -> int:
+    """Return the least standard dimension that has room for d coordinates."""
+    return max(_LEAST, 1 << (d - 1).bit_length())
+
+
+def _of_shape(
+    constraints: Constraints,
+    present: Bool[np.ndarray, "k rows"],
+    chosen: Int[np.ndarray, " k"],
+    shape: tuple[int, int, int],
+    spans: tuple[int, int],
 ) -> Packed:
-    _, n, m, _ = constraints.differences.shape
-    fields = {name: np.asarray(leaf)[chosen] for name, leaf in constraints._asdict().items() if leaf is not None}
-    if width == n * m:
-        return Packed(constraints._replace(**fields), chosen, None, (n, m))
-    # Those that count first, in their order.
-    places = np.argsort(~present, axis=1, kind="stable")[:, :width]
+    """Lay out lanes in a shape, in coordinates of their spans where these have fewer."""
+    (k, n, m, d), e, (width, *sizes) = constraints.differences.shape, constraints.queries.shape[-1], shape
+    differences = np.where(present.reshape(k, n, m, 1), constraints.differences, 0)
+    queries = np.where(present.reshape(k, n, m).any(axis=2)[..., None], constraints.queries, 0)
+    left, right = None, None
+    # Not by `@`: a row and its double stay that to the last bit, which proofs of infeasibility need.
+    if spans[0] < d:
+        left = np.linalg.qr(differences.reshape(k, n * m, d).mT)[0]
+        differences = np.einsum("knmd,kdp->knmp", differences, left)
+    if spans[1] < e:
+        right = np.linalg.qr(queries.mT)[0]
+        queries = np.einsum("kne,keq->knq", queries, right)
+    # Those that count first, in their order; places beyond the last row are its own once more, and do not count.
+    order = np.argsort(~present, axis=1, kind="stable")
+    places = order[:, np.minimum(np.arange(width), n * m - 1)]
+    counts = np.take_along_axis(present, places, axis=1) & (np.arange(width) < n * m)
 
     def taken(leaf: np.ndarray) -> np.ndarray:
-        flat = leaf.reshape(len(chosen), n * m, *leaf.shape[3:])
+        flat = leaf.reshape(k, n * m, *leaf.shape[3:])
         return np.take_along_axis(flat, places.reshape(*places.shape, *[1] * (flat.ndim - 2)), axis=1)[:, :, None]
 
-    counts = np.take_along_axis(present, places, axis=1)
-    rows = {name: taken(leaf) for name, leaf in fields.items() if name != "queries"}
-    rows["differences"] = np.where(counts[:, :, None, None], rows["differences"], 0)
-    queries = np.take_along_axis(fields["queries"], (places // m)[:, :, None], axis=1)
-    queries = np.where(counts[:, :, None], queries, 0)
-    return Packed(constraints._replace(queries=queries, **rows), chosen, places, (n, m))
+    kinds = {
+        name: taken(leaf)
+        for name, leaf in constraints._asdict().items()
+        if leaf is not None and name not in ("differences", "queries")
+    }
+    of_rows = np.take_along_axis(queries, (places // m)[:, :, None], axis=1)
+    rows = Constraints(
+        differences=_wider(np.where(counts[:, :, None, None], taken(differences), 0), sizes[0]),
+        queries=_wider(np.where(counts[:, :, None], of_rows, 0), sizes[1]),
+        **{"targets": np.ones((k, width, 1), differences.dtype)} | kinds | {"present": counts[:, :, None]},
+    )
+    return Packed(rows, chosen, places, (n, m, d, e), left, right)
+
+
+def _wider(array: np.ndarray, *lengths: int) -> np.ndarray:
+    """Return an array with zeros added behind along its last axes, up to these lengths."""
+    missing = [(0, length - own) for length, own in zip(lengths, array.shape[-len(lengths) :], strict=True)]
+    return np.pad(array, [(0, 0)] * (array.ndim - len(lengths)) + missing)

@@ -18,7 +18,7 @@ from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import Tolerance, certify, check_tolerance, tolerance_of
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.packing import packed, picked
+from jaxattn.svm.packing import Found, Packed, Sharing, packed, picked, with_kinds
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.interior_point import InteriorPoint
@@ -109,13 +109,10 @@ def solve(
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
-    answers = (_certifying(norm, tolerance)(constraints, _candidate(constraints, one, norm)) for one in solvers)
-    solution = next(answers)
-    if not is_concrete(solution.status):
-        return solution
-    while int(solution.status) == Status.NOT_CONVERGED and (found := next(answers, None)) is not None:
-        solution = found if _replaces(found, solution) else solution
-    return with_uniqueness(constraints, solution, norm, tolerance)
+    if not all(map(is_concrete, jax.tree.leaves(constraints))):
+        return _certifying(norm, tolerance)(constraints, _proposing(solvers[0], norm)(constraints))
+    lane = jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _solved(lane, norm, solvers, tolerance))
 
 
 def solve_batch(
@@ -128,10 +125,10 @@ def solve_batch(
     """Solve a batch of problems with one leading axis, in chunks of bounded memory.
 
     Every lane has its own status and evidence, which do not depend on the other lanes in any bit. `solve` on the lane
-    alone, and a batch of another length, run programs of another width: their W and duals differ from the lane's by
-    rounding, and so by no more than both certificates allow. Compiles once a shape, and once more for lanes of which
-    less than a half, a quarter or an eighth of the rows is present. Returns a Solution of NumPy arrays. Arguments and
-    errors as in `solve`.
+    alone, and a batch of another length, may run programs of other shapes: their W and duals differ from the lane's by
+    rounding, and so by no more than both certificates allow. Problems of up to 64, 256, ... rows and 16, 32, ...
+    coordinates share their programs, where to compile another takes longer than the larger shape. Returns a Solution of
+    NumPy arrays. Arguments and errors as in `solve`.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -146,22 +143,24 @@ def solve_batch(
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
     constraints = jax.tree.map(np.asarray, constraints)
-    lanes = batch.length(constraints)
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
-    fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
-    together = min(_TOGETHER if lanes > _FEW else _FEW, fits)
-    widths = _Widths(together, together if lanes <= together else fits)
-    widths = widths if chunk is None else _Widths(chunk, chunk, least=chunk)
-    solution = _attempt(constraints, solvers[0], norm, tolerance, widths)
+    return _solved(constraints, norm, solvers, tolerance, chunk)
+
+
+def _solved(
+    constraints: Constraints, norm: Norm, solvers: Sequence[Solver], tolerance: Tolerance, chunk: int | None = None
+) -> Solution:
+    """Solve lanes of NumPy arrays by each solver in turn, on what the one before left undecided."""
+    door = _Door(norm, tolerance, _sizes(constraints), chunk)
+    solution = door.attempt(constraints, solvers[0])
     for attempt in solvers[1:]:
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)
         if undecided.size == 0:
             break
-        found = _attempt(picked(constraints, undecided), attempt, norm, tolerance, widths)
+        found = door.attempt(picked(constraints, undecided), attempt)
         better = np.flatnonzero(_replaces(found, picked(solution, undecided)))
         for kept, new in zip(solution, found, strict=True):
             kept[undecided[better]] = new[better]
-    return solution._replace(unique=_codes(constraints, solution, norm, tolerance, widths.certifying))
+    return solution._replace(unique=uniqueness(constraints, norm, solution, door.certified))
 
 
 def with_uniqueness(
@@ -190,36 +189,9 @@ def with_uniqueness(
     axes = solution.W.ndim - 2
     cons.check(constraints, batch=axes)
     norm, tolerance = named(norm), _tolerance(constraints, tolerance)
-    if axes:
-        return solution._replace(unique=_codes(constraints, solution, norm, tolerance, None))
-    certifying, first = _certifying(norm, tolerance), partial(jax.tree.map, lambda leaf: np.asarray(leaf)[None])
-
-    # Not by a program of lanes: that of one is there.
-    def certified(rows: Constraints, candidate: Candidate) -> Solution:
-        return first(certifying(*picked((rows, candidate), 0)))
-
-    (code,) = uniqueness(first(constraints), norm, first(solution), certified)
-    return solution._replace(unique=jnp.asarray(code, solution.unique.dtype))
-
-
-def _codes(
-    constraints: Constraints, solution: Solution, norm: Norm, tolerance: Tolerance, width: int | None
-) -> np.ndarray:
-    """Return whether each solution of a batch is unique; `width` is that of the programs that certify a second one."""
-    return uniqueness(constraints, norm, solution, partial(batch.over_seeds, _certifying(norm, tolerance), width=width))
-
-
-class _Widths(NamedTuple):
-    """How many lanes a program takes: at most `solving`, but no more than the cache holds, and `certifying`."""
-
-    solving: int
-    certifying: int
-    least: int = _FEW
-
-    def of(self, rows: Constraints) -> int:
-        """Return the lanes of a solver's program on these rows, of a batch."""
-        pairs = rows.differences[0, ..., 0].size ** 2 * rows.differences.dtype.itemsize
-        return min(self.solving, max(self.least, _CACHE // pairs))
+    lanes = jax.tree.map(lambda leaf: np.asarray(leaf) if axes else np.asarray(leaf)[None], (constraints, solution))
+    codes = uniqueness(lanes[0], norm, lanes[1], _Door(norm, tolerance, _sizes(lanes[0])).certified)
+    return solution._replace(unique=codes if axes else jnp.asarray(codes[0], solution.unique.dtype))
 
 
 def _replaces(found: Solution, solution: Solution) -> np.ndarray:
@@ -227,22 +199,71 @@ def _replaces(found: Solution, solution: Solution) -> np.ndarray:
     return np.asarray((found.status != Status.NOT_CONVERGED) | (abs(found.gap) < abs(solution.gap)))
 
 
-def _attempt(constraints: Constraints, solver: Solver, norm: Norm, tolerance: Tolerance, widths: _Widths) -> Solution:
-    """Solve the lanes, without the rows that are not present, and certify what was found for all rows."""
-    parts = tuple(packed(constraints))
-    found = [part.spread(_candidates(part.rows, solver, norm, widths.of(part.rows))) for part in parts]
-    order = np.argsort(np.concatenate([part.lanes for part in parts]))
-    candidates = jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *found)
-    return batch.over_seeds(_certifying(norm, tolerance), constraints, candidates, width=widths.certifying)
+class _Sizes(NamedTuple):
+    """How many lanes a batch has, of which each part is laid out as the whole, and how many of them fit into memory."""
+
+    lanes: int
+    fits: int
 
 
-def _candidate(constraints: Constraints, solver: Solver, norm: Norm) -> Candidate:
-    """Solve one problem, without the rows that are not present where these can be read."""
-    if constraints.present is None or not all(map(is_concrete, jax.tree.leaves(constraints))):
-        return _proposing(solver, norm)(constraints)
-    (part,) = packed(jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints))
-    found = _proposing(solver, norm)(picked(part.rows, 0))
-    return picked(part.spread(jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)), 0)
+def _sizes(constraints: Constraints) -> _Sizes:
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
+    fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
+    return _Sizes(batch.length(constraints), fits)
+
+
+class _Door(NamedTuple):
+    """How the problems of a batch, or some of them, are solved and certified."""
+
+    norm: Norm
+    tolerance: Tolerance
+    sizes: _Sizes
+    chunk: int | None = None
+
+    def attempt(self, constraints: Constraints, solver: Solver) -> Solution:
+        """Solve lanes without the rows that are not present, and certify what was found."""
+        parts = packed(constraints, self.sizes.lanes, _sharing(solver))
+        found = [(part, _candidates(part.rows, solver, self.norm, self._solving(part))) for part in parts]
+        return self.certified(constraints, _joined(found))
+
+    def certified(self, constraints: Constraints, candidates: Candidate) -> Solution:
+        """Certify lanes, each by its rows that are present."""
+        found = []
+        sharing = Sharing.SHAPES if _is_blind_to_zeros(self.norm) else Sharing.NOT
+        for part in packed(constraints, self.sizes.lanes, sharing):
+            given = with_kinds(part.rows), part.laid_out(picked(candidates, part.lanes))
+            of_part = batch.over_seeds(_certifying(self.norm, self.tolerance), *given, width=self._certifying(part))
+            found.append((part, of_part))
+        return _joined(found)
+
+    def _solving(self, part: Packed) -> int:
+        """Return how many lanes a solver's program takes: those of which the pairs of rows stay in the cache."""
+        pairs = part.rows.differences[0, ..., 0].size ** 2 * part.rows.differences.dtype.itemsize
+        return self.chunk or min(self._together(part), self.sizes.fits, max(_FEW, _CACHE // pairs))
+
+    def _certifying(self, part: Packed) -> int:
+        lanes, together = self.sizes.lanes, self._together(part)
+        return self.chunk or (self.sizes.fits if lanes > together and not part.standard else together)
+
+    def _together(self, part: Packed) -> int:
+        return _TOGETHER if self.sizes.lanes > _FEW or part.standard else _FEW
+
+
+def _joined(found: Sequence[tuple[Packed, Found]]) -> Found:
+    """Return what was found for the parts of a batch, lane by lane as given."""
+    order = np.argsort(np.concatenate([part.lanes for part, _ in found]))
+    spread = [part.spread(one) for part, one in found]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *spread)
+
+
+def _sharing(solver: Solver) -> Sharing:
+    """Return what makes no difference to a solver's answers: of one of the user's own this is not known."""
+    return Sharing.SPANS if isinstance(solver, ActiveSet | InteriorPoint) else Sharing.NOT
+
+
+def _is_blind_to_zeros(norm: Norm) -> bool:
+    """Whether rows and columns of zeros change neither the norm nor its dual; of a user's own this is not known."""
+    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | OfRank)
 
 
 def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
@@ -254,7 +275,9 @@ def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int
         # It works on the rows' Gram matrix and on a tableau beside it, so half as many stay in the cache.
         width = min(chunk, max(_FEW, chunk // 2))
         return batch.over_seeds(_improving(solver, norm), constraints, first, width=width, effort=SOLVING)
-    return batch.over_seeds(_proposing(solver, norm), constraints, width=chunk, effort=SOLVING)
+    # Path following treats equalities apart, and so asks whether there are any; this method does not.
+    given = with_kinds(constraints) if isinstance(solver, ActiveSet) else constraints
+    return batch.over_seeds(_proposing(solver, norm), given, width=chunk, effort=SOLVING)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import svm
+from jaxattn import data, svm, tokens
 from jaxattn.svm import Candidate, Status
-from jaxattn.svm.packing import packed
+from jaxattn.svm.packing import Sharing, packed
 from tests import instances
 from tests.instances import T, n
 
@@ -28,7 +28,7 @@ def masked(counts: list[int], seed: int = 0) -> Any:
 
 def test_a_lane_has_the_width_of_its_own_rows_and_each_row_keeps_its_place():
     posed = masked([ROWS, 5, 4, 0, 2, 6])
-    parts = list(packed(posed))
+    parts = list(packed(posed, 6, Sharing.NOT))
     assert [part.rows.differences.shape[1:3] for part in parts] == [(8, 1), (n, T - 1)]
     np.testing.assert_array_equal(np.sort(np.concatenate([part.lanes for part in parts])), np.arange(6))
     W = np.random.default_rng(1).normal(size=(6, 5, 5))
@@ -91,7 +91,49 @@ def test_problems_of_different_shapes_have_lanes_of_the_same_widths():
         posed = svm.Constraints(*map(jnp.asarray, (rows, queries, targets)))
         return [
             part.rows.differences.shape[1]
-            for part in packed(posed._replace(present=jnp.asarray(present.reshape(3, *shape))))
+            for part in packed(posed._replace(present=jnp.asarray(present.reshape(3, *shape))), 3, Sharing.NOT)
         ]
 
     assert widths((14, 10)) == widths((11, 10)) == widths((25, 7)) == [8, 24, 96]
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("shape", [(6, 8, 10), (4, 3, 2), (3, 5, 40)])
+def test_a_problem_laid_out_in_a_standard_shape_has_the_solution_that_it_has_alone(norm, shape):
+    """To 1e-11 in the Frobenius norm, by the same exchanges; in the nuclear one to the root of the gap, below 1e-5."""
+    n, T, d = shape
+    one = data.sphere(jax.random.key(3), n=n, T=T, d=d)
+    posed = svm.token_constraints(one, tokens.optimal(one))
+    (part,) = packed(jax.tree.map(lambda leaf: np.asarray(leaf)[None], posed), 1, Sharing.SPANS)
+    assert part.rows.differences.shape == (1, 64, 1, 16)
+    laid_out = svm.solve(posed, norm)
+    # Under `jit` nothing is laid out.
+    alone = jax.jit(lambda rows: svm.solve(rows, norm))(posed)
+    assert laid_out.status == alone.status == Status.OPTIMAL
+    size = np.abs(alone.W).max()
+    np.testing.assert_allclose(laid_out.W / size, alone.W / size, rtol=0, atol=1e-11 if norm == "frobenius" else 1e-5)
+    np.testing.assert_allclose(laid_out.primal, alone.primal, rtol=1e-10)
+
+
+@pytest.mark.parametrize("sharing", [Sharing.SHAPES, Sharing.SPANS])
+def test_rows_that_are_laid_out_have_their_margins_and_multipliers(sharing):
+    posed = jax.tree.map(np.asarray, instances.constraints(5))
+    (part,) = packed(posed, 5, sharing)
+    rng = np.random.default_rng(2)
+    found = Candidate(rng.normal(size=(5, 16, 16)), rng.normal(size=(5, 64, 1)), np.zeros(5, int))
+    given = part.spread(found)
+    assert given.W.shape == (5, 5, 5)
+    assert given.duals.shape == (5, n, T - 1)
+    margins = jax.vmap(svm.margins)(posed, given.W).reshape(5, -1)
+    np.testing.assert_allclose(jax.vmap(svm.margins)(part.rows, found.W)[:, :ROWS, 0], margins, rtol=1e-12)
+    assert not np.asarray(part.rows.present)[:, ROWS:].any()
+    np.testing.assert_array_equal(part.laid_out(given).duals[:, :ROWS], found.duals[:, :ROWS])
+
+
+def test_many_problems_keep_their_own_shape_and_few_share_one():
+    def shapes(lanes):
+        posed = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), lanes, axis=0), instances.constraints(1))
+        return [part.rows.differences.shape[1:] for part in packed(posed, lanes, Sharing.SPANS)]
+
+    assert shapes(10) == [(64, 1, 16)]
+    assert shapes(10_000) == [(n, T - 1, 5)]

@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from jaxattn import metrics
 from jaxattn.norms import Norm, frobenius
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints, Rows
@@ -80,8 +81,33 @@ class ActiveSet:
         # A row of zeros that asks for more than 0 (a token to be told from its copy) is a proof by itself.
         zero = of.present & (cons.lengths(constraints) == 0)
         absurd = zero & jnp.where(of.equal, of.targets != 0, of.targets > 0)
-        duals = jnp.where(absurd.any(), jnp.where(absurd, jnp.sign(of.targets), 0.0), duals / lengths)
+        duals = jnp.where(absurd.any(), jnp.where(absurd, jnp.sign(of.targets), 0.0), duals)
+        proof = _contradiction(unit, G, asked.ravel(), of.equal.ravel()).reshape(duals.shape)
+        proves = _left(unit, asked, proof) < jnp.minimum(_left(unit, asked, duals), jnp.sqrt(jnp.finfo(G.dtype).eps))
+        duals = jnp.where(proves & ~absurd.any(), proof, duals) / lengths
         return Candidate(reduction.lift(W), duals, jnp.sum(passes[0].iterations))
+
+
+def _contradiction(
+    unit: Constraints, G: Float[Array, "c c"], b: Float[Array, " c"], equal: Bool[Array, " c"]
+) -> Float[Array, " c"]:
+    """Return multipliers of the equation that is farthest from being what others that combine to it ask for.
+
+    Beside larger targets, small ones of such equations are lost in the squares of the least-squares problem.
+    """
+    found = cons.equations(unit)
+    # Of each row its multiples of the independent equations.
+    multiples = jnp.where(found.taken[:, None], found.inverse @ G, 0.0)
+    off, size = b - b @ multiples, jnp.abs(b) + jnp.abs(b) @ jnp.abs(multiples)
+    k = jnp.argmax(jnp.where(equal & ~found.taken, jnp.abs(off) / positive(size), -1.0))
+    return jnp.sign(off[k]) * jnp.where(jnp.arange(b.size) == k, 1.0, -multiples[:, k])
+
+
+def _left(unit: Constraints, b: Float[Array, "n m"], a: Float[Array, "n m"]) -> Float[Array, ""]:
+    """Return how near multipliers come to combining rows of length 1 to zero, as in `Tolerance.farkas`."""
+    left, worth = metrics.norm(cons.combination(unit, a)), jnp.sum(a * b)
+    share = left / positive(jnp.sum(jnp.abs(a))) * (jnp.sum(jnp.abs(a * b)) / positive(worth))
+    return jnp.where(worth > 0, share, jnp.inf)
 
 
 def _refined(

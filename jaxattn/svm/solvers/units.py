@@ -56,6 +56,7 @@ def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> S
         W: answer of the Frobenius problem of the hard rows.
         squared: whether the objective is half the squared norm; multipliers are then in other units.
     """
+    every = constraints
     equations = None if constraints.equal is None else cons.equations(constraints)
     if equations is not None:
         implied = cons.rows(constraints).equal & ~equations.taken.reshape(constraints.differences.shape[:2])
@@ -63,7 +64,8 @@ def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> S
     of = cons.rows(constraints)
     worst = cons.worst_margin(constraints, W)
     W = W / positive(worst)
-    separable = (worst > 0) & (cons.violation(constraints, W) <= 1e3 * tolerance_of(W.dtype).violation)
+    # Of all rows: equations that combine to another one may ask for something else.
+    separable = (worst > 0) & (cons.violation(every, W) <= 1e3 * tolerance_of(W.dtype).violation)
     lengths = cons.unit_lengths(constraints)
     length = metrics.norm(W)
     reach = jnp.max(jnp.where(of.present, jnp.abs(of.targets) / lengths, 0.0))
