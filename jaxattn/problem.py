@@ -58,7 +58,8 @@ def as_array(name: str, value: Any) -> Array:
             f"{name}: expected finite numbers, found {np.asarray(array)[where]} at index {where} "
             f"({int((~finite).sum())} of {finite.size} entries are not finite)"
         )
-    return jnp.asarray(array)
+    # `jnp.asarray` would compile a program for every shape. A copy, since this may share the memory it is given.
+    return array if isinstance(array, jax.Array) else jax.device_put(np.array(array))
 
 
 def check_labels(labels: Any) -> None:
@@ -177,7 +178,7 @@ def _as_present(present: Any, shape: tuple[int, ...]) -> Bool[Array, "*batch n T
             )
         if not (seen > 1).any(axis=-1).all():
             raise ValueError("present: expected an input with at least two tokens to choose between, found none")
-    return jnp.asarray(present)
+    return present if isinstance(present, jax.Array) else jax.device_put(np.array(present))
 
 
 def of_arrays(arrays: Mapping[str, Any]) -> Problem:

@@ -31,7 +31,7 @@ def checked(steps: int, record_every: int, snapshots: Sequence[int]) -> Int[Arra
         raise ValueError(f"snapshots: expected whole numbers, found {tuple(snapshots)}")
     if kept.ndim != 1 or np.any(np.diff(kept) <= 0) or np.any((kept < 0) | (kept > steps)):
         raise ValueError(f"snapshots: expected increasing steps within 0..{steps}, found {tuple(snapshots)}")
-    return jnp.asarray(kept.astype(int))
+    return jax.device_put(kept.astype(int))
 
 
 def through(

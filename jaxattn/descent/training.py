@@ -101,6 +101,28 @@ def train(
     return run(weights, problem, init(weights), kept)
 
 
+def outline(
+    weights: Weights,
+    problem: Problem,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    steps: int = 2000,
+    snapshots: Sequence[int] = (),
+    record_every: int = 1,
+    loss: losses.Loss = losses.logistic,
+    head: heads.Head = heads.linear,
+) -> Run:
+    """Return a Run of zeros of the shapes and types that `train` has, without tracing its steps.
+
+    Arguments as of `train`, and errors but for those that a loss or an optimizer's own steps raise.
+    """
+    attention.check_weights(weights, problem)
+    checks.function("head", head, ("x", "v"))
+    jax.eval_shape(partial(_outputs, head=head), weights, problem)
+    _, kept, _ = _prepared(weights, optimizer, snapshots, steps, record_every, loss, head)
+    return _outline(weights, problem, len(kept), steps, record_every)
+
+
 def train_batch(
     weights: Weights,
     problems: Problem,
@@ -146,9 +168,20 @@ def train_batch(
         own = {name: getattr(part, name)[..., :d, :d].copy() for name in ("weights", "snapshots")}
         return part._replace(**own)
 
+    lane = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (weights, problems, state))
+    one = jax.eval_shape(partial(_outline, kept=len(kept), steps=steps, record_every=record_every), *lane[:2])
+    width = batch.program_lanes(lane, one, batch.length(problems), of)
     return batch.over_seeds(
-        run, weights, problems, state, shared=(kept,), chunk=chunk, of=of, effort=plan.effort, cut=cut
+        run, weights, problems, state, shared=(kept,), chunk=chunk, width=width, of=of, effort=plan.effort, cut=cut
     )
+
+
+def _outline(weights: Weights, problem: Problem, kept: int, steps: int, record_every: int) -> Run:
+    """Return a Run of zeros of the shapes and types that a trained one has."""
+    series = jnp.zeros(-(-steps // record_every), problem.X.dtype)
+    end = jax.tree.map(jnp.zeros_like, weights)
+    along_run = jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape), leaf.dtype), end)
+    return Run(end, along_run, series, series, series, jnp.zeros((), int))
 
 
 def _check_start(weights: Weights, problem: Problem, head: heads.Head) -> None:
@@ -224,15 +257,21 @@ def trainer(
     )
     one = jax.custom_batching.custom_vmap(run)
 
+    def lifted(*arguments: Any) -> Run:
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), run(*arguments))
+
     @one.def_vmap
     def _(axis_size: int, in_batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        weights, problem, state = jax.tree.map(partial(_behind, axis_size), arguments[:3], tuple(in_batched)[:3])
+        behind = jax.tree.map(partial(_behind, axis_size), arguments[:3], tuple(in_batched)[:3])
         if in_batched[3]:
             raise ValueError("snapshots: expected the same steps for all seeds, found a batch of them")
-        result = run(weights, problem, state, arguments[3])
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), result), jax.tree.map(lambda _: True, result)
+        result = lifted(*behind, arguments[3])
+        return result, jax.tree.map(lambda _: True, result)
 
-    return jax.jit(one)
+    def over_lanes(weights: Weights, problem: Problem, state: Any, snapshots: Array) -> Run:
+        return lifted(*jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, problem, state)), snapshots)
+
+    return batch.Lifting(jax.jit(one), over_lanes)
 
 
 def _behind(lanes: int, leaf: Array, batched: bool) -> Array:

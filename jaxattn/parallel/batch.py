@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -263,9 +264,29 @@ def over_seeds(
     return jax.tree.map(lambda *leaves: leaves[0] if len(leaves) == 1 else np.concatenate(leaves), *parts)
 
 
+@dataclass(frozen=True, eq=False)
+class Lifting:
+    """A function of one lane that says itself how it is lifted; `vmap` of it would trace it for one lane first.
+
+    Attributes:
+        one: of one lane.
+        lifted: of many, on the leading axis of its arguments and results, but for the shared ones.
+    """
+
+    one: Callable[..., Any]
+    lifted: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return the result of one lane."""
+        return self.one(*arguments)
+
+
 @lru_cache(maxsize=64)
 def _lifted(function: Callable[..., Any], arguments: int, shared: int, effort: Effort) -> Any:
-    lifted = jax.vmap(function, in_axes=(0,) * arguments + (None,) * shared)
+    if isinstance(function, Lifting):
+        lifted = function.lifted
+    else:
+        lifted = jax.vmap(function, in_axes=(0,) * arguments + (None,) * shared)
     return jax.jit(lifted, compiler_options=effort.options() if effort != FULL else None)
 
 

@@ -36,7 +36,9 @@ class _State(NamedTuple):
     done: Branch
 
 
-def follow(task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], most: int) -> Branch:
+def follow(
+    task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], most: int, count: Int[Array, ""] | None = None
+) -> Branch:
     """Find a point of small residual on every radius, each from the one before.
 
     A radius is left by one more step from a point that is good already, or after `most` steps. In a batch each seed is
@@ -47,7 +49,9 @@ def follow(task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], mo
         x: coordinates to begin from, of any length.
         radii: in the order to go through, up or down.
         most: steps allowed on one radius.
+        count: how many radii are gone through; all if None.
     """
+    count = jnp.asarray(radii.size) if count is None else count
     sharp = jnp.finfo(x.dtype).eps ** 0.4
     lengths = task.ball.length(radii)
 
@@ -59,7 +63,7 @@ def follow(task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], mo
         steps, solved = now.steps + 1, found.residual <= sharp
         leaves = solved | (steps >= most)
         done = Branch(now.done.x.at[now.number].set(found.x), now.done.steps.at[now.number].set(steps))
-        following = jnp.minimum(now.number + 1, radii.size - 1)
+        following = jnp.minimum(now.number + 1, count - 1)
         ahead = found.x + (lengths[following] - lengths[now.number]) * jnp.where(solved, found.tangent, 0.0)
         return _State(
             number=now.number + leaves,
@@ -75,4 +79,4 @@ def follow(task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], mo
     empty = Branch(jnp.zeros((radii.size, *x.shape), x.dtype), jnp.zeros(radii.size, int))
     first = on_sphere(x, lengths[0])
     start = _State(zero, zero, zero, first, jnp.asarray(_FIRST, x.dtype), jnp.ones((), bool), empty)
-    return jax.lax.while_loop(lambda now: (now.number < radii.size) & (now.failed < _ENDS), advance, start).done
+    return jax.lax.while_loop(lambda now: (now.number < count) & (now.failed < _ENDS), advance, start).done

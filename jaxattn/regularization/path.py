@@ -96,14 +96,25 @@ def path(
     R = jnp.asarray(radii, problem.X.dtype)
     reduction = cons.reduce(cons.Constraints(spans.differences(problem), problem.Z))
     optimal = tokens.optimal(problem, head)
-    task = Task(reduction.constraints, slope_of(problem, problem.Y, gradients.reading(problem, head), loss), ball)
-    entropy = Task(
-        reduction.constraints, slope_of(problem, jnp.ones_like(problem.Y), of_tokens(optimal), Surprise()), ball
-    )
-    # Every second radius will do for a convex problem; from the last one the other way on.
-    high = follow(entropy, first(entropy), R[::-1][::2][::-1], most).x[-1]
-    starts = jnp.stack([_at_length(first(task), high), high])
-    both = jax.vmap(lambda x, radii: follow(task, x, radii, most))(starts, jnp.stack([R, R[::-1]]))
+    risk = slope_of(problem, problem.Y, gradients.reading(problem, head), loss)
+    entropy = slope_of(problem, jnp.ones_like(problem.Y), of_tokens(optimal), Surprise())
+    task = Task(reduction.constraints, risk, ball)
+
+    def stage(starts: Array, turn: _Turn) -> tuple[Array, Branch]:
+        def slope(logits: Array) -> tuple[Array, Array]:
+            # One program for both stages.
+            return jax.tree.map(lambda a, b: jnp.where(turn.of_risk, a, b), risk(logits), entropy(logits))
+
+        def one(x: Array, radii: Array, count: Array) -> Branch:
+            return follow(task._replace(slope=slope), x, radii, most, count)
+
+        found = jax.vmap(one)(starts, turn.radii, turn.counts)
+        high = found.x[1, turn.counts[1] - 1]
+        return jnp.stack([_at_length(first(task), high), high]), found
+
+    begun = first(task._replace(slope=entropy))
+    stages = jax.lax.scan(stage, jnp.stack([begun, begun]), _turns(R))[1]
+    both = jax.tree.map(lambda leaf: leaf[1], stages)
     up, down = (read_path(task, problem, reduction, optimal, R, one, tolerance, loss, head) for one in _apart(both))
     distance = jnp.sqrt(jnp.sum((up.W - down.W) ** 2, axis=(1, 2))) / R
     falling = down.solved & (~up.solved | (lower(down, up) & (distance > _SAME)))
@@ -136,6 +147,31 @@ def check_radii(radii: ArrayLike) -> None:
         raise ValueError(f"radii: expected a list of numbers, found shape {numbers.shape}")
     if not np.isfinite(numbers).all() or numbers[0] <= 0 or (np.diff(numbers) <= 0).any():
         raise ValueError(f"radii: expected positive and increasing numbers, found {numbers.tolist()}")
+
+
+class _Turn(NamedTuple):
+    """What is followed at once: a path up and one down of the risk, or before them one of the cross entropy.
+
+    Attributes:
+        of_risk: whether it is the risk.
+        radii: of both paths, in the order that they are gone through.
+        counts: how many of them are.
+    """
+
+    of_risk: Bool[Array, "..."]
+    radii: Float[Array, "... 2 radii"]
+    counts: Int[Array, "... 2"]
+
+
+def _turns(R: Float[Array, " radii"]) -> _Turn:
+    # Every second radius will do for a convex problem, up to the last one; the other path does nothing meanwhile.
+    seconds = R[::-1][::2][::-1]
+    convex = jnp.concatenate([seconds, jnp.broadcast_to(R[-1], (R.size - seconds.size,))])
+    return _Turn(
+        of_risk=jnp.array([False, True]),
+        radii=jnp.stack([jnp.stack([convex, convex]), jnp.stack([R, R[::-1]])]),
+        counts=jnp.array([[0, seconds.size], [R.size, R.size]]),
+    )
 
 
 def _at_length(x: Float[Array, "a b"], like: Float[Array, "a b"]) -> Float[Array, "a b"]:

@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,6 +107,30 @@ def of(named: Iterable[str], root: Path = _ROOT) -> str:
         named: dotted paths of modules, or of functions and classes in them.
         root: the folder in which the package stands.
     """
+    asked = frozenset(named), root
+    if _known is None:
+        return _hash(*asked)
+    if asked not in _known:
+        _known[asked] = _hash(*asked)
+    return _known[asked]
+
+
+# The hashes found since the files stand still; None where they may change.
+_known: dict[tuple[frozenset[str], Path], str] | None = None
+
+
+@contextmanager
+def still() -> Iterator[None]:
+    """Take it that no file changes in a `with`, such as while a command runs, whose code is loaded already."""
+    global _known
+    before, _known = _known, {} if _known is None else _known
+    try:
+        yield
+    finally:
+        _known = before
+
+
+def _hash(named: Iterable[str], root: Path) -> str:
     files = sources(named, root)
     read = {
         f"{file.parent.name}/{one.name}": one for file in files.values() for k in _READ for one in file.parent.glob(k)

@@ -6,6 +6,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import jax
 from omegaconf import DictConfig
 
 from jaxattn import records
-from jaxattn.study import making, report, side_by_side, stalls
+from jaxattn.study import fingerprints, making, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
 from jaxattn.study.costs import Costs
 from jaxattn.study.mistakes import UsageError
@@ -59,31 +60,39 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         name = line["id"].partition(":")[0]
         known.setdefault(name, set()).add(line["made_from"])
         seconds[name] = line["seconds"]
-    composed, studies = _composed(names, overrides)
-    unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
-    for name in unchanged:
-        board.say(f"{name}: unchanged")
-    composed = {name: configs for name, configs in composed.items() if name not in unchanged}
-    processes, spent = side_by_side.processes(config.workers, len(composed)), Costs()
-    board.expect({name: seconds.get(name) for name in composed}, processes)
+    with ExitStack() as while_made:
+        while_made.enter_context(fingerprints.still())
+        pool = None
+        if not Path(config.runs).exists():
+            # All will be made: the processes import JAX while this one reads what there is to do.
+            pool = while_made.enter_context(side_by_side.pool(side_by_side.processes(config.workers, len(names))))
+        composed, studies = _composed(names, overrides)
+        unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
+        for name in unchanged:
+            board.say(f"{name}: unchanged")
+        composed = {name: configs for name, configs in composed.items() if name not in unchanged}
+        processes, spent = side_by_side.processes(config.workers, len(composed)), Costs()
+        board.expect({name: seconds.get(name) for name in composed}, processes)
+        if pool is None:
+            pool = while_made.enter_context(side_by_side.pool(processes))
 
-    def begun(name: str) -> None:
-        board.begun(name, len(composed[name]), sum(one.seeds for one in composed[name]))
+        def begun(name: str) -> None:
+            board.begun(name, len(composed[name]), sum(one.seeds for one in composed[name]))
 
-    made = side_by_side.each(composed, folder, seconds, processes, begun, board.note)
-    for number, (name, (claims, cost)) in enumerate(made, start=1):
-        board.made(name)
-        spent += cost
-        lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
-        lines |= {line["id"]: line for line in claims}
-        records.write_json(path, [lines[key] for key in sorted(lines)])
-        compiling = duration(cost.tracing + cost.compiling)
-        took = f"{duration(cost.seconds)}, {compiling} of it compiling"
-        board.say(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {took}")
-        for line in claims:
-            board.say(f"    {line['id']}: {line['verdict']}")
-        if said := stalls.line(composed[name]):
-            board.say(f"    {said}")
+        made = side_by_side.each(composed, folder, seconds, pool, begun, board.note)
+        for number, (name, (claims, cost)) in enumerate(made, start=1):
+            board.made(name)
+            spent += cost
+            lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
+            lines |= {line["id"]: line for line in claims}
+            records.write_json(path, [lines[key] for key in sorted(lines)])
+            compiling = duration(cost.tracing + cost.compiling)
+            took = f"{duration(cost.seconds)}, {compiling} of it compiling"
+            board.say(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {took}")
+            for line in claims:
+                board.say(f"    {line['id']}: {line['verdict']}")
+            if said := stalls.line(composed[name]):
+                board.say(f"    {said}")
     report.write(folder / "README.md", studies, list(lines.values()))
     ending = [
         f"figures and claims: {folder / 'README.md'} ({len(composed)} made, {len(unchanged)} unchanged)",

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from omegaconf import DictConfig
 
 from jaxattn.parallel.processes import ProcessError
-from jaxattn.study import costs, ending, making, runs
+from jaxattn.study import costs, ending, fingerprints, making, runs
 from jaxattn.study.events import Event, Report
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
@@ -47,11 +47,41 @@ def processes(asked: int | None, experiments: int) -> int:
     return min(cores if asked is None else asked, experiments)
 
 
+class Pool(NamedTuple):
+    """Processes that make experiments, and the queue by which they report."""
+
+    executor: ProcessPoolExecutor
+    events: Any
+    processes: int
+
+
+@contextlib.contextmanager
+def pool(count: int) -> Iterator[Pool | None]:
+    """Start processes, which import JAX while the caller goes on; none where one is enough."""
+    if count == 1:
+        yield None
+        return
+    context = multiprocessing.get_context("spawn")
+    events = context.Queue()
+    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(events,)) as executor:
+        for _ in range(count):
+            executor.submit(os.getpid)
+        try:
+            yield Pool(executor, events, count)
+        except BaseException:
+            # An interrupt, or a mistake in one: what the others have finished is kept, as when they are interrupted.
+            executor.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                # By SIGTERM: what a shell starts in the background ignores SIGINT.
+                child.terminate()
+            raise
+
+
 def each(
     composed: Mapping[str, Sequence[DictConfig]],
     folder: Path,
     seconds: Mapping[str, float],
-    count: int,
+    pool: Pool | None,
     begun: Callable[[str], None],
     note: Callable[[str, Event], None],
 ) -> Iterator[tuple[str, Made]]:
@@ -64,14 +94,14 @@ def each(
         composed: the configurations of every experiment's runs.
         folder: of the figures.
         seconds: what an experiment took, where that is known.
-        count: of processes; with one, all is made in this process, in the order given.
+        pool: of processes; if None, all is made in this process, in the order given.
         begun: called with the name of each as it begins.
         note: called with its name and what it reports; in this process, at most a moment later.
 
     Raises:
         ProcessError: a process ended without a word; and whatever `making.make` raises. The others are interrupted.
     """
-    if count == 1:
+    if pool is None:
         for name, configs in composed.items():
             begun(name)
             yield name, _make(name, configs, folder, functools.partial(note, name))
@@ -80,41 +110,31 @@ def each(
     waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
     waiting = waiting[-1:] + waiting[:-1]
     running: dict[Future[Any], str] = {}
-    context = multiprocessing.get_context("spawn")
-    events = context.Queue()
-    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(events,)) as pool:
-        try:
-            while waiting or running:
-                taken = set[Path]().union(*(needs[name] for name in running.values()))
-                for name in list(waiting):
-                    if len(running) < count and taken.isdisjoint(needs[name]):
-                        running[pool.submit(_make_here, name, composed[name], folder)] = name
-                        begun(name)
-                        taken |= needs[name]
-                        waiting.remove(name)
-                done = wait(running, timeout=_PAUSE, return_when=FIRST_COMPLETED).done
-                for name, event in _reported(events):
-                    note(name, event)
-                for future in done:
-                    made = future.result()  # If it raises, `running` still names the experiment.
-                    yield running.pop(future), made
-        except BrokenProcessPool as error:
-            # The pool has sent SIGTERM to the others.
-            pool.shutdown()
-            for name in running.values():
-                for config in composed[name]:
-                    runs.ended(config)
-            raise ProcessError(
-                f"a process ended without a word (killed, or out of memory?) while these were made: "
-                f"{', '.join(sorted(running.values()))}; the same command goes on from there"
-            ) from error
-        except BaseException:
-            # An interrupt, or a mistake in one: what the others have finished is kept, as when they are interrupted.
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in multiprocessing.active_children():
-                # By SIGTERM: what a shell starts in the background ignores SIGINT.
-                child.terminate()
-            raise
+    try:
+        while waiting or running:
+            taken = set[Path]().union(*(needs[name] for name in running.values()))
+            for name in list(waiting):
+                if len(running) < pool.processes and taken.isdisjoint(needs[name]):
+                    running[pool.executor.submit(_make_here, name, composed[name], folder)] = name
+                    begun(name)
+                    taken |= needs[name]
+                    waiting.remove(name)
+            done = wait(running, timeout=_PAUSE, return_when=FIRST_COMPLETED).done
+            for name, event in _reported(pool.events):
+                note(name, event)
+            for future in done:
+                made = future.result()  # If it raises, `running` still names the experiment.
+                yield running.pop(future), made
+    except BrokenProcessPool as error:
+        # The pool has sent SIGTERM to the others.
+        pool.executor.shutdown()
+        for name in running.values():
+            for config in composed[name]:
+                runs.ended(config)
+        raise ProcessError(
+            f"a process ended without a word (killed, or out of memory?) while these were made: "
+            f"{', '.join(sorted(running.values()))}; the same command goes on from there"
+        ) from error
 
 
 def _reported(events: Any) -> Iterator[tuple[str, Event]]:
@@ -143,7 +163,7 @@ def _make_here(name: str, configs: Sequence[DictConfig], folder: Path) -> Made:
 
 
 def _make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report) -> Made:
-    with costs.counted(report) as counter:
+    with costs.counted(report) as counter, fingerprints.still():
         lines = making.make(name, list(configs), folder, counter.report)
     if next(_number) % _TOGETHER == 0:
         jax.clear_caches()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import numpy as np
@@ -88,7 +88,7 @@ class Packed(NamedTuple):
         if self.places is None:
             return candidate
         flat = np.asarray(candidate.duals).reshape(len(self.lanes), -1)
-        duals = np.where(self.rows.present, np.take_along_axis(flat, self.places, axis=1)[:, :, None], 0)
+        duals = np.where(np.asarray(self.rows.present), np.take_along_axis(flat, self.places, axis=1)[:, :, None], 0)
         sizes = self.rows.differences.shape[-1], self.rows.queries.shape[-1]
         return candidate._replace(duals=duals.astype(flat.dtype), W=_wider(np.asarray(candidate.W), *sizes))
 
@@ -179,7 +179,8 @@ def _of_shape(
     """Lay out lanes in a shape, in coordinates of their spans where these have fewer."""
     (k, n, m, d), e, (width, *sizes) = constraints.differences.shape, constraints.queries.shape[-1], shape
     differences = np.where(present.reshape(k, n, m, 1), constraints.differences, 0)
-    queries = np.where(present.reshape(k, n, m).any(axis=2)[..., None], constraints.queries, 0)
+    asks = np.any(present.reshape(k, n, m), axis=2, keepdims=True)
+    queries = np.where(asks, constraints.queries, 0)
     left, right = None, None
     # Not by `@`: a row and its double stay that to the last bit, which proofs of infeasibility need.
     if spans[0] < d:
@@ -191,23 +192,19 @@ def _of_shape(
     # Those that count first, in their order; places beyond the last row are its own once more, and do not count.
     order = np.argsort(~present, axis=1, kind="stable")
     places = order[:, np.minimum(np.arange(width), n * m - 1)]
-    counts = np.take_along_axis(present, places, axis=1) & (np.arange(width) < n * m)
+    counts = np.take_along_axis(present, places, axis=1) & (np.arange(width)[None] < n * m)
 
     def taken(leaf: np.ndarray) -> np.ndarray:
         flat = leaf.reshape(k, n * m, *leaf.shape[3:])
         return np.take_along_axis(flat, places.reshape(*places.shape, *[1] * (flat.ndim - 2)), axis=1)[:, :, None]
 
-    kinds = {
-        name: taken(leaf)
-        for name, leaf in constraints._asdict().items()
-        if leaf is not None and name not in ("differences", "queries")
-    }
-    of_rows = np.take_along_axis(queries, (places // m)[:, :, None], axis=1)
-    rows = Constraints(
-        differences=_wider(np.where(counts[:, :, None, None], taken(differences), 0), sizes[0]),
-        queries=_wider(np.where(counts[:, :, None], of_rows, 0), sizes[1]),
-        **{"targets": np.ones((k, width, 1), differences.dtype)} | kinds | {"present": counts[:, :, None]},
-    )
+    given = {name: np.asarray(leaf) for name, leaf in constraints._asdict().items() if leaf is not None}
+    kinds: dict[str, Any] = {name: taken(given[name]) for name in ("targets", "equal", "penalty") if name in given}
+    kinds.setdefault("targets", np.ones((k, width, 1), differences.dtype))
+    of_rows = np.where(counts[:, :, None], np.take_along_axis(queries, (places // m)[:, :, None], axis=1), 0)
+    of_tokens = np.where(counts[:, :, None, None], taken(differences), 0)
+    wide: dict[str, Any] = {"differences": _wider(of_tokens, sizes[0]), "queries": _wider(of_rows, sizes[1])}
+    rows = Constraints(**wide, **kinds, present=cast(Any, counts[:, :, None]))
     return Packed(rows, chosen, places, (n, m, d, e), left, right)
 
 

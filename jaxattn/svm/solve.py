@@ -12,8 +12,7 @@ import numpy as np
 
 from jaxattn import checks
 from jaxattn.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
-from jaxattn.parallel import batch
-from jaxattn.parallel.effort import SOLVING
+from jaxattn.parallel import batch, effort
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import Tolerance, certify, check_tolerance, tolerance_of
@@ -223,7 +222,7 @@ class _Door(NamedTuple):
     def attempt(self, constraints: Constraints, solver: Solver) -> Solution:
         """Solve lanes without the rows that are not present, and certify what was found."""
         parts = packed(constraints, self.sizes.lanes, _sharing(solver))
-        found = [(part, _candidates(part.rows, solver, self.norm, self._solving(part))) for part in parts]
+        found = [(part, self._candidates(part.rows, solver, self.norm, self._solving(part))) for part in parts]
         return self.certified(constraints, _joined(found))
 
     def certified(self, constraints: Constraints, candidates: Candidate) -> Solution:
@@ -235,6 +234,21 @@ class _Door(NamedTuple):
             of_part = batch.over_seeds(_certifying(self.norm, self.tolerance), *given, width=self._certifying(part))
             found.append((part, of_part))
         return _joined(found)
+
+    def _candidates(self, constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
+        if isinstance(solver, Cvxpy):
+            lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
+            return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
+        _, n, m, d = constraints.differences.shape
+        over_seeds = partial(batch.over_seeds, effort=effort.solving(self.sizes.lanes, n * m + 3 * d))
+        if isinstance(solver, Improver) and constraints.penalty is None:
+            first = self._candidates(constraints, solver.start, solver.start_norm, chunk)
+            # It works on the rows' Gram matrix and on a tableau beside it, so half as many stay in the cache.
+            width = min(chunk, max(_FEW, chunk // 2))
+            return over_seeds(_improving(solver, norm), constraints, first, width=width)
+        # Path following treats equalities apart, and so asks whether there are any; this method does not.
+        given = with_kinds(constraints) if isinstance(solver, ActiveSet) else constraints
+        return over_seeds(_proposing(solver, norm), given, width=chunk)
 
     def _solving(self, part: Packed) -> int:
         """Return how many lanes a solver's program takes: those of which the pairs of rows stay in the cache."""
@@ -264,20 +278,6 @@ def _sharing(solver: Solver) -> Sharing:
 def _is_blind_to_zeros(norm: Norm) -> bool:
     """Whether rows and columns of zeros change neither the norm nor its dual; of a user's own this is not known."""
     return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | OfRank)
-
-
-def _candidates(constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
-    if isinstance(solver, Cvxpy):
-        lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
-    if isinstance(solver, Improver) and constraints.penalty is None:
-        first = _candidates(constraints, solver.start, solver.start_norm, chunk)
-        # It works on the rows' Gram matrix and on a tableau beside it, so half as many stay in the cache.
-        width = min(chunk, max(_FEW, chunk // 2))
-        return batch.over_seeds(_improving(solver, norm), constraints, first, width=width, effort=SOLVING)
-    # Path following treats equalities apart, and so asks whether there are any; this method does not.
-    given = with_kinds(constraints) if isinstance(solver, ActiveSet) else constraints
-    return batch.over_seeds(_proposing(solver, norm), given, width=chunk, effort=SOLVING)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find

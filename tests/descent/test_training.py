@@ -8,6 +8,7 @@ import pytest
 
 from jaxattn import attention, descent, losses, metrics
 from jaxattn.attention import Factored
+from jaxattn.descent.training import outline
 from tests import instances
 from tests.instances import assert_close, d
 
@@ -239,3 +240,14 @@ def test_weights_that_do_not_fit_are_refused():
 def test_batches_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match=r"^batch: expected one leading axis of one length"):
         descent.train_batch(jnp.zeros((2, d, d)), instances.problems(3), steps=STEPS)
+
+
+def test_the_outline_of_a_run_has_its_shapes_and_types():
+    asked = {"steps": STEPS, "snapshots": (1, 5), "record_every": 3}
+    for weights in WEIGHTS.values():
+        told = outline(weights, instances.problem(), **asked)
+        made = descent.train(weights, instances.problem(), **asked)
+        assert jax.tree.structure(told) == jax.tree.structure(made)
+        assert [(a.shape, a.dtype) for a in jax.tree.leaves(told)] == [
+            (a.shape, a.dtype) for a in jax.tree.leaves(made)
+        ]

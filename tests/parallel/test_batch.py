@@ -251,3 +251,20 @@ def test_neither_the_number_of_devices_nor_the_chunk_shows_in_any_bit(computed, 
         assert done.returncode == 0, done.stderr
         found |= set(done.stdout.split())
     assert len(found) == 1
+
+
+def test_a_function_that_lifts_itself_is_not_traced_for_one_lane():
+    traced = []
+
+    def one(x):
+        traced.append("one")
+        return 2 * x
+
+    def lifted(x):
+        traced.append("lifted")
+        return 2 * x
+
+    doubled = batch.Lifting(one, lifted)
+    np.testing.assert_array_equal(batch.over_seeds(doubled, np.arange(5.0), width=3), 2 * np.arange(5.0))
+    assert traced == ["lifted"]
+    assert doubled(1.0) == 2.0

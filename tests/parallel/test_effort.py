@@ -41,3 +41,8 @@ class Unknown(effort.Effort):
 def test_the_options_reach_the_compiler():
     with pytest.raises(Exception, match="xla_no_such_option"):
         batch.over_seeds(half, np.ones((2, 4)), effort=Unknown())
+
+
+def test_a_solver_of_few_problems_is_compiled_briefly():
+    assert effort.solving(10, 112) == effort.BRIEF
+    assert effort.solving(100, 112) == effort.solving(10, 112, steps=10) == effort.SOLVING

@@ -183,3 +183,17 @@ def test_every_experiment_is_made_from_its_own_rooms():
         configs = making.configurations(name, ["size=small"])
         assert re.fullmatch(r"[0-9a-f]{12}", making.source(configs))
     assert np.unique([making.source(making.configurations(n, [])) for n in ("rate", "svm-rank")]).size == 2
+
+
+def test_while_files_stand_still_each_hash_is_found_once(tmp_path):
+    package = tmp_path / "jaxattn"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "one.py").write_text("ONE = 1\n")
+    first = fingerprints.of(["jaxattn.one"], tmp_path)
+    with fingerprints.still():
+        assert fingerprints.of(["jaxattn.one"], tmp_path) == first
+        (package / "one.py").write_text("ONE = 2\n")
+        with fingerprints.still():
+            assert fingerprints.of(["jaxattn.one"], tmp_path) == first
+    assert fingerprints.of(["jaxattn.one"], tmp_path) != first

@@ -120,7 +120,9 @@ def test_rows_that_are_laid_out_have_their_margins_and_multipliers(sharing):
     posed = jax.tree.map(np.asarray, instances.constraints(5))
     (part,) = packed(posed, 5, sharing)
     rng = np.random.default_rng(2)
-    found = Candidate(rng.normal(size=(5, 16, 16)), rng.normal(size=(5, 64, 1)), np.zeros(5, int))
+    found = Candidate(
+        jnp.asarray(rng.normal(size=(5, 16, 16))), jnp.asarray(rng.normal(size=(5, 64, 1))), jnp.zeros(5, int)
+    )
     given = part.spread(found)
     assert given.W.shape == (5, 5, 5)
     assert given.duals.shape == (5, n, T - 1)

@@ -32,7 +32,7 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
         largest probability of a token that is not selected; `selected`, the tokens that are; `W_described`, the
         solutions.
     """
-    problems, selected = jax.tree.map(lambda leaf: leaf[seeds], runs.problems), selected_sets(runs)[seeds]
+    problems, selected = jax.tree.map(lambda leaf: np.asarray(leaf)[seeds], runs.problems), selected_sets(runs)[seeds]
     described = describe(problems, runs.W[seeds], selected, solver)
     off = distances(problems, runs.logits[seeds], runs.size[seeds], described.W)
     return xarray.Dataset(

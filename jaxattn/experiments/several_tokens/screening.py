@@ -6,10 +6,10 @@ import json
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray
 from jaxtyping import Bool, Float, Int
+from scipy.special import softmax
 
 from jaxattn.problem import Problem
 from jaxattn.study.claims import EXCLUDED
@@ -48,7 +48,7 @@ def runs_of(record: xarray.Dataset) -> Runs:
 
 def taken(runs: Runs, seeds: Int[np.ndarray, " some"]) -> Runs:
     """Return these runs alone."""
-    problems = jax.tree.map(lambda leaf: leaf[seeds], runs.problems)
+    problems = jax.tree.map(lambda leaf: np.asarray(leaf)[seeds], runs.problems)
     return Runs(problems, runs.W[seeds], runs.logits[seeds], runs.size[seeds], runs.steps)
 
 
@@ -71,7 +71,7 @@ def labels_of_one_kind(runs: Runs) -> Bool[np.ndarray, " seeds"]:
 
 def probabilities(runs: Runs) -> Float[np.ndarray, "seeds n T"]:
     """Return the attention at the last snapshot; NaN where a run diverged."""
-    return np.asarray(jax.nn.softmax(jnp.asarray(runs.logits[:, -1]), axis=-1))
+    return softmax(runs.logits[:, -1], axis=-1)
 
 
 def selected_sets(runs: Runs) -> Bool[np.ndarray, "seeds n T"]:

@@ -107,7 +107,7 @@ def compare(
 
 
 def _lanes(tree: Any, kept: np.ndarray) -> Any:
-    return jax.tree.map(lambda leaf: leaf[kept], tree)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
 
 
 def _paths(snapshots: Weights, Z: np.ndarray) -> np.ndarray:

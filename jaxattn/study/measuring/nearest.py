@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxattn import svm
+from jaxattn.parallel import effort
 from jaxattn.problem import Problem
 
 
@@ -19,6 +20,13 @@ def nearest_of_rank(m: int) -> Callable[[Problem, Int[Array, " n"], Float[Array,
     Its arguments are a problem, the tokens to select and a W of rank at most m, (d, d); its result is certified.
     """
     return partial(_follow, m)
+
+
+def effort_of(problems: Problem) -> effort.Effort:
+    """Return how long that function may compile, for a batch of problems."""
+    lanes, n, T, d = problems.X.shape
+    # It makes several times as many steps as an interior-point method.
+    return effort.solving(lanes, n * (T - 1) + 3 * d, 8)
 
 
 def _follow(m: int, problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"]) -> svm.Solution:

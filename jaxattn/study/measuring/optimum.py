@@ -63,7 +63,7 @@ def optimum(record: xarray.Dataset, solver: svm.Solver | None = None) -> Optimum
 
 
 def _only(tree: Any, kept: np.ndarray) -> Any:
-    return jax.tree.map(lambda leaf: leaf[kept], tree)
+    return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[kept]), tree)
 
 
 def _posed(problem: Problem) -> tuple[Int[Array, " n"], svm.Constraints]:

@@ -12,8 +12,7 @@ import numpy as np
 
 from jaxattn import checks, data, heads, losses, regularization
 from jaxattn.attention import Factored
-from jaxattn.parallel import batch
-from jaxattn.parallel.effort import SOLVING
+from jaxattn.parallel import batch, effort
 from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
@@ -36,6 +35,8 @@ MOST = 10_000
 _OF_PATH = ("risk", "excess", "residual", "solved", "falling", "apart", "steps")
 # Seeds that are followed together wait for the slowest of them.
 _TOGETHER = 25
+# What a radius takes, in solutions of a max-margin problem of as many rows.
+_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,9 @@ class Regularization:
         """Draw the problems of some seeds, and follow their paths."""
         data_keys, _ = batch.over_seeds(keys, seeds, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys)
-        width = min(_TOGETHER, self.seeds)
-        return _arrays(problems, data_keys, batch.over_seeds(self._path(), problems, width=width, effort=SOLVING))
+        width, steps = min(_TOGETHER, self.seeds), len(self.radii()) * _STEPS
+        of_path = effort.solving(self.seeds, problems.n * (problems.T - 1), steps)
+        return _arrays(problems, data_keys, batch.over_seeds(self._path(), problems, width=width, effort=of_path))
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose points are solved on every radius, and the others."""

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxattn import checks, data, descent, heads, initial, losses
 from jaxattn.attention import Factored, Weights
+from jaxattn.descent.training import outline
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.records import Record
@@ -113,7 +114,7 @@ class Training:
                 "trained by experiments such as lm-cosine)"
             )
         weights = from_words(self.initial, problem.d)(weights_key)
-        trained = descent.train(weights, problem, **self.descent)
+        trained = outline(weights, problem, **self.descent)
         return _arrays(problem, weights, {"data_key": data_key, "weights_key": weights_key}, trained)
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import xarray
 
 from jaxattn import attention, metrics, svm
 from jaxattn.parallel import batch
-from jaxattn.parallel.effort import SOLVING
 from jaxattn.problem import of_arrays
 from jaxattn.study.measuring.comparison import compare
-from jaxattn.study.measuring.nearest import nearest_of_rank
+from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
 from jaxattn.study.settings.training import weights_of
 
 # What the end of a run is compared with: the nuclear solution, the best stationary point of rank m that was found, and
@@ -54,7 +55,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     if binds.size:
         problems = of_arrays({name: array[kept][binds] for name, array in arrays.items()})
         alpha = compared["selected"].values[binds]
-        found = batch.over_seeds(nearest_of_rank(width), problems, alpha, end[binds], width=_TOGETHER, effort=SOLVING)
+        near = partial(batch.over_seeds, nearest_of_rank(width), width=_TOGETHER, effort=effort_of(problems))
+        found = near(problems, alpha, end[binds])
         nearest[binds], solved[binds] = found.W, found.status == svm.Status.STATIONARY
     of_end = compared["correlation"].values[:, :, -1]
     to_nearest = _correlations(end, nearest)

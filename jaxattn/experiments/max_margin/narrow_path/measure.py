@@ -12,10 +12,9 @@ from jaxtyping import Array, Bool, Float
 
 from jaxattn import attention, heads, losses, metrics, svm, tokens
 from jaxattn.parallel import batch
-from jaxattn.parallel.effort import SOLVING
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.regularization.reading import excess_of
-from jaxattn.study.measuring.nearest import nearest_of_rank
+from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
 from jaxattn.study.settings.training import finite_seeds, weights_of
 
 # What is certified of a problem with a bound on the rank: that W solves it where the bound does not bind, else that W
@@ -62,7 +61,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     constraints = batch.over_seeds(svm.token_constraints, problems, best_tokens)
     nuclear = svm.solve_batch(constraints, svm.nuclear, solver=solver)
     found = svm.solve_batch(constraints, norm, solver=_SOLVER)
-    near = partial(batch.over_seeds, nearest_of_rank(m), width=_TOGETHER, effort=SOLVING)
+    near = partial(batch.over_seeds, nearest_of_rank(m), width=_TOGETHER, effort=effort_of(problems))
     limit, reached = near(problems, best_tokens, path[:, -1]), near(problems, selected, end)
     R = record["radius"].values
     lower = batch.over_seeds(_is_lower, path[:, -1], np.nan_to_num(found.W), problems, shared=(R[-1],))

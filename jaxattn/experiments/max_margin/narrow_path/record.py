@@ -13,8 +13,7 @@ import optax
 
 from jaxattn import checks, data, descent, heads, initial, losses, regularization
 from jaxattn.attention import Factored
-from jaxattn.parallel import batch
-from jaxattn.parallel.effort import SOLVING
+from jaxattn.parallel import batch, effort
 from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings.paths import Radii
@@ -36,6 +35,8 @@ _DIMS = {
 _OF_PATH = ("risk", "excess", "residual", "solved", "minimum", "agreeing", "continued")
 # Seeds whose paths are followed together wait for the slowest of them.
 _TOGETHER = 16
+# What a radius takes, in solutions of a max-margin problem of that order: ten starts, two ways, and many small systems.
+_STEPS = 500
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,9 @@ class NarrowPaths:
         data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys)
         starts = batch.over_seeds(from_words(self.initial, problems.d), weights_keys)
-        width = min(_TOGETHER, self.seeds)
-        found = batch.over_seeds(self._path(starts.K.shape[-1]), problems, width=width, effort=SOLVING)
+        width, m = min(_TOGETHER, self.seeds), starts.K.shape[-1]
+        of_path = effort.solving(self.seeds, (problems.d + problems.n) * m, len(self.radii()) * _STEPS)
+        found = batch.over_seeds(self._path(m), problems, width=width, effort=of_path)
         run = descent.train_batch(
             starts,
             problems,

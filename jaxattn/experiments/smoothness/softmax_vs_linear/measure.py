@@ -15,6 +15,7 @@ from jaxattn import language, svm
 from jaxattn.experiments.smoothness import bends
 from jaxattn.language.model import Attention
 from jaxattn.parallel import batch
+from jaxattn.parallel.effort import SOLVING
 
 # The embeddings are unit vectors times these.
 SCALES = 2.0 ** np.arange(-2, 4)
@@ -79,10 +80,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     del solver
     lanes, words, scale = bends.scaled(bends.texts(record), record["draw_key"].values, SCALES)
     seeds, scales = record.sizes["seed"], len(SCALES)
+    # Loops of thousands of steps: briefly compiled they would take two to three times as long.
+    solved = partial(batch.over_seeds, effort=SOLVING)
     W = batch.over_seeds(_DRAWN, lanes, words, _SHORTEST / scale**2, _LONGEST / scale**2)
     at_zero, drawn, path = (
         np.stack(each, axis=1).reshape(-1, len(LOSSES), len(ATTENTIONS))
-        for each in zip(*(batch.over_seeds(of_risk, lanes, words, W) for of_risk in _CURVATURES), strict=True)
+        for each in zip(*(solved(of_risk, lanes, words, W) for of_risk in _CURVATURES), strict=True)
     )
     # Both attentions are searched on one interval: an end means the same for both.
     low = 2 / np.maximum(np.maximum(drawn, path), at_zero).max(axis=-1) / _BELOW
@@ -90,7 +93,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     found = []
     for of_risk, (loss, _) in zip(_LARGEST, _PAIRS, strict=True):
         which = list(LOSSES).index(loss)
-        found.append(batch.over_seeds(of_risk, lanes, low[:, which], high[:, which]))
+        found.append(solved(of_risk, lanes, low[:, which], high[:, which]))
     step, descends, exceeds = (np.stack(each, axis=1) for each in zip(*found, strict=True))
     fails = ~descends
     after = np.arange(_POINTS) > fails.argmax(axis=-1)[..., None]
