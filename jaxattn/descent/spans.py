@@ -51,7 +51,7 @@ class Queries:
         """Move the images by the gradient's, `sum_j (z_i . z_j) y_j` with `y_j = sum_t a_jt x_jt`."""
         del formed, log_scale
         start, M, B, G, state = kept
-        coefficients, size = _sized(coefficients)
+        coefficients, size = _sized(step, coefficients)
         y = lanes.einsum(step, "nt,ntd->nd", coefficients, problem.X)
         images = lanes.einsum(step, "ij,jd->id", G, y)
         length, rate = _length_and_rate(self.update, state, lanes.total(y * images, 2), size)
@@ -100,7 +100,7 @@ class Gram:
         del formed, log_scale, problem
         start, logits, C, H, state = kept
         # The first token's is minus the sum of the others'.
-        coefficients, size = _sized(coefficients)
+        coefficients, size = _sized(step, coefficients)
         a = coefficients[:, 1:]
         moved = lanes.einsum(step, "pq,q->p", H, a.reshape(-1, *a.shape[2:])).reshape(a.shape)
         length, rate = _length_and_rate(self.update, state, lanes.total(a * moved, 2), size)
@@ -146,9 +146,10 @@ def gram(step: Int[Array, ""], A: Array) -> Array:
     return lanes.einsum(step, "id,jd->ij", A, A)
 
 
-def _sized(coefficients: Array) -> tuple[Array, Array]:
+def _sized(step: Int[Array, ""], coefficients: Array) -> tuple[Array, Array]:
     """Return coefficients divided by the largest, so that their squares do not underflow, and that."""
-    size = size_of(coefficients, coefficients.ndim - 2)
+    # Else a rule that needs no length would look for the largest again at every entry that it moves.
+    size = lanes.stored(step, lambda: size_of(coefficients, coefficients.ndim - 2))
     return coefficients * lanes.spread(1 / size, coefficients), size
 
 

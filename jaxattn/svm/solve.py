@@ -34,6 +34,8 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # and the slowest of them, which all wait for, is not that of many. A certificate has no loop: there a chunk is as
 # long as any. Fewer problems are filled up to these lengths, so that any number of them compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
+# How many times the steps of an interior-point method other solvers make, from several starts or with longer ones.
+_MORE_STEPS = 50
 
 
 def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
@@ -240,7 +242,8 @@ class _Door(NamedTuple):
             lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
             return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
         _, n, m, d = constraints.differences.shape
-        over_seeds = partial(batch.over_seeds, effort=effort.solving(self.sizes.lanes, n * m + 3 * d))
+        steps = 1 if isinstance(solver, ActiveSet | InteriorPoint) else _MORE_STEPS
+        over_seeds = partial(batch.over_seeds, effort=effort.solving(self.sizes.lanes, n * m + 3 * d, steps))
         if isinstance(solver, Improver) and constraints.penalty is None:
             first = self._candidates(constraints, solver.start, solver.start_norm, chunk)
             # It works on the rows' Gram matrix and on a tableau beside it, so half as many stay in the cache.
