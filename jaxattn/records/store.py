@@ -130,7 +130,8 @@ class Record:
         for name in (layout.CHECKSUM, layout.SECONDS):
             for _, file in whole.cut_short(self.path, self._group, name, self.blocks()):
                 file.unlink(missing_ok=True)
-        written = [part for part in self.blocks() if part not in self.unwritten()]
+        unwritten = self.unwritten()
+        written = [part for part in self.blocks() if part not in unwritten]
         wrong: dict[int, str] = {}
         for name in self._group.attrs[layout.NAMES]:
             for part, file in whole.cut_short(self.path, self._group, name, self.blocks()):
