@@ -99,7 +99,7 @@ def picked(leaves: Any, lanes: Any) -> Any:
 
 
 def with_kinds(constraints: Constraints) -> Constraints:
-    """Return the rows of a batch that were laid out, or with them their kinds, which are inequalities if not given."""
+    """Return rows that were laid out with `equal` written out, all False if not given; others as they are."""
     if constraints.equal is not None or constraints.present is None:
         return constraints
     return constraints._replace(equal=np.zeros(constraints.differences.shape[:-1], bool))

@@ -113,13 +113,15 @@ def test_the_chunk_does_not_show_in_the_solutions(batch, chunk):
 @pytest.mark.parametrize("c", [1e-6, 3.0, 1e5])
 @pytest.mark.parametrize("what", ["tokens", "queries"])
 def test_data_times_c_have_the_solution_over_c(batch, norm, solutions, what, c):
-    # Paths of the nuclear norm amplify rounding, some by a thousand times; that of this lane does not.
-    differences, queries, *_ = instances.lane(batch, 2)
-    scaled = (c * differences, queries) if what == "tokens" else (differences, c * queries)
-    solution = svm.solve(svm.Constraints(*scaled), norm=norm)
-    assert Status(int(solution.status)) is Status.OPTIMAL
-    assert_close(c * solution.W, solutions.W[2], rtol=1e-10)
-    np.testing.assert_allclose(c * solution.primal, solutions.primal[2], rtol=1e-10)
+    for i in (0, 2):
+        differences, queries, *_ = instances.lane(batch, i)
+        scaled = (c * differences, queries) if what == "tokens" else (differences, c * queries)
+        solution = svm.solve(svm.Constraints(*scaled), norm=norm)
+        assert Status(int(solution.status)) is Status.OPTIMAL
+        np.testing.assert_allclose(c * solution.primal, solutions.primal[i], rtol=1e-10)
+        # In the nuclear norm W of lane 0 differs by 1e-7: its path amplifies rounding, and ends by the gap.
+        if norm == "frobenius" or i == 2:
+            assert_close(c * solution.W, solutions.W[i], rtol=1e-10)
 
 
 def test_the_order_of_tokens_and_inputs_does_not_change_the_solution(norm):
