@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -105,6 +105,29 @@ class Direct:
         return kept[0]
 
 
+class Cost(NamedTuple):
+    """What a step of an engine takes.
+
+    Attributes:
+        multiply_adds: about how many.
+        longest_sum: how many terms its longest sums have.
+    """
+
+    multiply_adds: int
+    longest_sum: int
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a batch is faster with its lanes in front: a step is then made of products of matrices.
+
+        With the lanes behind, sums are written out and run along the lanes, which suits short ones, and takes three
+        times as long to compile. Measured on batches of (n, T, d) = (6, 8, 10) to (15, 5, 80): from 17 terms on the
+        products are as fast, or what they lose in a million steps is less than what compiling takes; from 60 on they
+        take half of the time for W, and three quarters for (K, Q).
+        """
+        return self.longest_sum > lanes.TERMS
+
+
 def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
     """Return the engine of fewest multiply-adds a step for weights, an optimizer's update and a problem, one seed's.
 
@@ -116,30 +139,41 @@ def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
             "optimizer: expected one that moves Spanned weights along their gradient, gd or normalized_gd, "
             f"found {getattr(update, '__qualname__', update)}"
         )
-    n, T, d = problem.X.shape[:3]
-    costs = multiply_adds(update, n, T, d, weights.K.shape[1] if isinstance(weights, Factored) else None)
-    return min(costs, key=lambda kind: costs[kind])(update)
+    return chosen(update, weights, problem)[0](update)
 
 
-def multiply_adds(update: Update, n: int, T: int, d: int, m: int | None) -> dict[Callable[[Update], Engine], int]:
-    """Return about how many multiply-adds a step takes by each engine that an optimizer's update allows.
+def chosen(
+    update: Update, weights: Any, problem: Problem, d: int | None = None
+) -> tuple[Callable[[Update], Engine], Cost]:
+    """Return the kind of engine of fewest multiply-adds a step, and what that takes.
 
     Args:
         update: of the optimizer.
-        n: number of inputs.
-        T: number of tokens of an input.
-        d: dimension of a token.
-        m: width of factors; None for a free W, also one that is `Spanned`.
+        weights: one seed's, or their shapes as `jax.eval_shape` gives them: nothing else is read.
+        problem: likewise.
+        d: the dimension that tokens and queries are laid out in; their own if None.
     """
+    n, T, own = problem.X.shape[:3]
+    found = _costs(update, n, T, own if d is None else d, weights.K.shape[1] if isinstance(weights, Factored) else None)
+    kind = min(found, key=lambda kind: found[kind].multiply_adds)
+    return kind, found[kind]
+
+
+def _costs(update: Update, n: int, T: int, d: int, m: int | None) -> dict[Callable[[Update], Engine], Cost]:
+    """Return what a step takes by each engine that an update allows; m is the width of factors, None for a free W."""
     tokens = n * (T - 1)
     if m is None:
         if along(update) is None:
-            return {Direct: 2 * n * T * d + (2 * n + 8) * d * d}
-        return {spans.Queries: 2 * n * T * d + n * n * d, spans.Gram: tokens**2}
+            return {Direct: Cost(2 * n * T * d + (2 * n + 8) * d * d, max(n, T, d))}
+        return {
+            spans.Queries: Cost(2 * n * T * d + n * n * d, max(n, T, d)),
+            spans.Gram: Cost(tokens**2, tokens),
+        }
     # The optimizer passes over all entries of K and Q some four times.
-    of_weights = (5 * n + 8) * d * m + 2 * n * T * d
+    of_weights = Cost((5 * n + 8) * d * m + 2 * n * T * d, max(n, T, d, m))
     # Only of factors are the lengths kept that a paced rule may ask for.
     if along(plain(update)) is None:
         return {Direct: of_weights}
     r = min(m, tokens + n)
-    return {Direct: of_weights, keys.Keys: (3 + n) * tokens * r + (2 * n + 2) * n * r + tokens**2}
+    of_keys = Cost((3 + n) * tokens * r + (2 * n + 2) * n * r + tokens**2, max(n, T - 1, r))
+    return {Direct: of_weights, keys.Keys: of_keys}

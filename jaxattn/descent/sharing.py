@@ -15,9 +15,9 @@ import numpy as np
 
 from jaxattn import heads
 from jaxattn.attention import Factored, Weights
-from jaxattn.descent.engines import Update, multiply_adds
+from jaxattn.descent.engines import Direct, Update, chosen
 from jaxattn.descent.optimizers import along
-from jaxattn.parallel.effort import Effort, worth
+from jaxattn.parallel.effort import FULL, SOLVING, Effort, worth
 from jaxattn.problem import Problem
 
 # The least standard dimension; the others are its doubles.
@@ -57,23 +57,34 @@ def plan(
     """
     lanes, n, T, d = problems.X.shape
     lanes = lanes if of is None else of
-    m = weights.K.shape[-1] if isinstance(weights, Factored) else None
+    one = [jax.tree.map(of_lane, batch) for batch in (weights, problems)]
     # Others form the attention's output in every step.
     of_head = 0 if head in (heads.linear, heads.mlp) else 2 * n * T
 
     def work(d: int) -> float:
-        of_step = min(multiply_adds(update, n, T, d, m).values()) + of_head * d + _OF_TOKEN * n * T
+        of_step = chosen(update, one[0], one[1], d)[1].multiply_adds + of_head * d + _OF_TOKEN * n * T
         # The weights are formed from what is kept of them.
-        of_weights = n * d * (d if m is None else T * m)
+        of_weights = n * d * (T * weights.K.shape[-1] if isinstance(weights, Factored) else d)
         return float(lanes) * (steps * of_step + (snapshots + 2) * of_weights)
+
+    def planned(d: int) -> Plan:
+        kind, cost = chosen(update, one[0], one[1], d)
+        effort = worth(work(d))
+        # Products of matrices are compiled already; only passes over the weights gain by more.
+        return Plan(d, SOLVING if cost.is_wide and kind is not Direct and effort == FULL else effort)
 
     # A rule or a head of a user's own may take the mean over all coordinates.
     exact = along(update) is not None and (head in (heads.linear, heads.mlp) or isinstance(head, heads.Quadratic))
     if isinstance(weights, jax.Array | np.ndarray) and exact:
         standard = max(_LEAST, 1 << (d - 1).bit_length())
         if work(standard) - work(d) <= _COMPILING and (snapshots + 2) * standard**2 <= _ENTRIES:
-            return Plan(standard, worth(work(standard)))
-    return Plan(d, worth(work(d)))
+            return planned(standard)
+    return planned(d)
+
+
+def of_lane(leaf: Any) -> jax.ShapeDtypeStruct:
+    """Return the shape and type that one lane of a batch has."""
+    return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
 
 
 def laid_out(problems: Problem, d: int) -> Problem:

@@ -168,7 +168,7 @@ def train_batch(
         own = {name: getattr(part, name)[..., :d, :d].copy() for name in ("weights", "snapshots")}
         return part._replace(**own)
 
-    lane = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (weights, problems, state))
+    lane = jax.tree.map(sharing.of_lane, (weights, problems, state))
     one = jax.eval_shape(partial(_outline, kept=len(kept), steps=steps, record_every=record_every), *lane[:2])
     width = batch.program_lanes(lane, one, batch.length(problems), of)
     return batch.over_seeds(
@@ -249,34 +249,37 @@ def trainer(
 ) -> Trainer:
     """Return the compiled run of one seed, a function of weights, problem, optimizer state and snapshots.
 
-    Under `vmap` it trains all seeds at once, with the lanes behind all other axes. The same arguments give the same
-    function object, so that `jit` and `vmap` of it compile once.
+    Under `vmap` it trains all seeds at once, with the lanes behind all other axes, or in front where that is faster
+    (`engines.Cost.is_wide`). The same arguments give the same function object, so that `jit` and `vmap` of it compile
+    once.
     """
     run = partial(
         _train, update=update, steps=steps, record_every=record_every, loss=loss, head=head, rule=rule, engine=engine
     )
     one = jax.custom_batching.custom_vmap(run)
 
-    def lifted(*arguments: Any) -> Run:
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), run(*arguments))
+    def lifted(weights: Weights, problem: Problem, state: Any, snapshots: Array) -> Run:
+        one = [jax.tree.map(sharing.of_lane, batch) for batch in (weights, problem)]
+        if engine is None and engines.chosen(update, one[0], one[1])[1].is_wide:
+            return jax.vmap(run, in_axes=(0, 0, 0, None))(weights, problem, state, snapshots)
+        weights, problem, state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, problem, state))
+        found = run(weights, problem, state, snapshots)
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), found)
 
     @one.def_vmap
     def _(axis_size: int, in_batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        behind = jax.tree.map(partial(_behind, axis_size), arguments[:3], tuple(in_batched)[:3])
         if in_batched[3]:
             raise ValueError("snapshots: expected the same steps for all seeds, found a batch of them")
-        result = lifted(*behind, arguments[3])
+        weights, problem, state = jax.tree.map(partial(_in_front, axis_size), arguments[:3], tuple(in_batched)[:3])
+        result = lifted(weights, problem, state, arguments[3])
         return result, jax.tree.map(lambda _: True, result)
 
-    def over_lanes(weights: Weights, problem: Problem, state: Any, snapshots: Array) -> Run:
-        return lifted(*jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, problem, state)), snapshots)
-
-    return batch.Lifting(jax.jit(one), over_lanes)
+    return batch.Lifting(jax.jit(one), lifted)
 
 
-def _behind(lanes: int, leaf: Array, batched: bool) -> Array:
-    """Return an argument with its lanes behind its other axes."""
-    return jnp.moveaxis(leaf, 0, -1) if batched else jnp.broadcast_to(leaf[..., None], (*leaf.shape, lanes))
+def _in_front(lanes: int, leaf: Array, batched: bool) -> Array:
+    """Return an argument with its lanes in front of its other axes."""
+    return leaf if batched else jnp.broadcast_to(leaf, (lanes, *leaf.shape))
 
 
 class _Series(NamedTuple):

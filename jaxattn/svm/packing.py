@@ -51,7 +51,7 @@ class Packed(NamedTuple):
         rows: one to a group, the rest of the width filled up with rows of zeros that do not count; as they were given
             where the width is that of all rows.
         lanes: which lanes of the batch these are, (k).
-        places: the row that each of `rows` was, (k, width); None where they are as given.
+        places: the row that each of `rows` was, (k, width); None where they stand in the groups as given.
         given: n, m, d and e of the constraints as given.
         left: the coordinates that `rows` are in, as orthonormal columns, (k, d, p); None where they are as given.
         right: likewise those of the queries, (k, e, q).
@@ -71,16 +71,15 @@ class Packed(NamedTuple):
 
     def spread(self, found: Found) -> Found:
         """Return what was found with its multipliers in the places of the rows as given, and W in their dimension."""
-        if self.places is None:
-            return found
         n, m, d, e = self.given
-        duals = np.zeros((len(self.lanes), n * m), np.asarray(found.duals).dtype)
-        counts = np.asarray(self.rows.present)[:, :, 0]
-        of_lane = np.broadcast_to(np.arange(len(self.lanes))[:, None], counts.shape)
-        duals[of_lane[counts], self.places[counts]] = np.asarray(found.duals)[:, :, 0][counts]
-        W = np.asarray(found.W)
+        duals, W = np.asarray(found.duals), np.asarray(found.W)
         W = W[:, :d] if self.left is None else self.left @ W[:, : self.left.shape[-1]]
         W = W[:, :, :e].copy() if self.right is None else W[:, :, : self.right.shape[-1]] @ self.right.mT
+        if self.places is not None:
+            counts = np.asarray(self.rows.present)[:, :, 0]
+            of_lane = np.broadcast_to(np.arange(len(self.lanes))[:, None], counts.shape)
+            of_rows, duals = duals[:, :, 0], np.zeros((len(self.lanes), n * m), duals.dtype)
+            duals[of_lane[counts], self.places[counts]] = of_rows[counts]
         return found._replace(duals=duals.reshape(-1, n, m), W=W)
 
     def laid_out(self, candidate: Candidate) -> Candidate:
@@ -124,10 +123,8 @@ def packed(constraints: Constraints, of: int, sharing: Sharing) -> Iterator[Pack
         present = np.asarray(constraints.present).reshape(lanes, n * m)
     spans = (min(d, n * m), min(e, n)) if sharing is Sharing.SPANS else (d, e)
     for shape, chosen in _shapes(present.sum(axis=1), (n * m, *spans), of, shared=shared):
-        if shape == (n * m, *spans):
-            yield Packed(picked(constraints, chosen), chosen, None, (n, m, d, e))
-        else:
-            yield _of_shape(picked(constraints, chosen), present[chosen], chosen, shape, spans)
+        part = _in_spans(Packed(picked(constraints, chosen), chosen, None, (n, m, d, e)), present[chosen], spans)
+        yield part if shape == (n * m, *spans) else _of_shape(part, present[chosen], shape)
 
 
 def _shapes(
@@ -169,26 +166,31 @@ def _dimension(d: int) -> int:
     return max(_LEAST, 1 << (d - 1).bit_length())
 
 
-def _of_shape(
-    constraints: Constraints,
-    present: Bool[np.ndarray, "k rows"],
-    chosen: Int[np.ndarray, " k"],
-    shape: tuple[int, int, int],
-    spans: tuple[int, int],
-) -> Packed:
-    """Lay out lanes in a shape, in coordinates of their spans where these have fewer."""
-    (k, n, m, d), e, (width, *sizes) = constraints.differences.shape, constraints.queries.shape[-1], shape
-    differences = np.where(present.reshape(k, n, m, 1), constraints.differences, 0)
-    asks = np.any(present.reshape(k, n, m), axis=2, keepdims=True)
-    queries = np.where(asks, constraints.queries, 0)
+def _in_spans(part: Packed, present: Bool[np.ndarray, "k rows"], spans: tuple[int, int]) -> Packed:
+    """Return lanes in coordinates of their spans, where these have fewer."""
+    rows, (k, n, m, d) = part.rows, part.rows.differences.shape
+    given = d, rows.queries.shape[-1]
+    if spans == given:
+        return part
+    counts = present.reshape(k, n, m)
+    differences = np.where(counts[..., None], rows.differences, 0)
+    queries = np.where(np.any(counts, axis=2, keepdims=True), rows.queries, 0)
     left, right = None, None
     # Not by `@`: a row and its double stay that to the last bit, which proofs of infeasibility need.
-    if spans[0] < d:
+    if spans[0] < given[0]:
         left = np.linalg.qr(differences.reshape(k, n * m, d).mT)[0]
         differences = np.einsum("knmd,kdp->knmp", differences, left)
-    if spans[1] < e:
+    if spans[1] < given[1]:
         right = np.linalg.qr(queries.mT)[0]
         queries = np.einsum("kne,keq->knq", queries, right)
+    changed: dict[str, Any] = {"differences": differences, "queries": queries}
+    return part._replace(rows=rows._replace(**changed), left=left, right=right)
+
+
+def _of_shape(part: Packed, present: Bool[np.ndarray, "k rows"], shape: tuple[int, int, int]) -> Packed:
+    """Lay out lanes in a shape, the rows that count first."""
+    constraints, (width, *sizes) = part.rows, shape
+    k, n, m, _ = constraints.differences.shape
     # Those that count first, in their order; places beyond the last row are its own once more, and do not count.
     order = np.argsort(~present, axis=1, kind="stable")
     places = order[:, np.minimum(np.arange(width), n * m - 1)]
@@ -200,12 +202,13 @@ def _of_shape(
 
     given = {name: np.asarray(leaf) for name, leaf in constraints._asdict().items() if leaf is not None}
     kinds: dict[str, Any] = {name: taken(given[name]) for name in ("targets", "equal", "penalty") if name in given}
-    kinds.setdefault("targets", np.ones((k, width, 1), differences.dtype))
-    of_rows = np.where(counts[:, :, None], np.take_along_axis(queries, (places // m)[:, :, None], axis=1), 0)
-    of_tokens = np.where(counts[:, :, None, None], taken(differences), 0)
+    kinds.setdefault("targets", np.ones((k, width, 1), given["differences"].dtype))
+    of_queries = np.take_along_axis(given["queries"], (places // m)[:, :, None], axis=1)
+    of_rows = np.where(counts[:, :, None], of_queries, 0)
+    of_tokens = np.where(counts[:, :, None, None], taken(given["differences"]), 0)
     wide: dict[str, Any] = {"differences": _wider(of_tokens, sizes[0]), "queries": _wider(of_rows, sizes[1])}
     rows = Constraints(**wide, **kinds, present=cast(Any, counts[:, :, None]))
-    return Packed(rows, chosen, places, (n, m, d, e), left, right)
+    return part._replace(rows=rows, places=places)
 
 
 def _wider(array: np.ndarray, *lengths: int) -> np.ndarray:

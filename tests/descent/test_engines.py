@@ -1,5 +1,7 @@
 """Engines: one trajectory, whatever is kept between steps; and which is chosen."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -161,6 +163,25 @@ def test_the_cheapest_engine_is_chosen(d, expected):
     factors = Factored(W, W)
     assert isinstance(engines.cheapest(update, factors, problem), engines.Direct if d < 40 else keys.Keys)
     assert isinstance(engines.cheapest(optax.adam(0.1).update, factors, problem), engines.Direct)
+
+
+@pytest.mark.parametrize("rule", [descent.normalized_gd(0.1, 0.0, 0.0), optax.adam(0.1)], ids=["along", "adam"])
+@pytest.mark.parametrize("kind", ["W", "KQ"])
+def test_a_wide_lane_is_a_lone_run(kind, rule):
+    """Wide steps are taken with the lanes in front, others with the lanes behind."""
+    key, d, lanes = jax.random.key(5), 18, 3
+    problems = jax.vmap(lambda key: data.sphere(key, n=3, T=7, d=d))(jax.random.split(key, lanes))
+    start: Any = 0.1 * jax.random.normal(key, (lanes, d, d))
+    start = start if kind == "W" else Factored(start, start.mT)
+    first = instances.lane((start, problems), 0)
+    assert engines.chosen(rule.update, *first)[1].is_wide
+    given = {"optimizer": rule, "steps": 30, "snapshots": (3,)}
+    together = descent.train_batch(start, problems, **given)
+    mapped = jax.vmap(lambda W, problem: descent.train(W, problem, **given))(start, problems)
+    for i in range(lanes):
+        alone = descent.train(instances.lane(start, i), instances.lane(problems, i), **given)
+        assert_close(instances.lane(together, i), alone, rtol=1e-9)
+        assert_close(instances.lane(mapped, i), alone, rtol=1e-9)
 
 
 def test_spanned_weights_are_the_matrix_they_stand_for():
