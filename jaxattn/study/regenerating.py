@@ -14,7 +14,7 @@ import jax
 from omegaconf import DictConfig
 
 from jaxattn import records
-from jaxattn.study import fingerprints, making, report, side_by_side, stalls
+from jaxattn.study import durations, fingerprints, making, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
 from jaxattn.study.costs import Costs
 from jaxattn.study.mistakes import UsageError
@@ -66,7 +66,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         if not Path(config.runs).exists():
             # All will be made: the processes import JAX while this one reads what there is to do.
             pool = while_made.enter_context(side_by_side.pool(side_by_side.processes(config.workers, len(names))))
-        composed, studies = _composed(names, overrides)
+        composed = _composed(names, overrides)
         unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
         for name in unchanged:
             board.say(f"{name}: unchanged")
@@ -79,7 +79,8 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         def begun(name: str) -> None:
             board.begun(name, len(composed[name]), sum(one.seeds for one in composed[name]))
 
-        made = side_by_side.each(composed, folder, seconds, pool, begun, board.note)
+        # Other sizes, in other folders, take other times, but the longest are the longest there, too.
+        made = side_by_side.each(composed, folder, durations.of_checkout() | seconds, pool, begun, board.note)
         for number, (name, (claims, cost)) in enumerate(made, start=1):
             board.made(name)
             spent += cost
@@ -93,6 +94,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
                 board.say(f"    {line['id']}: {line['verdict']}")
             if said := stalls.line(composed[name]):
                 board.say(f"    {said}")
+    studies = {name: making.described(name) for name in composition.experiments()}
     report.write(folder / "README.md", studies, list(lines.values()))
     ending = [
         f"figures and claims: {folder / 'README.md'} ({len(composed)} made, {len(unchanged)} unchanged)",
@@ -102,17 +104,12 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     return [*ending, unreadable_programs(spent.unreadable)] if spent.unreadable else ending
 
 
-def _composed(
-    names: Sequence[str], overrides: Sequence[str]
-) -> tuple[dict[str, list[DictConfig]], dict[str, DictConfig]]:
+def _composed(names: Sequence[str], overrides: Sequence[str]) -> dict[str, list[DictConfig]]:
     """Compose all before anything is made, so that a mistake in the last one ends all at once."""
     composed = {name: making.configurations(name, overrides) for name in names}
     for one in itertools.chain.from_iterable(composed.values()):
         composition.setting_of(one)
-    # Composing takes a tenth of a second: only what is not composed yet.
-    others = set(composition.experiments()) - set(names)
-    studies = {name: configs[0].study for name, configs in composed.items()}
-    return composed, studies | {name: making.described(name) for name in others}
+    return composed
 
 
 def told(seconds: float, processes: int, spent: Costs) -> str:

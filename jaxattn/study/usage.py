@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import json
 import pkgutil
 import shutil
 import textwrap
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from jaxattn.study import durations
 from jaxattn.study.configuration.names import experiments, names_of, root
 from jaxattn.study.progress import duration
 
@@ -62,7 +62,7 @@ def _docstring(name: str) -> str:
 
 def _experiments() -> list[str]:
     """Return a line of each experiment: its name, how long it takes, and what in the papers it is about."""
-    names, seconds = experiments(), _seconds()
+    names, seconds = experiments(), durations.of_checkout()
     width = max(map(len, names))
     room = max(40, shutil.get_terminal_size((120, 24)).columns - width - 14)
     lines = []
@@ -71,15 +71,6 @@ def _experiments() -> list[str]:
         study = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
         lines.append(f"  {name:{width}} {took:>9}  {textwrap.shorten(study.of, room, placeholder=' ...')}")
     return lines
-
-
-def _seconds() -> dict[str, float]:
-    """Return what each experiment took, as the checkout's claims.json has it; nothing where that cannot be read."""
-    try:
-        lines = json.loads((root() / "figures" / "claims.json").read_text())
-        return {line["id"].partition(":")[0]: float(line["seconds"]) for line in lines}
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
 
 
 def _groups() -> list[str]:
