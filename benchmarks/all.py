@@ -20,6 +20,7 @@ RESULTS = composition.root() / "figures" / "bench.json"
 
 PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "descent": descent.table,
+    "descent-wide": descent.wide,
     "svm": svm.table,
     "robustness": robustness.robustness,
     "certainty": hostile.certainty,

@@ -16,13 +16,19 @@ import numpy as np
 
 from benchmarks.timing import exponent, median_seconds
 from jaxattn import Problem, attention, data, descent, initial, losses
-from jaxattn.descent import training
+from jaxattn.descent import engines, training
 
 SEEDS, STEPS = 1000, 2000
 n, T, d = 6, 8, 10
-RULES = {"as published": descent.normalized_gd(0.1), "exact direction": descent.normalized_gd(0.1, 0.0, 0.0)}
+RULES = {
+    "as published": descent.normalized_gd(0.1),
+    "exact direction": descent.normalized_gd(0.1, 0.0, 0.0),
+    "plain": descent.gd(0.1),
+}
 LAWS = {"W": initial.free, "(K, Q)": initial.factored}
 # One size at a time around the middle, (6, 8, 10) with 128 seeds.
+# Sizes of which a step is made of products of matrices, of some seeds and over fewer steps.
+WIDE, WIDE_SEEDS, WIDE_STEPS = ((5, 10, 80), (10, 5, 40), (15, 5, 80)), 256, 500
 AROUND = {"seeds": (8, 64, 512, 4096), "d": (5, 10, 30, 100, 1000), "T": (3, 5, 9, 17), "n": (2, 4, 8, 16)}
 DEVICES = (1, 2, 4, 8)
 
@@ -60,6 +66,30 @@ def table() -> Iterator[dict[str, Any]]:
             }
 
 
+def wide() -> Iterator[dict[str, Any]]:
+    """Yield instance-steps a second of wide steps, as published, beside a vmapped scan, with the share of the floor."""
+    multiply_adds, exponentials = rates()
+    optimizer = RULES["as published"]
+    for name, law in LAWS.items():
+        for sizes in WIDE:
+            weights, problems = drawn(law, WIDE_SEEDS, *sizes)
+            train = partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=WIDE_STEPS)
+            speed = WIDE_SEEDS * WIDE_STEPS / median_seconds(partial(train, record_every=WIDE_STEPS))
+            run = jax.jit(jax.vmap(partial(naive, steps=WIDE_STEPS)))
+            other = WIDE_SEEDS * WIDE_STEPS / median_seconds(partial(run, weights, problems))
+            one = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
+            of_step = engines.chosen(optimizer.update, *one)[1].multiply_adds
+            yield {
+                "weights": name,
+                "(n, T, d)": sizes,
+                "multiply-adds a step": of_step,
+                "instance-steps a second": speed,
+                "share of the floor": speed * (of_step / multiply_adds + 2 * sizes[0] * sizes[1] / exponentials),
+                "vmapped scan": other,
+                "ratio": speed / other,
+            }
+
+
 def alternatives(weights: Any, problems: Problem) -> dict[str, float]:
     """Return instance-steps a second of what a user would write instead, each by the published rule."""
     one = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
@@ -88,9 +118,9 @@ def updated(weights: Any, problem: Problem) -> tuple[Any, jax.Array]:
     return moved, risk
 
 
-def naive(weights: Any, problem: Problem) -> Any:
+def naive(weights: Any, problem: Problem, steps: int = STEPS) -> Any:
     """Train one seed by a plain scan over automatic differentiation."""
-    return jax.lax.scan(lambda w, _: updated(w, problem), weights, length=STEPS)
+    return jax.lax.scan(lambda w, _: updated(w, problem), weights, length=steps)
 
 
 one_step = jax.jit(updated)
