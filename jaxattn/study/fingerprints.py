@@ -110,20 +110,27 @@ def of(named: Iterable[str], root: Path = _ROOT) -> str:
     asked = frozenset(named), root
     if _known is None:
         return _hash(*asked)
-    if asked not in _known:
-        _known[asked] = _hash(*asked)
-    return _known[asked]
+    if asked not in _known.hashes:
+        _known.hashes[asked] = _hash(*asked)
+    return _known.hashes[asked]
 
 
-# The hashes found since the files stand still; None where they may change.
-_known: dict[tuple[frozenset[str], Path], str] | None = None
+class _Known(NamedTuple):
+    """What was found out since the files stand still: hashes, and in which file a module stands."""
+
+    hashes: dict[tuple[frozenset[str], Path], str]
+    files: dict[tuple[str, Path], Path | None]
+
+
+# None where files may change.
+_known: _Known | None = None
 
 
 @contextmanager
 def still() -> Iterator[None]:
     """Take it that no file changes in a `with`, such as while a command runs, whose code is loaded already."""
     global _known
-    before, _known = _known, {} if _known is None else _known
+    before, _known = _known, _Known({}, {}) if _known is None else _known
     try:
         yield
     finally:
@@ -191,6 +198,15 @@ def _split(path: str, place: Path) -> _Imported:
 
 
 def _file(module: str, place: Path) -> Path | None:
+    """Return the file in which a module stands below a folder, if there is one."""
+    if _known is None:
+        return _looked_up(module, place)
+    if (module, place) not in _known.files:
+        _known.files[module, place] = _looked_up(module, place)
+    return _known.files[module, place]
+
+
+def _looked_up(module: str, place: Path) -> Path | None:
     path = place.joinpath(*module.split("."))
     for file in (
         path / "__init__.py",
