@@ -63,7 +63,8 @@ def main(arguments: list[str]) -> None:
         for line in PARTS[name]():
             print(f"{name}: {json.dumps(line)}", flush=True)
             results[name].append(line)
-        records.write_json(RESULTS, results)
+            # A run that is interrupted loses no line.
+            records.write_json(RESULTS, results)
     for name, unit in SCALINGS.items():
         if name in results:
             page.save(scaling.draw(results[name], unit), RESULTS.parent, name)

@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxattn import attention, data, descent, heads, initial, language, losses, metrics, svm, tokens
+    from jaxattn import attention, bias, data, descent, heads, initial, language, losses, metrics, svm, tokens
     from jaxattn.parallel import batch
     from jaxattn.problem import Problem
 
@@ -29,6 +29,7 @@ __all__ = [
     "Problem",
     "attention",
     "batch",
+    "bias",
     "data",
     "descent",
     "heads",

@@ -142,20 +142,38 @@ def squared(norm: str | Norm) -> Norm:
 
 
 KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral)}
+# Of entrywise norms these and `l_p` with any p, such as "l_1.5".
+_ENTRYWISE = {"max": float("inf"), "l1": 1.0}
 
 
 def named(norm: str | Norm) -> Norm:
     """Return a norm by its name; a norm value is returned as it is.
 
+    Names are "frobenius", "nuclear", "spectral", and of `entrywise` norms "max", "l1" and "l_1.5", for any p.
+
     Raises:
         ValueError: a name that is not known; the message lists those that are.
 
     Example:
-        >>> norms.named("nuclear") is norms.nuclear
-        True
+        >>> norms.named("nuclear") is norms.nuclear, norms.named("l_1.5") is norms.entrywise(1.5)
+        (True, True)
     """
     if isinstance(norm, Norm):
         return norm
-    if not isinstance(norm, str) or norm not in KNOWN:
-        raise ValueError(f"norm: expected one of {sorted(KNOWN)} or a Norm, found {norm!r}")
-    return KNOWN[norm]
+    if isinstance(norm, str) and norm in KNOWN:
+        return KNOWN[norm]
+    if isinstance(norm, str) and (p := _power(norm)) is not None:
+        return entrywise(p)
+    known = sorted({*KNOWN, *_ENTRYWISE})
+    raise ValueError(f"norm: expected one of {known}, l_p with p of at least 1, or a Norm, found {norm!r}")
+
+
+def _power(name: str) -> float | None:
+    """Return the p that the name of an entrywise norm gives, if it is one."""
+    if name in _ENTRYWISE:
+        return _ENTRYWISE[name]
+    try:
+        p = float(name.removeprefix("l_"))
+    except ValueError:
+        return None
+    return p if name.startswith("l_") and p >= 1 else None

@@ -5,6 +5,7 @@ Needs Matplotlib. Nothing here opens a window: each function returns a figure, o
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from jaxattn import attention, tokens
 from jaxattn.attention import Weights
+from jaxattn.bias.verdict import CLOSE
 from jaxattn.descent import Run
 from jaxattn.problem import Problem
 from jaxattn.study.statistics import bootstrap
@@ -21,7 +23,10 @@ from jaxattn.study.style import page
 from jaxattn.study.style.plane import plane
 from jaxattn.svm import Solution
 
-__all__ = ["bands", "plane", "trajectory"]
+__all__ = ["alignment", "bands", "plane", "trajectory"]
+
+# Of the curves of a ranking: colours (of Okabe and Ito) first, then dashes.
+_COLOURS, _DASHES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"), ("-", "--", ":")
 
 
 def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> Figure:
@@ -54,6 +59,37 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
         axes = figure.subplots()
         plane(axes, np.asarray(problem.X), _selected(run.weights, problem), paths, rays)
         axes.legend(loc="best")
+    return figure
+
+
+def alignment(ranking: Any) -> Figure:
+    """Draw the mean margin ratio of every norm against the steps, with its 95 % interval.
+
+    Args:
+        ranking: a `bias.Ranking`, as `bias.rank` returns it.
+
+    Example:
+        >>> figure = plots.alignment(ranking)
+    """
+    with page.style():
+        figure = page.new_figure(4.8, 3.0)
+        axes = figure.subplots()
+        axes.axhspan(CLOSE, 1.0, color="#eeeeee", linewidth=0)
+        axes.axhline(1.0, color="#888888", linewidth=0.8)
+        ratio = ranking.ratio
+        # In the key as at the right end of the curves.
+        for k in np.argsort(-ratio.mean[:, -1]):
+            look = {"color": _COLOURS[k % len(_COLOURS)], "linestyle": _DASHES[k // len(_COLOURS) % len(_DASHES)]}
+            page.band(axes, ranking.steps, ratio.mean[k], ratio.low[k], ratio.high[k], label=ranking.norms[k], **look)
+        verdict = ranking.verdict
+        told = f"obeys {verdict}" if verdict.decided else str(verdict)
+        axes.set(xscale="log", xlabel="step", ylabel="margin ratio", title=textwrap.fill(told, 50))
+        # The first and the last snapshot, without those between, whose labels would overlap.
+        axes.set_xticks(ranking.steps[[0, -1]], [f"{step:,}" for step in ranking.steps[[0, -1]]])
+        axes.set_xticks([], minor=True)
+        figure.legend(loc="outside right upper")
+        kept, attempted = ranking.counts["kept"], ranking.counts["attempted"]
+        figure.supxlabel(f"mean and 95 % interval of {kept} of {attempted} seeds", fontsize=7, color="#444444")
     return figure
 
 

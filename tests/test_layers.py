@@ -56,10 +56,15 @@ LAYERS = [
     ["regularization", "language.model", "language.slopes", "language.smoothness", "language.tensor"],
     ["language.training", "language.separation"],
     ["language"],
-    ["", "study.statistics", "study.tuning", "study.fingerprints", "study.settings.schedule"],
+    ["study.statistics"],
+    # The rule of a verdict knows no run; what draws a ranking is given one.
+    ["bias.verdict"],
+    ["study.tuning", "study.fingerprints", "study.settings.schedule"],
     ["study.settings.recording", "study.claims"],
     ["study.settings", "study.style"],
     ["study.measuring", "plots"],
+    ["bias"],
+    [""],
     ["experiments"],
     ["study"],
 ]

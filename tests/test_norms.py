@@ -112,5 +112,19 @@ def test_another_power_than_one_or_two_is_refused():
 def test_a_name_is_looked_up_and_a_value_kept():
     assert named("spectral") is svm.spectral
     assert named(svm.entrywise(3.0)) is svm.entrywise(3.0)
-    with pytest.raises(ValueError, match=r"^norm: expected one of \['frobenius', 'nuclear', 'spectral'\].* 'max'"):
-        named("max")
+    with pytest.raises(ValueError, match=r"^norm: expected one of \['frobenius', 'l1', 'max', .* 'maximum'"):
+        named("maximum")
+
+
+@pytest.mark.parametrize(
+    ("name", "p"),
+    [("max", float("inf")), ("l1", 1.0), ("l_1", 1.0), ("l_1.5", 1.5), ("l_3", 3.0), ("l_inf", float("inf"))],
+)
+def test_entrywise_norms_have_names(name, p):
+    assert named(name) is svm.entrywise(p)
+
+
+@pytest.mark.parametrize("name", ["l_0.5", "l_nan", "l_", "l_x", "1.5", "L1"])
+def test_what_names_no_entrywise_norm_is_refused(name):
+    with pytest.raises(ValueError, match=r"^norm: expected one of .*, l_p with p of at least 1, or a Norm, found"):
+        named(name)

@@ -18,6 +18,7 @@ from jaxattn import (
     Problem,
     attention,
     batch,
+    bias,
     data,
     descent,
     heads,
@@ -61,6 +62,8 @@ def common() -> dict:
     run = descent.train(start, problem, steps=20, snapshots=(1, 10, 20))
     alpha = tokens.selected(run.weights, problem)
     constraints = svm.token_constraints(problem, alpha)
+    problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
+    runs = descent.train_batch(jnp.zeros((8, 5, 5)), problems, steps=20, snapshots=(2, 20))
     return {
         **{module.__name__.rpartition(".")[2]: module for module in LIBRARY},
         "jax": jax,
@@ -78,10 +81,11 @@ def common() -> dict:
         "planar": data.three_tokens(key),
         "text": data.language(key, m=3, n=4, d=6, V=5, entropy=0.2),
         "solution": svm.solve(constraints),
+        "ranking": bias.rank(runs, problems, ["frobenius"]),
     }
 
 
-LIBRARY = [attention, batch, data, descent, heads, initial, language, losses, metrics]
+LIBRARY = [attention, batch, bias, data, descent, heads, initial, language, losses, metrics]
 LIBRARY += [norms, plots, records, regularization, svm, tokens]
 
 

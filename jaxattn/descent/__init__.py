@@ -11,6 +11,7 @@ from jaxattn.descent.optimizers import (
     normalized_gd,
 )
 from jaxattn.descent.pacing import falling, relative
+from jaxattn.descent.steepest import steepest
 from jaxattn.descent.training import Run, train, train_batch
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "long_first_gd",
     "normalized_gd",
     "relative",
+    "steepest",
     "train",
     "train_batch",
 ]

@@ -40,6 +40,7 @@ class Run(NamedTuple):
         stalled: the first step of the series at which rounding errors of the gradient, floor and penalty are together
             at least half as long as the gradient, (); what follows says nothing about limits. -1 where there is none,
             as for every `ScaleFree` optimizer.
+        snapshot_steps: the steps of the snapshots, (snapshots,).
 
     The three series are read *before* the update of their step, as the published code does; with
     `record_every` above 1 of the steps 0, record_every, 2 record_every, ... only.
@@ -51,6 +52,7 @@ class Run(NamedTuple):
     loss: Float[Array, " steps"]
     gradient_norm: Float[Array, " steps"]
     stalled: Int[Array, ""]
+    snapshot_steps: Int[Array, " snapshots"]
 
 
 # From weights, problem, the optimizer's state and snapshots.
@@ -181,7 +183,7 @@ def _outline(weights: Weights, problem: Problem, kept: int, steps: int, record_e
     series = jnp.zeros(-(-steps // record_every), problem.X.dtype)
     end = jax.tree.map(jnp.zeros_like, weights)
     along_run = jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape), leaf.dtype), end)
-    return Run(end, along_run, series, series, series, jnp.zeros((), int))
+    return Run(end, along_run, series, series, series, jnp.zeros((), int), jnp.zeros(kept, int))
 
 
 def _check_start(weights: Weights, problem: Problem, head: heads.Head) -> None:
@@ -264,7 +266,8 @@ def trainer(
             return jax.vmap(run, in_axes=(0, 0, 0, None))(weights, problem, state, snapshots)
         weights, problem, state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, problem, state))
         found = run(weights, problem, state, snapshots)
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), found)
+        every = jnp.broadcast_to(snapshots[:, None], (*snapshots.shape, problem.Y.shape[-1]))
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), found._replace(snapshot_steps=every))
 
     @one.def_vmap
     def _(axis_size: int, in_batched: Any, *arguments: Any) -> tuple[Any, Any]:
@@ -338,4 +341,4 @@ def _train(
     now = _Progress(engine.start(weights, problem, state), _Series(series, series, series))
     now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: engine.weights(now.kept, problem))
     final = engine.weights(now.kept, problem)
-    return Run(final, kept, *now.series, stalled=stalled(now, final))
+    return Run(final, kept, *now.series, stalled=stalled(now, final), snapshot_steps=snapshots)

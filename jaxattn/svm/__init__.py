@@ -6,6 +6,7 @@ and report what the certificate could prove of its answer.
 """
 
 from jaxattn.norms import Norm, entrywise, frobenius, nuclear, nuclear_of_rank, spectral, squared
+from jaxattn.svm.att import att
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins
 from jaxattn.svm.finite_part import with_finite_part
@@ -35,6 +36,7 @@ __all__ = [
     "Status",
     "Tolerance",
     "Unique",
+    "att",
     "certify",
     "combination",
     "entrywise",

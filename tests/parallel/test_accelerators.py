@@ -46,14 +46,15 @@ RULES = ALONG | {
     "Adam, scale-free": descent.ScaleFree(*optax.adam(0.01, eps=0.0)),
 }
 WEIGHTS = {"W": initial.free, "(K, Q)": lambda key, d: initial.factored(key, d, m=2)}
+WIDE = {"n": lanes.TERMS + 1}
 # Double precision is the GPU's alone.
 DEVICES = [("cuda", True), ("cuda", False), ("tpu", False)]
 # What an accelerator's own library offers: decompositions, and nothing that calls back to Python or to LAPACK.
 OFFERED = {"cuda": r"cusolver_\w+|cublas\w*", "tpu": r"Eigh|Qr|Svd|ProductOfElementaryHouseholderReflectors"}
 
 
-def training(weights: str, rule: str, steps: int = 10):
-    """The program of a batch, whose lanes lie behind all other axes, and two lanes for it."""
+def training(weights: str, rule: str, steps: int = 10, n: int = n):
+    """The program of a batch, whose lanes lie behind all other axes unless n is large, and two lanes for it."""
 
     def train(start, problem):
         return descent.train(start, problem, optimizer=RULES[rule], steps=steps).weights
@@ -75,6 +76,12 @@ def solving(norm: str):
 
 PROGRAMS = {
     **{f"{weights}, {rule}": partial(training, weights, rule) for weights in WEIGHTS for rule in RULES},
+    # With the lanes in front.
+    **{
+        f"wide {weights}, {rule}": partial(training, weights, rule, **WIDE)
+        for weights in WEIGHTS
+        for rule in ("normalized", "scale-free", "Adam, exact")
+    },
     **{f"texts, {rule}": partial(reading, rule) for rule in ALONG},
     **{f"{norm} solution, certified": partial(solving, norm) for norm in ("frobenius", "nuclear")},
 }

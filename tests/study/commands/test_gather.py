@@ -62,7 +62,10 @@ def test_an_unknown_norm_is_named_with_the_known_ones_before_any_work(tmp_path, 
     with pytest.raises(SystemExit) as ended:
         command.main(["gather", "seeds=3", "--norms", "frobenius,spectrall", "--to", str(tmp_path / "sweep.zarr")])
     assert ended.value.code == 2
-    expected = "norm: expected one of ['frobenius', 'nuclear', 'spectral'] or a Norm, found 'spectrall'"
+    expected = (
+        "norm: expected one of ['frobenius', 'l1', 'max', 'nuclear', 'spectral'], l_p with p of at least 1, or a Norm, "
+        "found 'spectrall'"
+    )
     assert expected in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -1,0 +1,268 @@
+"""The margins of trained weights as shares of the largest, in several norms, along a batch of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from jaxattn import attention, descent, metrics, norms, svm, tokens
+from jaxattn.attention import Weights
+from jaxattn.bias import verdict as verdicts
+from jaxattn.bias.verdict import ROUNDING, Verdict
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, check_kind
+from jaxattn.study.statistics import Estimate, beside, bootstrap
+
+__all__ = ["Ranking", "rank"]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How a batch of runs stands to the max-margin problems of several norms.
+
+    Attributes:
+        norms: their names, as given.
+        steps: of the snapshots, (snapshots,).
+        seeds: which lanes of the batch are kept, (seeds,); `counts` says what became of the others.
+        margin_ratio: `min_k <A_k, W> / ||W||` over its optimum, (seeds, norms, snapshots): 1 where W obeys the norm.
+        cosine: with one max-margin solution, (seeds, norms, snapshots); it says little where that is not unique.
+        unique: of the solutions, a `svm.Unique` each, (seeds, norms).
+        probability: the largest of every input, their mean, (seeds, snapshots).
+        ratio: the mean over seeds of the margin ratio with its 95 % interval, (norms, snapshots).
+        trend: likewise of its change in a decade of steps, over the last decade, (norms,); None where the snapshots do
+            not tell.
+        decades: of steps that the trend is taken over.
+        counts: lanes attempted, kept, diverged, infeasible and unsolved.
+        verdict: which norms the runs obey.
+    """
+
+    norms: tuple[str, ...]
+    steps: Int[np.ndarray, " snapshots"]
+    seeds: Int[np.ndarray, " seeds"]
+    margin_ratio: Float[np.ndarray, "seeds norms snapshots"]
+    cosine: Float[np.ndarray, "seeds norms snapshots"]
+    unique: Int[np.ndarray, "seeds norms"]
+    probability: Float[np.ndarray, "seeds snapshots"]
+    ratio: Estimate
+    trend: Estimate | None
+    decades: float
+    counts: dict[str, int]
+    verdict: Verdict
+
+    @property
+    def saturated(self) -> Bool[np.ndarray, " seeds"]:
+        """Whether the largest probabilities of a seed's inputs are `tokens.SATURATED` in the mean, at the end."""
+        return self.probability[:, -1] >= tokens.SATURATED
+
+    def table(self) -> str:
+        """Return the numbers at the last snapshot, a line a norm, and the verdict, for a terminal."""
+        width = max(map(len, (*self.norms, "norm")))
+        lines = [f"{'norm':{width}}  margin ratio           a decade  cosine  unique"]
+        unique = self.unique == svm.Unique.YES
+        for k, name in enumerate(self.norms):
+            mean, low, high = (getattr(self.ratio, part)[k, -1] for part in ("mean", "low", "high"))
+            trend = "       ?" if self.trend is None else f"{self.trend.mean[k]:+8.4f}"
+            told = unique[:, k]
+            # A cosine with one of several solutions means nothing.
+            cosine = f"{self.cosine[told, k, -1].mean():6.4f}" if told.any() else "     -"
+            of_seeds = f"{told.sum()} of {told.size}"
+            lines.append(f"{name:{width}}  {mean:.4f} [{low:.4f}, {high:.4f}]  {trend}  {cosine}  {of_seeds}")
+        lost = ", ".join(
+            f"{number} {name}" for name, number in self.counts.items() if name not in ("attempted", "kept")
+        )
+        lines.append(
+            f"step {self.steps[-1]}: {self.counts['kept']} of {self.counts['attempted']} seeds kept ({lost}), largest "
+            f"probability {self.probability[:, -1].mean():.4f}"
+        )
+        return "\n".join([*lines, f"verdict: {self.verdict}"])
+
+    def plot(self) -> Any:
+        """Return a Matplotlib figure of the margin ratios against the steps, as `plots.alignment` draws it."""
+        from jaxattn import plots
+
+        return plots.alignment(self)
+
+
+def rank(
+    run: descent.Run,
+    problems: Problem,
+    norms: Sequence[str | norms.Norm] = ("frobenius", "nuclear", "spectral", "max", "l1"),
+    key: PRNGKeyArray | None = None,
+) -> Ranking:
+    """Hold a batch of runs against the max-margin problems of several norms, each certified.
+
+    Every lane's problem is that of the tokens which it selects at its last snapshot. Left out, and counted, are lanes
+    whose weights diverged, whose tokens cannot be separated, or of which some norm's optimum is not certified.
+
+    Args:
+        run: of `descent.train_batch`, with snapshots, the last of them near the end.
+        problems: those it was trained on.
+        norms: names or Norms.
+        key: of the bootstrap over seeds; `jax.random.key(0)` if None.
+
+    Raises:
+        ValueError: no norm, the same one twice, one of bounded rank, or an unknown name; a run of another batch than
+            the problems, or of one seed; no snapshots, or weights without a direction (zero) at one of them; no seed
+            that is left.
+
+    Example:
+        >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
+        >>> rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
+        >>> given = {"optimizer": rule, "steps": 5000, "snapshots": (500, 1500, 5000)}
+        >>> ranking = bias.rank(descent.train_batch(jnp.zeros((8, 5, 5)), problems, **given), problems, ["frobenius"])
+        >>> str(ranking.verdict)
+        'frobenius'
+    """
+    names, values = _named(norms)
+    steps = _checked(run, problems)
+    finite = np.all(
+        [
+            np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+            for leaf in jax.tree.leaves((run.weights, run.snapshots))
+        ],
+        axis=0,
+    )
+    last = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -1], run.snapshots)
+    constraints = batch.over_seeds(_posed, last, problems, finite)
+    solutions = [svm.solve_batch(constraints, norm) for norm in values]
+    status = np.stack([solution.status for solution in solutions], axis=1)
+    optimal = (status == svm.Status.OPTIMAL).all(axis=1)
+    infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
+    kept = np.flatnonzero(finite & optimal)
+    if kept.size == 0:
+        raise ValueError(
+            f"run: expected a seed that can be compared, found {finite.size}, of which {int((~finite).sum())} diverged "
+            f"and {int(infeasible.sum())} select tokens that no matrix separates"
+        )
+
+    snapshots, posed, tasks = (_lanes(tree, kept) for tree in (run.snapshots, constraints, problems))
+    _check_directions(snapshots, steps)
+    held = [
+        batch.over_seeds(_against(norm), snapshots, posed, _lanes(one, kept))
+        for norm, one in zip(values, solutions, strict=True)
+    ]
+    ratio, cosine = (np.stack(leaves, axis=1) for leaves in zip(*held, strict=True))
+    # A larger one contradicts the certificate: its optimum is none.
+    proven = (ratio <= 1 + ROUNDING).all(axis=(1, 2))
+    kept, ratio, cosine = kept[proven], ratio[proven], cosine[proven]
+    counts = {
+        "attempted": finite.size,
+        "kept": kept.size,
+        "diverged": int((~finite).sum()),
+        "infeasible": int(infeasible.sum()),
+        "unsolved": int((finite & ~infeasible).sum()) - kept.size,
+    }
+    probability = batch.over_seeds(_probabilities, snapshots, tasks)[proven]
+    key = jax.random.key(0) if key is None else key
+    estimate, (trend, decades) = bootstrap(ratio, key), _trend(ratio, steps, beside(key))
+    at_end = Estimate(*(part[:, -1] for part in estimate))
+    return Ranking(
+        norms=names,
+        steps=steps,
+        seeds=kept,
+        margin_ratio=ratio,
+        cosine=cosine,
+        unique=np.stack([solution.unique[kept] for solution in solutions], axis=1),
+        probability=probability,
+        ratio=estimate,
+        trend=trend,
+        decades=decades,
+        counts=counts,
+        verdict=verdicts.of(names, at_end, trend, float(probability[:, -1].mean()), kept.size, decades),
+    )
+
+
+def _named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norms.Norm]]:
+    """Return the names that norms are called by, and the norms."""
+    # A name is a sequence, too.
+    listed = not isinstance(given, str | norms.Norm)
+    if not listed:
+        raise ValueError(f"norms: expected a list of norms, found {given!r}")
+    values = [norms.named(one) for one in given]
+    if not values:
+        raise ValueError("norms: expected at least one, found an empty list")
+    if bounded := [one.name for one in values if isinstance(one, norms.OfRank)]:
+        raise ValueError(f"norms: expected norms of all matrices, whose optima can be certified, found {bounded}")
+    if len(set(values)) < len(values):
+        raise ValueError(f"norms: expected different ones, found one twice in {[one.name for one in values]}")
+    return tuple(one if isinstance(one, str) else one.name for one in given), values
+
+
+def _checked(run: descent.Run, problems: Problem) -> Int[np.ndarray, " snapshots"]:
+    """Hold a run against its problems, and return the steps of its snapshots.
+
+    Raises:
+        ValueError: they do not fit, or there is no snapshot.
+    """
+    check_kind(problems)
+    if problems.X.ndim != 4:
+        raise ValueError(
+            f"problems: expected a batch with one leading axis, X of shape (seeds, n, T, d), found {problems.X.shape}"
+        )
+    lanes = problems.X.shape[0]
+    shapes = {leaf.shape[:1] for leaf in jax.tree.leaves((run.weights, run.snapshots))}
+    if shapes != {(lanes,)} or np.ndim(run.snapshot_steps) != 2:
+        raise ValueError(f"run: expected one of a batch of {lanes} seeds, as train_batch returns it, found {shapes}")
+    steps = np.asarray(run.snapshot_steps)[0]
+    if steps.size == 0:
+        raise ValueError("run: expected snapshots, found none; train with snapshots=(100, 200, 500, 1000)")
+    return steps
+
+
+def _check_directions(snapshots: Weights, steps: Int[np.ndarray, " snapshots"]) -> None:
+    zero = ~np.any(np.asarray(attention.matrix(snapshots)), axis=(0, 2, 3))
+    if zero.any():
+        raise ValueError(
+            f"run: expected weights with a direction at every snapshot, found zeros at step {steps[zero][0]}; "
+            "leave it out of the snapshots"
+        )
+
+
+def _posed(last: Weights, problem: Problem, finite: Bool[Array, ""]) -> svm.Constraints:
+    """Return the constraints of the tokens that weights select; of token 0 where they diverged, which is left out."""
+    selected = tokens.selected(last, problem)
+    return svm.token_constraints(problem, jnp.where(finite, selected, tokens.optimal(problem)))
+
+
+@lru_cache(maxsize=64)
+def _against(norm: norms.Norm) -> Callable[..., Any]:
+    # One object for each norm, so that it compiles once.
+    return partial(_held, norm=norm)
+
+
+def _held(
+    snapshots: Weights, constraints: svm.Constraints, solution: svm.Solution, norm: norms.Norm
+) -> tuple[Float[Array, " snapshots"], Float[Array, " snapshots"]]:
+    W = attention.matrix(snapshots)
+    ratio = jax.vmap(metrics.margin_ratio, in_axes=(0, None, None, None))(W, constraints, norm, solution)
+    return ratio, jax.vmap(metrics.correlation, in_axes=(0, None))(W, solution.W)
+
+
+def _probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snapshots"]:
+    """Return the mean over inputs of the largest attention probability, snapshot by snapshot."""
+    largest = jax.vmap(lambda weights: jnp.max(attention.probabilities(weights, problem), axis=1))(snapshots)
+    return jnp.mean(largest, axis=1)
+
+
+def _trend(
+    ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"], key: PRNGKeyArray
+) -> tuple[Estimate | None, float]:
+    """Return the change of the mean ratio in a decade of steps, and over how many decades it is taken: at most one."""
+    recent = (steps > 0) & (steps * 10 >= steps[-1])
+    decades = np.log10(steps[recent])
+    reach = float(decades[-1] - decades[0]) if decades.size else 0.0
+    if reach == 0:
+        return None, reach
+    centred = decades - decades.mean()
+    return bootstrap(ratio[:, :, recent] @ centred / (centred @ centred), key), reach
+
+
+def _lanes(tree: Any, kept: Int[np.ndarray, " seeds"]) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)

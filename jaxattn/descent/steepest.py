@@ -1,0 +1,83 @@
+"""Steepest descent in a norm: every matrix moves by the matrix of norm 1 that its gradient falls fastest along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from jaxattn import norms
+from jaxattn.descent.optimizers import ScaleFree
+
+__all__ = ["steepest"]
+
+
+@lru_cache(maxsize=64)
+def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> ScaleFree:
+    """Return the optimizer that moves W by `-step argmax <G, D>` over all D with `||D|| <= 1`, G the gradient.
+
+    K and Q each move by that of their own gradients. In the Frobenius norm it is normalized descent, in the largest
+    entry ("max") sign descent, in the spectral norm Muon without momentum and with the exact polar factor. It looks at
+    the gradient's direction alone, and so does not stall.
+
+    Where several D are best, as for a gradient of low rank in the spectral norm, that of least Frobenius norm is taken;
+    among equal largest entries ("l1") or singular values ("nuclear") their mean.
+
+    Args:
+        norm: a name or a Norm, not one of bounded rank.
+        step: the length of every step in that norm; or an optax schedule, such as `lambda k: 0.1 / (1 + k) ** 0.5`.
+
+    Raises:
+        ValueError: an unknown name, a norm of bounded rank, or a step that is no positive number and no schedule.
+
+    Example:
+        >>> run = descent.train(start, problem, optimizer=descent.steepest("max", 0.01), steps=10)
+    """
+    norm = norms.named(norm).plain
+    of_all = not isinstance(norm, norms.OfRank)
+    if not of_all:
+        raise ValueError(f"norm: expected a norm of all matrices, found {norm.name!r}")
+    is_number = not isinstance(step, bool) and hasattr(step, "__float__")
+    if not (callable(step) or (is_number and 0 < float(step) < float("inf"))):
+        raise ValueError(f"step: expected a positive number or a schedule, found {step!r}")
+
+    def direction(G: Array) -> Array:
+        size = jnp.max(jnp.abs(G))
+        # The scale of G then shows in no bit; a gradient of zero moves nothing.
+        found = _maximizer(norm, G / jnp.where(size > 0, size, 1))
+        return jnp.where(size > 0, found, 0)
+
+    directions = optax.stateless(lambda updates, params: jax.tree.map(direction, updates))
+    return ScaleFree(*optax.chain(directions, optax.scale_by_learning_rate(step)))
+
+
+def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
+    """Return where `<G, D>` is largest over `||D|| <= 1`, for G with a largest entry of 1."""
+    if norm == norms.frobenius:
+        return G / jnp.linalg.norm(G)
+    if isinstance(norm, norms.Entrywise):
+        return _of_entries(norm.p, G)
+    if norm in (norms.spectral, norms.nuclear):
+        U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
+        # Singular vectors of rounding errors would be steps in any direction.
+        least = s[0] if norm == norms.nuclear else max(G.shape) * jnp.finfo(s.dtype).eps * s[0]
+        taken = s >= least
+        return (U * taken[None] / (jnp.sum(taken) if norm == norms.nuclear else 1)) @ Vt
+    # The slope of the dual norm.
+    return jax.grad(norm.dual)(G)
+
+
+def _of_entries(p: float, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
+    if p == float("inf"):
+        return jnp.sign(G)
+    sizes = jnp.abs(G)
+    if p == 1:
+        top = sizes == jnp.max(sizes)
+        return jnp.sign(G) * top / jnp.sum(top)
+    q = p / (p - 1)
+    return jnp.sign(G) * sizes ** (q - 1) / jnp.sum(sizes**q) ** ((q - 1) / q)

@@ -1,0 +1,162 @@
+"""Rankings of planted runs: each norm's optimum, ties, drifts, runs that decide nothing, and bad input."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxattn import attention, bias, data, descent, plots, svm, tokens
+from jaxattn.attention import Factored
+from tests import instances
+
+SEEDS = 8
+STEPS = np.array([100, 300, 1000])
+NORMS = ("frobenius", "nuclear", "max")
+
+
+@cache
+def problems():
+    return instances.problems(SEEDS)
+
+
+@cache
+def optima(norm) -> Any:
+    return svm.solve_batch(instances.constraints(SEEDS), norm).W
+
+
+def run_along(W: Any) -> Any:
+    """A run whose snapshots are these matrices, (seeds, snapshots, d, d)."""
+    seeds = len(W)
+    series: Any = np.ones((seeds, 2))
+    steps: Any = np.broadcast_to(STEPS[: np.shape(W)[1]], np.shape(W)[:2])
+    return descent.Run(W[:, -1], W, series, series, series, series[:, 0], steps)
+
+
+def growing(W, at: Any = (10.0, 30.0, 100.0)) -> Any:
+    """Snapshots along a direction, as long as these at each."""
+    return np.asarray(at)[None, :, None, None] * W[:, None]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_optimum_of_a_norm_is_that_norms(norm):
+    ranking = bias.rank(run_along(growing(optima(norm))), problems(), NORMS)
+    assert ranking.verdict == bias.Verdict((norm,), decided=True)
+    assert ranking.margin_ratio.shape == ranking.cosine.shape == (SEEDS, 3, 3)
+    np.testing.assert_allclose(ranking.margin_ratio[:, NORMS.index(norm)], 1, atol=1e-6)
+    assert ranking.margin_ratio.max() <= 1 + 1e-6
+    assert ranking.saturated.all()
+    assert ranking.counts == {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
+    np.testing.assert_array_equal(ranking.steps, STEPS)
+    assert ranking.trend is not None
+    np.testing.assert_array_equal(ranking.trend.mean[NORMS.index(norm)].round(9), 0)
+
+
+def test_where_several_norms_have_one_optimum_they_are_named_together():
+    """With n = 1 and T = 2 the only row is of rank one: so is the optimum of every norm of singular values."""
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    tied = jax.vmap(lambda key: data.sphere(key, n=1, T=2, d=3))(keys)
+    rows = jax.vmap(lambda one: svm.token_constraints(one, tokens.optimal(one)))(tied)
+    ranking = bias.rank(run_along(growing(svm.solve_batch(rows).W)), tied, ("frobenius", "nuclear", "max"))
+    assert set(ranking.verdict.norms) == {"frobenius", "nuclear"}
+
+
+def test_a_direction_of_no_norm_is_none_of_these():
+    mixed = optima("frobenius") / np.linalg.norm(optima("frobenius"), axis=(1, 2), keepdims=True)
+    away = np.random.default_rng(0).normal(size=mixed.shape)
+    away *= 0.5 / np.linalg.norm(away, axis=(1, 2), keepdims=True)
+    selected = np.asarray(jax.vmap(tokens.optimal)(problems()))
+    W = mixed + away
+    for _ in range(20):
+        wrong = (np.asarray(jax.vmap(tokens.selected)(jnp.asarray(W), problems())) != selected).any(axis=1)
+        W[wrong] = 0.5 * (W[wrong] + mixed[wrong])
+    ranking = bias.rank(run_along(growing(W, (1e4, 3e4, 1e5))), problems(), NORMS)
+    assert str(ranking.verdict) == "none of these"
+    assert (ranking.margin_ratio < 0.97).any()
+
+
+def test_a_drift_away_is_not_decided():
+    there, away = optima("frobenius"), optima("nuclear")
+    W = 100 * np.stack([there, 0.85 * there + 0.15 * away, 0.7 * there + 0.3 * away], axis=1)
+    ranking = bias.rank(run_along(W), problems(), NORMS)
+    # The Frobenius norm's interval still lies above the threshold.
+    assert ranking.ratio.low[0, -1] > bias.CLOSE
+    assert ranking.verdict.reason == "still moving: frobenius may fall by 0.01 or more a decade of steps"
+
+
+def test_a_run_that_has_not_selected_yet_is_not_decided():
+    ranking = bias.rank(run_along(growing(optima("frobenius"), (0.1, 0.3, 1.0))), problems(), NORMS)
+    assert not ranking.saturated.any()
+    assert ranking.verdict.reason.startswith("not saturated")
+
+
+def test_factors_are_ranked_by_their_product():
+    W = growing(optima("nuclear"))
+    U, s, Vt = np.linalg.svd(W)
+    root = np.sqrt(s)[..., None, :]
+    factors = Factored(*map(jnp.asarray, (U * root, np.swapaxes(Vt, -1, -2) * root)))
+    run = run_along(W)._replace(weights=jax.tree.map(lambda leaf: leaf[:, -1], factors), snapshots=factors)
+    np.testing.assert_allclose(attention.matrix(factors), W, atol=1e-9)
+    assert bias.rank(run, problems(), ["nuclear"]).verdict.norms == ("nuclear",)
+
+
+def test_a_trained_run_is_ranked_and_said():
+    rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
+    start = jnp.zeros((SEEDS, 5, 5))
+    run = descent.train_batch(start, problems(), optimizer=rule, steps=2000, snapshots=(200, 600, 2000))
+    np.testing.assert_array_equal(run.snapshot_steps, np.tile([200, 600, 2000], (SEEDS, 1)))
+    ranking = bias.rank(run, problems(), ("frobenius", "nuclear"))
+    assert ranking.verdict.norms == ("frobenius",)
+    table = ranking.table().splitlines()
+    assert table[0].split()[0] == "norm"
+    assert [line.split()[0] for line in table[1:3]] == ["frobenius", "nuclear"]
+    assert table[-1] == "verdict: frobenius"
+    figure = plots.alignment(ranking)
+    assert figure.axes[0].get_title() == "obeys frobenius"
+    # The closest norm first.
+    for line, mean in zip(instances.drawn_lines(figure.axes[0], 3), ranking.ratio.mean, strict=True):
+        np.testing.assert_array_equal(line[1], mean)
+
+
+def test_what_is_left_out_is_counted():
+    W = growing(optima("frobenius")).copy()
+    W[3] = np.nan
+    Z = np.asarray(problems().Z).copy()
+    # Equal queries of opposite tokens: nothing separates these.
+    X = np.asarray(problems().X).copy()
+    Z[5, 1], X[5, 1] = Z[5, 0], -X[5, 0]
+    changed = type(problems())(**problems().arrays | {"X": X, "Z": Z})
+    ranking = bias.rank(run_along(W), changed, ["frobenius"])
+    assert ranking.counts["diverged"] == 1
+    assert ranking.counts["kept"] == len(ranking.seeds) == SEEDS - 1 - ranking.counts["infeasible"]
+    assert 3 not in ranking.seeds
+    assert f"{ranking.counts['kept']} of {SEEDS} seeds kept (1 diverged" in ranking.table()
+
+
+@pytest.mark.parametrize(
+    ("change", "norms", "message"),
+    [
+        (None, (), r"^norms: expected at least one, found an empty list"),
+        (None, "frobenius", r"^norms: expected a list of norms, found 'frobenius'"),
+        (None, ("frobenius", svm.frobenius), r"^norms: expected different ones, found one twice"),
+        (None, ("frobenus",), r"^norm: expected one of \['frobenius', 'l1', 'max', 'nuclear', 'spectral'\]"),
+        (None, (svm.nuclear_of_rank(2),), r"^norms: expected norms of all matrices.*\['nuclear of rank 2'\]"),
+        (lambda run: run._replace(snapshots=run.snapshots[:, :0], snapshot_steps=run.snapshot_steps[:, :0]), NORMS,
+         r"^run: expected snapshots, found none"),
+        (lambda run: jax.tree.map(lambda leaf: leaf[:4], run), NORMS, r"^run: expected one of a batch of 8 seeds"),
+        (lambda run: jax.tree.map(lambda leaf: leaf[0], run), NORMS, r"^run: expected one of a batch of 8 seeds"),
+        (lambda run: run._replace(snapshots=run.snapshots * np.array([0, 1, 1])[:, None, None]), NORMS,
+         r"^run: expected weights with a direction at every snapshot, found zeros at step 100"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(change, norms, message):
+    run = run_along(growing(optima("frobenius")))
+    with pytest.raises(ValueError, match=message):
+        bias.rank(run if change is None else change(run), problems(), norms)
+
+
+def test_a_lone_problem_is_named():
+    with pytest.raises(ValueError, match=r"^problems: expected a batch with one leading axis"):
+        bias.rank(run_along(growing(optima("frobenius"))), instances.problem(), NORMS)
