@@ -26,9 +26,9 @@ RULES = {
     "plain": descent.gd(0.1),
 }
 LAWS = {"W": initial.free, "(K, Q)": initial.factored}
-# One size at a time around the middle, (6, 8, 10) with 128 seeds.
 # Sizes of which a step is made of products of matrices, of some seeds and over fewer steps.
 WIDE, WIDE_SEEDS, WIDE_STEPS = ((5, 10, 80), (10, 5, 40), (15, 5, 80)), 256, 500
+# One size at a time around the middle, (6, 8, 10) with 128 seeds.
 AROUND = {"seeds": (8, 64, 512, 4096), "d": (5, 10, 30, 100, 1000), "T": (3, 5, 9, 17), "n": (2, 4, 8, 16)}
 DEVICES = (1, 2, 4, 8)
 

@@ -19,6 +19,7 @@ from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind
 from jaxattn.study.statistics import Estimate, beside, bootstrap
+from jaxattn.svm.packing import picked
 
 __all__ = ["Ranking", "rank"]
 
@@ -142,10 +143,10 @@ def rank(
             f"and {int(infeasible.sum())} select tokens that no matrix separates"
         )
 
-    snapshots, posed, tasks = (_lanes(tree, kept) for tree in (run.snapshots, constraints, problems))
+    snapshots, posed, tasks = (picked(tree, kept) for tree in (run.snapshots, constraints, problems))
     _check_directions(snapshots, steps)
     held = [
-        batch.over_seeds(_against(norm), snapshots, posed, _lanes(one, kept))
+        batch.over_seeds(_against(norm), snapshots, posed, picked(one, kept))
         for norm, one in zip(values, solutions, strict=True)
     ]
     ratio, cosine = (np.stack(leaves, axis=1) for leaves in zip(*held, strict=True))
@@ -262,7 +263,3 @@ def _trend(
         return None, reach
     centred = decades - decades.mean()
     return bootstrap(ratio[:, :, recent] @ centred / (centred @ centred), key), reach
-
-
-def _lanes(tree: Any, kept: Int[np.ndarray, " seeds"]) -> Any:
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)

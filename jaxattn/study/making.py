@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import xarray
@@ -19,21 +19,11 @@ from jaxattn.records import locks
 from jaxattn.study import claims, fingerprints, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement, experiment, line
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.schema import Study
 from jaxattn.study.events import Report, Stage, Staged, unheard
 from jaxattn.study.style import page
 
 # What measures a record that belongs to no experiment.
 _COMPARE = "jaxattn.study.measuring.comparison.compare"
-
-
-def described(name: str) -> DictConfig:
-    """Return what an experiment's file says of itself: `of`, `departs`, `place`, and the folder it lives in.
-
-    Read, not composed, which takes a tenth of a second.
-    """
-    own = OmegaConf.load(composition.root() / "conf" / "experiment" / f"{name}.yaml").study
-    return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(Study), own))
 
 
 def place(config: DictConfig) -> Path:

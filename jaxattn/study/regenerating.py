@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from jaxattn import records
 from jaxattn.study import durations, fingerprints, making, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import described
 from jaxattn.study.costs import Costs
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.progress import Board, duration
@@ -94,7 +95,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
                 board.say(f"    {line['id']}: {line['verdict']}")
             if said := stalls.line(composed[name]):
                 board.say(f"    {said}")
-    studies = {name: making.described(name) for name in composition.experiments()}
+    studies = {name: described(name) for name in composition.experiments()}
     report.write(folder / "README.md", studies, list(lines.values()))
     ending = [
         f"figures and claims: {folder / 'README.md'} ({len(composed)} made, {len(unchanged)} unchanged)",

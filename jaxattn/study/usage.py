@@ -10,10 +10,8 @@ import shutil
 import textwrap
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from jaxattn.study import durations
-from jaxattn.study.configuration.names import experiments, names_of, root
+from jaxattn.study.configuration.names import described, experiments, names_of, root
 from jaxattn.study.progress import duration
 
 COMMANDS = "jaxattn.study.commands"
@@ -68,8 +66,7 @@ def _experiments() -> list[str]:
     lines = []
     for name in names:
         took = duration(seconds[name]) if name in seconds else ""
-        study = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
-        lines.append(f"  {name:{width}} {took:>9}  {textwrap.shorten(study.of, room, placeholder=' ...')}")
+        lines.append(f"  {name:{width}} {took:>9}  {textwrap.shorten(described(name).of, room, placeholder=' ...')}")
     return lines
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from jaxattn.study import making as study
 from jaxattn.study import report
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import described
 
 
 def line(name: str, numbers: int = 1, runs: int = 1, **more) -> dict:
@@ -99,6 +99,6 @@ def test_of_many_numbers_the_expected_are_shown_and_all_are_there(page):
 
 
 def test_every_experiment_has_its_own_place():
-    places = [study.described(name).place for name in composition.experiments()]
+    places = [described(name).place for name in composition.experiments()]
     assert min(places) > 0
     assert len(set(places)) == len(places)

@@ -6,9 +6,9 @@ import difflib
 import importlib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from jaxattn.study.configuration import schema
 from jaxattn.study.mistakes import UsageError
@@ -38,6 +38,15 @@ def is_group(key: str) -> bool:
 def experiments() -> list[str]:
     """Return the names of all experiments."""
     return names_of("experiment")
+
+
+def described(name: str) -> DictConfig:
+    """Return what an experiment's file says of itself: `of`, `departs`, `place`, and the folder it lives in.
+
+    Read, not composed, which takes a tenth of a second.
+    """
+    own = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
+    return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), own))
 
 
 def named(path: str) -> Callable[..., Any]:
