@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.timing import exponent, median_seconds
 from jaxattn import Problem, attention, data, descent, initial, losses
-from jaxattn.descent import engines, training
+from jaxattn.descent import engines, loops
 
 SEEDS, STEPS = 1000, 2000
 n, T, d = 6, 8, 10
@@ -159,7 +159,7 @@ def rates() -> tuple[float, float]:
 def compilation(law: initial.Law, optimizer: Any) -> float:
     """Return the seconds that tracing and compiling a run take, everything else done."""
     weights, problems = drawn(law, 64)
-    training.trainer.cache_clear()
+    loops.trainer.cache_clear()
     run = partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=3, snapshots=(1, 2))
     started = time.perf_counter()
     run()

@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxattn import attention, bias, data, descent, heads, initial, language, losses, metrics, svm, tokens
+    from jaxattn import attention, bias, data, descent, heads, initial, language, losses, metrics, models, svm, tokens
     from jaxattn.parallel import batch
     from jaxattn.problem import Problem
 
@@ -37,6 +37,7 @@ __all__ = [
     "language",
     "losses",
     "metrics",
+    "models",
     "svm",
     "tokens",
 ]

@@ -30,7 +30,7 @@ LAYERS = [
     ["checks"],
     ["problem", "heads", "parallel", "data.draws", "language.law", "descent.stepping", "records.layout"],
     ["attention", "lengths", "language.choices", "records"],
-    ["norms", "losses", "tokens", "initial", "language.scores"],
+    ["norms", "losses", "tokens", "initial", "models", "language.scores"],
     ["metrics", "data"],
     ["svm.pivoting", "svm.rounding", "descent.smoothness", "descent.curvature", "descent.optimizers"],
     ["descent.pacing", "descent.carried"],

@@ -26,6 +26,7 @@ from jaxattn import (
     language,
     losses,
     metrics,
+    models,
     norms,
     plots,
     records,
@@ -86,7 +87,7 @@ def common() -> dict:
 
 
 LIBRARY = [attention, batch, bias, data, descent, heads, initial, language, losses, metrics]
-LIBRARY += [norms, plots, records, regularization, svm, tokens]
+LIBRARY += [models, norms, plots, records, regularization, svm, tokens]
 
 
 @pytest.fixture(scope="module")

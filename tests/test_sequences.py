@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxattn import Problem, attention, data, descent, heads, initial, losses, metrics, regularization, svm, tokens
-from jaxattn.descent import engines, gradients, keys, smoothness, spans, training
+from jaxattn.descent import engines, gradients, keys, loops, smoothness, spans
 from jaxattn.problem import every_position, every_prefix, of_arrays
 from tests import instances
 from tests.instances import assert_close
@@ -161,8 +161,8 @@ def test_every_engine_gives_one_trajectory(head, d, steps):
     rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
 
     def run(engine, start, steps):
-        train = training.trainer(rule.update, steps, 1, losses.logistic, head, gradients.direction, engine(rule.update))
-        return train(start, problem, rule.init(start), jnp.array([10, steps]))
+        train = loops.trainer(rule.update, steps, 1, losses.logistic, head, gradients.direction, engine(rule.update))
+        return train(start, problem, rule.init(start), None, jnp.array([10, steps]))
 
     for start, until, spanned in ((full, steps, (spans.Queries, spans.Gram)), (factored, 50, (keys.Keys,))):
         direct, *others = (run(engine, start, until) for engine in (engines.Direct, *spanned))

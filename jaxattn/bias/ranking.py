@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxattn import attention, descent, metrics, norms, svm, tokens
+from jaxattn import attention, descent, metrics, models, norms, svm, tokens
 from jaxattn.attention import Weights
+from jaxattn.bias import posing
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.parallel import batch
@@ -96,6 +97,7 @@ def rank(
     problems: Problem,
     norms: Sequence[str | norms.Norm] = ("frobenius", "nuclear", "spectral", "max", "l1"),
     key: PRNGKeyArray | None = None,
+    model: Any = models.plain,
 ) -> Ranking:
     """Hold a batch of runs against the max-margin problems of several norms, each certified.
 
@@ -107,11 +109,12 @@ def rank(
         problems: those it was trained on.
         norms: names or Norms.
         key: of the bootstrap over seeds; `jax.random.key(0)` if None.
+        model: that was trained; of several heads the joint max-margin problem is posed (`models.Heads`).
 
     Raises:
         ValueError: no norm, the same one twice, one of bounded rank, or an unknown name; a run of another batch than
             the problems, or of one seed; no snapshots, or weights without a direction (zero) at one of them; no seed
-            that is left.
+            that is left; a model whose logits are not linear in one matrix (`posing.posed`).
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -123,6 +126,7 @@ def rank(
     """
     names, values = _named(norms)
     steps = _checked(run, problems)
+    run, problems = posing.posed(run, problems, models.of(model))
     finite = np.all(
         [
             np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)

@@ -1,5 +1,7 @@
 """Gradient descent on attention weights: one training run, many at once, and the rules they follow."""
 
+from jaxattn.descent.modelled import Direction, direction
+from jaxattn.descent.noise import Draw, Noise, dropout, minibatches
 from jaxattn.descent.optimizers import (
     PUBLISHED_EPSILON,
     Exact,
@@ -16,14 +18,20 @@ from jaxattn.descent.training import Run, train, train_batch
 
 __all__ = [
     "PUBLISHED_EPSILON",
+    "Direction",
+    "Draw",
     "Exact",
+    "Noise",
     "Run",
     "ScaleFree",
+    "direction",
+    "dropout",
     "exact_normalized_gd",
     "falling",
     "gd",
     "jointly_normalized_gd",
     "long_first_gd",
+    "minibatches",
     "normalized_gd",
     "relative",
     "steepest",

@@ -20,8 +20,6 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from jaxattn.attention import Weights
-
 # How many steps are compared to find the powers, and which powers may be found; 0 where several would do.
 _COMPARED = 8
 _POWERS = (0, 1, 2, 3, 4, -1, -2)
@@ -78,9 +76,7 @@ class Carried:
         return [(leaf, power) for leaf, power in zip(leaves, self.powers, strict=True) if power]
 
 
-def carried(
-    optimizer: optax.GradientTransformation, weights: Weights
-) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+def carried(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
     """Return how an optimizer that is blind to the gradient's scale begins and steps, with that scale carried.
 
     An optimizer without moments begins and steps as it is.

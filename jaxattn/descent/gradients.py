@@ -150,8 +150,8 @@ def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss
     probabilities = jax.nn.softmax(logits, axis=1)
     predictions, worth = read(step, probabilities)
     margins = Y * predictions
-    values, of_margins = _slopes(loss, margins)
-    sign, exponent = _log_slope(loss, margins, of_margins)
+    values, _ = _slopes(loss, margins)
+    sign, exponent = log_slope(loss, margins)
 
     # Between equal largest logits their mean: any number may be taken off the worth where nothing is selected yet.
     top = jnp.max(logits, axis=1)
@@ -195,9 +195,10 @@ def _slopes(loss: losses.Loss, margins: Array) -> tuple[Array, Array]:
     return values.reshape(margins.shape), slopes.reshape(margins.shape)
 
 
-def _log_slope(loss: losses.Loss, margins: Array, slopes: Array) -> tuple[Array, Array]:
-    """Return the sign of the loss's slope and the logarithm of its size, -inf where it is zero."""
+def log_slope(loss: losses.Loss, margins: Float[Array, "n *lanes"]) -> tuple[Array, Array]:
+    """Return the sign of the loss's slope at every margin, and the logarithm of its size, -inf where it is zero."""
     known = losses.log_slope(loss)
     if known is not None:
         return -jnp.ones_like(margins), known(margins)
+    slopes = _slopes(loss, margins)[1]
     return jnp.sign(slopes), jnp.log(jnp.abs(slopes))

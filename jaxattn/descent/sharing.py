@@ -51,10 +51,12 @@ def plan(
     snapshots: int,
     head: heads.Head,
     of: int | None = None,
+    standard: bool = True,
 ) -> Plan:
     """Return how to train a batch, with a leading axis, by so many steps that keep so many snapshots.
 
-    It follows from the `of` seeds of the study that the batch is a part of, and from its own if that is None.
+    It follows from the `of` seeds of the study that the batch is a part of, and from its own if that is None. Where
+    `standard` is false, problems keep their own dimension.
     """
     lanes, n, T, d = problems.X.shape
     lanes = lanes if of is None else of
@@ -76,11 +78,20 @@ def plan(
 
     # A rule or a head of a user's own may take the mean over all coordinates.
     exact = along(update) is not None and (head in (heads.linear, heads.mlp) or isinstance(head, heads.Quadratic))
-    if isinstance(weights, jax.Array | np.ndarray) and exact:
-        standard = max(_LEAST, 1 << (d - 1).bit_length())
-        if work(standard) - work(d) <= _COMPILING and (snapshots + 2) * standard**2 <= _ENTRIES:
-            return planned(standard)
+    if standard and isinstance(weights, jax.Array | np.ndarray) and exact:
+        wider = max(_LEAST, 1 << (d - 1).bit_length())
+        if work(wider) - work(d) <= _COMPILING and (snapshots + 2) * wider**2 <= _ENTRIES:
+            return planned(wider)
     return planned(d)
+
+
+def plan_of_model(weights: Any, problems: Problem, steps: int, of: int | None = None) -> Plan:
+    """Return how to train a batch of a model that no engine knows, by about how many multiply-adds a step takes."""
+    lanes, n, T, d = problems.X.shape
+    entries = sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(weights))
+    # Forward and back, every input meets every weight; tokens meet what comes of that.
+    of_step = 4 * n * entries + 4 * n * T * (d + _OF_TOKEN)
+    return Plan(d, worth(float(lanes if of is None else of) * steps * of_step))
 
 
 def of_lane(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -42,7 +42,7 @@ def stalled(
     return jnp.where(jnp.any(lost, axis=0), jnp.argmax(lost, axis=0) * record_every, NEVER)
 
 
-def added(weights: Weights, state: Any, update: Callable[..., Any]) -> Float[Array, "*lanes"] | float:
+def added(weights: Any, state: Any, update: Callable[..., Any]) -> Float[Array, "*lanes"] | float:
     """Return how much longer floor and penalty make a gradient; those of other packages have neither.
 
     Args:

@@ -10,7 +10,7 @@ import pytest
 
 from jaxattn import attention, data, descent, heads, initial, losses, metrics, svm, tokens
 from jaxattn.attention import Factored, Spanned, matrix
-from jaxattn.descent import engines, gradients, keys, spans, training
+from jaxattn.descent import engines, gradients, keys, loops, spans, training
 from jaxattn.descent.optimizers import length_of
 from tests import instances
 from tests.instances import assert_close
@@ -34,8 +34,8 @@ def quadratic(x, v):
 
 def run(engine, optimizer, W, problem, head=heads.linear):
     rule = training.rule_of(optimizer)
-    train = training.trainer(optimizer.update, 500, 1, losses.logistic, head, rule, engine(optimizer.update))
-    return train(W, problem, optimizer.init(W), SNAPSHOTS)
+    train = loops.trainer(optimizer.update, 500, 1, losses.logistic, head, rule, engine(optimizer.update))
+    return train(W, problem, optimizer.init(W), None, SNAPSHOTS)
 
 
 @pytest.mark.parametrize("engine", ALONG)
@@ -95,13 +95,15 @@ def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
 def test_keys_in_a_batch_are_those_of_each_seed(m):
     problems, optimizer = instances.problems(3), OPTIMIZERS["exact"]
     starts = instances.stacked([instances.factored(i, m) for i in range(3)])
-    train = training.trainer(
+    train = loops.trainer(
         optimizer.update, 50, 1, losses.logistic, heads.linear, gradients.exact, keys.Keys(optimizer.update)
     )
-    lanes = jax.vmap(train, in_axes=(0, 0, None, None))(starts, problems, optimizer.init(starts), SNAPSHOTS[:2])
+    lanes = jax.vmap(train, in_axes=(0, 0, None, None, None))(
+        starts, problems, optimizer.init(starts), None, SNAPSHOTS[:2]
+    )
     for i in range(3):
         lane = (instances.lane(starts, i), instances.lane(problems, i))
-        one = train(*lane, optimizer.init(starts), SNAPSHOTS[:2])
+        one = train(*lane, optimizer.init(starts), None, SNAPSHOTS[:2])
         assert apart(instances.lane(lanes.weights, i), one.weights) < 1e-10
         assert apart(instances.lane(lanes.snapshots, i), one.snapshots) < 1e-10
 
@@ -141,8 +143,8 @@ def test_a_gradient_below_the_smallest_square_still_gives_a_full_step(engine):
     W, problem, rule = 6.5e4 * instances.free(), instances.problem(), descent.exact_normalized_gd(0.1, floor=1e-300)
     slope = descent.train(W, problem, optimizer=rule, steps=1).gradient_norm[0]
     assert 1e-290 < slope < 1e-165
-    train = training.trainer(rule.update, 1, 1, losses.logistic, heads.linear, gradients.exact, engine(rule.update))
-    moved = matrix(train(W, problem, rule.init(W), jnp.zeros(0, int)).weights) - W
+    train = loops.trainer(rule.update, 1, 1, losses.logistic, heads.linear, gradients.exact, engine(rule.update))
+    moved = matrix(train(W, problem, rule.init(W), None, jnp.zeros(0, int)).weights) - W
     np.testing.assert_allclose(metrics.norm(moved), 0.1, rtol=1e-9)
 
 

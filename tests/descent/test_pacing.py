@@ -10,7 +10,7 @@ import pytest
 
 from jaxattn import data, descent, language, losses
 from jaxattn.attention import Factored, Spanned, matrix
-from jaxattn.descent import engines, gradients, keys, training
+from jaxattn.descent import engines, gradients, keys, loops, training
 from jaxattn.heads import linear
 from tests import instances
 from tests.instances import assert_close
@@ -66,8 +66,8 @@ def test_both_engines_of_factors_take_one_trajectory(pace, rule):
     ends = []
     for engine in (engines.Direct, keys.Keys):
         given = training.rule_of(optimizer)
-        train = training.trainer(optimizer.update, 60, 1, losses.logistic, linear, given, engine(optimizer.update))
-        ends.append(train(start, problem, optimizer.init(start), jnp.array([60])))
+        train = loops.trainer(optimizer.update, 60, 1, losses.logistic, linear, given, engine(optimizer.update))
+        ends.append(train(start, problem, optimizer.init(start), None, jnp.array([60])))
     assert_close(ends[1].weights.W, ends[0].weights.W, rtol=1e-9)
     assert_close(ends[1].gradient_norm, ends[0].gradient_norm, rtol=1e-7)
 

@@ -7,7 +7,7 @@ import pytest
 
 from jaxattn import data, descent, heads, initial
 from jaxattn.attention import Factored
-from jaxattn.descent import sharing, training
+from jaxattn.descent import loops, sharing
 from jaxattn.parallel import effort
 from jaxattn.svm.packing import picked
 from tests import instances
@@ -35,14 +35,14 @@ def batch_of(d, law=data.sphere, seeds=SEEDS):
 def traced(monkeypatch):
     """The shapes of X, a lane's or a batch's, for which a run is traced from now on."""
     shapes = []
-    train = training._train
+    train = loops._train
 
     def noted(*arguments, **given):
-        shapes.append(arguments[1].X.shape)
+        shapes.append(arguments[1].seen.X.shape)
         return train(*arguments, **given)
 
-    monkeypatch.setattr(training, "_train", noted)
-    training.trainer.cache_clear()
+    monkeypatch.setattr(loops, "_train", noted)
+    loops.trainer.cache_clear()
     return shapes
 
 

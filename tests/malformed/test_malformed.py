@@ -11,7 +11,7 @@ import sys
 import jaxtyping
 import pytest
 
-from jaxattn.descent import training
+from jaxattn.descent import loops
 from jaxattn.parallel import batch
 from jaxattn.study import command, making
 from jaxattn.study.configuration import composition
@@ -137,14 +137,14 @@ def test_any_malformed_line_is_one_error(line, message, place, capsys):
 @pytest.fixture
 def _no_descent(monkeypatch):
     """Nothing may even be traced of a descent; a command line's are, for their shapes."""
-    training.trainer.cache_clear()
+    loops.trainer.cache_clear()
 
     def refuse(*given, **more):
         raise AssertionError("expected an error before any work")
 
-    monkeypatch.setattr(training, "_train", refuse)
+    monkeypatch.setattr(loops, "_train", refuse)
     yield
-    training.trainer.cache_clear()
+    loops.trainer.cache_clear()
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

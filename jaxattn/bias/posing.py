@@ -1,0 +1,118 @@
+"""The max-margin problem of any model whose logits are linear: over which keys and queries, and of which matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxattn import attention, descent, models
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+
+__all__ = ["posed"]
+
+# What double precision may leave of the difference between logits and their linear part, and of the second singular
+# value of rows that share a query, each relative to the largest.
+_ROUNDING = 1e-8
+
+
+def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[descent.Run, Problem]:
+    """Return a batch of runs as those of one matrix W, and the problems whose logits are `X_i W z_i`.
+
+    A model that has the functions `seen(problem)` and `matrix(weights)`, as those of `models` have, says so itself. Of
+    a model of one function, the derivative of the logits tells.
+
+    Args:
+        run: of `descent.train_batch`.
+        problems: those it was trained on.
+        model: that was trained.
+
+    Raises:
+        ValueError: a model of one function whose parameters are no matrix (d, d) and no Factored(K, Q), or whose logits
+            are not linear in W, or not of the form `k_t^T W q`.
+
+    Example:
+        >>> from jaxattn.bias.posing import posed
+        >>> runs = descent.train_batch(jnp.ones((1, 5, 5)), jax.tree.map(lambda leaf: leaf[None], problem), steps=2)
+        >>> seen = posed(runs, jax.tree.map(lambda leaf: leaf[None], problem), models.rotary())[1]
+    """
+    if model == models.plain:
+        return run, problems
+    weights, snapshots = models.parts(run.weights).attention, models.parts(run.snapshots).attention
+    if hasattr(model, "seen") and hasattr(model, "matrix"):
+        matrix: Callable[[Any], Any] = getattr(model, "matrix")  # noqa: B009 - no part of the protocol
+        seen = batch.over_seeds(_seen(model), problems)
+        return run._replace(weights=np.asarray(matrix(weights)), snapshots=np.asarray(matrix(snapshots))), seen
+    W, along = _matrix(weights), _matrix(snapshots)
+    keys, queries = _factored(*batch.over_seeds(_linear(model), W, problems))
+    # Every head of every input is an input of its own.
+    count = keys.shape[1] // problems.Y.shape[1]
+    tiled = {name: np.concatenate([leaf] * count, axis=1) for name, leaf in problems.arrays.items() if name != "v"}
+    return run._replace(weights=W, snapshots=along), of_arrays(tiled | {"X": keys, "Z": queries, "v": problems.v})
+
+
+@lru_cache(maxsize=64)
+def _seen(model: Any) -> Callable[[Problem], Problem]:
+    # One object a model, so that it compiles once.
+    return model.seen
+
+
+def _matrix(weights: Any) -> Float[np.ndarray, "*batch d d"]:
+    is_one = isinstance(weights, attention.Factored) or (
+        hasattr(weights, "shape") and weights.ndim > 2 and weights.shape[-1] == weights.shape[-2]
+    )
+    if not is_one:
+        raise ValueError(
+            "model: expected one whose parameters are W, (d, d), or Factored(K, Q), or one with the functions "
+            f"seen(problem) and matrix(weights), found parameters {jax.tree.map(np.shape, weights)}"
+        )
+    return np.asarray(attention.matrix(weights))
+
+
+@lru_cache(maxsize=64)
+def _linear(model: models.Model) -> Callable[..., Any]:
+    return partial(_linearized, model)
+
+
+def _linearized(
+    model: models.Model, W: Float[Array, "d d"], problem: Problem
+) -> tuple[Float[Array, "rows T d d"], Float[Array, ""]]:
+    """Return the derivative of the logits, and how far W times it is from them, relative to the largest logit."""
+
+    def logits(W: Array) -> Array:
+        found = model.logits(W, problem).reshape(-1, problem.T)
+        return jnp.where(jnp.isfinite(found), found, 0)
+
+    slopes = jax.jacrev(logits)(jnp.zeros_like(W))
+    # Of W's own length little may be left where the logits do not grow with it.
+    at_W, at_zero = logits(W), logits(jnp.zeros_like(W))
+    found = jnp.einsum("rtde,de->rt", slopes, W) + at_zero
+    return slopes, jnp.max(jnp.abs(at_W - found)) / jnp.maximum(jnp.max(jnp.abs(at_W)), jnp.max(jnp.abs(found)))
+
+
+def _factored(
+    slopes: Float[np.ndarray, "seeds rows T d d"], apart: Float[np.ndarray, " seeds"]
+) -> tuple[Float[np.ndarray, "seeds rows T d"], Float[np.ndarray, "seeds rows d"]]:
+    """Return keys and queries of which these slopes are the products, the first key of every input at 0."""
+    if not np.isfinite(slopes).all() or not (apart <= _ROUNDING).all():
+        raise ValueError(
+            "model: expected logits that are linear in W (up to a constant), found some that differ from their linear "
+            f"part by {np.nanmax(apart):.2g} of the largest; no max-margin problem in W is theirs"
+        )
+    seeds, rows, T, d, _ = slopes.shape
+    of_rows = (slopes - slopes[:, :, :1]).reshape(seeds, rows, T * d, d)
+    _, sizes, Vt = np.linalg.svd(of_rows, full_matrices=False)
+    if (sizes[..., 1:2] > _ROUNDING * sizes[..., :1]).any():
+        raise ValueError(
+            "model: expected logits of the form k_t^T W q, one query q for all tokens of an input, found an input "
+            f"whose rows have rank {int((sizes > _ROUNDING * sizes[..., :1]).sum(axis=-1).max())}"
+        )
+    queries = Vt[:, :, 0]
+    keys = np.einsum("srkd,srd->srk", of_rows, queries).reshape(seeds, rows, T, d)
+    return keys, queries

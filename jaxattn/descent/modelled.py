@@ -1,0 +1,226 @@
+"""The gradient of any model, in the log domain, and its loop of steps: for models that no engine knows.
+
+The chain rule goes through the logits: their coefficients come from `gradients`, exact however far the softmax has
+saturated, and the model's own derivative, which automatic differentiation forms, takes them to its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxattn import checks, heads, losses, models
+from jaxattn.descent import gradients
+from jaxattn.descent.carried import Carried, carried
+from jaxattn.descent.noise import Draw, Noise, drawn
+from jaxattn.descent.optimizers import ScaleFree, along
+from jaxattn.descent.pacing import plain
+from jaxattn.parallel import lanes
+from jaxattn.problem import Problem
+
+__all__ = ["Direction", "direction"]
+
+
+class Direction(NamedTuple):
+    """The gradient of the risk: `exp(log_scale) * gradient`, part by part.
+
+    Attributes:
+        gradient: with respect to the parameters, a pytree like them.
+        log_scale: of those of the attention, (); of a `models.Joint` a `Joint` of two, as the readout's gradient does
+            not vanish where the softmax saturates. -inf where the gradient is zero.
+        losses: of every input, (n,).
+        probabilities: of every head, (heads, n, T).
+    """
+
+    gradient: Any
+    log_scale: Any
+    losses: Float[Array, " n"]
+    probabilities: Float[Array, "heads n T"]
+
+
+def direction(
+    params: Any,
+    problem: Problem,
+    *,
+    model: Any = models.plain,
+    loss: losses.Loss = losses.logistic,
+    head: heads.Head = heads.linear,
+) -> Direction:
+    """Return the gradient of the risk divided by its common exponent factor: for a training loop of your own.
+
+    It never underflows: in the direction of `gradient` descent goes on however far the softmax has saturated, where
+    `jax.grad(losses.risk)` returns zeros or rounding errors. Give it to a rule that is blind to the gradient's scale.
+    Pure; works under `jit` and `vmap`.
+
+    Args:
+        params: of the model: an array W, Factored(K, Q), a tuple of heads, or any pytree that it takes.
+        problem: one problem, without batch axes.
+        model: of `models`, or a function from params and a problem to logits.
+        loss: a function of one margin.
+        head: a function of one attention output and the problem's v.
+
+    Raises:
+        ValueError: parameters that do not fit the model and the problem; a model, loss or head that is none.
+
+    Example:
+        >>> W = jnp.zeros((5, 5))
+        >>> for _ in range(10):
+        ...     G = descent.direction(W, problem).gradient
+        ...     W = W - 0.1 * G / jnp.linalg.norm(G)
+    """
+    checks.function("loss", loss, ("margin",))
+    checks.function("head", head, ("x", "v"))
+    return slope(params, problem, models.of(model), gradients.direction, loss, head)
+
+
+def slope(
+    params: Any,
+    problem: Problem,
+    model: models.Model,
+    rule: gradients.Rule,
+    loss: losses.Loss,
+    head: heads.Head,
+    draw: Draw | None = None,
+) -> Direction:
+    """Return the gradient that a rule forms; with `gradients.exact`, the factors are 1.
+
+    Args:
+        params: of the model.
+        problem: one problem.
+        model: a value of `models`.
+        rule: `gradients.direction` or `gradients.exact`.
+        loss: of one margin.
+        head: of one attention output.
+        draw: of noise; none if None.
+    """
+    weights, readout = models.parts(params)
+    logits, pull = jax.vjp(lambda weights: model.logits(weights, problem), weights)
+    count, n, T = logits.shape
+
+    def predicted(readout: Any, probabilities: Array) -> Array:
+        heard = probabilities if draw is None else probabilities * draw.attention[None]
+        return model.predictions(readout, heard, problem, head)
+
+    # To the rule, every head of every input is an input of its own, whose predictions are those of all heads together.
+    def read(step: Int[Array, ""], rows: Array) -> tuple[Array, Array]:
+        del step
+        predictions, back = jax.vjp(predicted, readout, rows.reshape(logits.shape))
+        worth = back(jnp.ones(n, rows.dtype))[1]
+        worth = worth if draw is None else worth * draw.inputs[None, :, None]
+        return jnp.tile(predictions, count), worth.reshape(rows.shape)
+
+    rows = logits.reshape(count * n, T)
+    found = rule(lanes.before(), rows, jnp.tile(problem.Y, count), read, loss)
+    # The rule took the mean over count * n inputs.
+    of_logits = count * found.coefficients.reshape(logits.shape)
+    (of_weights,) = pull(of_logits)
+    probabilities = found.probabilities.reshape(logits.shape)
+    if readout is None:
+        return Direction(of_weights, found.log_scale, found.losses[:n], probabilities)
+    of_readout, scale = _of_readout(predicted, readout, probabilities, problem.Y, loss, rule, draw)
+    gradient, scales = models.Joint(of_weights, of_readout), models.Joint(found.log_scale, scale)
+    return Direction(gradient, scales, found.losses[:n], probabilities)
+
+
+def _of_readout(
+    predicted: Callable[[Any, Array], Array],
+    readout: Any,
+    probabilities: Float[Array, "heads n T"],
+    Y: Float[Array, " n"],
+    loss: losses.Loss,
+    rule: gradients.Rule,
+    draw: Draw | None,
+) -> tuple[Any, Float[Array, ""]]:
+    """Return the gradient with respect to the readout, and the logarithm of its factor."""
+    predictions, back = jax.vjp(lambda readout: predicted(readout, probabilities), readout)
+    sign, exponent = gradients.log_slope(loss, Y * predictions)
+    share = jnp.ones_like(Y) if draw is None else draw.inputs
+    exponent = jnp.where(share > 0, exponent, -jnp.inf)
+    largest = jnp.max(exponent) if rule is gradients.direction else jnp.zeros((), Y.dtype)
+    size = jnp.exp(exponent - jnp.where(jnp.isfinite(largest), largest, 0))
+    (gradient,) = back(Y * sign * size * share / Y.shape[0])
+    return gradient, largest
+
+
+class Kept(NamedTuple):
+    """What a loop keeps between steps: the parameters, and the optimizer's state, of each part where it has two."""
+
+    params: Any
+    state: Any
+
+
+# One update of all parameters; or two, of the attention and of the readout, None where nothing of it is trained.
+Updates = tuple[Callable[..., Any]] | tuple[Callable[..., Any], Callable[..., Any] | None]
+
+
+def begun(optimizer: optax.GradientTransformation, params: Any) -> tuple[Callable[[Any], Any], Updates]:
+    """Return how an optimizer's state begins, and its updates.
+
+    One that is `ScaleFree` trains the attention and the readout by a copy each, as their gradients have scales of their
+    own.
+
+    Raises:
+        ValueError: a `ScaleFree` optimizer whose steps depend on the gradient's scale.
+    """
+    if not isinstance(optimizer, ScaleFree):
+        return optimizer.init, (optimizer.update,)
+    weights, readout = models.parts(params)
+    first, update = _scale_free(optimizer, weights)
+    if readout is None:
+        return lambda params: models.Joint(first(params), None), (update, None)
+    second, of_readout = _scale_free(optimizer, readout)
+    return lambda params: models.Joint(first(params.attention), second(params.readout)), (update, of_readout)
+
+
+def _scale_free(optimizer: ScaleFree, part: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    own = optimizer.init, optimizer.update
+    return own if along(plain(optimizer.update)) is not None else carried(optimizer, part)
+
+
+def moved(updates: Updates, found: Direction, kept: Kept) -> Kept:
+    """Return what is kept after one step along a gradient."""
+    if len(updates) == 1:
+        return _moved(updates[0], found.gradient, kept)
+    (weights, readout), state = models.parts(kept.params), kept.state
+    scales = found.log_scale if isinstance(found.log_scale, models.Joint) else (found.log_scale, None)
+    slopes = models.parts(found.gradient)
+    attention = _moved(updates[0], slopes.attention, Kept(weights, state.attention), scales[0])
+    if updates[1] is None:
+        return Kept(attention.params, models.Joint(attention.state, None))
+    other = _moved(updates[1], slopes.readout, Kept(readout, state.readout), scales[1])
+    return Kept(models.Joint(attention.params, other.params), models.Joint(attention.state, other.state))
+
+
+def _moved(update: Callable[..., Any], gradient: Any, kept: Kept, log_scale: Any = None) -> Kept:
+    scale = (log_scale,) if isinstance(update, Carried) else ()
+    moves, state = update(gradient, kept.state, kept.params, *scale)
+    return Kept(jax.tree.map(jnp.add, kept.params, moves), state)
+
+
+def length_of(found: Direction) -> Float[Array, ""]:
+    """Return the Euclidean length of the whole gradient, ()."""
+    parts = models.parts(found.gradient)
+    scales = found.log_scale if isinstance(found.log_scale, models.Joint) else (found.log_scale, None)
+    squares = [
+        (optax.tree.norm(part) * jnp.exp(scale)) ** 2
+        for part, scale in zip(parts, scales, strict=True)
+        if scale is not None
+    ]
+    return jnp.sqrt(sum(squares[1:], squares[0]))
+
+
+def noise_of(noise: Noise | None, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | None:
+    """Return the draw of a step, or None without noise."""
+    if noise is None or key is None:
+        return None
+    return drawn(noise, key, step, problem.n, problem.T, problem.X.dtype)
+
+
+def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
+    """Return what an optimizer of any model is given: the gradient's direction if it sees no more, else it exact."""
+    return gradients.direction if isinstance(optimizer, ScaleFree) else gradients.exact

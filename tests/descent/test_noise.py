@@ -1,0 +1,102 @@
+"""Noise: minibatches and dropout as written out by hand, the full gradient as a limit, and bad input."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxattn import Problem, attention, descent, models
+from tests import instances
+from tests.instances import T, assert_close, n
+
+KEY = jax.random.key(7)
+RULE = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
+# One that engines know, and one that they do not.
+MODELS = {"engine": models.plain, "function": attention.logits}
+
+
+def train(noise, model: Any = models.plain, steps=1, key: Any = KEY, optimizer: Any = RULE, **given: Any):
+    given = {"noise": noise, "key": key, "model": model, "optimizer": optimizer, "steps": steps} | given
+    return descent.train(instances.free(), instances.problem(), **given)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_minibatch_step_is_a_step_of_its_inputs(model):
+    noise, problem = descent.minibatches(2), instances.problem()
+    for k in range(3):
+        draw = noise(jax.random.fold_in(KEY, k), n, T)
+        assert sorted(np.asarray(draw.inputs)) == [0, n / 2, n / 2]
+    inside = np.flatnonzero(noise(jax.random.fold_in(KEY, 0), n, T).inputs)
+    part = Problem(X=problem.X[inside], Z=problem.Z[inside], Y=problem.Y[inside], v=problem.v)
+    expected = descent.train(instances.free(), part, optimizer=RULE, steps=1).weights
+    assert_close(train(noise, MODELS[model]).weights, expected, rtol=1e-10)
+    exact = descent.Exact(*descent.gd(0.5))
+    expected = descent.train(instances.free(), part, optimizer=exact, steps=1).weights
+    assert_close(train(noise, MODELS[model], optimizer=exact).weights, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_dropout_is_the_gradient_through_what_is_kept(model):
+    noise, problem, W = descent.dropout(0.4), instances.problem(), instances.free()
+    mask = noise(jax.random.fold_in(KEY, 0), n, T).attention
+    assert set(np.unique(mask)) == {0.0, 1 / 0.6}
+
+    def risk(W):
+        s = attention.probabilities(W, problem) * mask
+        margins = problem.Y * jnp.einsum("nt,ntd,d->n", s, problem.X, problem.v)
+        return jnp.mean(jnp.log1p(jnp.exp(-margins)))
+
+    G = jax.grad(risk)(W)
+    assert_close(train(noise, MODELS[model]).weights, W - 0.1 * G / jnp.linalg.norm(G), rtol=1e-10)
+
+
+@pytest.mark.parametrize("noise", [descent.minibatches(n), descent.dropout(0.0)])
+def test_without_effect_it_is_the_full_gradient(noise):
+    expected = descent.train(instances.free(), instances.problem(), optimizer=RULE, steps=20).weights
+    assert_close(train(noise, steps=20).weights, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_lane_is_a_lone_run_with_its_key(model):
+    noise, keys = descent.minibatches(1), jax.random.split(KEY, 3)
+    many, starts = instances.problems(3), instances.stacked([instances.free(i) for i in range(3)])
+    given = {"noise": noise, "model": MODELS[model], "optimizer": RULE, "steps": 20}
+    runs = descent.train_batch(starts, many, keys=keys, **given)
+    for i in range(3):
+        lone = descent.train(starts[i], instances.lane(many, i), key=keys[i], **given)
+        assert_close(instances.lane(runs, i), lone, rtol=1e-9)
+    assert not np.allclose(
+        runs.weights[0], descent.train(starts[0], instances.lane(many, 0), key=keys[1], **given).weights
+    )
+
+
+def test_a_readout_is_moved_by_the_minibatch_alone():
+    problem, params = instances.problem(), models.Joint(instances.free(), instances.problem().v)
+    noise = descent.minibatches(1)
+    (inside,) = np.flatnonzero(noise(jax.random.fold_in(KEY, 0), n, T).inputs)
+    given = {"noise": noise, "key": KEY, "model": models.with_values(), "optimizer": RULE, "steps": 1}
+    moved = descent.train(params, problem, **given).weights.readout - problem.v
+    output = attention.attended(attention.probabilities(params.attention, problem), problem)[inside]
+    assert_close(moved, 0.1 * problem.Y[inside] * output / jnp.linalg.norm(output), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: descent.minibatches(0), "size: expected at least 1, found 0"),
+        (lambda: train(descent.minibatches(n + 1)), "size: expected a minibatch of at most the 3 inputs, found 4"),
+        (lambda: descent.dropout(1.0), "rate: expected a number of at least 0 and below 1, found 1.0"),
+        (lambda: train(descent.dropout(0.1), key=None), "key: expected one for the noise, .*found None"),
+        (lambda: train(None), "noise: expected a law such as descent.dropout.* for the key, found None"),
+        (
+            lambda: train(descent.dropout(0.1), key=jax.random.split(KEY)),
+            r"key: expected one for the noise.*shape \(2,\)",
+        ),
+        (lambda: train(0.1), r"noise: expected a function noise\(key, n, T\), found 0.1"),
+    ],
+)
+def test_bad_input_is_one_error(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
