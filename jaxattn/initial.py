@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxattn import checks
-from jaxattn.attention import Factored, Weights
+from jaxattn.attention import Factored
 from jaxattn.data import draws
+from jaxattn.models import Joint
 
-__all__ = ["Law", "factored", "factored_zero", "free", "free_zero"]
+__all__ = ["Law", "factored", "factored_zero", "free", "free_zero", "several", "with_readout"]
 
-Law = Callable[[PRNGKeyArray, int], Weights]
+# Of weights, or of whatever parameters a model has.
+Law = Callable[[PRNGKeyArray, int], Any]
 
 
 def free(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
@@ -69,6 +72,36 @@ def factored_zero(key: PRNGKeyArray, d: int, scale: float = 0.1) -> Factored:
     draws.check_sizes(d=d)
     (K,) = draws.normals(key[None], (d, d))
     return Factored(K=scale * K, Q=jnp.zeros((d, d)))
+
+
+def several(key: PRNGKeyArray, d: int, count: int = 2, law: Law = free) -> tuple[Any, ...]:
+    """Draw the weights of several heads, each by the same law with a key of its own.
+
+    Raises:
+        ValueError: count < 1.
+
+    Example:
+        >>> len(initial.several(key, d=5, count=3))
+        3
+    """
+    checks.count("count", count)
+    keys = jax.random.split(key, count)
+    return tuple(law(keys[h], d) for h in range(count))
+
+
+def with_readout(key: PRNGKeyArray, d: int, law: Law = free, scale: float = 1.0) -> Joint:
+    """Draw the parameters of `models.with_values`: the attention's by a law, and v from scale * N(0, I / d).
+
+    Raises:
+        ValueError: a scale that is not positive and finite.
+
+    Example:
+        >>> initial.with_readout(key, d=5).readout.shape
+        (5,)
+    """
+    checks.positive("scale", scale)
+    weights_key, v_key = jax.random.split(key)
+    return Joint(law(weights_key, d), scale * d**-0.5 * jax.random.normal(v_key, (d,)))
 
 
 def _uniform(key: PRNGKeyArray, d: int, m: int) -> Float[Array, "d m"]:

@@ -143,8 +143,13 @@ def _with(problem: Problem, **arrays: Any) -> Problem:
     return Problem(**problem.arrays | arrays)
 
 
-# Attention sees tokens and queries divided by their lengths; the head reads them as they are.
-normalized = Seeing(_Normalized())
+def normalized() -> Seeing:
+    """Return the model whose attention sees tokens and queries divided by their lengths; the head reads them as given.
+
+    Example:
+        >>> run = descent.train(start, problem, model=models.normalized(), steps=10)
+    """
+    return Seeing(_Normalized())
 
 
 @dataclass(frozen=True)
@@ -335,9 +340,11 @@ class Heads:
         return jnp.concatenate(rows, axis=-2)
 
     def _check(self, weights: Any) -> None:
+        found: Any = weights
         fits = isinstance(weights, tuple) and not hasattr(weights, "_fields") and len(weights) == self.count
         if not fits:
-            found = f"{len(weights)} of them" if isinstance(weights, tuple) else type(weights).__name__
+            kind = f"an array of shape {found.shape}" if hasattr(found, "shape") else type(found).__name__
+            found = f"{len(found)} of them" if isinstance(found, tuple) else kind
             raise ValueError(f"weights: expected a tuple of {self.count} heads' weights, found {found}")
 
 

@@ -13,7 +13,7 @@ from tests.instances import T, assert_close, d, n
 P = np.random.default_rng(0).normal(size=(T, d))
 ONE_HEAD = {
     "plain": models.plain,
-    "normalized": models.normalized,
+    "normalized": models.normalized(),
     "temperature": models.temperature(2.0),
     "key-only": models.key_only(P),
     "additive": models.additive(P, query=1),
@@ -42,9 +42,9 @@ def test_keys_and_queries_pose_what_attention_sees(name):
 def test_what_each_model_sees_and_reads():
     problem = instances.problem()
     stretched = models._with(problem, X=3 * problem.X, Z=0.5 * problem.Z)
-    assert_close(models.normalized.seen(stretched).X, problem.X)
-    assert_close(models.normalized.seen(stretched).Z, problem.Z)
-    assert_close(models.normalized.read(stretched).X, stretched.X)
+    assert_close(models.normalized().seen(stretched).X, problem.X)
+    assert_close(models.normalized().seen(stretched).Z, problem.Z)
+    assert_close(models.normalized().read(stretched).X, stretched.X)
     assert_close(models.temperature(2.0).seen(problem).Z, problem.Z / 2)
     assert_close(models.key_only(P).seen(problem).X, np.asarray(problem.X) + P)
     assert_close(models.key_only(P).read(problem).X, problem.X)

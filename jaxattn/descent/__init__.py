@@ -1,7 +1,7 @@
 """Gradient descent on attention weights: one training run, many at once, and the rules they follow."""
 
 from jaxattn.descent.modelled import Direction, direction
-from jaxattn.descent.noise import Draw, Noise, dropout, minibatches
+from jaxattn.descent.noise import Draw, Noise, dropout, full_batch, minibatches
 from jaxattn.descent.optimizers import (
     PUBLISHED_EPSILON,
     Exact,
@@ -28,6 +28,7 @@ __all__ = [
     "dropout",
     "exact_normalized_gd",
     "falling",
+    "full_batch",
     "gd",
     "jointly_normalized_gd",
     "long_first_gd",

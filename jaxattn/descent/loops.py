@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, UInt32
 from jaxattn import attention, heads, losses, models
 from jaxattn.attention import Weights
 from jaxattn.descent import engines, gradients, modelled, sharing, stalling, stepping
-from jaxattn.descent.noise import Noise, heard
+from jaxattn.descent.noise import Noise, full_batch, heard
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
@@ -60,7 +60,7 @@ def trainer(
     rule: gradients.Rule,
     engine: engines.Engine | None = None,
     model: models.Seeing = models.plain,
-    noise: Noise | None = None,
+    noise: Noise = full_batch,
 ) -> Trainer:
     """Return the compiled run of one seed by an engine, as a `Trainer`.
 
@@ -86,7 +86,7 @@ def trainer(
     def lifted(weights: Weights, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
         views = jax.vmap(partial(_views, model))(problem)
         one = [jax.tree.map(sharing.of_lane, batch) for batch in (weights, problem)]
-        if noise is not None or (engine is None and engines.chosen(update, one[0], one[1])[1].is_wide):
+        if noise is not full_batch or (engine is None and engines.chosen(update, one[0], one[1])[1].is_wide):
             return jax.vmap(run, in_axes=(0, 0, 0, 0, None))(weights, views, state, words, snapshots)
         weights, views, state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, views, state))
         found = run(weights, views, state, None, snapshots)
@@ -105,7 +105,7 @@ def trainer_of_model(
     head: heads.Head,
     rule: gradients.Rule,
     model: models.Model,
-    noise: Noise | None,
+    noise: Noise,
 ) -> Trainer:
     """Return the compiled run of one seed of any model, as `trainer` does for those that engines know."""
     run = partial(
@@ -182,12 +182,12 @@ def _train(
     head: heads.Head,
     rule: gradients.Rule,
     engine: engines.Engine | None,
-    noise: Noise | None,
+    noise: Noise,
 ) -> Run:
     problem = views.seen
     engine = engines.cheapest(update, weights, problem) if engine is None else engine
     quiet = gradients.reading(views.read, head)
-    read = quiet if noise is None else heard(quiet, noise, _key(words))
+    read = quiet if noise is full_batch else heard(quiet, noise, _key(words))
 
     def one_step(k: Array, now: _Progress) -> _Progress:
         logits, formed = engine.logits(k, now.kept, problem)
@@ -243,9 +243,9 @@ def _train_model(
     head: heads.Head,
     rule: gradients.Rule,
     model: models.Model,
-    noise: Noise | None,
+    noise: Noise,
 ) -> Run:
-    key = None if noise is None else _key(words)
+    key = None if noise is full_batch else _key(words)
 
     def one_step(k: Array, now: _Progress) -> _Progress:
         draw = modelled.noise_of(noise, key, k, problem)

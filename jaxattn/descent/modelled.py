@@ -214,9 +214,9 @@ def length_of(found: Direction) -> Float[Array, ""]:
     return jnp.sqrt(sum(squares[1:], squares[0]))
 
 
-def noise_of(noise: Noise | None, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | None:
-    """Return the draw of a step, or None without noise."""
-    if noise is None or key is None:
+def noise_of(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | None:
+    """Return the draw of a step, or None without a key: then there is no noise."""
+    if key is None:
         return None
     return drawn(noise, key, step, problem.n, problem.T, problem.X.dtype)
 

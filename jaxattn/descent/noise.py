@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxattn import checks
 from jaxattn.descent.gradients import Reading
 
-__all__ = ["Draw", "Noise", "dropout", "minibatches"]
+__all__ = ["Draw", "Noise", "dropout", "full_batch", "minibatches"]
 
 
 class Draw(NamedTuple):
@@ -35,6 +35,17 @@ class Draw(NamedTuple):
 
 # From a step's key, n and T.
 Noise = Callable[[PRNGKeyArray, int, int], Draw]
+
+
+def full_batch(key: PRNGKeyArray, n: int, T: int) -> Draw:
+    """No noise: every step takes the gradient of all inputs, and nothing is drawn.
+
+    Example:
+        >>> float(descent.full_batch(key, 3, 4).inputs.sum())
+        3.0
+    """
+    del key
+    return Draw(jnp.ones((n, T)), jnp.ones(n))
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,7 @@ from jaxattn import attention, checks, heads, losses, models
 from jaxattn.descent import gradients, loops, modelled, sharing, stepping
 from jaxattn.descent.carried import carried
 from jaxattn.descent.loops import Run
-from jaxattn.descent.noise import Noise
+from jaxattn.descent.noise import Noise, full_batch
 from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
 from jaxattn.descent.pacing import plain
 from jaxattn.parallel import batch
@@ -39,7 +39,7 @@ def train(
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
     model: Any = models.plain,
-    noise: Any = None,
+    noise: Any = full_batch,
     key: Any = None,
 ) -> Run:
     """Train attention weights on one problem by `steps` updates of `optimizer`.
@@ -59,7 +59,7 @@ def train(
         loss: a function of one margin.
         head: a function of one attention output and the problem's v.
         model: of `models`, or a function from parameters and a problem to logits, (n, T) or (heads, n, T).
-        noise: `minibatches(size)`, `dropout(rate)` or a law of your own; the full gradient if None.
+        noise: `minibatches(size)`, `dropout(rate)` or a law of your own; the gradient of all inputs by default.
         key: of the noise; step k draws from `fold_in(key, k)`.
 
     Raises:
@@ -93,7 +93,7 @@ def outline(
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
     model: Any = models.plain,
-    noise: Any = None,
+    noise: Any = full_batch,
 ) -> Run:
     """Return a Run of zeros of the shapes and types that `train` has, without tracing its steps.
 
@@ -116,7 +116,7 @@ def train_batch(
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
     model: Any = models.plain,
-    noise: Any = None,
+    noise: Any = full_batch,
     keys: Any = None,
     chunk: int | None = None,
     of: int | None = None,
@@ -181,7 +181,7 @@ class _Given(NamedTuple):
     loss: losses.Loss
     head: heads.Head
     model: models.Model
-    noise: Noise | None
+    noise: Noise
 
 
 def _given(optimizer: Any, steps: int, record_every: int, loss: Any, head: Any, model: Any, noise: Any) -> _Given:
@@ -201,7 +201,7 @@ def _plan(weights: Any, problems: Problem, kept: int, given: _Given, of: int | N
     """Return how a batch is trained; positions and noise know no coordinates that are added."""
     if isinstance(given.model, models.Seeing):
         update, steps, head = given.optimizer.update, given.steps, given.head
-        is_plain = given.model == models.plain and given.noise is None
+        is_plain = given.model == models.plain and given.noise is full_batch
         return sharing.plan(update, weights, problems, steps, kept, head, of, standard=is_plain)
     return sharing.plan_of_model(weights, problems, given.steps, of)
 
@@ -215,11 +215,11 @@ def _check_fit(weights: Any, problem: Problem, given: _Given) -> None:
     jax.eval_shape(partial(_outputs, model=given.model, head=given.head), weights, problem)
 
 
-def _check_noise(noise: Noise | None, keys: Any, shape: tuple[int, ...]) -> None:
-    if noise is None and keys is None:
+def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
+    if noise is full_batch:
+        if keys is not None:
+            raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found full_batch")
         return
-    if noise is None:
-        raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found None")
     is_key = hasattr(keys, "dtype") and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     if not is_key or keys.shape != shape:
         found = f"shape {keys.shape} of {keys.dtype}" if hasattr(keys, "dtype") else repr(keys)
@@ -269,8 +269,7 @@ def _prepared(
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise ValueError(f"optimizer: expected an optax transformation such as descent.gd(0.1), found {optimizer!r}")
     checks.function("loss", loss, ("margin",))
-    if noise is not None:
-        checks.function("noise", noise, ("key", "n", "T"))
+    checks.function("noise", noise, ("key", "n", "T"))
     if not isinstance(model, models.Seeing):
         init, updates = modelled.begun(optimizer, weights)
         rule = modelled.rule_of(optimizer)

@@ -104,6 +104,11 @@ class Record:
                 "the blocks before it are kept, and the same command goes on from there"
             ) from error
 
+    @property
+    def names(self) -> list[str]:
+        """Its arrays, by name."""
+        return sorted(self._group.array_keys())
+
     def __contains__(self, name: str) -> bool:
         return name in self._group
 

@@ -89,7 +89,10 @@ def test_a_readout_is_moved_by_the_minibatch_alone():
         (lambda: train(descent.minibatches(n + 1)), "size: expected a minibatch of at most the 3 inputs, found 4"),
         (lambda: descent.dropout(1.0), "rate: expected a number of at least 0 and below 1, found 1.0"),
         (lambda: train(descent.dropout(0.1), key=None), "key: expected one for the noise, .*found None"),
-        (lambda: train(None), "noise: expected a law such as descent.dropout.* for the key, found None"),
+        (
+            lambda: train(descent.full_batch),
+            "noise: expected a law such as descent.dropout.* for the key, found full_batch",
+        ),
         (
             lambda: train(descent.dropout(0.1), key=jax.random.split(KEY)),
             r"key: expected one for the noise.*shape \(2,\)",

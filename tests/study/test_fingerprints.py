@@ -30,15 +30,15 @@ RESULTS = {
 }
 # Modules, each with the results that depend on it.
 CHANGED = {
-    "descent/engines.py": {"training", "texts", "directions", "rate measured"},
+    "descent/engines.py": {"training", "texts", "directions"},
     "descent/smoothness.py": set(),
     "language/slopes.py": {"texts"},
     "language/law.py": {"texts"},
-    "losses.py": {"training", "texts", "directions", "rate measured"},
+    "losses.py": {"training", "texts", "directions"},
     "svm/solvers/active_set.py": {"directions", "rate measured"},
     "svm/posing.py": {"directions", "rate measured"},
     "study/settings/texts.py": {"texts"},
-    "study/settings/recording.py": {"training", "texts", "drawing", "directions", "rate measured"},
+    "study/settings/recording.py": {"training", "texts", "drawing", "directions"},
     "study/statistics.py": {"rate judged"},
     "study/style/jaxattn.mplstyle": {"rate judged"},
     "experiments/local/rate/figure.py": {"rate judged"},

@@ -11,7 +11,7 @@ import xarray
 from jaxattn.attention import Weights
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.claims import EXCLUDED
-from jaxattn.study.settings.training import weights_of
+from jaxattn.study.settings.parameters import weights_of
 
 # The weights that runs are compared for.
 WEIGHTS = ("W", "KQ")

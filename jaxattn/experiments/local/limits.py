@@ -12,7 +12,7 @@ import xarray
 from jaxattn import svm
 from jaxattn.attention import Factored
 from jaxattn.study.measuring.comparison import NORMS, compare
-from jaxattn.study.settings.training import weights_of
+from jaxattn.study.settings.parameters import weights_of
 
 # What double precision leaves of 1 - correlation where two directions are the same.
 _ROUNDING = 1e-16

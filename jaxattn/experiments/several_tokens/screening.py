@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from jaxattn.problem import Problem
 from jaxattn.study.claims import EXCLUDED
-from jaxattn.study.settings.training import finite_seeds
+from jaxattn.study.settings.parameters import finite_seeds
 
 # The published thresholds: a token is selected from the first on, and masked up to the second.
 SELECTED, MASKED = 1e-3, 1e-6

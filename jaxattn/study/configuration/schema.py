@@ -54,8 +54,10 @@ class Config:
     data: Any = MISSING
     head: Any = MISSING
     loss: Any = MISSING
+    model: Any = MISSING
     weights: Any = MISSING
     optimizer: Any = MISSING
+    noise: Any = MISSING
     svm: Any = MISSING
     tokens: Any = MISSING
     snapshots: Any = MISSING

@@ -18,7 +18,7 @@ from jaxattn.norms import OfRank
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.measuring.doubted import doubted
-from jaxattn.study.settings.training import finite_seeds, weights_of
+from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 NORMS = (svm.frobenius, svm.nuclear)
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn import svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.study.settings.training import finite_seeds, weights_of
+from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 
 class Optimum(NamedTuple):

@@ -13,7 +13,7 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.measuring.comparison import NORMS
 from jaxattn.study.measuring.doubted import doubted
-from jaxattn.study.settings.training import weights_of
+from jaxattn.study.settings.parameters import weights_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:

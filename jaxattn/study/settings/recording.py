@@ -169,6 +169,13 @@ def keys(seed: Int[Array, ""], root: UInt32[Array, " words"]) -> tuple[UInt32[Ar
     return tuple(jax.random.key_data(both))
 
 
+def noise_key(seed: Int[Array, ""], root: UInt32[Array, " words"]) -> UInt32[Array, " words"]:
+    """Return the words of the key of a seed's noise in training, beside its two own keys."""
+    own = jax.random.fold_in(jax.random.wrap_key_data(root), seed)
+    # Those of `keys` are split off; a folded number gives another.
+    return jax.random.key_data(jax.random.fold_in(own, 2))
+
+
 @lru_cache(maxsize=64)
 def from_words(law: Callable[..., Any], *sizes: int) -> Callable[..., Any]:
     """Return a law as a function of its key's words; one object a law, so that it compiles once."""

@@ -11,29 +11,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from jaxattn import checks, data, descent, heads, initial, losses
-from jaxattn.attention import Factored, Weights
+from jaxattn import checks, data, descent, heads, initial, losses, models
+from jaxattn.descent.noise import Noise
 from jaxattn.descent.training import outline
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.records import Record
-from jaxattn.study.settings.recording import from_words, keys
+from jaxattn.study.settings import parameters
+from jaxattn.study.settings.parameters import finite_seeds, weights_of
+from jaxattn.study.settings.recording import from_words, keys, noise_key
 from jaxattn.study.settings.schedule import Schedule
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of every array of a record but its parameters, behind the seed axis.
 _DIMS: dict[str, tuple[str, ...]] = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
     "Y": ("input",),
     "v": ("feature", "unit"),  # a direction has the first alone
     "present": ("input", "token"),
-    "W": ("feature", "query_feature"),
-    "K": ("feature", "width"),
-    "Q": ("query_feature", "width"),
     "data_key": ("key_word",),
     "weights_key": ("key_word",),
+    "noise_key": ("key_word",),
     "probability": ("step",),
     "loss": ("step",),
     "gradient_norm": ("step",),
@@ -59,6 +59,8 @@ class Training:
         steps: updates of one run.
         snapshots: after which of the steps the weights are kept; without any, the record has no arrays of them.
         record_every: steps from one entry of the series to the next.
+        model: of `models`, or a function from parameters and a problem to logits.
+        noise: of the gradient; its key of each seed is in the record.
     """
 
     law: data.Law
@@ -71,6 +73,8 @@ class Training:
     steps: int
     snapshots: Schedule
     record_every: int = 1
+    model: Any = models.plain
+    noise: Noise = descent.full_batch
 
     def __post_init__(self) -> None:
         if isinstance(self.law, data.Spheres):
@@ -87,7 +91,7 @@ class Training:
     @property
     def descent(self) -> dict[str, Any]:
         """The keyword arguments of `descent.train` and `descent.train_batch`."""
-        names = ("optimizer", "steps", "record_every", "loss", "head")
+        names = ("optimizer", "steps", "record_every", "loss", "head", "model", "noise")
         return {name: getattr(self, name) for name in names} | {"snapshots": self.snapshots(self.steps)}
 
     @property
@@ -99,10 +103,15 @@ class Training:
     def dims(self, name: str) -> tuple[str, ...]:
         """Return the axes of one seed's array."""
         kept = ("snapshot",) if name.endswith("_snapshots") else ()
-        axes = _DIMS[name.split("_")[0] if name[0] in "WKQ" else name]
-        if name == "v":
-            axes = axes[: jax.eval_shape(self.law, jax.random.key(self.key)).v.ndim]
-        return kept + axes
+        if parameters.is_parameter(name):
+            return kept + parameters.dims(name, self._axes_of_v if name.startswith("readout") else 2)
+        axes = _DIMS[name]
+        return kept + (axes[: self._axes_of_v] if name == "v" else axes)
+
+    @property
+    def _axes_of_v(self) -> int:
+        """How many axes the head's numbers have: a direction one, a layer two."""
+        return jax.eval_shape(self.law, jax.random.key(self.key)).v.ndim
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
         """Name the arrays of one seed; only their shapes are read."""
@@ -115,19 +124,26 @@ class Training:
             )
         weights = from_words(self.initial, problem.d)(weights_key)
         trained = outline(weights, problem, **self.descent)
-        return _arrays(problem, weights, {"data_key": data_key, "weights_key": weights_key}, trained)
+        own = {"data_key": data_key, "weights_key": weights_key}
+        if self.noise is not descent.full_batch:
+            own["noise_key"] = noise_key(seed, root)
+        return _arrays(problem, weights, own, trained)
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw problems and initial weights of some seeds, and train them."""
         data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys)
         weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys)
-        trained = descent.train_batch(weights, problems, **self.descent, of=self.seeds)
-        return _arrays(problems, weights, {"data_key": data_keys, "weights_key": weights_keys}, trained)
+        own, of_noise = {"data_key": data_keys, "weights_key": weights_keys}, None
+        if self.noise is not descent.full_batch:
+            own["noise_key"] = batch.over_seeds(noise_key, seeds, shared=(root,))
+            of_noise = jax.random.wrap_key_data(jnp.asarray(own["noise_key"]))
+        trained = descent.train_batch(weights, problems, **self.descent, keys=of_noise, of=self.seeds)
+        return _arrays(problems, weights, own, trained)
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose weights stayed finite, and those that diverged."""
-        names = [name for name in ("W", "K", "Q") if name in record]
+        names = [name for name in record.names if parameters.is_final(name)]
         finals = (weights_of({name: record.read(name, part) for name in names}) for part in record.blocks())
         kept = sum(int(finite_seeds(final).sum()) for final in finals)
         return {"kept": kept, "diverged": self.seeds - kept}
@@ -176,25 +192,12 @@ def _screened(arrays: Mapping[str, Any], read: Mapping[str, Any]) -> dict[str, A
     return {name: array for name, array in arrays.items() if name not in ("W_snapshots", "W_initial")} | dict(read)
 
 
-def weights_of(arrays: Mapping[str, Any], suffix: str = "") -> Weights:
-    """Return the weights that a record holds: W, or K and Q, with a suffix `_initial` or `_snapshots`."""
-    if "W" + suffix in arrays:
-        return arrays["W" + suffix]
-    return Factored(arrays["K" + suffix], arrays["Q" + suffix])
-
-
-def finite_seeds(weights: Weights) -> Bool[np.ndarray, " seeds"]:
-    """Whether all weights of a seed are finite, for each seed of the leading axis."""
-    return np.all([np.isfinite(leaf).all(axis=(1, 2)) for leaf in jax.tree.leaves(weights)], axis=0)
-
-
-def _arrays(problem: Problem, weights: Weights, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
+def _arrays(problem: Problem, weights: Any, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
     """Name every array of a run as the record does."""
     named: dict[str, Any] = problem.arrays | dict(keys)
     stages = {"": trained.weights, "_initial": weights, "_snapshots": trained.snapshots}
-    if jax.tree.leaves(trained.snapshots)[0].shape[-3] == 0:
+    if trained.snapshot_steps.shape[-1] == 0:
         del stages["_snapshots"]
     for suffix, value in stages.items():
-        leaves = value._asdict() if isinstance(value, Factored) else {"W": value}
-        named |= {name + suffix: leaf for name, leaf in leaves.items()}
+        named |= {name + suffix: leaf for name, leaf in parameters.named(value).items()}
     return named | {name: getattr(trained, name) for name in ("probability", "loss", "gradient_norm", "stalled")}

@@ -10,7 +10,7 @@ from jaxattn.attention import Weights
 from jaxattn.experiments.landscape.outcomes import described, read
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.study.settings.training import finite_seeds
+from jaxattn.study.settings.parameters import finite_seeds
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:

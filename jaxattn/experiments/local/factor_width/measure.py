@@ -12,7 +12,7 @@ from jaxattn.parallel import batch
 from jaxattn.problem import of_arrays
 from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
-from jaxattn.study.settings.training import weights_of
+from jaxattn.study.settings.parameters import weights_of
 
 # What the end of a run is compared with: the nuclear solution, the best stationary point of rank m that was found, and
 # the stationary point of rank m that is reached from the end of the run.

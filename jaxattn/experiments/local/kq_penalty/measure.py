@@ -13,7 +13,7 @@ from jaxattn.descent import gradients
 from jaxattn.experiments.local import limits
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.study.settings.training import weights_of
+from jaxattn.study.settings.parameters import weights_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:

@@ -15,7 +15,7 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.regularization.reading import excess_of
 from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
-from jaxattn.study.settings.training import finite_seeds, weights_of
+from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 # What is certified of a problem with a bound on the rank: that W solves it where the bound does not bind, else that W
 # satisfies the first-order conditions.
