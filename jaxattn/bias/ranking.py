@@ -21,7 +21,10 @@ from jaxattn.problem import Problem, check_kind
 from jaxattn.study.statistics import Estimate, beside, bootstrap
 from jaxattn.svm.packing import picked
 
-__all__ = ["Ranking", "rank"]
+__all__ = ["NORMS", "Ranking", "rank"]
+
+# By which a run is ranked unless others are named.
+NORMS = ("frobenius", "nuclear", "spectral", "max", "l1")
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Ranking:
 def rank(
     run: descent.Run,
     problems: Problem,
-    norms: Sequence[str | norms.Norm] = ("frobenius", "nuclear", "spectral", "max", "l1"),
+    norms: Sequence[str | norms.Norm] = NORMS,
     key: PRNGKeyArray | None = None,
 ) -> Ranking:
     """Hold a batch of runs against the max-margin problems of several norms, each certified.
