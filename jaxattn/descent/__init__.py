@@ -1,5 +1,6 @@
 """Gradient descent on attention weights: one training run, many at once, and the rules they follow."""
 
+from jaxattn.descent.mirror import mirror
 from jaxattn.descent.optimizers import (
     PUBLISHED_EPSILON,
     Exact,
@@ -10,9 +11,10 @@ from jaxattn.descent.optimizers import (
     long_first_gd,
     normalized_gd,
 )
-from jaxattn.descent.pacing import falling, relative
+from jaxattn.descent.pacing import falling, falling_step, relative
 from jaxattn.descent.steepest import steepest
 from jaxattn.descent.training import Run, train, train_batch
+from jaxattn.descent.wrapping import momentum, scale_free
 
 __all__ = [
     "PUBLISHED_EPSILON",
@@ -21,11 +23,15 @@ __all__ = [
     "ScaleFree",
     "exact_normalized_gd",
     "falling",
+    "falling_step",
     "gd",
     "jointly_normalized_gd",
     "long_first_gd",
+    "mirror",
+    "momentum",
     "normalized_gd",
     "relative",
+    "scale_free",
     "steepest",
     "train",
     "train_batch",

@@ -103,4 +103,4 @@ def test_without_claims_the_experiments_are_listed_all_the_same(monkeypatch):
 def test_the_help_of_train_lists_the_groups():
     groups = usage.of("train").partition("groups (GROUP=NAME):\n")[2]
     assert re.search(r"^  weights +along, .*free", groups, re.MULTILINE)
-    assert re.search(r"^  optimizer +exact_gd, ", groups, re.MULTILINE)
+    assert re.search(r"^  optimizer +adam, exact_gd, ", groups, re.MULTILINE)
