@@ -19,7 +19,8 @@ from jaxattn.study.settings.training import weights_of
 from jaxattn.study.statistics import Estimate, variables
 
 _PER_SEED = ("seed", "norm", "snapshot")
-_PROBLEM = ("X", "Z", "Y", "v")
+# Of a problem, and of a run.
+_PROBLEM, _RUN = ("X", "Z", "Y", "v"), ("probability", "loss", "gradient_norm", "stalled")
 
 
 def ranked(
@@ -46,7 +47,7 @@ def ranked(
         ('frobenius',)
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
-    if lacking := [name for name in _PROBLEM if name not in arrays]:
+    if lacking := [name for name in (*_PROBLEM, *_RUN) if name not in arrays]:
         raise ValueError(f"record: expected one of `jaxattn train` on problems, found no {', '.join(lacking)} in it")
     if not {"W_snapshots", "K_snapshots"} & set(arrays):
         raise ValueError("record: expected snapshots of the weights, found none; train with snapshots=logarithmically")
@@ -57,7 +58,7 @@ def ranked(
     run = descent.Run(
         weights=weights_of(arrays),
         snapshots=jax.tree.map(lambda leaf: leaf[:, known], snapshots),
-        **{name: cast(Any, arrays[name]) for name in ("probability", "loss", "gradient_norm", "stalled")},
+        **{name: cast(Any, arrays[name]) for name in _RUN},
         snapshot_steps=cast(Any, np.tile(steps[known], (record.sizes["seed"], 1))),
     )
     return bias.rank(run, of_arrays(arrays), norms, key)
