@@ -56,7 +56,7 @@ def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, MirrorState]:
         length = step(state.taken) if callable(step) else step
-        slope = jax.tree.map(lambda at, G: at - length * _direction(G), state.slope, updates)
+        slope = jax.tree.map(lambda at, G: at - jnp.asarray(length, at.dtype) * _direction(G), state.slope, updates)
         # From the slope anew in every step: no rounding error of the sums that make W is kept.
         moves = jax.tree.map(lambda at, W: jnp.sign(at) * jnp.abs(at) ** (1 / (p - 1)) - W, slope, params)
         return moves, MirrorState(slope, state.taken + 1)

@@ -133,7 +133,8 @@ class FallingStep:
 
     def __call__(self, k: Any) -> Any:
         """Return the step after k steps."""
-        return self.step * (1 + jnp.asarray(k, float)) ** -self.power
+        # Of no precision of its own: the step is of that of the weights.
+        return self.step * (1 + k) ** -self.power
 
 
 def falling_step(step: float, power: float = 0.5) -> FallingStep:

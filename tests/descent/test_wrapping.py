@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -37,6 +38,22 @@ def test_every_configuration_is_an_optimizer():
         assert hasattr(configured(name), "update"), name
 
 
+@pytest.mark.parametrize("name", NEVER_STALL)
+def test_the_command_line_takes_it(name):
+    # As `jaxattn train` does before it trains: composed, traced, and its blindness to the scale tried out.
+    composition.check([f"optimizer={name}", "weights=factored", "data.n=3", "data.T=4", "data.d=5", "steps=20"])
+
+
+def test_a_step_can_be_a_schedule_of_optax_on_the_command_line():
+    decay = "{_target_:optax.exponential_decay,init_value:0.1,transition_steps:10,decay_rate:0.5}"
+    setting: Any = composition.setting_of(composition.compose(["optimizer=sign", f"optimizer.step={decay}"]))
+    problem, start = instances.problem(), jnp.zeros((5, 5))
+    run: Any = descent.train(start, problem, optimizer=setting.optimizer, steps=11, snapshots=(1, 10, 11))
+    # Optax reckons them in single precision.
+    np.testing.assert_allclose(jnp.abs(run.snapshots[0]).max(), 0.1, rtol=1e-6)
+    np.testing.assert_allclose(jnp.abs(run.snapshots[2] - run.snapshots[1]).max(), 0.05, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["free", pytest.param("factored", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NEVER_STALL)
 def test_a_configured_rule_goes_on_for_thousands_of_steps(name, kind):
@@ -51,6 +68,13 @@ def test_a_configured_rule_goes_on_for_thousands_of_steps(name, kind):
     assert int(run.stalled) == -1
     assert float(run.probability[-1]) > 0.99
     assert after > (1.005 if name == "adam" else 1.05) * before
+
+
+@pytest.mark.parametrize("name", NEVER_STALL)
+def test_a_configured_rule_keeps_single_precision(name):
+    start, problem = jax.tree.map(lambda leaf: leaf.astype(np.float32), (instances.free(), instances.problem()))
+    run: Any = descent.train(start, problem, optimizer=configured(name), steps=2)
+    assert {leaf.dtype for leaf in (run.weights, run.loss)} == {np.dtype(np.float32)}
 
 
 def test_scale_free_is_the_optimizer_on_the_direction():
