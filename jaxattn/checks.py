@@ -24,6 +24,12 @@ def at_least_zero(name: str, number: Any) -> float:
     return number
 
 
+def step_or_schedule(name: str, step: Any) -> None:
+    """Raise ValueError unless a step is a positive finite number, or a function of the number of steps taken."""
+    if not (callable(step) or (_is_real(step) and 0 < float(step) < float("inf"))):
+        raise ValueError(f"{name}: expected a positive number or a schedule, found {step!r}")
+
+
 def count(name: str, number: Any) -> None:
     """Raise ValueError unless a number is an integer from 1 to what can be counted to."""
     if isinstance(number, bool) or not hasattr(type(number), "__index__"):

@@ -65,6 +65,7 @@ LAYERS = [
     ["study.settings", "study.style"],
     ["study.measuring", "plots"],
     ["bias"],
+    ["study.measuring.ranked"],
     [""],
     ["experiments"],
     ["study"],

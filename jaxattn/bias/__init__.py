@@ -5,7 +5,7 @@ that a matrix of its length can have. Its verdict names the norms that W obeys, 
 that the run does not decide, and why.
 """
 
-from jaxattn.bias.ranking import Ranking, rank
+from jaxattn.bias.ranking import NORMS, Ranking, rank
 from jaxattn.bias.verdict import CLOSE, FLAT, LEAST_SEEDS, Verdict
 
-__all__ = ["CLOSE", "FLAT", "LEAST_SEEDS", "Ranking", "Verdict", "rank"]
+__all__ = ["CLOSE", "FLAT", "LEAST_SEEDS", "NORMS", "Ranking", "Verdict", "rank"]

@@ -17,12 +17,16 @@ from jaxattn.attention import Weights
 from jaxattn.bias import posing
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.verdict import ROUNDING, Verdict
+from jaxattn.descent.stalling import NEVER
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind
 from jaxattn.study.statistics import Estimate, beside, bootstrap
 from jaxattn.svm.packing import picked
 
-__all__ = ["Ranking", "rank"]
+__all__ = ["NORMS", "Ranking", "rank"]
+
+# By which a run is ranked unless others are named.
+NORMS = ("frobenius", "nuclear", "spectral", "max", "l1")
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class Ranking:
 def rank(
     run: descent.Run,
     problems: Problem,
-    norms: Sequence[str | norms.Norm] = ("frobenius", "nuclear", "spectral", "max", "l1"),
+    norms: Sequence[str | norms.Norm] = NORMS,
     key: PRNGKeyArray | None = None,
     model: Any = models.plain,
 ) -> Ranking:
@@ -124,7 +128,7 @@ def rank(
         >>> str(ranking.verdict)
         'frobenius'
     """
-    names, values = _named(norms)
+    names, values = named(norms)
     steps = _checked(run, problems)
     run, problems = posing.posed(run, problems, models.of(model))
     finite = np.all(
@@ -180,12 +184,23 @@ def rank(
         trend=trend,
         decades=decades,
         counts=counts,
-        verdict=verdicts.of(names, at_end, trend, float(probability[:, -1].mean()), kept.size, decades),
+        verdict=verdicts.of(
+            names, at_end, trend, float(probability[:, -1].mean()), kept.size, decades, _stalled(run, kept, steps[-1])
+        ),
     )
 
 
-def _named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norms.Norm]]:
-    """Return the names that norms are called by, and the norms."""
+def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norms.Norm]]:
+    """Return the names that norms are called by, and the norms.
+
+    Raises:
+        ValueError: as `rank` says of norms.
+
+    Example:
+        >>> from jaxattn.bias import ranking
+        >>> ranking.named(["max", norms.nuclear])[0]
+        ('max', 'nuclear')
+    """
     # A name is a sequence, too.
     listed = not isinstance(given, str | norms.Norm)
     if not listed:
@@ -232,8 +247,7 @@ def _check_directions(snapshots: Weights, steps: Int[np.ndarray, " snapshots"]) 
 
 def _posed(last: Weights, problem: Problem, finite: Bool[Array, ""]) -> svm.Constraints:
     """Return the constraints of the tokens that weights select; of token 0 where they diverged, which is left out."""
-    selected = tokens.selected(last, problem)
-    return svm.token_constraints(problem, jnp.where(finite, selected, tokens.optimal(problem)))
+    return svm.token_constraints(problem, jnp.where(finite, tokens.selected(last, problem), 0))
 
 
 @lru_cache(maxsize=64)
@@ -256,14 +270,32 @@ def _probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snaps
     return jnp.mean(largest, axis=1)
 
 
+def _stalled(run: descent.Run, kept: Int[np.ndarray, " kept"], last: Any) -> int:
+    """Return how many of the kept lanes stalled before the last snapshot, which then says nothing about limits."""
+    since = np.asarray(run.stalled)[kept]
+    return int(((since != NEVER) & (since < last)).sum())
+
+
 def _trend(
     ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"], key: PRNGKeyArray
 ) -> tuple[Estimate | None, float]:
     """Return the change of the mean ratio in a decade of steps, and over how many decades it is taken: at most one."""
-    recent = (steps > 0) & (steps * 10 >= steps[-1])
-    decades = np.log10(steps[recent])
-    reach = float(decades[-1] - decades[0]) if decades.size else 0.0
+    recent, reach = last_decade(steps)
     if reach == 0:
         return None, reach
+    decades = np.log10(steps[recent])
     centred = decades - decades.mean()
     return bootstrap(ratio[:, :, recent] @ centred / (centred @ centred), key), reach
+
+
+def last_decade(steps: Int[np.ndarray, " snapshots"]) -> tuple[Bool[np.ndarray, " snapshots"], float]:
+    """Return which snapshots are of the last decade of steps, and how much of a decade lies between them.
+
+    Example:
+        >>> from jaxattn.bias import ranking
+        >>> ranking.last_decade(np.array([1, 100, 1000]))
+        (array([False,  True,  True]), 1.0)
+    """
+    recent = (steps > 0) & (steps * 10 >= steps[-1])
+    decades = np.log10(steps[recent])
+    return recent, float(decades[-1] - decades[0]) if decades.size else 0.0

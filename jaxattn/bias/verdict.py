@@ -44,7 +44,13 @@ class Verdict(NamedTuple):
 
 
 def of(
-    names: Sequence[str], ratio: Estimate, trend: Estimate | None, probability: float, seeds: int, decades: float
+    names: Sequence[str],
+    ratio: Estimate,
+    trend: Estimate | None,
+    probability: float,
+    seeds: int,
+    decades: float,
+    stalled: int = 0,
 ) -> Verdict:
     """Return the verdict on a run.
 
@@ -59,11 +65,14 @@ def of(
         probability: the mean over inputs and seeds of the largest attention probability at the last snapshot.
         seeds: how many there are.
         decades: of steps that the trend is taken over.
+        stalled: how many of the seeds stalled before that snapshot: what follows says nothing about limits.
     """
     if seeds < LEAST_SEEDS:
         return _open(f"expected at least {LEAST_SEEDS} seeds, found {seeds}")
     if probability < SATURATED:
         return _open(f"not saturated: the mean largest probability is {probability:.3g}, below {SATURATED:g}")
+    if stalled:
+        return _open(f"{stalled} of {seeds} seeds stalled, where rounding, floor or penalty outweigh the gradient")
     if trend is None or decades < LEAST_DECADES:
         return _open(f"the snapshots reach back over {decades:.2g} decades of steps, less than {LEAST_DECADES:g}")
     best = int(np.argmax(ratio.mean))

@@ -2,6 +2,7 @@
 
 from jaxattn.descent.modelled import Direction, direction
 from jaxattn.descent.noise import Draw, Noise, dropout, full_batch, minibatches
+from jaxattn.descent.mirror import mirror
 from jaxattn.descent.optimizers import (
     PUBLISHED_EPSILON,
     Exact,
@@ -12,9 +13,10 @@ from jaxattn.descent.optimizers import (
     long_first_gd,
     normalized_gd,
 )
-from jaxattn.descent.pacing import falling, relative
+from jaxattn.descent.pacing import falling, falling_step, relative
 from jaxattn.descent.steepest import steepest
 from jaxattn.descent.training import Run, train, train_batch
+from jaxattn.descent.wrapping import momentum, scale_free
 
 __all__ = [
     "PUBLISHED_EPSILON",
@@ -28,13 +30,17 @@ __all__ = [
     "dropout",
     "exact_normalized_gd",
     "falling",
+    "falling_step",
     "full_batch",
     "gd",
     "jointly_normalized_gd",
     "long_first_gd",
     "minibatches",
+    "mirror",
+    "momentum",
     "normalized_gd",
     "relative",
+    "scale_free",
     "steepest",
     "train",
     "train_batch",

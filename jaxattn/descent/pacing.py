@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from jaxattn import checks
 from jaxattn.attention import Factored
 from jaxattn.descent.optimizers import along, length_of
 from jaxattn.parallel.lanes import spread
 
-__all__ = ["falling", "plain", "relative"]
+__all__ = ["FallingStep", "falling", "falling_step", "plain", "relative"]
 
 
 class PacedState(NamedTuple):
@@ -97,8 +98,7 @@ def falling(optimizer: optax.GradientTransformation, power: float = 0.5) -> opta
         >>> rule = descent.falling(descent.jointly_normalized_gd(1.0, penalty=0.0))
         >>> run = descent.train(initial.factored(key, 5), problem, optimizer=rule, steps=10)
     """
-    if not 0 < power <= 1:
-        raise ValueError(f"power: expected a number above 0 and at most 1, found {power!r}")
+    _check_power(power)
     return _paced(optimizer, _by_steps, power)
 
 
@@ -117,6 +117,48 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
         >>> run = descent.train(initial.factored(key, 5), problem, optimizer=rule, steps=10)
     """
     return _paced(optimizer, _by_length, 0.0)
+
+
+@dataclass(frozen=True)
+class FallingStep:
+    """A schedule: `step (1 + k)^-power`, k the number of steps taken; equal ones compile once.
+
+    Attributes:
+        step: the first.
+        power: by which the others fall.
+    """
+
+    step: float
+    power: float
+
+    def __call__(self, k: Any) -> Any:
+        """Return the step after k steps."""
+        # Of no precision of its own: the step is of that of the weights.
+        return self.step * (1 + k) ** -self.power
+
+
+def falling_step(step: float, power: float = 0.5) -> FallingStep:
+    """Return the schedule `step (1 + k)^-power`, which optax has not, for `steepest`, `mirror` and optax's rules.
+
+    Args:
+        step: the first.
+        power: up to 1, beyond which steps no longer go any distance.
+
+    Raises:
+        ValueError: a step that is not positive and finite, or a power outside (0, 1].
+
+    Example:
+        >>> rule = descent.steepest("spectral", descent.falling_step(0.3))
+        >>> run = descent.train(start, problem, optimizer=rule, steps=10)
+    """
+    checks.positive("step", step)
+    _check_power(power)
+    return FallingStep(step, power)
+
+
+def _check_power(power: float) -> None:
+    if not 0 < power <= 1:
+        raise ValueError(f"power: expected a number above 0 and at most 1, found {power!r}")
 
 
 def _paced(optimizer: optax.GradientTransformation, factor: Factor, power: float) -> optax.GradientTransformation:

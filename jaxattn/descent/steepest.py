@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from jaxattn import norms
+from jaxattn import checks, norms
 from jaxattn.descent.optimizers import ScaleFree
 
 __all__ = ["steepest"]
@@ -30,7 +30,7 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
 
     Args:
         norm: a name or a Norm, not one of bounded rank.
-        step: the length of every step in that norm; or an optax schedule, such as `lambda k: 0.1 / (1 + k) ** 0.5`.
+        step: the length of every step in that norm; or a schedule, such as `falling_step(0.1)` or one of optax.
 
     Raises:
         ValueError: an unknown name, a norm of bounded rank, or a step that is no positive number and no schedule.
@@ -42,9 +42,7 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
     of_all = not isinstance(norm, norms.OfRank)
     if not of_all:
         raise ValueError(f"norm: expected a norm of all matrices, found {norm.name!r}")
-    is_number = not isinstance(step, bool) and hasattr(step, "__float__")
-    if not (callable(step) or (is_number and 0 < float(step) < float("inf"))):
-        raise ValueError(f"step: expected a positive number or a schedule, found {step!r}")
+    checks.step_or_schedule("step", step)
 
     def direction(G: Array) -> Array:
         size = jnp.max(jnp.abs(G))

@@ -17,7 +17,7 @@ from jaxattn.study.progress import duration
 COMMANDS = "jaxattn.study.commands"
 # Whose help lists the experiments, and whose the groups of configurations.
 _OF_EXPERIMENTS = ("figures", "judge")
-_OF_GROUPS = ("train",)
+_OF_GROUPS = ("train", "which")
 _WHERE = (
     "`jaxattn COMMAND --help` has the arguments of a command, with examples. Configurations are those of the checkout",
     "that jaxattn is installed from, or of the working folder; runs and figures go to `runs` and `figures` in the",

@@ -32,7 +32,7 @@ def run_along(W: Any) -> Any:
     seeds = len(W)
     series: Any = np.ones((seeds, 2))
     steps: Any = np.broadcast_to(STEPS[: np.shape(W)[1]], np.shape(W)[:2])
-    return descent.Run(W[:, -1], W, series, series, series, series[:, 0], steps)
+    return descent.Run(W[:, -1], W, series, series, series, -series[:, 0], steps)
 
 
 def growing(W, at: Any = (10.0, 30.0, 100.0)) -> Any:
@@ -90,6 +90,16 @@ def test_a_run_that_has_not_selected_yet_is_not_decided():
     ranking = bias.rank(run_along(growing(optima("frobenius"), (0.1, 0.3, 1.0))), problems(), NORMS)
     assert not ranking.saturated.any()
     assert ranking.verdict.reason.startswith("not saturated")
+
+
+def test_a_run_that_stalled_is_not_decided():
+    """The published rule on (K, Q) ends where penalty and gradient balance: flat, and below every threshold."""
+    run = run_along(growing(optima("frobenius")))
+    late = run._replace(stalled=np.full(SEEDS, STEPS[-1]))
+    assert bias.rank(late, problems(), NORMS).verdict.norms == ("frobenius",)
+    early = run._replace(stalled=np.array([*[-1] * (SEEDS - 3), 0, 100, 999]))
+    found = bias.rank(early, problems(), NORMS).verdict
+    assert found.reason == f"3 of {SEEDS} seeds stalled, where rounding, floor or penalty outweigh the gradient"
 
 
 def test_factors_are_ranked_by_their_product():

@@ -179,6 +179,17 @@ ARGUMENTS = {
         lambda: train(optimizer=descent.gd),
         "optimizer: expected an optax transformation",
     ),
+    "a scale-free number": (
+        lambda: descent.scale_free(0.1),
+        "optimizer: expected an optax transformation such as .*, found 0.1",
+    ),
+    "momentum of a name": (
+        lambda: descent.momentum("adam"),
+        "optimizer: expected an optax transformation such as .*, found 'adam'",
+    ),
+    "momentum for ever": (lambda: descent.momentum(descent.gd(0.1), 1.0), "decay: expected a number .*, found 1.0"),
+    "a mirror of True": (lambda: descent.mirror(True, 0.1), "p: expected a number above 1, found True"),
+    "a mirror with a word": (lambda: descent.mirror("3", 0.1), "p: expected a number above 1, found '3'"),
     "a step of NaN": (lambda: descent.gd(np.nan), "step_size: expected a positive finite number, found nan"),
     "a step in words": (
         lambda: descent.normalized_gd("0.1"),

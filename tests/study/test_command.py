@@ -51,7 +51,9 @@ def test_figures_says_something_before_jax_is_imported(tmp_path):
     assert lines[-1] == "before: False, after: True"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["figures", "--help"], ["gather", "-h"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["figures", "--help"], ["gather", "-h"], ["train", "--help"], ["which", "-h"]]
+)
 def test_help_needs_no_jax(arguments):
     lines = said(*arguments)
     assert any(line.startswith("usage: jaxattn ") for line in lines)
@@ -71,7 +73,7 @@ def test_the_overview_has_every_command(capsys):
     overview = capsys.readouterr().out
     command.main([])
     assert capsys.readouterr().out == overview
-    for name in ("figures", "gather", "judge", "train"):
+    for name in ("figures", "gather", "judge", "train", "which"):
         assert re.search(rf"^  {name} +[A-Z].*\.$", overview, re.MULTILINE), name
 
 
@@ -100,7 +102,8 @@ def test_without_claims_the_experiments_are_listed_all_the_same(monkeypatch):
     assert [line.split()[0] for line in listed] == experiments()
 
 
-def test_the_help_of_train_lists_the_groups():
-    groups = usage.of("train").partition("groups (GROUP=NAME):\n")[2]
+@pytest.mark.parametrize("name", ["train", "which"])
+def test_the_help_of_what_trains_lists_the_groups(name):
+    groups = usage.of(name).partition("groups (GROUP=NAME):\n")[2]
     assert re.search(r"^  weights +along, .*free", groups, re.MULTILINE)
-    assert re.search(r"^  optimizer +exact_gd, ", groups, re.MULTILINE)
+    assert re.search(r"^  optimizer +adam, exact_gd, ", groups, re.MULTILINE)

@@ -72,6 +72,7 @@ class Config:
     witnesses: int = 20
     draws: int = 10000
     workers: int | None = None
+    norms: list[Any] = MISSING
     precision: Precision = Precision.float64
     runs: str = "runs"
     figures: str = "figures"

@@ -19,6 +19,8 @@ from jaxattn.study.mistakes import UsageError
 
 # Steps, seeds and sizes are counted in 32 bits where JAX has no more; keys of random draws have 64.
 _MOST = {"": 2**31 - 1, "key": 2**63 - 1}
+# What they are lists of, if not of sweeps.
+_LISTS = {"norms": "a list such as [frobenius,max]"}
 # Their values are paths, in which anything may stand.
 _PATHS = ("runs", "figures")
 
@@ -144,7 +146,7 @@ def _expected(key: str, field: Any, value: Any) -> str:
         else:
             if isinstance(value, list):
                 return ""
-            said.append("a list of sweeps")
+            said.append(_LISTS.get(key, "a list of sweeps"))
     return " or ".join(said)
 
 

@@ -1,0 +1,60 @@
+"""Optimizers made of others: blind to the gradient's scale, or with momentum in front."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import optax
+
+from jaxattn import checks
+from jaxattn.descent.optimizers import ScaleFree
+
+__all__ = ["momentum", "scale_free"]
+
+
+def scale_free(optimizer: optax.GradientTransformation) -> ScaleFree:
+    """Return an optimizer as `ScaleFree`: given the gradient in the log domain, it does not stall.
+
+    The same as `ScaleFree(*optimizer)`, to be named in a configuration. Momentum and second moments stay those of the
+    gradient itself. `train` refuses an optimizer that is not blind to the gradient's scale: of optax's, `adam`,
+    `rmsprop`, `adamax`, `lamb` and `contrib.muon` need `eps=0.0`; `lion` and `sign_sgd` are blind as they are; `sgd`,
+    `yogi`, `adafactor` and whatever clips at a fixed length are not.
+
+    Raises:
+        ValueError: no optax transformation.
+
+    Example:
+        >>> rule = descent.scale_free(optax.contrib.muon(0.03, eps=0.0))
+        >>> run = descent.train(start, problem, optimizer=rule, steps=10)
+    """
+    _check(optimizer)
+    return ScaleFree(*optimizer)
+
+
+@lru_cache(maxsize=64)
+def momentum(optimizer: optax.GradientTransformation, decay: float = 0.9) -> ScaleFree:
+    """Return an optimizer that is given heavy-ball momentum, `m <- decay m + gradient`, in place of the gradient.
+
+    With `steepest("frobenius", step)` it is normalized descent with momentum, with "max" Signum, with "spectral" Muon
+    with the exact polar factor. The moments are those of the gradient itself, whatever its scale.
+
+    Args:
+        optimizer: that is blind to the gradient's scale, such as `steepest` or `mirror`.
+        decay: at least 0 and below 1.
+
+    Raises:
+        ValueError: no optax transformation, or a decay outside [0, 1).
+
+    Example:
+        >>> rule = descent.momentum(descent.steepest("spectral", 0.03), decay=0.95)
+        >>> run = descent.train(start, problem, optimizer=rule, steps=10)
+    """
+    _check(optimizer)
+    if checks.at_least_zero("decay", decay) >= 1:
+        raise ValueError(f"decay: expected a number of at least 0 and below 1, found {decay!r}")
+    return ScaleFree(*optax.chain(optax.trace(decay), optimizer))
+
+
+def _check(optimizer: optax.GradientTransformation) -> None:
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise ValueError(f"optimizer: expected an optax transformation such as optax.adam(0.1), found {optimizer!r}")

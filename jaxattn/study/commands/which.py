@@ -1,0 +1,210 @@
+"""Say which max-margin problem a variant obeys, or that it obeys none, or that the run does not decide.
+
+usage: jaxattn which [GROUP=NAME ...] [KEY=VALUE ...] [norms=[NAME,...]]
+
+Trains the variant over many seeds, and prints for every norm the margin of W as a share of the largest margin, which is
+certified (the margin ratio: 1 where W obeys the norm), with its 95 % interval and its change in a decade of steps; then
+the verdict: a norm, several that cannot be told apart, none of these, or not decided, with the reason. The ranking
+(Zarr) and its figure (PNG, PDF) are written beside the record; all paths are printed. The exit status is 0 whatever the
+verdict.
+
+  GROUP=NAME      one of a group of configurations, such as optimizer=muon; the groups are listed below
+  KEY=VALUE       any key of conf/config.yaml or of a group's configuration, as for `jaxattn train`
+  norms=[...]     frobenius, nuclear, spectral, max, l1, l_p with any p (l_1.5), or values with a _target_;
+                  [frobenius,nuclear,spectral,max,l1] if not given
+
+What differs from `jaxattn train`, unless you say otherwise, so that a run decides:
+  optimizer=scale_free_gd       the published normalized_gd stalls after some hundred steps
+  weights=free_zero             W = 0 at the start
+  steps=20000                   (not with size=small, which has its own)
+  snapshots=logarithmically     they have to tell what changes in the last decade of steps
+  record_every=100
+With experiment=NAME its own settings hold instead of these. Whatever the head, the constraints are those of the tokens
+that a seed selects in the end; a head that mixes tokens, and so does not select one, is not decided. Nor are runs that
+stalled, and fewer than 8 seeds.
+
+A finished run is found again, and an interrupted one goes on from its last block of seeds.
+
+Examples:
+  jaxattn which                                             normalized descent on W: frobenius
+  jaxattn which optimizer=sign data.d=10 seeds=100
+  jaxattn which optimizer=steepest optimizer.norm=spectral optimizer.step=0.03 weights=factored
+  jaxattn which optimizer=mirror optimizer.p=1.5 optimizer.step=0.1 "norms=[frobenius,l_1.5,max]"
+  jaxattn which head._target_=mymodule.myhead               a head of your own, with mymodule on the PYTHONPATH
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import xarray
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from jaxattn import bias, records
+from jaxattn.bias import ranking as rankings
+from jaxattn.bias.verdict import LEAST_DECADES
+from jaxattn.records import locks
+from jaxattn.study import fingerprints, progress, runs, stalls
+from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import key_of
+from jaxattn.study.measuring.ranked import of_dataset, ranked, to_dataset
+from jaxattn.study.mistakes import UsageError
+from jaxattn.study.settings.training import Training
+from jaxattn.study.style import page
+from jaxattn.study.tuning import tune
+
+# Where a command line says nothing else: a run that goes on for ever, and is looked at along decades.
+DEFAULTS = {
+    "optimizer": "scale_free_gd",
+    "weights": "free_zero",
+    "steps": "20000",
+    "snapshots": "logarithmically",
+    "record_every": "100",
+}
+_CODE = (f"{ranked.__module__}.{ranked.__qualname__}", "jaxattn.plots.alignment")
+# What says where the numbers of a record come from.
+_PROVENANCE = ("config", "fingerprint", "revision", "versions")
+
+
+def main(arguments: list[str]) -> None:
+    """Check the whole command line, train and rank what it describes, and print the ranking and where it is."""
+    tune()
+    config, norms = checked(arguments)
+    place = runs.folder(config)
+    path = place / f"ranking-{_digest(config)}.zarr"
+    kept = _kept(path)
+    with progress.bar(place.name, config.seeds, hidden=False) as hear:
+        record = runs.run(config, hear)
+    if kept is None:
+        with progress.waiting(f"solving the max-margin problems of {len(norms)} norms"):
+            kept = _ranked(config, norms, record, path)
+    ranking = of_dataset(kept)
+    figures = drawn(ranking, place, f"alignment-{_digest(config)}")
+    print(ranking.table())
+    print(f"record: {record}\nranking: {path}\nfigure: {' '.join(map(str, figures))}")
+    if said := stalls.line([config]):
+        print(f"{place.name}: {said}", file=sys.stderr)
+
+
+def with_defaults(overrides: Sequence[str]) -> list[str]:
+    """Return a command line with the defaults of this command before it, where it says nothing of them.
+
+    An experiment has its own settings, and so has a size its steps.
+    """
+    given = {key_of(one) for one in overrides}
+    if "experiment" in given:
+        return list(overrides)
+    given |= {"steps"} if "size" in given else set()
+    return [*(f"{key}={value}" for key, value in DEFAULTS.items() if key not in given), *overrides]
+
+
+def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
+    """Return the configuration that a command line describes, and its norms, before anything is trained.
+
+    Raises:
+        UsageError: a mistake in it, a setting whose record cannot be ranked, or snapshots that tell no trend.
+        ValueError: norms that are not known, or cannot be ranked by.
+    """
+    if options := [one for one in arguments if one.startswith("-")]:
+        raise UsageError(
+            f"{options[0]}: expected key=value, such as seeds=100; `jaxattn which` has one run, no options"
+        )
+    if solver := [one for one in arguments if key_of(one).partition(".")[0] == "svm"]:
+        raise UsageError(f"{solver[0]}: expected no solver, as that of each norm is used and certified, found one")
+    overrides = with_defaults(arguments)
+    config = composition.compose(overrides)
+    norms = _norms(config)
+    rankings.named(norms)
+    setting = composition.setting_of(config)
+    if type(setting) is not Training:
+        trained = f"{Training.__module__}.{Training.__qualname__}"
+        raise UsageError(
+            f"experiment: expected one that trains attention on problems (study.record={trained}), found "
+            f"study.record={config.study.record}"
+        )
+    kept = np.asarray(setting.snapshots(setting.steps), int)
+    reach = rankings.last_decade(kept)[1] if kept.size else 0.0
+    if reach < LEAST_DECADES:
+        shown = kept.tolist() if kept.size <= 5 else [*kept[:2].tolist(), "...", *kept[-2:].tolist()]
+        raise UsageError(
+            f"snapshots: expected some of the last decade of steps, at least {LEAST_DECADES:g} of a decade before the "
+            f"last one, to tell what still moves, found {reach:.2g} among {shown}; snapshots=logarithmically has them"
+        )
+    try:
+        composition.check(overrides)
+    except UsageError as error:
+        # It names the whole line, of the defaults as well, as of one run of a sweep.
+        raise UsageError(str(error).removeprefix(f"{' '.join(overrides)}: ")) from error
+    records.check_folder(Path(config.runs))
+    return config, norms
+
+
+def _norms(config: DictConfig) -> list[Any]:
+    """Return the norms of a configuration: names, or what a _target_ makes."""
+    given = OmegaConf.to_container(config.norms, resolve=True)
+    assert isinstance(given, list)
+    return [_made_norm(one) if isinstance(one, dict) else one for one in given]
+
+
+def _made_norm(described: dict[Any, Any]) -> Any:
+    if not isinstance(path := described.get("_target_"), str):
+        raise UsageError(f"norms: expected names, or values with a _target_, found {described}")
+    composition.named(path)
+    try:
+        return instantiate(described)
+    except HydraException as error:
+        raise UsageError(f"norms: {path}: {error.__cause__ or error}") from error
+
+
+def _digest(config: DictConfig) -> str:
+    """Return a hash of the norms, and of the code that ranks by them and draws."""
+    norms = OmegaConf.to_container(config.norms, resolve=True)
+    code = fingerprints.of([*_CODE, *fingerprints.targets(norms)])
+    return hashlib.sha256(f"{norms}\n{code}".encode()).hexdigest()[:12]
+
+
+def _kept(path: Path) -> xarray.Dataset | None:
+    """Return the ranking that stands at a path; None if nothing does, and it may be written there.
+
+    Raises:
+        RecordError: something else is there.
+    """
+    if os.path.lexists(path):
+        return records.load_dataset(path)
+    records.check_place(path)
+    return None
+
+
+def _ranked(config: DictConfig, norms: Sequence[Any], record: Path, path: Path) -> xarray.Dataset:
+    with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
+        loaded = records.load(record)
+        dataset = to_dataset(ranked(loaded, norms, jax.random.key(config.key)))
+        dataset = dataset.assign_attrs({name: loaded.attrs[name] for name in _PROVENANCE if name in loaded.attrs})
+        records.save_dataset(path, dataset)
+    return dataset
+
+
+def drawn(ranking: bias.Ranking, folder: Path, name: str) -> list[Path]:
+    """Draw a ranking as PNG and PDF, and return their paths; what is there already is left as it is.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    if not all(map(os.path.lexists, paths)):
+        # Whole or not at all: a process may be killed while it writes.
+        with tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=".partial", dir=folder) as partial:
+            for made, path in zip(page.save(ranking.plot(), Path(partial), name), paths, strict=True):
+                if not os.path.lexists(path):
+                    made.rename(path)
+    return paths

@@ -1,0 +1,152 @@
+"""A record's descent ranked by norms: `bias.rank` of what `jaxattn train` writes, and the ranking as a dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import jax
+import numpy as np
+import xarray
+from hydra.utils import instantiate
+from jaxtyping import PRNGKeyArray
+
+from jaxattn import attention, bias, descent, models
+from jaxattn.norms import Norm
+from jaxattn.problem import of_arrays
+from jaxattn.study.settings.parameters import is_parameter, weights_of
+from jaxattn.study.statistics import Estimate, variables
+
+_PER_SEED = ("seed", "norm", "snapshot")
+# Of a problem, and of a run.
+_PROBLEM, _RUN = ("X", "Z", "Y", "v"), ("probability", "loss", "gradient_norm", "stalled")
+
+
+def ranked(
+    record: xarray.Dataset, norms: Sequence[str | Norm] = bias.NORMS, key: PRNGKeyArray | None = None
+) -> bias.Ranking:
+    """Hold the seeds of a record against the max-margin problems of several norms, as `bias.rank` does.
+
+    The model is that of the record's configuration. Snapshots at which the weights of every seed are zero, as at step 0
+    from W = 0, are not ranked: zero has no direction.
+
+    Args:
+        record: of a `Training`, as `jaxattn train` writes it and `records.load` reads it.
+        norms: names or Norms.
+        key: of the bootstrap over seeds; `jax.random.key(0)` if None.
+
+    Raises:
+        ValueError: a record of something else or without snapshots that have a direction; else as `bias.rank`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from jaxattn.study.measuring.ranked import ranked
+        >>> record = records.load(Path("runs/training-0123456789ab/record.zarr"))
+        >>> ranked(record, ("frobenius", "nuclear")).verdict.norms
+        ('frobenius',)
+    """
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    if lacking := [name for name in (*_PROBLEM, *_RUN) if name not in arrays]:
+        raise ValueError(f"record: expected one of `jaxattn train` on problems, found no {', '.join(lacking)} in it")
+    if not any(is_parameter(name) and name.endswith("_snapshots") for name in arrays):
+        raise ValueError("record: expected snapshots of the weights, found none; train with snapshots=logarithmically")
+    snapshots, steps = weights_of(arrays, "_snapshots"), record["snapshot"].values
+    known = _with_direction(snapshots)
+    if not known.any():
+        raise ValueError(f"record: expected weights with a direction, found zeros at every snapshot {steps.tolist()}")
+    run = descent.Run(
+        weights=weights_of(arrays),
+        snapshots=jax.tree.map(lambda leaf: leaf[:, known], snapshots),
+        **{name: cast(Any, arrays[name]) for name in _RUN},
+        snapshot_steps=cast(Any, np.tile(steps[known], (record.sizes["seed"], 1))),
+    )
+    return bias.rank(run, of_arrays(arrays), norms, key, model_of(record))
+
+
+def model_of(record: xarray.Dataset) -> models.Model:
+    """Return the model that a record's configuration names; the plain one where it names none."""
+    config = json.loads(record.attrs.get("config", "{}"))
+    return models.of(instantiate(config["model"])) if "model" in config else models.plain
+
+
+def _with_direction(snapshots: Any) -> np.ndarray:
+    """Whether the attention's weights of any seed are not zero at a snapshot, for each snapshot."""
+    weights: Any = models.parts(snapshots).attention
+    several = isinstance(weights, tuple) and not isinstance(weights, attention.Factored)
+    return np.any([_is_not_zero(one) for one in (weights if several else (weights,))], axis=0)
+
+
+def _is_not_zero(weights: Any) -> np.ndarray:
+    # A product is zero where one of its factors is.
+    parts = weights if isinstance(weights, attention.Factored) else (weights,)
+    return np.all([np.any(np.asarray(part) != 0, axis=(0, 2, 3)) for part in parts], axis=0)
+
+
+def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
+    """Return a ranking as a dataset with the axes seed, norm and snapshot; `of_dataset` makes the ranking again.
+
+    Of the estimates the mean has its own name (`ratio`, `trend`), its interval and standard error `_low`, `_high` and
+    `_error` behind it; where the snapshots do not tell a trend there is none. Attributes are the counts, `decades`, the
+    `verdict` as a line, and its parts: `verdict_norms` (JSON), `decided` and `reason`.
+
+    Example:
+        >>> from jaxattn.study.measuring.ranked import to_dataset
+        >>> to_dataset(ranking)["margin_ratio"].dims
+        ('seed', 'norm', 'snapshot')
+    """
+    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {"ratio": (("norm", "snapshot"), ranking.ratio)}
+    if ranking.trend is not None:
+        estimates["trend"] = (("norm",), ranking.trend)
+    return xarray.Dataset(
+        data_vars={
+            "margin_ratio": (_PER_SEED, ranking.margin_ratio),
+            "cosine": (_PER_SEED, ranking.cosine),
+            "unique": (("seed", "norm"), ranking.unique),
+            "probability": (("seed", "snapshot"), ranking.probability),
+            **variables(estimates),
+        },
+        coords={
+            "seed": ranking.seeds,
+            "norm": np.array(ranking.norms, dtype=object),
+            "snapshot": ranking.steps,
+        },
+        attrs={
+            **ranking.counts,
+            "decades": ranking.decades,
+            "verdict": str(ranking.verdict),
+            "verdict_norms": json.dumps(ranking.verdict.norms),
+            "decided": int(ranking.verdict.decided),
+            "reason": ranking.verdict.reason,
+        },
+    )
+
+
+def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
+    """Return the ranking that `to_dataset` made a dataset of.
+
+    Example:
+        >>> from jaxattn.study.measuring.ranked import of_dataset, to_dataset
+        >>> of_dataset(to_dataset(ranking)).table() == ranking.table()
+        True
+    """
+
+    def estimate(name: str) -> Estimate:
+        names = [name, *(f"{name}_{part}" for part in Estimate._fields[1:])]
+        return Estimate(*(dataset[one].values for one in names))
+
+    attrs = dataset.attrs
+    return bias.Ranking(
+        norms=tuple(str(name) for name in dataset["norm"].values),
+        steps=dataset["snapshot"].values,
+        seeds=dataset["seed"].values,
+        margin_ratio=dataset["margin_ratio"].values,
+        cosine=dataset["cosine"].values,
+        unique=dataset["unique"].values,
+        probability=dataset["probability"].values,
+        ratio=estimate("ratio"),
+        trend=estimate("trend") if "trend" in dataset else None,
+        decades=attrs["decades"],
+        counts={name: attrs[name] for name in ("attempted", "kept", "diverged", "infeasible", "unsolved")},
+        verdict=bias.Verdict(tuple(json.loads(attrs["verdict_norms"])), bool(attrs["decided"]), attrs["reason"]),
+    )
