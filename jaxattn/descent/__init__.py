@@ -1,8 +1,8 @@
 """Gradient descent on attention weights: one training run, many at once, and the rules they follow."""
 
+from jaxattn.descent.mirror import mirror
 from jaxattn.descent.modelled import Direction, direction
 from jaxattn.descent.noise import Draw, Noise, dropout, full_batch, minibatches
-from jaxattn.descent.mirror import mirror
 from jaxattn.descent.optimizers import (
     PUBLISHED_EPSILON,
     Exact,
