@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxattn import lengths
 
-__all__ = ["Norm", "entrywise", "frobenius", "named", "nuclear", "nuclear_of_rank", "spectral", "squared"]
+__all__ = ["Norm", "entrywise", "frobenius", "named", "nuclear", "nuclear_of_rank", "schatten", "spectral", "squared"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _spectral(W: Float[Array, "a b"]) -> Float[Array, ""]:
     return jnp.linalg.svd(W, compute_uv=False)[0]
 
 
-def _entrywise(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
+def _entrywise(W: Float[Array, "*shape"], p: float) -> Float[Array, ""]:
     largest = jnp.max(jnp.abs(W))
     if p == float("inf"):
         return largest
@@ -90,10 +90,51 @@ def entrywise(p: float) -> Entrywise:
         >>> svm.solve(constraints, norm=norms.entrywise(1.5)).W.shape
         (5, 5)
     """
+    dual = conjugate(p)
+    return Entrywise(f"entrywise l_{p:g}", partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
+
+
+def conjugate(p: Any) -> float:
+    """Return `p / (p - 1)`, the exponent of the dual norm.
+
+    Raises:
+        ValueError: p is less than 1 or not a number.
+    """
     if not hasattr(p, "__float__") or not p >= 1:
         raise ValueError(f"p: expected at least 1, found {p!r}")
-    dual = float("inf") if p == 1 else 1.0 if p == float("inf") else p / (p - 1)
-    return Entrywise(f"entrywise l_{p:g}", partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
+    return float("inf") if p == 1 else 1.0 if p == float("inf") else p / (p - 1)
+
+
+@dataclass(frozen=True)
+class Schatten(Norm):
+    """The l_p norm of the singular values, 1 < p < inf, p not 2; its dual is that of p / (p - 1).
+
+    Attributes:
+        p: the exponent.
+    """
+
+    p: float = 2.0
+
+
+@lru_cache(maxsize=64)
+def schatten(p: float) -> Norm:
+    """Return the l_p norm of the singular values: of p = 1, 2 and inf the nuclear, Frobenius and spectral norm.
+
+    Raises:
+        ValueError: p is less than 1 or not a number.
+
+    Example:
+        >>> norms.schatten(1.0) is norms.nuclear, norms.schatten(1.5).name
+        (True, 'schatten_1.5')
+    """
+    dual = conjugate(p)
+    if (known := {1.0: nuclear, 2.0: frobenius, float("inf"): spectral}.get(p)) is not None:
+        return known
+    return Schatten(f"schatten_{p:g}", partial(_schatten, p=p), partial(_schatten, p=dual), p=p)
+
+
+def _schatten(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
+    return _entrywise(jnp.linalg.svd(W, compute_uv=False), p)
 
 
 @dataclass(frozen=True)
@@ -144,12 +185,14 @@ def squared(norm: str | Norm) -> Norm:
 KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral)}
 # Of entrywise norms these and `l_p` with any p, such as "l_1.5".
 _ENTRYWISE = {"max": float("inf"), "l1": 1.0}
+_FAMILIES = {"l_": entrywise, "schatten_": schatten}
 
 
 def named(norm: str | Norm) -> Norm:
     """Return a norm by its name; a norm value is returned as it is.
 
-    Names are "frobenius", "nuclear", "spectral", and of `entrywise` norms "max", "l1" and "l_1.5", for any p.
+    Names are "frobenius", "nuclear", "spectral"; of `entrywise` norms "max", "l1" and "l_1.5", for any p; of norms of
+    singular values "schatten_1.5", likewise.
 
     Raises:
         ValueError: a name that is not known; the message lists those that are.
@@ -160,20 +203,24 @@ def named(norm: str | Norm) -> Norm:
     """
     if isinstance(norm, Norm):
         return norm
-    if isinstance(norm, str) and norm in KNOWN:
-        return KNOWN[norm]
-    if isinstance(norm, str) and (p := _power(norm)) is not None:
-        return entrywise(p)
+    if isinstance(norm, str):
+        if norm in KNOWN:
+            return KNOWN[norm]
+        if norm in _ENTRYWISE:
+            return entrywise(_ENTRYWISE[norm])
+        for prefix, family in _FAMILIES.items():
+            if norm.startswith(prefix) and (p := _exponent(norm.removeprefix(prefix))) is not None:
+                return family(p)
     known = sorted({*KNOWN, *_ENTRYWISE})
-    raise ValueError(f"norm: expected one of {known}, l_p with p of at least 1, or a Norm, found {norm!r}")
+    raise ValueError(
+        f"norm: expected one of {known}, l_p or schatten_p with p of at least 1, or a Norm, found {norm!r}"
+    )
 
 
-def _power(name: str) -> float | None:
-    """Return the p that the name of an entrywise norm gives, if it is one."""
-    if name in _ENTRYWISE:
-        return _ENTRYWISE[name]
+def _exponent(text: str) -> float | None:
+    """Return the p of at least 1 that the name of a norm ends with, if it is one."""
     try:
-        p = float(name.removeprefix("l_"))
+        p = float(text)
     except ValueError:
         return None
-    return p if name.startswith("l_") and p >= 1 else None
+    return p if p >= 1 else None

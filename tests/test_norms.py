@@ -21,7 +21,13 @@ VALUES = {
     "l2": (svm.entrywise(2.0), np.linalg.norm),
     "l3": (svm.entrywise(3.0), lambda W: (np.abs(W) ** 3).sum() ** (1 / 3)),
     "max": (svm.entrywise(float("inf")), lambda W: np.abs(W).max()),
+    "schatten_1.5": (svm.schatten(1.5), lambda W: (singular_values(W) ** 1.5).sum() ** (2 / 3)),
+    "schatten_4": (svm.schatten(4.0), lambda W: (singular_values(W) ** 4).sum() ** (1 / 4)),
 }
+
+
+def singular_values(W):
+    return np.linalg.svd(W, compute_uv=False)
 
 
 def power(G, p):
@@ -31,7 +37,7 @@ def power(G, p):
 
 def attains(name, G):
     """A matrix whose inner product with G is its own norm times the dual norm of G."""
-    U, _, Vt = np.linalg.svd(G, full_matrices=False)
+    U, s, Vt = np.linalg.svd(G, full_matrices=False)
     largest = np.abs(G) == np.abs(G).max()
     return {
         "frobenius": lambda: G,
@@ -42,6 +48,8 @@ def attains(name, G):
         "l2": lambda: G,
         "l3": lambda: power(G, 3.0),
         "max": lambda: np.sign(G),
+        "schatten_1.5": lambda: (U * power(s, 1.5)) @ Vt,
+        "schatten_4": lambda: (U * power(s, 4.0)) @ Vt,
     }[name]()
 
 
@@ -99,9 +107,18 @@ def test_norms_work_under_jit_and_vmap():
 
 
 @pytest.mark.parametrize("p", [0.5, 0.0, -1.0, float("nan")])
-def test_a_p_below_one_is_refused(p):
+@pytest.mark.parametrize("family", [svm.entrywise, svm.schatten])
+def test_a_p_below_one_is_refused(family, p):
     with pytest.raises(ValueError, match=r"^p: expected at least 1, found"):
-        svm.entrywise(p)
+        family(p)
+
+
+def test_schatten_norms_include_the_nuclear_frobenius_and_spectral_norm_and_have_names():
+    assert named("schatten_1") is svm.schatten(1.0) is svm.nuclear
+    assert named("schatten_2") is svm.schatten(2.0) is svm.frobenius
+    assert named("schatten_inf") is svm.schatten(float("inf")) is svm.spectral
+    assert named("schatten_1.5") is svm.schatten(1.5)
+    assert named("schatten_1.5").name == "schatten_1.5"
 
 
 def test_another_power_than_one_or_two_is_refused():
@@ -124,7 +141,7 @@ def test_entrywise_norms_have_names(name, p):
     assert named(name) is svm.entrywise(p)
 
 
-@pytest.mark.parametrize("name", ["l_0.5", "l_nan", "l_", "l_x", "1.5", "L1"])
-def test_what_names_no_entrywise_norm_is_refused(name):
-    with pytest.raises(ValueError, match=r"^norm: expected one of .*, l_p with p of at least 1, or a Norm, found"):
+@pytest.mark.parametrize("name", ["l_0.5", "l_nan", "l_", "l_x", "1.5", "L1", "schatten_0.5", "schatten_"])
+def test_what_names_no_norm_of_a_family_is_refused(name):
+    with pytest.raises(ValueError, match=r"^norm: expected one of .*, l_p or schatten_p with p of at least 1, or"):
         named(name)

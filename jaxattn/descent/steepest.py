@@ -62,6 +62,9 @@ def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
         return G / jnp.linalg.norm(G)
     if isinstance(norm, norms.Entrywise):
         return _of_entries(norm.p, G)
+    if isinstance(norm, norms.Schatten):
+        U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
+        return (U * _of_entries(norm.p, s)[None]) @ Vt
     if norm in (norms.spectral, norms.nuclear):
         U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
         # Singular vectors of rounding errors would be steps in any direction.
@@ -72,7 +75,7 @@ def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
     return jax.grad(norm.dual)(G)
 
 
-def _of_entries(p: float, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
+def _of_entries(p: float, G: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     if p == float("inf"):
         return jnp.sign(G)
     sizes = jnp.abs(G)

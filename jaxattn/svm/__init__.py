@@ -5,7 +5,7 @@
 and report what the certificate could prove of its answer.
 """
 
-from jaxattn.norms import Norm, entrywise, frobenius, nuclear, nuclear_of_rank, spectral, squared
+from jaxattn.norms import Norm, entrywise, frobenius, nuclear, nuclear_of_rank, schatten, spectral, squared
 from jaxattn.svm.att import att
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins
@@ -47,6 +47,7 @@ __all__ = [
     "nuclear",
     "nuclear_of_rank",
     "prompt_constraints",
+    "schatten",
     "set_constraints",
     "soft",
     "solve",

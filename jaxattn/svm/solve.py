@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxattn import checks
-from jaxattn.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
+from jaxattn.norms import Entrywise, Norm, OfRank, Schatten, frobenius, named, nuclear, spectral
 from jaxattn.parallel import batch, effort
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
@@ -60,11 +60,11 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
         return (InteriorPoint(), _CAUTIOUS)
     if isinstance(norm, OfRank):
         return (LowRank(), LowRank(starts=32, most=1000, start=_CAUTIOUS))
-    if norm.plain == spectral or isinstance(norm, Entrywise):
+    if norm.plain == spectral or isinstance(norm, Entrywise | Schatten):
         return (PathFollowing(),)
     raise ValueError(
         f"solver: expected one for norm {norm.name!r} "
-        "(known are frobenius, nuclear, spectral, entrywise, nuclear_of_rank), found none"
+        "(known are frobenius, nuclear, spectral, schatten, entrywise, nuclear_of_rank), found none"
     )
 
 
@@ -88,7 +88,7 @@ def solve(
 
     Args:
         constraints: as `token_constraints` and the other functions of `posing` make them.
-        norm: "frobenius", "nuclear", "spectral", or a Norm such as `entrywise(1.5)` or `nuclear_of_rank(2)`.
+        norm: a name, such as "nuclear" or "schatten_1.5" (see `norms.named`), or a Norm such as `nuclear_of_rank(2)`.
         solver: a solver or several, each tried on what the one before left undecided; those of the
             norm if None.
         tolerance: what counts as proven; that of the precision if None.
@@ -280,7 +280,7 @@ def _sharing(solver: Solver) -> Sharing:
 
 def _is_blind_to_zeros(norm: Norm) -> bool:
     """Whether rows and columns of zeros change neither the norm nor its dual; of a user's own this is not known."""
-    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | OfRank)
+    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | OfRank | Schatten)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find

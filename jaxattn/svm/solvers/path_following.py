@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from jaxattn import metrics
-from jaxattn.norms import Entrywise, Norm, frobenius, spectral
+from jaxattn.norms import Entrywise, Norm, Schatten, frobenius, spectral
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
@@ -16,6 +16,7 @@ from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.entries import Entries
 from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, begin, step
+from jaxattn.svm.solvers.powers import Powers
 from jaxattn.svm.solvers.pursuit import SAFE, Answer, pursue
 from jaxattn.svm.solvers.singular import Singular
 from jaxattn.svm.solvers.units import Scaled, scaled
@@ -62,9 +63,9 @@ class PathFollowing:
         Raises:
             ValueError: as a call.
         """
-        geometry = _geometry(norm)
         squared = norm.power == 2 or constraints.penalty is None
-        reduction = cons.reduce(constraints) if isinstance(geometry, Singular) else None
+        geometry = _geometry(norm, squared=squared)
+        reduction = cons.reduce(constraints) if isinstance(geometry, Singular | Powers) else None
         posed = (constraints, first.W)
         if reduction is not None:
             posed = reduction.constraints, reduction.left.T @ first.W @ reduction.right
@@ -123,9 +124,11 @@ def _yielding(constraints: Constraints, share: float) -> Constraints:
     )
 
 
-def _geometry(norm: Norm) -> Geometry:
+def _geometry(norm: Norm, *, squared: bool) -> Geometry:
     if isinstance(norm, Entrywise):
         return Entries(norm)
+    if isinstance(norm, Schatten):
+        return Powers(norm, squared)
     if norm.plain == spectral:
         return Singular()
-    raise ValueError(f"PathFollowing: expected norm 'spectral' or an entrywise one, found {norm.name!r}")
+    raise ValueError(f"PathFollowing: expected norm 'spectral', an entrywise or a Schatten one, found {norm.name!r}")
