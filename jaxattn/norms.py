@@ -7,12 +7,25 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import lengths
 
-__all__ = ["Norm", "entrywise", "frobenius", "named", "nuclear", "nuclear_of_rank", "schatten", "spectral", "squared"]
+__all__ = [
+    "Norm",
+    "columns",
+    "entrywise",
+    "frobenius",
+    "named",
+    "nuclear",
+    "nuclear_of_rank",
+    "rows",
+    "schatten",
+    "spectral",
+    "squared",
+]
 
 
 @dataclass(frozen=True)
@@ -138,6 +151,69 @@ def _schatten(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
 
 
 @dataclass(frozen=True)
+class Lengths(Norm):
+    """The largest Euclidean length of a row of W or their sum, each the other's dual; or of a column.
+
+    Attributes:
+        p: inf for the largest, 1 for the sum.
+        turned: columns instead of rows.
+    """
+
+    p: float = float("inf")
+    turned: bool = False
+
+
+def rows(p: float) -> Lengths:
+    """Return `||W||_{2,inf}` for p = inf, the largest length of a row, or `||W||_{2,1}` for p = 1, their sum.
+
+    In `x^T W z` the rows of W belong to the coordinates of the tokens x, the keys' side K of `W = K Q^T`, and its
+    columns to those of the queries z. Steepest descent in `||W||_{2,inf}` gives every row of W a step of one length.
+
+    Raises:
+        ValueError: another p.
+
+    Example:
+        >>> norms.named("2,inf") is norms.rows(float("inf")), float(norms.rows(1.0).value(jnp.eye(3)))
+        (True, 3.0)
+    """
+    return _lengths(p, False)
+
+
+def columns(p: float) -> Lengths:
+    """Return what `rows` does, of the columns of W: its value is that of the transpose.
+
+    Raises:
+        ValueError: another p.
+
+    Example:
+        >>> norms.named("2,inf of columns") is norms.columns(float("inf"))
+        True
+    """
+    return _lengths(p, True)
+
+
+@lru_cache(maxsize=4)
+def _lengths(p: float, turned: bool) -> Lengths:
+    if p not in (1, float("inf")):
+        raise ValueError(f"p: expected 1 or inf, found {p!r}")
+    name = f"2,{p:g}" + " of columns" * turned
+    largest, total = partial(_largest_length, turned=turned), partial(_total_length, turned=turned)
+    return Lengths(name, *((total, largest) if p == 1 else (largest, total)), p=float(p), turned=turned)
+
+
+def _lengths_of(W: Float[Array, "a b"], turned: bool) -> Float[Array, " k"]:
+    return jax.vmap(lengths.norm)(W.T if turned else W)
+
+
+def _largest_length(W: Float[Array, "a b"], turned: bool) -> Float[Array, ""]:
+    return jnp.max(_lengths_of(W, turned))
+
+
+def _total_length(W: Float[Array, "a b"], turned: bool) -> Float[Array, ""]:
+    return jnp.sum(_lengths_of(W, turned))
+
+
+@dataclass(frozen=True)
 class OfRank(Norm):
     """A norm of matrices of bounded rank. Value, dual and so the certificate's lower bound are those of all matrices.
 
@@ -182,7 +258,8 @@ def squared(norm: str | Norm) -> Norm:
     return norm if norm.power == 2 else replace(norm, name=_SQUARED + norm.name, power=2)
 
 
-KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral)}
+_OF_LENGTHS = (rows(float("inf")), rows(1.0), columns(float("inf")), columns(1.0))
+KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral, *_OF_LENGTHS)}
 # Of entrywise norms these and `l_p` with any p, such as "l_1.5".
 _ENTRYWISE = {"max": float("inf"), "l1": 1.0}
 _FAMILIES = {"l_": entrywise, "schatten_": schatten}
@@ -192,7 +269,8 @@ def named(norm: str | Norm) -> Norm:
     """Return a norm by its name; a norm value is returned as it is.
 
     Names are "frobenius", "nuclear", "spectral"; of `entrywise` norms "max", "l1" and "l_1.5", for any p; of norms of
-    singular values "schatten_1.5", likewise.
+    singular values "schatten_1.5", likewise; of the lengths of rows "2,inf" and "2,1", and of columns
+    "2,inf of columns" and "2,1 of columns".
 
     Raises:
         ValueError: a name that is not known; the message lists those that are.

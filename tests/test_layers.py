@@ -79,7 +79,13 @@ UNKNOWN = {
     # Paths are of risks, whatever descends on them, and whatever solves the max-margin problem.
     "regularization": ["svm.solve", "svm.solution", "svm.certificate", "svm.solvers", "descent.training"],
     # The path knows no norm.
-    "svm.solvers.norm_path": ["norms", "svm.solvers.entries", "svm.solvers.powers", "svm.solvers.singular"],
+    "svm.solvers.norm_path": [
+        "norms",
+        "svm.solvers.cones",
+        "svm.solvers.entries",
+        "svm.solvers.powers",
+        "svm.solvers.singular",
+    ],
     # What a language's law draws knows no law of problems.
     "language": ["data", "regularization"],
 }

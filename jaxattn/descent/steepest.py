@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from jaxattn import norms
+from jaxattn import metrics, norms
 from jaxattn.descent.optimizers import ScaleFree
 
 __all__ = ["steepest"]
@@ -26,7 +26,7 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
     the gradient's direction alone, and so does not stall.
 
     Where several D are best, as for a gradient of low rank in the spectral norm, that of least Frobenius norm is taken;
-    among equal largest entries ("l1") or singular values ("nuclear") their mean.
+    among equal largest entries ("l1"), singular values ("nuclear") or rows ("2,1") their mean.
 
     Args:
         norm: a name or a Norm, not one of bounded rank.
@@ -65,6 +65,9 @@ def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
     if isinstance(norm, norms.Schatten):
         U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
         return (U * _of_entries(norm.p, s)[None]) @ Vt
+    if isinstance(norm, norms.Lengths):
+        D = _of_rows(norm.p, G.T if norm.turned else G)
+        return D.T if norm.turned else D
     if norm in (norms.spectral, norms.nuclear):
         U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
         # Singular vectors of rounding errors would be steps in any direction.
@@ -84,3 +87,9 @@ def _of_entries(p: float, G: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return jnp.sign(G) * top / jnp.sum(top)
     q = p / (p - 1)
     return jnp.sign(G) * sizes ** (q - 1) / jnp.sum(sizes**q) ** ((q - 1) / q)
+
+
+def _of_rows(p: float, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
+    lengths = jax.vmap(metrics.norm)(G)[:, None]
+    taken = lengths == jnp.max(lengths) if p == 1 else lengths > 0
+    return jnp.where(taken, G / jnp.where(taken, lengths, 1), 0) / (jnp.sum(taken) if p == 1 else 1)

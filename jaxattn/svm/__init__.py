@@ -5,7 +5,18 @@
 and report what the certificate could prove of its answer.
 """
 
-from jaxattn.norms import Norm, entrywise, frobenius, nuclear, nuclear_of_rank, schatten, spectral, squared
+from jaxattn.norms import (
+    Norm,
+    columns,
+    entrywise,
+    frobenius,
+    nuclear,
+    nuclear_of_rank,
+    rows,
+    schatten,
+    spectral,
+    squared,
+)
 from jaxattn.svm.att import att
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins
@@ -38,6 +49,7 @@ __all__ = [
     "Unique",
     "att",
     "certify",
+    "columns",
     "combination",
     "entrywise",
     "finite_constraints",
@@ -47,6 +59,7 @@ __all__ = [
     "nuclear",
     "nuclear_of_rank",
     "prompt_constraints",
+    "rows",
     "schatten",
     "set_constraints",
     "soft",

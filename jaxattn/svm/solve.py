@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxattn import checks
-from jaxattn.norms import Entrywise, Norm, OfRank, Schatten, frobenius, named, nuclear, spectral
+from jaxattn.norms import Entrywise, Lengths, Norm, OfRank, Schatten, frobenius, named, nuclear, spectral
 from jaxattn.parallel import batch, effort
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
@@ -60,11 +60,11 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
         return (InteriorPoint(), _CAUTIOUS)
     if isinstance(norm, OfRank):
         return (LowRank(), LowRank(starts=32, most=1000, start=_CAUTIOUS))
-    if norm.plain == spectral or isinstance(norm, Entrywise | Schatten):
+    if norm.plain == spectral or isinstance(norm, Entrywise | Lengths | Schatten):
         return (PathFollowing(),)
     raise ValueError(
         f"solver: expected one for norm {norm.name!r} "
-        "(known are frobenius, nuclear, spectral, schatten, entrywise, nuclear_of_rank), found none"
+        "(known are frobenius, nuclear, spectral, schatten, entrywise, rows, columns, nuclear_of_rank), found none"
     )
 
 
@@ -280,7 +280,7 @@ def _sharing(solver: Solver) -> Sharing:
 
 def _is_blind_to_zeros(norm: Norm) -> bool:
     """Whether rows and columns of zeros change neither the norm nor its dual; of a user's own this is not known."""
-    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | OfRank | Schatten)
+    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | Lengths | OfRank | Schatten)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find

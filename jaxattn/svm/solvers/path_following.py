@@ -1,4 +1,4 @@
-"""The max-margin problem in a spectral or an entrywise norm, by a primal-dual interior-point method."""
+"""The max-margin problem in norms of singular values, entries, rows or columns, by a primal-dual interior point."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from jaxattn import metrics
-from jaxattn.norms import Entrywise, Norm, Schatten, frobenius, spectral
+from jaxattn.norms import Entrywise, Lengths, Norm, Schatten, frobenius, spectral
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers.active_set import ActiveSet
+from jaxattn.svm.solvers.cones import Cones
 from jaxattn.svm.solvers.entries import Entries
 from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, begin, step
 from jaxattn.svm.solvers.powers import Powers
@@ -50,7 +51,7 @@ class PathFollowing:
         """Propose the solution, or the Frobenius solver's proof of infeasibility.
 
         Raises:
-            ValueError: a norm that is neither spectral nor entrywise.
+            ValueError: a norm that it has no path of.
         """
         # A squared norm costs nothing at W = 0 to first order, and its path comes from there more safely.
         posed = cons.hard_part(constraints) if norm.power == 2 else _yielding(constraints, self.yielding)
@@ -129,6 +130,11 @@ def _geometry(norm: Norm, *, squared: bool) -> Geometry:
         return Entries(norm)
     if isinstance(norm, Schatten):
         return Powers(norm, squared)
+    if isinstance(norm, Lengths):
+        return Cones(norm)
     if norm.plain == spectral:
         return Singular()
-    raise ValueError(f"PathFollowing: expected norm 'spectral', an entrywise or a Schatten one, found {norm.name!r}")
+    raise ValueError(
+        "PathFollowing: expected norm 'spectral', an entrywise one, a Schatten one or one of rows or columns, found "
+        f"{norm.name!r}"
+    )
