@@ -1,4 +1,13 @@
-"""Matrix norms, each with its dual, as the max-margin problems and their certificate need them."""
+"""Matrix norms, each with its dual, as the max-margin problems and their certificate need them.
+
+Training `W = K Q^T` by its factors, steepest descent in a norm of (K, Q) is expected to obey the norm that it induces
+on W, `min max(||K||, ||Q||)^2  s.t. K Q^T = W`. This is a theory to test (`bias.rank`), not a result:
+
+- Frobenius norms of K and Q induce "nuclear", and spectral norms "spectral".
+- Largest rows induce "gamma2", where K and Q are wide enough.
+- Largest entries: with entries up to 1, `K Q^T` is a sum of m matrices of the hull of the sign matrices `x y^T`, so W
+  lies in m times the unit ball of "sign". At finite m that is a bound that need not be attained (m = 1: rank one).
+"""
 
 from __future__ import annotations
 
@@ -11,18 +20,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxattn import lengths
+from jaxattn import factorization, lengths, signs
 
 __all__ = [
     "Norm",
     "columns",
     "entrywise",
     "frobenius",
+    "gamma2",
     "named",
     "nuclear",
     "nuclear_of_rank",
     "rows",
     "schatten",
+    "sign",
     "spectral",
     "squared",
 ]
@@ -79,6 +90,10 @@ def _entrywise(W: Float[Array, "*shape"], p: float) -> Float[Array, ""]:
 frobenius = Norm("frobenius", lengths.norm, lengths.norm)
 nuclear = Norm("nuclear", _nuclear, _spectral)
 spectral = Norm("spectral", _spectral, _nuclear)
+# The least `(largest row of K) (largest row of Q)` over `W = K Q^T`: what largest rows of K and Q induce on W.
+gamma2 = Norm("gamma2", factorization.value, factorization.dual)
+# The unit ball is the hull of sign matrices, of at most 16 rows or columns; `m` of them are what largest entries allow.
+sign = Norm("sign", signs.value, signs.dual)
 
 
 @dataclass(frozen=True)
@@ -259,7 +274,7 @@ def squared(norm: str | Norm) -> Norm:
 
 
 _OF_LENGTHS = (rows(float("inf")), rows(1.0), columns(float("inf")), columns(1.0))
-KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral, *_OF_LENGTHS)}
+KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral, gamma2, sign, *_OF_LENGTHS)}
 # Of entrywise norms these and `l_p` with any p, such as "l_1.5".
 _ENTRYWISE = {"max": float("inf"), "l1": 1.0}
 _FAMILIES = {"l_": entrywise, "schatten_": schatten}
@@ -268,9 +283,9 @@ _FAMILIES = {"l_": entrywise, "schatten_": schatten}
 def named(norm: str | Norm) -> Norm:
     """Return a norm by its name; a norm value is returned as it is.
 
-    Names are "frobenius", "nuclear", "spectral"; of `entrywise` norms "max", "l1" and "l_1.5", for any p; of norms of
-    singular values "schatten_1.5", likewise; of the lengths of rows "2,inf" and "2,1", and of columns
-    "2,inf of columns" and "2,1 of columns".
+    Names are "frobenius", "nuclear", "spectral", "gamma2", "sign"; of `entrywise` norms "max", "l1" and "l_1.5", for
+    any p; of norms of singular values "schatten_1.5", likewise; of the lengths of rows "2,inf" and "2,1", and of
+    columns "2,inf of columns" and "2,1 of columns".
 
     Raises:
         ValueError: a name that is not known; the message lists those that are.

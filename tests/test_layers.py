@@ -29,7 +29,7 @@ HEAVY = [
 LAYERS = [
     ["checks"],
     ["problem", "heads", "parallel", "data.draws", "language.law", "descent.stepping", "records.layout"],
-    ["attention", "lengths", "language.choices", "records"],
+    ["attention", "lengths", "factorization", "signs", "language.choices", "records"],
     ["norms", "losses", "tokens", "initial", "language.scores"],
     ["metrics", "data"],
     ["svm.pivoting", "svm.rounding", "descent.smoothness", "descent.curvature", "descent.optimizers"],
@@ -83,6 +83,7 @@ UNKNOWN = {
         "norms",
         "svm.solvers.cones",
         "svm.solvers.entries",
+        "svm.solvers.inner_products",
         "svm.solvers.powers",
         "svm.solvers.singular",
     ],

@@ -152,7 +152,7 @@ def test_another_power_than_one_or_two_is_refused():
 def test_a_name_is_looked_up_and_a_value_kept():
     assert named("spectral") is svm.spectral
     assert named(svm.entrywise(3.0)) is svm.entrywise(3.0)
-    with pytest.raises(ValueError, match=r"^norm: expected one of .* 'frobenius', 'l1', 'max', .* 'maximum'"):
+    with pytest.raises(ValueError, match=r"^norm: expected one of .* 'frobenius', 'gamma2', 'l1', 'max', .* 'maximum'"):
         named("maximum")
 
 

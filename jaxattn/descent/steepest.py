@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from jaxattn import metrics, norms
+from jaxattn import factorization, metrics, norms, signs
 from jaxattn.descent.optimizers import ScaleFree
 
 __all__ = ["steepest"]
@@ -26,14 +26,16 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
     the gradient's direction alone, and so does not stall.
 
     Where several D are best, as for a gradient of low rank in the spectral norm, that of least Frobenius norm is taken;
-    among equal largest entries ("l1"), singular values ("nuclear") or rows ("2,1") their mean.
+    among equal largest entries ("l1"), singular values ("nuclear") or rows ("2,1") their mean; among sign matrices
+    ("sign") the first.
 
     Args:
         norm: a name or a Norm, not one of bounded rank.
         step: the length of every step in that norm; or an optax schedule, such as `lambda k: 0.1 / (1 + k) ** 0.5`.
 
     Raises:
-        ValueError: an unknown name, a norm of bounded rank, or a step that is no positive number and no schedule.
+        ValueError: an unknown name, a norm of bounded rank, or a step that is no positive number and no schedule; when
+            it meets a matrix of which both sides are longer than 16, "sign".
 
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.steepest("max", 0.01), steps=10)
@@ -74,6 +76,10 @@ def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
         least = s[0] if norm == norms.nuclear else max(G.shape) * jnp.finfo(s.dtype).eps * s[0]
         taken = s >= least
         return (U * taken[None] / (jnp.sum(taken) if norm == norms.nuclear else 1)) @ Vt
+    if norm == norms.gamma2:
+        return factorization.maximizer(G)
+    if norm == norms.sign:
+        return signs.maximizer(G)
     # The slope of the dual norm.
     return jax.grad(norm.dual)(G)
 

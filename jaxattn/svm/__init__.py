@@ -1,8 +1,8 @@
 """Certified max-margin solutions of the separation constraints; usable on its own.
 
 `solve` and `solve_batch` hand the constraints to a solver (a value: `ActiveSet`, `InteriorPoint`,
-`PathFollowing`, `LowRank`, `Cvxpy`, or any function of the constraints and a norm that returns a `Candidate`)
-and report what the certificate could prove of its answer.
+`PathFollowing`, `LowRank`, `ColumnGeneration`, `Cvxpy`, or any function of the constraints and a norm that
+returns a `Candidate`) and report what the certificate could prove of its answer.
 """
 
 from jaxattn.norms import (
@@ -10,10 +10,12 @@ from jaxattn.norms import (
     columns,
     entrywise,
     frobenius,
+    gamma2,
     nuclear,
     nuclear_of_rank,
     rows,
     schatten,
+    sign,
     spectral,
     squared,
 )
@@ -25,6 +27,7 @@ from jaxattn.svm.posing import finite_constraints, listed, prompt_constraints, s
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status, Unique
 from jaxattn.svm.solve import solve, solve_batch, with_uniqueness
 from jaxattn.svm.solvers.active_set import ActiveSet
+from jaxattn.svm.solvers.column_generation import ColumnGeneration
 from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
@@ -36,6 +39,7 @@ __all__ = [
     "SINGLE",
     "ActiveSet",
     "Candidate",
+    "ColumnGeneration",
     "Constraints",
     "Cvxpy",
     "InteriorPoint",
@@ -54,6 +58,7 @@ __all__ = [
     "entrywise",
     "finite_constraints",
     "frobenius",
+    "gamma2",
     "listed",
     "margins",
     "nuclear",
@@ -62,6 +67,7 @@ __all__ = [
     "rows",
     "schatten",
     "set_constraints",
+    "sign",
     "soft",
     "solve",
     "solve_batch",

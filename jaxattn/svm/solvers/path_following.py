@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from jaxattn import metrics
-from jaxattn.norms import Entrywise, Lengths, Norm, Schatten, frobenius, spectral
+from jaxattn.norms import Entrywise, Lengths, Norm, Schatten, frobenius, gamma2, spectral
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
@@ -16,6 +16,7 @@ from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.cones import Cones
 from jaxattn.svm.solvers.entries import Entries
+from jaxattn.svm.solvers.inner_products import InnerProducts
 from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, begin, step
 from jaxattn.svm.solvers.powers import Powers
 from jaxattn.svm.solvers.pursuit import SAFE, Answer, pursue
@@ -134,7 +135,9 @@ def _geometry(norm: Norm, *, squared: bool) -> Geometry:
         return Cones(norm)
     if norm.plain == spectral:
         return Singular()
+    if norm.plain == gamma2:
+        return InnerProducts()
     raise ValueError(
-        "PathFollowing: expected norm 'spectral', an entrywise one, a Schatten one or one of rows or columns, found "
-        f"{norm.name!r}"
+        "PathFollowing: expected norm 'spectral' or 'gamma2', an entrywise one, a Schatten one or one of rows or "
+        f"columns, found {norm.name!r}"
     )
