@@ -1,4 +1,13 @@
-"""Matrix norms, each with its dual, as the max-margin problems and their certificate need them."""
+"""Matrix norms, each with its dual, as the max-margin problems and their certificate need them.
+
+Training `W = K Q^T` by its factors, steepest descent in a norm of (K, Q) is expected to obey the norm that it induces
+on W, `min max(||K||, ||Q||)^2  s.t. K Q^T = W`. This is a theory to test (`bias.rank`), not a result:
+
+- Frobenius norms of K and Q induce "nuclear", and spectral norms "spectral".
+- Largest rows induce "gamma2", where K and Q are wide enough.
+- Largest entries: with entries up to 1, `K Q^T` is a sum of m matrices of the hull of the sign matrices `x y^T`, so W
+  lies in m times the unit ball of "sign". At finite m that is a bound that need not be attained (m = 1: rank one).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +16,27 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxattn import lengths
+from jaxattn import factorization, lengths, signs
 
-__all__ = ["Norm", "entrywise", "frobenius", "named", "nuclear", "nuclear_of_rank", "spectral", "squared"]
+__all__ = [
+    "Norm",
+    "columns",
+    "entrywise",
+    "frobenius",
+    "gamma2",
+    "named",
+    "nuclear",
+    "nuclear_of_rank",
+    "rows",
+    "schatten",
+    "sign",
+    "spectral",
+    "squared",
+]
 
 
 @dataclass(frozen=True)
@@ -55,7 +79,7 @@ def _spectral(W: Float[Array, "a b"]) -> Float[Array, ""]:
     return jnp.linalg.svd(W, compute_uv=False)[0]
 
 
-def _entrywise(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
+def _entrywise(W: Float[Array, "*shape"], p: float) -> Float[Array, ""]:
     largest = jnp.max(jnp.abs(W))
     if p == float("inf"):
         return largest
@@ -66,6 +90,10 @@ def _entrywise(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
 frobenius = Norm("frobenius", lengths.norm, lengths.norm)
 nuclear = Norm("nuclear", _nuclear, _spectral)
 spectral = Norm("spectral", _spectral, _nuclear)
+# The least `(largest row of K) (largest row of Q)` over `W = K Q^T`: what largest rows of K and Q induce on W.
+gamma2 = Norm("gamma2", factorization.value, factorization.dual)
+# The unit ball is the hull of sign matrices, of at most 16 rows or columns; `m` of them are what largest entries allow.
+sign = Norm("sign", signs.value, signs.dual)
 
 
 @dataclass(frozen=True)
@@ -90,10 +118,114 @@ def entrywise(p: float) -> Entrywise:
         >>> svm.solve(constraints, norm=norms.entrywise(1.5)).W.shape
         (5, 5)
     """
+    dual = conjugate(p)
+    return Entrywise(f"entrywise l_{p:g}", partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
+
+
+def conjugate(p: Any) -> float:
+    """Return `p / (p - 1)`, the exponent of the dual norm.
+
+    Raises:
+        ValueError: p is less than 1 or not a number.
+    """
     if not hasattr(p, "__float__") or not p >= 1:
         raise ValueError(f"p: expected at least 1, found {p!r}")
-    dual = float("inf") if p == 1 else 1.0 if p == float("inf") else p / (p - 1)
-    return Entrywise(f"entrywise l_{p:g}", partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
+    return float("inf") if p == 1 else 1.0 if p == float("inf") else p / (p - 1)
+
+
+@dataclass(frozen=True)
+class Schatten(Norm):
+    """The l_p norm of the singular values, 1 < p < inf, p not 2; its dual is that of p / (p - 1).
+
+    Attributes:
+        p: the exponent.
+    """
+
+    p: float = 2.0
+
+
+@lru_cache(maxsize=64)
+def schatten(p: float) -> Norm:
+    """Return the l_p norm of the singular values: of p = 1, 2 and inf the nuclear, Frobenius and spectral norm.
+
+    Raises:
+        ValueError: p is less than 1 or not a number.
+
+    Example:
+        >>> norms.schatten(1.0) is norms.nuclear, norms.schatten(1.5).name
+        (True, 'schatten_1.5')
+    """
+    dual = conjugate(p)
+    if (known := {1.0: nuclear, 2.0: frobenius, float("inf"): spectral}.get(p)) is not None:
+        return known
+    return Schatten(f"schatten_{p:g}", partial(_schatten, p=p), partial(_schatten, p=dual), p=p)
+
+
+def _schatten(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
+    return _entrywise(jnp.linalg.svd(W, compute_uv=False), p)
+
+
+@dataclass(frozen=True)
+class Lengths(Norm):
+    """The largest Euclidean length of a row of W or their sum, each the other's dual; or of a column.
+
+    Attributes:
+        p: inf for the largest, 1 for the sum.
+        turned: columns instead of rows.
+    """
+
+    p: float = float("inf")
+    turned: bool = False
+
+
+def rows(p: float) -> Lengths:
+    """Return `||W||_{2,inf}` for p = inf, the largest length of a row, or `||W||_{2,1}` for p = 1, their sum.
+
+    In `x^T W z` the rows of W belong to the coordinates of the tokens x, the keys' side K of `W = K Q^T`, and its
+    columns to those of the queries z. Steepest descent in `||W||_{2,inf}` gives every row of W a step of one length.
+
+    Raises:
+        ValueError: another p.
+
+    Example:
+        >>> norms.named("2,inf") is norms.rows(float("inf")), float(norms.rows(1.0).value(jnp.eye(3)))
+        (True, 3.0)
+    """
+    return _lengths(p, False)
+
+
+def columns(p: float) -> Lengths:
+    """Return what `rows` does, of the columns of W: its value is that of the transpose.
+
+    Raises:
+        ValueError: another p.
+
+    Example:
+        >>> norms.named("2,inf of columns") is norms.columns(float("inf"))
+        True
+    """
+    return _lengths(p, True)
+
+
+@lru_cache(maxsize=4)
+def _lengths(p: float, turned: bool) -> Lengths:
+    if p not in (1, float("inf")):
+        raise ValueError(f"p: expected 1 or inf, found {p!r}")
+    name = f"2,{p:g}" + " of columns" * turned
+    largest, total = partial(_largest_length, turned=turned), partial(_total_length, turned=turned)
+    return Lengths(name, *((total, largest) if p == 1 else (largest, total)), p=float(p), turned=turned)
+
+
+def _lengths_of(W: Float[Array, "a b"], turned: bool) -> Float[Array, " k"]:
+    return jax.vmap(lengths.norm)(W.T if turned else W)
+
+
+def _largest_length(W: Float[Array, "a b"], turned: bool) -> Float[Array, ""]:
+    return jnp.max(_lengths_of(W, turned))
+
+
+def _total_length(W: Float[Array, "a b"], turned: bool) -> Float[Array, ""]:
+    return jnp.sum(_lengths_of(W, turned))
 
 
 @dataclass(frozen=True)
@@ -141,15 +273,19 @@ def squared(norm: str | Norm) -> Norm:
     return norm if norm.power == 2 else replace(norm, name=_SQUARED + norm.name, power=2)
 
 
-KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral)}
+_OF_LENGTHS = (rows(float("inf")), rows(1.0), columns(float("inf")), columns(1.0))
+KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral, gamma2, sign, *_OF_LENGTHS)}
 # Of entrywise norms these and `l_p` with any p, such as "l_1.5".
 _ENTRYWISE = {"max": float("inf"), "l1": 1.0}
+_FAMILIES = {"l_": entrywise, "schatten_": schatten}
 
 
 def named(norm: str | Norm) -> Norm:
     """Return a norm by its name; a norm value is returned as it is.
 
-    Names are "frobenius", "nuclear", "spectral", and of `entrywise` norms "max", "l1" and "l_1.5", for any p.
+    Names are "frobenius", "nuclear", "spectral", "gamma2", "sign"; of `entrywise` norms "max", "l1" and "l_1.5", for
+    any p; of norms of singular values "schatten_1.5", likewise; of the lengths of rows "2,inf" and "2,1", and of
+    columns "2,inf of columns" and "2,1 of columns".
 
     Raises:
         ValueError: a name that is not known; the message lists those that are.
@@ -160,20 +296,24 @@ def named(norm: str | Norm) -> Norm:
     """
     if isinstance(norm, Norm):
         return norm
-    if isinstance(norm, str) and norm in KNOWN:
-        return KNOWN[norm]
-    if isinstance(norm, str) and (p := _power(norm)) is not None:
-        return entrywise(p)
+    if isinstance(norm, str):
+        if norm in KNOWN:
+            return KNOWN[norm]
+        if norm in _ENTRYWISE:
+            return entrywise(_ENTRYWISE[norm])
+        for prefix, family in _FAMILIES.items():
+            if norm.startswith(prefix) and (p := _exponent(norm.removeprefix(prefix))) is not None:
+                return family(p)
     known = sorted({*KNOWN, *_ENTRYWISE})
-    raise ValueError(f"norm: expected one of {known}, l_p with p of at least 1, or a Norm, found {norm!r}")
+    raise ValueError(
+        f"norm: expected one of {known}, l_p or schatten_p with p of at least 1, or a Norm, found {norm!r}"
+    )
 
 
-def _power(name: str) -> float | None:
-    """Return the p that the name of an entrywise norm gives, if it is one."""
-    if name in _ENTRYWISE:
-        return _ENTRYWISE[name]
+def _exponent(text: str) -> float | None:
+    """Return the p of at least 1 that the name of a norm ends with, if it is one."""
     try:
-        p = float(name.removeprefix("l_"))
+        p = float(text)
     except ValueError:
         return None
-    return p if name.startswith("l_") and p >= 1 else None
+    return p if p >= 1 else None

@@ -29,7 +29,7 @@ HEAVY = [
 LAYERS = [
     ["checks"],
     ["problem", "heads", "parallel", "data.draws", "language.law", "descent.stepping", "records.layout"],
-    ["attention", "lengths", "language.choices", "records"],
+    ["attention", "lengths", "factorization", "signs", "language.choices", "records"],
     ["models"],
     ["norms", "losses", "tokens", "initial", "language.scores"],
     ["metrics", "data"],
@@ -81,7 +81,14 @@ UNKNOWN = {
     # Paths are of risks, whatever descends on them, and whatever solves the max-margin problem.
     "regularization": ["svm.solve", "svm.solution", "svm.certificate", "svm.solvers", "descent.training"],
     # The path knows no norm.
-    "svm.solvers.norm_path": ["norms", "svm.solvers.entries", "svm.solvers.singular"],
+    "svm.solvers.norm_path": [
+        "norms",
+        "svm.solvers.cones",
+        "svm.solvers.entries",
+        "svm.solvers.inner_products",
+        "svm.solvers.powers",
+        "svm.solvers.singular",
+    ],
     # What a language's law draws knows no law of problems.
     "language": ["data", "regularization"],
 }

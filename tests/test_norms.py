@@ -21,7 +21,21 @@ VALUES = {
     "l2": (svm.entrywise(2.0), np.linalg.norm),
     "l3": (svm.entrywise(3.0), lambda W: (np.abs(W) ** 3).sum() ** (1 / 3)),
     "max": (svm.entrywise(float("inf")), lambda W: np.abs(W).max()),
+    "schatten_1.5": (svm.schatten(1.5), lambda W: (singular_values(W) ** 1.5).sum() ** (2 / 3)),
+    "2,inf": (svm.rows(float("inf")), lambda W: np.linalg.norm(W, axis=1).max()),
+    "2,1": (svm.rows(1.0), lambda W: np.linalg.norm(W, axis=1).sum()),
+    "2,inf of columns": (svm.columns(float("inf")), lambda W: np.linalg.norm(W, axis=0).max()),
+    "2,1 of columns": (svm.columns(1.0), lambda W: np.linalg.norm(W, axis=0).sum()),
+    "schatten_4": (svm.schatten(4.0), lambda W: (singular_values(W) ** 4).sum() ** (1 / 4)),
 }
+
+
+def singular_values(W):
+    return np.linalg.svd(W, compute_uv=False)
+
+
+def lengths(G, axis):
+    return np.linalg.norm(G, axis=axis, keepdims=True)
 
 
 def power(G, p):
@@ -31,7 +45,7 @@ def power(G, p):
 
 def attains(name, G):
     """A matrix whose inner product with G is its own norm times the dual norm of G."""
-    U, _, Vt = np.linalg.svd(G, full_matrices=False)
+    U, s, Vt = np.linalg.svd(G, full_matrices=False)
     largest = np.abs(G) == np.abs(G).max()
     return {
         "frobenius": lambda: G,
@@ -42,6 +56,12 @@ def attains(name, G):
         "l2": lambda: G,
         "l3": lambda: power(G, 3.0),
         "max": lambda: np.sign(G),
+        "2,inf": lambda: G / lengths(G, 1),
+        "2,1": lambda: np.where(lengths(G, 1) == lengths(G, 1).max(), G, 0.0),
+        "2,inf of columns": lambda: G / lengths(G, 0),
+        "2,1 of columns": lambda: np.where(lengths(G, 0) == lengths(G, 0).max(), G, 0.0),
+        "schatten_1.5": lambda: (U * power(s, 1.5)) @ Vt,
+        "schatten_4": lambda: (U * power(s, 4.0)) @ Vt,
     }[name]()
 
 
@@ -99,9 +119,29 @@ def test_norms_work_under_jit_and_vmap():
 
 
 @pytest.mark.parametrize("p", [0.5, 0.0, -1.0, float("nan")])
-def test_a_p_below_one_is_refused(p):
+@pytest.mark.parametrize("family", [svm.entrywise, svm.schatten])
+def test_a_p_below_one_is_refused(family, p):
     with pytest.raises(ValueError, match=r"^p: expected at least 1, found"):
-        svm.entrywise(p)
+        family(p)
+
+
+def test_schatten_norms_include_the_nuclear_frobenius_and_spectral_norm_and_have_names():
+    assert named("schatten_1") is svm.schatten(1.0) is svm.nuclear
+    assert named("schatten_2") is svm.schatten(2.0) is svm.frobenius
+    assert named("schatten_inf") is svm.schatten(float("inf")) is svm.spectral
+    assert named("schatten_1.5") is svm.schatten(1.5)
+    assert named("schatten_1.5").name == "schatten_1.5"
+
+
+def test_lengths_of_rows_and_columns_have_names_and_no_other_exponent():
+    assert named("2,inf") is svm.rows(float("inf"))
+    assert named("2,1") is svm.rows(1.0)
+    assert named("2,inf of columns") is svm.columns(float("inf"))
+    assert named("2,1 of columns") is svm.columns(1.0)
+    with pytest.raises(ValueError, match=r"^p: expected 1 or inf, found 2"):
+        svm.rows(2.0)
+    with pytest.raises(ValueError, match=r"^norm: expected one of \['2,1', '2,1 of columns', '2,inf', "):
+        named("2,2")
 
 
 def test_another_power_than_one_or_two_is_refused():
@@ -112,7 +152,7 @@ def test_another_power_than_one_or_two_is_refused():
 def test_a_name_is_looked_up_and_a_value_kept():
     assert named("spectral") is svm.spectral
     assert named(svm.entrywise(3.0)) is svm.entrywise(3.0)
-    with pytest.raises(ValueError, match=r"^norm: expected one of \['frobenius', 'l1', 'max', .* 'maximum'"):
+    with pytest.raises(ValueError, match=r"^norm: expected one of .* 'frobenius', 'gamma2', 'l1', 'max', .* 'maximum'"):
         named("maximum")
 
 
@@ -124,7 +164,7 @@ def test_entrywise_norms_have_names(name, p):
     assert named(name) is svm.entrywise(p)
 
 
-@pytest.mark.parametrize("name", ["l_0.5", "l_nan", "l_", "l_x", "1.5", "L1"])
-def test_what_names_no_entrywise_norm_is_refused(name):
-    with pytest.raises(ValueError, match=r"^norm: expected one of .*, l_p with p of at least 1, or a Norm, found"):
+@pytest.mark.parametrize("name", ["l_0.5", "l_nan", "l_", "l_x", "1.5", "L1", "schatten_0.5", "schatten_"])
+def test_what_names_no_norm_of_a_family_is_refused(name):
+    with pytest.raises(ValueError, match=r"^norm: expected one of .*, l_p or schatten_p with p of at least 1, or"):
         named(name)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from jaxattn import checks, norms
+from jaxattn import checks, factorization, metrics, norms, signs
 from jaxattn.descent.optimizers import ScaleFree
 
 __all__ = ["steepest"]
@@ -26,14 +26,16 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
     the gradient's direction alone, and so does not stall.
 
     Where several D are best, as for a gradient of low rank in the spectral norm, that of least Frobenius norm is taken;
-    among equal largest entries ("l1") or singular values ("nuclear") their mean.
+    among equal largest entries ("l1"), singular values ("nuclear") or rows ("2,1") their mean; among sign matrices
+    ("sign") the first.
 
     Args:
         norm: a name or a Norm, not one of bounded rank.
         step: the length of every step in that norm; or a schedule, such as `falling_step(0.1)` or one of optax.
 
     Raises:
-        ValueError: an unknown name, a norm of bounded rank, or a step that is no positive number and no schedule.
+        ValueError: an unknown name, a norm of bounded rank, or a step that is no positive number and no schedule; when
+            it meets a matrix of which both sides are longer than 16, "sign".
 
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.steepest("max", 0.01), steps=10)
@@ -60,17 +62,27 @@ def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
         return G / jnp.linalg.norm(G)
     if isinstance(norm, norms.Entrywise):
         return _of_entries(norm.p, G)
+    if isinstance(norm, norms.Schatten):
+        U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
+        return (U * _of_entries(norm.p, s)[None]) @ Vt
+    if isinstance(norm, norms.Lengths):
+        D = _of_rows(norm.p, G.T if norm.turned else G)
+        return D.T if norm.turned else D
     if norm in (norms.spectral, norms.nuclear):
         U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
         # Singular vectors of rounding errors would be steps in any direction.
         least = s[0] if norm == norms.nuclear else max(G.shape) * jnp.finfo(s.dtype).eps * s[0]
         taken = s >= least
         return (U * taken[None] / (jnp.sum(taken) if norm == norms.nuclear else 1)) @ Vt
+    if norm == norms.gamma2:
+        return factorization.maximizer(G)
+    if norm == norms.sign:
+        return signs.maximizer(G)
     # The slope of the dual norm.
     return jax.grad(norm.dual)(G)
 
 
-def _of_entries(p: float, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
+def _of_entries(p: float, G: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     if p == float("inf"):
         return jnp.sign(G)
     sizes = jnp.abs(G)
@@ -79,3 +91,9 @@ def _of_entries(p: float, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
         return jnp.sign(G) * top / jnp.sum(top)
     q = p / (p - 1)
     return jnp.sign(G) * sizes ** (q - 1) / jnp.sum(sizes**q) ** ((q - 1) / q)
+
+
+def _of_rows(p: float, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
+    lengths = jax.vmap(metrics.norm)(G)[:, None]
+    taken = lengths == jnp.max(lengths) if p == 1 else lengths > 0
+    return jnp.where(taken, G / jnp.where(taken, lengths, 1), 0) / (jnp.sum(taken) if p == 1 else 1)

@@ -1,11 +1,24 @@
 """Certified max-margin solutions of the separation constraints; usable on its own.
 
 `solve` and `solve_batch` hand the constraints to a solver (a value: `ActiveSet`, `InteriorPoint`,
-`PathFollowing`, `LowRank`, `Cvxpy`, or any function of the constraints and a norm that returns a `Candidate`)
-and report what the certificate could prove of its answer.
+`PathFollowing`, `LowRank`, `ColumnGeneration`, `Cvxpy`, or any function of the constraints and a norm that
+returns a `Candidate`) and report what the certificate could prove of its answer.
 """
 
-from jaxattn.norms import Norm, entrywise, frobenius, nuclear, nuclear_of_rank, spectral, squared
+from jaxattn.norms import (
+    Norm,
+    columns,
+    entrywise,
+    frobenius,
+    gamma2,
+    nuclear,
+    nuclear_of_rank,
+    rows,
+    schatten,
+    sign,
+    spectral,
+    squared,
+)
 from jaxattn.svm.att import att
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
 from jaxattn.svm.constraints import Constraints, combination, margins
@@ -14,6 +27,7 @@ from jaxattn.svm.posing import finite_constraints, listed, prompt_constraints, s
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status, Unique
 from jaxattn.svm.solve import solve, solve_batch, with_uniqueness
 from jaxattn.svm.solvers.active_set import ActiveSet
+from jaxattn.svm.solvers.column_generation import ColumnGeneration
 from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
@@ -25,6 +39,7 @@ __all__ = [
     "SINGLE",
     "ActiveSet",
     "Candidate",
+    "ColumnGeneration",
     "Constraints",
     "Cvxpy",
     "InteriorPoint",
@@ -38,16 +53,21 @@ __all__ = [
     "Unique",
     "att",
     "certify",
+    "columns",
     "combination",
     "entrywise",
     "finite_constraints",
     "frobenius",
+    "gamma2",
     "listed",
     "margins",
     "nuclear",
     "nuclear_of_rank",
     "prompt_constraints",
+    "rows",
+    "schatten",
     "set_constraints",
+    "sign",
     "soft",
     "solve",
     "solve_batch",

@@ -119,8 +119,8 @@ def dual(problem: Scaled, norm: Norm, own: Rows, duals: Float[Array, "n m"], far
     worth = jnp.maximum(jnp.sum(worths) - 2 * (a.size + 1) * eps * jnp.sum(jnp.abs(worths)) - a.size * least, 0.0)
     d, e = M.head.shape
     roundings = 1 + 2 * (d + e) * eps
-    # A matrix of entries up to 1 has at most the norm of ones where the norm is one of absolute values, and sqrt(rank)
-    # times that where it is one of singular values.
+    # A matrix of entries up to 1 has at most the norm of ones where the norm is one of absolute values or of lengths,
+    # and sqrt(rank) times that where it is one of singular values.
     ones = min(d, e) ** 0.5 * norm.dual(jnp.ones((d, e), M.head.dtype))
     nearest = M.head + M.tail
     above = roundings * (norm.dual(nearest) + M.error * ones)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxattn import checks
-from jaxattn.norms import Entrywise, Norm, OfRank, frobenius, named, nuclear, spectral
+from jaxattn.norms import Entrywise, Lengths, Norm, OfRank, Schatten, frobenius, gamma2, named, nuclear, sign, spectral
 from jaxattn.parallel import batch, effort
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
@@ -20,6 +20,7 @@ from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.packing import Found, Packed, Sharing, packed, picked, with_kinds
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 from jaxattn.svm.solvers.active_set import ActiveSet
+from jaxattn.svm.solvers.column_generation import ColumnGeneration
 from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
@@ -34,6 +35,8 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # and the slowest of them, which all wait for, is not that of many. A certificate has no loop: there a chunk is as
 # long as any. Fewer problems are filled up to these lengths, so that any number of them compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
+# Solvers that take one problem of numbers after another.
+_ON_HOST = (Cvxpy, ColumnGeneration)
 # How many times the steps of an interior-point method other solvers make, from several starts or with longer ones.
 _MORE_STEPS = 50
 
@@ -60,11 +63,14 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
         return (InteriorPoint(), _CAUTIOUS)
     if isinstance(norm, OfRank):
         return (LowRank(), LowRank(starts=32, most=1000, start=_CAUTIOUS))
-    if norm.plain == spectral or isinstance(norm, Entrywise):
+    if norm.plain in (spectral, gamma2) or isinstance(norm, Entrywise | Lengths | Schatten):
         return (PathFollowing(),)
+    if norm.plain == sign:
+        return (ColumnGeneration(),)
     raise ValueError(
         f"solver: expected one for norm {norm.name!r} "
-        "(known are frobenius, nuclear, spectral, entrywise, nuclear_of_rank), found none"
+        "(known are frobenius, nuclear, spectral, gamma2, sign, schatten, entrywise, rows, columns, nuclear_of_rank), "
+        "found none"
     )
 
 
@@ -88,7 +94,7 @@ def solve(
 
     Args:
         constraints: as `token_constraints` and the other functions of `posing` make them.
-        norm: "frobenius", "nuclear", "spectral", or a Norm such as `entrywise(1.5)` or `nuclear_of_rank(2)`.
+        norm: a name, such as "nuclear" or "schatten_1.5" (see `norms.named`), or a Norm such as `nuclear_of_rank(2)`.
         solver: a solver or several, each tried on what the one before left undecided; those of the
             norm if None.
         tolerance: what counts as proven; that of the precision if None.
@@ -238,7 +244,7 @@ class _Door(NamedTuple):
         return _joined(found)
 
     def _candidates(self, constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
-        if isinstance(solver, Cvxpy):
+        if isinstance(solver, _ON_HOST):
             lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
             return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
         _, n, m, d = constraints.differences.shape
@@ -279,15 +285,19 @@ def _sharing(solver: Solver) -> Sharing:
 
 
 def _is_blind_to_zeros(norm: Norm) -> bool:
-    """Whether rows and columns of zeros change neither the norm nor its dual; of a user's own this is not known."""
-    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | OfRank)
+    """Whether rows and columns of zeros change neither the norm nor its dual; of a user's own this is not known.
+
+    They do not change gamma2 and sign either, but what these cost: it grows as the cube of their number, and as its
+    exponential.
+    """
+    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | Lengths | OfRank | Schatten)
 
 
 # One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find
 # an answer and another to certify it, which all solvers share.
 @lru_cache(maxsize=256)
 def _proposing(solver: Solver, norm: Norm) -> Callable[[Constraints], Candidate]:
-    return partial(_propose, solver, norm) if isinstance(solver, Cvxpy) else jax.jit(partial(_propose, solver, norm))
+    return partial(_propose, solver, norm) if isinstance(solver, _ON_HOST) else jax.jit(partial(_propose, solver, norm))
 
 
 def _propose(solver: Solver, norm: Norm, constraints: Constraints) -> Candidate:

@@ -38,7 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from jaxattn.norms import Entrywise, Norm, frobenius
+from jaxattn.norms import Entrywise, Norm, Schatten, frobenius
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.faces import faces
 from jaxattn.svm.optimal_set import NEAR, optima
@@ -58,7 +58,7 @@ def is_strictly_convex(constraints: Constraints, norm: Norm) -> bool:
     same norm, and what lies between them a lower one. A norm that is not squared grows linearly along a ray, as the
     price of shortfalls may fall.
     """
-    round_ball = norm.plain == frobenius or (isinstance(norm, Entrywise) and 1 < norm.p < float("inf"))
+    round_ball = norm.plain == frobenius or (isinstance(norm, Entrywise | Schatten) and 1 < norm.p < float("inf"))
     return round_ball and (norm.power == 2 or constraints.penalty is None)
 
 

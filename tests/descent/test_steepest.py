@@ -11,7 +11,8 @@ import pytest
 from jaxattn import bias, descent, norms, svm
 from tests import instances
 
-NORMS = ("frobenius", "nuclear", "spectral", "max", "l1", "l_1.5", "l_3")
+NORMS = ("frobenius", "nuclear", "spectral", "max", "l1", "l_1.5", "l_3", "schatten_1.5", "schatten_4")
+NORMS += ("2,inf", "2,1", "2,inf of columns", "2,1 of columns", "gamma2")
 
 
 def moved(norm, G: Any, step: Any = 1.0) -> Any:

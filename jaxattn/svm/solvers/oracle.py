@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxattn.norms import Entrywise, Norm, frobenius, nuclear, spectral
+from jaxattn.norms import Entrywise, Lengths, Norm, frobenius, nuclear, spectral
 from jaxattn.problem import is_concrete
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
@@ -102,9 +102,15 @@ def _atom(norm: Norm) -> Callable[[Any, Any], Any]:
     if isinstance(norm, Entrywise):
         p = float(norm.p)
         return lambda cp, W: cp.pnorm(cp.vec(W, order="C"), "inf" if p == float("inf") else p)
+    if isinstance(norm, Lengths):
+        axis, whole = 0 if norm.turned else 1, "sum" if norm.p == 1 else "max"
+        return lambda cp, W: getattr(cp, whole)(cp.norm(W, 2, axis=axis))
     if norm not in _ATOMS:
         known = sorted(known.name for known in _ATOMS)
-        raise ValueError(f"Cvxpy: expected a norm among {known}, an entrywise one or an atom, found {norm.name!r}")
+        raise ValueError(
+            f"Cvxpy: expected a norm among {known}, an entrywise one, one of rows or columns or an atom, "
+            f"found {norm.name!r}"
+        )
     return _ATOMS[norm]
 
 

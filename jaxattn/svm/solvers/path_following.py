@@ -1,4 +1,4 @@
-"""The max-margin problem in a spectral or an entrywise norm, by a primal-dual interior-point method."""
+"""The max-margin problem in norms of singular values, entries, rows or columns, by a primal-dual interior point."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from jaxattn import metrics
-from jaxattn.norms import Entrywise, Norm, frobenius, spectral
+from jaxattn.norms import Entrywise, Lengths, Norm, Schatten, frobenius, gamma2, spectral
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers.active_set import ActiveSet
+from jaxattn.svm.solvers.cones import Cones
 from jaxattn.svm.solvers.entries import Entries
+from jaxattn.svm.solvers.inner_products import InnerProducts
 from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, begin, step
+from jaxattn.svm.solvers.powers import Powers
 from jaxattn.svm.solvers.pursuit import SAFE, Answer, pursue
 from jaxattn.svm.solvers.singular import Singular
 from jaxattn.svm.solvers.units import Scaled, scaled
@@ -49,7 +52,7 @@ class PathFollowing:
         """Propose the solution, or the Frobenius solver's proof of infeasibility.
 
         Raises:
-            ValueError: a norm that is neither spectral nor entrywise.
+            ValueError: a norm that it has no path of.
         """
         # A squared norm costs nothing at W = 0 to first order, and its path comes from there more safely.
         posed = cons.hard_part(constraints) if norm.power == 2 else _yielding(constraints, self.yielding)
@@ -62,9 +65,9 @@ class PathFollowing:
         Raises:
             ValueError: as a call.
         """
-        geometry = _geometry(norm)
         squared = norm.power == 2 or constraints.penalty is None
-        reduction = cons.reduce(constraints) if isinstance(geometry, Singular) else None
+        geometry = _geometry(norm, squared=squared)
+        reduction = cons.reduce(constraints) if isinstance(geometry, Singular | Powers) else None
         posed = (constraints, first.W)
         if reduction is not None:
             posed = reduction.constraints, reduction.left.T @ first.W @ reduction.right
@@ -123,9 +126,18 @@ def _yielding(constraints: Constraints, share: float) -> Constraints:
     )
 
 
-def _geometry(norm: Norm) -> Geometry:
+def _geometry(norm: Norm, *, squared: bool) -> Geometry:
     if isinstance(norm, Entrywise):
         return Entries(norm)
+    if isinstance(norm, Schatten):
+        return Powers(norm, squared)
+    if isinstance(norm, Lengths):
+        return Cones(norm)
     if norm.plain == spectral:
         return Singular()
-    raise ValueError(f"PathFollowing: expected norm 'spectral' or an entrywise one, found {norm.name!r}")
+    if norm.plain == gamma2:
+        return InnerProducts()
+    raise ValueError(
+        "PathFollowing: expected norm 'spectral' or 'gamma2', an entrywise one, a Schatten one or one of rows or "
+        f"columns, found {norm.name!r}"
+    )

@@ -1,0 +1,115 @@
+"""The max-margin problem in the norm of sign matrices, as a linear program whose columns are priced exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxattn import signs
+from jaxattn.norms import Norm, frobenius, sign
+from jaxattn.problem import is_concrete
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.solution import Candidate, Solver
+from jaxattn.svm.solvers.active_set import ActiveSet
+
+__all__ = ["ColumnGeneration"]
+
+
+@dataclass(frozen=True)
+class ColumnGeneration:
+    """Solve `min sum_k lambda_k + prices  s.t. W = sum_k lambda_k x_k y_k^T` satisfies the rows, by HiGHS on the host.
+
+    The multipliers of the rows say which sign matrices are missing, by enumeration (see `signs`); one problem after
+    another.
+
+    Attributes:
+        most: rounds allowed; a problem needs 5 to 20.
+        above: by how much the multipliers' dual norm may exceed 1.
+        start: the solver that proves infeasibility.
+    """
+
+    most: int = 200
+    above: float = 1e-11
+    start: Solver = field(default_factory=ActiveSet)
+
+    def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
+        """Propose the solution, or the Frobenius solver's proof of infeasibility.
+
+        Raises:
+            TypeError: called under `jit` or `vmap`.
+            ValueError: another norm than `norms.sign`, its square with soft rows, or a matrix of which both
+                sides are longer than 16.
+        """
+        from scipy.optimize import linprog
+
+        if not is_concrete(constraints.differences):
+            raise TypeError("ColumnGeneration: expected arrays of numbers, found tracers; jit and vmap cannot run it")
+        if norm.plain != sign:
+            raise ValueError(f"ColumnGeneration: expected norm 'sign', found {norm.name!r}")
+        differences, queries = (np.asarray(array, dtype=float) for array in constraints[:2])
+        (n, m, d), e = differences.shape, queries.shape[1]
+        signs.check((d, e))
+        of: Any = jax.tree.map(lambda leaf: np.asarray(leaf).ravel(), cons.rows(constraints))
+        soft = of.present & ~of.hard
+        if norm.power == 2 and soft.any():
+            raise ValueError("ColumnGeneration: expected hard rows, or a norm that is not squared, found soft ones")
+        lengths = np.asarray(cons.unit_lengths(constraints), float).ravel()
+        A = np.einsum("nmd,ne->nmde", differences, queries).reshape(n * m, d * e) / lengths[:, None]
+        scale = max(float(np.abs(of.targets[of.present] / lengths[of.present]).max(initial=0.0)), 1e-300)
+        b = of.targets / lengths / scale
+        equal, above = np.flatnonzero(of.equal & of.present), np.flatnonzero(of.present & ~of.equal)
+        # Each row at a price may fall short; the price is of the row as given, and W in units of the targets.
+        short, price = np.flatnonzero(soft[above]), (of.upper * lengths)[above]
+        yields = np.zeros((len(above), len(short)))
+        yields[short, np.arange(len(short))] = 1.0
+        unit = np.eye(d * e)
+        columns, a, W, rounds = np.concatenate([unit, -unit], axis=1), np.zeros(n * m), np.zeros(d * e), 0
+        columns = np.concatenate([columns, signs.columns(signs.priced(A.sum(axis=0).reshape(d, e), 0.0))], axis=1)
+        while rounds < self.most:
+            rounds += 1
+            rows = A @ columns
+            found: Any = linprog(
+                np.concatenate([np.ones(columns.shape[1]), price[short]]),
+                A_ub=-np.concatenate([rows[above], yields], axis=1) if len(above) else None,
+                b_ub=-b[above] if len(above) else None,
+                A_eq=np.concatenate([rows[equal], np.zeros((len(equal), len(short)))], axis=1) if len(equal) else None,
+                b_eq=b[equal] if len(equal) else None,
+                method="highs",
+                options=signs.OPTIONS,
+            )
+            if found.x is None:
+                return self._infeasible(constraints)
+            weights = found.x[: columns.shape[1]]
+            W, a = columns @ weights, np.zeros(n * m)
+            a[above] = -found.ineqlin.marginals if len(above) else 0.0
+            a[equal] = found.eqlin.marginals if len(equal) else 0.0
+            more = signs.priced((a @ A).reshape(d, e), 1.0 + self.above)
+            if more.left.size == 0:
+                break
+            dear = 1.0 - columns.T @ (a @ A)
+            kept = (np.arange(len(dear)) < 2 * d * e) | (weights > 0) | (dear < 0.3)
+            columns = np.concatenate([columns[:, kept], signs.columns(more)], axis=1)
+        dtype = constraints.differences.dtype
+        return Candidate(
+            W=jnp.asarray((W * scale).reshape(d, e), dtype),
+            duals=jnp.asarray((a / lengths).reshape(n, m), dtype),
+            iterations=jnp.asarray(rounds),
+        )
+
+    def _infeasible(self, constraints: Constraints) -> Candidate:
+        """Return what the other solver proves of the hard rows."""
+        first = _compiled(self.start)(jax.tree.map(jnp.asarray, cons.hard_part(constraints)))
+        return first._replace(W=jnp.zeros_like(first.W))
+
+
+# One program for each solver, and not its steps one by one.
+@lru_cache(maxsize=16)
+def _compiled(solver: Solver) -> Callable[[Constraints], Candidate]:
+    return jax.jit(lambda constraints: solver(constraints, frobenius))

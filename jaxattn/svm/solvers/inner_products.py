@@ -1,0 +1,132 @@
+"""Internal: gamma_2's part of the central path.
+
+`gamma_2(W) <= t` where `X = [A, W; W^T, B]` is positive semidefinite with diagonal t, and the dual variable of that is
+`Z = [Diag(p), -M; -M^T, Diag(q)]` with entries p, q of sum 2 (`2 t` for a squared norm); on the path `X Z = mu I`. Only
+the diagonal of Z and M are free, so a step is taken in them (Helmberg, Rendl, Vanderbei and Wolkowicz 1996):
+`X + dX = mu Z^-1 - (X dZ Z^-1 + Z^-1 dZ X) / 2`, whose diagonal is to be the size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxattn import metrics
+from jaxattn.svm.pivoting import diagonal, inverse_root, is_positive_definite, positive
+from jaxattn.svm.solvers.norm_path import Aim, Local, Point, Task
+
+# Steps are tried in this order, as shares of the longest step that the rows allow; the share of the distance to the
+# boundary that is taken.
+_SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
+_INSIDE = 0.97
+
+
+class Part(NamedTuple):
+    """X, the diagonal y of Z, and W and M, which stand in X and, with a minus, in Z."""
+
+    X: Float[Array, "s s"]
+    y: Float[Array, " s"]
+    W: Float[Array, "p q"]
+    M: Float[Array, "p q"]
+
+
+@dataclass(frozen=True)
+class InnerProducts:
+    """The path of gamma_2."""
+
+    def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
+        """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
+        p, q = W.shape
+        W = 2 * W
+        size = 1.2 * positive(metrics.norm(W))
+        level = 2 * (size if task.squared else jnp.ones_like(size)) / (p + q)
+        X = size * jnp.eye(p + q, dtype=W.dtype) + _beside(W)
+        part = Part(X, jnp.full(p + q, level), W, jnp.zeros_like(W))
+        return part, size, lambda M: metrics.norm(M) / level
+
+    def blank(self, part: Part) -> Float[Array, "s s"]:
+        """Return second-order terms of zero."""
+        return jnp.zeros_like(part.X)
+
+    def at(self, task: Task, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
+        """Return the path's equations, linear at a point."""
+        X, y, _, _ = part
+        p, _ = M.shape
+        root = inverse_root(jnp.diag(y) - _beside(part.M))
+        inverse = root.T @ root
+        of_diagonal = inverse_root(X * inverse)
+        n, m, _ = task.rows.differences.shape
+        left, right = task.rows.differences.reshape(n * m, -1), jnp.repeat(task.rows.queries, m, axis=0)
+        (XL, XR), (ZL, ZR) = ((left @ one[:p], right @ one[p:]) for one in (X, inverse))
+
+        def solved(of: Array) -> Array:
+            return of_diagonal.T @ (of_diagonal @ of)
+
+        def gram(of: Array) -> tuple[Array, Array, Array, Array]:
+            """Return the products of the rows' left and right vectors by a matrix, of which these are the images."""
+            L, R = left @ of[:p], right @ of[p:]
+            return L[:, :p] @ left.T, L[:, p:] @ right.T, R[:, :p] @ left.T, R[:, p:] @ right.T
+
+        (LL, LR, RL, RR), (ll, lr, rl, rr) = gram(X), gram(inverse)
+        pulled = XL * ZR + XR * ZL
+        through = pulled @ of_diagonal.T
+        matrix = (RL * rl.T + RR * ll.T + LL * rr.T + LR * lr.T - through @ through.T) / 2
+        ones = solved(jnp.ones_like(y))
+        of_size = pulled @ ones / 2
+        rate = -jnp.sum(ones) - 2.0
+        matrix = (matrix + matrix.T) / 2 - 2 * jnp.outer(of_size, of_size) / rate
+        off = M - part.M
+
+        def changed(dZ: Array) -> Array:
+            both = X @ dZ @ inverse
+            return (both + both.T) / 2
+
+        def follow(aim: Aim, dM: Array, dsize: Array) -> Part:
+            dM = off + dM
+            known = aim.mu * inverse - aim.of_norm + changed(_beside(dM))
+            dy = solved(diagonal(known) - size - dsize)
+            dX = known - changed(jnp.diag(dy)) - X
+            return Part(dX, dy, dX[:p, p:], dM)
+
+        def missing(move: Part, dsize: Array) -> Array:
+            return jnp.sum(y + move.y) - 2 * (size + dsize if task.squared else 1.0)
+
+        def second(move: Part, share: Array) -> Array:
+            both = move.X @ (jnp.diag(move.y) - _beside(move.M)) @ inverse
+            # Of a move that could not be made, what it says of second order counts as little.
+            return share * (both + both.T) / 2
+
+        return Local(matrix, -of_size.reshape(task.b.shape), rate, follow, missing, second)
+
+    def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
+        """Return how far the part and the size can go, at most so far, less a margin."""
+
+        def inside(share: Array) -> Array:
+            part = self.moved(now.part, move.part, share / _INSIDE)
+            return is_positive_definite(part.X) & is_positive_definite(jnp.diag(part.y) - _beside(part.M))
+
+        shares = most * jnp.asarray(_SHARES, most.dtype)
+        return jnp.max(jnp.where(jax.vmap(inside)(shares), shares, 0.0))
+
+    def moved(self, part: Part, move: Part, share: Float[Array, ""]) -> Part:
+        """Return the part after a share of a move."""
+        return Part(*(one + share * change for one, change in zip(part, move, strict=True)))
+
+    def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
+        """Return the sum of the products that are mu on the path, `<X, Z>`, and their number."""
+        return jnp.sum(diagonal(part.X) * part.y) - 2 * jnp.sum(part.W * part.M), sum(part.W.shape)
+
+    def bounds(self, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
+        """Return upper bounds of the norm of W and of the dual norm of M, by X and Z."""
+        return jnp.max(diagonal(part.X)), jnp.sum(part.y) / 2
+
+
+def _beside(M: Float[Array, "p q"]) -> Float[Array, "s s"]:
+    """Return the symmetric matrix that has M beside its diagonal blocks of zeros."""
+    p, q = M.shape
+    return jnp.block([[jnp.zeros((p, p), M.dtype), M], [M.T, jnp.zeros((q, q), M.dtype)]])

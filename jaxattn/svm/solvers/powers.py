@@ -1,0 +1,169 @@
+"""Internal: the Schatten norms' part of the central path, 1 < p < inf.
+
+Their balls are round, so the norm has no boundary to keep away from: `W` is the gradient of the dual norm at M, times
+the size where the norm is not squared, at every point of the path, and only the rows have slacks. In the singular
+vectors of M that gradient is `f(s) = s^(q-1)`, `q = p / (p - 1)`, up to a factor, and its derivative a divided
+difference of f (Daleckii and Krein 1951). For q < 2 that is infinite at `s = 0`, where
+`f(s) = s (s^2 + least^2)^(q/2-1)` takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxattn import metrics
+from jaxattn.norms import Schatten, conjugate
+from jaxattn.svm.pivoting import positive
+from jaxattn.svm.solvers.norm_path import Aim, Local, Point, Task
+
+# Below this share of their sum two singular values are taken for equal, in double precision and in single.
+_EQUAL = 1e-5, 1e-3
+# Singular values below this are smoothed where q < 2, in double precision and in single.
+_LEAST = 1e-7, 1e-4
+# How much the path may bend along a step, as a share of the step.
+_BEND = 0.3
+# How much M may change in a step, as a share of its length.
+_CHANGE = 2.0
+
+
+class Part(NamedTuple):
+    """W, the M that it is the gradient at, and the factor on that gradient."""
+
+    W: Float[Array, "p q"]
+    M: Float[Array, "p q"]
+    factor: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class Powers:
+    """The path of a Schatten norm."""
+
+    norm: Schatten
+    squared: bool
+
+    def _gradient(self, M: Float[Array, "p q"], factor: Float[Array, ""]) -> Float[Array, "p q"]:
+        U, s, Vt = jnp.linalg.svd(M, full_matrices=False)
+        f, _, length = self._slopes(s)
+        return (U * ((length if self.squared else factor) * f)[None]) @ Vt
+
+    def _slopes(self, s: Float[Array, " k"]) -> tuple[Array, Array, Array]:
+        """Return the gradient of the dual norm at singular values, its own slope with the length held, and that."""
+        q = conjugate(self.norm.p)
+        least = 0.0 if q >= 2 else _of(s, _LEAST)
+        scale = positive(jnp.max(s))
+        t = s / scale
+        base = t**2 + (least / scale) ** 2 + jnp.finfo(s.dtype).tiny
+        length = jnp.sum(base ** (q / 2)) ** (1 / q)
+        power = base ** (q / 2 - 1) / length ** (q - 1)
+        return power * t, power * (1 + (q - 2) * t**2 / base) / scale, scale * length
+
+    def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
+        """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
+        U, s, Vt = jnp.linalg.svd(2 * W, full_matrices=False)
+        # Directions that W has nothing of may be those of the solution.
+        s = jnp.maximum(s, 0.1 * positive(jnp.max(s)))
+        length = self.norm.value(jnp.diag(s))
+        powers = (s / length) ** (self.norm.p - 1)
+        M = (U * ((length if self.squared else 1.0) * powers)[None]) @ Vt
+        part = Part(self._gradient(M, length), M, length)
+        dual = self.norm.dual(M)
+        return part, dual if self.squared else length, lambda M: self.norm.dual(M) / dual
+
+    def blank(self, part: Part) -> Float[Array, "p q"]:
+        """Return second-order terms of zero."""
+        return jnp.zeros_like(part.W)
+
+    def at(self, task: Task, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
+        """Return the path's equations, linear at a point."""
+        q = conjugate(self.norm.p)
+        U, s, Vt = jnp.linalg.svd(part.M)
+        f, slope, length = self._slopes(s)
+        r, (p, _) = len(s), part.M.shape
+        total, apart = s[:, None] + s[None, :], s[:, None] - s[None, :]
+        near = jnp.abs(apart) <= _of(s, _EQUAL) * positive(total)
+        _, middle, _ = jax.vmap(lambda t: self._held(t, s))(total.ravel() / 2)
+        same = jnp.where(near, middle.reshape(r, r), (f[:, None] - f[None, :]) / jnp.where(near, 1.0, apart))
+        other = self._ratio(total, f[:, None] + f[None, :], slope)
+        beside = self._ratio(s, f, slope)
+        gradient = (U[:, :r] * f[None]) @ Vt[:r]
+        factor = length if self.squared else part.factor
+        along = (2 - q) if self.squared else (1 - q) * part.factor / positive(length)
+
+        def slope_along(dM: Array) -> Array:
+            """Return the change of the gradient, its length held, in the singular basis."""
+            square, rest = dM[:r, :r], dM[r:] if p > r else dM[:, r:].T
+            turned = square.T
+            inner = same * (square + turned) / 2 + other * (square - turned) / 2
+            rest = rest * beside[None]
+            return jnp.concatenate([inner, rest], 0) if p > r else jnp.concatenate([inner, rest.T], 1)
+
+        def moved_W(dM: Array) -> Array:
+            hat = U.T @ dM @ Vt.T
+            return factor * (U @ slope_along(hat) @ Vt) + along * jnp.sum(gradient * dM) * gradient
+
+        left, right = task.rows.differences @ U, task.rows.queries @ Vt.T
+        A = jnp.einsum("nmp,nq->nmpq", left, right).reshape(task.b.size, -1)
+        slopes = jax.vmap(lambda one: slope_along(one.reshape(part.M.shape)).ravel())(A)
+        of_gradient = task.A @ gradient.ravel()
+        shared = along if self.squared else along + 1.0
+        matrix = factor * A @ slopes.T + shared * jnp.outer(of_gradient, of_gradient)
+        across = jnp.zeros_like(task.b) if self.squared else -of_gradient.reshape(task.b.shape)
+        off = M - part.M
+
+        def follow(aim: Aim, dM: Array, dsize: Array) -> Part:
+            change = off + dM
+            by_size = 0.0 if self.squared else dsize * gradient
+            return Part(moved_W(change) + by_size + aim.of_norm, change, dsize)
+
+        def missing(move: Part, dsize: Array) -> Array:
+            after = length + jnp.sum(gradient * move.M)
+            return after - (size + dsize if self.squared else 1.0)
+
+        def second(move: Part, share: Array) -> Array:
+            new = self.moved(part, move, share)
+            first = share * (moved_W(move.M) + (0.0 if self.squared else move.factor * gradient))
+            bend = new.W - part.W - first
+            # A bend that is larger than the move says that the move was too long to tell.
+            return bend * jnp.minimum(1.0, _BEND * metrics.norm(first) / positive(metrics.norm(bend)))
+
+        return Local(matrix, across, jnp.full_like(size, -1.0), follow, missing, second)
+
+    def _held(self, t: Float[Array, ""], s: Float[Array, " k"]) -> tuple[Array, Array, Array]:
+        """Return what `_slopes` does at one value, with the scale and length of others."""
+        f, slope, length = self._slopes(jnp.concatenate([t[None], s]))
+        _, _, own = self._slopes(s)
+        ratio = (length / own) ** (conjugate(self.norm.p) - 1)
+        return f[0] * ratio, slope[0] * ratio, own
+
+    def _ratio(self, s: Array, f: Array, slope: Array) -> Array:
+        """Return `f / s`, and the slope at 0 for s of 0."""
+        return jnp.where(s > 0, f / jnp.where(s > 0, s, 1.0), slope[-1])
+
+    def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
+        """Return how far the part can go, at most so far: to where its linear equations say nothing any more."""
+        change = metrics.norm(move.part.M) / positive(metrics.norm(now.part.M))
+        return jnp.minimum(most, _CHANGE / jnp.maximum(change, 1e-30))
+
+    def moved(self, part: Part, move: Part, share: Float[Array, ""]) -> Part:
+        """Return the part after a share of a move."""
+        M, factor = part.M + share * move.M, part.factor + share * move.factor
+        return Part(self._gradient(M, factor), M, factor)
+
+    def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
+        """Return that there are no products which are mu on the path."""
+        return jnp.zeros_like(size), 0
+
+    def bounds(self, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
+        """Return the norm of W and the dual norm of M."""
+        return self.norm.value(part.W), self.norm.dual(M)
+
+
+def _of(values: Float[Array, "*shape"], levels: tuple[float, float]) -> float:
+    """Return the first of two levels in double precision, the second in single."""
+    return levels[0] if jnp.finfo(values.dtype).bits >= 64 else levels[1]

@@ -1,0 +1,112 @@
+"""The norm of sign matrices and its dual: closed forms, bounds from both sides, the linear program, and refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from jaxattn import signs, svm
+from jaxattn.norms import named
+
+RNG = np.random.default_rng(0)
+
+
+def all_signs(d):
+    return 1 - 2 * ((np.arange(2**d)[:, None] >> np.arange(d)) & 1)
+
+
+def sign_matrices(d, e):
+    """All of them, (k, d, e)."""
+    return np.einsum("ad,be->abde", all_signs(d), all_signs(e)).reshape(-1, d, e)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 4), (4, 2)])
+def test_both_are_what_all_sign_matrices_give(shape):
+    ball, W = sign_matrices(*shape), RNG.normal(size=shape)
+    np.testing.assert_allclose(signs.dual(jnp.asarray(W)), np.einsum("kde,de->k", ball, W).max(), rtol=1e-13)
+    program = linprog(np.ones(len(ball)), A_eq=ball.reshape(len(ball), -1).T, b_eq=W.ravel(), method="highs")
+    np.testing.assert_allclose(signs.value(jnp.asarray(W)), program.fun, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("W", "value", "dual"),
+    [
+        (np.zeros((2, 2)), 0.0, 0.0),
+        (np.eye(4), 1.0, 4.0),
+        (np.diag([3.0, -1.0, 2.0]), 3.0, 6.0),
+        (np.outer([1.0, -2.0, 0.5], [3.0, 1.0, -1.0, 2.0]), 6.0, 24.5),
+        # x^T [[1, 1], [1, -1]] y is at most 2 over signs: the CHSH bound. It is half the sum of four of them.
+        (np.array([[1, 1], [1, -1.0]]), 2.0, 2.0),
+    ],
+)
+def test_closed_forms(W, value, dual):
+    np.testing.assert_allclose(signs.value(jnp.asarray(W)), value, rtol=1e-9)
+    np.testing.assert_allclose(signs.dual(jnp.asarray(W)), dual, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_inner_product_exceeds_the_norm_times_the_dual_norm(seed):
+    rng = np.random.default_rng(seed)
+    W, G = rng.normal(size=(2, 5, 4)) * rng.exponential(size=(2, 1, 1))
+    assert abs(np.sum(W * G)) <= float(signs.value(jnp.asarray(W))) * float(signs.dual(jnp.asarray(G)))
+    D = signs.maximizer(jnp.asarray(G))
+    np.testing.assert_allclose(np.sum(D * G), signs.dual(jnp.asarray(G)), rtol=1e-12)
+    np.testing.assert_allclose(signs.value(D), 1, rtol=1e-10)
+    # Sign matrices are inner products of unit vectors, and no entry of one exceeds 1.
+    gamma2, largest = (float(named(name).value(jnp.asarray(W))) for name in ("gamma2", "max"))
+    assert largest <= gamma2 * (1 + 1e-11)
+    assert gamma2 <= float(signs.value(jnp.asarray(W))) * (1 + 1e-11)
+
+
+def test_a_decomposition_is_never_less_than_the_norm():
+    """A convex combination of sign matrices has at most norm 1, and a multiple at a vertex just that."""
+    rng = np.random.default_rng(1)
+    ball = sign_matrices(4, 4)
+    for _ in range(5):
+        weights = rng.dirichlet(np.ones(3))
+        W = np.einsum("k,kde->de", weights, ball[rng.choice(len(ball), size=3)])
+        value = float(signs.value(jnp.asarray(W)))
+        assert np.abs(W).max() <= value <= 1 + 1e-10
+    np.testing.assert_allclose(signs.value(jnp.asarray(2.5 * ball[7])), 2.5, rtol=1e-10)
+
+
+def test_scale_transpose_and_zeros_change_nothing_under_jit_and_vmap():
+    W = RNG.normal(size=(3, 4))
+    value, dual = float(signs.value(jnp.asarray(W))), float(signs.dual(jnp.asarray(W)))
+    for other in (W.T, np.pad(W, 1)):
+        np.testing.assert_allclose(signs.value(jnp.asarray(other)), value, rtol=1e-10)
+        np.testing.assert_allclose(signs.dual(jnp.asarray(other)), dual, rtol=1e-12)
+    for c in (1e-200, 1e200):
+        np.testing.assert_allclose(signs.value(jnp.asarray(c * W)), c * value, rtol=1e-10)
+    lanes = jnp.stack([jnp.asarray(W), 2 * jnp.asarray(W), jnp.zeros((3, 4))])
+    np.testing.assert_allclose(jax.jit(jax.vmap(signs.value))(lanes), [value, 2 * value, 0], rtol=1e-10)
+    np.testing.assert_allclose(jax.jit(jax.vmap(signs.dual))(lanes), [dual, 2 * dual, 0], rtol=1e-12)
+
+
+def test_single_precision_is_rounded_upwards():
+    W = jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32)
+    for function in (signs.value, signs.dual):
+        single, double = function(W), function(W.astype(float))
+        assert single.dtype == jnp.float32
+        assert float(double) * (1 - 1e-11) <= float(single) <= float(double) * (1 + 3e-6)
+
+
+def test_what_is_not_finite_has_no_norm():
+    assert jnp.isnan(signs.value(jnp.full((2, 2), jnp.nan)))
+    assert jnp.isnan(signs.value(jnp.full((2, 2), jnp.inf)))
+
+
+@pytest.mark.parametrize("function", [signs.value, signs.dual, signs.maximizer])
+def test_more_than_sixteen_rows_and_columns_are_refused(function):
+    message = r"^norm 'sign': expected matrices with a side of at most 16, .* found \(17, 18\)"
+    with pytest.raises(ValueError, match=message):
+        function(jnp.ones((17, 18)))
+    if function is not signs.value:
+        assert jnp.isfinite(function(jnp.ones((17, 3)))).all()
+
+
+def test_it_has_a_name():
+    assert named("sign") is svm.sign
+    with pytest.raises(ValueError, match=r"^norm: expected one of .*'gamma2'.*'sign'.*, l_p or schatten_p with p of"):
+        named("signs")
