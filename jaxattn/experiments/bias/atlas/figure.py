@@ -115,13 +115,14 @@ def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
     steps = {run: int(one["snapshot"][-1]) for run, one in summaries.items()}
     usual = Counter(steps.values()).most_common(1)[0][0]
     longer = "; ".join(f"{_named(one)}: {steps[run]:,}" for run, one in summaries.items() if steps[run] != usual)
-    after = f"{usual:,} steps" + (f" ({longer})" if longer else "")
     text = (
-        f"Mean margin ratio over the seeds after {after}; 1: a solution of that norm's Att-SVM. Framed: predicted; a "
-        "framed row: none of these norms. Bold: named by the verdict, its 95 % interval above "
+        f"Mean margin ratio over the seeds after {usual:,} steps; 1: a solution of that norm's Att-SVM. Framed: "
+        "predicted; a framed row: none of these norms. Bold: named by the verdict, its 95 % interval above "
         f"{CLOSE} and above every other norm's. none: all below and at rest; open: not decided."
     )
-    return textwrap.fill(text, 112)
+    # Letters of formulas take less room than what they are written with.
+    parts = [textwrap.fill(text, 112), *([textwrap.fill(f"Other steps: {longer}.", 150)] if longer else [])]
+    return "\n".join(parts)
 
 
 def _named(one: xarray.Dataset) -> str:
