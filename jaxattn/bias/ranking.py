@@ -20,7 +20,7 @@ from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.descent.stalling import NEVER
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind
-from jaxattn.study.statistics import Estimate, beside, bootstrap
+from jaxattn.study.statistics import Estimate
 from jaxattn.svm.packing import picked
 
 __all__ = ["NORMS", "Ranking", "rank"]
@@ -170,8 +170,7 @@ def rank(
     }
     probability = batch.over_seeds(_probabilities, snapshots, tasks)[proven]
     key = jax.random.key(0) if key is None else key
-    estimate, (trend, decades) = bootstrap(ratio, key), _trend(ratio, steps, beside(key))
-    at_end = Estimate(*(part[:, -1] for part in estimate))
+    weighed = verdicts.weighed(names, ratio, probability, steps, key, _stalled(run, kept, steps[-1]))
     return Ranking(
         norms=names,
         steps=steps,
@@ -180,13 +179,8 @@ def rank(
         cosine=cosine,
         unique=np.stack([solution.unique[kept] for solution in solutions], axis=1),
         probability=probability,
-        ratio=estimate,
-        trend=trend,
-        decades=decades,
         counts=counts,
-        verdict=verdicts.of(
-            names, at_end, trend, float(probability[:, -1].mean()), kept.size, decades, _stalled(run, kept, steps[-1])
-        ),
+        **weighed._asdict(),
     )
 
 
@@ -274,28 +268,3 @@ def _stalled(run: descent.Run, kept: Int[np.ndarray, " kept"], last: Any) -> int
     """Return how many of the kept lanes stalled before the last snapshot, which then says nothing about limits."""
     since = np.asarray(run.stalled)[kept]
     return int(((since != NEVER) & (since < last)).sum())
-
-
-def _trend(
-    ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"], key: PRNGKeyArray
-) -> tuple[Estimate | None, float]:
-    """Return the change of the mean ratio in a decade of steps, and over how many decades it is taken: at most one."""
-    recent, reach = last_decade(steps)
-    if reach == 0:
-        return None, reach
-    decades = np.log10(steps[recent])
-    centred = decades - decades.mean()
-    return bootstrap(ratio[:, :, recent] @ centred / (centred @ centred), key), reach
-
-
-def last_decade(steps: Int[np.ndarray, " snapshots"]) -> tuple[Bool[np.ndarray, " snapshots"], float]:
-    """Return which snapshots are of the last decade of steps, and how much of a decade lies between them.
-
-    Example:
-        >>> from jaxattn.bias import ranking
-        >>> ranking.last_decade(np.array([1, 100, 1000]))
-        (array([False,  True,  True]), 1.0)
-    """
-    recent = (steps > 0) & (steps * 10 >= steps[-1])
-    decades = np.log10(steps[recent])
-    return recent, float(decades[-1] - decades[0]) if decades.size else 0.0

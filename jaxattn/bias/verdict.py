@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from jaxattn.study.statistics import Estimate
+from jaxattn.study.statistics import Estimate, beside, bootstrap
 from jaxattn.tokens import SATURATED
 
 __all__ = ["CLOSE", "FLAT", "LEAST_SEEDS", "Verdict"]
@@ -41,6 +42,71 @@ class Verdict(NamedTuple):
         if not self.decided:
             return f"not decided: {self.reason}"
         return " and ".join(self.norms) if self.norms else "none of these"
+
+
+class Weighed(NamedTuple):
+    """What the margin ratios of several seeds say: estimates over the seeds, and the verdict on them.
+
+    Attributes:
+        ratio: the mean margin ratio, (norms, snapshots).
+        trend: its change in a decade of steps over the last decade, (norms,); None where the snapshots do not tell.
+        decades: of steps that the trend is taken over.
+        verdict: which norms are obeyed.
+    """
+
+    ratio: Estimate
+    trend: Estimate | None
+    decades: float
+    verdict: Verdict
+
+
+def weighed(
+    names: Sequence[str],
+    margin_ratio: Float[np.ndarray, "seeds norms snapshots"],
+    probability: Float[np.ndarray, "seeds snapshots"],
+    steps: Int[np.ndarray, " snapshots"],
+    key: PRNGKeyArray,
+    stalled: int = 0,
+) -> Weighed:
+    """Estimate the mean margin ratios over the seeds and how they change, and give the verdict.
+
+    Args:
+        names: of the norms.
+        margin_ratio: of every seed, norm and snapshot.
+        probability: the mean over inputs of the largest attention probability.
+        steps: of the snapshots.
+        key: of the bootstrap over seeds.
+        stalled: how many of the seeds stalled before the last snapshot.
+    """
+    ratio, (trend, decades) = bootstrap(margin_ratio, key), _trend(margin_ratio, steps, beside(key))
+    at_end = Estimate(*(part[:, -1] for part in ratio))
+    verdict = of(names, at_end, trend, float(probability[:, -1].mean()), len(margin_ratio), decades, stalled)
+    return Weighed(ratio, trend, decades, verdict)
+
+
+def _trend(
+    ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"], key: PRNGKeyArray
+) -> tuple[Estimate | None, float]:
+    """Return the change of the mean ratio in a decade of steps, and over how many decades it is taken: at most one."""
+    recent, reach = last_decade(steps)
+    if reach == 0:
+        return None, reach
+    decades = np.log10(steps[recent])
+    centred = decades - decades.mean()
+    return bootstrap(ratio[:, :, recent] @ centred / (centred @ centred), key), reach
+
+
+def last_decade(steps: Int[np.ndarray, " snapshots"]) -> tuple[Bool[np.ndarray, " snapshots"], float]:
+    """Return which snapshots are of the last decade of steps, and how much of a decade lies between them.
+
+    Example:
+        >>> from jaxattn.bias import verdict
+        >>> verdict.last_decade(np.array([1, 100, 1000]))
+        (array([False,  True,  True]), 1.0)
+    """
+    recent = (steps > 0) & (steps * 10 >= steps[-1])
+    decades = np.log10(steps[recent])
+    return recent, float(decades[-1] - decades[0]) if decades.size else 0.0
 
 
 def of(

@@ -52,7 +52,16 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
         found = _maximizer(norm, G / jnp.where(size > 0, size, 1))
         return jnp.where(size > 0, found, 0)
 
-    directions = optax.stateless(lambda updates, params: jax.tree.map(direction, updates))
+    def all_directions(updates: Any, params: Any) -> Any:
+        del params
+        leaves, structure = jax.tree.flatten(updates)
+        found: list[Array] = []
+        for G in leaves:
+            # Two batched LAPACK calls that do not depend on each other can wait for each other for ever on a CPU.
+            found.append(direction(G + 0 * jnp.sum(found[-1]) if found else G))
+        return jax.tree.unflatten(structure, found)
+
+    directions = optax.stateless(all_directions)
     return ScaleFree(*optax.chain(directions, optax.scale_by_learning_rate(step)))
 
 

@@ -1,5 +1,8 @@
 """The rule of the verdict, on numbers that are planted."""
 
+from typing import Any
+
+import jax
 import numpy as np
 import pytest
 
@@ -76,3 +79,24 @@ def test_what_keeps_a_run_from_deciding_is_said(given, reason):
 def test_an_interval_about_the_threshold_decides_nothing():
     found = judged(estimate([0.97, 0.5, 0.5]))
     assert found.reason == "the interval of frobenius contains 0.97"
+
+
+def test_margin_ratios_are_weighed_by_their_means_and_their_change_over_the_last_decade():
+    steps = np.array([10, 100, 200, 500, 1000])
+    # The first step is no part of the last decade.
+    along = (
+        np.array([0.2, 0.9, 0.9, 0.9, 0.9])
+        + np.outer([0.08, 0.0, 0.0], np.ones(5))[:, :, None].transpose(0, 2, 1)[:, 0]
+    )
+    seeds = np.linspace(-0.002, 0.002, 20)[:, None, None]
+    found: Any = verdict.weighed(NAMES, along[None] + seeds, np.ones((20, 5)), steps, jax.random.key(0))
+    np.testing.assert_allclose(found.ratio.mean[:, -1], [0.98, 0.9, 0.9], rtol=1e-12)
+    np.testing.assert_allclose(found.trend.mean, 0, atol=1e-12)
+    assert found.decades == pytest.approx(1)
+    assert found.verdict == verdict.Verdict(("frobenius",), decided=True)
+    rising = along + 0.03 * np.log10(steps / 1000) * np.array([[0.0], [1.0], [0.0]])
+    found = verdict.weighed(NAMES, rising[None] + seeds, np.ones((20, 5)), steps, jax.random.key(0))
+    np.testing.assert_allclose(found.trend.mean, [0, 0.03, 0], atol=1e-12)
+    short = verdict.weighed(NAMES, along[None, :, -1:] + seeds, np.ones((20, 1)), steps[-1:], jax.random.key(0))
+    assert short.trend is None
+    assert not short.verdict.decided

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxattn import bias, descent, norms, svm
+from jaxattn import attention, bias, descent, norms, svm
 from tests import instances
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", "l1", "l_1.5", "l_3", "schatten_1.5", "schatten_4")
@@ -49,6 +49,29 @@ def test_known_rules_are_steepest_descent():
 def test_a_gradient_of_low_rank_moves_along_its_own_directions_alone():
     G = jnp.zeros((5, 5)).at[0, 0].set(3.0).at[1, 1].set(1e-3)
     np.testing.assert_allclose(moved("spectral", G), jnp.zeros((5, 5)).at[0, 0].set(1.0).at[1, 1].set(1.0), atol=1e-14)
+
+
+def test_no_two_singular_value_decompositions_are_independent():
+    """On a CPU of two threads, batched LAPACK calls that may run together can wait for each other for ever."""
+    optimizer: Any = descent.steepest("spectral", 1.0)
+    factors = attention.Factored(*jax.random.normal(jax.random.key(0), (2, 5, 4)))
+    moves = optimizer.update(factors, optimizer.init(factors), factors)[0]
+    for move, G in zip(moves, factors, strict=True):
+        np.testing.assert_array_equal(-move, moved("spectral", G))
+
+    jaxpr = jax.make_jaxpr(lambda G: optimizer.update(G, optimizer.init(G), G)[0])(factors).jaxpr
+    reached: set[Any] = set()
+    waiting = 0
+    for equation in jaxpr.eqns:
+        calls = "svd" in str(equation)
+        if reached.isdisjoint(map(id, equation.invars)):
+            assert not (calls and waiting), "a second decomposition that knows nothing of the first"
+        if calls:
+            waiting += 1
+            reached = set(map(id, equation.outvars))
+        elif not reached.isdisjoint(map(id, equation.invars)):
+            reached |= set(map(id, equation.outvars))
+    assert waiting == 2
 
 
 def test_a_schedule_counts_the_steps():

@@ -52,7 +52,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from jaxattn import bias, records
 from jaxattn.bias import ranking as rankings
-from jaxattn.bias.verdict import LEAST_DECADES
+from jaxattn.bias.verdict import LEAST_DECADES, last_decade
 from jaxattn.records import locks
 from jaxattn.study import fingerprints, progress, runs, stalls
 from jaxattn.study.configuration import composition
@@ -133,7 +133,7 @@ def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
             f"study.record={config.study.record}"
         )
     kept = np.asarray(setting.snapshots(setting.steps), int)
-    reach = rankings.last_decade(kept)[1] if kept.size else 0.0
+    reach = last_decade(kept)[1] if kept.size else 0.0
     if reach < LEAST_DECADES:
         shown = kept.tolist() if kept.size <= 5 else [*kept[:2].tolist(), "...", *kept[-2:].tolist()]
         raise UsageError(

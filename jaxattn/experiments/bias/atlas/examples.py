@@ -1,0 +1,39 @@
+"""Measured datasets built by hand: what the claims of the atlas have to say of them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import xarray
+
+from jaxattn.experiments.bias import made
+from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS, Prediction
+from jaxattn.experiments.bias.rules import NORMS
+from jaxattn.study.claims.claim import Datasets, Verdict
+
+
+def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> xarray.Dataset:
+    """Return the run that a prediction is about, with these mean margin ratios at its end.
+
+    Args:
+        prediction: whose run.
+        ratios: of some norms.
+        changes: of `made.run`.
+    """
+    return made.run(prediction.name, ratios, prediction.row | {"variant": ""}, **changes)
+
+
+def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
+    """The predicted norm is obeyed, or none; none is, and all stand still; or they still move."""
+    refuting = {prediction.norm: 0.9} if prediction.norm else {NORMS[0]: 0.99}
+    return {
+        Verdict.HOLDS: {prediction.name: run(prediction, {prediction.norm: 0.99})},
+        Verdict.FAILS: {prediction.name: run(prediction, refuting)},
+        Verdict.OPEN: {prediction.name: run(prediction, {}, moving=0.05)},
+    }
+
+
+def atlas() -> Datasets:
+    """Return all runs that anything is predicted of, each as predicted."""
+    return {one.name: run(one, {one.norm: 0.99}) for one in PREDICTIONS}

@@ -1,0 +1,5 @@
+"""From the record of a training to its margin ratios in every norm of the atlas."""
+
+from jaxattn.experiments.bias.ratios import measure
+
+__all__ = ["measure"]

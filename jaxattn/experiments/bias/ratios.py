@@ -1,0 +1,88 @@
+"""The margin ratios of one run in every norm, and which norms it obeys: what the experiments of this topic share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import cast
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+
+from jaxattn import svm
+from jaxattn.bias.verdict import weighed
+from jaxattn.experiments.bias.rules import NORMS, described
+from jaxattn.study.claims import Datasets
+from jaxattn.study.measuring.ranked import ranked, to_dataset
+from jaxattn.study.statistics import Estimate, variables
+
+_KEPT = ("margin_ratio", "probability")
+_COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Hold a run against the max-margin problems of all norms of the atlas, in double precision whatever its own is.
+
+    Args:
+        record: of a `Training`, as `recording.run` writes it.
+        solver: none but those of each norm.
+
+    Returns:
+        `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the largest attention
+        probability, (seed, snapshot). Attributes: counts, and what `rules.described` says of the run.
+
+    Raises:
+        ValueError: a solver is given, and what `ranked` raises.
+    """
+    if solver is not None:
+        raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
+    exact = {str(name): one.astype(float) for name, one in record.data_vars.items() if one.dtype.kind == "f"}
+    with jax.enable_x64(True):
+        one = to_dataset(ranked(record.assign(exact), NORMS))
+    measured = one[list(_KEPT)]
+    counts = {name: one.attrs[name] for name in _COUNTS}
+    measured.attrs = counts | described(json.loads(record.attrs["config"]), "KQ" if "K" in record else "W")
+    return measured
+
+
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate the margin ratios of every run, and find which norms it obeys.
+
+    Args:
+        datasets: of `measure`.
+        key: of the bootstrap.
+
+    Returns:
+        For each run a dataset: `ratio`, the mean margin ratio over the seeds at the last snapshot, (norm,), and
+        `trend`, its change in a decade of steps, where the snapshots tell, each with its interval; and `named`,
+        whether the verdict names the norm. Attributes beside those of `measure`: `decided`, `reason`, and the
+        `verdict` in a line.
+
+    Raises:
+        ValueError: a run of which no seed was kept.
+    """
+    if empty := [run for run, one in datasets.items() if not one.sizes["seed"]]:
+        raise ValueError(f"atlas: expected a kept seed in each run, found none in {empty}")
+    keys = jax.random.split(key, len(datasets))
+    return {run: _summary(one, own) for (run, one), own in zip(datasets.items(), keys, strict=True)}
+
+
+def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    names, steps = [str(name) for name in one["norm"].values], one["snapshot"].values
+    found = weighed(names, one["margin_ratio"].values, one["probability"].values, steps, key)
+    estimates = {"ratio": (("norm",), Estimate(*(part[:, -1] for part in found.ratio)))}
+    if found.trend is not None:
+        estimates["trend"] = (("norm",), found.trend)
+    named = np.isin(names, found.verdict.norms)
+    coordinates = {"norm": np.array(names, object), "snapshot": steps}
+    summary = xarray.Dataset(variables(estimates) | {"named": (("norm",), named)}, coordinates, one.attrs)
+    said = {"decided": found.verdict.decided, "reason": found.verdict.reason, "verdict": str(found.verdict)}
+    return summary.assign_attrs(said)
+
+
+def run_of(summaries: Mapping[str, xarray.Dataset], **wanted: str) -> xarray.Dataset | None:
+    """Return the run whose attributes are these, if it was made."""
+    found = [one for one in summaries.values() if all(one.attrs[name] == value for name, value in wanted.items())]
+    return cast("xarray.Dataset | None", next(iter(found), None))
