@@ -38,6 +38,7 @@ __all__ = [
     "of",
     "plain",
     "rotary",
+    "sinusoidal",
     "summed",
     "temperature",
     "with_values",
@@ -226,6 +227,23 @@ def _rows(P: Any) -> tuple[tuple[float, ...], ...]:
     if rows.ndim != 2 or not np.isfinite(rows).all():
         raise ValueError(f"P: expected finite positions of shape (T, d), found {rows.shape}")
     return tuple(map(tuple, rows.tolist()))
+
+
+def sinusoidal(T: int, d: int, scale: float = 1.0, base: float = 10_000.0) -> Float[np.ndarray, "T d"]:
+    """Return the usual sines and cosines of places, (T, d), divided by their length sqrt(d / 2), times a scale.
+
+    Raises:
+        ValueError: T or d < 1; a scale or base that is not positive and finite.
+
+    Example:
+        >>> run = descent.train(start, problem, model=models.key_only(models.sinusoidal(4, 5)), steps=10)
+    """
+    checks.count("T", T)
+    checks.count("d", d)
+    checks.positive("scale", scale)
+    angles = np.arange(T)[:, None] * checks.positive("base", base) ** (-(np.arange(d) // 2 * 2) / d)
+    P = np.where(np.arange(d) % 2, np.cos(angles), np.sin(angles))
+    return scale * P / np.sqrt(d / 2)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from jaxattn.data.problems import (
     sequence,
     sphere,
     spread_scores,
+    stretched,
     three_tokens,
 )
 from jaxattn.data.selection import TokenLaw, optimal_tokens, uniform_tokens
@@ -33,6 +34,7 @@ __all__ = [
     "sequence",
     "sphere",
     "spread_scores",
+    "stretched",
     "three_tokens",
     "uniform_tokens",
 ]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jaxattn import checks
 from jaxattn.data import draws
 from jaxattn.problem import Problem, every_position, every_prefix
 
@@ -26,6 +27,7 @@ __all__ = [
     "sequence",
     "sphere",
     "spread_scores",
+    "stretched",
     "three_tokens",
 ]
 
@@ -152,6 +154,24 @@ def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> P
     others = X[:, :, 1:] * jnp.sqrt((1 - moved**2) / (1 - scores**2))[:, :, None]
     X = jnp.concatenate([(Y[:, None] * moved)[:, :, None], others], axis=2)
     return Problem(X=X, Z=Z, Y=Y, v=jnp.zeros(d).at[0].set(1.0))
+
+
+def stretched(key: PRNGKeyArray, n: int, T: int, d: int, spread: float = 0.5) -> Problem:
+    """Draw as `sphere`, and give every token and query a length of its own, `exp(spread * g)`, g a standard normal.
+
+    Raises:
+        ValueError: as `sphere`; a spread that is negative or not finite.
+
+    Example:
+        >>> problem = data.stretched(key, n=6, T=8, d=10)
+        >>> bool(jnp.linalg.norm(problem.X, axis=-1).std() > 0.1)
+        True
+    """
+    checks.at_least_zero("spread", spread)
+    own, X_key, Z_key = jax.random.split(key, 3)
+    problem = sphere(own, n, T, d)
+    lengths = [jnp.exp(spread * jax.random.normal(k, shape)) for k, shape in ((X_key, (n, T, 1)), (Z_key, (n, 1)))]
+    return Problem(X=lengths[0] * problem.X, Z=lengths[1] * problem.Z, Y=problem.Y, v=problem.v)
 
 
 def three_tokens(key: PRNGKeyArray) -> Problem:

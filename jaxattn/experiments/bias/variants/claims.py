@@ -1,0 +1,54 @@
+"""Which norm's max-margin problem each variant of attention obeys, held against what is predicted."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import xarray
+from jaxtyping import PRNGKeyArray
+
+from jaxattn.experiments.bias import judging, ratios
+from jaxattn.experiments.bias.variants import examples
+from jaxattn.experiments.bias.variants.predictions import PREDICTIONS
+from jaxattn.experiments.bias.variants.runs import OWN
+from jaxattn.study.claims import Claim, Datasets
+
+
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate the margin ratios of every run, and find which norms it obeys, in its own problem and in another.
+
+    Args:
+        datasets: of `measure`.
+        key: of the bootstrap.
+
+    Returns:
+        What `ratios.summarize` returns of each run, and of each that was held against another problem, too, again
+        under its name and that of the problem; the attribute `about` is "its own problem" or the other one.
+
+    Raises:
+        ValueError: a run of which no seed was kept.
+    """
+    own_key, other_key = jax.random.split(key)
+    own = ratios.summarize(datasets, own_key)
+    others = {
+        f"{run}: {one.attrs['other']}": one.drop_vars("margin_ratio").rename(other="margin_ratio")
+        for run, one in datasets.items()
+        if "other" in one
+    }
+    found = ratios.summarize(others, other_key) if others else {}
+    own = {run: one.assign_attrs(about=OWN) for run, one in own.items()}
+    return own | {run: one.assign_attrs(about=one.attrs["other"]) for run, one in found.items()}
+
+
+CLAIMS = tuple(
+    Claim(
+        f"{experiment}:{prediction.name}",
+        prediction.source,
+        prediction.statement,
+        partial(judging.judge, prediction),
+        partial(examples.of_prediction, prediction),
+    )
+    for experiment, predictions in PREDICTIONS.items()
+    for prediction in predictions
+)

@@ -1,0 +1,88 @@
+"""The variants: mean margin ratios of every run against the norms, in its own max-margin problem and in another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import xarray
+from matplotlib.figure import Figure
+
+from jaxattn.bias.verdict import CLOSE
+from jaxattn.experiments.bias import judging
+from jaxattn.experiments.bias.variants.predictions import PREDICTIONS
+from jaxattn.experiments.bias.variants.runs import OWN
+from jaxattn.study.claims import Verdict, total
+from jaxattn.study.style import cells, page
+
+
+def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+    """Draw a table: a row for each run and problem, a column for each norm.
+
+    Args:
+        summaries: of `claims.summarize`.
+    """
+    ordered = _ordered(summaries)
+    names = [str(norm) for norm in ordered[0]["norm"].values]
+    with page.style():
+        figure = page.new_figure(6.75, 1.4 + 0.21 * len(ordered))
+        axes = figure.subplots()
+        cells.table(axes, [cells.Row(one, _predicted(one)) for one in ordered], names)
+        axes.set_yticks(range(len(ordered)), list(map(_label, ordered)), fontsize=cells.SIZE)
+        axes.set_title(_finding(summaries), fontsize=9)
+        own = [one for one in summaries.values() if one.attrs["about"] == OWN]
+        counts = {f"{len(own)} runs": xarray.Dataset(attrs=total({one.attrs["run"]: one for one in own}))}
+        page.add_counts(figure, counts, _key(ordered))
+    return figure
+
+
+def _ordered(summaries: Mapping[str, xarray.Dataset]) -> list[xarray.Dataset]:
+    """Return each run in its own problem, with that in another one behind it."""
+    runs = [one.attrs["run"] for one in summaries.values() if one.attrs["about"] == OWN]
+    return sorted(summaries.values(), key=lambda one: (runs.index(one.attrs["run"]), one.attrs["about"] != OWN))
+
+
+def _label(one: xarray.Dataset) -> str:
+    weights, _, rest = one.attrs["run"].partition(", ")
+    written = f"${'W' if weights == 'W' else '(K, Q)'}$, {rest}"
+    return written if one.attrs["about"] == OWN else f"against {one.attrs['about']}"
+
+
+def _predicted(one: xarray.Dataset) -> str | None:
+    """Return the norm that is predicted of a run, if one is."""
+    found = [
+        prediction.norm
+        for predictions in PREDICTIONS.values()
+        for prediction in predictions
+        if all(one.attrs[name] == value for name, value in prediction.row.items())
+    ]
+    return found[0] if found else None
+
+
+def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
+    """Return how many predictions about these runs they confirm and refute."""
+    verdicts = Counter(
+        judging.judge(prediction, summaries).verdict
+        for predictions in PREDICTIONS.values()
+        for prediction in predictions
+        if any(all(one.attrs[name] == value for name, value in prediction.row.items()) for one in summaries.values())
+    )
+    held, failed = verdicts[Verdict.HOLDS], verdicts[Verdict.FAILS]
+    left = verdicts.total() - held - failed
+    return f"{held} of {verdicts.total()} predicted limits are confirmed, {failed} refuted, {left} not decided"
+
+
+def _steps(ordered: list[xarray.Dataset]) -> str:
+    """Return after how many steps the runs are looked at, the most usual number first."""
+    steps = Counter(int(one["snapshot"][-1]) for one in ordered)
+    (usual, _), *others = steps.most_common()
+    longer = [f"{steps:,} of {_label(one)}" for steps, _ in others for one in ordered if one["snapshot"][-1] == steps]
+    return f"{usual:,}" + (f" ({'; '.join(longer)})" if longer else "")
+
+
+def _key(ordered: list[xarray.Dataset]) -> str:
+    return (
+        f"Mean margin ratio over the seeds after {_steps(ordered)} steps; 1: a solution of that "
+        "norm's Att-SVM. Framed: predicted.\nBold: named by the verdict, its 95 % interval above "
+        f"{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
+    )

@@ -1,0 +1,72 @@
+"""From the record of a variant to its margin ratios, against its own max-margin problem and against another one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import xarray
+
+from jaxattn import bias, models, svm
+from jaxattn.experiments.bias.variants.runs import described
+from jaxattn.study.measuring.ranked import model_of, ranked, to_dataset
+from jaxattn.study.settings.parameters import is_parameter
+
+_COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
+_PLAIN = {"_target_": "jaxattn.models.Seeing"}
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Hold a run against the Att-SVMs of its own model, and against those that one might take for them.
+
+    Args:
+        record: of a `Training`, as `recording.run` writes it.
+        solver: none but those of each norm.
+
+    Returns:
+        `margin_ratio`, (seed, norm, snapshot), against the problem that the model's keys and queries pose, of several
+        heads the joint one; `probability`, the mean of the largest attention probabilities, (seed, snapshot). Of
+        several heads also `other`, (seed, norm, snapshot): the least of the ratios that the heads have, each against
+        the problem of its own tokens; of a model that sees other keys than the tokens, the ratio against the
+        problem of the tokens as they are given. Attributes: counts, and what `runs.described` says of the run.
+
+    Raises:
+        ValueError: a solver is given, and what `ranked` raises.
+    """
+    if solver is not None:
+        raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
+    model = model_of(record)
+    with jax.enable_x64(True):
+        own = to_dataset(ranked(record, bias.NORMS))
+        others = [to_dataset(ranked(one, bias.NORMS)) for one in _others(record, model)]
+    measured = own[["margin_ratio", "probability"]]
+    counts = {name: own.attrs[name] for name in _COUNTS}
+    if others:
+        kept = [np.isin(own["seed"], one["seed"]) for one in others]
+        shared = own["seed"].values[np.all(kept, axis=0)]
+        least = np.min([one["margin_ratio"].sel(seed=shared).values for one in others], axis=0)
+        measured = measured.sel(seed=shared).assign(other=(("seed", "norm", "snapshot"), least))
+        # A seed that one of the problems cannot be posed for counts with those that are infeasible.
+        lost = counts["kept"] - len(shared)
+        counts |= {"kept": len(shared), "infeasible": counts["infeasible"] + lost}
+    measured.attrs = counts | described(json.loads(record.attrs["config"]))
+    return measured
+
+
+def _others(record: xarray.Dataset, model: models.Model) -> list[xarray.Dataset]:
+    """Return the record as if each head, or the attention without its positions, stood alone."""
+    if isinstance(model, models.Heads):
+        return [_as_plain(record, str(head)) for head in range(model.count)]
+    return [] if isinstance(model, models.Valued) or model == models.plain else [_as_plain(record, "")]
+
+
+def _as_plain(record: xarray.Dataset, head: str) -> xarray.Dataset:
+    names: dict[Any, str] = {
+        f"{name}{head}{suffix}": f"{name}{suffix}" for name in "WKQ" for suffix in ("", "_initial", "_snapshots")
+    }
+    config = json.loads(record.attrs["config"]) | {"model": _PLAIN}
+    own = {old: new for old, new in names.items() if old in record}
+    alone = record.drop_vars([name for name in record.data_vars if is_parameter(str(name)) and name not in own])
+    return alone.rename(own).assign_attrs(config=json.dumps(config))

@@ -1,0 +1,82 @@
+"""Tables of margin ratios in colour: a row for each run, a column for each norm; what a verdict names is bold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+__all__ = ["SIZE", "Row", "table"]
+
+# How norms are written.
+_SAID = {
+    "frobenius": "Fro.",
+    "nuclear": "nuc.",
+    "spectral": "spec.",
+    "l1": "$l_1$",
+    "l_1.75": "$l_{1.75}$",
+    "l_3": "$l_3$",
+}
+
+# Sequential, its lightness falling evenly, so that cells can be told without colour; and a frame that stands out from
+# all of it.
+_COLOURS, _LEAST, _FRAME = "Blues", 0.2, "#D55E00"
+SIZE = 7
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        summary: of a run, as `ratios.summarize` gives it; None leaves the row empty.
+        predicted: the norm that is predicted, empty for none of these; None if nothing is.
+    """
+
+    summary: xarray.Dataset | None
+    predicted: str | None = None
+
+
+def table(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
+    """Draw the mean margin ratios of runs in the norms of these names, and what their verdicts say beside them."""
+    cells = np.full((len(rows), len(names)), np.nan)
+    for k, row in enumerate(rows):
+        if row.summary is None:
+            continue
+        cells[k] = row.summary["ratio"].values
+        for j, norm in enumerate(names):
+            _cell(axes, k, j, float(cells[k, j]), bool(row.summary["named"].values[j]))
+            if row.predicted == norm:
+                _frame(axes, k, j, j)
+        if row.predicted == "":
+            _frame(axes, k, 0, len(names) - 1)
+        axes.text(len(names) - 0.4, k, _verdict(row.summary), ha="left", va="center", fontsize=SIZE)
+    axes.imshow(np.ma.masked_invalid(cells), cmap=_COLOURS, vmin=_LEAST, vmax=1.0, aspect="auto")
+    axes.set_xticks(range(len(names)), [_SAID.get(name, name) for name in names], fontsize=SIZE)
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
+def _cell(axes: Axes, row: int, column: int, ratio: float, is_named: bool) -> None:
+    # Nothing is rounded up to 1.
+    text = f"{min(ratio, 0.999):.3f}".replace("0.", ".", 1)
+    is_dark = ratio > 0.5 * (1 + _LEAST)
+    look: dict[str, Any] = {
+        "fontweight": "bold" if is_named else "normal",
+        "color": "white" if is_dark else "black",
+    }
+    axes.text(column, row, text, ha="center", va="center", fontsize=SIZE, **look)
+
+
+def _frame(axes: Axes, row: int, first: int, last: int) -> None:
+    place = (first - 0.45, row - 0.43)
+    axes.add_patch(Rectangle(place, last - first + 0.9, 0.86, fill=False, edgecolor=_FRAME, linewidth=1.4, zorder=3))
+
+
+def _verdict(one: xarray.Dataset) -> str:
+    """Return what bold numbers do not say of a run's verdict."""
+    return "" if bool(one["named"].any()) else "none" if one.attrs["decided"] else "open"
