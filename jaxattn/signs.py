@@ -8,6 +8,7 @@ is added, entry by entry: a row r at place i, `e_i r^T`, has norm `max |r_j|`. S
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -82,14 +83,28 @@ def value(W: Float[Array, "a b"]) -> Float[Array, ""]:
         ValueError: both sides are longer than 16.
     """
     check(W.shape)
-    return jax.pure_callback(_on_host, jax.ShapeDtypeStruct((), W.dtype), W, vmap_method="sequential")
+    # As words of 32 bits: JAX calls back in a thread of its own, and where 64 bits are switched on for the caller alone
+    # (`jax.enable_x64`) it would there round doubles to single precision.
+    words = jax.lax.bitcast_convert_type(W, jnp.uint32)
+    shape = jax.ShapeDtypeStruct(words.shape[W.ndim :], jnp.uint32)
+    found = jax.pure_callback(_on_host(W.dtype.name), shape, words, vmap_method="sequential")
+    return jax.lax.bitcast_convert_type(found, W.dtype)
 
 
-def _on_host(W: Any) -> np.ndarray:
-    given = np.asarray(W)
-    found = given.dtype.type(_once(given.astype(float).tobytes(), given.shape))
-    # Rounded to single precision it may be less.
-    return np.asarray(found if given.dtype == float else np.nextafter(found, given.dtype.type(np.inf)))
+@lru_cache(maxsize=2)
+def _on_host(precision: str) -> Callable[[Any], np.ndarray]:
+    """Return the value of a matrix of this precision as a function of words of 32 bits."""
+    number = np.dtype(precision).type
+
+    def of_words(words: Any) -> np.ndarray:
+        given = np.ascontiguousarray(words).view(number)
+        given = given[..., 0] if given.ndim > 2 else given
+        found = number(_once(given.astype(float).tobytes(), given.shape))
+        # Rounded to single precision it may be less.
+        found = found if number is np.float64 else np.nextafter(found, number(np.inf))
+        return np.asarray(found)[None].view(np.uint32).reshape(np.shape(words)[2:])
+
+    return of_words
 
 
 # A batch is filled up with copies of its lanes.

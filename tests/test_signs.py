@@ -110,3 +110,15 @@ def test_it_has_a_name():
     assert named("sign") is svm.sign
     with pytest.raises(ValueError, match=r"^norm: expected one of .*'gamma2'.*'sign'.*, l_p or schatten_p with p of"):
         named("signs")
+
+
+def test_the_value_is_that_of_doubles_where_they_are_switched_on_for_the_caller_alone():
+    """JAX calls back in another thread, for which they are not."""
+    W = np.random.default_rng(3).normal(size=(3, 4))
+    expected = float(signs.decomposed(W))
+    with jax.enable_x64(False):
+        with jax.enable_x64(True):
+            found = jax.jit(jax.vmap(signs.value))(np.stack([W, W + 1e-12]))
+        assert np.asarray(found).dtype == np.float64
+        assert float(found[0]) == expected
+        assert np.asarray(jax.jit(signs.value)(W.astype(np.float32))).dtype == np.float32
