@@ -9,7 +9,7 @@ obeyed holds if the verdict is decided and names none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import xarray
 
@@ -27,6 +27,20 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
+
+
+class Predicted(Protocol):
+    """Where a run is found, and which norm it is said to obey; as `Prediction` says."""
+
+    @property
+    def row(self) -> Mapping[str, str]:
+        """Attributes of the run."""
+        ...
+
+    @property
+    def norm(self) -> str:
+        """That it obeys, or nothing."""
+        ...
 
 
 class Prediction(NamedTuple):
@@ -47,7 +61,7 @@ class Prediction(NamedTuple):
     statement: str
 
 
-def judge(prediction: Prediction, summaries: Datasets) -> Judgement:
+def judge(prediction: Predicted, summaries: Datasets) -> Judgement:
     """The verdict of the run has to be decided, and to name the predicted norm, or none."""
     one = run_of(summaries, **prediction.row)
     if one is None:
@@ -62,11 +76,11 @@ def judge(prediction: Prediction, summaries: Datasets) -> Judgement:
         counts=counts_of({one.attrs["run"]: one}),
         stated=_criteria(prediction, one, ratios),
         undecided=undecided[:1].upper() + undecided[1:],
-        remark=f"At step {int(one['snapshot'][-1])} the run obeys: {one.attrs['verdict']}.",
+        remark=f"The verdict at step {int(one['snapshot'][-1])}: {one.attrs['verdict']}.",
     )
 
 
-def _criteria(prediction: Prediction, one: xarray.Dataset, ratios: Mapping[str, Number]) -> tuple[Criterion, Criterion]:
+def _criteria(prediction: Predicted, one: xarray.Dataset, ratios: Mapping[str, Number]) -> tuple[Criterion, Criterion]:
     if prediction.norm:
         named = Number.exact(float(one["named"].sel(norm=prediction.norm)))
         return (

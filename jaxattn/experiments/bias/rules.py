@@ -6,18 +6,10 @@ from typing import Any
 
 from jaxattn.bias import NORMS as RANKED
 
-__all__ = ["NORMS", "RULES", "SAID", "STEPS", "described"]
+__all__ = ["NORMS", "RULES", "STEPS", "described"]
 
 NORMS = (*RANKED, "l_1.75", "l_3")
-# How norms, rules and steps are written in figures, the rules in the order of the rows.
-SAID = {
-    "frobenius": "Fro.",
-    "nuclear": "nuc.",
-    "spectral": "spec.",
-    "l1": "$l_1$",
-    "l_1.75": "$l_{1.75}$",
-    "l_3": "$l_3$",
-}
+# How rules and steps are written in figures, the rules in the order of the rows.
 RULES = {
     "normalized_gd": "normalized GD",
     "momentum frobenius": "GD with momentum",

@@ -10,16 +10,17 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-__all__ = ["SIZE", "Row", "table"]
+__all__ = ["NORMS", "SIZE", "Row", "table"]
 
 # How norms are written.
-_SAID = {
+NORMS = {
     "frobenius": "Fro.",
     "nuclear": "nuc.",
     "spectral": "spec.",
     "l1": "$l_1$",
     "l_1.75": "$l_{1.75}$",
     "l_3": "$l_3$",
+    "gamma2": "$\\gamma_2$",
 }
 
 # Sequential, its lightness falling evenly, so that cells can be told without colour; and a frame that stands out from
@@ -55,7 +56,7 @@ def table(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
             _frame(axes, k, 0, len(names) - 1)
         axes.text(len(names) - 0.4, k, _verdict(row.summary), ha="left", va="center", fontsize=SIZE)
     axes.imshow(np.ma.masked_invalid(cells), cmap=_COLOURS, vmin=_LEAST, vmax=1.0, aspect="auto")
-    axes.set_xticks(range(len(names)), [_SAID.get(name, name) for name in names], fontsize=SIZE)
+    axes.set_xticks(range(len(names)), [NORMS.get(name, name) for name in names], fontsize=SIZE)
     axes.tick_params(length=0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
@@ -104,7 +105,7 @@ def test_heads_are_measured_together_and_each_alone(tmp_path):
                 record[f"W{h}"].values,
                 record[f"W{h}_snapshots"].values[:, 1:],
                 **{name: record[name].values for name in ("probability", "loss", "gradient_norm", "stalled")},
-                snapshot_steps=np.tile(record["snapshot"].values[1:], (8, 1)),
+                snapshot_steps=jnp.tile(record["snapshot"].values[1:], (8, 1)),
             ),
             jax.vmap(lambda words: data.sphere(jax.random.wrap_key_data(words), n=3, T=4, d=5))(
                 record["data_key"].values

@@ -2,75 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
-import xarray
-
-from jaxattn.bias.verdict import CLOSE
+from jaxattn.experiments.bias import judging
 from jaxattn.experiments.bias.atlas import examples
-from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS, Prediction
-from jaxattn.experiments.bias.ratios import run_of, summarize
-from jaxattn.study.claims import (
-    Claim,
-    Criterion,
-    Datasets,
-    Judgement,
-    Number,
-    above,
-    below,
-    counts_of,
-    number,
-    too_little,
-)
+from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
+from jaxattn.experiments.bias.ratios import summarize
+from jaxattn.study.claims import Claim
 
 __all__ = ["CLAIMS", "summarize"]
-
-# The rule, fixed before any run was ranked, is that of `bias.rank`: a prediction holds if the verdict on the run is
-# decided and names the predicted norm, alone or together with others whose intervals overlap; it does not hold if the
-# verdict is decided and does not name it; it is not decided if the verdict is not, for the same reason. That none is
-# obeyed holds if the verdict is decided and names none.
-
-
-def _judge(prediction: Prediction, summaries: Datasets) -> Judgement:
-    """The verdict of the run has to be decided, and to name the predicted norm, or none."""
-    one = run_of(summaries, **prediction.row)
-    if one is None:
-        return Judgement.withheld("This run is not made at this size.")
-    ratios = {str(norm): number(one.sel(norm=norm), "ratio") for norm in one["norm"].values}
-    undecided = too_little(one) or ("" if one.attrs["decided"] else f"{one.attrs['reason']}.")
-    labels = {norm: f"margin ratio, {norm}" for norm in ratios}
-    return Judgement(
-        measured={labels[norm]: value.mean for norm, value in ratios.items()},
-        interval={labels[norm]: (value.low, value.high) for norm, value in ratios.items()},
-        expected={labels[prediction.norm]: 1.0} if prediction.norm else {},
-        counts=counts_of({one.attrs["run"]: one}),
-        stated=_criteria(prediction, one, ratios),
-        undecided=undecided[:1].upper() + undecided[1:],
-        remark=f"The verdict at step {int(one['snapshot'][-1])}: {one.attrs['verdict']}.",
-    )
-
-
-def _criteria(prediction: Prediction, one: xarray.Dataset, ratios: Mapping[str, Number]) -> tuple[Criterion, Criterion]:
-    if prediction.norm:
-        named = Number.exact(float(one["named"].sel(norm=prediction.norm)))
-        return (
-            above(f"mean margin ratio, {prediction.norm}", ratios[prediction.norm], CLOSE),
-            above(f"whether the verdict names the norm {prediction.norm} (1: it does)", named, 1.0),
-        )
-    largest = max(ratios, key=lambda norm: ratios[norm].mean)
-    return (
-        below(f"largest mean margin ratio ({largest})", ratios[largest], CLOSE),
-        below("norms that the verdict names", Number.exact(float(one["named"].sum())), 0.0),
-    )
-
 
 CLAIMS = tuple(
     Claim(
         f"atlas:{prediction.name}",
         prediction.source,
         prediction.statement,
-        partial(_judge, prediction),
+        partial(judging.judge, prediction),
         partial(examples.of_prediction, prediction),
     )
     for prediction in PREDICTIONS

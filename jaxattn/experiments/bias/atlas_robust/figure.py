@@ -9,8 +9,9 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.bias.atlas_robust.claims import VARIANTS, pairs
-from jaxattn.experiments.bias.rules import RULES, SAID, STEPS
+from jaxattn.experiments.bias.rules import RULES, STEPS
 from jaxattn.study.claims import total
+from jaxattn.study.style import cells as tables
 from jaxattn.study.style import page
 
 _COLUMNS = {
@@ -67,7 +68,10 @@ def _said(one: xarray.Dataset) -> str:
     best = int(np.argmax(one["ratio"].values))
     norm = str(one["norm"].values[best])
     verdict = "" if bool(one["named"].any()) else ", none" if one.attrs["decided"] else ", open"
-    return f"{min(float(one['ratio'][best]), 0.999):.3f}".replace("0.", ".", 1) + f"\n{SAID.get(norm, norm)}{verdict}"
+    return (
+        f"{min(float(one['ratio'][best]), 0.999):.3f}".replace("0.", ".", 1)
+        + f"\n{tables.NORMS.get(norm, norm)}{verdict}"
+    )
 
 
 def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:

@@ -23,9 +23,9 @@ def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> 
         ratios: of some norms, in the problem that the prediction is about.
         changes: of `made.run`.
     """
-    row: dict[str, Any] = {name: value for name, value in prediction.row.items() if name != "about"}
+    row = {name: value for name, value in prediction.row.items() if name != "about"}
     about = prediction.row["about"]
-    one = made.run(prediction.name, ratios, **changes, **row, other="" if about == OWN else about)
+    one = made.run(prediction.name, ratios, row | {"other": "" if about == OWN else about}, **changes)
     one = one.sel(norm=list(bias.NORMS))
     if about == OWN:
         return one
