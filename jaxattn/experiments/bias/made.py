@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray
@@ -21,6 +21,7 @@ def run(
     described: Mapping[str, str],
     moving: float = 0.0,
     probability: float = 0.9999,
+    norms: Sequence[str] = NORMS,
 ) -> xarray.Dataset:
     """Return a run with these mean margin ratios at its end.
 
@@ -30,8 +31,9 @@ def run(
         described: its `weights`, `rule`, `step` and `variant`.
         moving: by how much the ratios change in a decade of steps.
         probability: of the selected tokens at the end.
+        norms: that it is held against.
     """
-    ends = np.array([ratios.get(norm, _FAR) for norm in NORMS])
+    ends = np.array([ratios.get(norm, _FAR) for norm in norms])
     # The seeds differ by a share of what lacks to 1.
     of_seeds = 1 - (1 - ends) * (1 + 0.1 * np.resize([-1.0, 1.0, -0.5, 0.5], SEEDS))[:, None]
     along = of_seeds[:, :, None] + moving * np.log10(STEPS / STEPS[-1])
@@ -41,6 +43,6 @@ def run(
             "margin_ratio": (("seed", "norm", "snapshot"), along),
             "probability": (("seed", "snapshot"), np.full((SEEDS, len(STEPS)), probability)),
         },
-        {"seed": np.arange(SEEDS), "norm": np.array(NORMS, object), "snapshot": STEPS},
+        {"seed": np.arange(SEEDS), "norm": np.array(norms, object), "snapshot": STEPS},
         {**counts, "run": name, **described},
     )

@@ -25,8 +25,7 @@ def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> 
     """
     row = {name: value for name, value in prediction.row.items() if name != "about"}
     about = prediction.row["about"]
-    one = made.run(prediction.name, ratios, row | {"other": "" if about == OWN else about}, **changes)
-    one = one.sel(norm=list(bias.NORMS))
+    one = made.run(prediction.name, ratios, row | {"other": "" if about == OWN else about}, norms=bias.NORMS, **changes)
     if about == OWN:
         return one
     # The other problem is obeyed, or not; its own is not.
