@@ -38,7 +38,7 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     """Return in how many runs the induced norm has the largest ratio, and in how many the verdict names it."""
     pairs = [(one, run_of(summaries, **one.row)) for one in PREDICTIONS]
     made = [(one.norm, run) for one, run in pairs if run is not None]
-    closest = sum(str(run["norm"].values[int(run["ratio"].argmax())]) == norm for norm, run in made)
+    closest = sum(str(run["norm"].values[int(run["ratio"].values.argmax())]) == norm for norm, run in made)
     named = sum(bool(run["named"].sel(norm=norm)) for norm, run in made)
     return f"The induced norm is closest in {closest} of {len(made)} runs, and named by the verdict in {named}"
 
@@ -46,7 +46,7 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
 def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
     steps = sorted({int(one["snapshot"][-1]) for one in summaries.values()})
     return (
-        f"Mean margin ratio over the seeds after {' or '.join(f'{one:,}' for one in steps)} steps that fall like k^-1/2; "
-        "1: a solution\nof that norm's Att-SVM. Framed: the norm induced on K Q^T. Bold: named by the verdict, its 95 % "
-        f"interval above\n{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
+        f"Mean margin ratio over the seeds after {' or '.join(f'{one:,}' for one in steps)} steps that fall like "
+        "k^-1/2; 1: a solution\nof that norm's Att-SVM. Framed: the norm induced on K Q^T. Bold: named by the verdict, its "
+        f"95 % interval above\n{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
     )
