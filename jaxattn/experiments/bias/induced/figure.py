@@ -47,6 +47,6 @@ def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
     steps = sorted({int(one["snapshot"][-1]) for one in summaries.values()})
     return (
         f"Mean margin ratio over the seeds after {' or '.join(f'{one:,}' for one in steps)} steps that fall like "
-        "k^-1/2; 1: a solution\nof that norm's Att-SVM. Framed: the norm induced on K Q^T. Bold: named by the verdict, its "
-        f"95 % interval above\n{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
+        "k^-1/2; 1: a solution\nof that norm's Att-SVM. Framed: the norm induced on K Q^T. Bold: named by the verdict, "
+        f"its 95 % interval above\n{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
     )
