@@ -71,9 +71,7 @@ def added(rule: gradients.Rule, penalty: Penalty) -> gradients.Rule:
     the larger of the two: neither overflows, nor is it lost where the other one underflows.
     """
 
-    def whole(
-        step: Int[Array, ""], logits: Array, Y: Array, read: gradients.Reading, loss: Loss
-    ) -> gradients.Slope:
+    def whole(step: Int[Array, ""], logits: Array, Y: Array, read: gradients.Reading, loss: Loss) -> gradients.Slope:
         slope = _direction(step, logits, Y, read, loss, penalty)
         return slope if rule is gradients.direction else gradients.multiplied(step, slope)
 

@@ -1,0 +1,1 @@
+"""Experiments on the bias of training, by their folders."""
