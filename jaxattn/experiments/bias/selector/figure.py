@@ -122,5 +122,5 @@ def _of_gains(summaries: Mapping[str, xarray.Dataset]) -> str:
     for run, name in ((HEADS, "two heads"), (ROTARY, "rotary"), (ONE_HOT, "added positions")):
         if run in summaries and "gain" in summaries[run]:
             said[above(name, number(summaries[run], "gain"), NEARER).outcome].append(name)
-    titles = {Outcome.MET: "nearer to the SVM", Outcome.BROKEN: "not nearer", Outcome.UNCLEAR: "not decided"}
+    titles = {Outcome.MET: "nearer", Outcome.BROKEN: "not nearer", Outcome.UNCLEAR: "not decided"}
     return "\n".join(f"{titles[outcome]}: {', '.join(names)}" for outcome, names in said.items() if names)
