@@ -2,7 +2,7 @@
 
 from jaxattn.descent.mirror import mirror
 from jaxattn.descent.modelled import Direction, direction
-from jaxattn.descent.noise import Draw, Noise, dropout, full_batch, minibatches
+from jaxattn.descent.noise import Draw, Noise, Sample, dropout, full_batch, gumbel, minibatches
 from jaxattn.descent.optimizers import (
     PUBLISHED_EPSILON,
     Exact,
@@ -14,6 +14,7 @@ from jaxattn.descent.optimizers import (
     normalized_gd,
 )
 from jaxattn.descent.pacing import falling, falling_step, relative
+from jaxattn.descent.penalties import Penalty, entropy, unpenalized
 from jaxattn.descent.steepest import steepest
 from jaxattn.descent.training import Run, train, train_batch
 from jaxattn.descent.wrapping import momentum, scale_free
@@ -24,15 +25,19 @@ __all__ = [
     "Draw",
     "Exact",
     "Noise",
+    "Penalty",
     "Run",
+    "Sample",
     "ScaleFree",
     "direction",
     "dropout",
+    "entropy",
     "exact_normalized_gd",
     "falling",
     "falling_step",
     "full_batch",
     "gd",
+    "gumbel",
     "jointly_normalized_gd",
     "long_first_gd",
     "minibatches",
@@ -44,4 +49,5 @@ __all__ = [
     "steepest",
     "train",
     "train_batch",
+    "unpenalized",
 ]

@@ -152,7 +152,20 @@ def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss
     margins = Y * predictions
     values, _ = _slopes(loss, margins)
     sign, exponent = log_slope(loss, margins)
+    return factored(step, logits, Slope(values, probabilities, worth, exponent), Y * sign)
 
+
+def factored(step: Int[Array, ""], logits: Array, found: Slope, sign: Array) -> Slope:
+    """Return the gradient divided by its common exponent factor, of worths whose factors `c_i` are known.
+
+    Args:
+        step: of the loop.
+        logits: (n, T).
+        found: the losses and probabilities; as coefficients what a token is worth, w, (n, T), up to a number for each
+            input; as log_scale the logarithm of n |c_i|, (n,).
+        sign: of c_i, (n,).
+    """
+    values, probabilities, worth, exponent = found
     # Between equal largest logits their mean: any number may be taken off the worth where nothing is selected yet.
     top = jnp.max(logits, axis=1)
     selected = lanes.stored(step, lambda: (logits == top[:, None]).astype(logits.dtype))
@@ -169,7 +182,7 @@ def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss
     log_scale = jnp.max(exponent, axis=0)
     size = jnp.exp(exponent - lanes.spread(jnp.where(jnp.isfinite(log_scale), log_scale, 0), exponent))
     of_top = jnp.max(probabilities, axis=1)
-    size = lanes.stored(step, lambda: Y * sign * size * of_top / Y.shape[0])
+    size = lanes.stored(step, lambda: sign * size * of_top / sign.shape[0])
     coefficients = lanes.stored(step, lambda: size[:, None] * (parts - probabilities * mean))
     return Slope(values, probabilities, coefficients, log_scale)
 
@@ -184,8 +197,13 @@ def exact(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: lo
         >>> logits, read = attention.logits(start, problem), gradients.reading(problem, heads.linear)
         >>> slope = gradients.exact(jnp.asarray(0), logits, problem.Y, read, losses.logistic)
     """
-    slope = direction(step, logits, Y, read, loss)
-    coefficients = lanes.stored(step, lambda: slope.coefficients * lanes.spread(jnp.exp(slope.log_scale), logits))
+    return multiplied(step, direction(step, logits, Y, read, loss))
+
+
+def multiplied(step: Int[Array, ""], slope: Slope) -> Slope:
+    """Return a gradient whose factor is multiplied out."""
+    factor = lanes.spread(jnp.exp(slope.log_scale), slope.coefficients)
+    coefficients = lanes.stored(step, lambda: slope.coefficients * factor)
     return slope._replace(coefficients=coefficients, log_scale=jnp.zeros_like(slope.log_scale))
 
 

@@ -12,8 +12,9 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from jaxattn import attention, heads, losses, models
 from jaxattn.attention import Weights
-from jaxattn.descent import engines, gradients, modelled, sharing, stalling, stepping
-from jaxattn.descent.noise import Noise, full_batch, heard
+from jaxattn.descent import engines, gradients, modelled, penalties, sharing, stalling, stepping
+from jaxattn.descent.noise import Noise, full_batch, through
+from jaxattn.descent.penalties import Penalty, unpenalized
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
@@ -26,7 +27,7 @@ class Run(NamedTuple):
         snapshots: the same pytree with a leading axis over the snapshot steps; the entry of step k
             is read after k updates.
         probability: mean over inputs (and heads) of the largest attention probability, (steps,).
-        loss: risk, (steps,).
+        loss: risk, without a penalty, (steps,).
         gradient_norm: Euclidean norm of the gradient over all weights, (steps,).
         stalled: the first step of the series at which rounding errors of the gradient, floor and penalty are together
             at least half as long as the gradient, (); what follows says nothing about limits. -1 where there is none,
@@ -61,12 +62,13 @@ def trainer(
     engine: engines.Engine | None = None,
     model: models.Seeing = models.plain,
     noise: Noise = full_batch,
+    penalty: Penalty = unpenalized,
 ) -> Trainer:
     """Return the compiled run of one seed by an engine, as a `Trainer`.
 
     Under `vmap` it trains all seeds at once, with the lanes behind all other axes, or in front where that is faster
-    (`engines.Cost.is_wide`) or noise is drawn. The same arguments give the same function object, so that `jit` and
-    `vmap` of it compile once.
+    (`engines.Cost.is_wide`) or there is noise or a penalty. The same arguments give the same function object, so that
+    `jit` and `vmap` of it compile once.
     """
     run = partial(
         _train,
@@ -78,6 +80,7 @@ def trainer(
         rule=rule,
         engine=engine,
         noise=noise,
+        penalty=penalty,
     )
 
     def alone(weights: Weights, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
@@ -86,7 +89,8 @@ def trainer(
     def lifted(weights: Weights, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
         views = jax.vmap(partial(_views, model))(problem)
         one = [jax.tree.map(sharing.of_lane, batch) for batch in (weights, problem)]
-        if noise is not full_batch or (engine is None and engines.chosen(update, one[0], one[1])[1].is_wide):
+        simple = noise is full_batch and penalty is unpenalized
+        if not simple or (engine is None and engines.chosen(update, one[0], one[1])[1].is_wide):
             return jax.vmap(run, in_axes=(0, 0, 0, 0, None))(weights, views, state, words, snapshots)
         weights, views, state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, views, state))
         found = run(weights, views, state, None, snapshots)
@@ -106,6 +110,7 @@ def trainer_of_model(
     rule: gradients.Rule,
     model: models.Model,
     noise: Noise,
+    penalty: Penalty,
 ) -> Trainer:
     """Return the compiled run of one seed of any model, as `trainer` does for those that engines know."""
     run = partial(
@@ -118,6 +123,7 @@ def trainer_of_model(
         rule=rule,
         model=model,
         noise=noise,
+        penalty=penalty,
     )
 
     def lifted(params: Any, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
@@ -183,15 +189,19 @@ def _train(
     rule: gradients.Rule,
     engine: engines.Engine | None,
     noise: Noise,
+    penalty: Penalty,
 ) -> Run:
     problem = views.seen
     engine = engines.cheapest(update, weights, problem) if engine is None else engine
-    quiet = gradients.reading(views.read, head)
-    read = quiet if noise is full_batch else heard(quiet, noise, _key(words))
+    read = gradients.reading(views.read, head)
+    key = None if noise is full_batch else _key(words)
 
     def one_step(k: Array, now: _Progress) -> _Progress:
         logits, formed = engine.logits(k, now.kept, problem)
-        slope = rule(k, attention.masked(logits, problem), problem.Y, read, loss)
+        draw = modelled.noise_of(noise, key, k, problem)
+        whole = penalties.added(rule, penalty)
+        noisy = whole if draw is None else through(draw, whole)
+        slope = noisy(k, attention.masked(logits, problem), problem.Y, read, loss)
         kept, length = engine.move(k, now.kept, formed, slope.coefficients, slope.log_scale, problem)
 
         def values() -> _Series:
@@ -209,7 +219,7 @@ def _train(
         others = jnp.zeros(lanes, problem.X.dtype) + stalling.added(final, state, update)
         if rule is gradients.gradient:
             logits = attention.masked(engine.logits(jnp.asarray(steps), now.kept, problem)[0], problem)
-            others = others + stalling.rounding(final, logits, problem, quiet, loss)
+            others = others + stalling.rounding(final, logits, problem, read, loss)
         return stalling.stalled(now.series.gradient_norm, others, record_every)
 
     lanes = problem.Y.shape[1:]
@@ -244,12 +254,13 @@ def _train_model(
     rule: gradients.Rule,
     model: models.Model,
     noise: Noise,
+    penalty: Penalty,
 ) -> Run:
     key = None if noise is full_batch else _key(words)
 
     def one_step(k: Array, now: _Progress) -> _Progress:
         draw = modelled.noise_of(noise, key, k, problem)
-        found = modelled.slope(now.kept.params, problem, model, rule, loss, head, draw)
+        found = modelled.slope(now.kept.params, problem, model, rule, loss, head, draw, penalty)
 
         def values() -> _Series:
             return _Series(

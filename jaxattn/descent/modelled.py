@@ -15,11 +15,12 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import checks, heads, losses, models
-from jaxattn.descent import gradients
+from jaxattn.descent import gradients, penalties
 from jaxattn.descent.carried import Carried, carried
-from jaxattn.descent.noise import Draw, Noise, drawn
+from jaxattn.descent.noise import Draw, Noise, Sample, chosen, drawn, through
 from jaxattn.descent.optimizers import ScaleFree, along
 from jaxattn.descent.pacing import plain
+from jaxattn.descent.penalties import Penalty, unpenalized
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
@@ -85,7 +86,8 @@ def slope(
     rule: gradients.Rule,
     loss: losses.Loss,
     head: heads.Head,
-    draw: Draw | None = None,
+    draw: Draw | Sample | None = None,
+    penalty: Penalty = unpenalized,
 ) -> Direction:
     """Return the gradient that a rule forms; with `gradients.exact`, the factors are 1.
 
@@ -97,13 +99,14 @@ def slope(
         loss: of one margin.
         head: of one attention output.
         draw: of noise; none if None.
+        penalty: on the attention.
     """
     weights, readout = models.parts(params)
     logits, pull = jax.vjp(lambda weights: model.logits(weights, problem), weights)
     count, n, T = logits.shape
 
     def predicted(readout: Any, probabilities: Array) -> Array:
-        heard = probabilities if draw is None else probabilities * draw.attention[None]
+        heard = probabilities * draw.attention[None] if isinstance(draw, Draw) else probabilities
         return model.predictions(readout, heard, problem, head)
 
     # To the rule, every head of every input is an input of its own, whose predictions are those of all heads together.
@@ -111,18 +114,22 @@ def slope(
         del step
         predictions, back = jax.vjp(predicted, readout, rows.reshape(logits.shape))
         worth = back(jnp.ones(n, rows.dtype))[1]
-        worth = worth if draw is None else worth * draw.inputs[None, :, None]
+        worth = worth * draw.inputs[None, :, None] if isinstance(draw, Draw) else worth
         return jnp.tile(predictions, count), worth.reshape(rows.shape)
 
     rows = logits.reshape(count * n, T)
-    found = rule(lanes.before(), rows, jnp.tile(problem.Y, count), read, loss)
+    whole = penalties.added(rule, penalty)
+    sample = Sample(jnp.tile(draw.noise, (count, 1)), draw.tau) if isinstance(draw, Sample) else None
+    noisy = whole if sample is None else through(sample, whole)
+    found = noisy(lanes.before(), rows, jnp.tile(problem.Y, count), read, loss)
     # The rule took the mean over count * n inputs.
     of_logits = count * found.coefficients.reshape(logits.shape)
     (of_weights,) = pull(of_logits)
     probabilities = found.probabilities.reshape(logits.shape)
     if readout is None:
         return Direction(of_weights, found.log_scale, found.losses[:n], probabilities)
-    of_readout, scale = _of_readout(predicted, readout, probabilities, problem.Y, loss, rule, draw)
+    heard = probabilities if sample is None else chosen(sample, rows).reshape(logits.shape)
+    of_readout, scale = _of_readout(predicted, readout, heard, problem.Y, loss, rule, draw)
     gradient, scales = models.Joint(of_weights, of_readout), models.Joint(found.log_scale, scale)
     return Direction(gradient, scales, found.losses[:n], probabilities)
 
@@ -134,12 +141,12 @@ def _of_readout(
     Y: Float[Array, " n"],
     loss: losses.Loss,
     rule: gradients.Rule,
-    draw: Draw | None,
+    draw: Draw | Sample | None,
 ) -> tuple[Any, Float[Array, ""]]:
     """Return the gradient with respect to the readout, and the logarithm of its factor."""
     predictions, back = jax.vjp(lambda readout: predicted(readout, probabilities), readout)
     sign, exponent = gradients.log_slope(loss, Y * predictions)
-    share = jnp.ones_like(Y) if draw is None else draw.inputs
+    share = draw.inputs if isinstance(draw, Draw) else jnp.ones_like(Y)
     exponent = jnp.where(share > 0, exponent, -jnp.inf)
     largest = jnp.max(exponent) if rule is gradients.direction else jnp.zeros((), Y.dtype)
     size = jnp.exp(exponent - jnp.where(jnp.isfinite(largest), largest, 0))
@@ -214,7 +221,7 @@ def length_of(found: Direction) -> Float[Array, ""]:
     return jnp.sqrt(sum(squares[1:], squares[0]))
 
 
-def noise_of(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | None:
+def noise_of(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | Sample | None:
     """Return the draw of a step, or None without a key: then there is no noise."""
     if key is None:
         return None

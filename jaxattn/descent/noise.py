@@ -1,4 +1,4 @@
-"""Noise of training: minibatches of inputs, and dropout on the attention, drawn anew at every step from a key.
+"""Noise of training, drawn anew at every step from a key: minibatches, dropout on the attention, Gumbel samples.
 
 A law of noise is a pure function of a step's key and the sizes of a problem; `train(..., noise=..., key=...)` gives it
 `jax.random.fold_in(key, k)` at step k.
@@ -16,9 +16,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import checks
-from jaxattn.descent.gradients import Reading
+from jaxattn.descent.gradients import Reading, Rule, Slope
+from jaxattn.losses import Loss
 
-__all__ = ["Draw", "Noise", "dropout", "full_batch", "minibatches"]
+__all__ = ["Draw", "Noise", "Sample", "dropout", "full_batch", "gumbel", "minibatches"]
 
 
 class Draw(NamedTuple):
@@ -33,8 +34,22 @@ class Draw(NamedTuple):
     inputs: Float[Array, " n"]
 
 
+class Sample(NamedTuple):
+    """What is drawn for a step in which the head reads one token of each input: that of the largest noisy logit.
+
+    The gradient passes straight through this choice, as if the head had read `softmax((logits + noise) / tau)`.
+
+    Attributes:
+        noise: what is added to the logits, (n, T).
+        tau: the temperature of the softmax that the gradient passes through, ().
+    """
+
+    noise: Float[Array, "n T"]
+    tau: Float[Array, ""]
+
+
 # From a step's key, n and T.
-Noise = Callable[[PRNGKeyArray, int, int], Draw]
+Noise = Callable[[PRNGKeyArray, int, int], Draw | Sample]
 
 
 def full_batch(key: PRNGKeyArray, n: int, T: int) -> Draw:
@@ -99,7 +114,34 @@ class _Dropout:
         return Draw(jnp.where(kept, 1 / (1 - self.rate), 0.0), jnp.ones(n))
 
 
-def drawn(noise: Noise, key: PRNGKeyArray, step: Int[Array, ""], n: int, T: int, dtype: jnp.dtype) -> Draw:
+@lru_cache(maxsize=64)
+def gumbel(tau: float) -> Noise:
+    """Return straight-through Gumbel samples: each step, the head reads one token that is drawn from the attention.
+
+    The largest of logits plus standard Gumbel noise is a draw from their softmax. Losses that a run records are those
+    of the draws; its probabilities are those of the attention without noise.
+
+    Args:
+        tau: the temperature of the softmax that the gradient passes through (Jang et al., arXiv 1611.01144).
+
+    Raises:
+        ValueError: tau is not positive and finite.
+
+    Example:
+        >>> run = descent.train(start, problem, noise=descent.gumbel(1.0), key=key, steps=10)
+    """
+    return _Gumbel(float(checks.positive("tau", tau)))
+
+
+@dataclass(frozen=True)
+class _Gumbel:
+    tau: float
+
+    def __call__(self, key: PRNGKeyArray, n: int, T: int) -> Sample:
+        return Sample(jax.random.gumbel(key, (n, T)), jnp.asarray(self.tau))
+
+
+def drawn(noise: Noise, key: PRNGKeyArray, step: Int[Array, ""], n: int, T: int, dtype: jnp.dtype) -> Draw | Sample:
     """Return the draw of one step, in the precision of the problem.
 
     Example:
@@ -108,15 +150,32 @@ def drawn(noise: Noise, key: PRNGKeyArray, step: Int[Array, ""], n: int, T: int,
         (3, 4)
     """
     draw = noise(jax.random.fold_in(key, step), n, T)
-    return Draw(*(jnp.asarray(part, dtype) for part in draw))
+    return type(draw)(*(jnp.asarray(part, dtype) for part in draw))
 
 
-def heard(read: Reading, noise: Noise, key: PRNGKeyArray) -> Reading:
+def through(draw: Draw | Sample, rule: Rule) -> Rule:
+    """Return the rule by which the gradient is formed through the noise of one step."""
+
+    def noisy(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
+        if isinstance(draw, Draw):
+            return rule(step, logits, Y, _heard(read, draw), loss)
+        choice = chosen(draw, logits)
+        slope = rule(step, (logits + draw.noise) / draw.tau, Y, lambda step, _: read(step, choice), loss)
+        probabilities = jax.nn.softmax(logits, axis=1)
+        return slope._replace(probabilities=probabilities, coefficients=slope.coefficients / draw.tau)
+
+    return noisy
+
+
+def chosen(sample: Sample, logits: Float[Array, "n T"]) -> Float[Array, "n T"]:
+    """Return 1 at the tokens that the head reads, and 0 elsewhere."""
+    return jax.nn.one_hot(jnp.argmax(logits + sample.noise, axis=1), logits.shape[1], dtype=logits.dtype)
+
+
+def _heard(read: Reading, draw: Draw) -> Reading:
     """Return how a head reads the attention of a problem through noise."""
 
     def noisy(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
-        n, T = probabilities.shape
-        draw = drawn(noise, key, step, n, T, probabilities.dtype)
         predictions, worth = read(step, probabilities * draw.attention)
         # By the chain rule; a token of an input that is not in the batch is worth nothing.
         return predictions, worth * draw.attention * draw.inputs[:, None]

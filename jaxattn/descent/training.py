@@ -22,6 +22,7 @@ from jaxattn.descent.loops import Run
 from jaxattn.descent.noise import Noise, full_batch
 from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
 from jaxattn.descent.pacing import plain
+from jaxattn.descent.penalties import Penalty, unpenalized
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind, is_concrete
 
@@ -40,12 +41,13 @@ def train(
     head: heads.Head = heads.linear,
     model: Any = models.plain,
     noise: Any = full_batch,
+    penalty: Any = unpenalized,
     key: Any = None,
 ) -> Run:
     """Train attention weights on one problem by `steps` updates of `optimizer`.
 
     Pure; works under `jit` and `vmap`. It compiles once for each shape, number of steps and
-    snapshots, loss, head, model, noise and kind of optimizer; other step sizes and snapshot steps reuse that.
+    snapshots, loss, head, model, noise, penalty and kind of optimizer; other step sizes and snapshot steps reuse that.
 
     Args:
         weights: where descent starts; an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d)
@@ -59,21 +61,26 @@ def train(
         loss: a function of one margin.
         head: a function of one attention output and the problem's v.
         model: of `models`, or a function from parameters and a problem to logits, (n, T) or (heads, n, T).
-        noise: `minibatches(size)`, `dropout(rate)` or a law of your own; the gradient of all inputs by default.
+        noise: `minibatches(size)`, `dropout(rate)`, `gumbel(tau)` or a law of your own; the gradient of all inputs by
+            default.
+        penalty: on the attention of every input, such as `entropy(weight)`, or a function of your own from log
+            probabilities, (n, T), to its derivative with respect to the probabilities; none by default. With one, the
+            gradient is given exact to rounding, also where it would be given as published. Minibatches and dropout
+            leave it whole; with Gumbel samples it is on the softmax that the gradient passes through.
         key: of the noise; step k draws from `fold_in(key, k)`.
 
     Raises:
-        ValueError: no Problem; weights or a head that do not fit it; a loss, head, model or optimizer that is none;
-            weights or a head that are not finite where descent starts; steps or record_every < 1, snapshots out of
-            order or range; a `ScaleFree` optimizer whose steps depend on the gradient's scale; noise without a key, or
-            a key without noise.
+        ValueError: no Problem; weights or a head that do not fit it; a loss, head, model, penalty or optimizer that is
+            none; weights or a head that are not finite where descent starts; steps or record_every < 1, snapshots out
+            of order or range; a `ScaleFree` optimizer whose steps depend on the gradient's scale; noise without a key,
+            or a key without noise.
 
     Example:
         >>> run = descent.train(start, problem, steps=100, snapshots=(1, 10, 100))
         >>> run.snapshots.shape, run.loss.shape
         ((3, 5, 5), (100,))
     """
-    given = _given(optimizer, steps, record_every, loss, head, model, noise)
+    given = _given(optimizer, steps, record_every, loss, head, model, noise, penalty)
     _check_fit(weights, problem, given)
     _check_start(weights, problem, given)
     init, kept, run = _prepared(weights, snapshots, given)
@@ -94,12 +101,13 @@ def outline(
     head: heads.Head = heads.linear,
     model: Any = models.plain,
     noise: Any = full_batch,
+    penalty: Any = unpenalized,
 ) -> Run:
     """Return a Run of zeros of the shapes and types that `train` has, without tracing its steps.
 
     Arguments as of `train`, and errors but for those that a loss or an optimizer's own steps raise.
     """
-    given = _given(optimizer, steps, record_every, loss, head, model, noise)
+    given = _given(optimizer, steps, record_every, loss, head, model, noise, penalty)
     _check_fit(weights, problem, given)
     _, kept, _ = _prepared(weights, snapshots, given)
     return _outline(weights, problem, len(kept), steps, record_every)
@@ -117,6 +125,7 @@ def train_batch(
     head: heads.Head = heads.linear,
     model: Any = models.plain,
     noise: Any = full_batch,
+    penalty: Any = unpenalized,
     keys: Any = None,
     chunk: int | None = None,
     of: int | None = None,
@@ -135,7 +144,7 @@ def train_batch(
         >>> descent.train_batch(jnp.zeros((8, 5, 5)), problems, steps=10).weights.shape
         (8, 5, 5)
     """
-    given = _given(optimizer, steps, record_every, loss, head, model, noise)
+    given = _given(optimizer, steps, record_every, loss, head, model, noise, penalty)
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # A head that does not fit should name the shape that was given, not that of the program.
     _check_fit(first[0], first[1], given)
@@ -182,11 +191,14 @@ class _Given(NamedTuple):
     head: heads.Head
     model: models.Model
     noise: Noise
+    penalty: Penalty
 
 
-def _given(optimizer: Any, steps: int, record_every: int, loss: Any, head: Any, model: Any, noise: Any) -> _Given:
+def _given(
+    optimizer: Any, steps: int, record_every: int, loss: Any, head: Any, model: Any, noise: Any, penalty: Any
+) -> _Given:
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    return _Given(optimizer, steps, record_every, loss, head, models.of(model), noise)
+    return _Given(optimizer, steps, record_every, loss, head, models.of(model), noise, penalty)
 
 
 def _outline(weights: Any, problem: Problem, kept: int, steps: int, record_every: int) -> Run:
@@ -198,10 +210,10 @@ def _outline(weights: Any, problem: Problem, kept: int, steps: int, record_every
 
 
 def _plan(weights: Any, problems: Problem, kept: int, given: _Given, of: int | None) -> sharing.Plan:
-    """Return how a batch is trained; positions and noise know no coordinates that are added."""
+    """Return how a batch is trained; positions, noise and penalties know no coordinates that are added."""
     if isinstance(given.model, models.Seeing):
         update, steps, head = given.optimizer.update, given.steps, given.head
-        is_plain = given.model == models.plain and given.noise is full_batch
+        is_plain = given.model == models.plain and given.noise is full_batch and given.penalty is unpenalized
         return sharing.plan(update, weights, problems, steps, kept, head, of, standard=is_plain)
     return sharing.plan_of_model(weights, problems, given.steps, of)
 
@@ -264,18 +276,20 @@ def _prepared(
 
     Returns how the optimizer begins, the snapshots, and the compiled run.
     """
-    optimizer, steps, record_every, loss, head, model, noise = given
+    optimizer, steps, record_every, loss, head, model, noise, penalty = given
     kept = stepping.checked(steps, record_every, snapshots)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise ValueError(f"optimizer: expected an optax transformation such as descent.gd(0.1), found {optimizer!r}")
     checks.function("loss", loss, ("margin",))
     checks.function("noise", noise, ("key", "n", "T"))
+    checks.function("penalty", penalty, ("log_probabilities",))
     if not isinstance(model, models.Seeing):
         init, updates = modelled.begun(optimizer, weights)
         rule = modelled.rule_of(optimizer)
-        return init, kept, loops.trainer_of_model(updates, steps, record_every, loss, head, rule, model, noise)
+        return init, kept, loops.trainer_of_model(updates, steps, record_every, loss, head, rule, model, noise, penalty)
     init, update = optimizer.init, optimizer.update
     if isinstance(optimizer, ScaleFree) and along(plain(update)) is None:
         init, update = carried(optimizer, weights)
-    run = loops.trainer(update, steps, record_every, loss, head, rule_of(optimizer), None, model, noise)
+    rule = rule_of(optimizer) if penalty is unpenalized else modelled.rule_of(optimizer)
+    run = loops.trainer(update, steps, record_every, loss, head, rule, None, model, noise, penalty)
     return init, kept, run

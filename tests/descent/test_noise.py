@@ -1,4 +1,4 @@
-"""Noise: minibatches and dropout as written out by hand, the full gradient as a limit, and bad input."""
+"""Noise: minibatches, dropout and samples as written out by hand, the full gradient as a limit, and bad input."""
 
 from typing import Any
 
@@ -52,15 +52,60 @@ def test_dropout_is_the_gradient_through_what_is_kept(model):
     assert_close(train(noise, MODELS[model]).weights, W - 0.1 * G / jnp.linalg.norm(G), rtol=1e-10)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_gumbel_sample_is_the_straight_through_estimator(model):
+    noise, problem, W, tau = descent.gumbel(0.7), instances.problem(), instances.free(), 0.7
+    gumbel = noise(jax.random.fold_in(KEY, 0), n, T).noise
+
+    def risk(W):
+        logits = attention.logits(W, problem) + gumbel
+        soft = jax.nn.softmax(logits / tau, axis=1)
+        hard = jax.nn.one_hot(jnp.argmax(logits, axis=1), T)
+        s = soft + jax.lax.stop_gradient(hard - soft)
+        margins = problem.Y * jnp.einsum("nt,ntd,d->n", s, problem.X, problem.v)
+        return jnp.mean(jnp.log1p(jnp.exp(-margins)))
+
+    value, G = jax.value_and_grad(risk)(W)
+    run = train(noise, MODELS[model])
+    assert_close(run.weights, W - 0.1 * G / jnp.linalg.norm(G), rtol=1e-10)
+    assert_close((run.loss[0], run.gradient_norm[0]), (value, jnp.linalg.norm(G)), rtol=1e-10)
+    # The series of probabilities is that of the attention without noise.
+    assert_close(run.probability[0], jnp.mean(jnp.max(attention.probabilities(W, problem), axis=1)), rtol=1e-10)
+    for optimizer in (descent.gd(0.5), descent.Exact(*descent.gd(0.5))):
+        assert_close(train(noise, MODELS[model], optimizer=optimizer).weights, W - 0.5 * G, rtol=1e-10)
+
+
+def test_a_gumbel_sample_goes_on_beyond_saturation():
+    run = train(descent.gumbel(1.0), steps=20_000)
+    assert float(jnp.linalg.norm(run.weights)) > 500
+    assert float(run.gradient_norm[-1]) < 1e-100
+
+
+def test_a_gumbel_sample_is_read_by_a_trained_readout_and_by_all_heads():
+    problem, noise = instances.problem(), descent.gumbel(1.0)
+    picks = jax.nn.one_hot(
+        jnp.argmax(attention.logits(instances.free(), problem) + noise(jax.random.fold_in(KEY, 0), n, T).noise, axis=1),
+        T,
+    )
+    params = models.Joint((instances.free(), instances.free()), problem.v)
+    given = {"noise": noise, "key": KEY, "model": models.with_values(models.summed(2)), "optimizer": RULE, "steps": 1}
+    moved = descent.train(params, problem, **given).weights.readout - problem.v
+    outputs = 2 * jnp.einsum("nt,ntd->nd", picks, problem.X)
+    margins = problem.Y * (outputs @ problem.v)
+    G = jnp.mean((problem.Y * -jax.nn.sigmoid(-margins))[:, None] * outputs, axis=0)
+    assert_close(moved, -0.1 * G / jnp.linalg.norm(G), rtol=1e-10)
+
+
 @pytest.mark.parametrize("noise", [descent.minibatches(n), descent.dropout(0.0)])
 def test_without_effect_it_is_the_full_gradient(noise):
     expected = descent.train(instances.free(), instances.problem(), optimizer=RULE, steps=20).weights
     assert_close(train(noise, steps=20).weights, expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("noise", [descent.minibatches(1), descent.gumbel(1.0)])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_lane_is_a_lone_run_with_its_key(model):
-    noise, keys = descent.minibatches(1), jax.random.split(KEY, 3)
+def test_a_lane_is_a_lone_run_with_its_key(model, noise):
+    keys = jax.random.split(KEY, 3)
     many, starts = instances.problems(3), instances.stacked([instances.free(i) for i in range(3)])
     given = {"noise": noise, "model": MODELS[model], "optimizer": RULE, "steps": 20}
     runs = descent.train_batch(starts, many, keys=keys, **given)
@@ -88,6 +133,7 @@ def test_a_readout_is_moved_by_the_minibatch_alone():
         (lambda: descent.minibatches(0), "size: expected at least 1, found 0"),
         (lambda: train(descent.minibatches(n + 1)), "size: expected a minibatch of at most the 3 inputs, found 4"),
         (lambda: descent.dropout(1.0), "rate: expected a number of at least 0 and below 1, found 1.0"),
+        (lambda: descent.gumbel(0.0), "tau: expected a positive finite number, found 0.0"),
         (lambda: train(descent.dropout(0.1), key=None), "key: expected one for the noise, .*found None"),
         (
             lambda: train(descent.full_batch),

@@ -58,6 +58,7 @@ class Config:
     weights: Any = MISSING
     optimizer: Any = MISSING
     noise: Any = MISSING
+    penalty: Any = MISSING
     svm: Any = MISSING
     tokens: Any = MISSING
     snapshots: Any = MISSING

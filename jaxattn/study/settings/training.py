@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from jaxattn import checks, data, descent, heads, initial, losses, models
 from jaxattn.descent.noise import Noise
+from jaxattn.descent.penalties import Penalty
 from jaxattn.descent.training import outline
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
@@ -61,6 +62,7 @@ class Training:
         record_every: steps from one entry of the series to the next.
         model: of `models`, or a function from parameters and a problem to logits.
         noise: of the gradient; its key of each seed is in the record.
+        penalty: on the attention.
     """
 
     law: data.Law
@@ -75,6 +77,7 @@ class Training:
     record_every: int = 1
     model: Any = models.plain
     noise: Noise = descent.full_batch
+    penalty: Penalty = descent.unpenalized
 
     def __post_init__(self) -> None:
         if isinstance(self.law, data.Spheres):
@@ -91,7 +94,7 @@ class Training:
     @property
     def descent(self) -> dict[str, Any]:
         """The keyword arguments of `descent.train` and `descent.train_batch`."""
-        names = ("optimizer", "steps", "record_every", "loss", "head", "model", "noise")
+        names = ("optimizer", "steps", "record_every", "loss", "head", "model", "noise", "penalty")
         return {name: getattr(self, name) for name in names} | {"snapshots": self.snapshots(self.steps)}
 
     @property

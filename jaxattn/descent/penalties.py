@@ -1,0 +1,99 @@
+"""Penalties on the attention that training adds to the risk, such as its entropy, in the log domain.
+
+A penalty is a value: a pure function of the logarithms of the attention probabilities, log s, (n, T), that returns the
+derivative of the penalty of each input with respect to s, (n, T). `train(..., penalty=...)` descends on
+`mean_i (loss(Y_i f_i) + penalty(s_i))`. It sees log s, which stays finite where s underflows: so its gradient is exact
+however far the softmax has saturated, as that of the risk is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxattn.descent import gradients
+from jaxattn.losses import Loss
+
+__all__ = ["Penalty", "entropy", "unpenalized"]
+
+# From log s to the derivative with respect to s; what it returns for a token that an input cannot see is ignored.
+Penalty = Callable[[Float[Array, "n T"]], Float[Array, "n T"]]
+
+
+def unpenalized(log_probabilities: Float[Array, "n T"]) -> Float[Array, "n T"]:
+    """No penalty: training descends on the risk alone.
+
+    Example:
+        >>> float(jnp.abs(descent.unpenalized(jnp.zeros((3, 4)))).max())
+        0.0
+    """
+    return jnp.zeros_like(log_probabilities)
+
+
+@lru_cache(maxsize=64)
+def entropy(weight: float) -> Penalty:
+    """Return the penalty `weight * H(s_i)` on the entropy of the attention: a positive weight favours few tokens.
+
+    Of several heads, the entropies are added up.
+
+    Args:
+        weight: of the penalty; a negative one rewards attention that is spread.
+
+    Raises:
+        ValueError: a weight that is not finite.
+
+    Example:
+        >>> run = descent.train(start, problem, penalty=descent.entropy(0.1), steps=10)
+    """
+    real = hasattr(weight, "__float__") and not isinstance(weight, bool)
+    if not real or not abs(weight) < float("inf"):
+        raise ValueError(f"weight: expected a finite number, found {weight!r}")
+    return _Entropy(float(weight))
+
+
+@dataclass(frozen=True)
+class _Entropy:
+    weight: float
+
+    def __call__(self, log_probabilities: Float[Array, "n T"]) -> Float[Array, "n T"]:
+        return -self.weight * (log_probabilities + 1)
+
+
+def added(rule: gradients.Rule, penalty: Penalty) -> gradients.Rule:
+    """Return the rule that forms the gradient of the risk and a penalty, as `direction` and `exact` form the risk's.
+
+    Token by token the worth to an input's risk, `n c_i w_it`, and the derivative of its penalty add up, divided by
+    the larger of the two: neither overflows, nor is it lost where the other one underflows.
+    """
+
+    def whole(step: Int[Array, ""], logits: Array, Y: Array, read: gradients.Reading, loss: Loss) -> gradients.Slope:
+        slope = _direction(step, logits, Y, read, loss, penalty)
+        return slope if rule is gradients.direction else gradients.multiplied(step, slope)
+
+    return rule if penalty is unpenalized else whole
+
+
+def _direction(
+    step: Int[Array, ""], logits: Array, Y: Array, read: gradients.Reading, loss: Loss, penalty: Penalty
+) -> gradients.Slope:
+    probabilities = jax.nn.softmax(logits, axis=1)
+    predictions, worth = read(step, probabilities)
+    margins = Y * predictions
+    sign, exponent = gradients.log_slope(loss, margins)
+    # Any number may be taken off the derivative of an input; with that of the selected token, what vanishes is zero.
+    slopes = penalty(jax.nn.log_softmax(logits, axis=1))
+    of_selected = jnp.take_along_axis(slopes, jnp.argmax(logits, axis=1)[:, None], axis=1)
+    slopes = jnp.where(logits > -jnp.inf, slopes - of_selected, 0)
+    largest = jnp.max(jnp.abs(slopes), axis=1)
+    larger = jnp.maximum(exponent, jnp.log(largest))
+    finite = jnp.where(jnp.isfinite(larger), larger, 0)
+    of_risk, of_penalty = Y * sign * jnp.exp(exponent - finite), jnp.exp(jnp.log(largest) - finite)
+    relative = slopes / jnp.where(largest > 0, largest, 1)[:, None]
+    both = of_risk[:, None] * worth + of_penalty[:, None] * relative
+    found = gradients.Slope(jax.vmap(loss)(margins), probabilities, both, larger)
+    return gradients.factored(step, logits, found, jnp.ones_like(Y))
