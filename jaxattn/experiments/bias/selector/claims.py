@@ -16,7 +16,7 @@ import xarray
 from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn import bias, tokens
-from jaxattn.bias import ranking, verdict
+from jaxattn.bias import verdict
 from jaxattn.experiments.bias.selector import examples
 from jaxattn.experiments.bias.selector.measure import (
     GUMBEL,
@@ -126,7 +126,7 @@ def _verdict(
     keys: PRNGKeyArray,
 ) -> bias.Verdict:
     """Return the verdict of `bias.rank` on margin ratios; a run on the exact direction does not stall."""
-    recent, decades = ranking.last_decade(steps)
+    recent, decades = verdict.last_decade(steps)
     trend = None
     if decades > 0:
         centred = np.log10(steps[recent]) - np.log10(steps[recent]).mean()
