@@ -24,9 +24,10 @@ def train(noise, model: Any = models.plain, steps=1, key: Any = KEY, optimizer: 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_minibatch_step_is_a_step_of_its_inputs(model):
-    noise, problem = descent.minibatches(2), instances.problem()
+    noise: Any = descent.minibatches(2)
+    problem = instances.problem()
     for k in range(3):
-        draw = noise(jax.random.fold_in(KEY, k), n, T)
+        draw: Any = noise(jax.random.fold_in(KEY, k), n, T)
         assert sorted(np.asarray(draw.inputs)) == [0, n / 2, n / 2]
     inside = np.flatnonzero(noise(jax.random.fold_in(KEY, 0), n, T).inputs)
     part = Problem(X=problem.X[inside], Z=problem.Z[inside], Y=problem.Y[inside], v=problem.v)
@@ -39,7 +40,8 @@ def test_a_minibatch_step_is_a_step_of_its_inputs(model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_dropout_is_the_gradient_through_what_is_kept(model):
-    noise, problem, W = descent.dropout(0.4), instances.problem(), instances.free()
+    noise: Any = descent.dropout(0.4)
+    problem, W = instances.problem(), instances.free()
     mask = noise(jax.random.fold_in(KEY, 0), n, T).attention
     assert set(np.unique(mask)) == {0.0, 1 / 0.6}
 
@@ -54,7 +56,8 @@ def test_dropout_is_the_gradient_through_what_is_kept(model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_gumbel_sample_is_the_straight_through_estimator(model):
-    noise, problem, W, tau = descent.gumbel(0.7), instances.problem(), instances.free(), 0.7
+    noise: Any = descent.gumbel(0.7)
+    problem, W, tau = instances.problem(), instances.free(), 0.7
     gumbel = noise(jax.random.fold_in(KEY, 0), n, T).noise
 
     def risk(W):
@@ -119,7 +122,7 @@ def test_a_lane_is_a_lone_run_with_its_key(model, noise):
 
 def test_a_readout_is_moved_by_the_minibatch_alone():
     problem, params = instances.problem(), models.Joint(instances.free(), instances.problem().v)
-    noise = descent.minibatches(1)
+    noise: Any = descent.minibatches(1)
     (inside,) = np.flatnonzero(noise(jax.random.fold_in(KEY, 0), n, T).inputs)
     given = {"noise": noise, "key": KEY, "model": models.with_values(), "optimizer": RULE, "steps": 1}
     moved = descent.train(params, problem, **given).weights.readout - problem.v

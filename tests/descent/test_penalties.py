@@ -114,7 +114,8 @@ def test_a_penalty_of_ones_own_and_one_of_weight_zero():
 
 
 def test_minibatches_and_penalty_are_added():
-    noise, key, problem, W = descent.minibatches(1), jax.random.key(3), instances.problem(), instances.free()
+    noise: Any = descent.minibatches(1)
+    key, problem, W = jax.random.key(3), instances.problem(), instances.free()
     inputs = noise(jax.random.fold_in(key, 0), n, T).inputs
 
     def whole(W):

@@ -199,7 +199,7 @@ def test_of_several_solvers_the_next_gets_what_the_last_left_undecided(batch, no
 def test_an_unknown_norm_is_refused_with_the_known_ones(batch):
     for solve, constraints in ((svm.solve, instances.lane(batch, 0)), (svm.solve_batch, batch)):
         with pytest.raises(
-            ValueError, match=r"^norm: expected one of \['frobenius', 'l1', 'max', 'nuclear', 'spectral'\].* found 'l2'"
+            ValueError, match=r"^norm: expected one of \[.*'frobenius', .*'sign', 'spectral'\].* found 'l2'"
         ):
             solve(constraints, norm="l2")
 

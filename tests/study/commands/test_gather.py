@@ -1,6 +1,7 @@
 """A sweep is gathered with its numbers and their provenance; what is not ours at the place is not touched."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -62,11 +63,8 @@ def test_an_unknown_norm_is_named_with_the_known_ones_before_any_work(tmp_path, 
     with pytest.raises(SystemExit) as ended:
         command.main(["gather", "seeds=3", "--norms", "frobenius,spectrall", "--to", str(tmp_path / "sweep.zarr")])
     assert ended.value.code == 2
-    expected = (
-        "norm: expected one of ['frobenius', 'l1', 'max', 'nuclear', 'spectral'], l_p with p of at least 1, or a Norm, "
-        "found 'spectrall'"
-    )
-    assert expected in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(r"norm: expected one of \[.*'frobenius', .*'spectral'\], .*, or a Norm, found 'spectrall'", said)
     assert list(tmp_path.iterdir()) == []
 
 
