@@ -86,8 +86,9 @@ def test_a_gumbel_sample_goes_on_beyond_saturation():
 
 def test_a_gumbel_sample_is_read_by_a_trained_readout_and_by_all_heads():
     problem, noise = instances.problem(), descent.gumbel(1.0)
+    sampled: Any = noise(jax.random.fold_in(KEY, 0), n, T)
     picks = jax.nn.one_hot(
-        jnp.argmax(attention.logits(instances.free(), problem) + noise(jax.random.fold_in(KEY, 0), n, T).noise, axis=1),
+        jnp.argmax(attention.logits(instances.free(), problem) + sampled.noise, axis=1),
         T,
     )
     params = models.Joint((instances.free(), instances.free()), problem.v)
