@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import xarray
 from matplotlib.figure import Figure
@@ -28,7 +28,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         figure = page.new_figure(6.75, 1.4 + 0.21 * len(ordered))
         axes = figure.subplots()
         cells.table(axes, [cells.Row(one, _predicted(one)) for one in ordered], names)
-        axes.set_yticks(range(len(ordered)), list(map(_label, ordered)), fontsize=cells.SIZE)
+        labels = [_label(one, _usual(ordered)) for one in ordered]
+        axes.set_yticks(range(len(ordered)), labels, fontsize=cells.SIZE)
         axes.set_title(_finding(summaries), fontsize=9)
         own = [one for one in summaries.values() if one.attrs["about"] == OWN]
         counts = {f"{len(own)} runs": xarray.Dataset(attrs=total({one.attrs["run"]: one for one in own}))}
@@ -42,9 +43,11 @@ def _ordered(summaries: Mapping[str, xarray.Dataset]) -> list[xarray.Dataset]:
     return sorted(summaries.values(), key=lambda one: (runs.index(one.attrs["run"]), one.attrs["about"] != OWN))
 
 
-def _label(one: xarray.Dataset) -> str:
+def _label(one: xarray.Dataset, usual: int) -> str:
+    steps = int(one["snapshot"][-1])
     weights, _, rest = one.attrs["run"].partition(", ")
     written = f"${'W' if weights == 'W' else '(K, Q)'}$, {rest}"
+    written += "" if steps == usual else f", {steps:,} steps"
     return written if one.attrs["about"] == OWN else f"against {one.attrs['about']}"
 
 
@@ -72,17 +75,14 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     return f"{held} of {verdicts.total()} predicted limits are confirmed, {failed} refuted, {left} not decided"
 
 
-def _steps(ordered: list[xarray.Dataset]) -> str:
-    """Return after how many steps the runs are looked at, the most usual number first."""
-    steps = Counter(int(one["snapshot"][-1]) for one in ordered)
-    (usual, _), *others = steps.most_common()
-    longer = [f"{steps:,} of {_label(one)}" for steps, _ in others for one in ordered if one["snapshot"][-1] == steps]
-    return f"{usual:,}" + (f" ({'; '.join(longer)})" if longer else "")
+def _usual(summaries: Iterable[xarray.Dataset]) -> int:
+    """Return after how many steps most runs are looked at."""
+    return Counter(int(one["snapshot"][-1]) for one in summaries).most_common(1)[0][0]
 
 
 def _key(ordered: list[xarray.Dataset]) -> str:
     return (
-        f"Mean margin ratio over the seeds after {_steps(ordered)} steps; 1: a solution of that "
+        f"Mean margin ratio over the seeds after {_usual(ordered):,} steps, or as said; 1: a solution of that "
         "norm's Att-SVM. Framed: predicted.\nBold: named by the verdict, its 95 % interval above "
         f"{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
     )
