@@ -78,13 +78,13 @@ def weighed(
         key: of the bootstrap over seeds.
         stalled: how many of the seeds stalled before the last snapshot.
     """
-    ratio, (trend, decades) = bootstrap(margin_ratio, key), _trend(margin_ratio, steps, beside(key))
+    ratio, (change, decades) = bootstrap(margin_ratio, key), trend(margin_ratio, steps, beside(key))
     at_end = Estimate(*(part[:, -1] for part in ratio))
-    verdict = of(names, at_end, trend, float(probability[:, -1].mean()), len(margin_ratio), decades, stalled)
-    return Weighed(ratio, trend, decades, verdict)
+    verdict = of(names, at_end, change, float(probability[:, -1].mean()), len(margin_ratio), decades, stalled)
+    return Weighed(ratio, change, decades, verdict)
 
 
-def _trend(
+def trend(
     ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"], key: PRNGKeyArray
 ) -> tuple[Estimate | None, float]:
     """Return the change of the mean ratio in a decade of steps, and over how many decades it is taken: at most one."""

@@ -8,14 +8,16 @@ obeyed holds if the verdict is decided and names none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import xarray
 
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias.ratios import run_of
 from jaxattn.study.claims import (
+    Claim,
     Criterion,
     Datasets,
     Judgement,
@@ -30,7 +32,22 @@ from jaxattn.study.claims import (
 
 
 class Predicted(Protocol):
-    """Where a run is found, and which norm it is said to obey; as `Prediction` says."""
+    """Where a run is found, which norm it is said to obey, and where that is said; as `Prediction` says."""
+
+    @property
+    def name(self) -> str:
+        """Of the claim."""
+        ...
+
+    @property
+    def source(self) -> Source:
+        """Where it is said."""
+        ...
+
+    @property
+    def statement(self) -> str:
+        """What is said."""
+        ...
 
     @property
     def row(self) -> Mapping[str, str]:
@@ -59,6 +76,20 @@ class Prediction(NamedTuple):
     norm: str
     source: Source
     statement: str
+
+
+def claims(experiment: str, predictions: Sequence[Predicted], examples: Callable[[Any], Any]) -> tuple[Claim, ...]:
+    """Return a claim of an experiment for each prediction, with the datasets that `examples` builds of it."""
+    return tuple(
+        Claim(
+            f"{experiment}:{prediction.name}",
+            prediction.source,
+            prediction.statement,
+            partial(judge, prediction),
+            partial(examples, prediction),
+        )
+        for prediction in predictions
+    )
 
 
 def judge(prediction: Predicted, summaries: Datasets) -> Judgement:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import xarray
 
+from jaxattn.experiments.bias.judging import Predicted
 from jaxattn.experiments.bias.rules import NORMS
+from jaxattn.study.claims.claim import Datasets, Verdict
 from jaxattn.study.settings.schedule import Logarithmically
 
 SEEDS, STEPS = 40, np.array(Logarithmically(8)(20_000))
@@ -46,3 +48,18 @@ def run(
         {"seed": np.arange(SEEDS), "norm": np.array(norms, object), "snapshot": STEPS},
         {**counts, "run": name, **described},
     )
+
+
+def of_prediction(prediction: Predicted, run: Callable[..., xarray.Dataset]) -> dict[Verdict, Datasets]:
+    """Return a run in which the predicted norm is obeyed, or none; one that stands still elsewhere; one that moves.
+
+    Args:
+        prediction: the norm of which may be empty, for none.
+        run: of the prediction, mean margin ratios of some norms, and changes of `run` above.
+    """
+    refuting = {prediction.norm: 0.9} if prediction.norm else {NORMS[0]: 0.99}
+    return {
+        Verdict.HOLDS: {prediction.name: run(prediction, {prediction.norm: 0.99})},
+        Verdict.FAILS: {prediction.name: run(prediction, refuting)},
+        Verdict.OPEN: {prediction.name: run(prediction, {}, moving=0.05)},
+    }

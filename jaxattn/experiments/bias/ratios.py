@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -18,8 +18,20 @@ from jaxattn.study.claims import Datasets
 from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.statistics import Estimate, variables
 
-_KEPT = ("margin_ratio", "probability")
+# Of a ranking as a dataset: what is kept of its arrays, and what became of the seeds.
+KEPT = ["margin_ratio", "probability"]
 _COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
+
+
+def native(solver: svm.Solver | None) -> None:
+    """Raise ValueError where a solver is given: each norm is solved by its own."""
+    if solver is not None:
+        raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
+
+
+def counts(attributes: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many seeds were attempted and kept, and why others were not, from a ranking's attributes."""
+    return {name: attributes[name] for name in _COUNTS}
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -36,14 +48,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
     """
-    if solver is not None:
-        raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
+    native(solver)
     exact = {str(name): one.astype(float) for name, one in record.data_vars.items() if one.dtype.kind == "f"}
     with jax.enable_x64(True):
         one = to_dataset(ranked(record.assign(exact), NORMS))
-    measured = one[list(_KEPT)]
-    counts = {name: one.attrs[name] for name in _COUNTS}
-    measured.attrs = counts | described(json.loads(record.attrs["config"]), "KQ" if "K" in record else "W")
+    measured = one[KEPT]
+    measured.attrs = counts(one.attrs) | described(json.loads(record.attrs["config"]), "KQ" if "K" in record else "W")
     return measured
 
 

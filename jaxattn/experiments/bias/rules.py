@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxattn.bias import NORMS as RANKED
 
-__all__ = ["NORMS", "RULES", "STEPS", "described"]
+__all__ = ["NORMS", "RULES", "STEPS", "described", "last"]
 
 NORMS = (*RANKED, "l_1.75", "l_3")
 # How rules and steps are written in figures, the rules in the order of the rows.
@@ -39,11 +39,11 @@ def described(config: dict[str, Any], weights: str) -> dict[str, str]:
     """
     optimizer, step, prefix = config["optimizer"], "constant", ""
     while "optimizer" in optimizer:
-        outer, optimizer = _tail(optimizer), optimizer["optimizer"]
+        outer, optimizer = last(optimizer), optimizer["optimizer"]
         step = "falling" if outer == "falling" else step
         prefix = "momentum" if outer == "momentum" else prefix
     # Without floor and penalty the exact rule is the published one on the exact direction, too.
-    rule = prefix or _tail(optimizer).removeprefix("exact_")
+    rule = prefix or last(optimizer).removeprefix("exact_")
     length = next(optimizer[name] for name in ("step_size", "step", "learning_rate") if name in optimizer)
     if isinstance(length, dict):
         step, length = "falling", length["step"]
@@ -61,10 +61,11 @@ def _variant(config: dict[str, Any]) -> str:
     size, scale = (law["n"], law["T"], law["d"]), start.get("scale", 1.0)
     parts = [f"{size}"] if size != (6, 8, 10) else []
     parts += [f"start of scale {scale:g}"] if scale != 1 else []
-    parts += ["start as published"] if _tail(start) == "free" else []
+    parts += ["start as published"] if last(start) == "free" else []
     parts += ["single precision"] if config["precision"] == "float32" else []
     return ", ".join(parts)
 
 
-def _tail(value: dict[str, Any]) -> str:
+def last(value: dict[str, Any]) -> str:
+    """Return what the target of a configuration's value is called in its module."""
     return str(value["_target_"]).rpartition(".")[2]

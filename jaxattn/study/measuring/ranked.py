@@ -64,6 +64,17 @@ def ranked(
     return bias.rank(run, of_arrays(arrays), norms, key, model_of(record))
 
 
+def alone(record: xarray.Dataset, head: str = "") -> xarray.Dataset:
+    """Return a record as that of one head on the tokens as given: of the head of this number, or of the only one."""
+    names: dict[Any, str] = {
+        f"{name}{head}{suffix}": f"{name}{suffix}" for name in "WKQ" for suffix in ("", "_initial", "_snapshots")
+    }
+    own = {old: new for old, new in names.items() if old in record}
+    others = [name for name in record.data_vars if is_parameter(str(name)) and name not in own]
+    config = json.loads(record.attrs["config"]) | {"model": {"_target_": "jaxattn.models.Seeing"}}
+    return record.drop_vars(others).rename(own).assign_attrs(config=json.dumps(config))
+
+
 def model_of(record: xarray.Dataset) -> models.Model:
     """Return the model that a record's configuration names; the plain one where it names none."""
     config = json.loads(record.attrs.get("config", "{}"))

@@ -9,7 +9,6 @@ import xarray
 
 from jaxattn.experiments.bias import made
 from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS, Prediction
-from jaxattn.experiments.bias.rules import NORMS
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 
@@ -26,12 +25,7 @@ def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> 
 
 def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
     """The predicted norm is obeyed, or none; none is, and all stand still; or they still move."""
-    refuting = {prediction.norm: 0.9} if prediction.norm else {NORMS[0]: 0.99}
-    return {
-        Verdict.HOLDS: {prediction.name: run(prediction, {prediction.norm: 0.99})},
-        Verdict.FAILS: {prediction.name: run(prediction, refuting)},
-        Verdict.OPEN: {prediction.name: run(prediction, {}, moving=0.05)},
-    }
+    return made.of_prediction(prediction, run)
 
 
 def atlas() -> Datasets:

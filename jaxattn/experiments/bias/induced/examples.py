@@ -30,11 +30,7 @@ def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> 
 
 def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
     """The predicted norm is obeyed; none is, and all stand still; or they still move."""
-    return {
-        Verdict.HOLDS: {prediction.name: run(prediction, {prediction.norm: 0.99})},
-        Verdict.FAILS: {prediction.name: run(prediction, {prediction.norm: 0.9})},
-        Verdict.OPEN: {prediction.name: run(prediction, {}, moving=0.05)},
-    }
+    return made.of_prediction(prediction, run)
 
 
 def all_runs() -> Datasets:

@@ -9,12 +9,12 @@ import xarray
 
 from jaxattn import svm
 from jaxattn.bias.verdict import last_decade
+from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.rules import described
 from jaxattn.study.measuring.ranked import ranked, to_dataset
 
 # In the order of the columns: those of the atlas without l_1, and the two induced ones that it lacks.
 NORMS = ("frobenius", "nuclear", "spectral", "max", "gamma2", "sign")
-_COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -32,13 +32,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
     """
-    if solver is not None:
-        raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
+    ratios.native(solver)
     # The norm of sign matrices takes about a second a matrix.
     late = np.flatnonzero(last_decade(record["snapshot"].values)[0])
     one = to_dataset(ranked(record.isel(snapshot=late), NORMS))
-    measured = one[["margin_ratio", "probability"]]
+    measured = one[ratios.KEPT]
     words = described(json.loads(record.attrs["config"]), "KQ")
     m = str(record.sizes["width"])
-    measured.attrs = {name: one.attrs[name] for name in _COUNTS} | words | {"run": f"{words['run']}, m = {m}", "m": m}
+    measured.attrs = ratios.counts(one.attrs) | words | {"run": f"{words['run']}, m = {m}", "m": m}
     return measured

@@ -88,7 +88,10 @@ def _summary(run: str, datasets: Datasets, key: PRNGKeyArray) -> xarray.Dataset:
     }
     if "joint" in one:
         estimates["joint"] = ((), bootstrap(one["joint"].values[:, -1], keys[7]))
-    told = _verdict(names, ratio, steps, float(one["probability"][:, -1].mean()), keys[:2])
+    change, decades = verdict.trend(ratio, steps, keys[1])
+    probability = float(one["probability"][:, -1].mean())
+    # A run on the exact direction does not stall.
+    told = verdict.of(names, bootstrap(ratio[..., -1], keys[0]), change, probability, len(ratio), decades)
     attrs = dict(one.attrs) | {"norms": " and ".join(told.norms), "reason": told.reason}
     own = names.index("frobenius")
     leads = bootstrap(ratio[:, [own], -1] - ratio[:, :, -1], keys[2])
@@ -116,22 +119,6 @@ def _base(run: str) -> str:
 def _off(one: xarray.Dataset) -> Float[np.ndarray, "seeds snapshots"]:
     """Return how many decades the Frobenius margin ratio is from 1."""
     return np.log10(np.maximum(1 - one["margin_ratio"].sel(norm="frobenius").values, _CERTIFIED))
-
-
-def _verdict(
-    names: tuple[str, ...],
-    ratio: Float[np.ndarray, "seeds norms snapshots"],
-    steps: np.ndarray,
-    probability: float,
-    keys: PRNGKeyArray,
-) -> bias.Verdict:
-    """Return the verdict of `bias.rank` on margin ratios; a run on the exact direction does not stall."""
-    recent, decades = verdict.last_decade(steps)
-    trend = None
-    if decades > 0:
-        centred = np.log10(steps[recent]) - np.log10(steps[recent]).mean()
-        trend = bootstrap(ratio[:, :, recent] @ centred / (centred @ centred), keys[1])
-    return verdict.of(names, bootstrap(ratio[..., -1], keys[0]), trend, probability, len(ratio), decades)
 
 
 def _paired(run: str, other: str, datasets: Datasets) -> tuple[xarray.Dataset, xarray.Dataset]:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Protocol, cast
 
 import numpy as np
 import xarray
 
-from jaxattn import bias, svm, tokens
+from jaxattn import bias, models, svm, tokens
+from jaxattn.experiments.bias import ratios
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.study.measuring.ranked import model_of, ranked, to_dataset
+from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
 
 # What the runs are called: training W from zero and from random weights, and what is changed of these.
 PLAIN, RANDOM, GUMBEL, HEADS = "plain", "random start", "Gumbel", "two heads"
 ROTARY, ONE_HOT = "rotary", "one-hot positions"
 _ENTROPY = "entropy "
-_COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
-_PARAMETER = re.compile(r"(W|K|Q)(\d+)(_initial|_snapshots)?")
 
 
 class _Linear(Protocol):
@@ -60,8 +58,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Raises:
         ValueError: a solver; else as `ranked`.
     """
-    if solver is not None:
-        raise ValueError(f"svm: expected native, as each norm here has a solver of its own, found {solver!r}")
+    ratios.native(solver)
     run = _named(json.loads(record.attrs["config"]))
     one = _of_heads(record) if run == HEADS else _placed(ranked(record), record)
     selected, optimal = _tokens(record)
@@ -73,24 +70,17 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 def _placed(ranking: bias.Ranking, record: xarray.Dataset) -> xarray.Dataset:
     """Return the ratios and probabilities of a ranking at the seeds of a record, with its counts."""
-    one = to_dataset(ranking)[["margin_ratio", "probability"]]
+    one = to_dataset(ranking)[ratios.KEPT]
     one = one.assign_coords(seed=record["seed"].values[ranking.seeds])
-    one.attrs = {name: ranking.counts[name] for name in _COUNTS}
+    one.attrs = ratios.counts(ranking.counts)
     return one
 
 
 def _of_heads(record: xarray.Dataset) -> xarray.Dataset:
     """Return the mean ratios of heads, each against its own problem, and those of the joint one."""
     joint = _placed(ranked(record, ("frobenius",)), record)
-    alone = json.loads(record.attrs["config"]) | {"model": {"_target_": "jaxattn.models.Seeing"}}
-    found = {name: _PARAMETER.fullmatch(str(name)) for name in record.data_vars}
-    count = len({match[2] for match in found.values() if match})
-    parts = []
-    for h in range(count):
-        own = {name: f"{match[1]}{match[3] or ''}" for name, match in found.items() if match and match[2] == str(h)}
-        others = [name for name, match in found.items() if match and name not in own]
-        head = record.drop_vars(others).rename(own).assign_attrs(config=json.dumps(alone))
-        parts.append(_placed(ranked(head), record))
+    count = cast(models.Heads, model_of(record)).count
+    parts = [_placed(ranked(alone(record, str(h))), record) for h in range(count)]
     # Every problem of a seed has to be certified; those of one head alone are feasible if the joint one is.
     kept = sorted(set.intersection(*(set(part["seed"].values.tolist()) for part in (joint, *parts))))
     heads = [part.sel(seed=kept) for part in parts]

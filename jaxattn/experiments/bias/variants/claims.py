@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import xarray
 from jaxtyping import PRNGKeyArray
@@ -12,7 +10,7 @@ from jaxattn.experiments.bias import judging, ratios
 from jaxattn.experiments.bias.variants import examples
 from jaxattn.experiments.bias.variants.predictions import PREDICTIONS
 from jaxattn.experiments.bias.variants.runs import OWN
-from jaxattn.study.claims import Claim, Datasets
+from jaxattn.study.claims import Datasets
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
@@ -42,13 +40,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 CLAIMS = tuple(
-    Claim(
-        f"{experiment}:{prediction.name}",
-        prediction.source,
-        prediction.statement,
-        partial(judging.judge, prediction),
-        partial(examples.of_prediction, prediction),
-    )
+    claim
     for experiment, predictions in PREDICTIONS.items()
-    for prediction in predictions
+    for claim in judging.claims(experiment, predictions, examples.of_prediction)
 )

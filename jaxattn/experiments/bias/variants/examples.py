@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import xarray
 
 from jaxattn import bias
@@ -34,11 +33,7 @@ def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> 
 
 def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
     """The predicted norm is obeyed; none is, and all stand still; or they still move."""
-    return {
-        Verdict.HOLDS: {prediction.name: run(prediction, {prediction.norm: 0.99})},
-        Verdict.FAILS: {prediction.name: run(prediction, {prediction.norm: 0.9})},
-        Verdict.OPEN: {prediction.name: run(prediction, {}, moving=0.05)},
-    }
+    return made.of_prediction(prediction, run)
 
 
 def runs(predictions: tuple[Prediction, ...]) -> Datasets:
@@ -52,4 +47,4 @@ def runs(predictions: tuple[Prediction, ...]) -> Datasets:
             found[name] = one.assign_attrs(run=name)
         elif "other" in one:
             found[name] = known.assign(other=one["other"]).assign_attrs(other=one.attrs["other"])
-    return {name: one.assign(probability=one["probability"].astype(np.float64)) for name, one in found.items()}
+    return found

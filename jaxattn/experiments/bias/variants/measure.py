@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import jax
 import numpy as np
 import xarray
 
 from jaxattn import bias, models, svm
+from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.variants.runs import described
-from jaxattn.study.measuring.ranked import model_of, ranked, to_dataset
-from jaxattn.study.settings.parameters import is_parameter
-
-_COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
-_PLAIN = {"_target_": "jaxattn.models.Seeing"}
+from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -35,14 +31,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
     """
-    if solver is not None:
-        raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
+    ratios.native(solver)
     model = model_of(record)
     with jax.enable_x64(True):
         own = to_dataset(ranked(record, bias.NORMS))
         others = [to_dataset(ranked(one, bias.NORMS)) for one in _others(record, model)]
-    measured = own[["margin_ratio", "probability"]]
-    counts = {name: own.attrs[name] for name in _COUNTS}
+    measured, counts = own[ratios.KEPT], ratios.counts(own.attrs)
     if others:
         kept = [np.isin(own["seed"], one["seed"]) for one in others]
         shared = own["seed"].values[np.all(kept, axis=0)]
@@ -58,15 +52,5 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 def _others(record: xarray.Dataset, model: models.Model) -> list[xarray.Dataset]:
     """Return the record as if each head, or the attention without its positions, stood alone."""
     if isinstance(model, models.Heads):
-        return [_as_plain(record, str(head)) for head in range(model.count)]
-    return [] if isinstance(model, models.Valued) or model == models.plain else [_as_plain(record, "")]
-
-
-def _as_plain(record: xarray.Dataset, head: str) -> xarray.Dataset:
-    names: dict[Any, str] = {
-        f"{name}{head}{suffix}": f"{name}{suffix}" for name in "WKQ" for suffix in ("", "_initial", "_snapshots")
-    }
-    config = json.loads(record.attrs["config"]) | {"model": _PLAIN}
-    own = {old: new for old, new in names.items() if old in record}
-    alone = record.drop_vars([name for name in record.data_vars if is_parameter(str(name)) and name not in own])
-    return alone.rename(own).assign_attrs(config=json.dumps(config))
+        return [alone(record, str(head)) for head in range(model.count)]
+    return [] if isinstance(model, models.Valued) or model == models.plain else [alone(record)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxattn.experiments.bias.rules import last
+
 # The names of rules in words, by the last part of their target, or by their norm.
 _RULES = {"normalized_gd": "normalized GD", "jointly_normalized_gd": "normalized GD, one norm", "max": "sign descent"}
 # What a run is held against: the problem that its model poses; and beside it another one.
@@ -22,7 +24,7 @@ def described(config: dict[str, Any]) -> dict[str, str]:
     model, noise, rule = _model(config), _noise(config["noise"]), _rule(config["optimizer"])
     heads, seen = "heads" in model, model not in ("", "trained values")
     other = _OTHERS["heads"] if heads else _OTHERS["tokens"] if seen else ""
-    law = "tokens of other lengths" if _tail(config["data"]) == "stretched" else ""
+    law = "tokens of other lengths" if last(config["data"]) == "stretched" else ""
     run = ", ".join(part for part in (weights, model, law, noise, rule) if part)
     return {"run": run, "weights": weights, "model": model, "rule": rule, "noise": noise, "other": other}
 
@@ -41,7 +43,7 @@ def json_of(value: Any) -> str:
 
 def _model(config: dict[str, Any]) -> str:
     model = config["model"]
-    name, count = _tail(model), model.get("count")
+    name, count = last(model), model.get("count")
     if name in ("summed", "concatenated"):
         return f"{count} heads {'added up' if name == 'summed' else 'concatenated'}"
     words = {
@@ -57,7 +59,7 @@ def _model(config: dict[str, Any]) -> str:
 
 
 def _noise(noise: dict[str, Any]) -> str:
-    name = _tail(noise)
+    name = last(noise)
     words = {
         "full_batch": "",
         "minibatches": f"minibatches of {noise.get('size')}",
@@ -70,9 +72,5 @@ def _rule(optimizer: dict[str, Any]) -> str:
     if "optimizer" in optimizer:
         return f"{_rule(optimizer['optimizer'])}, falling steps"
     # Without floor and penalty the exact rule is the published one on the exact direction, too.
-    name = _tail(optimizer).removeprefix("exact_")
+    name = last(optimizer).removeprefix("exact_")
     return _RULES[optimizer["norm"]] if name == "steepest" else _RULES[name]
-
-
-def _tail(value: dict[str, Any]) -> str:
-    return str(value["_target_"]).rpartition(".")[2]
