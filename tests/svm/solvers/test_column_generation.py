@@ -1,7 +1,5 @@
 """The max-margin problem in the norm of sign matrices: the whole linear program, rows of every kind, and refusals."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,27 +9,15 @@ from scipy.optimize import linprog
 from jaxattn import svm
 from jaxattn.svm import ColumnGeneration, Status
 from tests import instances
+from tests.svm.posed import assert_certified, assert_lanes_keep_to_themselves, posed
 from tests.test_signs import sign_matrices
-
-LANES = 2
-
-
-def posed(kind: str) -> svm.Constraints:
-    """A batch of problems of the shared shape with rows of one kind."""
-    if kind == "sets":
-        selected = jnp.zeros((instances.n, instances.T), bool).at[:, 0].set(True).at[0, 2].set(True)
-        return instances.stacked([svm.set_constraints(instances.problem(i), selected) for i in range(LANES)])
-    hard = instances.constraints(LANES)
-    return hard if kind == "hard" else jax.vmap(partial(svm.soft, C=0.05))(hard)
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 def test_it_is_the_solution_of_the_program_with_all_sign_matrices(kind):
-    constraints = posed(kind)
+    constraints = posed(kind, C=0.05)
     solutions = svm.solve_batch(constraints, "sign")
-    np.testing.assert_array_equal(solutions.status, Status.OPTIMAL)
-    assert np.abs(solutions.gap).max() < 1e-8
-    assert not any(np.isnan(leaf).any() for leaf in solutions)
+    assert_certified(solutions)
     one = instances.lane(constraints, 0)
     # Up to their sign, since -x y^T is one, too.
     ball = sign_matrices(5, 5)[: 2**9 * 2]
@@ -46,18 +32,12 @@ def test_it_is_the_solution_of_the_program_with_all_sign_matrices(kind):
 def test_equalities_hold():
     constraints = posed("sets")
     solutions = svm.solve_batch(constraints, "sign")
-    np.testing.assert_array_equal(solutions.status, Status.OPTIMAL)
-    assert np.abs(solutions.gap).max() < 1e-8
+    assert_certified(solutions)
     assert solutions.violation.max() <= 1e-9
 
 
 def test_infeasible_lanes_and_repeated_rows_keep_to_themselves():
-    good = instances.lane(posed("hard"), 0)
-    twice = good._replace(differences=good.differences.at[:, 2].set(good.differences[:, 1]))
-    lanes = [good, *(make()[0] for make in instances.INFEASIBLE.values()), twice]
-    solutions = svm.solve_batch(instances.stacked(lanes), "sign")
-    assert list(solutions.status) == [Status.OPTIMAL, Status.INFEASIBLE, Status.INFEASIBLE, Status.OPTIMAL]
-    assert solutions.primal[3] <= solutions.primal[0] * (1 + 1e-8)
+    assert_lanes_keep_to_themselves("sign")
 
 
 def test_one_row_has_the_dual_norm_for_its_value_at_every_scale():

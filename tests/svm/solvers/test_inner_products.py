@@ -1,8 +1,5 @@
 """The max-margin problem in gamma_2: Clarabel's answer, closed forms, infeasible lanes, and rows of every kind."""
 
-from functools import partial
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,17 +7,7 @@ import pytest
 from jaxattn import svm
 from jaxattn.svm import Status
 from tests import instances
-
-LANES = 3
-
-
-def posed(kind: str) -> svm.Constraints:
-    """A batch of problems of the shared shape with rows of one kind."""
-    if kind == "sets":
-        selected = jnp.zeros((instances.n, instances.T), bool).at[:, 0].set(True).at[0, 2].set(True)
-        return instances.stacked([svm.set_constraints(instances.problem(i), selected) for i in range(LANES)])
-    hard = instances.constraints(LANES)
-    return hard if kind == "hard" else jax.vmap(partial(svm.soft, C=0.4))(hard)
+from tests.svm.posed import assert_certified, assert_lanes_keep_to_themselves, assert_single_precision, posed
 
 
 @pytest.mark.slow
@@ -28,9 +15,7 @@ def posed(kind: str) -> svm.Constraints:
 def test_rows_of_every_kind_are_certified(kind):
     norm = svm.squared("gamma2") if kind == "squared" else svm.gamma2
     solutions = svm.solve_batch(posed(kind), norm)
-    assert not any(np.isnan(leaf).any() for leaf in solutions)
-    np.testing.assert_array_equal(solutions.status, Status.OPTIMAL)
-    assert np.abs(solutions.gap).max() < 1e-8
+    assert_certified(solutions)
 
 
 def test_it_agrees_with_clarabel():
@@ -48,13 +33,7 @@ def test_it_agrees_with_clarabel():
 
 
 def test_infeasible_lanes_and_repeated_rows_keep_to_themselves():
-    good = instances.lane(posed("hard"), 0)
-    twice = good._replace(differences=good.differences.at[:, 2].set(good.differences[:, 1]))
-    lanes = [good, *(make()[0] for make in instances.INFEASIBLE.values()), twice]
-    solutions = svm.solve_batch(instances.stacked(lanes), "gamma2")
-    assert list(solutions.status) == [Status.OPTIMAL, Status.INFEASIBLE, Status.INFEASIBLE, Status.OPTIMAL]
-    assert not any(np.isnan(leaf).any() for leaf in solutions)
-    assert solutions.primal[3] <= solutions.primal[0] * (1 + 1e-8)
+    assert_lanes_keep_to_themselves("gamma2")
 
 
 def test_one_row_has_the_dual_norm_for_its_value():
@@ -67,7 +46,4 @@ def test_one_row_has_the_dual_norm_for_its_value():
 
 @pytest.mark.slow
 def test_single_precision_is_certified_to_its_own_tolerance():
-    constraints = posed("hard")
-    single = svm.solve_batch(jax.tree.map(lambda leaf: leaf.astype(np.float32), constraints), "gamma2")
-    np.testing.assert_array_equal(single.status, Status.OPTIMAL)
-    np.testing.assert_allclose(single.primal, svm.solve_batch(constraints, "gamma2").primal, rtol=2e-4)
+    assert_single_precision("gamma2", svm.solve_batch(posed("hard"), "gamma2"))

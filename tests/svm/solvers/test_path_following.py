@@ -12,8 +12,8 @@ from jaxattn.svm import Cvxpy, PathFollowing, Status
 from tests import instances
 from tests.instances import assert_close
 from tests.svm import constructed
+from tests.svm.posed import assert_certified, assert_lanes_keep_to_themselves, assert_nothing_else_shows, posed
 
-LANES = 3
 NORMS = {
     "spectral": svm.spectral,
     **{f"p={p:g}": svm.entrywise(p) for p in (1.0, 1.5, 3.0, float("inf"))},
@@ -26,15 +26,6 @@ PAIRS = [(name, "hard") for name in NORMS if name != "p=1.5"] + [
 ]
 
 
-def posed(kind: str) -> svm.Constraints:
-    """A batch of problems of the shared shape with rows of one kind."""
-    if kind == "sets":
-        selected = jnp.zeros((instances.n, instances.T), bool).at[:, 0].set(True).at[0, 2].set(True)
-        return instances.stacked([svm.set_constraints(instances.problem(i), selected) for i in range(LANES)])
-    hard = instances.constraints(LANES)
-    return hard if kind == "hard" else jax.vmap(partial(svm.soft, C=0.4))(hard)
-
-
 def objective(norm: svm.Norm, kind: str) -> svm.Norm:
     return svm.squared(norm) if kind == "squared" else norm
 
@@ -45,9 +36,7 @@ def test_it_agrees_with_clarabel(name, kind):
     pytest.importorskip("cvxpy")
     constraints, norm = posed(kind), objective(NORMS[name], kind)
     ours = svm.solve_batch(constraints, norm)
-    assert not any(np.isnan(leaf).any() for leaf in ours)
-    np.testing.assert_array_equal(ours.status, Status.OPTIMAL)
-    assert np.abs(ours.gap).max() < 1e-8
+    assert_certified(ours)
     theirs = svm.solve(instances.lane(constraints, 0), norm, solver=Cvxpy())
     np.testing.assert_allclose(ours.primal[0], theirs.primal, rtol=1e-5)
 
@@ -88,13 +77,7 @@ def test_the_l2_norm_is_the_frobenius_norm():
 
 @pytest.mark.parametrize("name", ["p=3"])
 def test_infeasible_lanes_and_repeated_rows_keep_to_themselves(name):
-    good = instances.lane(posed("hard"), 0)
-    twice = good._replace(differences=good.differences.at[:, 2].set(good.differences[:, 1]))
-    lanes = [good, *(make()[0] for make in instances.INFEASIBLE.values()), twice]
-    solutions = svm.solve_batch(instances.stacked(lanes), NORMS[name])
-    assert list(solutions.status) == [Status.OPTIMAL, Status.INFEASIBLE, Status.INFEASIBLE, Status.OPTIMAL]
-    assert not any(np.isnan(leaf).any() for leaf in solutions)
-    assert solutions.primal[3] <= solutions.primal[0] * (1 + 1e-8)
+    assert_lanes_keep_to_themselves(NORMS[name])
 
 
 @pytest.mark.slow
@@ -105,16 +88,7 @@ def test_scale_precision_jit_and_vmap_do_not_show(name):
     lone = svm.solve(instances.lane(constraints, 1), norm)
     assert lone.status == Status.OPTIMAL
     np.testing.assert_allclose(lone.primal, expected.primal[1], rtol=1e-9)
-    lifted = jax.jit(jax.vmap(partial(svm.solve, norm=norm)))(constraints)
-    np.testing.assert_array_equal(lifted.status, Status.OPTIMAL)
-    np.testing.assert_allclose(lifted.primal, expected.primal, rtol=1e-8)
-    for c in (1e-6, 1e5):
-        scaled = svm.solve_batch(constraints._replace(differences=c * constraints.differences), norm)
-        np.testing.assert_array_equal(scaled.status, Status.OPTIMAL)
-        np.testing.assert_allclose(c * scaled.primal, expected.primal, rtol=1e-8)
-    single = svm.solve_batch(jax.tree.map(lambda leaf: leaf.astype(np.float32), constraints), norm)
-    np.testing.assert_array_equal(single.status, Status.OPTIMAL)
-    np.testing.assert_allclose(single.primal, expected.primal, rtol=2e-4)
+    assert_nothing_else_shows(norm)
 
 
 def test_negative_targets_alone_are_met_by_zero():

@@ -1,27 +1,13 @@
 """Schatten norms: a constructed solution, every kind of rows, infeasible lanes, precision and scales."""
 
-from functools import partial
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxattn import svm
 from jaxattn.svm import Status, Unique
-from tests import instances
 from tests.svm import constructed
-
-LANES = 3
-
-
-def posed(kind: str) -> svm.Constraints:
-    """A batch of problems of the shared shape with rows of one kind."""
-    if kind == "sets":
-        selected = jnp.zeros((instances.n, instances.T), bool).at[:, 0].set(True).at[0, 2].set(True)
-        return instances.stacked([svm.set_constraints(instances.problem(i), selected) for i in range(LANES)])
-    hard = instances.constraints(LANES)
-    return hard if kind == "hard" else jax.vmap(partial(svm.soft, C=0.4))(hard)
+from tests.svm.posed import assert_certified, assert_lanes_keep_to_themselves, assert_nothing_else_shows, posed
 
 
 @pytest.mark.parametrize("p", [1.5, 4.0])
@@ -52,19 +38,11 @@ def test_a_constructed_solution_is_recovered(p):
 def test_rows_of_every_kind_are_solved(p, kind):
     norm = svm.squared(svm.schatten(p)) if kind == "squared" else svm.schatten(p)
     solutions = svm.solve_batch(posed(kind), norm)
-    np.testing.assert_array_equal(solutions.status, Status.OPTIMAL)
-    assert np.abs(solutions.gap).max() < 1e-8
-    assert not any(np.isnan(leaf).any() for leaf in solutions)
+    assert_certified(solutions)
 
 
 def test_infeasible_lanes_and_repeated_rows_keep_to_themselves():
-    good = instances.lane(posed("hard"), 0)
-    twice = good._replace(differences=good.differences.at[:, 2].set(good.differences[:, 1]))
-    lanes = [good, *(make()[0] for make in instances.INFEASIBLE.values()), twice]
-    solutions = svm.solve_batch(instances.stacked(lanes), "schatten_1.5")
-    assert list(solutions.status) == [Status.OPTIMAL, Status.INFEASIBLE, Status.INFEASIBLE, Status.OPTIMAL]
-    assert not any(np.isnan(leaf).any() for leaf in solutions)
-    assert solutions.primal[3] <= solutions.primal[0] * (1 + 1e-8)
+    assert_lanes_keep_to_themselves("schatten_1.5")
 
 
 def test_the_optimal_value_falls_with_p_between_those_of_the_nuclear_and_the_spectral_norm():
@@ -75,16 +53,5 @@ def test_the_optimal_value_falls_with_p_between_those_of_the_nuclear_and_the_spe
 
 @pytest.mark.slow
 def test_scale_precision_jit_and_vmap_do_not_show():
-    constraints, norm = posed("hard"), svm.schatten(1.5)
-    expected = svm.solve_batch(constraints, norm)
-    lifted = jax.jit(jax.vmap(partial(svm.solve, norm=norm)))(constraints)
-    np.testing.assert_array_equal(lifted.status, Status.OPTIMAL)
+    lifted = assert_nothing_else_shows(svm.schatten(1.5))
     np.testing.assert_array_equal(lifted.unique, Unique.YES)
-    np.testing.assert_allclose(lifted.primal, expected.primal, rtol=1e-8)
-    for c in (1e-6, 1e5):
-        scaled = svm.solve_batch(constraints._replace(differences=c * constraints.differences), norm)
-        np.testing.assert_array_equal(scaled.status, Status.OPTIMAL)
-        np.testing.assert_allclose(c * scaled.primal, expected.primal, rtol=1e-8)
-    single = svm.solve_batch(jax.tree.map(lambda leaf: leaf.astype(np.float32), constraints), norm)
-    np.testing.assert_array_equal(single.status, Status.OPTIMAL)
-    np.testing.assert_allclose(single.primal, expected.primal, rtol=2e-4)
