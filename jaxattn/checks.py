@@ -40,6 +40,12 @@ def count(name: str, number: Any) -> None:
         raise ValueError(f"{name}: expected at most {MOST:,}, found {number:,}")
 
 
+def transformation(name: str, value: Any) -> None:
+    """Raise ValueError unless a value is an optax transformation."""
+    if not (hasattr(value, "init") and hasattr(value, "update")):
+        raise ValueError(f"{name}: expected an optax transformation such as descent.gd(0.1), found {value!r}")
+
+
 def function(name: str, value: Any, arguments: Sequence[str]) -> None:
     """Raise ValueError unless a value can be called with so many arguments, as far as it tells which it takes."""
     wanted = f"{name}({', '.join(arguments)})"

@@ -299,7 +299,7 @@ class Heads:
 
     The joint max-margin problem, which `bias.rank` poses, has every head's rows and one norm, that of the block
     diagonal matrix of all W_h. For one head alone, rank `run._replace(weights=run.weights[h],
-    snapshots=run.snapshots[h])`, without a model.
+    snapshots=run.snapshots[h])` with that head's model, such as `model=models.plain`.
 
     Attributes:
         count: how many.

@@ -48,13 +48,17 @@ def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[des
     if hasattr(model, "seen") and hasattr(model, "matrix"):
         matrix: Callable[[Any], Any] = getattr(model, "matrix")  # noqa: B009 - no part of the protocol
         seen = batch.over_seeds(_seen(model), problems)
-        return run._replace(weights=np.asarray(matrix(weights)), snapshots=np.asarray(matrix(snapshots))), seen
+        return run._replace(
+            weights=np.asarray(matrix(weights)), snapshots=np.asarray(matrix(snapshots)), rule=None
+        ), seen
     W, along = _matrix(weights), _matrix(snapshots)
     keys, queries = _factored(*batch.over_seeds(_linear(model), W, problems))
     # Every head of every input is an input of its own.
     count = keys.shape[1] // problems.Y.shape[1]
     tiled = {name: np.concatenate([leaf] * count, axis=1) for name, leaf in problems.arrays.items() if name != "v"}
-    return run._replace(weights=W, snapshots=along), of_arrays(tiled | {"X": keys, "Z": queries, "v": problems.v})
+    return run._replace(weights=W, snapshots=along, rule=None), of_arrays(
+        tiled | {"X": keys, "Z": queries, "v": problems.v}
+    )
 
 
 @lru_cache(maxsize=64)

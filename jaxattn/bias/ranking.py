@@ -101,7 +101,7 @@ def rank(
     problems: Problem,
     norms: Sequence[str | norms.Norm] = NORMS,
     key: PRNGKeyArray | None = None,
-    model: Any = models.plain,
+    model: Any = None,
 ) -> Ranking:
     """Hold a batch of runs against the max-margin problems of several norms, each certified.
 
@@ -113,7 +113,8 @@ def rank(
         problems: those it was trained on.
         norms: names or Norms.
         key: of the bootstrap over seeds; `jax.random.key(0)` if None.
-        model: that was trained; of several heads the joint max-margin problem is posed (`models.Heads`).
+        model: that was trained; that of the run's rule if None, and `models.plain` of a run without a rule. Of several
+            heads the joint max-margin problem is posed (`models.Heads`).
 
     Raises:
         ValueError: no norm, the same one twice, one of bounded rank, or an unknown name; a run of another batch than
@@ -130,6 +131,8 @@ def rank(
     """
     names, values = named(norms)
     steps = _checked(run, problems)
+    if model is None:
+        model = models.plain if run.rule is None else run.rule.model
     run, problems = posing.posed(run, problems, models.of(model))
     finite = np.all(
         [
@@ -146,9 +149,12 @@ def rank(
     infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
     kept = np.flatnonzero(finite & optimal)
     if kept.size == 0:
+        open_in = np.sum(status[finite & ~infeasible] != svm.Status.OPTIMAL, axis=0)
+        without = ", ".join(f"{number} {name}" for name, number in zip(names, open_in, strict=True) if number)
         raise ValueError(
             f"run: expected a seed that can be compared, found {finite.size}, of which {int((~finite).sum())} diverged "
-            f"and {int(infeasible.sum())} select tokens that no matrix separates"
+            f"and {int(infeasible.sum())} select tokens that no matrix separates; without a certified optimum: "
+            f"{without or 'none'}"
         )
 
     snapshots, posed, tasks = (picked(tree, kept) for tree in (run.snapshots, constraints, problems))

@@ -16,7 +16,7 @@ from jaxattn.descent.optimizers import (
 from jaxattn.descent.pacing import falling, falling_step, relative
 from jaxattn.descent.penalties import Penalty, entropy, unpenalized
 from jaxattn.descent.steepest import steepest
-from jaxattn.descent.training import Run, train, train_batch
+from jaxattn.descent.training import Rule, Run, train, train_batch
 from jaxattn.descent.wrapping import momentum, scale_free
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Exact",
     "Noise",
     "Penalty",
+    "Rule",
     "Run",
     "Sample",
     "ScaleFree",

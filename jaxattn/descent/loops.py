@@ -8,44 +8,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, UInt32
 
 from jaxattn import attention, heads, losses, models
 from jaxattn.attention import Weights
 from jaxattn.descent import engines, gradients, modelled, penalties, sharing, stalling, stepping
 from jaxattn.descent.noise import Noise, full_batch, through
 from jaxattn.descent.penalties import Penalty, unpenalized
+from jaxattn.descent.run import Run
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-
-
-class Run(NamedTuple):
-    """One training run.
-
-    Attributes:
-        weights: after the last update: those of the attention, or whatever parameters the model has.
-        snapshots: the same pytree with a leading axis over the snapshot steps; the entry of step k
-            is read after k updates.
-        probability: mean over inputs (and heads) of the largest attention probability, (steps,).
-        loss: risk, without a penalty, (steps,).
-        gradient_norm: Euclidean norm of the gradient over all weights, (steps,).
-        stalled: the first step of the series at which rounding errors of the gradient, floor and penalty are together
-            at least half as long as the gradient, (); what follows says nothing about limits. -1 where there is none,
-            as for every `ScaleFree` optimizer.
-        snapshot_steps: the steps of the snapshots, (snapshots,).
-
-    The three series are read *before* the update of their step, as the published code does; with
-    `record_every` above 1 of the steps 0, record_every, 2 record_every, ... only.
-    """
-
-    weights: Any
-    snapshots: Any
-    probability: Float[Array, " steps"]
-    loss: Float[Array, " steps"]
-    gradient_norm: Float[Array, " steps"]
-    stalled: Int[Array, ""]
-    snapshot_steps: Int[Array, " snapshots"]
-
 
 # From weights, problem, the optimizer's state, the words of the noise's key or None, and the snapshots.
 Trainer = Callable[..., Run]

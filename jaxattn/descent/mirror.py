@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
-from jaxattn import checks
+from jaxattn import checks, norms
 from jaxattn.descent.optimizers import ScaleFree
+from jaxattn.descent.steepest import direction
 
 __all__ = ["mirror"]
 
@@ -56,16 +57,10 @@ def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, MirrorState]:
         length = step(state.taken) if callable(step) else step
-        slope = jax.tree.map(lambda at, G: at - jnp.asarray(length, at.dtype) * _direction(G), state.slope, updates)
+        directions = jax.tree.map(partial(direction, norms.frobenius), updates)
+        slope = jax.tree.map(lambda at, D: at - jnp.asarray(length, at.dtype) * D, state.slope, directions)
         # From the slope anew in every step: no rounding error of the sums that make W is kept.
         moves = jax.tree.map(lambda at, W: jnp.sign(at) * jnp.abs(at) ** (1 / (p - 1)) - W, slope, params)
         return moves, MirrorState(slope, state.taken + 1)
 
     return ScaleFree(init, update)
-
-
-def _direction(G: Float[Array, "a b"]) -> Float[Array, "a b"]:
-    """Return `G / ||G||_F`, in which the scale of G shows in no bit; zero for zero."""
-    size = jnp.max(jnp.abs(G))
-    G = G / jnp.where(size > 0, size, 1)
-    return G / jnp.where(size > 0, jnp.linalg.norm(G), 1)

@@ -177,14 +177,19 @@ def begun(optimizer: optax.GradientTransformation, params: Any) -> tuple[Callabl
     if not isinstance(optimizer, ScaleFree):
         return optimizer.init, (optimizer.update,)
     weights, readout = models.parts(params)
-    first, update = _scale_free(optimizer, weights)
+    first, update = scale_free(optimizer, weights)
     if readout is None:
         return lambda params: models.Joint(first(params), None), (update, None)
-    second, of_readout = _scale_free(optimizer, readout)
+    second, of_readout = scale_free(optimizer, readout)
     return lambda params: models.Joint(first(params.attention), second(params.readout)), (update, of_readout)
 
 
-def _scale_free(optimizer: ScaleFree, part: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def scale_free(optimizer: ScaleFree, part: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return how an optimizer's state begins, and its update, which is told the gradient's scale if it has a memory.
+
+    Raises:
+        ValueError: its steps depend on the gradient's scale.
+    """
     own = optimizer.init, optimizer.update
     return own if along(plain(optimizer.update)) is not None else carried(optimizer, part)
 
@@ -194,12 +199,11 @@ def moved(updates: Updates, found: Direction, kept: Kept) -> Kept:
     if len(updates) == 1:
         return _moved(updates[0], found.gradient, kept)
     (weights, readout), state = models.parts(kept.params), kept.state
-    scales = found.log_scale if isinstance(found.log_scale, models.Joint) else (found.log_scale, None)
-    slopes = models.parts(found.gradient)
-    attention = _moved(updates[0], slopes.attention, Kept(weights, state.attention), scales[0])
+    slopes, scales = models.parts(found.gradient), models.parts(found.log_scale)
+    attention = _moved(updates[0], slopes.attention, Kept(weights, state.attention), scales.attention)
     if updates[1] is None:
         return Kept(attention.params, models.Joint(attention.state, None))
-    other = _moved(updates[1], slopes.readout, Kept(readout, state.readout), scales[1])
+    other = _moved(updates[1], slopes.readout, Kept(readout, state.readout), scales.readout)
     return Kept(models.Joint(attention.params, other.params), models.Joint(attention.state, other.state))
 
 
@@ -211,8 +215,7 @@ def _moved(update: Callable[..., Any], gradient: Any, kept: Kept, log_scale: Any
 
 def length_of(found: Direction) -> Float[Array, ""]:
     """Return the Euclidean length of the whole gradient, ()."""
-    parts = models.parts(found.gradient)
-    scales = found.log_scale if isinstance(found.log_scale, models.Joint) else (found.log_scale, None)
+    parts, scales = models.parts(found.gradient), models.parts(found.log_scale)
     squares = [
         (optax.tree.norm(part) * jnp.exp(scale)) ** 2
         for part, scale in zip(parts, scales, strict=True)

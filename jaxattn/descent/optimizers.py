@@ -7,7 +7,7 @@ depends on the gradient's length alone; and some look at nothing but its directi
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -75,7 +75,7 @@ def gd(step_size: float) -> optax.GradientTransformation:
         >>> descent.train(start, problem, optimizer=descent.gd(0.5), steps=10).loss.shape
         (10,)
     """
-    return optax.GradientTransformation(partial(_init, _positive(step_size), 0.0, 0.0), _gd_update)
+    return optax.GradientTransformation(_beginning(_positive(step_size), 0.0, 0.0), _gd_update)
 
 
 def normalized_gd(
@@ -105,11 +105,22 @@ def normalized_gd(
     for name, number in (("floor", floor), ("penalty", penalty)):
         checks.at_least_zero(name, number)
     kind = ScaleFree if floor == penalty == 0 else optax.GradientTransformation
-    return kind(partial(_init, _positive(step_size), floor, penalty), _normalized_update)
+    return kind(_beginning(_positive(step_size), floor, penalty), _normalized_update)
 
 
 def _positive(length: float, name: str = "step_size") -> float:
     return checks.positive(name, length)
+
+
+def _beginning(step_size: float, floor: float, penalty: float) -> Callable[..., Any]:
+    # Numbers may come as arrays, which have no hash.
+    return _begin(float(step_size), float(floor), float(penalty))
+
+
+# One object for equal numbers: optimizers made of the same ones are equal, and so are the rules of their runs.
+@lru_cache(maxsize=256)
+def _begin(*numbers: float) -> Callable[..., Any]:
+    return partial(_init, *numbers)
 
 
 def _init(step_size: float, floor: float, penalty: float, params: optax.Params) -> StepState:
@@ -146,7 +157,7 @@ def jointly_normalized_gd(
         >>> run = descent.train(initial.factored(key, 5), problem, optimizer=rule, steps=10)
     """
     kind = type(exact_normalized_gd(step_size, floor, penalty))
-    return kind(partial(_init, step_size, floor, penalty), _jointly_normalized_update)
+    return kind(_beginning(step_size, floor, penalty), _jointly_normalized_update)
 
 
 def long_first_gd(step_size: float, first: float) -> optax.GradientTransformation:

@@ -46,23 +46,25 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
         raise ValueError(f"norm: expected a norm of all matrices, found {norm.name!r}")
     checks.step_or_schedule("step", step)
 
-    def direction(G: Array) -> Array:
-        size = jnp.max(jnp.abs(G))
-        # The scale of G then shows in no bit; a gradient of zero moves nothing.
-        found = _maximizer(norm, G / jnp.where(size > 0, size, 1))
-        return jnp.where(size > 0, found, 0)
-
     def all_directions(updates: Any, params: Any) -> Any:
         del params
         leaves, structure = jax.tree.flatten(updates)
         found: list[Array] = []
         for G in leaves:
             # Two batched LAPACK calls that do not depend on each other can wait for each other for ever on a CPU.
-            found.append(direction(G + 0 * jnp.sum(found[-1]) if found else G))
+            found.append(direction(norm, G + 0 * jnp.sum(found[-1]) if found else G))
         return jax.tree.unflatten(structure, found)
 
     directions = optax.stateless(all_directions)
     return ScaleFree(*optax.chain(directions, optax.scale_by_learning_rate(step)))
+
+
+def direction(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
+    """Return where `<G, D>` is largest over `||D|| <= 1`; zero for zero."""
+    size = jnp.max(jnp.abs(G))
+    # The scale of G then shows in no bit; a gradient of zero moves nothing.
+    found = _maximizer(norm, G / jnp.where(size > 0, size, 1))
+    return jnp.where(size > 0, found, 0)
 
 
 def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +17,14 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, checks, heads, losses, models
 from jaxattn.descent import gradients, loops, modelled, sharing, stepping
-from jaxattn.descent.carried import carried
-from jaxattn.descent.loops import Run
 from jaxattn.descent.noise import Noise, full_batch
-from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
-from jaxattn.descent.pacing import plain
-from jaxattn.descent.penalties import Penalty, unpenalized
+from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
+from jaxattn.descent.penalties import unpenalized
+from jaxattn.descent.run import Rule, Run
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind, is_concrete
 
-__all__ = ["Run", "train", "train_batch"]
+__all__ = ["Rule", "Run", "train", "train_batch"]
 
 
 def train(
@@ -80,13 +78,14 @@ def train(
         >>> run.snapshots.shape, run.loss.shape
         ((3, 5, 5), (100,))
     """
-    given = _given(optimizer, steps, record_every, loss, head, model, noise, penalty)
-    _check_fit(weights, problem, given)
-    _check_start(weights, problem, given)
-    init, kept, run = _prepared(weights, snapshots, given)
+    rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
+    _check_fit(weights, problem, rule)
+    _check_start(weights, problem, rule)
+    init, kept, run = _prepared(weights, snapshots, rule)
     _check_noise(noise, key, ())
     words = None if key is None else jax.random.key_data(key)
-    return run(weights, problem, init(weights), words, kept)
+    # Beside the program: in it, every rule would compile one of its own.
+    return run(weights, problem, init(weights), words, kept)._replace(rule=rule)
 
 
 def outline(
@@ -107,10 +106,10 @@ def outline(
 
     Arguments as of `train`, and errors but for those that a loss or an optimizer's own steps raise.
     """
-    given = _given(optimizer, steps, record_every, loss, head, model, noise, penalty)
-    _check_fit(weights, problem, given)
-    _, kept, _ = _prepared(weights, snapshots, given)
-    return _outline(weights, problem, len(kept), steps, record_every)
+    rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
+    _check_fit(weights, problem, rule)
+    _, kept, _ = _prepared(weights, snapshots, rule)
+    return _outline(weights, problem, len(kept), steps, record_every)._replace(rule=rule)
 
 
 def train_batch(
@@ -144,15 +143,15 @@ def train_batch(
         >>> descent.train_batch(jnp.zeros((8, 5, 5)), problems, steps=10).weights.shape
         (8, 5, 5)
     """
-    given = _given(optimizer, steps, record_every, loss, head, model, noise, penalty)
+    rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # A head that does not fit should name the shape that was given, not that of the program.
-    _check_fit(first[0], first[1], given)
-    init, kept, run = _prepared(first[0], snapshots, given)
+    _check_fit(first[0], first[1], rule)
+    init, kept, run = _prepared(first[0], snapshots, rule)
     _check_noise(noise, keys, problems.X.shape[:1])
     words = None if keys is None else np.asarray(jax.random.key_data(keys))
     state = jax.vmap(init)(weights)
-    d, plan = problems.d, _plan(weights, problems, len(kept), given, of)
+    d, plan = problems.d, _plan(weights, problems, len(kept), rule, of)
     if plan.d != d:
         weights, problems = sharing.padded_to(weights, {1: plan.d, 2: plan.d}), sharing.laid_out(problems, plan.d)
 
@@ -166,7 +165,7 @@ def train_batch(
     lane = jax.tree.map(sharing.of_lane, (weights, problems, state))
     one = jax.eval_shape(partial(_outline, kept=len(kept), steps=steps, record_every=record_every), *lane[:2])
     width = batch.program_lanes(lane, one, batch.length(problems), of)
-    return batch.over_seeds(
+    found = batch.over_seeds(
         run,
         weights,
         problems,
@@ -179,26 +178,23 @@ def train_batch(
         effort=plan.effort,
         cut=cut,
     )
+    return found._replace(rule=rule)
 
 
-class _Given(NamedTuple):
-    """What a run is made of, beside its weights, its problem and its snapshots."""
-
-    optimizer: optax.GradientTransformation
-    steps: int
-    record_every: int
-    loss: losses.Loss
-    head: heads.Head
-    model: models.Model
-    noise: Noise
-    penalty: Penalty
-
-
-def _given(
+def _rule(
     optimizer: Any, steps: int, record_every: int, loss: Any, head: Any, model: Any, noise: Any, penalty: Any
-) -> _Given:
+) -> Rule:
+    """Return what `train` was told, or raise ValueError for the first part that is no such thing."""
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
-    return _Given(optimizer, steps, record_every, loss, head, models.of(model), noise, penalty)
+    checks.transformation("optimizer", optimizer)
+    for name, value, arguments in (
+        ("loss", loss, ("margin",)),
+        ("head", head, ("x", "v")),
+        ("noise", noise, ("key", "n", "T")),
+        ("penalty", penalty, ("log_probabilities",)),
+    ):
+        checks.function(name, value, arguments)
+    return Rule(optimizer, steps, record_every, loss, head, models.of(model), noise, penalty)
 
 
 def _outline(weights: Any, problem: Problem, kept: int, steps: int, record_every: int) -> Run:
@@ -209,22 +205,21 @@ def _outline(weights: Any, problem: Problem, kept: int, steps: int, record_every
     return Run(end, along_run, series, series, series, jnp.zeros((), int), jnp.zeros(kept, int))
 
 
-def _plan(weights: Any, problems: Problem, kept: int, given: _Given, of: int | None) -> sharing.Plan:
+def _plan(weights: Any, problems: Problem, kept: int, rule: Rule, of: int | None) -> sharing.Plan:
     """Return how a batch is trained; positions, noise and penalties know no coordinates that are added."""
-    if isinstance(given.model, models.Seeing):
-        update, steps, head = given.optimizer.update, given.steps, given.head
-        is_plain = given.model == models.plain and given.noise is full_batch and given.penalty is unpenalized
+    if isinstance(rule.model, models.Seeing):
+        update, steps, head = rule.optimizer.update, rule.steps, rule.head
+        is_plain = rule.model == models.plain and rule.noise is full_batch and rule.penalty is unpenalized
         return sharing.plan(update, weights, problems, steps, kept, head, of, standard=is_plain)
-    return sharing.plan_of_model(weights, problems, given.steps, of)
+    return sharing.plan_of_model(weights, problems, rule.steps, of)
 
 
-def _check_fit(weights: Any, problem: Problem, given: _Given) -> None:
+def _check_fit(weights: Any, problem: Problem, rule: Rule) -> None:
     """Raise ValueError unless weights, model and head fit the problem; nothing is computed."""
     check_kind(problem)
-    if isinstance(given.model, models.Seeing):
+    if isinstance(rule.model, models.Seeing):
         attention.check_weights(weights, problem)
-    checks.function("head", given.head, ("x", "v"))
-    jax.eval_shape(partial(_outputs, model=given.model, head=given.head), weights, problem)
+    jax.eval_shape(partial(_outputs, model=rule.model, head=rule.head), weights, problem)
 
 
 def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
@@ -239,13 +234,13 @@ def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
         raise ValueError(f"key: expected {wanted} for the noise, as jax.random.key(0) gives them, found {found}")
 
 
-def _check_start(weights: Any, problem: Problem, given: _Given) -> None:
+def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
     """Raise ValueError unless weights and head are finite where descent starts; under `jit` this cannot be read."""
     if not all(map(is_concrete, jax.tree.leaves((weights, problem)))):
         return
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
         raise ValueError("weights: expected finite numbers, found NaN or infinity among them")
-    values = np.asarray(_outputs(weights, problem, given.model, given.head))
+    values = np.asarray(_outputs(weights, problem, rule.model, rule.head))
     wrong = np.flatnonzero(~np.isfinite(values))
     if wrong.size:
         raise ValueError(
@@ -270,26 +265,23 @@ def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
 
 
 def _prepared(
-    weights: Any, snapshots: Sequence[int], given: _Given
+    weights: Any, snapshots: Sequence[int], rule: Rule
 ) -> tuple[Callable[[Any], Any], Int[Array, " snapshots"], loops.Trainer]:
     """Check the arguments that `train` and `train_batch` share.
 
     Returns how the optimizer begins, the snapshots, and the compiled run.
     """
-    optimizer, steps, record_every, loss, head, model, noise, penalty = given
-    kept = stepping.checked(steps, record_every, snapshots)
-    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise ValueError(f"optimizer: expected an optax transformation such as descent.gd(0.1), found {optimizer!r}")
-    checks.function("loss", loss, ("margin",))
-    checks.function("noise", noise, ("key", "n", "T"))
-    checks.function("penalty", penalty, ("log_probabilities",))
+    optimizer, model = rule.optimizer, rule.model
+    kept = stepping.checked(rule.steps, rule.record_every, snapshots)
+    # What both programs are made for, in the order of their arguments.
+    series, reading, chance = (rule.steps, rule.record_every), (rule.loss, rule.head), (rule.noise, rule.penalty)
     if not isinstance(model, models.Seeing):
         init, updates = modelled.begun(optimizer, weights)
-        rule = modelled.rule_of(optimizer)
-        return init, kept, loops.trainer_of_model(updates, steps, record_every, loss, head, rule, model, noise, penalty)
+        gradient = modelled.rule_of(optimizer)
+        return init, kept, loops.trainer_of_model(updates, *series, *reading, gradient, model, *chance)
     init, update = optimizer.init, optimizer.update
-    if isinstance(optimizer, ScaleFree) and along(plain(update)) is None:
-        init, update = carried(optimizer, weights)
-    rule = rule_of(optimizer) if penalty is unpenalized else modelled.rule_of(optimizer)
-    run = loops.trainer(update, steps, record_every, loss, head, rule, None, model, noise, penalty)
+    if isinstance(optimizer, ScaleFree):
+        init, update = modelled.scale_free(optimizer, weights)
+    gradient = rule_of(optimizer) if rule.penalty is unpenalized else modelled.rule_of(optimizer)
+    run = loops.trainer(update, *series, *reading, gradient, None, model, *chance)
     return init, kept, run

@@ -27,7 +27,7 @@ def scale_free(optimizer: optax.GradientTransformation) -> ScaleFree:
         >>> rule = descent.scale_free(optax.contrib.muon(0.03, eps=0.0))
         >>> run = descent.train(start, problem, optimizer=rule, steps=10)
     """
-    _check(optimizer)
+    checks.transformation("optimizer", optimizer)
     return ScaleFree(*optimizer)
 
 
@@ -49,12 +49,7 @@ def momentum(optimizer: optax.GradientTransformation, decay: float = 0.9) -> Sca
         >>> rule = descent.momentum(descent.steepest("spectral", 0.03), decay=0.95)
         >>> run = descent.train(start, problem, optimizer=rule, steps=10)
     """
-    _check(optimizer)
+    checks.transformation("optimizer", optimizer)
     if checks.at_least_zero("decay", decay) >= 1:
         raise ValueError(f"decay: expected a number of at least 0 and below 1, found {decay!r}")
     return ScaleFree(*optax.chain(optax.trace(decay), optimizer))
-
-
-def _check(optimizer: optax.GradientTransformation) -> None:
-    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise ValueError(f"optimizer: expected an optax transformation such as optax.adam(0.1), found {optimizer!r}")

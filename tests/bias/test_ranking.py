@@ -167,6 +167,23 @@ def test_bad_input_is_named(change, norms, message):
         bias.rank(run if change is None else change(run), problems(), norms)
 
 
+def test_why_no_seed_is_left_is_said(monkeypatch):
+    run = run_along(growing(optima("frobenius")))
+    lost = run._replace(weights=np.full_like(run.weights, np.nan))
+    with pytest.raises(ValueError, match=r"found 8, of which 8 diverged and 0 .*; without a certified optimum: none$"):
+        bias.rank(lost, problems(), NORMS)
+    solve = svm.solve_batch
+
+    def solve_but_nuclear(constraints, norm):
+        found = solve(constraints, norm)
+        status = np.where(norm == svm.nuclear, svm.Status.NOT_CONVERGED, found.status)
+        return found._replace(status=status)
+
+    monkeypatch.setattr(svm, "solve_batch", solve_but_nuclear)
+    with pytest.raises(ValueError, match=r"of which 0 diverged and 0 .*; without a certified optimum: 8 nuclear$"):
+        bias.rank(run, problems(), ["frobenius", "nuclear"])
+
+
 def test_a_lone_problem_is_named():
     with pytest.raises(ValueError, match=r"^problems: expected a batch with one leading axis"):
         bias.rank(run_along(growing(optima("frobenius"))), instances.problem(), NORMS)

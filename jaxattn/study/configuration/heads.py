@@ -34,10 +34,10 @@ def check_call(name: str, value: Any) -> None:
 
 
 def check_kinds(fields: Mapping[str, Any]) -> None:
-    """Raise UsageError unless an optimizer is an optax transformation, and whatever draws or plans can be called."""
+    """Raise ValueError for an optimizer that is no optax transformation, and UsageError for what cannot be called."""
     for name, value in fields.items():
-        if name == "optimizer" and not (hasattr(value, "init") and hasattr(value, "update")):
-            raise UsageError(f"{name}: expected an optax transformation such as descent.gd(0.1), found {value!r}")
+        if name == "optimizer":
+            checks.transformation(name, value)
         if name in _CALLED and not callable(value):
             raise UsageError(f"{_CALLED[name]}: expected a function, found {value!r}")
 

@@ -42,9 +42,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         shared = own["seed"].values[np.all(kept, axis=0)]
         least = np.min([one["margin_ratio"].sel(seed=shared).values for one in others], axis=0)
         measured = measured.sel(seed=shared).assign(other=(("seed", "norm", "snapshot"), least))
-        # A seed that one of the problems cannot be posed for counts with those that are infeasible.
+        # As unsolved counts a seed of which another problem has no certified optimum.
         lost = counts["kept"] - len(shared)
-        counts |= {"kept": len(shared), "infeasible": counts["infeasible"] + lost}
+        counts |= {"kept": len(shared), "unsolved": counts["unsolved"] + lost}
     measured.attrs = counts | described(json.loads(record.attrs["config"]))
     return measured
 
