@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import descent, first_run, hostile, language, robustness, scaling, svm
+from benchmarks import bias, descent, first_run, hostile, language, robustness, scaling, svm
 from benchmarks.timing import ROUNDS
 from jaxattn import records
 from jaxattn.study.configuration import composition
@@ -26,6 +26,7 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "certainty": hostile.certainty,
     "svm-scaling": svm.scaling,
     "descent-scaling": descent.scaling,
+    "atlas-cell": bias.cells,
     "language": language.table,
     "language-scaling": language.scaling,
     "first-run": first_run.published,

@@ -7,6 +7,7 @@ import pytest
 
 from jaxattn import attention, descent, heads, models
 from jaxattn.models import Joint
+from jaxattn.models.seeing import replaced
 from tests import instances
 from tests.instances import T, assert_close, d, n
 
@@ -41,7 +42,7 @@ def test_keys_and_queries_pose_what_attention_sees(name):
 
 def test_what_each_model_sees_and_reads():
     problem = instances.problem()
-    stretched = models._with(problem, X=3 * problem.X, Z=0.5 * problem.Z)
+    stretched = replaced(problem, X=3 * problem.X, Z=0.5 * problem.Z)
     assert_close(models.normalized().seen(stretched).X, problem.X)
     assert_close(models.normalized().seen(stretched).Z, problem.Z)
     assert_close(models.normalized().read(stretched).X, stretched.X)
@@ -55,7 +56,7 @@ def test_what_each_model_sees_and_reads():
 def test_rotary_logits_depend_on_the_distance_of_places():
     """With W = I, to move the query by one place is to move the tokens back by one."""
     problem, eye = instances.problem(), jnp.eye(d)
-    moved = models._with(problem, X=jnp.roll(problem.X, 1, axis=1))
+    moved = replaced(problem, X=jnp.roll(problem.X, 1, axis=1))
     near = models.rotary(query=2).logits(eye, problem)[0]
     far = models.rotary(query=3).logits(eye, moved)[0]
     assert_close(far[:, 1:], near[:, :-1], rtol=1e-10)
@@ -76,7 +77,7 @@ def test_the_joint_problem_has_the_rows_of_every_head(name):
 
 def test_outputs_are_added_up_or_concatenated():
     problem = instances.problem()
-    wide = models._with(
+    wide = replaced(
         problem,
         X=jnp.pad(problem.X, ((0, 0), (0, 0), (0, 1))),
         Z=jnp.pad(problem.Z, ((0, 0), (0, 1))),

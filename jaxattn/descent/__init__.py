@@ -15,8 +15,9 @@ from jaxattn.descent.optimizers import (
 )
 from jaxattn.descent.pacing import falling, falling_step, relative
 from jaxattn.descent.penalties import Penalty, entropy, unpenalized
+from jaxattn.descent.run import Rule, Run
 from jaxattn.descent.steepest import steepest
-from jaxattn.descent.training import Rule, Run, train, train_batch
+from jaxattn.descent.training import train, train_batch
 from jaxattn.descent.wrapping import momentum, scale_free
 
 __all__ = [

@@ -13,6 +13,8 @@ from jaxattn import heads, losses, models
 from jaxattn.descent.noise import Noise
 from jaxattn.descent.penalties import Penalty
 
+__all__ = ["Rule", "Run"]
+
 
 @jax.tree_util.register_static
 @dataclass(frozen=True, eq=False)

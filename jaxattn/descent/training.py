@@ -24,7 +24,7 @@ from jaxattn.descent.run import Rule, Run
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind, is_concrete
 
-__all__ = ["Rule", "Run", "train", "train_batch"]
+__all__ = ["train", "train_batch"]
 
 
 def train(

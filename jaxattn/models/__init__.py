@@ -1,0 +1,39 @@
+"""Models: how parameters and a problem give the logits of one or several attention heads, and predictions.
+
+A model is a value. `descent.train(params, problem, model=...)` trains its parameters, and `bias.rank(run, problems,
+model=...)` holds them against the max-margin problems of the tokens that it selects. A new one takes one function::
+
+    def shifted(W, problem):
+        return jnp.einsum("ntd,de,ne->nt", problem.X - problem.X.mean(axis=1, keepdims=True), W, problem.Z)
+
+
+    run = descent.train(start, problem, model=shifted)
+"""
+
+from jaxattn.models.functions import Logits, of
+from jaxattn.models.positions import additive, key_only, rotary, sinusoidal
+from jaxattn.models.protocol import Joint, Model, parts
+from jaxattn.models.seeing import Seeing, normalized, plain, temperature
+from jaxattn.models.several import Heads, concatenated, summed
+from jaxattn.models.values import Valued, with_values
+
+__all__ = [
+    "Heads",
+    "Joint",
+    "Logits",
+    "Model",
+    "Seeing",
+    "Valued",
+    "additive",
+    "concatenated",
+    "key_only",
+    "normalized",
+    "of",
+    "parts",
+    "plain",
+    "rotary",
+    "sinusoidal",
+    "summed",
+    "temperature",
+    "with_values",
+]

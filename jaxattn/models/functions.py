@@ -1,0 +1,64 @@
+"""A user"s function of parameters and a problem as a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxattn import attention, checks, heads
+from jaxattn.models.protocol import Model
+from jaxattn.models.seeing import of_outputs
+from jaxattn.problem import Problem
+
+__all__ = ["Logits", "of"]
+
+
+@dataclass(frozen=True)
+class Logits:
+    """A model of one function from parameters and a problem to logits; the outputs of several heads are added up.
+
+    Attributes:
+        function: from any pytree and a problem to (n, T), or (heads, n, T).
+    """
+
+    function: Callable[[Any, Problem], Array]
+
+    def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
+        """Return what the function does.
+
+        Raises:
+            ValueError: it returns another shape than (n, T) or (heads, n, T).
+        """
+        found = jnp.asarray(self.function(weights, problem))
+        if found.ndim not in (2, 3) or found.shape[-2:] != (problem.n, problem.T):
+            raise ValueError(
+                f"model: expected logits of shape (n, T) = ({problem.n}, {problem.T}) or (heads, n, T), "
+                f"found {found.shape}"
+            )
+        return attention.masked(found.reshape(-1, problem.n, problem.T), problem)
+
+    def predictions(
+        self, readout: Any, probabilities: Float[Array, "heads n T"], problem: Problem, head: heads.Head
+    ) -> Float[Array, " n"]:
+        """Return what the head makes of the sum of all outputs."""
+        return of_outputs(jnp.einsum("ntd,hnt->nd", problem.X, probabilities), readout, problem, head)
+
+
+def of(model: Any) -> Model:
+    """Return a model; of a function from parameters and a problem to logits, (n, T) or (heads, n, T), its `Logits`.
+
+    Raises:
+        ValueError: neither.
+
+    Example:
+        >>> models.of(lambda W, problem: problem.Z @ W.T @ problem.X[0].T).logits(start, problem).shape
+        (1, 3, 4)
+    """
+    if isinstance(model, Model) and not isinstance(model, type):
+        return model
+    checks.function("model", model, ("params", "problem"))
+    return Logits(model)

@@ -1,0 +1,125 @@
+"""Several heads, whose outputs are added up or concatenated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxattn import attention, checks, heads
+from jaxattn.models.seeing import Seeing, of_outputs, plain
+from jaxattn.problem import Problem
+
+__all__ = ["Heads", "concatenated", "summed"]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Several heads over the same tokens, each with weights of its own; the parameters are a tuple of them.
+
+    The attention outputs are added up, or concatenated: then head h delivers the h-th block of d / count coordinates.
+    Leaf by leaf, an optimizer such as `normalized_gd` moves every head by its own gradient's length;
+    `jointly_normalized_gd` has one for all.
+
+    The joint max-margin problem, which `bias.rank` poses, has every head's rows and one norm, that of the block
+    diagonal matrix of all W_h. For one head alone, rank `run._replace(weights=run.weights[h],
+    snapshots=run.snapshots[h])` with that head's model, such as `model=models.plain`.
+
+    Attributes:
+        count: how many.
+        blocks: whether the outputs are concatenated.
+        model: of each head.
+    """
+
+    count: int
+    blocks: bool = False
+    model: Seeing = plain
+
+    def __post_init__(self) -> None:
+        checks.count("count", self.count)
+
+    def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
+        """Return the logits of every head.
+
+        Raises:
+            ValueError: other weights than a tuple of one for each head.
+        """
+        self._check(weights)
+        seen = self.model.see(problem)
+        return jnp.stack([attention.logits(one, seen) for one in weights])
+
+    def predictions(
+        self, readout: Any, probabilities: Float[Array, "heads n T"], problem: Problem, head: heads.Head
+    ) -> Float[Array, " n"]:
+        """Return what the head makes of the sum or the concatenation of all outputs.
+
+        Raises:
+            ValueError: outputs are concatenated, and d is no multiple of the number of heads.
+        """
+        X = self.model.read(problem).X
+        if not self.blocks:
+            return of_outputs(jnp.einsum("ntd,hnt->nd", X, probabilities), readout, problem, head)
+        if problem.d % self.count:
+            raise ValueError(f"heads: expected d = {problem.d} to be a multiple of {self.count} concatenated heads")
+        split = X.reshape(*X.shape[:2], self.count, -1)
+        outputs = jnp.einsum("nthc,hnt->nhc", split, probabilities).reshape(problem.n, problem.d)
+        return of_outputs(outputs, readout, problem, head)
+
+    def seen(self, problem: Problem) -> Problem:
+        """Return the problem of the joint SVM: the n inputs for every head anew, in coordinates of its own."""
+        seen = self.model.see(problem)
+        arrays = {name: jnp.concatenate([array] * self.count) for name, array in seen.arrays.items() if name != "v"}
+        for name in ("X", "Z"):
+            blocks = [_in_block(getattr(seen, name), h, self.count) for h in range(self.count)]
+            arrays[name] = jnp.concatenate(blocks)
+        return Problem(**arrays, v=jnp.tile(seen.v, (self.count,) + (1,) * (seen.v.ndim - 1)))
+
+    def matrix(self, weights: Any) -> Float[Array, "*batch e e"]:
+        """Return the block diagonal matrix of all W_h, (count * d, count * d)."""
+        self._check(weights)
+        matrices = [attention.matrix(one) for one in weights]
+        rows = [_in_block(W, h, self.count) for h, W in enumerate(matrices)]
+        return jnp.concatenate(rows, axis=-2)
+
+    def _check(self, weights: Any) -> None:
+        found: Any = weights
+        fits = isinstance(weights, tuple) and not hasattr(weights, "_fields") and len(weights) == self.count
+        if not fits:
+            kind = f"an array of shape {found.shape}" if hasattr(found, "shape") else type(found).__name__
+            found = f"{len(found)} of them" if isinstance(found, tuple) else kind
+            raise ValueError(f"weights: expected a tuple of {self.count} heads' weights, found {found}")
+
+
+def _in_block(array: Array, h: int, count: int) -> Array:
+    """Return an array with the entries of its last axis in the h-th of so many blocks."""
+    d = array.shape[-1]
+    return jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(h * d, (count - 1 - h) * d)])
+
+
+def summed(count: int, model: Seeing = plain) -> Heads:
+    """Return so many heads whose outputs are added up: `h(sum_h X_i^T s_ih)`.
+
+    Raises:
+        ValueError: count < 1.
+
+    Example:
+        >>> run = descent.train((start, 0.5 * start), problem, model=models.summed(2), steps=10)
+        >>> len(run.weights), run.probability.shape
+        (2, (10,))
+    """
+    return Heads(count, model=model)
+
+
+def concatenated(count: int, model: Seeing = plain) -> Heads:
+    """Return so many heads whose outputs are concatenated: head h delivers the h-th of count blocks of coordinates.
+
+    Raises:
+        ValueError: count < 1; trained, a d that is no multiple of it.
+
+    Example:
+        >>> wide = data.sphere(key, n=3, T=4, d=6)
+        >>> run = descent.train((jnp.zeros((6, 6)),) * 2, wide, model=models.concatenated(2), steps=10)
+    """
+    return Heads(count, blocks=True, model=model)

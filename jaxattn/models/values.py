@@ -1,0 +1,67 @@
+"""A trained value vector beside the attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxattn import heads
+from jaxattn.models.seeing import Seeing, plain
+from jaxattn.models.several import Heads
+from jaxattn.problem import Problem
+
+__all__ = ["Valued", "with_values"]
+
+
+@dataclass(frozen=True)
+class Valued:
+    """Another model, whose head's numbers v are trained beside the attention; the parameters are a `Joint`.
+
+    Attributes:
+        model: of the attention.
+    """
+
+    model: Seeing | Heads = plain
+
+    def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
+        """Return those of the attention."""
+        return self.model.logits(weights, problem)
+
+    def predictions(
+        self, readout: Any, probabilities: Float[Array, "heads n T"], problem: Problem, head: heads.Head
+    ) -> Float[Array, " n"]:
+        """Return what the head makes of the attention with these v.
+
+        Raises:
+            ValueError: no readout, or one of another shape than the problem's v.
+        """
+        found = None if readout is None else jnp.shape(readout)
+        if found != problem.v.shape:
+            raise ValueError(
+                f"params: expected models.Joint(attention, readout) with v of shape {problem.v.shape} as readout, "
+                f"found {found}"
+            )
+        return self.model.predictions(readout, probabilities, problem, head)
+
+    def seen(self, problem: Problem) -> Problem:
+        """Return that of the attention."""
+        return self.model.seen(problem)
+
+    def matrix(self, weights: Any) -> Float[Array, "*batch d d"]:
+        """Return that of the attention."""
+        return self.model.matrix(weights)
+
+
+def with_values(model: Seeing | Heads = plain) -> Valued:
+    """Return a model with the head's v trained beside the attention; the parameters are `Joint(weights, v)`.
+
+    Example:
+        >>> params = models.Joint(start, problem.v)
+        >>> rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
+        >>> descent.train(params, problem, model=models.with_values(), optimizer=rule, steps=10).weights.readout.shape
+        (5,)
+    """
+    return Valued(model)
