@@ -23,8 +23,11 @@ MOST = 16
 _ENOUGH, _ROUNDS, _TOGETHER = 1e-11, 300, 512
 # Sign matrices to begin with.
 _PLANES = 400
-# HiGHS's own tolerances, at their least.
-OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+# How HiGHS is asked, until it has an answer: with its tolerances at their least, also without presolving, as it comes.
+_TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+_WAYS = _TIGHT, _TIGHT | {"presolve": False}, {}
+# What SciPy calls a program that HiGHS proved infeasible.
+_INFEASIBLE = 2
 
 
 def check(shape: tuple[int, ...]) -> None:
@@ -145,14 +148,29 @@ def priced(M: Float[np.ndarray, "d e"], above: float, most: int = _TOGETHER) -> 
     return Priced(float(totals.max()), *(pair if M.shape[0] <= M.shape[1] else pair[::-1]))
 
 
+def minimized(cost: Float[np.ndarray, " k"], **rows: Any) -> Any:
+    """Return SciPy's result for the least `cost @ x` over x >= 0; its x is None if HiGHS finds none in any way.
+
+    Args:
+        cost: of each entry of x.
+        rows: `A_ub`, `b_ub`, `A_eq`, `b_eq` of `scipy.optimize.linprog`.
+    """
+    from scipy.optimize import linprog
+
+    found: Any = None
+    for options in _WAYS:
+        found = linprog(cost, method="highs", options=options, **rows)
+        if found.x is not None or found.status == _INFEASIBLE:
+            break
+    return found
+
+
 def decomposed(W: Float[np.ndarray, "d e"]) -> float:
     """Return an upper bound of the norm of a matrix, tight to about 1e-11; NaN of one that is not finite.
 
     Raises:
         RuntimeError: the linear programs do not come that close.
     """
-    from scipy.optimize import linprog
-
     size = float(np.abs(W).max())
     if size == 0 or not np.isfinite(size):
         return 0.0 if size == 0 else float("nan")
@@ -163,7 +181,7 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
     pool = np.concatenate([pool, columns(priced(W, 0.0)), columns(_rounded(W))], axis=1)
     best, proven = np.inf, 0.0
     for _ in range(_ROUNDS):
-        found: Any = linprog(np.ones(pool.shape[1]), A_eq=pool, b_eq=W.ravel(), method="highs", options=OPTIONS)
+        found = minimized(np.ones(pool.shape[1]), A_eq=pool, b_eq=W.ravel())
         if found.x is None:
             break
         weights = np.maximum(found.x, 0.0)

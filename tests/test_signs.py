@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import optimize
 from scipy.optimize import linprog
 
 from jaxattn import signs, svm
@@ -104,6 +105,34 @@ def test_more_than_sixteen_rows_and_columns_are_refused(function):
         function(jnp.ones((17, 18)))
     if function is not signs.value:
         assert jnp.isfinite(function(jnp.ones((17, 3)))).all()
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_program_that_fails_numerically_is_tried_in_other_ways(failing, monkeypatch):
+    W, asked = np.random.default_rng(3).normal(size=(3, 4)), []
+    expected = signs.decomposed(W)
+
+    def fails(cost, options, **rows):
+        asked.append(options)
+        if options in signs._WAYS[:failing]:
+            return optimize.OptimizeResult(x=None, status=4)
+        return linprog(cost, options=options, **rows)
+
+    monkeypatch.setattr(optimize, "linprog", fails)
+    np.testing.assert_allclose(signs.decomposed(W), expected, rtol=1e-8)
+    assert asked[: failing + 1] == list(signs._WAYS[: failing + 1])
+
+
+def test_a_program_without_a_solution_is_tried_once(monkeypatch):
+    asked = []
+
+    def counted(*given, **rows):
+        asked.append(1)
+        return linprog(*given, **rows)
+
+    monkeypatch.setattr(optimize, "linprog", counted)
+    assert signs.minimized(np.ones(1), A_eq=np.ones((1, 1)), b_eq=np.array([-1.0])).x is None
+    assert asked == [1]
 
 
 def test_it_has_a_name():

@@ -47,8 +47,6 @@ class ColumnGeneration:
             ValueError: another norm than `norms.sign`, its square with soft rows, or a matrix of which both
                 sides are longer than 16.
         """
-        from scipy.optimize import linprog
-
         if not is_concrete(constraints.differences):
             raise TypeError("ColumnGeneration: expected arrays of numbers, found tracers; jit and vmap cannot run it")
         if norm.plain != sign:
@@ -75,14 +73,12 @@ class ColumnGeneration:
         while rounds < self.most:
             rounds += 1
             rows = A @ columns
-            found: Any = linprog(
+            found = signs.minimized(
                 np.concatenate([np.ones(columns.shape[1]), price[short]]),
                 A_ub=-np.concatenate([rows[above], yields], axis=1) if len(above) else None,
                 b_ub=-b[above] if len(above) else None,
                 A_eq=np.concatenate([rows[equal], np.zeros((len(equal), len(short)))], axis=1) if len(equal) else None,
                 b_eq=b[equal] if len(equal) else None,
-                method="highs",
-                options=signs.OPTIONS,
             )
             if found.x is None:
                 return self._infeasible(constraints)
