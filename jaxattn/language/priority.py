@@ -49,7 +49,7 @@ def edges(choices: Choices) -> Bool[Array, "V V V"]:
     _check(choices)
     V = choices.E.shape[0]
     held = jnp.zeros((V, V, V), bool).at[choices.last, choices.next].max(choices.others)
-    return held & ~jnp.eye(V, dtype=bool)
+    return held & ~jnp.eye(V, dtype=bool)[None]
 
 
 def components(edges: Bool[Any, "*batch V V V"]) -> Int[np.ndarray, "*batch V V"]:
@@ -84,10 +84,10 @@ def components(edges: Bool[Any, "*batch V V V"]) -> Int[np.ndarray, "*batch V V"
     return (first[labels] % V).reshape(graphs.shape[:-1])
 
 
-def constraints(choices: Choices, components: Int[Array, "V V"]) -> svm.Constraints:
-    """Return the rows of the Graph-SVM: `(e_i - e_j)^T W e_k` is 0 within a component of graph k, at least 1 along an
-    edge from one component to another.
+def constraints(choices: Choices, components: Int[Any, "V V"]) -> svm.Constraints:
+    """Return the rows of the Graph-SVM.
 
+    `(e_i - e_j)^T W e_k` is 0 within a component of graph k, and at least 1 along an edge from i to j between two.
     Components stand for their words: rows are between their first words, and between these and the others. Rows along a
     path of edges follow from those of its edges. Feasible for any text in linearly independent embeddings.
 
@@ -110,7 +110,7 @@ def constraints(choices: Choices, components: Int[Array, "V V"]) -> svm.Constrai
     member = jax.nn.one_hot(first, V, dtype=choices.E.dtype)
     # Edges between components, as edges between their first words.
     between = jnp.einsum("kia,kij,kjb->kab", member, graphs.astype(E.dtype), member) > 0
-    hard = between & ~jnp.eye(V, dtype=bool)
+    hard = between & ~jnp.eye(V, dtype=bool)[None]
     equal = _together(first)
     present = (hard | equal).reshape(V, V * V)
     differences = (E[:, None, :] - E[None, :, :]).reshape(V * V, -1)
@@ -124,7 +124,7 @@ def constraints(choices: Choices, components: Int[Array, "V V"]) -> svm.Constrai
     )
 
 
-def cyclic(choices: Choices, components: Int[Array, "V V"]) -> Choices:
+def cyclic(choices: Choices, components: Int[Any, "V V"]) -> Choices:
     """Return the inputs with the words alone that are in the component of their next word.
 
     The cyclic part of the text: an input without any other such word counts for nothing, and has weight 0.
@@ -154,8 +154,8 @@ def cyclic(choices: Choices, components: Int[Array, "V V"]) -> Choices:
     return choices._replace(counts=counts, weight=jnp.where(chooses, choices.weight, 0.0))
 
 
-def finite_logits(choices: Choices, components: Int[Array, "V V"]) -> Float[Array, "V V"]:
-    """Return the logits of least log-loss of the `cyclic` part, (V, V): row k, of sum 0 over every component of graph k.
+def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array, "V V"]:
+    """Return the logits of least log-loss of the `cyclic` part, (V, V); they add up to 0 over every component.
 
     Newton's method on each graph; steps are damped as the softmax's derivatives ask.
 
@@ -173,14 +173,15 @@ def finite_logits(choices: Choices, components: Int[Array, "V V"]) -> Float[Arra
     """
     part = cyclic(choices, components)
     first = _checked(components, choices)
-    slopes = pair_slopes(part)
-    share, logs = part.share, jnp.log(jnp.where(part.counts > 0, part.counts, 1.0))
+    assert part.counts is not None
+    counts, slopes = part.counts, pair_slopes(part)
+    share, logs = part.share, jnp.log(jnp.where(counts > 0, counts, 1.0))
     # What is added makes the curvature definite, and leaves sums over components at 0.
     fixed = (first[:, :, None] == first[:, None, :]).astype(part.E.dtype)
     V = len(first)
 
     def newton(_: Array, table: Array) -> Array:
-        logits = jnp.where(part.counts > 0, table[part.last] + logs, -jnp.inf)
+        logits = jnp.where(counts > 0, table[part.last] + logs, -jnp.inf)
         p = jax.nn.softmax(logits, axis=1)
         of_inputs = share[:, None, None] * (jax.vmap(jnp.diag)(p) - p[:, :, None] * p[:, None, :])
         curvature = jax.ops.segment_sum(of_inputs, part.last, num_segments=V)
@@ -193,9 +194,7 @@ def finite_logits(choices: Choices, components: Int[Array, "V V"]) -> Float[Arra
     return jax.lax.fori_loop(0, _STEPS, newton, jnp.zeros((V, V), part.E.dtype))
 
 
-def finite_constraints(
-    choices: Choices, components: Int[Array, "V V"], logits: Float[Array, "V V"]
-) -> svm.Constraints:
+def finite_constraints(choices: Choices, components: Int[Any, "V V"], logits: Float[Array, "V V"]) -> svm.Constraints:
     """Return the equations of the finite part: words of one component differ by as much as in `finite_logits`.
 
     The least-norm solution is W_fin, in the span of the `(e_i - e_j) e_k^T` within components; 0 for graphs without a
@@ -215,6 +214,7 @@ def finite_constraints(
         >>> W_fin = svm.solve(priority.finite_constraints(text, groups, priority.finite_logits(text, groups))).W
     """
     rows = constraints(choices, components)
+    assert rows.equal is not None
     V = len(logits)
     targets = (logits[:, :, None] - logits[:, None, :]).reshape(V, V * V)
     return rows._replace(targets=jnp.where(rows.equal, targets, 0.0), present=rows.equal)
@@ -223,7 +223,7 @@ def finite_constraints(
 def _together(first: Int[Array, "V V"]) -> Bool[Array, "V V V"]:
     """Return which pairs are of a component's first word and another of its words, (k, i, j)."""
     words = jnp.arange(first.shape[1])
-    return (first[:, None, :] == words[None, :, None]) & ~jnp.eye(len(words), dtype=bool)
+    return (first[:, None, :] == words[None, :, None]) & ~jnp.eye(len(words), dtype=bool)[None]
 
 
 def _check(choices: Choices) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float, PRNGKeyArray
 
-from jaxattn.experiments.language.next_token_graph import examples
+from jaxattn.experiments.language.next_token_graph import examples, remarks
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Claim,
@@ -37,8 +37,6 @@ _PARALLEL, _GROWING, _FALLING = 0.01, 0.5, 0.9
 _PROBABILITY, _TWO_DECADES = 0.005, 0.3
 # What is left of the distance between finite parts of two starts; a ratio nearer to 1 is no change.
 _JOINED, _CHANGE = 0.01, 0.001
-# How W descends.
-RULES = ("plain", "exact direction")
 # Of two solutions of one problem, and of the risk, which is some units in its last place off.
 _SAME, _ROUNDING = 1e-6, -1e-12
 # A finite part of a smaller norm is none; a smaller distance counts as rounding.
@@ -153,11 +151,7 @@ def _global(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
 
 
 def _both(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
-    return (
-        below(
-            f"1 - cos with W_fin + C W_svm over that with W_svm, {run},", number(one, "closer"), 1 - _CHANGE
-        ),
-    )
+    return (below(f"1 - cos with W_fin + C W_svm over that with W_svm, {run},", number(one, "closer"), 1 - _CHANGE),)
 
 
 def _sets(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
@@ -196,66 +190,6 @@ def _judge(summaries: Datasets, asked: _Asked, having: str, remark: Callable[[Da
     )
 
 
-def _ends(summaries: Datasets, name: str) -> str:
-    """Return the range of the runs' means at the last snapshot."""
-    means = [float(one[name].values.ravel()[-1]) for one in summaries.values()]
-    return f"{min(means):.2g} to {max(means):.2g}" if len(means) > 1 else f"{means[0]:.2g}"
-
-
-def _on_direction(chosen: Datasets) -> str:
-    rules = {rule: {run: one for run, one in chosen.items() if one.attrs["rule"] == rule} for rule in RULES}
-    plain, exact = rules["plain"], rules["exact direction"]
-    parts = []
-    if plain:
-        longest = max(float(one["within"]) for one in plain.values())
-        parts.append(
-            f"Plain steps, of at most {longest:.2g} / L: 1 - cos of W itself ends at {_ends(plain, 'whole')}, geometric "
-            "means, and falls like the inverse square of log step, as W is W_svm log step and a bounded remainder; the "
-            "gain of a decade is free of what is constant in it. Margin ratios outside the cyclic subspace are "
-            f"{_ends(plain, 'margin')}."
-        )
-    if exact:
-        parts.append(
-            "Without cycles normalized steps in the exact direction of the gradient are the same path further on: 1 - "
-            f"cos of W ends at {_ends(exact, 'whole')}, its margin ratio at {_ends(exact, 'margin')}."
-        )
-    return " ".join(parts)
-
-
-def _on_finite(chosen: Datasets) -> str:
-    largest = max(float(one["largest"]) for one in chosen.values())
-    points = sum(one.sizes["point"] for one in chosen.values())
-    return (
-        f"Of {points} probabilities within components none is off by more than {largest:.2g}. The distance of the "
-        f"projection of W on the cyclic subspace from W_fin ends at {_ends(chosen, 'finite')}, geometric means. W_fin "
-        "is computed from the graphs alone."
-    )
-
-
-def _on_global(chosen: Datasets) -> str:
-    return f"{sum(one.attrs['with_starts'] for one in chosen.values())} texts; of each the start farthest from the first."
-
-
-def _on_both(chosen: Datasets) -> str:
-    return (
-        f"1 - cos with W_fin + C W_svm ends at {_ends(chosen, 'both')}, with W_svm at {_ends(chosen, 'whole')}, "
-        "geometric means. C is fitted, W_fin is not. Both tend to 0, as W grows and W_fin does not."
-    )
-
-
-def _on_sets(chosen: Datasets) -> str:
-    del chosen
-    return (
-        "By the definitions: every input holds every word, so that the words which follow k are one component, above "
-        "all others. The limit is then that of lm-cosine:mixed, W_fin + C W_sets."
-    )
-
-
-def _on_convex(chosen: Datasets) -> str:
-    del chosen
-    return "Between the start and the end of every run. A sum of -log of softmax probabilities of sets of one word each."
-
-
 def _source(locator: str, setting: Setting = Setting.PROXY) -> Source:
     return Source(_PAPER, locator, setting)
 
@@ -266,7 +200,7 @@ CLAIMS = (
         _source("global convergence theorem for log-loss"),
         "From any start gradient descent with log-loss drives the norm of W to infinity and its direction to that of "
         "the Graph-SVM solution, which separates the strongly connected components of every token-priority graph.",
-        partial(_judge, asked=_direction, having="kept", remark=_on_direction),
+        partial(_judge, asked=_direction, having="kept", remark=remarks.on_direction),
         partial(examples.of_run, "increment"),
     ),
     Claim(
@@ -274,14 +208,14 @@ CLAIMS = (
         _source("global convergence theorem for log-loss"),
         "The projection of W on the cyclic subspace tends to W_fin, the minimizer of the log-loss of the inputs "
         "restricted to the component of their label.",
-        partial(_judge, asked=_finite, having="with_finite", remark=_on_finite),
+        partial(_judge, asked=_finite, having="with_finite", remark=remarks.on_finite),
         partial(examples.of_run, "error"),
     ),
     Claim(
         "next-token-graph:global",
         _source("global convergence theorem for log-loss"),
         "Neither part of the limit depends on the start.",
-        partial(_judge, asked=_global, having="with_starts", remark=_on_global),
+        partial(_judge, asked=_global, having="with_starts", remark=remarks.on_global),
         partial(examples.of_run, "growth_apart"),
     ),
     Claim(
@@ -289,7 +223,7 @@ CLAIMS = (
         _source("decomposition of W, and the figure of its correlations"),
         "W is W_fin and a growing multiple of the Graph-SVM solution; the two together predict W better than the "
         "solution alone.",
-        partial(_judge, asked=_both, having="with_finite", remark=_on_both),
+        partial(_judge, asked=_both, having="with_finite", remark=remarks.on_both),
         partial(examples.of_run, "both"),
     ),
     Claim(
@@ -297,7 +231,7 @@ CLAIMS = (
         Source(_PAPER, "Graph-SVM, for inputs that hold every word", Setting.OURS),
         "Where every word is a candidate, the Graph-SVM solution and W_fin are those of arXiv 2308.16898 for several "
         "selected tokens, the words that follow.",
-        partial(_judge, asked=_sets, having="with_all_words", remark=_on_sets),
+        partial(_judge, asked=_sets, having="with_all_words", remark=remarks.on_sets),
         partial(examples.of_run, "sets_apart"),
         Kind.CHECK,
     ),
@@ -305,7 +239,7 @@ CLAIMS = (
         "next-token-graph:convex",
         _source("lemma on convexity"),
         "With log-loss the risk is convex in W.",
-        partial(_judge, asked=_convex, having="kept", remark=_on_convex),
+        partial(_judge, asked=_convex, having="kept", remark=remarks.on_convex),
         partial(examples.of_run, "midpoint"),
         Kind.CHECK,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray
@@ -87,7 +88,7 @@ def _named(one: xarray.Dataset) -> str:
     return ", ".join([graphs, *(words for words, so in more.items() if so)])
 
 
-def _curve(axes: Axes, one: xarray.Dataset, name: str, look: dict[str, object]) -> None:
+def _curve(axes: Axes, one: xarray.Dataset, name: str, look: Mapping[str, Any]) -> None:
     page.band(axes, *(one[part].values for part in ("snapshot", name, f"{name}_low", f"{name}_high")), **look)
 
 
@@ -103,4 +104,6 @@ def _counts(summaries: Mapping[str, xarray.Dataset]) -> str:
     kept = sum(one.attrs["kept"] for one in summaries.values())
     totals = {reason: sum(one.attrs.get(reason, 0) for one in summaries.values()) for reason in EXCLUDED}
     excluded = ", ".join(f"{number} {reason}" for reason, number in totals.items() if number)
-    return f"{len(summaries)} runs: {kept} of {attempted} seeds kept" + (f" ({excluded} excluded)." if excluded else ".")
+    return f"{len(summaries)} runs: {kept} of {attempted} seeds kept" + (
+        f" ({excluded} excluded)." if excluded else "."
+    )

@@ -40,11 +40,11 @@ def planted(
 ) -> Choices:
     """Draw a text in which `asking` words are last ones, each with a priority order of its own and one cycle in it.
 
-    For each such word k the words stand in a random order, in which `cycle` neighbours are of one priority; k is one of
-    them or stands behind them. Word i of the cycle is the next word of an input that holds word i + 1. Further inputs go
-    on with any word that does not stand behind the priority of k. Every input holds its next word, k as its last one,
-    and words drawn from those of the same priority as the next word and those behind. An input of one word alone has
-    weight 0.
+    For each such word k the words stand in a random order of priority. `cycle` neighbours share one priority; k is one
+    of them, or comes after them. Word i of the cycle is the next word of an input that holds word i + 1. The next words
+    of further inputs are drawn from those of the priority of k or a higher one. Every input holds its next word, k as
+    its last one, and words drawn from those whose priority is not above that of the next word. An input of one word
+    alone has weight 0.
 
     Args:
         key: of all this.
@@ -67,9 +67,7 @@ def planted(
             raise ValueError(f"{name}: expected at least {least}, found {found}")
     word_key, graph_key, embedding_key = jax.random.split(key, 3)
     words = jax.random.permutation(word_key, V)[:asking]
-    parts = [
-        _inputs(one, words[k], V, cycle, inputs, T) for k, one in enumerate(jax.random.split(graph_key, asking))
-    ]
+    parts = [_inputs(one, words[k], V, cycle, inputs, T) for k, one in enumerate(jax.random.split(graph_key, asking))]
     following = jnp.concatenate([part[0] for part in parts])
     counts = jnp.concatenate([part[1] for part in parts])
     E = embeddings(embedding_key, V)

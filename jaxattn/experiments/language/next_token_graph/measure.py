@@ -75,7 +75,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     parts = _parts(texts, solver)
     optimal = [np.asarray(one.status) == svm.Status.OPTIMAL for one in (parts.hard, parts.finite)]
     solved = optimal[0] & optimal[1] & (np.asarray(parts.residual) <= _STATIONARY)
-    directed = np.asarray(svm_rows(parts.rows).present).any(axis=(1, 2))
+    directed = np.asarray(_between(parts.rows).present).any(axis=(1, 2))
     kept = finite & solved & directed
     if not kept.any():
         raise ValueError(f"next-token-graph: expected a text with both parts of its limit, found none of {len(kept)}")
@@ -94,7 +94,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     found["sets_apart"] = _from_sets(texts, parts, solver)
     found["within"] = float(config["optimizer"]["step_size"]) * found.pop("bound")
     dims = {"predicted": ("asking", "word"), "reached": ("asking", "word"), "cyclic": ("asking", "word")}
-    along = {name: ("snapshot",) for name in ("whole", "both", "growing", "margin", "finite")}
+    along = dict.fromkeys(("whole", "both", "growing", "margin", "finite"), ("snapshot",))
     arrays = {name: (("seed", *(dims | along).get(name, ())), one) for name, one in found.items()}
     return xarray.Dataset(
         arrays | {"text": (("seed",), number)},
@@ -110,8 +110,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     )
 
 
-def svm_rows(rows: svm.Constraints) -> svm.Constraints:
+def _between(rows: svm.Constraints) -> svm.Constraints:
     """Return the rows between components alone."""
+    assert rows.equal is not None
+    assert rows.present is not None
     return rows._replace(equal=None, present=rows.present & ~rows.equal)
 
 
@@ -203,7 +205,7 @@ def _of_path(
     def within(W: Array) -> Array:
         return (projection @ W.ravel()).reshape(W.shape)
 
-    W_svm, W_fin, rows = parts.hard.W, parts.finite.W, svm_rows(parts.rows)
+    W_svm, W_fin, rows = parts.hard.W, parts.finite.W, _between(parts.rows)
     W_0, W = matrix(start), jax.vmap(matrix)(snapshots)
     inside = jax.vmap(within)(W)
     outside = W - inside
@@ -240,7 +242,7 @@ def _of_path(
 
 def _softmax_within(logits: Float[Array, "V V"], same: Array) -> Float[Array, "V V"]:
     """Return the softmax over the component of each word, (V, V)."""
-    others = jnp.where(same, logits[:, None, :], -jnp.inf)
+    others = jnp.where(same, jnp.broadcast_to(logits[:, None, :], same.shape), -jnp.inf)
     return jnp.exp(logits - jax.nn.logsumexp(others, axis=2))
 
 
@@ -264,7 +266,7 @@ def _apart(
 
 
 def _from_sets(texts: language.Choices, parts: _Parts, solver: svm.Solver | None) -> np.ndarray:
-    """Return how far both parts are from those of `language.set_constraints`, relatively; 0 where these are not posed."""
+    """Return how far both parts are from those of `language.set_constraints`, relatively; 0 with other candidates."""
     if texts.counts is not None:
         return np.zeros(len(texts.last))
     sets = batch.over_seeds(_sets, texts), batch.over_seeds(language.finite_constraints, texts)
