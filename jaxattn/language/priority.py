@@ -178,7 +178,7 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
     share, logs = part.share, jnp.log(jnp.where(counts > 0, counts, 1.0))
     # What is added makes the curvature definite, and leaves sums over components at 0.
     fixed = (first[:, :, None] == first[:, None, :]).astype(part.E.dtype)
-    V = len(first)
+    V, tiny = len(first), jnp.finfo(part.E.dtype).tiny
 
     def newton(_: Array, table: Array) -> Array:
         logits = jnp.where(counts > 0, table[part.last] + logs, -jnp.inf)
@@ -188,7 +188,7 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
         gradient = slopes(jnp.asarray(0), table).coefficients
         step = jnp.linalg.solve(curvature + fixed, -gradient[:, :, None])[:, :, 0]
         # The third derivative along h is at most 2 max |h| times the second one.
-        length = jnp.maximum(2 * jnp.max(jnp.abs(step), axis=1, keepdims=True), 1e-300)
+        length = jnp.maximum(2 * jnp.max(jnp.abs(step), axis=1, keepdims=True), tiny)
         return table + step * jnp.log1p(length) / length
 
     return jax.lax.fori_loop(0, _STEPS, newton, jnp.zeros((V, V), part.E.dtype))

@@ -183,3 +183,11 @@ def test_sizes_that_no_planted_graph_has_are_named(changes, message):
 def test_too_few_dimensions_for_independent_embeddings_are_named():
     with pytest.raises(ValueError, match=r"d: expected at least V = 7, .* found 6"):
         law.spherical(jax.random.key(0), 7, 6)
+
+
+def test_single_precision_stays_single():
+    single = jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, CYCLE)
+    groups, _, equations = parts(single)
+    assert {leaf.dtype for leaf in equations[:3] if leaf is not None} == {np.dtype(np.float32)}
+    logits = priority.finite_logits(single, groups)
+    np.testing.assert_allclose(logits, priority.finite_logits(CYCLE, groups), atol=1e-6)

@@ -131,7 +131,7 @@ _Asked = Callable[[str, xarray.Dataset], tuple[Criterion, ...]]
 def _direction(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     return (
         below(f"1 - cos of the gain of the last decade with W_svm, {run},", number(one, "increment"), _PARALLEL),
-        above(f"its length over ||W_svm|| log 10, {run},", number(one, "rate"), _GROWING),
+        above(f"length of that gain along W_svm over ||W_svm|| log 10, {run},", number(one, "rate"), _GROWING),
         below(f"1 - cos of W at the end over that at a tenth of the steps, {run},", number(one, "falls"), _FALLING),
     )
 
@@ -146,7 +146,7 @@ def _finite(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
 def _global(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     return (
         below(f"1 - cos between the gains of two starts, {run},", number(one, "growth_apart"), _PARALLEL),
-        below(f"distance of their finite parts over that at the start, {run},", number(one, "joined"), _JOINED),
+        below(f"distance between finite parts of two starts, end over start, {run},", number(one, "joined"), _JOINED),
     )
 
 
@@ -160,7 +160,7 @@ def _sets(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
 
 def _convex(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     least = Number.exact(float(one["midpoint"]))
-    return (above(f"mean of the risks at two W less the risk halfway, least, {run},", least, _ROUNDING),)
+    return (above(f"mean of the risks at two W less the risk halfway, smallest, {run},", least, _ROUNDING),)
 
 
 def _judge(summaries: Datasets, asked: _Asked, having: str, remark: Callable[[Datasets], str]) -> Judgement:

@@ -38,14 +38,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 _curve(middle, one, "finite", look)
             right.plot(one["predicted"], one["reached"], ".", color=colour, markersize=2.5, rasterized=True)
         left.set(title="(a) W turns to the\nGraph-SVM solution", ylabel="direction error, 1 - cos")
-        middle.set(title="(b) in the cyclic subspace\nW tends to $W_{fin}$", ylabel="distance from $W_{fin}$")
+        middle.set(title="(b) In the cyclic subspace,\nW tends to $W_{fin}$", ylabel="distance from $W_{fin}$")
         for axes in (left, middle):
             axes.set(xlabel="step", xscale="log", yscale="log")
             axes.set_xticks([1, 10, 100, 1000, 10_000])
         largest = max(float(one["largest"]) for one in summaries.values())
         right.plot([0, 1], [0, 1], color="black", linewidth=0.6, zorder=0)
         right.set(
-            title=f"(c) probabilities within\ncomponents: error < {_rounded_up(largest)}",
+            title=f"(c) Probabilities within\ncomponents: error < {_rounded_up(largest)}",
             xlabel="predicted from the graph",
             ylabel="reached by descent",
             aspect="equal",
@@ -55,8 +55,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=7)
         figure.supxlabel(
-            "Diamonds: 1 - cos of what W gained in the last decade of steps, means. Curves: geometric means with 95 % "
-            f"intervals.\n{_counts(summaries)}",
+            "Diamonds: direction error of what W gained in the last decade of steps, mean over seeds.\n"
+            f"Curves: geometric means over seeds with 95 % intervals. {_counts(summaries)}",
             fontsize=7,
             color="#444444",
         )

@@ -29,7 +29,7 @@ def on_direction(chosen: Datasets) -> str:
         )
     if exact:
         parts.append(
-            "Without cycles normalized steps in the exact direction of the gradient are the same path further on: 1 - "
+            "Without cycles, normalized steps in the exact direction of the gradient follow the same path further: 1 - "
             f"cos of W ends at {_ends(exact, 'whole')}, its margin ratio at {_ends(exact, 'margin')}."
         )
     return " ".join(parts)
