@@ -1,0 +1,281 @@
+"""From the record of texts trained with the log-loss to their distances from both parts of the predicted limit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float, Int
+
+from jaxattn import language, metrics, svm
+from jaxattn.language import priority
+from jaxattn.parallel import batch
+from jaxattn.study.settings.texts import choices_of
+
+# A finite part is found if the slope of its risk is at most this.
+_STATIONARY = 1e-9
+# What double precision leaves of 1 - cos where two directions are the same.
+_SAME = 1e-15
+
+
+class _Parts(NamedTuple):
+    """What the graphs of a text predict.
+
+    Attributes:
+        groups: components of its graphs, (V, V).
+        rows: of the Graph-SVM.
+        hard: its solution.
+        finite: of the equations of the finite part.
+        logits: of least risk within components, (V, V).
+        residual: the largest entry of the slope at these, ().
+    """
+
+    groups: Int[Array, "V V"]
+    rows: svm.Constraints
+    hard: svm.Solution
+    finite: svm.Solution
+    logits: Float[Array, "V V"]
+    residual: Float[Array, ""]
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Hold the trained W of every text against the Graph-SVM solution and the finite part of its graphs.
+
+    Args:
+        record: of a `StartedTraining` with cross entropy from normal weights.
+        solver: of the max-margin problems.
+
+    Returns:
+        For every kept seed at the snapshots: `whole`, 1 - cos of W with the Graph-SVM solution; `both`, with
+        `W_fin + C W_svm`, C fitted; `growing`, 1 - cos of what W has outside the cyclic subspace, and `margin`, its
+        margin ratio; `finite`, the Frobenius distance of what it has inside from W_fin. Of what W has gained outside in
+        the last decade of steps: `increment`, 1 - cos with W_svm, and `rate`, its length along W_svm over
+        `||W_svm|| log 10`. In the end `predicted` and `reached`, the softmax over the words of one component, (seed,
+        asking, word); `cyclic`, whether this has other words; `error`, the largest difference; `size`, the norm of
+        W_fin. `text` numbers the
+        texts; from the first start of the same text `growth_apart` is 1 - cos of the gains, and `finite_apart` the
+        distance of the finite parts, `finite_apart_0` that at the start. `midpoint` is by how much the risk halfway
+        from the start to the end is below the mean of the risks there; `within` the step size times a smoothness
+        constant; `sets_apart` the relative distance of both parts from those of `language.set_constraints`, where all
+        words are candidates. Texts whose graphs have no edge between components have no direction: they are counted as
+        ambiguous.
+
+    Raises:
+        ValueError: fewer than a decade of snapshots, or none that is kept.
+    """
+    config = json.loads(record.attrs["config"])
+    steps = record["snapshot"].values
+    earlier = _a_tenth(steps)
+    finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
+    texts = language.compact(choices_of({str(name): record[name].values for name in record.data_vars}))
+    parts = _parts(texts, solver)
+    optimal = [np.asarray(one.status) == svm.Status.OPTIMAL for one in (parts.hard, parts.finite)]
+    solved = optimal[0] & optimal[1] & (np.asarray(parts.residual) <= _STATIONARY)
+    directed = np.asarray(_between(parts.rows).present).any(axis=(1, 2))
+    kept = finite & solved & directed
+    if not kept.any():
+        raise ValueError(f"next-token-graph: expected a text with both parts of its limit, found none of {len(kept)}")
+
+    def only(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
+
+    texts, parts = only(texts), only(parts)
+    inside = _projections(texts, parts.groups)
+    given = only((record["pairs_initial"].values, record["pairs_snapshots"].values))
+    of_path = batch.over_seeds(_of_path, *given, texts, parts, inside, shared=(jnp.asarray(earlier),))
+    found = {name: np.asarray(one) for name, one in of_path._asdict().items()}
+    starts = int(config["weights"]["starts"])
+    number = record["seed"].values[kept] // starts
+    found |= _apart(number, *(found.pop(name) for name in ("gained", "inside", "inside_0")))
+    found["sets_apart"] = _from_sets(texts, parts, solver)
+    found["within"] = float(config["optimizer"]["step_size"]) * found.pop("bound")
+    dims = {"predicted": ("asking", "word"), "reached": ("asking", "word"), "cyclic": ("asking", "word")}
+    along = dict.fromkeys(("whole", "both", "growing", "margin", "finite"), ("snapshot",))
+    arrays = {name: (("seed", *(dims | along).get(name, ())), one) for name, one in found.items()}
+    return xarray.Dataset(
+        arrays | {"text": (("seed",), number)},
+        {"seed": record["seed"].values[kept], "snapshot": steps},
+        {
+            "attempted": len(kept),
+            "kept": int(kept.sum()),
+            "diverged": int((~finite).sum()),
+            "ambiguous": int((finite & solved & ~directed).sum()),
+            "unsolved": int((finite & ~solved).sum()),
+            **_named(config),
+        },
+    )
+
+
+def _between(rows: svm.Constraints) -> svm.Constraints:
+    """Return the rows between components alone."""
+    assert rows.equal is not None
+    assert rows.present is not None
+    return rows._replace(equal=None, present=rows.present & ~rows.equal)
+
+
+def _a_tenth(steps: Int[np.ndarray, " snapshot"]) -> int:
+    """Return which snapshot is at a tenth of the last step."""
+    if steps[0] * 10 > steps[-1]:
+        raise ValueError(f"snapshot: expected a decade of steps or more, found {steps[0]}..{steps[-1]}")
+    return int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
+
+
+def _named(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the name of a run, and what it consists of; `cycle` is 0 where none is planted."""
+    drawn, scale = config["data"], float(config["weights"]["scale"])
+    cycle, starts = int(drawn.get("cycle", 0)), int(config["weights"]["starts"])
+    of_words = str(drawn.get("embeddings", {}).get("_target_", "")).rpartition(".")[2]
+    embedding = "one-hot" if of_words == "one_hot" else "unit-sphere"
+    # Without a floor, a normalized step follows the exact direction of the gradient.
+    rule = "exact direction" if "floor" in config["optimizer"] else "plain"
+    graphs = f"cycle {cycle}" if cycle > 1 else "no cycle"
+    told = [f"{graphs}, {embedding}" if cycle else "all words as candidates"]
+    told += [f"{starts} starts"] * (starts > 1) + [rule] * (rule != "plain")
+    return {
+        "cycle": cycle,
+        "scale": scale,
+        "starts": starts,
+        "embedding": embedding,
+        "rule": rule,
+        "run": ", ".join(told),
+    }
+
+
+def _parts(texts: language.Choices, solver: svm.Solver | None) -> _Parts:
+    groups = jnp.asarray(priority.components(batch.over_seeds(priority.edges, texts)))
+    rows = batch.over_seeds(priority.constraints, texts, groups)
+    logits, residual = batch.over_seeds(_least, texts, groups)
+    equations = batch.over_seeds(priority.finite_constraints, texts, groups, logits)
+    hard, finite = (svm.solve_batch(one, svm.frobenius, solver=solver) for one in (rows, equations))
+    return _Parts(groups, rows, hard, finite, logits, residual)
+
+
+def _least(text: language.Choices, groups: Int[Array, "V V"]) -> tuple[Float[Array, "V V"], Float[Array, ""]]:
+    logits = priority.finite_logits(text, groups)
+    slope = language.pair_slopes(priority.cyclic(text, groups))(jnp.asarray(0), logits).coefficients
+    return logits, jnp.max(jnp.abs(slope))
+
+
+def _projections(texts: language.Choices, groups: Int[np.ndarray, "seed V V"]) -> Float[np.ndarray, "seed D D"]:
+    """Return the orthogonal projections of a flat W on the cyclic subspaces, the spans of `(e_i - e_j) e_k^T`."""
+    E = np.asarray(texts.E)
+    first = np.take_along_axis(E[:, None], groups[..., None], axis=2)
+    spanning = np.einsum("sktd,ske->sktde", first - E[:, None], E)
+    flat = spanning.reshape(len(E), -1, E.shape[-1] ** 2)
+    return np.linalg.pinv(flat, rcond=1e-10) @ flat
+
+
+class _Path(NamedTuple):
+    """What `measure` returns of one seed, but for what compares it with other seeds and solutions."""
+
+    whole: Float[Array, " snapshot"]
+    both: Float[Array, " snapshot"]
+    growing: Float[Array, " snapshot"]
+    margin: Float[Array, " snapshot"]
+    finite: Float[Array, " snapshot"]
+    increment: Float[Array, ""]
+    rate: Float[Array, ""]
+    predicted: Float[Array, "V V"]
+    reached: Float[Array, "V V"]
+    cyclic: Float[Array, "V V"]
+    error: Float[Array, ""]
+    size: Float[Array, ""]
+    midpoint: Float[Array, ""]
+    bound: Float[Array, ""]
+    gained: Float[Array, "d d"]
+    inside: Float[Array, "d d"]
+    inside_0: Float[Array, "d d"]
+
+
+def _of_path(
+    start: Float[Array, "V V"],
+    snapshots: Float[Array, "snapshot V V"],
+    text: language.Choices,
+    parts: _Parts,
+    projection: Float[Array, "D D"],
+    earlier: Int[Array, ""],
+) -> _Path:
+    def matrix(pairs: Array) -> Array:
+        return language.weights(pairs, text).W
+
+    def within(W: Array) -> Array:
+        return (projection @ W.ravel()).reshape(W.shape)
+
+    W_svm, W_fin, rows = parts.hard.W, parts.finite.W, _between(parts.rows)
+    W_0, W = matrix(start), jax.vmap(matrix)(snapshots)
+    inside = jax.vmap(within)(W)
+    outside = W - inside
+    gained = outside[-1] - outside[earlier]
+    length = metrics.norm(W_svm)
+
+    def off(one: Array, other: Array) -> Array:
+        return jnp.maximum(1 - metrics.correlation(one, other), _SAME)
+
+    table = language.table(W[-1], text)
+    same = parts.groups[:, :, None] == parts.groups[:, None, :]
+    predicted, reached = (_softmax_within(logits, same) for logits in (parts.logits, table))
+    halfway = (language.risk(W_0, text) + language.risk(W[-1], text)) / 2
+    return _Path(
+        whole=jax.vmap(lambda one: off(one, W_svm))(W),
+        both=jax.vmap(lambda one: off(one, svm.with_finite_part(one, W_fin, W_svm)))(W),
+        growing=jax.vmap(lambda one: off(one, W_svm))(outside),
+        margin=jax.vmap(lambda one: metrics.margin_ratio(one, rows, svm.frobenius, parts.hard))(outside),
+        finite=jax.vmap(lambda one: metrics.norm(one - W_fin))(inside),
+        increment=off(gained, W_svm),
+        rate=jnp.sum(gained * W_svm) / (length**2 * jnp.log(10.0)),
+        predicted=predicted,
+        reached=reached,
+        cyclic=jnp.sum(same, axis=2) > 1,
+        error=jnp.max(jnp.abs(predicted - reached)),
+        size=metrics.norm(W_fin),
+        midpoint=halfway - language.risk((W_0 + W[-1]) / 2, text),
+        bound=language.cross_entropy_bound(text),
+        gained=gained,
+        inside=inside[-1],
+        inside_0=within(W_0),
+    )
+
+
+def _softmax_within(logits: Float[Array, "V V"], same: Array) -> Float[Array, "V V"]:
+    """Return the softmax over the component of each word, (V, V)."""
+    others = jnp.where(same, jnp.broadcast_to(logits[:, None, :], same.shape), -jnp.inf)
+    return jnp.exp(logits - jax.nn.logsumexp(others, axis=2))
+
+
+def _apart(
+    text: Int[np.ndarray, " seed"], gained: np.ndarray, inside: np.ndarray, inside_0: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Compare the limits of every start with those of the first one of the same text."""
+    _, first, place = np.unique(text, return_index=True, return_inverse=True)
+    of_first = first[place]
+    flat = gained.reshape(len(gained), -1)
+    unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+
+    def distance(one: np.ndarray) -> np.ndarray:
+        return np.linalg.norm(one - one[of_first], axis=(1, 2))
+
+    return {
+        "growth_apart": np.maximum(1 - np.sum(unit * unit[of_first], axis=1), 0.0),
+        "finite_apart": distance(inside),
+        "finite_apart_0": distance(inside_0),
+    }
+
+
+def _from_sets(texts: language.Choices, parts: _Parts, solver: svm.Solver | None) -> np.ndarray:
+    """Return how far both parts are from those of `language.set_constraints`, relatively; 0 with other candidates."""
+    if texts.counts is not None:
+        return np.zeros(len(texts.last))
+    sets = batch.over_seeds(_sets, texts), batch.over_seeds(language.finite_constraints, texts)
+    far = []
+    for rows, own in zip(sets, (parts.hard, parts.finite), strict=True):
+        other = svm.solve_batch(rows, svm.frobenius, solver=solver).W
+        far.append(np.linalg.norm(own.W - other, axis=(1, 2)) / np.maximum(1.0, np.linalg.norm(other, axis=(1, 2))))
+    return np.maximum(*far)
+
+
+def _sets(choices: language.Choices) -> svm.Constraints:
+    return language.set_constraints(choices, language.followers(choices) > 0)

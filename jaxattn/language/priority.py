@@ -1,0 +1,254 @@
+"""Token-priority graphs of a text, and the two parts of the limit of next-token prediction that they give.
+
+Each last word k has a graph over the words: an edge from the next word of every input that ends with k to each other
+word that the input holds. Its strongly connected components group the words. Training W with the log-loss separates
+components by a growing margin, along the Graph-SVM solution, and within a component it tends to finite differences of
+logits, those that minimize the log-loss of the components alone (arXiv 2403.08081).
+
+With the candidates `vocabulary` all words that follow k are one component, and the two parts are those of
+`language.set_constraints` and `language.finite_constraints`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from jaxattn import svm
+from jaxattn.language.choices import Choices
+from jaxattn.language.slopes import pair_slopes
+from jaxattn.problem import is_concrete
+
+__all__ = ["components", "constraints", "cyclic", "edges", "finite_constraints", "finite_logits"]
+
+# Newton steps; the last ones are whole, and from logits of 0 all the damped ones are few.
+_STEPS = 60
+
+
+def edges(choices: Choices) -> Bool[Array, "V V V"]:
+    """Return the graphs of all last words, (V, V, V): whether graph k has an edge from word y to word t.
+
+    An edge says that some input ends with k, goes on with y, and holds t.
+
+    Raises:
+        ValueError: scores, which have no next word of their own; words outside 0..V-1; an input that counts and does
+            not hold its next word.
+
+    Example:
+        >>> from jaxattn.language import priority
+        >>> own = language.of_text(jnp.eye(3), jnp.array([[0, 1, 0]]), candidates=language.prefix)
+        >>> priority.edges(own)[1].tolist()  # word 0 before word 1, where 1 is the last word
+        [[False, True, False], [False, False, False], [False, False, False]]
+    """
+    _check(choices)
+    V = choices.E.shape[0]
+    held = jnp.zeros((V, V, V), bool).at[choices.last, choices.next].max(choices.others)
+    return held & ~jnp.eye(V, dtype=bool)[None]
+
+
+def components(edges: Bool[Any, "*batch V V V"]) -> Int[np.ndarray, "*batch V V"]:
+    """Return the strongly connected component of every word in every graph, (V, V), by the component's first word.
+
+    Not for use under `jit`: the graphs are read here, all of them at once.
+
+    Args:
+        edges: of `edges`, with any leading batch axes.
+
+    Raises:
+        ValueError: what is no truth values (..., V, V, V).
+
+    Example:
+        >>> from jaxattn.language import priority
+        >>> circle = np.zeros((3, 3, 3), bool)
+        >>> circle[0, 1, 2] = circle[0, 2, 1] = True
+        >>> priority.components(circle).tolist()
+        [[0, 1, 1], [0, 1, 2], [0, 1, 2]]
+    """
+    graphs = np.asarray(edges)
+    if graphs.ndim < 3 or len(set(graphs.shape[-3:])) != 1 or graphs.dtype != bool or graphs.size == 0:
+        raise ValueError(f"edges: expected truth values (..., V, V, V), found {graphs.dtype} of shape {graphs.shape}")
+    V = graphs.shape[-1]
+    number, origin, end = np.nonzero(graphs.reshape(-1, V, V))
+    words = graphs.size // V
+    # One graph whose blocks are all the others.
+    together = coo_array((np.ones(len(number), bool), (number * V + origin, number * V + end)), shape=(words, words))
+    found, labels = connected_components(together, directed=True, connection="strong")
+    first = np.full(found, words)
+    np.minimum.at(first, labels, np.arange(words))
+    return (first[labels] % V).reshape(graphs.shape[:-1])
+
+
+def constraints(choices: Choices, components: Int[Any, "V V"]) -> svm.Constraints:
+    """Return the rows of the Graph-SVM.
+
+    `(e_i - e_j)^T W e_k` is 0 within a component of graph k, and at least 1 along an edge from i to j between two.
+    Components stand for their words: rows are between their first words, and between these and the others. Rows along a
+    path of edges follow from those of its edges. Feasible for any text in linearly independent embeddings.
+
+    Args:
+        choices: of one text.
+        components: of its `edges`.
+
+    Raises:
+        ValueError: as `edges`; components of another shape than (V, V), or that are not words.
+
+    Example:
+        >>> from jaxattn.language import priority
+        >>> own = language.of_text(jnp.eye(3), jnp.array([[0, 1, 0]]), candidates=language.prefix)
+        >>> rows = priority.constraints(own, priority.components(priority.edges(own)))
+        >>> svm.solve(rows).W.tolist()
+        [[0.0, 0.5, 0.0], [0.0, -0.5, 0.0], [0.0, 0.0, 0.0]]
+    """
+    graphs, first = edges(choices), _checked(components, choices)
+    E, V = choices.E, choices.E.shape[0]
+    member = jax.nn.one_hot(first, V, dtype=choices.E.dtype)
+    # Edges between components, as edges between their first words.
+    between = jnp.einsum("kia,kij,kjb->kab", member, graphs.astype(E.dtype), member) > 0
+    hard = between & ~jnp.eye(V, dtype=bool)[None]
+    equal = _together(first)
+    present = (hard | equal).reshape(V, V * V)
+    differences = (E[:, None, :] - E[None, :, :]).reshape(V * V, -1)
+    equal = equal.reshape(V, V * V)
+    return svm.Constraints(
+        jnp.where(present[:, :, None], differences[None], 0.0),
+        E,
+        targets=jnp.where(equal, 0.0, 1.0).astype(E.dtype),
+        equal=equal,
+        present=present,
+    )
+
+
+def cyclic(choices: Choices, components: Int[Any, "V V"]) -> Choices:
+    """Return the inputs with the words alone that are in the component of their next word.
+
+    The cyclic part of the text: an input without any other such word counts for nothing, and has weight 0.
+
+    Args:
+        choices: of one text.
+        components: of its `edges`.
+
+    Raises:
+        ValueError: as `constraints`.
+
+    Example:
+        >>> from jaxattn.language import priority
+        >>> whole = priority.cyclic(text, priority.components(priority.edges(text)))
+        >>> bool(whole.weight.sum() <= text.weight.sum())
+        True
+    """
+    _check(choices)
+    first = _checked(components, choices)[choices.last]
+    of_next = jnp.take_along_axis(first, choices.next[:, None], axis=1)
+    counts = jnp.ones_like(first, choices.E.dtype) if choices.counts is None else choices.counts
+    # An input that is left out keeps a candidate, for its softmax to be finite.
+    is_next = jax.nn.one_hot(choices.next, first.shape[1], dtype=bool)
+    counts = jnp.where(first == of_next, counts, 0.0)
+    counts = jnp.where(is_next & (choices.weight[:, None] == 0), 1.0, counts)
+    chooses = jnp.sum(counts > 0, axis=1) > 1
+    return choices._replace(counts=counts, weight=jnp.where(chooses, choices.weight, 0.0))
+
+
+def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array, "V V"]:
+    """Return the logits of least log-loss of the `cyclic` part, (V, V); they add up to 0 over every component.
+
+    Newton's method on each graph; steps are damped as the softmax's derivatives ask.
+
+    Args:
+        choices: of one text.
+        components: of its `edges`.
+
+    Raises:
+        ValueError: as `constraints`.
+
+    Example:
+        >>> from jaxattn.language import priority
+        >>> priority.finite_logits(text, priority.components(priority.edges(text))).shape
+        (5, 5)
+    """
+    part = cyclic(choices, components)
+    first = _checked(components, choices)
+    assert part.counts is not None
+    counts, slopes = part.counts, pair_slopes(part)
+    share, logs = part.share, jnp.log(jnp.where(counts > 0, counts, 1.0))
+    # What is added makes the curvature definite, and leaves sums over components at 0.
+    fixed = (first[:, :, None] == first[:, None, :]).astype(part.E.dtype)
+    V, tiny = len(first), jnp.finfo(part.E.dtype).tiny
+
+    def newton(_: Array, table: Array) -> Array:
+        logits = jnp.where(counts > 0, table[part.last] + logs, -jnp.inf)
+        p = jax.nn.softmax(logits, axis=1)
+        of_inputs = share[:, None, None] * (jax.vmap(jnp.diag)(p) - p[:, :, None] * p[:, None, :])
+        curvature = jax.ops.segment_sum(of_inputs, part.last, num_segments=V)
+        gradient = slopes(jnp.asarray(0), table).coefficients
+        step = jnp.linalg.solve(curvature + fixed, -gradient[:, :, None])[:, :, 0]
+        # The third derivative along h is at most 2 max |h| times the second one.
+        length = jnp.maximum(2 * jnp.max(jnp.abs(step), axis=1, keepdims=True), tiny)
+        return table + step * jnp.log1p(length) / length
+
+    return jax.lax.fori_loop(0, _STEPS, newton, jnp.zeros((V, V), part.E.dtype))
+
+
+def finite_constraints(choices: Choices, components: Int[Any, "V V"], logits: Float[Array, "V V"]) -> svm.Constraints:
+    """Return the equations of the finite part: words of one component differ by as much as in `finite_logits`.
+
+    The least-norm solution is W_fin, in the span of the `(e_i - e_j) e_k^T` within components; 0 for graphs without a
+    cycle.
+
+    Args:
+        choices: of one text.
+        components: of its `edges`.
+        logits: of `finite_logits`, or others to be matched within components.
+
+    Raises:
+        ValueError: as `constraints`.
+
+    Example:
+        >>> from jaxattn.language import priority
+        >>> groups = priority.components(priority.edges(text))
+        >>> W_fin = svm.solve(priority.finite_constraints(text, groups, priority.finite_logits(text, groups))).W
+    """
+    rows = constraints(choices, components)
+    assert rows.equal is not None
+    V = len(logits)
+    targets = (logits[:, :, None] - logits[:, None, :]).reshape(V, V * V)
+    return rows._replace(targets=jnp.where(rows.equal, targets, 0.0), present=rows.equal)
+
+
+def _together(first: Int[Array, "V V"]) -> Bool[Array, "V V V"]:
+    """Return which pairs are of a component's first word and another of its words, (k, i, j)."""
+    words = jnp.arange(first.shape[1])
+    return (first[:, None, :] == words[None, :, None]) & ~jnp.eye(len(words), dtype=bool)[None]
+
+
+def _check(choices: Choices) -> None:
+    """Raise ValueError for choices that have no graph."""
+    if choices.scores is not None:
+        raise ValueError("choices: expected a next word of each input alone, found scores of all words")
+    V = choices.E.shape[0]
+    if not (is_concrete(choices.last) and is_concrete(choices.next)):
+        return
+    for name in ("last", "next"):
+        words = np.asarray(getattr(choices, name))
+        if words.size and not (words.min() >= 0 and words.max() < V):
+            raise ValueError(f"{name}: expected words within 0..V-1 = {V - 1}, found {words.min()}..{words.max()}")
+    if choices.counts is not None and is_concrete(choices.counts) and is_concrete(choices.weight):
+        counts = np.asarray(choices.counts)
+        of_next = np.take_along_axis(counts, np.asarray(choices.next)[:, None], axis=1)[:, 0]
+        wrong = np.flatnonzero((np.asarray(choices.weight) > 0) & ~(of_next > 0))
+        if wrong.size:
+            raise ValueError(f"counts: expected each input to hold its next word, found none in input {wrong[0]}")
+
+
+def _checked(components: Any, choices: Choices) -> Int[Array, "V V"]:
+    found, V = jnp.asarray(components), choices.E.shape[0]
+    if found.shape != (V, V) or not jnp.issubdtype(found.dtype, jnp.integer):
+        raise ValueError(f"components: expected words ({V}, {V}), found {found.dtype} of shape {found.shape}")
+    if is_concrete(found) and not (np.all(np.asarray(found) >= 0) and np.all(np.asarray(found) < V)):
+        raise ValueError(f"components: expected words within 0..V-1 = {V - 1}, found {found.min()}..{found.max()}")
+    return found
