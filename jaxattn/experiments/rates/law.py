@@ -11,11 +11,12 @@ from jaxattn.problem import Problem
 
 
 def near_orthogonal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
-    """Draw inputs with one relevant token `Y_i mu` at a random place, and T - 1 noise tokens (2402.05738, as recalled).
+    """Draw inputs with one relevant token `Y_i mu` at a random place, and T - 1 noise tokens.
 
-    The noise is uniform on the unit sphere: the cosine of two tokens is about 1 / sqrt(d), so for d far above n T all of
-    them are nearly orthogonal. The query is the first token of its input, labels are +-1 at random, and the head v is
-    mu, the first axis; as the noise knows no direction, that loses nothing.
+    The data model of 2402.05738, as recalled. The noise is uniform on the unit sphere: the cosine of two tokens is
+    about 1 / sqrt(d), so for d far above n T all of them are nearly orthogonal. The query is the first token of its
+    input, labels are +-1 at random, and the head v is mu, the first axis; as the noise knows no direction, that loses
+    nothing.
 
     Args:
         key: of the draw.

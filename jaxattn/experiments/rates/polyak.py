@@ -45,8 +45,8 @@ def _update(updates: Any, state: Any, params: Any = None, *, value: Any = None, 
     del params, others
     if value is None:
         raise ValueError(
-            "optimizer: expected one that needs the gradient alone, found Polyak's steps, which need the distance of the "
-            "risk from its least value; the record jaxattn.experiments.rates.ngd_global.record.Rates gives them that"
+            "optimizer: expected one that needs the gradient alone, found Polyak's steps, which need the distance of "
+            "the risk from its least value; the record Rates in jaxattn.experiments.rates.ngd_global gives them that"
         )
     square = length_of(updates, 0) ** 2
     rate = jnp.where(square > 0, state * value / jnp.where(square > 0, square, 1.0), 0.0)

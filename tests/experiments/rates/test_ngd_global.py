@@ -1,5 +1,7 @@
 """Descent followed in the logits, Polyak's steps, and the verdicts on global convergence and its rates."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,7 +71,8 @@ def test_polyaks_steps_are_those_of_optax_where_nothing_underflows():
     W, factor = 0.3 * jax.random.normal(KEY, (20, 20)), 0.7
     # What optax multiplies the gradient by divides the step.
     own, others = polyak(factor), optax.polyak_sgd(max_learning_rate=1e9, scaling=1 / factor)
-    mine, theirs = W, W
+    mine: Any = W
+    theirs: Any = W
     for _ in range(5):
         value, slope = jax.value_and_grad(excess)(mine)
         mine = mine + own.update(slope, own.init(mine), value=value)[0]
@@ -174,12 +177,14 @@ def test_a_record_is_measured_by_the_certified_solution(tmp_path):
         name: array.dims for name, array in examples.run("normalized").data_vars.items()
     }
     # Seed 0, from W = 0, by the training of the library.
-    data_key, _ = recording.keys(0, jax.random.key_data(jax.random.key(5)))
+    data_key, _ = recording.keys(jnp.asarray(0), jax.random.key_data(jax.random.key(5)))
     problem = made.law(jax.random.wrap_key_data(data_key))
     run = descent.train(jnp.zeros((20, 20)), problem, optimizer=made.optimizer, steps=40)
     alpha = tokens.optimal(problem)
     solution = svm.solve(svm.token_constraints(problem, alpha))
-    assert float(one["off"][0, 0, -1]) == pytest.approx(1 - float(metrics.correlation(run.weights, solution.W)), abs=1e-9)
+    assert float(one["off"][0, 0, -1]) == pytest.approx(
+        1 - float(metrics.correlation(run.weights, solution.W)), abs=1e-9
+    )
     s = np.asarray(attention.probabilities(run.weights, problem))[np.arange(3), alpha]
     assert float(one["log_rest"][0, 0, -1]) == pytest.approx(np.log(np.max(1 - s)), rel=1e-4)
     assert float(one["path"][0, 0, -1]) == pytest.approx(40 / float(solution.primal), rel=1e-6)

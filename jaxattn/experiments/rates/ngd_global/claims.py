@@ -31,13 +31,15 @@ from jaxattn.study.statistics import bootstrap, proportion, variables
 RULES = ("plain", "normalized", "Polyak")
 # Fixed beforehand. A start has arrived if 1 - cos with W_mm is at most NEAR in the end, and nearly all have if a share
 # of ALL has. 1 - cos falls like a power of the step if its exponent over the last tenfold of steps is at most POWER:
-# 1 / log(k)^2 looks like k^-0.25 there. A rule is faster if its exponent is less by MORE. What is left beside the optimal
-# tokens falls exponentially in the path if the slope of its logarithm is at most FALLS, and stays: for a power of the path
-# it falls to 0.32 times itself.
+# 1 / log(k)^2 looks like k^-0.25 there. A rule is faster if its exponent is less by MORE. What is left beside the
+# optimal tokens falls exponentially in the path if the slope of its logarithm is at most FALLS, and stays: for a power
+# of the path it falls to 0.32 times itself.
 NEAR, ALL, POWER, MORE, FALLS, STAYS = 0.01, 0.95, -0.5, 0.1, -0.1, 0.8
 # From where descent starts, in words.
-STARTS = {"zero": "W = 0", "small": "small random W", "large": "large random W", "wrong": "wrong tokens selected"}
-_SOURCE = Source("arXiv 2402.05738", "abstract, and theorems on global convergence and rates (as recalled)", Setting.PROXY)
+STARTS = {"zero": "W = 0", "small": "small random W", "large": "large random W", "wrong": "wrong tokens"}
+_SOURCE = Source(
+    "arXiv 2402.05738", "abstract, and theorems on global convergence and rates (as recalled)", Setting.PROXY
+)
 _OURS = Source("arXiv 2402.05738", "abstract: that known convergence is local", Setting.OURS)
 
 
@@ -60,7 +62,9 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     """
     found = [one.attrs["rule"] for one in datasets.values()]
     if set(found) != set(RULES) or len(found) - found.count("normalized") != len(RULES) - 1:
-        raise ValueError(f"ngd-global: expected one run of {RULES[0]} and {RULES[2]} steps, and normalized ones, found {found}")
+        raise ValueError(
+            f"ngd-global: expected one run of {RULES[0]} and {RULES[2]} steps, and normalized ones, found {found}"
+        )
     if not all(one.sizes["seed"] for one in datasets.values()):
         raise ValueError(f"ngd-global: expected a kept seed in each run, found counts {counts_of(datasets)}")
     keys = jax.random.split(key, len(datasets))
@@ -114,7 +118,7 @@ def _at(runs: Mapping[str, xarray.Dataset], rule: str, name: str, starts: Iterab
 
 
 def _judge_any_start(summaries: Datasets) -> Judgement:
-    """Nearly all starts of each kind have to arrive, by the normalized steps, which follow the path of the plain ones."""
+    """Nearly all starts of each kind have to arrive, by normalized steps, which follow the path of plain ones."""
     runs = compared(summaries)
     arrived = _at(runs, "normalized", "arrived")
     plain, selects = _at(runs, "plain", "arrived"), _at(runs, "plain", "selects")
@@ -123,8 +127,8 @@ def _judge_any_start(summaries: Datasets) -> Judgement:
         runs,
         {f"share that arrives from {start}": one for start, one in arrived.items()},
         tuple(above(f"share of seeds with 1 - cos <= {NEAR} from {start}", one, ALL) for start, one in arrived.items()),
-        remark="By normalized steps, which follow the path of plain ones without their logarithmic slowness. After as many "
-        f"plain steps these have arrived (select all optimal tokens): {', '.join(shares)}; that refutes no limit.",
+        remark="By normalized steps, which follow the path of plain ones without their logarithmic slowness. After as "
+        f"many plain steps these have arrived (select all optimal tokens): {', '.join(shares)}; that refutes no limit.",
     )
 
 
@@ -136,7 +140,8 @@ def _judge_normalized(summaries: Datasets) -> Judgement:
         runs,
         {f"exponent from {start}": one for start, one in exponents.items()},
         tuple(below(f"exponent of 1 - cos from {start}", one, POWER) for start, one in exponents.items()),
-        remark="1 - cos is half the square of the distance of the directions. A bound from above: what is faster agrees.",
+        remark="1 - cos is half the square of the distance of the directions. The paper bounds it from above: what is "
+        "faster agrees.",
     )
 
 
@@ -159,10 +164,11 @@ def _judge_polyak(summaries: Datasets) -> Judgement:
         numbers | {f"share that arrives from {start}": one for start, one in arrived.items()},
         tuple(one for both in criteria.values() for one in both),
         tuple(one for both in list(criteria.values())[:2] for one in both),
-        "From W = 0 and from small weights. Where wrong tokens are selected firmly the gradient is tiny and L - L* is not, "
-        "so the first steps overshoot, and later ones are too short to turn W. Arrived (step beyond the range of numbers): "
-        f"{', '.join(far)}.",
-        remark="The step is (L - L*) / ||gradient||^2, with no cap; a cap is not tried.",
+        "From W = 0 and from small weights. Where wrong tokens are selected firmly, the gradient is tiny and L - L* is "
+        "not, so the first steps overshoot, and later ones are too short to turn W. Share of seeds that arrive (that "
+        f"take a step too long for the range of numbers): {', '.join(far)}.",
+        remark="The step is (L - L*) / ||gradient||^2 * gradient, without a cap. A bound whose constant depends on the "
+        "start is not refuted by this, but it says nothing about as many steps as can be taken.",
     )
 
 
@@ -179,8 +185,8 @@ def _judge_faster(summaries: Datasets) -> Judgement:
         runs,
         {f"exponent of plain steps from {start}": one for start, one in plain.items()} | lead,
         tuple(above(f"exponent of plain steps less that of {name}", one, MORE) for name, one in lead.items()),
-        remark="All rules have the step size 1. Mean exponents of each seed's own line; starts of Polyak's steps that stand "
-        "still count with 0.",
+        remark="Plain and normalized steps have the step size 1. Mean exponents of each seed's own line; starts of "
+        "Polyak's steps that stand still count with 0.",
     )
 
 
@@ -188,9 +194,7 @@ def _judge_sparsity(summaries: Datasets) -> Judgement:
     """The logarithm of what is left beside the optimal tokens has to fall along the path, and not to slow down."""
     runs = compared(summaries)
     late, early = (_at(runs, "normalized", name) for name in ("late", "early"))
-    slower = {
-        start: late[start].minus(Number(*(STAYS * part for part in early[start]))) for start in late
-    }
+    slower = {start: late[start].minus(Number(*(STAYS * part for part in early[start]))) for start in late}
     slopes = {f"slope from {start}": one for start, one in late.items()}
     others = {f"slope of Polyak's steps from {start}": one for start, one in _at(runs, "Polyak", "late").items()}
     return _judgement(
@@ -198,7 +202,10 @@ def _judge_sparsity(summaries: Datasets) -> Judgement:
         slopes | others,
         (
             *(below(f"slope of log(1 - s) in the path / ||W_mm|| from {start}", late[start], FALLS) for start in late),
-            *(below(f"late slope less {STAYS} times the early one from {start}", one, 0.0) for start, one in slower.items()),
+            *(
+                below(f"late slope less {STAYS} times the early one from {start}", one, 0.0)
+                for start, one in slower.items()
+            ),
         ),
         expected=dict.fromkeys(slopes, -1.0),
         remark="s is the probability of the optimal token of the input where it is least. Along W_mm the slope is -1. "
@@ -281,8 +288,8 @@ CLAIMS = (
     Claim(
         "ngd-global:sparsity",
         _SOURCE,
-        "The attention map sparsifies exponentially fast: what is left beside the optimal tokens falls exponentially in "
-        "the length of the path.",
+        "The attention map sparsifies exponentially fast: what is left beside the optimal tokens falls exponentially "
+        "in the length of the path.",
         _judge_sparsity,
         examples.of_sparsity,
     ),

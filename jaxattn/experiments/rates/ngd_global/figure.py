@@ -25,16 +25,18 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     runs = compared(summaries)
     with page.style():
         figure = page.new_figure(6.75, 5.2)
-        panels = figure.subplot_mosaic([[*STARTS], ["rest", "rest", "share", "share"]])
-        panels = {name: panels[name] for name in (*STARTS, "rest", "share")}
+        grid = figure.add_gridspec(2, 1)
+        upper, lower = (figure.add_subfigure(grid[row]) for row in (0, 1))
+        panels = dict(zip(STARTS, upper.subplots(1, 4, sharey=True), strict=True))
         for letter, start in zip("abcd", STARTS, strict=True):
             axes = panels[start]
             _rates(axes, runs, start)
-            axes.set_title(f"({letter}) {STARTS[start]}", fontsize=8)
+            axes.set_title(f"({letter}) {STARTS[start].replace('W', '$W$')}", fontsize=8)
         panels["zero"].set_ylabel(r"1 - cos with $W_{mm}$")
         panels["zero"].legend(loc="lower left", fontsize=7)
-        _rest(panels["rest"], runs)
-        _shares(panels["share"], summaries)
+        rest, share = lower.subplots(1, 2)
+        _rest(rest, runs)
+        _shares(share, summaries)
         polyak = runs["Polyak"]["arrived"].values
         far = "Polyak's also from far away" if polyak[2:].min() >= ALL else "Polyak's steps overshoot from far away"
         near = runs["normalized"]["exponent"].values
@@ -46,9 +48,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             {"all rules and dimensions": _together(summaries)},
-            "(a) to (e): medians over seeds; bands from the 10th to the 90th percentile; "
+            "(a) to (e): medians over seeds, bands from the 10th to the 90th percentile; "
             f"n = {runs['plain'].attrs['n']}, T = {runs['plain'].attrs['T']}, d = {runs['plain'].attrs['d']}.\n"
-            f"(f): normalized steps, shares with 1 - cos <= {NEAR} in the end, with 95 % intervals.",
+            f"Percentages and (f): share of seeds with 1 - cos <= {NEAR} (grey) in the end; (f): normalized steps, "
+            "95 % intervals.",
         )
     return figure
 
@@ -72,34 +75,47 @@ def _rates(axes: Axes, runs: Mapping[str, xarray.Dataset], start: str) -> None:
             )
     axes.axhline(NEAR, color="#bbbbbb", linewidth=0.7)
     axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-11, 1e3))
-    if start != "zero":
-        axes.tick_params(labelleft=False)
 
 
 def _rest(axes: Axes, runs: Mapping[str, xarray.Dataset]) -> None:
     for rule, (colour, dashes) in _RULES.items():
         one = runs[rule].sel(start="zero")
         axes.plot(
-            one["path"].values, -one["log_rest"].values, color=colour, linestyle=dashes, marker=".", markersize=4, label=rule
+            one["path"].values,
+            -one["log_rest"].values,
+            color=colour,
+            linestyle=dashes,
+            marker=".",
+            markersize=4,
+            label=rule,
         )
-    wrong = runs["normalized"].sel(start="wrong")
-    look = {"color": _RULES["normalized"][0], "linewidth": 0.8, "marker": "x", "markersize": 3}
-    axes.plot(wrong["path"].values, -wrong["log_rest"].values, label="normalized, from wrong tokens", **look)
     ends = np.array([1.0, float(runs["normalized"]["path"].max())])
     axes.plot(ends, ends, color="black", linewidth=0.7, label=r"$1 - s = e^{-\mathrm{path}\,/\,\|W_{mm}\|}$")
     axes.set(xscale="log", yscale="log", xlabel=r"length of the path $/\ \|W_{mm}\|_F$", ylabel=r"$-\log(1 - s)$")
-    axes.set_title("(e) attention left beside the optimal tokens", fontsize=8)
-    axes.legend(loc="upper left", fontsize=7)
+    axes.set_title("(e) attention $1 - s$ left beside the optimal tokens, from $W$ = 0", fontsize=8)
+    axes.legend(loc="lower right", fontsize=7)
 
 
 def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
-    runs = sorted((one for one in summaries.values() if one.attrs["rule"] == "normalized"), key=lambda one: one.attrs["d"])
+    runs = sorted(
+        (one for one in summaries.values() if one.attrs["rule"] == "normalized"), key=lambda one: one.attrs["d"]
+    )
     d = [one.attrs["d"] for one in runs]
     for start, (colour, dashes) in _STARTS.items():
         share, low, high = (np.array([float(one.sel(start=start)[f"arrived{end}"]) for one in runs]) for end in _ENDS)
-        page.band(axes, d, share, low, high, color=colour, linestyle=dashes, marker=".", label=STARTS[start])
+        page.band(
+            axes,
+            d,
+            share,
+            low,
+            high,
+            color=colour,
+            linestyle=dashes,
+            marker=".",
+            label=STARTS[start].replace("W", "$W$"),
+        )
     axes.axvline(runs[0].attrs["n"] * runs[0].attrs["T"], color="#bbbbbb", linewidth=0.7)
-    axes.text(runs[0].attrs["n"] * runs[0].attrs["T"], 0.02, " d = n T", color="#777777", fontsize=7)
+    axes.text(runs[0].attrs["n"] * runs[0].attrs["T"], 0.05, "d = n T ", color="#777777", fontsize=7, ha="right")
     axes.set(xscale="log", xlabel="dimension d", ylabel="share of seeds that arrive", ylim=(0, 1.03), xticks=d)
     axes.set_xticklabels(list(map(str, d)))
     axes.minorticks_off()

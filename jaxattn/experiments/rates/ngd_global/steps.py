@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
