@@ -94,8 +94,9 @@ def _judge_risk(summaries: Datasets) -> Judgement:
         (above(labels["normalized"], exponents["normalized"], PAPER),),
         expected={labels["normalized"]: PAPER},
         remark="-log risk grows as ||v|| does, so the exponent is that of the steps of v: "
-        f"{exponents['normalized'].mean:.3g} with constant normalized steps, {exponents['falling'].mean:.3g} with steps "
-        f"that fall like k^-2/3, as which the bound is tight, and {exponents['plain'].mean:.3g} with plain steps.",
+        f"{exponents['normalized'].mean:.3g} with constant normalized steps, {exponents['falling'].mean:.3g} with "
+        "steps that fall like k^-2/3, where ||v|| grows like k^1/3, and "
+        f"{exponents['plain'].mean:.3g} with plain steps.",
     )
 
 

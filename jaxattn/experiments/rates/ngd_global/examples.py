@@ -14,8 +14,8 @@ STARTS = ("zero", "small", "large", "wrong")
 STEPS = np.array(Logarithmically(8)(10_000))
 # The dimensions that normalized steps are tried in; all rules are in the last.
 DIMENSIONS = (4, 128)
-# How far most starts are from W_mm after one step: k^-2 comes to 1e-7 in the end, and 1 / log(k)^2 to 1e-2.
-_FIRST = 10.0
+# What a start is away from W_mm at most: one that stands still.
+_AWAY = 0.5
 
 
 def run(
@@ -41,7 +41,7 @@ def run(
     place = (np.arange(seeds) + 0.5) / seeds
     wave = 1 + 0.02 * np.resize([-1.0, 1.0], seeds)
     exponents = np.where(place[:, None] < np.asarray(arrived), wave[:, None] * np.asarray(power), 0.0)
-    off = np.minimum(_FIRST * STEPS ** exponents[:, :, None], 0.5)
+    off = np.minimum(STEPS ** exponents[:, :, None], _AWAY)
     path = np.broadcast_to(STEPS.astype(float), off.shape)
     rest = np.where(exponents[:, :, None] < 0, slope * path ** (1 - fading), -1e-3)
     size = {"attempted": seeds, "kept": seeds, "infeasible": 0, "unsolved": 0}

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.rates.ngd_global.claims import ALL, NEAR, STARTS, compared
+from jaxattn.study.claims import total
 from jaxattn.study.style import page
 
 _RULES = {"plain": ("#777777", ":"), "normalized": ("#0072B2", "-"), "Polyak": ("#D55E00", "--")}
@@ -47,7 +48,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         )
         page.add_counts(
             figure,
-            {"all rules and dimensions": _together(summaries)},
+            {"all rules and dimensions": xarray.Dataset(attrs=total(summaries))},
             "(a) to (e): medians over seeds, bands from the 10th to the 90th percentile; "
             f"n = {runs['plain'].attrs['n']}, T = {runs['plain'].attrs['T']}, d = {runs['plain'].attrs['d']}.\n"
             f"Percentages and (f): share of seeds with 1 - cos <= {NEAR} (grey) in the end; (f): normalized steps, "
@@ -124,8 +125,3 @@ def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
 
 
 _ENDS = ("", "_low", "_high")
-
-
-def _together(summaries: Mapping[str, xarray.Dataset]) -> xarray.Dataset:
-    names = ("attempted", "kept", "infeasible", "unsolved")
-    return xarray.Dataset(attrs={name: sum(int(one.attrs[name]) for one in summaries.values()) for name in names})
