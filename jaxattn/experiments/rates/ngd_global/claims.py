@@ -140,8 +140,7 @@ def _judge_normalized(summaries: Datasets) -> Judgement:
         runs,
         {f"exponent from {start}": one for start, one in exponents.items()},
         tuple(below(f"exponent of 1 - cos from {start}", one, POWER) for start, one in exponents.items()),
-        remark="1 - cos is half the square of the distance of the directions. The paper bounds it from above: what is "
-        "faster agrees.",
+        remark="1 - cos is half the squared distance of the directions. What is faster than a bound agrees with it.",
     )
 
 
@@ -185,8 +184,7 @@ def _judge_faster(summaries: Datasets) -> Judgement:
         runs,
         {f"exponent of plain steps from {start}": one for start, one in plain.items()} | lead,
         tuple(above(f"exponent of plain steps less that of {name}", one, MORE) for name, one in lead.items()),
-        remark="Plain and normalized steps have the step size 1. Mean exponents of each seed's own line; starts of "
-        "Polyak's steps that stand still count with 0.",
+        remark="Plain and normalized steps have the step size 1. Polyak's starts that stand still count with exponent 0.",
     )
 
 
@@ -208,8 +206,7 @@ def _judge_sparsity(summaries: Datasets) -> Judgement:
             ),
         ),
         expected=dict.fromkeys(slopes, -1.0),
-        remark="s is the probability of the optimal token of the input where it is least. Along W_mm the slope is -1. "
-        "Judged by normalized steps.",
+        remark="s is the optimal token's probability, of the input where it is least. Along W_mm the slope is -1.",
     )
 
 
