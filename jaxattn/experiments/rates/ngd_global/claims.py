@@ -184,7 +184,7 @@ def _judge_faster(summaries: Datasets) -> Judgement:
         runs,
         {f"exponent of plain steps from {start}": one for start, one in plain.items()} | lead,
         tuple(above(f"exponent of plain steps less that of {name}", one, MORE) for name, one in lead.items()),
-        remark="Plain and normalized steps have the step size 1. Polyak's starts that stand still count with exponent 0.",
+        remark="Plain and normalized steps have the step size 1. Starts that stand still count with exponent 0.",
     )
 
 
