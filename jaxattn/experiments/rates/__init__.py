@@ -1,0 +1,1 @@
+"""How fast training reaches its limit on data with nearly orthogonal tokens (2402.05738)."""

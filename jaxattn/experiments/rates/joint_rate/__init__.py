@@ -1,0 +1,1 @@
+"""How fast does the risk fall where the decoder v is trained together with W?"""

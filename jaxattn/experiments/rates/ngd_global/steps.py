@@ -1,0 +1,144 @@
+"""Descent on W followed in its logits: of W that moves along its gradient, inner products of the tokens tell all.
+
+With `W_k = W_0 + sum_it c_it x_it z_i^T` the logits and the norm of W_k follow from c, (n, T), and from the inner
+products of `x_it z_i^T`; no W is formed after the start, so any d costs the same.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn import attention, losses, metrics
+from jaxattn.descent import gradients, stepping
+from jaxattn.descent.optimizers import along
+from jaxattn.experiments.rates.polyak import Polyak, log_excess
+from jaxattn.problem import Problem
+
+# A path longer than this is not gone: beyond it squares of numbers overflow.
+LONGEST = 1e70
+
+
+class Begun(NamedTuple):
+    """A start, as descent in the logits sees it.
+
+    Attributes:
+        logits: at W_0.
+        size: `||W_0||_F`.
+        products: `<x_it, x_ju> <z_i, z_j>`.
+        worth: `<v, x_it>`.
+        Y: labels.
+    """
+
+    logits: Float[Array, "n T"]
+    size: Float[Array, ""]
+    products: Float[Array, "n T n T"]
+    worth: Float[Array, "n T"]
+    Y: Float[Array, " n"]
+
+
+class Followed(NamedTuple):
+    """What is kept at each of k snapshots, and whether a step was too long to be taken.
+
+    Attributes:
+        logits: of all tokens.
+        size: `||W||_F`.
+        path: lengths of all steps so far, added up.
+        overflowed: W stands still since.
+    """
+
+    logits: Float[Array, "k n T"]
+    size: Float[Array, " k"]
+    path: Float[Array, " k"]
+    overflowed: Bool[Array, ""]
+
+
+def begun(W: Float[Array, "d d"], problem: Problem) -> Begun:
+    """Return a start of descent on a problem."""
+    products = jnp.einsum("ntd,jud,nj->ntju", problem.X, problem.X, problem.Z @ problem.Z.T)
+    return Begun(attention.logits(W, problem), metrics.norm(W), products, problem.X @ problem.v, problem.Y)
+
+
+@lru_cache(maxsize=16)
+def followed(optimizer: optax.GradientTransformation, steps: int, loss: losses.Loss) -> Any:
+    """Return the function from a `Begun` and snapshots, increasing steps within 1..steps, to what was `Followed`.
+
+    The gradient comes in the log domain, so that no rule stalls by rounding. One object for equal arguments, so that it
+    compiles once.
+
+    Args:
+        optimizer: `descent.gd`, `descent.normalized_gd` or `polyak`.
+        steps: how many.
+        loss: of one margin.
+
+    Raises:
+        ValueError: another optimizer.
+    """
+    return partial(_followed, optimizer=optimizer, rate=_rate(optimizer), steps=steps, loss=loss)
+
+
+def _rate(optimizer: optax.GradientTransformation) -> Any:
+    """Return from state, length, size and log excess to the rate of the gradient divided by its size."""
+    if isinstance(optimizer, Polyak):
+        return _polyak_rate
+    known = along(optimizer.update)
+    if known is None:
+        raise ValueError(
+            "optimizer: expected one whose step depends on the gradient's length alone, such as gd, scale_free_gd or "
+            f"polyak, found {optimizer!r}"
+        )
+    return lambda state, length, size, log_scale, excess: known.rate(state, length, size * jnp.exp(log_scale))
+
+
+def _polyak_rate(state: Array, length: Array, size: Array, log_scale: Array, excess: Array) -> Array:
+    # The factors exp(log_scale) of the risk and of the gradient are taken off both.
+    del log_scale
+    return state * jnp.exp(excess) / jnp.where(length > 0, size * length**2, 1.0)
+
+
+class _Now(NamedTuple):
+    c: Array
+    logits: Array
+    path: Array
+    overflowed: Array
+
+
+def _followed(
+    start: Begun, snapshots: Int[Array, " k"], *, optimizer: Any, rate: Any, steps: int, loss: losses.Loss
+) -> Followed:
+    state, scores = optimizer.init(start.logits), start.Y[:, None] * start.worth
+
+    def read(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+        del step
+        return jnp.sum(probabilities * start.worth, axis=1), start.worth
+
+    def moved(c: Array) -> Array:
+        return jnp.einsum("ntju,ju->nt", start.products, c)
+
+    def one_step(k: Array, now: _Now) -> _Now:
+        slope = gradients.direction(k, now.logits, start.Y, read, loss)
+        size = jnp.max(jnp.abs(slope.coefficients))
+        unit = slope.coefficients / jnp.where(size > 0, size, 1.0)
+        along_unit = moved(unit)
+        length = jnp.sqrt(jnp.maximum(jnp.sum(unit * along_unit), 0.0))
+        excess = log_excess(now.logits, scores, loss, slope.log_scale)
+        by = rate(state, length, size, slope.log_scale, excess)
+        short = now.path + by * length <= LONGEST
+        taken = short & (size > 0)
+        by = jnp.where(taken, by, 0.0)
+        c, logits = now.c - by * unit, now.logits - by * along_unit
+        return _Now(c, logits, now.path + by * length, now.overflowed | ((size > 0) & ~short))
+
+    def kept(now: _Now) -> tuple[Array, Array, Array]:
+        change = moved(now.c)
+        square = start.size**2 + jnp.sum(now.c * (2 * start.logits + change))
+        return start.logits + change, jnp.sqrt(jnp.maximum(square, 0.0)), now.path
+
+    zero = jnp.zeros((), start.logits.dtype)
+    begin = _Now(jnp.zeros_like(start.logits), start.logits, zero, jnp.zeros((), bool))
+    now, (logits, size, path) = stepping.through(one_step, begin, snapshots, steps, kept)
+    return Followed(logits, size, path, now.overflowed)

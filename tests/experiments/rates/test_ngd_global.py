@@ -1,0 +1,240 @@
+"""Descent followed in the logits, Polyak's steps, and the verdicts on global convergence and its rates."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxattn import attention, descent, losses, metrics, svm, tokens
+from jaxattn.experiments.rates.law import near_orthogonal
+from jaxattn.experiments.rates.ngd_global import examples, figure, steps
+from jaxattn.experiments.rates.ngd_global.claims import CLAIMS, RULES, summarize
+from jaxattn.experiments.rates.ngd_global.measure import measure
+from jaxattn.experiments.rates.ngd_global.record import Rates, Starts
+from jaxattn.experiments.rates.polyak import log_excess, polyak
+from jaxattn.records import load
+from jaxattn.study.claims import Verdict
+from jaxattn.study.settings import recording
+from jaxattn.study.settings.schedule import Evenly, Logarithmically, never
+from tests.instances import drawn_lines
+
+KEY = jax.random.key(0)
+PROBLEM = near_orthogonal(jax.random.key(1), n=3, T=4, d=20)
+STARTS = Starts(small=0.1, large=5.0, margin=10.0)
+
+
+def test_each_input_has_one_relevant_token_and_the_query_is_its_first():
+    X, Y = np.asarray(PROBLEM.X), np.asarray(PROBLEM.Y)
+    best = np.asarray(tokens.optimal(PROBLEM))
+    for i in range(3):
+        np.testing.assert_array_equal(X[i, best[i]], Y[i] * np.asarray(PROBLEM.v))
+    np.testing.assert_allclose(np.linalg.norm(X, axis=2), 1.0)
+    np.testing.assert_array_equal(PROBLEM.Z, X[:, 0])
+
+
+def test_the_cosine_of_noise_tokens_is_about_one_over_sqrt_d():
+    X = np.asarray(near_orthogonal(KEY, n=4, T=4, d=400).X).reshape(16, 400)
+    cosines = (X @ X.T)[np.triu_indices(16, 1)]
+    cosines = cosines[np.abs(cosines) < 0.99]  # Relevant tokens are +mu or -mu.
+    assert np.std(cosines) == pytest.approx(1 / 20, rel=0.3)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("rule", "same"),
+    [
+        (descent.gd(0.5), descent.Exact(*descent.gd(0.5))),
+        (descent.normalized_gd(0.3, floor=0.0, penalty=0.0),) * 2,
+    ],
+)
+def test_what_is_followed_in_the_logits_is_training_of_W(rule, same, scale):
+    W = scale * jax.random.normal(KEY, (20, 20))
+    run = descent.train(W, PROBLEM, optimizer=same, steps=60, snapshots=(1, 20, 60))
+    found = jax.jit(steps.followed(rule, 60, losses.logistic))(steps.begun(W, PROBLEM), jnp.array([1, 20, 60]))
+    logits = jax.vmap(lambda one: attention.logits(one, PROBLEM))(run.snapshots)
+    np.testing.assert_allclose(found.logits, logits, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.size, np.linalg.norm(run.snapshots, axis=(1, 2)), rtol=1e-9)
+    assert not found.overflowed
+
+
+def excess(W):
+    def least(problem):
+        return jnp.mean(losses.logistic(jnp.max(tokens.scores(problem), axis=1)))
+
+    return losses.risk(W, PROBLEM) - least(PROBLEM)
+
+
+def test_polyaks_steps_are_those_of_optax_where_nothing_underflows():
+    W, factor = 0.3 * jax.random.normal(KEY, (20, 20)), 0.7
+    # What optax multiplies the gradient by divides the step.
+    own, others = polyak(factor), optax.polyak_sgd(max_learning_rate=1e9, scaling=1 / factor)
+    mine: Any = W
+    theirs: Any = W
+    for _ in range(5):
+        value, slope = jax.value_and_grad(excess)(mine)
+        mine = mine + own.update(slope, own.init(mine), value=value)[0]
+        value, slope = jax.value_and_grad(excess)(theirs)
+        theirs = theirs + others.update(slope, others.init(theirs), theirs, value=value)[0]
+    np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+    found = steps.followed(own, 5, losses.logistic)(steps.begun(W, PROBLEM), jnp.array([5]))
+    np.testing.assert_allclose(found.logits[0], attention.logits(mine, PROBLEM), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 12.0, 20.0])
+def test_the_distance_from_the_least_risk_is_exact_in_the_log_domain(size):
+    W = size * svm.solve(svm.token_constraints(PROBLEM, tokens.optimal(PROBLEM))).W
+    found = log_excess(attention.logits(W, PROBLEM), tokens.scores(PROBLEM), losses.logistic, jnp.array(-3.0)) - 3
+    assert float(found) == pytest.approx(float(jnp.log(excess(W))), abs=1e-5 if size < 15 else 1e-2)
+
+
+def test_beyond_all_numbers_the_distance_falls_like_the_norm_of_W():
+    W = svm.solve(svm.token_constraints(PROBLEM, tokens.optimal(PROBLEM))).W
+    near, far = (
+        log_excess(attention.logits(size * W, PROBLEM), tokens.scores(PROBLEM), losses.logistic, jnp.array(0.0))
+        for size in (1e3, 1e5)
+    )
+    assert float(near - far) == pytest.approx(99_000, rel=1e-9)
+
+
+def test_polyaks_steps_go_on_beyond_all_numbers():
+    W = svm.solve(svm.token_constraints(PROBLEM, tokens.optimal(PROBLEM))).W
+    found = steps.followed(polyak(), 10, losses.logistic)(steps.begun(1e4 * W, PROBLEM), jnp.array([1, 10]))
+    assert np.diff(found.path)[0] > 5
+    assert not found.overflowed
+
+
+def test_a_step_that_is_too_long_is_not_taken():
+    wrong = (tokens.optimal(PROBLEM) + 1) % 4
+    W = 400 * svm.solve(svm.token_constraints(PROBLEM, wrong)).W
+    found = steps.followed(polyak(), 5, losses.logistic)(steps.begun(W, PROBLEM), jnp.array([1, 5]))
+    assert found.overflowed
+    assert all(np.isfinite(leaf).all() for leaf in found)
+
+
+def setting(**changes):
+    given = {
+        "law": lambda key: near_orthogonal(key, n=3, T=4, d=20),
+        "initial": STARTS,
+        "optimizer": descent.normalized_gd(1.0, floor=0.0, penalty=0.0),
+        "loss": losses.logistic,
+        "seeds": 3,
+        "key": 5,
+        "steps": 40,
+        "snapshots": Logarithmically(4),
+    }
+    return Rates(**(given | changes))
+
+
+def unknown_slope(margin):
+    return jnp.exp(-2 * margin)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"initial": lambda key, d: jnp.zeros((d, d))}, r"^weights: expected the four starts"),
+        ({"optimizer": optax.adam(0.1)}, r"^optimizer: expected one whose step depends on the gradient's length alone"),
+        ({"snapshots": never}, r"^snapshots: expected at least one"),
+        ({"steps": 0}, r"^steps: expected"),
+        ({"snapshots": Evenly(50)}, r"^snapshots.every: expected at most"),
+    ],
+)
+def test_a_setting_that_cannot_be_made_is_refused(changes, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        setting(**changes)
+
+
+def test_other_bad_input_is_named():
+    with pytest.raises(ValueError, match=r"^factor: expected"):
+        polyak(0.0)
+    with pytest.raises(ValueError, match=r"^margin: expected"):
+        Starts(small=0.1, large=5.0, margin=-1.0)
+    with pytest.raises(ValueError, match="which need the distance of the risk"):
+        descent.train(jnp.zeros((20, 20)), PROBLEM, optimizer=polyak(), steps=1)
+    with pytest.raises(ValueError, match=r"^loss: expected one whose log_slope is known"):
+        log_excess(jnp.zeros((3, 4)), tokens.scores(PROBLEM), unknown_slope, jnp.array(0.0))
+    with pytest.raises(ValueError, match=r"^T: expected"):
+        near_orthogonal(KEY, n=2, T=1, d=4)
+
+
+def test_a_wrong_selection_has_no_optimal_token():
+    for seed in range(20):
+        words = jax.random.key_data(jax.random.key(seed))
+        assert np.all(STARTS.wrong(words, PROBLEM) != tokens.optimal(PROBLEM))
+
+
+def test_a_record_is_measured_by_the_certified_solution(tmp_path):
+    made = setting()
+    config = '{"optimizer": {"_target_": "jaxattn.descent.normalized_gd"}}'
+    recording.run(made, tmp_path / "record.zarr", {"config": config})
+    one = measure(load(tmp_path / "record.zarr"))
+    assert one.attrs["run"] == "normalized, d = 20"
+    assert (one.attrs["kept"], one.sizes["seed"], one["start"].values.tolist()) == (3, 3, [*Starts.NAMES])
+    assert {name: one[name].dims for name in one.data_vars if name != "size"} == {
+        name: array.dims for name, array in examples.run("normalized").data_vars.items()
+    }
+    # Seed 0, from W = 0, by the training of the library.
+    data_key, _ = recording.keys(jnp.asarray(0), jax.random.key_data(jax.random.key(5)))
+    problem = made.law(jax.random.wrap_key_data(data_key))
+    run = descent.train(jnp.zeros((20, 20)), problem, optimizer=made.optimizer, steps=40)
+    alpha = tokens.optimal(problem)
+    solution = svm.solve(svm.token_constraints(problem, alpha))
+    assert float(one["off"][0, 0, -1]) == pytest.approx(
+        1 - float(metrics.correlation(run.weights, solution.W)), abs=1e-9
+    )
+    s = np.asarray(attention.probabilities(run.weights, problem))[np.arange(3), alpha]
+    assert float(one["log_rest"][0, 0, -1]) == pytest.approx(np.log(np.max(1 - s)), rel=1e-4)
+    assert float(one["path"][0, 0, -1]) == pytest.approx(40 / float(solution.primal), rel=1e-6)
+    # The start far along a wrong selection is at its margin.
+    words = load(tmp_path / "record.zarr")["weights_key"].values[0]
+    W_wrong = svm.solve(svm.token_constraints(problem, STARTS.wrong(words, problem))).W
+    assert np.linalg.norm(STARTS(words, W_wrong)[3]) == pytest.approx(10 * np.linalg.norm(W_wrong))
+
+
+@pytest.mark.parametrize(
+    ("claim", "changes", "verdict"),
+    [
+        ("any-start", {"normalized": examples.run("normalized", arrived=(1.0, 0.8, 1.0, 1.0))}, Verdict.FAILS),
+        # A plain descent that does not arrive refutes no limit.
+        ("any-start", {"plain": examples.run("plain", (0.0,) * 4)}, Verdict.HOLDS),
+        # A bound from above: faster agrees.
+        ("normalized-rate", {"normalized": examples.run("normalized", (-4.0,) * 4)}, Verdict.HOLDS),
+        ("normalized-rate", {"normalized": examples.run("normalized", (0.1,) * 4)}, Verdict.FAILS),
+        ("polyak-rate", {"polyak": examples.run("Polyak", (-2.0, -2.0, -0.1, -2.0))}, Verdict.CORRECTED),
+        ("polyak-rate", {"polyak": examples.run("Polyak", (-0.1, -2.0, -2.0, -2.0))}, Verdict.FAILS),
+        ("faster", {"plain": examples.run("plain", (-3.0,) * 4)}, Verdict.FAILS),
+        ("sparsity", {"normalized": examples.run("normalized", slope=1.0)}, Verdict.FAILS),
+        ("sparsity", {"normalized": examples.run("normalized", fading=1.0)}, Verdict.FAILS),
+        ("condition", {"small": examples.run("normalized", arrived=(1.0, 1.0, 0.5, 1.0), d=4)}, Verdict.FAILS),
+        ("any-start", {"normalized": examples.run("normalized", seeds=10)}, Verdict.OPEN),
+    ],
+)
+def test_the_verdict_follows_from_the_numbers(claim, changes, verdict):
+    summaries = summarize(examples.runs(**changes), KEY)
+    (found,) = (one for one in CLAIMS if one.id == f"ngd-global:{claim}")
+    assert found.judge(summaries).verdict is verdict
+
+
+def test_a_run_that_is_too_short_decides_nothing():
+    short = {name: one.isel(snapshot=slice(0, 20)) for name, one in examples.runs().items()}
+    summaries = summarize(short, KEY)
+    assert {claim.judge(summaries).verdict for claim in CLAIMS} == {Verdict.OPEN}
+
+
+def test_missing_rules_are_named():
+    with pytest.raises(ValueError, match=r"^ngd-global: expected one run of plain and Polyak steps"):
+        summarize({"a": examples.run("plain")}, KEY)
+
+
+def test_the_figure_draws_what_is_estimated():
+    summaries = summarize(examples.runs(), KEY)
+    axes = figure.draw(summaries).axes
+    for panel, start in zip(axes, Starts.NAMES, strict=False):
+        drawn = drawn_lines(panel, least=len(examples.STEPS))
+        for line, rule in zip(drawn, RULES, strict=True):
+            np.testing.assert_array_equal(line[1], summaries[f"{rule}, d = 128"]["off_50"].sel(start=start))
+    shares = drawn_lines(axes[5], least=2)[:4]
+    np.testing.assert_allclose([line[1][0] for line in shares], summaries["normalized, d = 4"]["arrived"])
