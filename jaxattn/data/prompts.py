@@ -32,7 +32,7 @@ def shared_query(key: PRNGKeyArray, n: int, T: int, d: int, spread: float = 0.0)
     Example:
         >>> from jaxattn.data.prompts import shared_query
         >>> problem = shared_query(key, n=3, T=4, d=5)
-        >>> bool((problem.Z == problem.Z[0]).all())
+        >>> bool((problem.Z == problem.Z[:1]).all())
         True
     """
     problem = problems.stretched(key, n, T, d, spread)
