@@ -1,0 +1,69 @@
+"""Data laws of prompts: all inputs share one query, so that W acts on it as a vector `p = W z` does on the tokens.
+
+The logits `X_i p` of 2306.13596. From `W = 0` training keeps `W = p z^T`, and `||W||_F = ||p||` as z has length 1.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from jaxattn import checks
+from jaxattn.data import draws, problems
+from jaxattn.problem import Problem
+
+__all__ = ["keyed", "shared_query"]
+
+
+def shared_query(key: PRNGKeyArray, n: int, T: int, d: int, spread: float = 0.0) -> Problem:
+    """Draw as `stretched`, but with one query for all inputs, a unit vector (2306.13596, model of a prompt).
+
+    Args:
+        key: of the draw.
+        n: number of inputs.
+        T: number of tokens of an input.
+        d: dimension of a token.
+        spread: of the logarithm of the tokens' lengths; at 0 all have length 1.
+
+    Raises:
+        ValueError: as `data.stretched`.
+
+    Example:
+        >>> from jaxattn.data.prompts import shared_query
+        >>> problem = shared_query(key, n=3, T=4, d=5)
+        >>> bool((problem.Z == problem.Z[:1]).all())
+        True
+    """
+    problem = problems.stretched(key, n, T, d, spread)
+    z = draws.unit(problem.Z[0])
+    return Problem(X=problem.X, Z=jnp.tile(z, (n, 1)), Y=problem.Y, v=problem.v)
+
+
+def keyed(key: PRNGKeyArray, n: int, T: int, d: int, mixing: float = 0.5) -> Problem:
+    """Draw as `shared_query`, with the keys `X A` of a fixed matrix A in place of the tokens.
+
+    The logits `X A p` and scores `X v` of tokens X are those of the tokens `X A` and the head direction `A^-1 v`. A is
+    the identity plus `mixing / sqrt d` times a standard normal matrix.
+
+    Args:
+        key: of the draw.
+        n: number of inputs.
+        T: number of tokens of an input.
+        d: dimension of a token.
+        mixing: how far A is from the identity.
+
+    Raises:
+        ValueError: as `data.sphere`; mixing is not positive and finite.
+
+    Example:
+        >>> from jaxattn.data.prompts import keyed
+        >>> keyed(key, n=3, T=4, d=5).X.shape
+        (3, 4, 5)
+    """
+    checks.positive("mixing", mixing)
+    own, of_A = jax.random.split(key)
+    problem = shared_query(own, n, T, d)
+    (noise,) = draws.normals(of_A[None], (d, d))
+    A = jnp.eye(d) + mixing * d**-0.5 * noise
+    return Problem(X=problem.X @ A, Z=problem.Z, Y=problem.Y, v=jnp.linalg.solve(A, problem.v))

@@ -1,0 +1,150 @@
+"""The max-margin problems of attention and head trained together: plain, relaxed, and with offsets between these.
+
+With v of length r along the max-margin classifier of the selected tokens, input i has the label margin `r m_i`, and W
+of length R the token margins `R a_it`. What row (i, t) adds to the risk is about `exp(-r m_i - R a_it)`, so that for
+`r / R = ratio` the direction of W maximizes the smallest `a_it + ratio m_i`. That is the SVM of least norm with targets
+`max(0, 1 - kappa (m_i - m))`, m the smallest `m_i` and `kappa = ratio ||W||` of its solution W. At ratio 0 all targets
+are 1; at ratio infinity those of inputs that are no support vectors of v are 0, which is the relaxed problem of
+2306.13596. (Below 0 the input would select another token, and lose its label margin: the target stays 0.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxattn import metrics, svm
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem
+
+# The problems, in the order of their axis.
+PROBLEMS = ("unrelaxed", "relaxed", "offset")
+# Multipliers above this share of the largest make a support vector; an excess margin below it is none.
+_SUPPORT = 1e-7
+# Most rounds of regula falsi for kappa, and the relative error that it has to reach.
+_ROUNDS, _EXACT = 40, 1e-6
+
+
+class Solutions(NamedTuple):
+    """The certified solutions of a batch of problems.
+
+    Attributes:
+        v: the max-margin classifier of the selected tokens.
+        W: of the three problems of W.
+        support: whether an input is a support vector of v.
+        excess: by how much its label margin exceeds the smallest, v of length 1.
+        solved: whether v and all W are certified optimal.
+        infeasible: whether one of them has no solution.
+    """
+
+    v: Float[np.ndarray, "seed d"]
+    W: Float[np.ndarray, "seed problem d d"]
+    support: Bool[np.ndarray, "seed input"]
+    excess: Float[np.ndarray, "seed input"]
+    solved: Bool[np.ndarray, " seed"]
+    infeasible: Bool[np.ndarray, " seed"]
+
+
+def label_constraints(problem: Problem, alpha: Int[Array, " n"]) -> svm.Constraints:
+    """Return the constraints `Y_i v.x_i,alpha_i >= 1` on a (d, 1) matrix v."""
+    chosen = jnp.take_along_axis(problem.X, alpha[:, None, None], axis=1)
+    return svm.Constraints(problem.Y[:, None, None] * chosen, jnp.ones((problem.n, 1), problem.X.dtype))
+
+
+def solve(
+    problems: Problem, alpha: Int[np.ndarray, "seed n"], ratio: Float[np.ndarray, " seed"], solver: svm.Solver | None
+) -> Solutions:
+    """Solve and certify the problems of v and W for the tokens alpha.
+
+    Args:
+        problems: a batch.
+        alpha: the selected tokens.
+        ratio: `||v|| / ||W||`, positive.
+        solver: of all; those of the norm if None.
+    """
+    head = svm.solve_batch(batch.over_seeds(label_constraints, problems, alpha), solver=solver)
+    v, duals = np.asarray(head.W)[:, :, 0], np.asarray(head.duals)[:, :, 0]
+    margins = batch.over_seeds(_margins, problems, alpha, v)
+    largest = duals.max(axis=1, keepdims=True)
+    excess = margins - margins.min(axis=1, keepdims=True)
+    support = (duals > _SUPPORT * largest) | (excess <= _SUPPORT)
+    excess = np.where(support, 0.0, excess)
+    rows = batch.over_seeds(svm.token_constraints, problems, alpha)
+    shape = np.shape(rows.differences)[:3]
+
+    def of(targets: Float[np.ndarray, "seed input"]) -> svm.Solution:
+        return svm.solve_batch(rows._replace(targets=np.broadcast_to(targets[:, :, None], shape).copy()), solver=solver)
+
+    plain, relaxed = of(np.ones_like(excess)), of(support.astype(float))
+    offset, exact = _with_offsets(of, excess, ratio, _length(plain), _length(relaxed))
+    all_status = np.stack([head.status, *(one.status for one in (plain, relaxed, offset))], axis=1)
+    return Solutions(
+        v=v,
+        W=np.stack([np.asarray(one.W) for one in (plain, relaxed, offset)], axis=1),
+        support=support,
+        excess=excess,
+        solved=(all_status == svm.Status.OPTIMAL).all(axis=1) & exact,
+        infeasible=(all_status[:, :2] == svm.Status.INFEASIBLE).any(axis=1),
+    )
+
+
+def _with_offsets(
+    of: Callable[[np.ndarray], svm.Solution],
+    excess: Float[np.ndarray, "seed input"],
+    ratio: Float[np.ndarray, " seed"],
+    longest: Float[np.ndarray, " seed"],
+    shortest: Float[np.ndarray, " seed"],
+) -> tuple[svm.Solution, Bool[np.ndarray, " seed"]]:
+    """Find kappa with `kappa = ratio ||W(kappa)||`; the norm falls with kappa, from that of all targets 1."""
+
+    def solution(kappa: Float[np.ndarray, " seed"]) -> svm.Solution:
+        return of(np.maximum(0.0, 1 - kappa[:, None] * excess))
+
+    def error(kappa: Float[np.ndarray, " seed"], found: svm.Solution) -> Float[np.ndarray, " seed"]:
+        return kappa - ratio * _length(found)
+
+    low, high = ratio * shortest, ratio * longest
+    at_low, at_high = error(low, solution(low)), error(high, found := solution(high))
+    kappa, exact = high, np.zeros(len(ratio), bool)
+    for _ in range(_ROUNDS):
+        span = at_high - at_low
+        share = np.where(span > 0, -at_low / np.where(span > 0, span, 1.0), 1.0)
+        kappa = low + np.clip(share, 0.0, 1.0) * (high - low)
+        found = solution(kappa)
+        here = error(kappa, found)
+        exact = np.abs(here) <= _EXACT * np.maximum(kappa, np.finfo(float).tiny)
+        if exact.all():
+            break
+        # The end that stays counts half, so that both ends move (Illinois).
+        left = here < 0
+        at_low, at_high = np.where(left, here, at_low / 2), np.where(left, at_high / 2, here)
+        low, high = np.where(left, kappa, low), np.where(left, high, kappa)
+    return found, exact
+
+
+def _margins(problem: Problem, alpha: Int[Array, " n"], v: Float[Array, " d"]) -> Float[Array, " n"]:
+    """Return the label margins of the selected tokens, for v scaled to length 1; of v = 0 zeros."""
+    length = jnp.linalg.norm(v)
+    return svm.margins(label_constraints(problem, alpha), v[:, None])[:, 0] / jnp.where(length > 0, length, 1.0)
+
+
+def _length(found: svm.Solution) -> Float[np.ndarray, " seed"]:
+    return np.linalg.norm(np.asarray(found.W), axis=(1, 2))
+
+
+def off(A: Float[Array, "a b"], B: Float[Array, "a b"]) -> Float[Array, ""]:
+    """Return the direction error 1 - cos."""
+    return 1 - metrics.correlation(A, B)
+
+
+def along(
+    snapshots: Float[Array, "snapshot d d"], heads: Float[Array, "snapshot d"], W: Float[Array, "problem d d"], v: Array
+) -> tuple[Float[Array, "problem snapshot"], Float[Array, " snapshot"]]:
+    """Return the direction errors of W from every solution, and of v, at every snapshot."""
+    of_W = jax.vmap(jax.vmap(off, in_axes=(0, None)), in_axes=(None, 0))(snapshots, W)
+    return of_W, jax.vmap(off, in_axes=(0, None))(heads[:, :, None], v[:, None])

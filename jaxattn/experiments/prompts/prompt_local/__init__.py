@@ -1,0 +1,1 @@
+"""Which directions attract a prompt, from a grid of starts in the plane?"""

@@ -1,0 +1,170 @@
+"""Which directions attract a prompt: those of locally optimal tokens alone, and sometimes several (2306.13596)."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Bool, PRNGKeyArray
+
+from jaxattn.experiments.prompts.prompt_local import examples
+from jaxattn.study.claims import (
+    Claim,
+    Datasets,
+    Judgement,
+    Number,
+    Setting,
+    Source,
+    above,
+    counts_of,
+    number,
+    too_few,
+    too_short,
+)
+from jaxattn.study.statistics import Estimate, pooled, variables
+
+# Fixed beforehand: the direction error from which on an end is not at its solution; the share of its length that a
+# growing prompt moves by in the second half of the steps, at least; which share of the starts counts as all of them;
+# and which share of those that grow, some of which are still on their way.
+PARALLEL, MOVES, _ALL, _GROWING = 0.01, 0.2, 0.98, 0.95
+_SOURCE = Source("arXiv 2306.13596", "theorems on locally optimal directions, and its pictures", Setting.PROXY)
+
+
+def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate where the starts end, over the problems.
+
+    Args:
+        datasets: of `measure`, of several problems, or of one that is only drawn.
+        key: of the bootstrap over problems.
+
+    Returns:
+        For each run a dataset. Shares of all starts: `arrived` at the solution of a locally optimal choice; `resting`,
+        the prompt stays at a point; and `elsewhere`, the others. `growing`, the share of those that do not rest which
+        arrived; `several`, the problems with starts that end at two locally optimal choices or more, and `optima`,
+        those that have as many. Of the first problem what the figure draws: `X`, `score`, `p_initial`, `end`, the
+        number of the choice that a start ends at, -1 resting and -2 elsewhere, and of every choice `alpha`, its `ray`
+        and whether it is `locally` optimal.
+
+    Raises:
+        ValueError: a run of which no problem was kept.
+    """
+    if not all(one.sizes["seed"] for one in datasets.values()):
+        raise ValueError(f"prompt-local: expected a kept problem in each run, found counts {counts_of(datasets)}")
+    keys = jax.random.split(key, len(datasets))
+    return {run: _summary(one, own) for (run, one), own in zip(datasets.items(), keys, strict=True)}
+
+
+def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    choice, locally = one["choice"].values, one["locally"].values
+    rests, off = one["moved"].values < MOVES, one["off"].values
+    arrived = np.take_along_axis(locally, choice, axis=1) & (off > 0) & (off < PARALLEL) & ~rests
+    keys = jax.random.split(key, 4)
+    estimates = {
+        "arrived": ((), _share(arrived, np.ones_like(arrived), keys[0])),
+        "resting": ((), _share(rests, np.ones_like(arrived), keys[1])),
+        "elsewhere": ((), _share(~arrived & ~rests, np.ones_like(arrived), keys[2])),
+        "growing": ((), _share(arrived, ~rests, keys[3])),
+    }
+    reached = [np.unique(c[a]).size for c, a in zip(choice, arrived, strict=True)]
+    end = np.where(arrived[0], choice[0], np.where(rests[0], -1, -2))
+    drawn = {
+        "end": (("start",), end),
+        "ray": (("choice_number", "feature"), one["solution"].values[0]),
+        "locally": (("choice_number",), locally[0]),
+        "alpha": (("choice_number", "input"), one["alpha"].values),
+        "X": (("input", "token", "feature"), one["X"].values[0]),
+        "score": (("input", "token"), one["score"].values[0]),
+        "p_initial": (("start", "feature"), one["p_initial"].values[0]),
+    }
+    counted = {"several": int(np.sum(np.array(reached) > 1)), "optima": int((locally.sum(axis=1) > 1).sum())}
+    return xarray.Dataset(variables(estimates) | drawn | counted, attrs=one.attrs)
+
+
+def _share(hits: Bool[np.ndarray, "seed start"], among: Bool[np.ndarray, "seed start"], key: PRNGKeyArray) -> Estimate:
+    """Estimate the share of hits among some starts, whole problems resampled; of none among none."""
+    seed = np.broadcast_to(np.arange(len(hits))[:, None], hits.shape)
+    # Where none grows, none has arrived.
+    among = among if among.any() else np.ones_like(among)
+    return pooled(hits[among], seed[among], key)
+
+
+def _runs(summaries: Datasets) -> tuple[dict[str, xarray.Dataset], str]:
+    """Return the runs of several problems, and why they cannot decide a claim, if so."""
+    runs = {run: one for run, one in summaries.items() if one.attrs["attempted"] > 1}
+    reasons = [too_short(one.attrs["steps"]) or too_few(one.attrs["kept"]) for one in runs.values()]
+    lacking = "" if {one.attrs["inputs"] for one in runs.values()} == {1, 2} else "Not all of its runs are made."
+    return runs, next(filter(None, reasons), lacking)
+
+
+def _of_attracting(summaries: Datasets) -> Judgement:
+    """All starts have to end at a locally optimal solution; corrected: all whose prompt grows."""
+    runs, undecided = _runs(summaries)
+    if not runs:
+        return Judgement.withheld("No run of several problems is made.")
+    numbers: dict[str, Number] = {}
+    for run, one in runs.items():
+        numbers |= {f"share of starts that end at a locally optimal solution, {run}": number(one, "arrived")}
+        numbers |= {f"share of starts whose prompt stays at a point, {run}": number(one, "resting")}
+    stated, corrected = [], []
+    for run, one in runs.items():
+        stated.append(
+            above(f"share of starts that end at a locally optimal solution, {run}", number(one, "arrived"), _ALL)
+        )
+        words = f"share of those whose prompt grows that end at a locally optimal solution, {run}"
+        corrected.append(above(words, number(one, "growing"), _GROWING))
+        numbers[words] = number(one, "growing")
+    others = ", ".join(f"{float(one['elsewhere']):.2%} ({run})" for run, one in runs.items())
+    return Judgement(
+        measured={name: one.mean for name, one in numbers.items()},
+        interval={name: (one.low, one.high) for name, one in numbers.items()},
+        expected={},
+        counts=counts_of(runs),
+        stated=tuple(stated),
+        corrected=tuple(corrected),
+        correction="from every start the prompt either stays at a finite point or grows, and all that grow converge in "
+        "direction to the solution of a locally optimal choice.",
+        undecided=undecided,
+        remark=f"Growing, but elsewhere or not yet there: {others} of the starts.",
+    )
+
+
+def _of_several(summaries: Datasets) -> Judgement:
+    """In some problem starts have to end at two choices; each end is a certified solution of a locally optimal one."""
+    runs, undecided = _runs(summaries)
+    if not runs:
+        return Judgement.withheld("No run of several problems is made.")
+    numbers = {
+        f"problems in which starts end at two locally optimal solutions or more, {run}": Number.exact(
+            float(one["several"]) if float(one["arrived"]) > 0 else 0.0
+        )
+        for run, one in runs.items()
+    }
+    having = ", ".join(f"{int(one['optima'])} of {one.attrs['kept']} ({run})" for run, one in runs.items())
+    return Judgement(
+        measured={name: one.mean for name, one in numbers.items()},
+        interval={},
+        expected={},
+        counts=counts_of(runs),
+        stated=tuple(above(name, one, 1.0) for name, one in numbers.items()),
+        undecided=undecided,
+        remark=f"Problems with two locally optimal choices or more: {having}.",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "prompt-local:attract",
+        _SOURCE,
+        "Only the max-margin directions of locally optimal tokens attract gradient descent on the prompt: from every "
+        "start it ends at one of them.",
+        _of_attracting,
+        examples.of_attracting,
+    ),
+    Claim(
+        "prompt-local:several",
+        _SOURCE,
+        "A problem may have several locally optimal directions, each of which attracts some starts.",
+        _of_several,
+        examples.of_several,
+    ),
+)
