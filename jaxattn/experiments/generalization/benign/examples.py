@@ -41,13 +41,17 @@ def _run(
 ) -> xarray.Dataset:
     strength = np.geomspace(0.5, 20, seeds)
     ratio = strength**2 * (n / d) ** 0.5
-    wiggle = 0.002 * np.resize([-1.0, 1.0, -0.5, 0.5], seeds)[:, None]
+    # Seeds differ, in what they change by, too.
+    spread = np.resize([-1.0, 1.0, -0.5, 0.5], seeds)[:, None]
+    wiggle, rise_of, weak_of = 0.002 * spread, rise * (1 + 0.2 * spread), weak * (1 + 0.2 * spread)
     # From 0 to 1 while labels are fit, and from 0 to 1 after that.
-    first, then = (np.interp(np.arange(len(_STEPS)), [a, b], [0.0, 1.0])[None] for a, b in ((8, 16), (17, 25)))
+    first, then = (
+        np.interp(np.arange(len(_STEPS)), [a, b], [0.0, 1.0])[None] for a, b in ((8, 16), (17, len(_STEPS) - 1))
+    )
     is_weak, is_low = (strength <= 1.2)[:, None], ((ratio <= 0.5) & (strength >= 4))[:, None]
     is_left = ((ratio >= 4) & (np.arange(seeds) % 4 == 0))[:, None]
     base = np.where(is_low, low - rise, 0.99)
-    test = np.where(is_weak, 0.8 + weak * first, base + np.where(is_low, rise, 0.0) * then) + wiggle
+    test = np.where(is_weak, 0.8 + weak_of * first, base + np.where(is_low, rise_of, 0.0) * then) + wiggle
     flipped: Float[np.ndarray, "seeds snapshots"] = np.where(first >= 1, fit, 0.0)
     along = {
         "clean": np.ones_like(test),
