@@ -18,7 +18,7 @@ _COURSE = {
     "clean": ("#000000", "-", "right labels fit"),
     "flipped": ("#D55E00", "--", "flipped labels fit"),
     "test": ("#0072B2", "-.", "test accuracy"),
-    "finds": ("#009E73", ":", "attention on the\nsignal, new inputs"),
+    "finds": ("#009E73", ":", "signal attended (new)"),
 }
 
 
@@ -44,13 +44,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         right.legend(loc="lower right", fontsize=7)
         _course(low, summaries["low"], r"(c) low ratio, strong signal")
         _course(weak, summaries["weak"], "(d) weak signal")
-        weak.legend(loc="center right", bbox_to_anchor=(1.0, 0.38), fontsize=7)
+        low.legend(loc="lower right", fontsize=7, labelspacing=0.25, borderaxespad=0.2)
         figure.suptitle(_finding(summaries), fontsize=9)
         page.add_counts(
             figure,
             runs,
             f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_said('low')};\n(d): "
-            f"{_said('weak')}. Means over the seeds of all runs, against the mean of log time.",
+            f"{_said('weak')}. Means over the seeds of all runs, against the mean of log time; signal attended: mean "
+            "attention on\nthe signal tokens of new inputs.",
         )
     return figure
 
