@@ -1,0 +1,1 @@
+"""What attention makes of inputs that it was not trained on."""

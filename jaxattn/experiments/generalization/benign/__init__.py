@@ -1,0 +1,1 @@
+"""Does token selection that fits flipped labels generalize, and when?"""

@@ -1,0 +1,90 @@
+"""The figure of flipped labels: test accuracy against the signal, and the course of training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.experiments.generalization.benign.bands import BANDS, FEWEST
+from jaxattn.study.style import page
+
+_COLOURS = ("#9ecae1", "#4292c6", "#08519c", "#D55E00", "#009E73")
+_MARKERS = ("o", "s", "^", "D", "v")
+_COURSE = {
+    "clean": ("#000000", "-", "right labels fit"),
+    "flipped": ("#D55E00", "--", "flipped labels fit"),
+    "test": ("#0072B2", "-.", "test accuracy"),
+    "finds": ("#009E73", ":", "signal attended (new)"),
+}
+
+
+def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+    """Draw test accuracies against both measures of the signal, and the courses of a strong and a weak signal.
+
+    Args:
+        summaries: of `claims.summarize`.
+    """
+    runs = {run: one for run, one in summaries.items() if run not in BANDS}
+    with page.style():
+        figure = page.new_figure(6.75, 5.2)
+        (left, right), (low, weak) = figure.subplots(2, 2)
+        for axes, name in ((left, "ratio"), (right, "strength")):
+            for (run, one), colour, marker in zip(runs.items(), _COLOURS, _MARKERS, strict=False):
+                seen = one[f"by_{name}_seeds"].values >= FEWEST
+                x, y, error = (one[part].values[seen] for part in ("bin", f"by_{name}", f"by_{name}_error"))
+                look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1}
+                axes.errorbar(x, y, 1.96 * error, label=_written(run), **look)
+            axes.set(xscale="log", ylabel="test accuracy at the end", ylim=(0.45, 1.03))
+        left.set(title="(a) by $n\\,$SNR$^2$", xlabel=r"$n\,\mu^2/d$")
+        right.set(title=r"(b) by $\mu\,(n/d)^{1/4}$", xlabel=r"$\mu\,(n/d)^{1/4}$")
+        right.legend(loc="lower right", fontsize=7)
+        _course(low, summaries["low"], r"(c) low ratio, strong signal")
+        _course(weak, summaries["weak"], "(d) weak signal")
+        low.legend(loc="lower right", fontsize=7, labelspacing=0.25, borderaxespad=0.2)
+        figure.suptitle(_finding(summaries), fontsize=9)
+        page.add_counts(
+            figure,
+            runs,
+            f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_said('low')};\n(d): "
+            f"{_said('weak')}. Means over the seeds of all runs, against the mean of log time; signal attended: mean "
+            "attention on\nthe signal tokens of new inputs.",
+        )
+    return figure
+
+
+def _course(axes: Axes, one: xarray.Dataset, title: str) -> None:
+    """Draw what is fit and found along the time of the flow."""
+    for name, (colour, dashes, label) in _COURSE.items():
+        axes.plot(one["time"].values, one[name].values, color=colour, linestyle=dashes, label=label)
+    axes.set(title=title, xlabel="time of the flow", ylabel="share", ylim=(-0.03, 1.03))
+    ticks = np.arange(-5, 61, 5)
+    inside = ticks[(ticks >= one["time"].values.min()) & (ticks <= one["time"].values.max())]
+    axes.set_xticks(inside[:: max(1, len(inside) // 6)])
+    axes.xaxis.set_major_formatter(lambda value, _: f"$10^{{{value:.0f}}}$")
+
+
+def _written(run: str) -> str:
+    n, d = run.removeprefix("n = ").split(", d = ")
+    return f"$n = {n}$, $d = {d.replace(',', '{,}')}$"
+
+
+def _said(band: str) -> str:
+    said = BANDS[band].said.replace("mu^2", "$\\mu^2$").replace("mu ", "$\\mu$ ").replace("^(1/4)", "$^{1/4}$")
+    return said.replace("<=", "$\\leq$").replace(">=", "$\\geq$")
+
+
+def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
+    """Return the test accuracies of both bands at the end."""
+    low, weak = (float(summaries[name]["accuracy"]) for name in ("low", "weak"))
+    change = float(summaries["weak"]["change"])
+    fit = min(float(summaries[name]["fit"]) for name in ("low", "weak"))
+    verb = "falls" if change < 0 else "rises"
+    return (
+        f"At least {fit:.0%} of the flipped labels are fit: with strong signals test accuracy ends at {low:.0%},\n"
+        f"with weak ones it {verb} by "
+        f"{100 * abs(change):.0f} points to {weak:.0%}"
+    )

@@ -1,0 +1,109 @@
+"""From the record of training on flipped labels to what is fit, what is selected, and what new inputs get."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+
+from jaxattn import svm
+from jaxattn.experiments.generalization.benign.law import RHO, classes
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+
+# New inputs of each class on which a snapshot of a seed is tested.
+_TESTED = 200
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Read every snapshot on the training inputs, and on new inputs with true labels.
+
+    A new input's logits and scores depend on W through a few inner products alone: those of its noise tokens are
+    jointly normal. So they are drawn as such, from the seed's own key.
+
+    Args:
+        record: of a `Selecting` on problems of `law.signal_tokens`.
+        solver: none, as there is no max-margin problem to solve.
+
+    Returns:
+        Along the snapshots, (seed, snapshot): the shares of training inputs of right and of flipped labels that are fit
+        (`clean`, `flipped`); the mean attention on the signal token of training inputs with right labels (`attends`)
+        and of new ones (`finds`); the share of new inputs that are classified rightly (`test`); and `time`, log10 of
+        the flow's time, the sum of step over gradient norm. (seed,): `before`, the test accuracy at W = 0; `ratio`, n
+        times the squared ratio of signal to noise, `n mu^2 / d`; and `strength`, `mu (n / d)^(1/4)`. Attributes:
+        counts, `n`, `d` and `run`.
+
+    Raises:
+        ValueError: a solver is given, or no seed stayed finite.
+    """
+    if solver is not None:
+        raise ValueError(f"svm: expected native, there is nothing to solve, found {solver!r}")
+    config = json.loads(record.attrs["config"])
+    W = record["w_snapshots"].values
+    kept = np.asarray(np.isfinite(W).all(axis=(1, 2)))
+    if not kept.any():
+        raise ValueError(f"benign: expected a seed that stayed finite, found none of {kept.size}")
+    problems = of_arrays({name: record[name].values[kept] for name in ("X", "Z", "Y", "v")})
+    start = np.zeros((int(kept.sum()), 1, W.shape[2]))
+    words = record["test_key"].values[kept]
+    seen = batch.over_seeds(_read, np.concatenate([start, W[kept]], axis=1), problems, words)
+    step = float(config["optimizer"]["step_size"])
+    times = np.cumsum(step / record["gradient_norm"].values[kept], axis=1)
+    n, d = config["data"]["n"], config["data"]["d"]
+    along = {name: (("seed", "snapshot"), values[:, 1:].astype(float)) for name, values in seen.items()}
+    along["time"] = ("seed", "snapshot"), np.log10(times[:, record["snapshot"].values - 1])
+    mu = 1 / np.linalg.norm(np.asarray(problems.v), axis=1)
+    own = {
+        "before": (("seed",), seen["test"][:, 0].astype(float)),
+        "ratio": (("seed",), n * mu**2 / d),
+        "strength": (("seed",), mu * (n / d) ** 0.25),
+    }
+    coordinates = {"seed": record["seed"].values[kept], "snapshot": record["snapshot"].values}
+    counts = {"attempted": kept.size, "kept": int(kept.sum()), "diverged": int((~kept).sum())}
+    return xarray.Dataset(along | own, coordinates, counts | {"n": n, "d": d, "run": f"n = {n}, d = {d:,}"})
+
+
+def _read(w: Float[Array, "snapshots d"], problem: Problem, words: UInt32[Array, " words"]) -> dict[str, Array]:
+    """Return what the snapshots make of the training inputs and of new ones."""
+    scores, right = problem.X @ problem.v, classes(problem.n) == problem.Y
+    key = jax.random.wrap_key_data(words)
+
+    def one(w: Float[Array, " d"]) -> dict[str, Array]:
+        logits = problem.X @ w
+        fits = problem.Y * jnp.sum(jax.nn.softmax(logits, axis=1) * scores, axis=1) > 0
+        label, new_logits, new_scores = _new(key, w, problem)
+        new = jax.nn.softmax(new_logits, axis=1)
+        return {
+            "clean": jnp.mean(fits, where=right),
+            "flipped": jnp.mean(fits, where=~right),
+            "attends": jnp.mean(jax.nn.softmax(logits, axis=1)[:, 0], where=right),
+            "test": jnp.mean(label * jnp.sum(new * new_scores, axis=1) > 0),
+            "finds": jnp.mean(new[:, 0]),
+        }
+
+    return jax.lax.map(one, w)
+
+
+def _new(key: PRNGKeyArray, w: Float[Array, " d"], problem: Problem) -> tuple[Array, Array, Array]:
+    """Draw labels, logits and scores of new inputs; all snapshots of a seed get the same draws.
+
+    Of a standard normal x, `x.w` and `x.v` are normal with the inner products of w and v as covariances.
+    """
+    count, T = 2 * _TESTED, problem.T
+    label = classes(count)
+    size = jnp.sqrt(jnp.sum(problem.v**2))
+    across = w @ problem.v / size
+    rest = jnp.sqrt(jnp.maximum(w @ w - across**2, 0.0))
+    drawn = jax.random.normal(key, (2, count, T))
+    both = jnp.stack([across * drawn[0] + rest * drawn[1], size * drawn[0]])
+    # The signals lie on the first two axes, and v = (1, -1, 0, ...) / (sqrt 2 mu).
+    mu = 1 / size
+    of_signals = mu * jnp.stack([w[:2], problem.v[:2]])
+    own = jnp.where(label > 0, of_signals[:, :1], of_signals[:, 1:])
+    other = jnp.where(label > 0, of_signals[:, 1:], of_signals[:, :1])
+    both = both.at[:, :, :3].add(jnp.stack([own, RHO * own, RHO * other], axis=2))
+    return label, both[0], both[1]

@@ -1,0 +1,1 @@
+"""Experiments on new inputs, by their folders."""

@@ -1,0 +1,182 @@
+"""Token selection with flipped labels: the data, what a record gives, and the verdicts."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxattn import data, descent, heads, losses, records
+from jaxattn.experiments.generalization.benign import bands, claims, examples, figure, law, measure
+from jaxattn.experiments.generalization.benign.record import Selecting
+from jaxattn.study.claims import Verdict
+from jaxattn.study.settings import recording, schedule
+from tests.instances import drawn_lines
+
+KEY = jax.random.key(0)
+CLAIMS = {claim.id.partition(":")[2]: claim for claim in claims.CLAIMS}
+SIZES = {"n": 4, "T": 3, "d": 400, "least": 5.0, "most": 20.0}
+
+
+def judged(name, **changes):
+    return CLAIMS[name].judge(claims.summarize(examples.runs(**changes), KEY))
+
+
+def test_tokens_have_the_inner_products_of_a_signal_in_noise():
+    draw = jax.vmap(functools.partial(law.signal_tokens, **SIZES))
+    problems = draw(jax.random.split(KEY, 2000))
+    X, mu = np.asarray(problems.X), 1 / np.linalg.norm(problems.v, axis=1)
+    assert mu.min() >= 5 * (1 - 1e-12)
+    assert mu.max() <= 20 * (1 + 1e-12)
+    noise = X.copy()
+    # Labels 1, 1, -1, -1, of which none is flipped by its class: the first input of each class is not of this test.
+    for i, (own, other) in enumerate([(0, 1), (0, 1), (1, 0), (1, 0)]):
+        noise[:, i, 0, own] -= mu
+        noise[:, i, 1, own] -= 0.1 * mu
+        noise[:, i, 2, other] -= 0.1 * mu
+    flat = noise.reshape(2000, 12, 14)
+    products = np.einsum("sad,sbd->sab", flat, flat)
+    # Of standard normal vectors in R^400: squared lengths have mean 400 and variance 800, products 0 and 400.
+    own = products[:, np.arange(12), np.arange(12)]
+    np.testing.assert_allclose(own.mean(axis=0), 400, atol=4)
+    np.testing.assert_allclose(own.var(axis=0), 800, rtol=0.2)
+    across = products[:, ~np.eye(12, dtype=bool)]
+    np.testing.assert_allclose(across.mean(axis=0), 0, atol=3)
+    np.testing.assert_allclose(across.var(axis=0), 400, rtol=0.2)
+    # The head reads 1 / sqrt 2 of a signal.
+    scores = np.einsum("sntd,sd->snt", X - noise, problems.v)
+    np.testing.assert_allclose(scores[:, 0, 0], 0.5**0.5, rtol=1e-12)
+    np.testing.assert_allclose(scores[:, 3, 2], 0.1 * 0.5**0.5, rtol=1e-12)
+
+
+def test_as_many_labels_of_each_class_are_flipped_as_the_share_says():
+    assert np.flatnonzero(law.flipped(20, 0.2)).tolist() == [0, 1, 10, 11]
+    assert not law.flipped(20, 0.0).any()
+    problem = law.signal_tokens(KEY, n=20, T=3, d=100, least=5.0, most=5.0)
+    np.testing.assert_array_equal(law.classes(20) != problem.Y, law.flipped(20, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"n": 5}, "n, T, d: expected an even n"),
+        ({"T": 2}, "n, T, d: expected an even n, T of at least 3"),
+        ({"d": 13}, "d of at least n T"),
+        ({"least": 30.0}, "least, most, noise: expected least <= most"),
+        ({"noise": 1.5}, "noise in 0..1, found 5.0, 20.0, 1.5"),
+        ({"most": float("inf")}, "most: expected"),
+    ],
+)
+def test_wrong_sizes_of_the_data_are_named(changes, named):
+    with pytest.raises(ValueError, match=named):
+        law.signal_tokens(KEY, **(SIZES | changes))
+
+
+def test_new_inputs_are_those_of_the_law():
+    # Logits and scores of tokens drawn in full, against those that are drawn from their joint law.
+    problem = law.signal_tokens(KEY, n=4, T=3, d=14, least=5.0, most=5.0)
+    w = 0.3 * jax.random.normal(jax.random.key(1), (14,))
+    full = jax.vmap(lambda key: law.signal_tokens(key, n=4, T=3, d=14, least=5.0, most=5.0).X)
+    X = np.array(full(jax.random.split(jax.random.key(2), 4000))).reshape(-1, 4, 3, 14)
+    # A Wishart factor is no sample of normal tokens: these have the first two coordinates and any others drawn.
+    X[..., 2:] = np.random.default_rng(0).normal(size=X[..., 2:].shape)
+    label, logits, scores = (
+        np.concatenate(parts)
+        for parts in zip(
+            *(measure._new(key, w, problem) for key in jax.random.split(jax.random.key(3), 40)), strict=True
+        )
+    )
+    for sign, inputs in ((1, slice(0, 2)), (-1, slice(2, 4))):
+        for drawn, vector in ((logits, w), (scores, problem.v)):
+            expected = (X[:, inputs] @ np.asarray(vector)).reshape(-1, 3)
+            np.testing.assert_allclose(drawn[label == sign].mean(axis=0), expected.mean(axis=0), atol=0.06)
+            np.testing.assert_allclose(drawn[label == sign].std(axis=0), expected.std(axis=0), rtol=0.06)
+    centred = [one[label == 1, 0] - one[label == 1, 0].mean() for one in (logits, scores)]
+    assert np.mean(centred[0] * centred[1]) == pytest.approx(float(w @ problem.v), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "verdict"),
+    [
+        ("low-snr", {}, Verdict.HOLDS),
+        ("low-snr", {"fit": 0.5}, Verdict.FAILS),
+        ("high-snr", {"fit": 0.0}, Verdict.HOLDS),
+        ("high-snr", {}, Verdict.CORRECTED),
+        # Some seeds fit flipped labels at all times: they are not disregarded, not even for a time.
+        ("high-snr", {"left": 0.2}, Verdict.FAILS),
+        ("weak", {}, Verdict.HOLDS),
+        ("weak", {"weak": 0.1}, Verdict.FAILS),
+        ("weak", {"fit": 0.5}, Verdict.FAILS),
+        ("late", {}, Verdict.CORRECTED),
+        ("late", {"rise": 0.3}, Verdict.HOLDS),
+        ("late", {"found": 0.1}, Verdict.FAILS),
+        # No seed fits all labels, so none says what comes after that.
+        ("late", {"fit": 0.0}, Verdict.OPEN),
+        ("weak", {"seeds": 10}, Verdict.OPEN),
+    ],
+)
+def test_the_verdict_follows_from_what_is_fit_and_found(name, changes, verdict):
+    assert judged(name, **changes).verdict is verdict
+
+
+def test_labels_count_as_fit_from_where_they_stay_so():
+    fits = np.array([[0, 1, 0, 1, 1], [1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [0, 0, 0, 0, 1]], float)
+    found = bands._fitting({"clean": np.ones((4, 5)), "flipped": fits})
+    assert found.tolist() == [3, 0, -1, 4]
+
+
+def test_a_run_without_seeds_is_an_error():
+    runs = {run: one.isel(seed=slice(0)) for run, one in examples.runs().items()}
+    with pytest.raises(ValueError, match="benign: expected a kept seed in each run"):
+        claims.summarize(runs, KEY)
+
+
+def test_the_figure_draws_accuracies_and_courses():
+    summaries = claims.summarize(examples.runs(), KEY)
+    drawn = figure.draw(summaries)
+    run = summaries["n = 20, d = 2,000"]
+    for axes, name in zip(drawn.axes, ("ratio", "strength"), strict=False):
+        line = drawn_lines(axes, least=3)[0]
+        seen = run[f"by_{name}_seeds"].values >= bands.FEWEST
+        np.testing.assert_allclose(line[1], run[f"by_{name}"].values[seen])
+    for axes, band in zip(drawn.axes[2:], ("low", "weak"), strict=True):
+        flipped = drawn_lines(axes, least=3)[1]
+        np.testing.assert_allclose(flipped, [summaries[band]["time"], summaries[band]["flipped"]])
+    assert "falls" in drawn.get_suptitle()
+
+
+def selecting(problems):
+    rule = descent.normalized_gd(0.05, floor=0.0, penalty=0.0)
+    kept = schedule.Logarithmically(4)
+    return Selecting(problems, rule, losses.logistic, heads.linear, seeds=3, key=1, steps=200, snapshots=kept)
+
+
+def test_inputs_with_queries_of_their_own_are_an_error():
+    setting = selecting(functools.partial(data.sphere, n=4, T=3, d=5))
+    with pytest.raises(ValueError, match="data: expected inputs with one common query"):
+        setting.block(np.arange(2), np.asarray(jax.random.key_data(KEY)))
+
+
+@pytest.mark.slow
+def test_a_record_is_measured_and_looks_like_the_examples(tmp_path):
+    config = {"optimizer": {"step_size": 0.05}, "data": {"n": 4, "d": 400}}
+    setting = selecting(functools.partial(law.signal_tokens, **SIZES))
+    recording.run(setting, tmp_path / "record.zarr", {"config": json.dumps(config)})
+    record = records.load(tmp_path / "record.zarr")
+    one, made = measure.measure(record), next(iter(examples.runs().values()))
+    assert one.attrs["run"] == "n = 4, d = 400"
+    assert {name: made[name].dims for name in made.data_vars} == {name: one[name].dims for name in one.data_vars}
+    assert set(made.attrs) == set(one.attrs)
+    # What is kept is W z of the W that training alone gives.
+    problem = law.signal_tokens(jax.random.wrap_key_data(jnp.asarray(record["data_key"].values[0])), **SIZES)
+    run = descent.train(jnp.zeros((14, 14)), problem, optimizer=setting.optimizer, steps=200)
+    np.testing.assert_allclose(record["w_snapshots"].values[0, -1], run.weights @ problem.Z[0], atol=1e-6)
+    fits = np.asarray(problem.Y * heads_of(problem, run.weights @ problem.Z[0]) > 0)
+    assert one["clean"].values[0, -1] == pytest.approx(fits[np.asarray(~law.flipped(4, 0.2))].mean())
+
+
+def heads_of(problem, w):
+    """The predictions of attention with logits X w."""
+    return jnp.sum(jax.nn.softmax(problem.X @ w, axis=1) * (problem.X @ problem.v), axis=1)
