@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -29,7 +30,7 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
-from jaxattn.study.statistics import beside, bootstrap, variables
+from jaxattn.study.statistics import Estimate, beside, bootstrap, variables
 
 # As recalled: experiments on synthetic data; and the theorem on the rate, whose bound `rates.bound` has.
 _NEAREST = Source("arXiv 2410.14581", "experiments on synthetic data, p = 1.75, 2, 3", Setting.PROXY)
@@ -69,7 +70,7 @@ def _extended(one: xarray.Dataset, summary: xarray.Dataset, key: PRNGKeyArray) -
     cosines = one["correlation"].values[:, :, -1]
     own = one["correlation"].sel(norm=one.attrs["norm"]).values[:, -1:]
     keys = jax.random.split(key, 5)
-    estimates = {
+    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {
         "cosine": (("norm",), bootstrap(cosines, keys[0])),
         "ahead": (("norm",), bootstrap(own - cosines, keys[1])),
     }
@@ -78,7 +79,7 @@ def _extended(one: xarray.Dataset, summary: xarray.Dataset, key: PRNGKeyArray) -
         estimates["slack"] = ((), bootstrap(rates.over_bound(steps, divergence, p), keys[3]))
     off = bootstrap(np.log(divergence), keys[4])
     curve = {"off": off.mean, "off_low": off.low, "off_high": off.high}
-    along = {name: (("snapshot",), np.exp(value)) for name, value in curve.items()}
+    along: dict[str, Any] = {name: (("snapshot",), np.exp(value)) for name, value in curve.items()}
     along["attention"] = ((), one["probability"].values[:, -1].mean())
     return summary.assign(variables(estimates) | along)
 
