@@ -142,9 +142,9 @@ def _judge_joint(summaries: Datasets) -> Judgement:
     )
 
 
-def _converges(name: str, one: xarray.Dataset) -> tuple[Criterion, Criterion]:
+def _converges(name: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     grows = above(f"p in ||W Z|| ~ k^p at the end, {name}", number(one, "growth"), AT_REST)
-    return grows, _parallel(name, one)
+    return grows, _parallel(name, one), above(f"1 - cos, nuclear less Frobenius, {name}", number(one, "lead"), _SAME)
 
 
 def _parallel(name: str, one: xarray.Dataset) -> Criterion:
