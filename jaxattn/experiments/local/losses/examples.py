@@ -8,10 +8,12 @@ from jaxtyping import Float
 
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-_LOSSES, _SEEDS, _STEPS = ("logistic", "exponential", "correlation"), 200, np.array([500, 1000, 2000])
+_LOSSES, _SEEDS, _STEPS = ("logistic", "exponential", "correlation", "heavy-tail"), 200, np.array([500, 1000, 2000])
 
 
-def run(loss: str, parallel: float = 1.0, nuclear: float = 0.15, growth: float = 1.0) -> xarray.Dataset:
+def run(
+    loss: str, parallel: float = 1.0, nuclear: float = 0.15, growth: float = 1.0, falling: bool = True
+) -> xarray.Dataset:
     """Return a run under a loss.
 
     Args:
@@ -19,16 +21,17 @@ def run(loss: str, parallel: float = 1.0, nuclear: float = 0.15, growth: float =
         parallel: share of the seeds that end near the Frobenius solution; the others end far from it.
         nuclear: 1 - correlation with the nuclear solution.
         growth: the exponent of the step with which ||W z|| grows.
+        falling: whether the distances still fall, or are at rest.
     """
     seeds = np.arange(_SEEDS)
     ends = np.where(seeds % 100 < 100 * parallel, 1e-3, 0.1) * (1 + 0.1 * np.resize([-1.0, 1.0], _SEEDS))
     off: Float[np.ndarray, "seed norm"] = np.stack([ends, np.full(_SEEDS, nuclear)], axis=1)
-    falling = np.array([16.0, 4.0, 1.0])
+    along = np.array([16.0, 4.0, 1.0]) if falling else np.ones(3)
     path = np.ones((_SEEDS, 1, 2, 2)) * (_STEPS**growth)[:, None, None]
     counts = {"attempted": _SEEDS, "kept": _SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
     return xarray.Dataset(
         {
-            "off": (("seed", "norm", "snapshot"), np.minimum(off[:, :, None] * falling, 1.0)),
+            "off": (("seed", "norm", "snapshot"), np.minimum(off[:, :, None] * along, 1.0)),
             "path": (("seed", "snapshot", "input", "feature"), path),
         },
         {"seed": seeds, "norm": np.array(["frobenius", "nuclear"], object), "snapshot": _STEPS},
@@ -47,4 +50,20 @@ def of_loss(loss: str) -> dict[Verdict, Datasets]:
         Verdict.HOLDS: runs(loss),
         Verdict.FAILS: runs(loss, parallel=0.5),
         Verdict.OPEN: runs(loss, parallel=0.95),
+    }
+
+
+def of_joint() -> dict[Verdict, Datasets]:
+    """All losses lead to the solution; only those of slow tails; only one of these; or one run still approaches it."""
+
+    def runs(falling: bool = False, **shares: float) -> Datasets:
+        fixed = {loss: run(loss) for loss in _LOSSES}
+        joint = {loss: run(f"joint {loss}", shares.get(loss, 1.0), falling=falling) for loss in _LOSSES}
+        return fixed | {f"joint {loss}": one for loss, one in joint.items()}
+
+    return {
+        Verdict.HOLDS: runs(),
+        Verdict.CORRECTED: runs(logistic=0.4, exponential=0.4),
+        Verdict.FAILS: runs(logistic=0.4, correlation=0.4),
+        Verdict.OPEN: runs(falling=True, logistic=0.4),
     }

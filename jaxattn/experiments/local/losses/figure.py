@@ -1,43 +1,69 @@
-"""The figure of the losses: 1 - cos of training W with both solutions, under each loss."""
+"""The figure of the losses: 1 - cos of training W with the solutions, under each loss."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import xarray
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.local.losses.claims import LOSSES, PARALLEL
+from jaxattn.experiments.local.losses.claims import JOINT, LOSSES, PARALLEL
 from jaxattn.study.style import page
 
-_LOOKS = {"logistic": ("#000000", "-"), "exponential": ("#0072B2", "--"), "correlation": ("#D55E00", ":")}
+_LOOKS = {
+    "logistic": ("#000000", "-"),
+    "exponential": ("#0072B2", "--"),
+    "correlation": ("#D55E00", ":"),
+    "heavy-tail": ("#009E73", "-."),
+}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a panel a solution, and in each the medians under all losses.
+    """Draw the medians under all losses: from each solution with v fixed, and from the Frobenius one with v trained.
 
     Args:
-        summaries: of `claims.summarize`.
+        summaries: of `claims.summarize`; without the joint runs the last panel is not drawn.
     """
+    joint = [name for name in JOINT if name in summaries]
     with page.style():
-        figure = page.new_figure(6.75, 3.6)
-        panels = figure.subplots(1, 2, sharex=True, sharey=True)
-        for axes, norm in zip(panels, ("frobenius", "nuclear"), strict=True):
-            for loss, (colour, dashes) in _LOOKS.items():
-                one = summaries[loss].sel(norm=norm)
-                curve = (one[f"off_{q}"].values for q in (50, 10, 90))
-                label = f"{loss}, ${LOSSES[loss].replace('log', chr(92) + 'log').replace('exp', chr(92) + 'exp')}$"
-                page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
-            axes.axhline(1 - PARALLEL, color="#777777", linewidth=0.8)
-            axes.set(xscale="log", yscale="log", xlabel="step")
-        shares = ", ".join(f"{float(one['parallel']):.0%}" for one in summaries.values())
-        panels[0].set_title(f"(a) Frobenius SVM: {shares}\nof the seeds end parallel", fontsize=8)
-        panels[1].set_title("(b) nuclear SVM", fontsize=8)
-        panels[0].set_ylabel("1 - cos")
+        figure = page.new_figure(6.75, 3.2)
+        panels = figure.subplots(1, 3 if joint else 2, sharey=True)
+        for axes, norm in zip(panels, ("frobenius", "nuclear"), strict=False):
+            _curves(axes, summaries, LOSSES, norm)
+        parallel = _shares(summaries, LOSSES)
+        panels[0].set_title(f"(a) $v$ fixed, Frobenius SVM:\n{parallel} of the seeds parallel", fontsize=8)
+        panels[1].set_title("(b) $v$ fixed,\nnuclear SVM", fontsize=8)
+        panels[0].set_ylabel("direction error, 1 - cos")
         panels[0].legend(loc="lower left", fontsize=7)
+        if joint:
+            _curves(panels[2], summaries, joint, "frobenius")
+            panels[2].set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, joint)} parallel", fontsize=8)
         page.add_counts(
             figure,
             summaries,
             f"Training W; medians over the seeds, bands from the 10th to the 90th percentile; grey: cos = {PARALLEL}.",
         )
     return figure
+
+
+def _curves(axes: Axes, summaries: Mapping[str, xarray.Dataset], names: Iterable[str], norm: str) -> None:
+    for name in names:
+        loss = name.removeprefix("joint ")
+        colour, dashes = _LOOKS[loss]
+        one = summaries[name].sel(norm=norm)
+        curve = (one[f"off_{q}"].values for q in (50, 10, 90))
+        page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=_label(loss))
+    axes.axhline(1 - PARALLEL, color="#777777", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="step")
+
+
+def _label(loss: str) -> str:
+    written = LOSSES[loss].replace("log", "\\log").replace("exp", "\\exp")
+    return f"{loss}, ${written}$"
+
+
+def _shares(summaries: Mapping[str, xarray.Dataset], names: Iterable[str]) -> str:
+    shares = [float(summaries[name]["parallel"]) for name in names]
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return low if low == high else f"{low} to {high}"

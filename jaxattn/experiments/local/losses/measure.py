@@ -9,8 +9,9 @@ import xarray
 
 from jaxattn import svm
 from jaxattn.study.measuring.comparison import compare
+from jaxattn.study.measuring.ranked import alone
 
-_NAMES = {"correlation_loss": "correlation"}
+_NAMES = {"correlation_loss": "correlation", "heavy_tail": "heavy-tail"}
 # What double precision leaves of 1 - correlation where two directions are the same.
 _SAME = 1e-16
 
@@ -19,14 +20,16 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare training W with the Frobenius and the nuclear solution of its selected tokens.
 
     Args:
-        record: of a `Training` of a free W, as `recording.run` writes it.
+        record: of a `Training` of a free W, alone or together with v, as `recording.run` writes it.
         solver: for both norms; those of each norm if None.
 
     Returns:
         `off`, 1 - correlation with both solutions, (seed, norm, snapshot), and `path`, W(k) z_i, of
-        `comparison.compare`. The attribute `run` is the name of the loss.
+        `comparison.compare`. The attribute `run` is the name of the loss, after "joint " where v was trained, too.
     """
-    one = compare(record, solver=solver)
+    joint = "readout" in record
+    one = compare(alone(record) if joint else record, solver=solver)
     loss = str(json.loads(record.attrs["config"])["loss"]["_target_"]).rpartition(".")[2]
     one["off"] = (("seed", "norm", "snapshot"), np.maximum(1 - one["correlation"].values, _SAME))
-    return one[["off", "path"]].assign_attrs(run=_NAMES.get(loss, loss))
+    name = _NAMES.get(loss, loss)
+    return one[["off", "path"]].assign_attrs(run=f"joint {name}" if joint else name)

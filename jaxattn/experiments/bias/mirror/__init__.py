@@ -1,0 +1,1 @@
+"""Mirror descent with the l_p potential: which max-margin problem it obeys, and how fast."""
