@@ -40,7 +40,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 curve = (one[f"off_{q}"].values for q in (50, 10, 90))
                 page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
             axes.set(xscale="log", yscale="log", xlabel="step")
-            axes.set_title(f"({letter}) {_TRAINED[weights]} and the\n{OWN[weights].capitalize()} solution", fontsize=8)
+            axes.set_title(f"({letter}) training {_TRAINED[weights]}:\n{page.NORMS[OWN[weights]]}", fontsize=8)
             axes.legend(loc="lower left", fontsize=7)
         right[0].set_ylabel("1 - cos")
         figure.suptitle(_finding(summaries), fontsize=9)
@@ -69,7 +69,7 @@ def _ratios(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
         f"{_TRAINED[one.attrs['weights']]}, {_LAWS[one.attrs['tokens']][0].replace(', ', chr(10))}" for one in rows
     ]
     axes.set_yticks(range(len(rows)), labels, fontsize=7)
-    axes.set(xlabel="margin ratio", ylim=(len(rows) - 0.5, -0.5))
+    axes.set(xlabel="margin ratio", xlim=(0.4, 1.02), ylim=(len(rows) - 0.5, -0.5))
     axes.set_title("(a) margin ratios at the end", fontsize=8)
     axes.legend(loc="lower left", fontsize=7)
 
@@ -96,7 +96,7 @@ def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
         if (one.attrs["tokens"], one.attrs["weights"]) == ("patch", "W"):
             separable, selected = float(one["separable"]), float(one["all_optimal"])
             lines.append(
-                f"First patch as query: the optimal tokens can be separated in {separable:.0%} of the problems; training "
-                f"W selects all of them in {selected:.0%}."
+                f"First patch as query: the optimal tokens can be separated in {separable:.0%} of the problems; "
+                f"training W selects all of them in {selected:.0%}."
             )
     return "\n".join(lines)
