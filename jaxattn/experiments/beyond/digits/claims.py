@@ -37,8 +37,8 @@ _SPHERE = "sphere"
 # Fixed beforehand: how far an exponent may be from the predicted one, and from that on the sphere; that of a distance
 # which goes on falling (as in rate); and which share of the problems is nearly all of them.
 _NEAR, _GOES_ON, _ALL = 0.2, -0.12, 0.95
-# A rate is fitted to runs of at least so many steps.
-_LONG = 10_000
+# A rate is fitted from step 1000 to this one, of runs that have as many.
+_UNTIL = 10_000
 _FASTER = "it goes on, and falls at least as fast as on the sphere."
 _DESCENT = Source("arXiv 2308.16898", "convergence of gradient descent on W, asked of real tokens", Setting.OURS)
 _FACTORS = Source("arXiv 2308.16898", "implicit bias of training (K, Q), asked of real tokens", Setting.OURS)
@@ -55,7 +55,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     Returns:
         For each run what `ratios.summarize` returns, and of the norm that it is said to obey `off_10`, `off_50` and
         `off_90`, quantiles of 1 - cos, (snapshot,); of runs of at least 10,000 steps `exponent`, of the step, from step
-        1000 on; `optimal`, the share of inputs whose selected token is optimal, and `all_optimal`, of seeds where all
+        1000 to there; `optimal`, the share of inputs whose selected token is optimal, and `all_optimal`, of seeds where all
         are; and `separable`, the share of problems whose optimal tokens can be separated.
 
     Raises:
@@ -78,8 +78,8 @@ def _estimates(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[
         "all_optimal": ((), proportion(optimal >= 1)),
         "separable": ((), proportion(one["optimal_margin"].values > 0)),
     }
-    if steps[-1] >= _LONG:
-        late = steps >= FROM
+    if steps[-1] >= _UNTIL:
+        late = (steps >= FROM) & (steps <= _UNTIL)
         estimates["exponent"] = ((), bootstrap(exponents(steps[None, late], off[:, late]), keys[1]))
     quantiles = {f"off_{q}": (("snapshot",), np.quantile(off, q / 100, axis=0)) for q in (10, 50, 90)}
     return variables(estimates) | quantiles
@@ -109,7 +109,7 @@ def _judge_rate(weights: str, summaries: Datasets) -> Judgement:
         stated.append(between(f"{label} less that on the sphere", apart, -_NEAR, _NEAR))
         slowest += [stated[-2], below(f"{label} less that on the sphere", apart, _NEAR)]
     last = min(int(one["snapshot"][-1]) for one in runs.values())
-    short = f"A run of {last} steps is too short for a rate; {_LONG} are needed." if last < _LONG else ""
+    short = f"A run of {last} steps is too short for a rate; {_UNTIL} are needed." if last < _UNTIL else ""
     known = {} if short else {f"exponent, {LAWS.get(law, law)}": value for law, value in numbers.items()}
     known |= {f"share of inputs whose optimal token is selected, {law}": number(runs[law], "optimal") for law in runs}
     ends = ", ".join(f"{float(one['off_50'][-1]):.2g} ({LAWS.get(law, law)})" for law, one in runs.items())
@@ -122,7 +122,7 @@ def _judge_rate(weights: str, summaries: Datasets) -> Judgement:
         corrected=tuple(slowest) if weights == "KQ" else (),
         correction=_FASTER if weights == "KQ" else "",
         undecided=short or too_few(min(int(one.attrs["kept"]) for one in runs.values())),
-        remark=f"From step {FROM} to {last}. Median 1 - cos with the {OWN[weights]} solution of the selected tokens at "
+        remark=f"From step {FROM} to {_UNTIL}. Median 1 - cos with the {OWN[weights]} solution of the selected tokens at "
         f"the end: {ends}.",
     )
 

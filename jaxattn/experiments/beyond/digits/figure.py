@@ -69,7 +69,7 @@ def _ratios(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
         f"{_TRAINED[one.attrs['weights']]}, {_LAWS[one.attrs['tokens']][0].replace(', ', chr(10))}" for one in rows
     ]
     axes.set_yticks(range(len(rows)), labels, fontsize=7)
-    axes.set(xlabel="margin ratio", xlim=(0.4, 1.02), ylim=(len(rows) - 0.5, -0.5))
+    axes.set(xlabel="margin ratio", xlim=(0.3, 1.02), ylim=(len(rows) - 0.5, -0.5))
     axes.set_title("(a) margin ratios at the end", fontsize=8)
     axes.legend(loc="lower left", fontsize=7)
 
