@@ -85,7 +85,8 @@ def trained(
     def step(_: Int[Array, ""], kept: tuple[Layers, Layers]) -> tuple[Layers, Layers]:
         weights, states = kept
         moved = [
-            optimizer.update(G, state, W) for G, state, W in zip(directions(weights, problem), states, weights, strict=True)
+            optimizer.update(G, state, W)
+            for G, state, W in zip(directions(weights, problem), states, weights, strict=True)
         ]
         return Layers(*(W + move for W, (move, _) in zip(weights, moved, strict=True))), Layers(*(s for _, s in moved))
 

@@ -55,8 +55,8 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     Returns:
         For each run what `ratios.summarize` returns, and of the norm that it is said to obey `off_10`, `off_50` and
         `off_90`, quantiles of 1 - cos, (snapshot,); of runs of at least 10,000 steps `exponent`, of the step, from step
-        1000 to there; `optimal`, the share of inputs whose selected token is optimal, and `all_optimal`, of seeds where all
-        are; and `separable`, the share of problems whose optimal tokens can be separated.
+        1000 to there; `optimal`, the share of inputs whose selected token is optimal, and `all_optimal`, of seeds where
+        all are; and `separable`, the share of problems whose optimal tokens can be separated.
 
     Raises:
         ValueError: a run of which no seed was kept, or distances that are not positive.
@@ -122,8 +122,8 @@ def _judge_rate(weights: str, summaries: Datasets) -> Judgement:
         corrected=tuple(slowest) if weights == "KQ" else (),
         correction=_FASTER if weights == "KQ" else "",
         undecided=short or too_few(min(int(one.attrs["kept"]) for one in runs.values())),
-        remark=f"From step {FROM} to {_UNTIL}. Median 1 - cos with the {OWN[weights]} solution of the selected tokens at "
-        f"the end: {ends}.",
+        remark=f"From step {FROM} to {_UNTIL}. Median 1 - cos with the {OWN[weights]} solution of the selected tokens "
+        f"at the end: {ends}.",
     )
 
 
