@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from jaxattn import losses
 from jaxattn.problem import Problem
 
-__all__ = ["Layers", "attended", "directions", "predictions", "trained"]
+__all__ = ["Layers", "attended", "directions", "log_unread", "predictions", "trained"]
 
 
 class Layers(NamedTuple):
@@ -47,24 +47,34 @@ def directions(weights: Layers, problem: Problem) -> Layers:
     softmax has saturated.
     """
     outputs = attended(weights.first, problem)
-    logits, first_logits = _logits(outputs, weights, problem), _first_logits(weights.first, problem)
-    read = outputs @ problem.v
-    top, rises = _rises(logits, read)
+    log_s, top, rises = _second(weights, outputs, problem)
+    logs, tops, of_rows = _first(weights, log_s, rises, problem)
     slopes = problem.Y * jax.vmap(jax.grad(losses.logistic))(problem.Y * predictions(weights, problem))
-    log_s = jax.nn.log_softmax(logits, axis=1)
 
     of_tokens = _scaled(log_s, rises, top) * slopes[:, None]
     apart = outputs - jnp.take_along_axis(outputs, top[:, None, None], axis=1)
     second = jnp.einsum("nt,ntd,ne->de", of_tokens, apart, problem.Z)
 
-    heard = problem.v + rises[:, :, None] * (problem.Z @ weights.second.T)[:, None, :]
-    worth = jnp.einsum("nsd,ntd->nts", problem.X, heard)
-    tops, of_rows = _rises(first_logits, worth)
-    logs = log_s[:, :, None] + jax.nn.log_softmax(first_logits, axis=-1)
     of_pairs = _scaled(logs, of_rows, tops) * slopes[:, None, None]
     chosen = jnp.take_along_axis(problem.X, tops[:, :, None], axis=1)
     away = problem.X[:, None, :, :] - chosen[:, :, None, :]
     return Layers(jnp.einsum("nts,ntsd,nte->de", of_pairs, away, problem.X), second)
+
+
+def log_unread(weights: Layers, problem: Problem) -> Float[Array, ""]:
+    """Return the decimal logarithm of the share of unread positions in the first layer's gradient.
+
+    A position is read where the second layer's logit is largest. The share is of the sizes of the gradient's
+    coefficients in the first layer's logits, summed over all tokens but the chosen ones.
+    """
+    outputs = attended(weights.first, problem)
+    log_s, top, rises = _second(weights, outputs, problem)
+    logs, tops, of_rows = _first(weights, log_s, rises, problem)
+    places = jnp.arange(problem.T)
+    sizes = jnp.where(places == tops[..., None], -jnp.inf, logs + jnp.log(jnp.abs(of_rows)))
+    is_read = (places == top[:, None])[:, :, None]
+    unread = jax.scipy.special.logsumexp(jnp.where(is_read, -jnp.inf, sizes))
+    return (unread - jax.scipy.special.logsumexp(sizes)) / jnp.log(10.0)
 
 
 def trained(
@@ -96,6 +106,25 @@ def trained(
 
     states = Layers(*map(optimizer.init, start))
     return jax.lax.scan(stretch, (start, states), jnp.diff(jnp.asarray((0, *snapshots))))[1]
+
+
+def _second(
+    weights: Layers, outputs: Float[Array, "n T d"], problem: Problem
+) -> tuple[Float[Array, "n T"], Int[Array, " n"], Float[Array, "n T"]]:
+    """Return the second layer's log-probabilities, the position of the largest, and r of the module's text."""
+    logits = _logits(outputs, weights, problem)
+    top, rises = _rises(logits, outputs @ problem.v)
+    return jax.nn.log_softmax(logits, axis=1), top, rises
+
+
+def _first(
+    weights: Layers, log_s: Float[Array, "n T"], rises: Float[Array, "n T"], problem: Problem
+) -> tuple[Float[Array, "n T T"], Int[Array, "n T"], Float[Array, "n T T"]]:
+    """Return of the first layer's logits the logarithms of the gradient's factors, the tops, and what they multiply."""
+    logits = _first_logits(weights.first, problem)
+    heard = problem.v + rises[:, :, None] * (problem.Z @ weights.second.T)[:, None, :]
+    tops, of_rows = _rises(logits, jnp.einsum("nsd,ntd->nts", problem.X, heard))
+    return log_s[:, :, None] + jax.nn.log_softmax(logits, axis=-1), tops, of_rows
 
 
 def _first_logits(first: Float[Array, "d d"], problem: Problem) -> Float[Array, "n T T"]:
