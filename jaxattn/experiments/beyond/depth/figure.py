@@ -37,9 +37,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         for axes in (left, middle):
             axes.axhline(CLOSE, color="black", linewidth=0.6)
             axes.set(xlabel="step", xscale="log", ylim=(-0.55, 1.03))
+            axes.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, handlelength=1.5)
         left.set_ylabel("margin ratio")
-        left.legend(loc="lower right", fontsize=7)
-        middle.legend(loc="lower right", fontsize=7)
         _lacks(right, summaries["first"])
         figure.suptitle(_finding(summaries), fontsize=9)
         one = summaries["first"]

@@ -49,7 +49,7 @@ def directions(weights: Layers, problem: Problem) -> Layers:
     outputs = attended(weights.first, problem)
     log_s, top, rises = _second(weights, outputs, problem)
     logs, tops, of_rows = _first(weights, log_s, rises, problem)
-    slopes = problem.Y * jax.vmap(jax.grad(losses.logistic))(problem.Y * predictions(weights, problem))
+    slopes = _slopes(weights, problem)
 
     of_tokens = _scaled(log_s, rises, top) * slopes[:, None]
     apart = outputs - jnp.take_along_axis(outputs, top[:, None, None], axis=1)
@@ -71,7 +71,8 @@ def log_unread(weights: Layers, problem: Problem) -> Float[Array, ""]:
     log_s, top, rises = _second(weights, outputs, problem)
     logs, tops, of_rows = _first(weights, log_s, rises, problem)
     places = jnp.arange(problem.T)
-    sizes = jnp.where(places == tops[..., None], -jnp.inf, logs + jnp.log(jnp.abs(of_rows)))
+    logs = logs + jnp.log(jnp.abs(of_rows)) + jnp.log(jnp.abs(_slopes(weights, problem)))[:, None, None]
+    sizes = jnp.where(places == tops[..., None], -jnp.inf, logs)
     is_read = (places == top[:, None])[:, :, None]
     unread = jax.scipy.special.logsumexp(jnp.where(is_read, -jnp.inf, sizes))
     return (unread - jax.scipy.special.logsumexp(sizes)) / jnp.log(10.0)
@@ -106,6 +107,11 @@ def trained(
 
     states = Layers(*map(optimizer.init, start))
     return jax.lax.scan(stretch, (start, states), jnp.diff(jnp.asarray((0, *snapshots))))[1]
+
+
+def _slopes(weights: Layers, problem: Problem) -> Float[Array, " n"]:
+    """Return the derivative of every input's loss in its prediction."""
+    return problem.Y * jax.vmap(jax.grad(losses.logistic))(problem.Y * predictions(weights, problem))
 
 
 def _second(

@@ -18,6 +18,7 @@ _LAWS = {
     "patch": ("digits, first patch as query", "#D55E00", "--"),
     "sphere": ("sphere", "#777777", ":"),
 }
+_SHORT = {"class": "digits, class", "patch": "digits, patch", "sphere": "sphere"}
 _MARKS = {"frobenius": "o", "nuclear": "s"}
 _TRAINED = {"W": "$W$", "KQ": "$(K, Q)$"}
 
@@ -34,14 +35,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _ratios(left, summaries)
         for axes, weights, letter in zip(right, OWN, "bc", strict=True):
             for one in (one for one in summaries.values() if one.attrs["weights"] == weights):
-                words, colour, dashes = _LAWS[one.attrs["tokens"]]
-                found = exponent(one).mean
-                label = words if np.isnan(found) else f"{words.partition(',')[0]}: $k^{{{found:.2f}}}$"
+                _, colour, dashes = _LAWS[one.attrs["tokens"]]
+                label, found = _SHORT[one.attrs["tokens"]], exponent(one).mean
+                label += "" if np.isnan(found) else f": $k^{{{found:.2f}}}$"
                 curve = (one[f"off_{q}"].values for q in (50, 10, 90))
                 page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
             axes.set(xscale="log", yscale="log", xlabel="step")
             axes.set_title(f"({letter}) training {_TRAINED[weights]}:\n{page.NORMS[OWN[weights]]}", fontsize=8)
-            axes.legend(loc="lower left", fontsize=7)
+            axes.legend(loc="lower left", fontsize=7, handlelength=1.5)
         right[0].set_ylabel("1 - cos")
         figure.suptitle(_finding(summaries), fontsize=9)
         page.add_counts(figure, _counts(summaries), _key(summaries))
