@@ -33,12 +33,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 _along(axes, summaries[name].sel(norm=norm), page.COLOURS[norm], page.DASHES[norm], page.NORMS[norm])
             axes.set(title=_TITLES[name])
         every = summaries["every"].sel(norm="frobenius")
-        _along(middle, every, _EVERY, ":", "Frobenius SVM,\nevery position")
+        _along(middle, every, _EVERY, ":")
         for axes in (left, middle):
             axes.axhline(CLOSE, color="black", linewidth=0.6)
             axes.set(xlabel="step", xscale="log", ylim=(-0.55, 1.03))
-            axes.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, handlelength=1.5)
         left.set_ylabel("margin ratio")
+        left.legend(loc="lower right", fontsize=7, handlelength=1.2)
+        last = int(every["snapshot"][-1])
+        middle.text(last, -0.1, "Frobenius SVM,\nevery position", color=_EVERY, fontsize=7, ha="right", va="top")
         _lacks(right, summaries["first"])
         figure.suptitle(_finding(summaries), fontsize=9)
         one = summaries["first"]
@@ -52,7 +54,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _along(axes: Axes, one: xarray.Dataset, colour: str, dashes: str, label: str) -> None:
+def _along(axes: Axes, one: xarray.Dataset, colour: str, dashes: str, label: str | None = None) -> None:
     curve = (one[name].values for name in ("along", "along_low", "along_high"))
     page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
 
@@ -61,7 +63,7 @@ def _lacks(axes: Axes, one: xarray.Dataset) -> None:
     share = 10 ** np.maximum(one["unread_end"].values, _FLOOR)
     axes.plot(share, one["lack"].values, ".", color=page.COLOURS["frobenius"], markersize=4, alpha=0.7)
     axes.axvline(10**GONE, color="black", linewidth=0.6)
-    axes.set(title="(c) first layer, by seed", xscale="log", yscale="log")
+    axes.set(title="(c) first layer, by seed", xscale="log", yscale="log", xlim=(1e-32, 1e2))
     axes.set(xlabel="unread positions' share of\nthe first layer's gradient", ylabel="1 - margin ratio (Frobenius)")
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import losses
 from jaxattn.problem import Problem
@@ -70,10 +70,9 @@ def log_unread(weights: Layers, problem: Problem) -> Float[Array, ""]:
     outputs = attended(weights.first, problem)
     log_s, top, rises = _second(weights, outputs, problem)
     logs, tops, of_rows = _first(weights, log_s, rises, problem)
-    places = jnp.arange(problem.T)
     logs = logs + jnp.log(jnp.abs(of_rows)) + jnp.log(jnp.abs(_slopes(weights, problem)))[:, None, None]
-    sizes = jnp.where(places == tops[..., None], -jnp.inf, logs)
-    is_read = (places == top[:, None])[:, :, None]
+    sizes = jnp.where(_is(tops, problem.T), -jnp.inf, logs)
+    is_read = _is(top, problem.T)[:, :, None]
     unread = jax.scipy.special.logsumexp(jnp.where(is_read, -jnp.inf, sizes))
     return (unread - jax.scipy.special.logsumexp(sizes)) / jnp.log(10.0)
 
@@ -128,7 +127,7 @@ def _first(
 ) -> tuple[Float[Array, "n T T"], Int[Array, "n T"], Float[Array, "n T T"]]:
     """Return of the first layer's logits the logarithms of the gradient's factors, the tops, and what they multiply."""
     logits = _first_logits(weights.first, problem)
-    heard = problem.v + rises[:, :, None] * (problem.Z @ weights.second.T)[:, None, :]
+    heard = problem.v[None, None] + rises[:, :, None] * (problem.Z @ weights.second.T)[:, None, :]
     tops, of_rows = _rises(logits, jnp.einsum("nsd,ntd->nts", problem.X, heard))
     return log_s[:, :, None] + jax.nn.log_softmax(logits, axis=-1), tops, of_rows
 
@@ -155,5 +154,9 @@ def _scaled(
     logs: Float[Array, "*rows T"], rises: Float[Array, "*rows T"], top: Int[Array, " *rows"]
 ) -> Float[Array, "*rows T"]:
     """Return `exp(logs) * rises` of all but the tops, over the largest factor; a top's difference from itself is 0."""
-    is_top = jnp.arange(logs.shape[-1]) == top[..., None]
+    is_top = _is(top, logs.shape[-1])
     return jnp.where(is_top, 0.0, jnp.exp(logs - jnp.max(jnp.where(is_top, -jnp.inf, logs))) * rises)
+
+
+def _is(place: Int[Array, " *rows"], T: int) -> Bool[Array, "*rows T"]:
+    return jax.nn.one_hot(place, T, dtype=bool)

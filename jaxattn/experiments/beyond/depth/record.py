@@ -90,7 +90,7 @@ class TwoLayers:
         problems = batch.over_seeds(from_words(self.law), data_keys)
         n, T, d = problems.X.shape[1:]
         # The logits of both layers, and their gradients.
-        a_step = 4 * n * T * d * (d + T)
+        a_step = 4.0 * n * T * d * (d + T)
         own = effort.worth(a_step * self.steps * self.seeds)
         return _arrays(problems, data_keys, batch.over_seeds(self._training(), problems, of=self.seeds, effort=own))
 
