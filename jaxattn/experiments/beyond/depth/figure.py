@@ -40,7 +40,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         left.set_ylabel("margin ratio")
         left.legend(loc="lower right", fontsize=7, handlelength=1.2)
         last = int(every["snapshot"][-1])
-        middle.text(last, -0.1, "Frobenius SVM,\nevery position", color=_EVERY, fontsize=7, ha="right", va="top")
+        middle.text(last, -0.1, "every\nposition", color=_EVERY, fontsize=7, ha="right", va="top")
         _lacks(right, summaries["first"])
         figure.suptitle(_finding(summaries), fontsize=9)
         one = summaries["first"]
@@ -48,8 +48,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             {"two layers": one},
             f"(a), (b): means over seeds with 95 % intervals; line: {CLOSE}, above which a norm can be named. "
-            f"(c): a dot a seed at step {int(one['snapshot'][-1]):,};\nshares below 1e{_FLOOR:.0f} are drawn there. "
-            f"Line: a share of .01. In {float(one['gone']):.0%} of the seeds it ends below.",
+            "(b), colours: the Att-SVM over the\npositions that the second layer reads; grey: over every position, "
+            f"Frobenius. (c): a dot a seed at step {int(one['snapshot'][-1]):,}; shares below\n1e{_FLOOR:.0f} are drawn "
+            f"there; line: a share of .01, below which it ends in {float(one['gone']):.0%} of the seeds.",
         )
     return figure
 

@@ -9,7 +9,7 @@ the positions that it reads are trained alone.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -92,19 +92,18 @@ def trained(
         The weights, (snapshots, d, d) each.
     """
 
-    def step(_: Int[Array, ""], kept: tuple[Layers, Layers]) -> tuple[Layers, Layers]:
+    def step(_: Int[Array, ""], kept: tuple[Layers, Any]) -> tuple[Layers, Any]:
         weights, states = kept
-        moved = [
-            optimizer.update(G, state, W)
-            for G, state, W in zip(directions(weights, problem), states, weights, strict=True)
-        ]
-        return Layers(*(W + move for W, (move, _) in zip(weights, moved, strict=True))), Layers(*(s for _, s in moved))
+        slopes = directions(weights, problem)
+        moved: list[Any] = [optimizer.update(*one) for one in zip(slopes, states, weights, strict=True)]
+        ahead = Layers(*(W + move for W, (move, _) in zip(weights, moved, strict=True)))
+        return ahead, tuple(state for _, state in moved)
 
-    def stretch(kept: tuple[Layers, Layers], steps: Int[Array, ""]) -> tuple[tuple[Layers, Layers], Layers]:
+    def stretch(kept: tuple[Layers, Any], steps: Int[Array, ""]) -> tuple[tuple[Layers, Any], Layers]:
         kept = jax.lax.fori_loop(0, steps, step, kept)
         return kept, kept[0]
 
-    states = Layers(*map(optimizer.init, start))
+    states = tuple(map(optimizer.init, start))
     return jax.lax.scan(stretch, (start, states), jnp.diff(jnp.asarray((0, *snapshots))))[1]
 
 

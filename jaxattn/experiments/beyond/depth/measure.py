@@ -96,8 +96,8 @@ def _unread(layers: Layers, problem: Problem) -> Float[Array, " snapshots"]:
     return jax.vmap(log_unread, in_axes=(0, None))(layers, problem)
 
 
-def _run(weights: Float[np.ndarray, "seeds snapshots d d"], steps: np.ndarray) -> descent.Run:
-    """Return one layer's weights as a run; its series are not read."""
+def _run(weights: Any, steps: np.ndarray) -> descent.Run:
+    """Return one layer's weights, (seeds, snapshots, d, d), as a run; its series are not read."""
     seeds = len(weights)
     nothing: Any = np.zeros((seeds, 0))
     told: Any = np.tile(steps, (seeds, 1))
