@@ -49,8 +49,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             {"two layers": one},
             f"(a), (b): means over seeds with 95 % intervals; line: {CLOSE}, above which a norm can be named. "
             "(b), colours: the Att-SVM over the\npositions that the second layer reads; grey: over every position, "
-            f"Frobenius. (c): a dot a seed at step {int(one['snapshot'][-1]):,}; shares below\n1e{_FLOOR:.0f} are drawn "
-            f"there; line: a share of .01, below which it ends in {float(one['gone']):.0%} of the seeds.",
+            f"Frobenius. (c): a dot a seed at step {int(one['snapshot'][-1]):,}; shares below\n1e{_FLOOR:.0f} are "
+            f"drawn there; line: a share of .01, below which it ends in {float(one['gone']):.0%} of the seeds.",
         )
     return figure
 
