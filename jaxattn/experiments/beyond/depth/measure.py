@@ -1,0 +1,114 @@
+"""From the record of two layers to the margin ratios of each, on the tokens that reach it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float
+
+from jaxattn import bias, descent, svm, tokens
+from jaxattn.descent.stalling import NEVER
+from jaxattn.experiments.beyond.depth.layers import Layers, attended, log_unread
+from jaxattn.experiments.bias import ratios
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, every_position, of_arrays
+
+NORMS = ("frobenius", "nuclear")
+# The smallest share that is told from none, as a decimal logarithm.
+LEAST = -300.0
+
+
+class _Posed(NamedTuple):
+    """The problems whose attention is that of one layer at the end: of the second, and of the first where it is read.
+
+    `every` has the first layer's at every position.
+    """
+
+    second: Problem
+    first: Problem
+    every: Problem
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Hold both layers against the Att-SVM of the tokens that reach each of them at the last snapshot.
+
+    To the second layer these are the first one's outputs, its query is z. To the first they are the tokens; its queries
+    are those of the position that the second layer reads, one an input, or of every position.
+
+    Args:
+        record: of `TwoLayers`.
+        solver: none but those of each norm.
+
+    Returns:
+        Margin ratios `second` and `first`, (seed, norm, snapshot), and `every`, in the Frobenius norm, (seed,
+        snapshot); `second_cosine` and `first_cosine`, likewise; the mean largest probabilities `second_probability`,
+        `first_probability` and `every_probability`, (seed, snapshot); and `unread`, the decimal logarithm of the share
+        that positions which are not read have in the first layer's gradient, (seed, snapshot). Attributes: counts, and
+        `run`. A seed is kept if all optima are certified.
+
+    Raises:
+        ValueError: a solver is given, and what `bias.rank` raises.
+    """
+    ratios.native(solver)
+    arrays: dict[str, Any] = {str(name): record[name].values for name in record.data_vars}
+    problems, steps = of_arrays(arrays), record["snapshot"].values
+    with jax.enable_x64(True):
+        layers = Layers(arrays["first"], arrays["second"])
+        posed = batch.over_seeds(_posed, Layers(*(one[:, -1] for one in layers)), problems)
+        unread = batch.over_seeds(_unread, layers, problems)
+        held = {
+            name: bias.rank(_run(weights, steps), problem, norms)
+            for name, weights, problem, norms in (
+                ("second", layers.second, posed.second, NORMS),
+                ("first", layers.first, posed.first, NORMS),
+                ("every", layers.first, posed.every, NORMS[:1]),
+            )
+        }
+    kept = np.flatnonzero(np.all([np.isin(np.arange(len(unread)), one.seeds) for one in held.values()], axis=0))
+    of_norms, of_steps = ("seed", "norm", "snapshot"), ("seed", "snapshot")
+    found: dict[str, Any] = {"unread": (of_steps, np.maximum(unread[kept], LEAST))}
+    for name, one in held.items():
+        own = np.isin(one.seeds, kept)
+        found[f"{name}_probability"] = (of_steps, one.probability[own])
+        if name == "every":
+            found[name] = (of_steps, one.margin_ratio[own, 0])
+        else:
+            found |= {name: (of_norms, one.margin_ratio[own]), f"{name}_cosine": (of_norms, one.cosine[own])}
+    coordinates = {"seed": record["seed"].values[kept], "norm": np.array(NORMS, object), "snapshot": steps}
+    return xarray.Dataset(found, coordinates, _counts(held, len(kept)) | {"run": "two layers"})
+
+
+def _posed(last: Layers, problem: Problem) -> _Posed:
+    outputs = attended(last.first, problem)
+    second = Problem(X=outputs, Z=problem.Z, Y=problem.Y, v=problem.v)
+    read = tokens.selected(last.second, second)
+    queries = jnp.take_along_axis(problem.X, read[:, None, None], axis=1)[:, 0]
+    first = Problem(X=problem.X, Z=queries, Y=problem.Y, v=problem.v)
+    labels = jnp.broadcast_to(problem.Y[:, None], (problem.n, problem.T))
+    return _Posed(second, first, every_position(problem.X, labels, problem.v))
+
+
+def _unread(layers: Layers, problem: Problem) -> Float[Array, " snapshots"]:
+    return jax.vmap(log_unread, in_axes=(0, None))(layers, problem)
+
+
+def _run(weights: Any, steps: np.ndarray) -> descent.Run:
+    """Return one layer's weights, (seeds, snapshots, d, d), as a run; its series are not read."""
+    seeds = len(weights)
+    nothing: Any = np.zeros((seeds, 0))
+    told: Any = np.tile(steps, (seeds, 1))
+    stalled: Any = np.full(seeds, NEVER)
+    return descent.Run(weights[:, -1], weights, nothing, nothing, nothing, stalled, told)
+
+
+def _counts(held: dict[str, bias.Ranking], kept: int) -> dict[str, int]:
+    """Return how many seeds were kept in all problems; one that is lost in several counts for the first reason."""
+    counts = [one.counts for one in held.values()]
+    attempted, diverged = counts[0]["attempted"], max(one["diverged"] for one in counts)
+    infeasible = min(attempted - kept - diverged, max(one["infeasible"] for one in counts))
+    lost = {"diverged": diverged, "infeasible": infeasible, "unsolved": attempted - kept - diverged - infeasible}
+    return {"attempted": attempted, "kept": kept, **lost}

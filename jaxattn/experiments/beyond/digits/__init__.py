@@ -1,0 +1,1 @@
+"""Do the theorems hold on real tokens, patches of handwritten digits?"""

@@ -1,0 +1,76 @@
+"""From the record of training on patches or on the sphere to margin ratios, distances and what was selected."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Array, Float
+
+from jaxattn import svm, tokens
+from jaxattn.experiments.bias import ratios
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.measuring.ranked import ranked, to_dataset
+from jaxattn.study.settings.parameters import weights_of
+
+NORMS = ("frobenius", "nuclear")
+# How the laws of the tokens are called, by what a configuration names.
+_LAWS = {"class_queries": "class", "first_patch": "patch", "sphere": "sphere"}
+# What double precision leaves of 1 - cos where two directions are the same.
+_SAME = 1e-16
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Hold a run against the Frobenius and the nuclear Att-SVM of the tokens that it selects.
+
+    Args:
+        record: of a `Training` of W or of (K, Q), as `recording.run` writes it.
+        solver: none but those of each norm.
+
+    Returns:
+        Of every kept seed `margin_ratio` and `off`, 1 - cos, (seed, norm, snapshot); `probability`, the mean largest
+        one, (seed, snapshot); and `optimal`, of which share of the inputs it selects the optimal token, (seed,). Of all
+        seeds `optimal_margin`, the largest margin of the optimal tokens for a matrix of Frobenius norm 1, 0 where no
+        matrix separates them, (attempt,). Attributes: counts; `unknown`, for how many problems that is not certified;
+        `run`, in words, `weights` ("W" or "KQ") and `tokens` ("class", "patch" or "sphere").
+
+    Raises:
+        ValueError: a solver is given, and what `ranked` raises.
+    """
+    ratios.native(solver)
+    arrays: dict[str, Any] = {str(name): record[name].values for name in record.data_vars}
+    problems = of_arrays(arrays)
+    with jax.enable_x64(True):
+        one = to_dataset(ranked(record, NORMS))
+        chosen = batch.over_seeds(_share, weights_of(arrays), problems)
+        best = svm.solve_batch(batch.over_seeds(_of_optimal, problems), "frobenius")
+    certified = np.isin(best.status, (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
+    length = np.linalg.norm(best.W, axis=(1, 2))
+    separable = (np.asarray(best.status) == svm.Status.OPTIMAL) & (length > 0)
+    margin = np.where(separable, 1 / np.where(separable, length, 1.0), 0.0)
+    measured = one[ratios.KEPT].assign(
+        off=(("seed", "norm", "snapshot"), np.maximum(1 - one["cosine"].values, _SAME)),
+        optimal=(("seed",), np.asarray(chosen)[np.isin(record["seed"].values, one["seed"].values)]),
+        optimal_margin=(("attempt",), margin),
+    )
+    weights = "KQ" if "K" in record else "W"
+    law = _LAWS[str(json.loads(record.attrs["config"])["data"]["_target_"]).rpartition(".")[2]]
+    measured.attrs = ratios.counts(one.attrs) | {
+        "unknown": int((~certified).sum()),
+        "run": f"{weights}, {law}",
+        "weights": weights,
+        "tokens": law,
+    }
+    return measured
+
+
+def _share(weights: Any, problem: Problem) -> Float[Array, ""]:
+    return (tokens.selected(weights, problem) == tokens.optimal(problem)).mean()
+
+
+def _of_optimal(problem: Problem) -> svm.Constraints:
+    return svm.token_constraints(problem, tokens.optimal(problem))
