@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ READ = (
 _MISSES = 0.05
 # More numbers, or more runs, than these are folded away or added up.
 _NUMBERS, _RUNS = 8, 4
+# How arXiv numbers its papers.
+_NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
 _PREFACE = """# Figures and claims
 
 Written by `make figures` from the records it has just made, as `claims.json` beside it is. Each figure comes with the
@@ -52,14 +55,45 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
             f" Beside them stand {len(checks)} checks of what is true by definition or by algebra, which test this "
             f"program and not a paper: {_summed(checks)}."
         )
-    rows = ["| figure | claim | verdict |", "|---|---|---|"]
-    for line in shown:
+    papers = _by_paper(shown)
+    parts = [_PREFACE, f"{sums}\n", f"{_errors(findings)}\n", _counted(shown)]
+    parts += [_of_paper(paper, own) for paper, own in papers.items()]
+    parts += [_section(name, studies[name], of[name]) for name in names]
+    path.write_text("\n".join(parts))
+
+
+def _counted(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of the papers, in the order of their first claims, with their numbers of verdicts.
+
+    Args:
+        lines: of claims.json; checks do not count.
+    """
+    rows = [f"| paper | claims | {' | '.join(Verdict)} |", "|---|" + "---|" * (1 + len(Verdict))]
+    for paper, own in _by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
+        verdicts = Counter(line["verdict"] for line in own)
+        rows.append(f"| {_linked(paper)} | {len(own)} | {' | '.join(str(verdicts[one]) for one in Verdict)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Sort lines by the papers that make their claims; of a source, what stands before the first comma is the paper."""
+    papers: dict[str, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        papers.setdefault(line["source"].partition(", ")[0], []).append(line)
+    return papers
+
+
+def _linked(paper: str) -> str:
+    return _NUMBER.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", paper)
+
+
+def _of_paper(paper: str, lines: Sequence[Mapping[str, Any]]) -> str:
+    rows = [f"**{_linked(paper)}**", "", "| figure | claim | verdict |", "|---|---|---|"]
+    for line in lines:
         name, verdict = line["id"].partition(":")[0], line["verdict"]
         told = f"check: {verdict}" if line["kind"] == Kind.CHECK else verdict
         rows.append(f"| [{name}](#{name}) | {_cell(line['statement'])} | {told} |")
-    parts = [_PREFACE, f"{sums}\n", f"{_errors(findings)}\n", "\n".join(rows) + "\n"]
-    parts += [_section(name, studies[name], of[name]) for name in names]
-    path.write_text("\n".join(parts))
+    return "\n".join(rows) + "\n"
 
 
 def summed(lines: Sequence[Mapping[str, Any]]) -> str:

@@ -71,6 +71,23 @@ def test_every_claim_has_its_numbers_counts_and_verdict(page):
     assert "| What first:a states of \\|x\\|. | holds |" in page
 
 
+def test_claims_are_grouped_by_their_papers(tmp_path):
+    lines = [
+        line("first:a", source="arXiv 2308.16898, Theorem 1"),
+        line("first:b", source="jaxattn, a question of ours", verdict="not decided"),
+        line("second:c", source="arXiv 2308.16898, Figure 2, panel b", verdict="does not hold"),
+        line("second:d", source="arXiv 2308.16898, Lemma 1", kind="check"),
+    ]
+    report.write(tmp_path / "README.md", STUDIES, lines)
+    page = (tmp_path / "README.md").read_text()
+    link = "arXiv [2308.16898](https://arxiv.org/abs/2308.16898)"
+    assert f"| {link} | 2 | 1 | 0 | 1 | 0 |\n| jaxattn | 1 | 0 | 0 | 0 | 1 |" in page
+    first, second = page.index(f"**{link}**"), page.index("**jaxattn**")
+    rows = [page.index(f"| What {name} states") for name in ("first:a", "second:c", "second:d", "first:b")]
+    assert rows == sorted(rows)
+    assert first < rows[0] < rows[2] < second < rows[3]
+
+
 def test_checks_stand_apart_from_claims(tmp_path):
     report.write(tmp_path / "README.md", STUDIES, [line("first:a"), line("first:b", kind="check")])
     page = (tmp_path / "README.md").read_text()
