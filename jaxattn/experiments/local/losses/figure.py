@@ -35,7 +35,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         panels[0].set_title(f"(a) $v$ fixed, Frobenius SVM:\n{parallel} of the seeds parallel", fontsize=8)
         panels[1].set_title("(b) $v$ fixed,\nnuclear SVM", fontsize=8)
         panels[0].set_ylabel("direction error, 1 - cos")
-        panels[0].legend(loc="lower left", fontsize=7)
+        # Its lower half is empty.
+        panels[1].legend(loc="lower left", fontsize=7)
         if joint:
             _curves(panels[2], summaries, joint, "frobenius")
             panels[2].set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, joint)} parallel", fontsize=8)
