@@ -35,10 +35,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         panels[2].set_title("(c) $W$ at the end: relaxed\nonly if $\\|v\\| \\gg \\|W\\|$", fontsize=8)
         panels[0].set_ylabel("direction error, $1 - \\cos$")
         panels[0].legend(loc="lower left", fontsize=7)
-        mixed = ", ".join(f"{one.attrs['mixed']} of {one.attrs['kept']} ({run})" for run, one in summaries.items())
+        mixed = ", ".join(f"{one.attrs['mixed']} ({run})" for run, one in summaries.items())
         remark = (
-            "\nMedians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are "
-            f"no\nsupport vectors of v: {mixed}."
+            "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no\n"
+            f"support vectors of v: {mixed}."
         )
         add_counts(figure, summaries, remark)
     return figure
