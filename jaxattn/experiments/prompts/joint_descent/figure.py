@@ -9,7 +9,6 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.prompts.looks import add_counts
 from jaxattn.study.style import page
 
 _LOOKS = {"unrelaxed": ("#0072B2", "-", "o"), "relaxed": ("#D55E00", "--", "s"), "offset": ("#000000", ":", "^")}
@@ -40,7 +39,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no\n"
             f"support vectors of v: {mixed}."
         )
-        add_counts(figure, summaries, remark)
+        page.add_counts(figure, summaries, remark)
     return figure
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import xarray
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.prompts.looks import add_counts
 from jaxattn.experiments.prompts.prompt.claims import STEPS
 from jaxattn.study.style import page
 
@@ -51,5 +50,5 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         right.set_title("(b) Its margin becomes the largest\n", fontsize=8)
         left.legend(loc="lower left", fontsize=7)
         remark = "(a): medians, bands from the 10th to the 90th percentile; (b): means with 95 % intervals."
-        add_counts(figure, summaries, f"{remark}\nGrey: the paper's {STEPS:,} steps.")
+        page.add_counts(figure, summaries, f"{remark}\nGrey: the paper's {STEPS:,} steps.")
     return figure
