@@ -13,6 +13,7 @@ from jaxattn.experiments.prompts.joint_descent.claims import CLAIMS, summarize
 from jaxattn.experiments.prompts.joint_descent.measure import measure
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import schedule
+from jaxattn.study.style import page
 from tests.instances import drawn_lines
 from tests.recorded import recorded
 
@@ -54,6 +55,13 @@ def test_the_figure_draws_medians_along_the_steps_and_at_the_end():
             np.testing.assert_array_equal(line[1], summaries[run]["off_50"].sel(problem=problem))
     ends = [float(one["off_50"][0, -1]) for one in summaries.values() if one.attrs["trained"] == "W"]
     np.testing.assert_allclose(drawn_lines(axes[2], least=3)[0][1], ends)
+
+
+def test_the_figure_is_drawn_where_all_inputs_of_all_seeds_are_support_vectors(tmp_path):
+    runs = {name: one.assign(support=one["support"] | True) for name, one in examples.runs().items()}
+    drawn = figure.draw(summarize(runs, KEY))
+    assert [list(axes.lines) for axes in drawn.axes] == [[], [], []]
+    assert page.save(drawn, tmp_path, "joint-descent")[0].stat().st_size > 0
 
 
 def test_a_record_is_measured_and_looks_like_the_examples(tmp_path):

@@ -21,19 +21,22 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     Args:
         summaries: of `claims.summarize`.
     """
+    # A few seeds may all have support vectors alone: there is nothing to draw of them.
+    runs = [one for one in summaries.values() if one.attrs["mixed"]]
     with page.style():
         figure = page.new_figure(6.75, 3.1)
         panels = figure.subplots(1, 3, sharey=True)
         for axes, trained, letter in zip(panels, "pW", "ab", strict=False):
-            for one in summaries.values():
+            axes.set(xscale="log", yscale="log", xlabel="step")
+            for one in runs:
                 if (one.attrs["trained"], one.attrs["tau"]) == (trained, 1.0):
                     _along(axes, one)
-            axes.set(xscale="log", yscale="log", xlabel="step")
             axes.set_title(f"({letter}) ${trained}$ and $v$: neither\nproblem, but one between", fontsize=8)
-        _over_ratio(panels[2], [one for one in summaries.values() if one.attrs["trained"] == "W"])
+        _over_ratio(panels[2], [one for one in runs if one.attrs["trained"] == "W"])
         panels[2].set_title("(c) $W$ at the end: relaxed\nonly if $\\|v\\| \\gg \\|W\\|$", fontsize=8)
         panels[0].set_ylabel("direction error, $1 - \\cos$")
-        panels[0].legend(loc="lower left", fontsize=7)
+        if panels[0].lines:
+            panels[0].legend(loc="lower left", fontsize=7)
         mixed = ", ".join(f"{one.attrs['mixed']} ({run})" for run, one in summaries.items())
         remark = (
             "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no\n"
@@ -51,6 +54,9 @@ def _along(axes: Axes, one: xarray.Dataset) -> None:
 
 
 def _over_ratio(axes: Axes, runs: list[xarray.Dataset]) -> None:
+    axes.set(xscale="log", xlabel=r"$\|v\|$ over $\|W\| / \tau$, by the logits' $\tau$")
+    if not runs:
+        return
     runs = sorted(runs, key=lambda one: one.attrs["tau"])
     tau = np.array([one.attrs["tau"] for one in runs])
     for problem, (colour, dashes, marker) in _LOOKS.items():
@@ -58,4 +64,3 @@ def _over_ratio(axes: Axes, runs: list[xarray.Dataset]) -> None:
         low, middle, high = np.array(ends)
         look = {"color": colour, "linestyle": dashes, "marker": marker, "markersize": 4, "capsize": 2}
         axes.errorbar(tau, middle, [middle - low, high - middle], **look)
-    axes.set(xscale="log", xlabel=r"$\|v\|$ over $\|W\| / \tau$, by the logits' $\tau$")
