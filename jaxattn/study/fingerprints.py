@@ -2,7 +2,8 @@
 
 Imports are followed name by name: `from jaxattn import svm` with `svm.solve` in use leads to the module that defines
 `solve`, and not to all that the package offers. Imports inside functions count, as do a user's own modules beside the
-one that is named in a configuration. What is installed from elsewhere does not; its version is in the record.
+one that is named in a configuration. What is installed from elsewhere does not; its version is in the record. Comments,
+docstrings and blank lines are not hashed, so that rewording them leaves every record current.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import ast
 import functools
 import hashlib
 import importlib.util
+import io
 import sysconfig
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,8 +147,29 @@ def _hash(named: Iterable[str], root: Path) -> str:
     }
     digest = hashlib.sha256()
     for name, file in sorted({**files, **read}.items()):
-        digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        content = _code(file.read_text(), str(file)) if file.suffix == ".py" else file.read_text()
+        digest.update(name.encode() + b"\0" + hashlib.sha256(content.encode()).digest())
     return digest.hexdigest()[:16]
+
+
+def _code(text: str, file: str) -> str:
+    """Return a file's text without its comments, docstrings and blank lines; with them where it reads `__doc__`."""
+    if "__doc__" in text:
+        return text
+    # Positions are the same in every version of Python; a dump of the tree is not.
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            line, start = token.start
+            lines[line - 1] = lines[line - 1][:start]
+    for node in ast.walk(ast.parse(text, file)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            stated = node.body[0]
+            for line in range(stated.lineno - 1, stated.end_lineno or stated.lineno):
+                lines[line] = ""
+    return "\n".join(stripped for line in lines if (stripped := line.rstrip()))
 
 
 def _followed(source: _Source, places: Mapping[str, Path]) -> Iterator[_Imported]:

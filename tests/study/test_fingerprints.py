@@ -1,4 +1,4 @@
-"""A result is made anew if the code that it depends on changes, a comment included, and only then."""
+"""A result is made again if the code that it depends on changes, and only then. Comments and docstrings do not count."""
 
 import functools
 import inspect
@@ -66,15 +66,41 @@ def prints(place: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("module", CHANGED)
-def test_a_changed_comment_makes_anew_what_depends_on_it_and_nothing_else(copied, module):
+def test_changed_code_makes_again_what_depends_on_it_and_nothing_else(copied, module):
     before, file = prints(copied), copied / "jaxattn" / module
     written = file.read_bytes()
-    file.write_bytes(written + b"# One more comment.\n")
+    file.write_bytes(written + (b"ANOTHER = 0\n" if file.suffix == ".py" else b"font.size: 11\n"))
     try:
         after = prints(copied)
     finally:
         file.write_bytes(written)
     assert {result for result in RESULTS if before[result] != after[result]} == CHANGED[module]
+
+
+def test_reworded_comments_and_docstrings_leave_every_result_current(copied):
+    changed = "study/settings/recording.py"
+    before, file = prints(copied), copied / "jaxattn" / changed
+    written = file.read_text()
+    _, _, code_below = written.partition('"""')[2].partition('"""')
+    reworded = f'# A comment.\n"""Other words.\n\n    In several lines."""{code_below}\n\n# The last one.\n'
+    try:
+        file.write_text(reworded)
+        assert prints(copied) == before
+        file.write_text(f'{reworded}STATED = """A string that is no docstring."""\n')
+        after = prints(copied)
+    finally:
+        file.write_text(written)
+    assert {result for result in RESULTS if before[result] != after[result]} == CHANGED[changed]
+
+
+def test_a_file_that_reads_docstrings_is_hashed_with_them(tmp_path):
+    found = set()
+    for words in ("One.", "Two."):
+        (tmp_path / words / "jaxattn").mkdir(parents=True)
+        (tmp_path / words / "jaxattn/__init__.py").touch()
+        (tmp_path / words / "jaxattn/told.py").write_text(f'"""{words}"""\nprint(__doc__)\n')
+        found.add(fingerprints.of(["jaxattn.told"], tmp_path / words))
+    assert len(found) == 2
 
 
 def test_the_hash_is_that_of_the_code_wherever_it_stands(copied):
@@ -148,7 +174,7 @@ def test_what_a_head_of_ones_own_imports_counts_too(of_user):
     for name, changes in (("my_heads", True), ("my_helper", True), ("my_deeper", True), ("unrelated", False)):
         file = of_user / f"{name}.py"
         written = file.read_text()
-        file.write_text(written + "# Changed.\n")
+        file.write_text(written + "CHANGED = True\n")
         assert (runs.folder(config) != before) is changes, name
         file.write_text(written)
     assert runs.folder(config) == before
