@@ -1,4 +1,4 @@
-"""A result is made again if the code that it depends on changes, and only then. Comments and docstrings do not count."""
+"""A result is made again if the code that it depends on changes. Comments and docstrings do not count."""
 
 import functools
 import inspect
