@@ -100,7 +100,7 @@ def check_weights(weights: Any, problem: Problem) -> None:
     if isinstance(weights, Spanned) and is_concrete(weights.Z) and is_concrete(problem.Z):
         apart = int(np.sum(np.asarray(weights.Z) != np.asarray(problem.Z)))
         if apart:
-            raise ValueError(f"Z: expected the problem's queries, found {apart} entries that differ")
+            raise ValueError(f"Z: expected the problem's queries, found {apart} other entries")
 
 
 def _named(weights: Any) -> dict[str, Any]:

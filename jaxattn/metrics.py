@@ -85,7 +85,9 @@ def margin_ratio(W: Float[Array, "d e"], constraints: Any, norm: str | norms.Nor
     if is_concrete(length) and not 0 < length < jnp.inf:
         raise ValueError(f"margin_ratio: expected W with a direction, found a matrix of norm {length}")
     if is_concrete(solution.status) and int(solution.status) != _OPTIMAL:
-        raise ValueError(f"margin_ratio: expected a certified optimal solution, found status {int(solution.status)}")
+        raise ValueError(
+            f"margin_ratio: expected a solution that is certified optimal, found status {int(solution.status)}"
+        )
     present, targets = constraints.present, constraints.targets
     present = jnp.ones(constraints.differences.shape[:-1], bool) if present is None else present
     targets = jnp.ones_like(constraints.differences[..., 0]) if targets is None else targets
@@ -97,7 +99,7 @@ def margin_ratio(W: Float[Array, "d e"], constraints: Any, norm: str | norms.Nor
     if is_concrete(share) and not share.all():
         raise ValueError(
             "margin_ratio: expected hard inequalities with positive targets, found "
-            f"{int((~share).sum())} rows that are equalities, are soft, or have a target that is not positive"
+            f"{int((~share).sum())} rows that are equalities, soft, or have another target"
         )
     value = norms.named(norm).plain.value
 

@@ -119,7 +119,7 @@ def bands(
         >>> plots.bands(axes, np.arange(3), np.random.default_rng(0).normal(size=(20, 3)), key, label="1 - cos")
     """
     if np.ndim(values) != 2:
-        raise ValueError(f"values: expected one curve per seed, shape (seeds, points), found shape {np.shape(values)}")
+        raise ValueError(f"values: expected one curve per seed, (seeds, points), found shape {np.shape(values)}")
     estimate = bootstrap(np.asarray(values), key)
     page.band(axes, x, estimate.mean, estimate.low, estimate.high, color=color, **look)
 

@@ -173,8 +173,8 @@ def _as_present(present: Any, shape: tuple[int, ...]) -> Bool[Array, "*batch n T
         seen = np.asarray(present).sum(axis=-1)
         if not seen.all():
             raise ValueError(
-                "present: expected at least one token in each input, found none "
-                f"in input {tuple(int(i) for i in np.argwhere(seen == 0)[0])}"
+                "present: expected at least one token of every input, found none "
+                f"of input {tuple(int(i) for i in np.argwhere(seen == 0)[0])}"
             )
         if not (seen > 1).any(axis=-1).all():
             raise ValueError("present: expected an input with at least two tokens to choose between, found none")
@@ -219,7 +219,7 @@ def every_position(X: Any, Y: Any, v: Any) -> Problem:
     X, Y = as_array("X", X), as_array("Y", Y)
     if X.ndim < 3 or Y.shape != X.shape[:-1]:
         raise ValueError(
-            f"Y: expected one label per position, (..., n, T), with X (..., n, T, d), found {Y.shape} and {X.shape}"
+            f"Y: expected a label of every position, (..., n, T), of X (..., n, T, d), found {Y.shape} and {X.shape}"
         )
     T, d = X.shape[-2:]
     return Problem(X=jnp.repeat(X, T, axis=-3), Z=X.reshape(*X.shape[:-3], -1, d), Y=Y.reshape(*Y.shape[:-2], -1), v=v)

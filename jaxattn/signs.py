@@ -34,7 +34,7 @@ def check(shape: tuple[int, ...]) -> None:
     """Raise ValueError for matrices with too many sign vectors to enumerate."""
     if min(shape) > MOST:
         raise ValueError(
-            f"norm 'sign': expected a matrix with at most {MOST} rows or columns, whose signs can be enumerated, "
+            f"norm 'sign': expected matrices with a side of at most {MOST}, of which all signs can be enumerated, "
             f"found {tuple(shape)}"
         )
 
@@ -201,7 +201,7 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
         pool = np.concatenate([pool[:, kept], columns(more)], axis=1)
     if best - proven > 1e3 * _ENOUGH * best:
         raise RuntimeError(
-            f"norm 'sign': expected matching lower and upper bounds, found {proven * size} and {best * size}"
+            f"norm 'sign': expected bounds of the norm that meet, found {proven * size} and {best * size}"
         )
     return best * size
 

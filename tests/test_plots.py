@@ -42,9 +42,7 @@ def test_what_cannot_be_drawn_is_named(planar):
     with pytest.raises(ValueError, match="run: expected snapshots, found none"):
         plots.trajectory(descent.train(jnp.zeros((2, 2)), one, steps=40), one)
     axes = Figure().subplots()
-    with pytest.raises(
-        ValueError, match=r"values: expected one curve per seed, shape \(seeds, points\), found shape \(3,\)"
-    ):
+    with pytest.raises(ValueError, match=r"values: expected one curve per seed, \(seeds, points\), found shape \(3,\)"):
         plots.bands(axes, np.arange(3), np.arange(3.0), KEY)
     with pytest.raises(ValueError, match="expected finite values"):
         plots.bands(axes, np.arange(3), np.full((2, 3), np.nan), KEY)

@@ -298,8 +298,8 @@ def test_sequences_may_have_batch_axes(name):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((X, Y[:, 0], v), r"^Y: expected one label per position.*found \(2,\) and \(2, 4, 5\)"),
-        ((X[0], Y[0], v), r"^Y: expected one label per position.*found \(4,\) and \(4, 5\)"),
+        ((X, Y[:, 0], v), r"^Y: expected a label of every position.*found \(2,\) and \(2, 4, 5\)"),
+        ((X[0], Y[0], v), r"^Y: expected a label of every position.*found \(4,\) and \(4, 5\)"),
         ((X, 2 * Y, v), r"^Y: expected labels \+1 or -1"),
         ((X, Y, v[:3]), r"^v: expected shape \(5,\)"),
         ((X[:, :1], Y[:, :1], v), r"^X: expected at least T = 2 tokens"),

@@ -100,7 +100,7 @@ def test_what_is_not_finite_has_no_norm():
 
 @pytest.mark.parametrize("function", [signs.value, signs.dual, signs.maximizer])
 def test_more_than_sixteen_rows_and_columns_are_refused(function):
-    message = r"^norm 'sign': expected a matrix with at most 16 rows or columns, .* found \(17, 18\)"
+    message = r"^norm 'sign': expected matrices with a side of at most 16, .* found \(17, 18\)"
     with pytest.raises(ValueError, match=message):
         function(jnp.ones((17, 18)))
     if function is not signs.value:

@@ -94,7 +94,7 @@ def _linearized(
         return jnp.where(jnp.isfinite(found), found, 0)
 
     slopes = jax.jacrev(logits)(jnp.zeros_like(W))
-    # The logits may depend little on the length of W, so do not differentiate at W alone.
+    # Compare with the larger one: logits that do not grow with W may be much smaller than their linear part.
     at_W, at_zero = logits(W), logits(jnp.zeros_like(W))
     found = jnp.einsum("rtde,de->rt", slopes, W) + at_zero
     return slopes, jnp.max(jnp.abs(at_W - found)) / jnp.maximum(jnp.max(jnp.abs(at_W)), jnp.max(jnp.abs(found)))

@@ -70,7 +70,7 @@ class Ranking:
     def table(self) -> str:
         """Return a table for a terminal: the numbers at the last snapshot, one line per norm, and the verdict."""
         width = max(map(len, (*self.norms, "norm")))
-        lines = [f"{'norm':{width}}  margin ratio         per decade  cosine  unique"]
+        lines = [f"{'norm':{width}}  margin ratio           a decade  cosine  unique"]
         unique = self.unique == svm.Unique.YES
         for k, name in enumerate(self.norms):
             mean, low, high = (getattr(self.ratio, part)[k, -1] for part in ("mean", "low", "high"))
@@ -153,8 +153,8 @@ def rank(
         open_in = np.sum(status[finite & ~infeasible] != svm.Status.OPTIMAL, axis=0)
         without = ", ".join(f"{number} {name}" for name, number in zip(names, open_in, strict=True) if number)
         raise ValueError(
-            f"run: expected at least one seed to compare, kept none of {finite.size}; {int((~finite).sum())} diverged, "
-            f"{int(infeasible.sum())} select tokens that no matrix separates; without a certified optimum: "
+            f"run: expected a seed that can be compared, found {finite.size}, of which {int((~finite).sum())} diverged "
+            f"and {int(infeasible.sum())} select tokens that no matrix separates; without a certified optimum: "
             f"{without or 'none'}"
         )
 
@@ -210,9 +210,9 @@ def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norm
     if not values:
         raise ValueError("norms: expected at least one, found an empty list")
     if bounded := [one.name for one in values if isinstance(one, norms.OfRank)]:
-        raise ValueError(f"norms: expected norms without a rank bound, whose optima can be certified, found {bounded}")
+        raise ValueError(f"norms: expected norms of all matrices, whose optima can be certified, found {bounded}")
     if len(set(values)) < len(values):
-        raise ValueError(f"norms: expected different norms, found a repeated one in {[one.name for one in values]}")
+        raise ValueError(f"norms: expected different ones, found one twice in {[one.name for one in values]}")
     return tuple(one if isinstance(one, str) else one.name for one in given), values
 
 
@@ -242,7 +242,7 @@ def _check_directions(snapshots: Weights, steps: Int[np.ndarray, " snapshots"]) 
     if zero.any():
         raise ValueError(
             f"run: expected weights with a direction at every snapshot, found zeros at step {steps[zero][0]}; "
-            "remove it from the snapshots"
+            "leave it out of the snapshots"
         )
 
 

@@ -223,9 +223,7 @@ def _check_fit(weights: Any, problem: Problem, rule: Rule) -> None:
 def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
     if noise is full_batch:
         if keys is not None:
-            raise ValueError(
-                "noise: expected one that uses the given key, such as descent.dropout(0.1), found full_batch"
-            )
+            raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found full_batch")
         return
     is_key = hasattr(keys, "dtype") and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     if not is_key or keys.shape != shape:

@@ -213,8 +213,8 @@ def _check_one(problem: Any) -> None:
     check_problem(problem)
     if problem.X.ndim != 3:
         raise ValueError(
-            f"problem: expected one without batch axes, X of shape (n, T, d), found X of shape {problem.X.shape}; "
-            "use jax.vmap for a batch"
+            f"problem: expected one, with X of shape (n, T, d), found X of shape {problem.X.shape}; use jax.vmap "
+            "for a batch"
         )
 
 

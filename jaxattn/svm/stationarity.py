@@ -116,4 +116,4 @@ def refuse_soft(constraints: Constraints, who: str) -> None:
         who: the caller's name, for the message.
     """
     if constraints.penalty is not None:
-        raise ValueError(f"{who}: expected hard rows with a rank bound, found a penalty")
+        raise ValueError(f"{who}: expected hard rows under a bound on the rank, found a penalty")

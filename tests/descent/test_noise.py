@@ -141,7 +141,7 @@ def test_a_readout_is_moved_by_the_minibatch_alone():
         (lambda: train(descent.dropout(0.1), key=None), "key: expected one for the noise, .*found None"),
         (
             lambda: train(descent.full_batch),
-            "noise: expected one that uses the given key, such as descent.dropout.*, found full_batch",
+            "noise: expected a law such as descent.dropout.* for the key, found full_batch",
         ),
         (
             lambda: train(descent.dropout(0.1), key=jax.random.split(KEY)),

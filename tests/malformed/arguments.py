@@ -102,7 +102,7 @@ ARGUMENTS = {
     "present of numbers": (lambda: of(present=np.ones((n, T))), r"present: expected truth values of shape \(3, 4\)"),
     "nothing present": (
         lambda: of(present=np.zeros((n, T), bool)),
-        "present: expected at least one token in each input",
+        "present: expected at least one token of every input",
     ),
     "one token present": (
         lambda: of(present=np.eye(T, dtype=bool)[:n]),

@@ -133,7 +133,7 @@ MISTAKES = {
     "a list of numbers": (lambda: svm.listed([1, 2], np.eye(2)), "listed: expected queries"),
     "a batch of problems": (
         lambda: svm.token_constraints(instances.problems(2), [0] * n),
-        r"problem: expected one without batch axes, X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap",
+        r"problem: expected one, with X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap",
     ),
     "sets of a batch of problems": (
         lambda: svm.set_constraints(instances.problems(2), [[True] * T] * n),

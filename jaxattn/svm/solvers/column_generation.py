@@ -24,8 +24,7 @@ __all__ = ["ColumnGeneration"]
 
 @dataclass(frozen=True)
 class ColumnGeneration:
-    """Solve `min sum_k lambda_k + penalties  s.t. W = sum_k lambda_k x_k y_k^T` satisfies the rows, by HiGHS on the
-    host.
+    """Solve `min sum_k lambda_k + penalties  s.t. W = sum_k lambda_k x_k y_k^T` satisfies the rows, with HiGHS.
 
     The multipliers of the rows determine which sign matrices are missing, by enumeration (see `signs`). Problems are
     solved one after another.

@@ -105,7 +105,7 @@ def step(task: Task, now: Iterate) -> Iterate:
     # At first the price falls with the multipliers; later it must not, to avoid cycles of steps and prices.
     price = jnp.maximum(_PRICE * jnp.max(jnp.abs(a)), jnp.where(now.free > least, 0.8, 1.0) * now.price)
     before, along, size = jnp.sum(shortfall(at.reached)), jnp.sum(K * dK) + jnp.sum(Q * dQ), _square(dK, dQ)
-    # A longer step would increase the Lagrangian. Its curvature may be several times that of the objective, so full
+    # Beyond its minimizer the Lagrangian increases. Its curvature may be several times that of the objective, so full
     # steps could overshoot forever (by the same amount if they change the balance of K and Q).
     curve = size - 2 * jnp.sum(G * (dK @ dQ.T))
     shares = jnp.asarray(_SHARES, b.dtype) * jnp.minimum(

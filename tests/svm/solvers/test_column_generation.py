@@ -66,5 +66,5 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match=r"^ColumnGeneration: expected hard rows, or a norm that is not"):
         svm.solve(svm.soft(one, C=1.0), svm.squared("sign"))
     wide = svm.Constraints(jnp.ones((1, 1, 17)), jnp.ones((1, 18)))
-    with pytest.raises(ValueError, match=r"^norm 'sign': expected a matrix with at most 16 rows or columns"):
+    with pytest.raises(ValueError, match=r"^norm 'sign': expected matrices with a side of at most 16"):
         svm.solve(wide, "sign")

@@ -193,7 +193,7 @@ def test_it_is_a_value():
 
 def test_rows_at_a_price_are_refused():
     soft = svm.soft(instances.lane(instances.constraints(1), 0), 1.0)
-    with pytest.raises(ValueError, match=r"^LowRank: expected hard rows with a rank bound, found a penalty"):
+    with pytest.raises(ValueError, match=r"^LowRank: expected hard rows under a bound on the rank, found a penalty"):
         svm.solve(soft, svm.nuclear_of_rank(1))
 
 
