@@ -1,4 +1,4 @@
-"""The command `jaxattn`: what it can do, and how a mistake of the user's ends it. Imported without JAX."""
+"""The command `jaxattn`: dispatch to subcommands, and how errors and signals end it. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxattn.study import ending, mistakes
 
 
 def guarded(run: Callable[[], None]) -> None:
-    """Run a command; a mistake of the user's ends it with one message and status 2, a signal with its own status."""
+    """Run a command. A user's mistake ends it with one message and status 2, a signal with that signal's status."""
     ending.on_terminate()
     try:
         run()
@@ -25,10 +25,10 @@ def guarded(run: Callable[[], None]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command that the arguments name.
+    """Run the command given by the arguments.
 
     Args:
-        arguments: the command and its arguments; those of the process if None.
+        arguments: the command and its arguments. Default: those of the process.
     """
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     guarded(lambda: _run(name, rest))
