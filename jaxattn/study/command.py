@@ -17,7 +17,7 @@ def guarded(run: Callable[[], None]) -> None:
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, ending.Terminated)
         said = "terminated" if terminated else "interrupted"
-        print(f"jaxattn: {said}; what was finished is kept, the same command goes on from there", file=sys.stderr)
+        print(f"jaxattn: {said}; finished work is kept; run the same command again to continue", file=sys.stderr)
         raise SystemExit(143 if terminated else 130) from None
     except mistakes.known() as error:
         print(f"jaxattn: {error}", file=sys.stderr)

@@ -132,8 +132,8 @@ def each(
             for config in composed[name]:
                 runs.ended(config)
         raise ProcessError(
-            f"a process ended without a word (killed, or out of memory?) while these were made: "
-            f"{', '.join(sorted(running.values()))}; the same command goes on from there"
+            f"a process ended without a message (killed, or out of memory?) while making "
+            f"{', '.join(sorted(running.values()))}; run the same command again to continue"
         ) from error
 
 
