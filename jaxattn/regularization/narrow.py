@@ -36,7 +36,7 @@ class NarrowPath(NamedTuple):
     Attributes:
         weights: K and Q, (radii, d, m) each.
         risk: (radii).
-        excess: the logarithm of the risk minus that of the optimal tokens, where this is positive, (radii).
+        excess: `log(risk - risk of the optimal tokens)` where the difference is positive, (radii).
         residual: the sine of the angle between (K, Q) and the negative gradient of the risk with respect to it, 1 if
             that angle is not acute, (radii). It is zero if and only if (K, Q) satisfies the first-order conditions on
             its ball.

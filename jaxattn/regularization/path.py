@@ -33,7 +33,7 @@ class Path(NamedTuple):
     Attributes:
         weights: W, (radii, d, d), or K and Q, (radii, d, m) each, with m = min(d, n).
         risk: (radii).
-        excess: the logarithm of the risk minus that of the optimal tokens, where this is positive, (radii).
+        excess: `log(risk - risk of the optimal tokens)` where the difference is positive, (radii).
         residual: `1 - <-G, W> / (||G||_dual R)`, G the gradient of the risk with respect to W, (radii). It is zero if
             and only if W satisfies the first-order conditions on the ball. The risk is not convex, so several W may
             satisfy them.

@@ -100,10 +100,10 @@ def read_path(
 def excess_of(
     weights: Weights, problem: Problem, optimal: Int[Array, " n"], loss: losses.Loss, head: heads.Head
 ) -> Float[Array, ""]:
-    """Return the logarithm of the risk above that of the optimal tokens, finite however small that is.
+    """Return `log(risk - risk of the optimal tokens)`, finite however small the difference is.
 
-    To first order in what the attention leaves to other tokens: two risks that double precision cannot tell apart leave
-    very little.
+    Accurate to first order in the attention to other tokens, which is very small if double precision cannot
+    distinguish two risks.
     """
     log_share = jax.nn.log_softmax(attention.logits(weights, problem), axis=1)
     predictions, worth = gradients.reading(problem, head)(lanes.before(), jnp.exp(log_share))
@@ -116,6 +116,6 @@ def excess_of(
 
 
 def lower(one: End, other: End) -> Bool[Array, "..."]:
-    """Whether the first of two points has the lower risk."""
+    """Return whether the first of two points has the lower risk."""
     apart = jnp.abs(one.risk - other.risk) > _EQUAL * jnp.abs(other.risk)
     return jnp.where(apart, one.risk < other.risk, one.excess < other.excess)

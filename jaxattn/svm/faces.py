@@ -5,12 +5,12 @@ module gives a linear space, the *face*, near which such W lie, with an orthonor
 norm of the part of W outside the space, and `size` bounds ||W||. `u_i, v_i, s_i` are the singular vectors and values of
 M.
 
-- Nuclear, `s_i <= 1`: the space of `U S V^T`, S symmetric, U and V the first r singular vectors: the subdifferential of
-  the nuclear norm read backwards (Watson 1992). In the basis of all singular vectors let W have the blocks B, X, Y, Z.
+- Nuclear, `s_i <= 1`: the space of `U S V^T`, S symmetric, U and V the first r singular vectors (by the subdifferential
+  of the nuclear norm, Watson 1992). In the basis of all singular vectors let W have the blocks B, X, Y, Z.
   Pinching gives `||W||_* >= ||B||_* + ||Z||_*`, hence `||Z||_* <= delta / (1 - s_{r+1})`. The contractions
   `[sqrt(1 - t^2 C C^T), t C; 0, 0]`, C the polar factor of X, and `exp(t C)`, C that of the skew part of B, bound the
   norm from below, to first order in X and to second in t. So X, Y and the skew part have nuclear norm at most
-  `1.43 sqrt(size delta (1 / (1 - s_{r+1}) + 1 - s_r))` each. On the face `||W||_* = <M, W>` where S is positive
+  `1.43 sqrt(size delta (1 / (1 - s_{r+1}) + 1 - s_r))` each. On the face `||W||_* = <M, W>` if S is positive
   semidefinite.
 - Spectral, `sum s_i <= 1`: the span of `sum_{i<=m} u_i v_i^T` and of all `u_i v_j^T`, i, j > m. With `c = ||W||`,
   `sum s_i (c - u_i^T W v_i) <= delta`, and `||W v_i - c u_i||^2 <= 2 c (c - u_i^T W v_i)`: the first m rows and columns
@@ -18,7 +18,7 @@ M.
 - l_1 of all entries, `|M_ij| <= 1`: the r entries of largest |M_ij|; the others sum to at most `delta / (1 - |M_ij|)`.
 - l_inf of all entries, `sum |M_ij| <= 1`: the signs of the m largest |M_ij|, and all other entries; the m differ from
   `c = ||W||` by at most `delta / |M_ij|` in sum.
-- l_p, 1 < p < inf: the ray of W, since the balls are strictly convex. Of two matrices x, y of norm 1 with
+- l_p, 1 < p < inf: the ray of W, since the balls are strictly convex. For two matrices x, y of norm 1 with
   `||(x + y) / 2|| >= 1 - t`, `||x - y|| <= 2 sqrt(2 t / (p - 1))` for p <= 2 (Ball, Carlen and Lieb 1994) and
   `2 (p t)^(1/p)` for p >= 2 (Clarkson 1936).
 
