@@ -48,7 +48,7 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
         >>> figure = plots.trajectory(run, planar, solution)
     """
     if problem.d != 2:
-        raise ValueError(f"problem: expected d = 2 to draw in the plane, found d = {problem.d}")
+        raise ValueError(f"problem: expected d = 2, which can be drawn, found d = {problem.d}")
     W = np.asarray(attention.matrix(run.snapshots))
     if len(W) == 0:
         raise ValueError("run: expected snapshots, found none; train with snapshots=range(1, steps + 1)")
@@ -119,7 +119,7 @@ def bands(
         >>> plots.bands(axes, np.arange(3), np.random.default_rng(0).normal(size=(20, 3)), key, label="1 - cos")
     """
     if np.ndim(values) != 2:
-        raise ValueError(f"values: expected one curve per seed, (seeds, points), found shape {np.shape(values)}")
+        raise ValueError(f"values: expected one curve a seed, (seeds, points), found shape {np.shape(values)}")
     estimate = bootstrap(np.asarray(values), key)
     page.band(axes, x, estimate.mean, estimate.low, estimate.high, color=color, **look)
 

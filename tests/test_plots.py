@@ -37,12 +37,12 @@ def test_paths_are_those_of_the_snapshots_scaled_to_the_panel(planar):
 
 def test_what_cannot_be_drawn_is_named(planar):
     (one, _), other = planar, problem()
-    with pytest.raises(ValueError, match="problem: expected d = 2 to draw in the plane, found d = 5"):
+    with pytest.raises(ValueError, match="problem: expected d = 2, which can be drawn, found d = 5"):
         plots.trajectory(descent.train(free(), other, steps=2, snapshots=(1,)), other)
     with pytest.raises(ValueError, match="run: expected snapshots, found none"):
         plots.trajectory(descent.train(jnp.zeros((2, 2)), one, steps=40), one)
     axes = Figure().subplots()
-    with pytest.raises(ValueError, match=r"values: expected one curve per seed, \(seeds, points\), found shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"values: expected one curve a seed, \(seeds, points\), found shape \(3,\)"):
         plots.bands(axes, np.arange(3), np.arange(3.0), KEY)
     with pytest.raises(ValueError, match="expected finite values"):
         plots.bands(axes, np.arange(3), np.full((2, 3), np.nan), KEY)
