@@ -52,7 +52,7 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
     sums = f"{summed(shown)}."
     if checks:
         sums += (
-            f"There are also {len(checks)} checks of what is true by definition or by algebra, which test this "
+            f" There are also {len(checks)} checks of what is true by definition or by algebra, which test this "
             f"program and not a paper: {_summed(checks)}."
         )
     papers = _by_paper(shown)
