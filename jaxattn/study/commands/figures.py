@@ -13,8 +13,8 @@ process per core. If interrupted, run the same command again: it continues from 
   KEY=VALUE       any key of conf/config.yaml, for all these experiments, for example seeds=1000 or data.d=20
 
 Examples:
-    jaxattn figures size=small                   all of them, small
-    jaxattn figures rate kq-penalty              two of them, in the published size
+  jaxattn figures size=small                   all of them, small
+  jaxattn figures rate kq-penalty              two of them, in the published size
   jaxattn figures lipschitz seeds=4 figures=my-figures
 """
 

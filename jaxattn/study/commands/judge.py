@@ -12,7 +12,7 @@ Writes no figure and no claims.json.
   KEY=VALUE       as given to `jaxattn figures`
 
 Examples:
-    jaxattn judge                                all experiments that have records
+  jaxattn judge                                all experiments that have records
   jaxattn judge rate size=small
 """
 

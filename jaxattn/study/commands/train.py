@@ -16,7 +16,7 @@ Examples:
   jaxattn train data.d=20 seeds=1000
   jaxattn train experiment=rate optimizer=scale_free_gd
   jaxattn train --multirun data.d=4,8,16 weights=free,factored seeds=1000
-    jaxattn train head._target_=mymodule.myhead       your own head, with mymodule on the PYTHONPATH
+  jaxattn train head._target_=mymodule.myhead       your own head, with mymodule on the PYTHONPATH
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ Examples:
   jaxattn which optimizer=sign data.d=10 seeds=100
   jaxattn which optimizer=steepest optimizer.norm=spectral optimizer.step=0.03 weights=factored
   jaxattn which optimizer=mirror optimizer.p=1.5 optimizer.step=0.1 "norms=[frobenius,l_1.5,max]"
-    jaxattn which head._target_=mymodule.myhead               your own head, with mymodule on the PYTHONPATH
+  jaxattn which head._target_=mymodule.myhead               your own head, with mymodule on the PYTHONPATH
 """
 
 from __future__ import annotations
