@@ -1,5 +1,5 @@
-# make figures | make test | make test-slow | make check | make bench: each makes .venv by itself.
-# make figures size=small experiment=rate: small, and of one experiment.
+# make figures | make test | make test-slow | make check | make bench: each creates .venv if needed. Example with
+# options: make figures size=small experiment=rate.
 PYTHON ?= python3
 size ?= published
 
@@ -14,8 +14,8 @@ STAMP := $(VENV)/.installed
 figures: $(STAMP)
 	@$(BIN)/jaxattn figures size=$(size) $(if $(experiment),experiment=$(experiment))
 
-# Most of the tests' time goes into compiling. Here XLA optimizes little, which halves it; the tests marked `compiled`,
-# whose last digits are the compiler's, run with the slow ones again, as users compile.
+# Most of the tests' time is compilation. Little XLA optimization halves it. The tests marked `compiled`, whose last
+# digits depend on the compiler, run again with the slow ones at full optimization.
 LITTLE := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
 

@@ -1,1 +1,1 @@
-"""What the README quotes, measured: one file a subject; `make bench` runs them all."""
+"""Measurements of the numbers that the README quotes, one file per subject; `make bench` runs them all."""

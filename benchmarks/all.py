@@ -1,4 +1,4 @@
-"""Measure what the README quotes: `python scripts/bench.py [part ...]`, all parts by default."""
+"""Measure the numbers that the README quotes: `python scripts/bench.py [part ...]`; default: all parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "first-run-sweep": first_run.sweep,
 }
 
-# Parts that are drawn, each with the unit of its times.
+# Parts that are drawn, with the units of their times.
 SCALINGS = {
     "svm-scaling": "milliseconds a problem",
     "descent-scaling": "microseconds a step and seed",
@@ -43,7 +43,7 @@ SCALINGS = {
 
 
 def main(arguments: list[str]) -> None:
-    """Run the parts, print each line as it is measured, keep all in figures/bench.json, draw the scaling figure.
+    """Run the parts, print each line as it is measured, save all in figures/bench.json, and draw the scaling figures.
 
     Raises:
         UsageError: an unknown part.
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
     unknown = sorted(set(arguments) - set(PARTS))
     if unknown:
         raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, found {unknown}")
-    # What was compiled before must not shorten the timings.
+    # Programs compiled earlier must not shorten the timings.
     jax.config.update("jax_enable_compilation_cache", False)
     jax.config.update("jax_enable_x64", True)
     machine = f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, float64, medians of {ROUNDS} rounds"
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
         for line in PARTS[name]():
             print(f"{name}: {json.dumps(line)}", flush=True)
             results[name].append(line)
-            # A run that is interrupted loses no line.
+            # Save after each line, so that an interrupted run loses none.
             records.write_json(RESULTS, results)
     for name, unit in SCALINGS.items():
         if name in results:

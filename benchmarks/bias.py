@@ -1,4 +1,4 @@
-"""Measure a cell of the atlas: 100 seeds trained by a rule, and held against the max-margin problems of five norms."""
+"""Measure a cell of the atlas: train 100 seeds with an optimizer, and rank them by five norms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.timing import median_seconds
 from jaxattn import bias, data, descent, initial
 
 SHAPE, SEEDS = (6, 8, 10), 100
-# A step costs the same however many there are; a cell has ten times as many.
+# The cost per step does not depend on the number of steps; a cell has ten times as many.
 STEPS, CELL = 2000, 20_000
 RULES = {
     "normalized": descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
@@ -23,7 +23,7 @@ RULES = {
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yield the seconds that training takes, rule by rule on W and on (K, Q), and those of one ranking."""
+    """Yield the seconds of training with each optimizer, on W and on (K, Q), and of one ranking."""
     keys = jax.random.split(jax.random.key(1), SEEDS)
     problems = jax.jit(jax.vmap(partial(data.sphere, n=SHAPE[0], T=SHAPE[1], d=SHAPE[2])))(keys)
     d = SHAPE[2]

@@ -1,4 +1,4 @@
-"""Measure the descent: beside other ways, against its floor, and against the sizes of the problem and of the batch."""
+"""Measure training: compared with other methods, with the minimal cost, and as a function of sizes."""
 
 import importlib.util
 import os
@@ -26,9 +26,9 @@ RULES = {
     "plain": descent.gd(0.1),
 }
 LAWS = {"W": initial.free, "(K, Q)": initial.factored}
-# Sizes of which a step is made of products of matrices, of some seeds and over fewer steps.
+# Sizes whose steps are matrix products, with fewer seeds and steps.
 WIDE, WIDE_SEEDS, WIDE_STEPS = ((5, 10, 80), (10, 5, 40), (15, 5, 80)), 256, 500
-# One size at a time around the middle, (6, 8, 10) with 128 seeds.
+# Sizes that are varied around (6, 8, 10) with 128 seeds, one at a time.
 AROUND = {"seeds": (8, 64, 512, 4096), "d": (5, 10, 30, 100, 1000), "T": (3, 5, 9, 17), "n": (2, 4, 8, 16)}
 DEVICES = (1, 2, 4, 8)
 
@@ -41,7 +41,7 @@ def drawn(law: initial.Law, seeds: int, n: int = n, T: int = T, d: int = d) -> t
 
 
 def table() -> Iterator[dict[str, Any]]:
-    """Yield instance-steps a second of (6, 8, 10) by both rules, beside the other ways, with the share of the floor."""
+    """Yield instance-steps per second for (6, 8, 10) with both rules, of other methods, and relative to the maximum."""
     multiply_adds, exponentials = rates()
     for name, law in LAWS.items():
         weights, problems = drawn(law, SEEDS)
@@ -67,7 +67,7 @@ def table() -> Iterator[dict[str, Any]]:
 
 
 def wide() -> Iterator[dict[str, Any]]:
-    """Yield instance-steps a second of wide steps, as published, beside a vmapped scan, with the share of the floor."""
+    """Yield instance-steps per second of wide steps, as published, of a vmapped scan, and relative to the maximum."""
     multiply_adds, exponentials = rates()
     optimizer = RULES["as published"]
     for name, law in LAWS.items():
@@ -91,7 +91,7 @@ def wide() -> Iterator[dict[str, Any]]:
 
 
 def alternatives(weights: Any, problems: Problem) -> dict[str, float]:
-    """Return instance-steps a second of what a user would write instead, each by the published rule."""
+    """Return instance-steps per second of alternatives that a user could write, with the published rule."""
     one = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     run = jax.jit(jax.vmap(naive))
     found = {
@@ -109,7 +109,7 @@ def alternatives(weights: Any, problems: Problem) -> dict[str, float]:
 
 
 def updated(weights: Any, problem: Problem) -> tuple[Any, jax.Array]:
-    """Take one published step, as the papers' formulas read, and return the weights and the loss."""
+    """Make one published step, written like the papers' formulas, and return weights and loss."""
     risk, slope = jax.value_and_grad(losses.risk)(weights, problem)
     epsilon = descent.PUBLISHED_EPSILON
     if isinstance(weights, attention.Factored):
@@ -119,7 +119,7 @@ def updated(weights: Any, problem: Problem) -> tuple[Any, jax.Array]:
 
 
 def naive(weights: Any, problem: Problem, steps: int = STEPS) -> Any:
-    """Train one seed by a plain scan over automatic differentiation."""
+    """Train one seed with a plain scan over automatic differentiation."""
     return jax.lax.scan(lambda w, _: updated(w, problem), weights, length=steps)
 
 
@@ -127,23 +127,23 @@ one_step = jax.jit(updated)
 
 
 def step_by_step(weights: Any, problem: Problem) -> Any:
-    """Train one seed by a Python loop over a compiled step."""
+    """Train one seed with a Python loop over a compiled step."""
     for _ in range(STEPS):
         weights, _ = one_step(weights, problem)
     return weights
 
 
 def operations(weights: str) -> int:
-    """Return the multiply-adds of one step at (n, T, d): logits, gradient, and the move of what is kept."""
+    """Return the multiply-adds per step at (n, T, d): logits, gradient, and update of what is kept."""
     if weights == "W":
         return 2 * n * T * d + n * n * d
     return 2 * n * T * d + 5 * n * d * d
 
 
 def rates() -> tuple[float, float]:
-    """Return what all cores do in a second: multiply-adds, in a product of matrices, and exponentials of a vector.
+    """Return what all cores compute per second: multiply-adds in a matrix product, and exponentials of a vector.
 
-    By NumPy, whose libraries are tuned for the processor, whatever XLA is told.
+    Measured with NumPy, whose libraries are tuned for the processor, independently of XLA's options.
     """
     A, x = np.ones((1024, 1024)), np.linspace(-5.0, 0.0, 4096)
     y = np.empty_like(x)
@@ -157,7 +157,7 @@ def rates() -> tuple[float, float]:
 
 
 def compilation(law: initial.Law, optimizer: Any) -> float:
-    """Return the seconds that tracing and compiling a run take, everything else done."""
+    """Return the seconds of tracing and compiling a run."""
     weights, problems = drawn(law, 64)
     loops.trainer.cache_clear()
     run = partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=3, snapshots=(1, 2))
@@ -170,7 +170,7 @@ def compilation(law: initial.Law, optimizer: Any) -> float:
 
 
 def scaling() -> Iterator[dict[str, Any]]:
-    """Yield microseconds an instance-step along each size, with the exponent of the last three points."""
+    """Yield microseconds per instance-step for each size, with the exponent of the last three points."""
     for name, law in LAWS.items():
         for size, values in AROUND.items():
             given = [value for value in values if name == "W" or value <= 100 or size == "seeds"]
@@ -188,10 +188,10 @@ def line(name: str, size: str, values: Any, times: list[float]) -> dict[str, Any
 
 
 def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: int = d) -> float:
-    """Return the microseconds of one instance-step, by the difference of a long and a short run."""
+    """Return the microseconds per instance-step, from the difference between a long and a short run."""
     if d <= 100:
         weights, problems = drawn(law, seeds, n, T, d)
-    else:  # One W would have 8 MB: from W = 0 its coefficients tell it.
+    else:  # One W would take 8 MB; from W = 0 its coefficients suffice.
         B, problems = drawn(lambda key, d: jnp.zeros((n, d)), seeds, n, T, d)
         weights = attention.Spanned(B, problems.Z)
     steps = 1000
@@ -204,7 +204,7 @@ def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: 
 
 
 def on_devices(name: str, count: int) -> float:
-    """Return the microseconds of one instance-step on so many virtual devices of the CPU, in a process of its own."""
+    """Return the microseconds per instance-step on this many virtual CPU devices, in a separate process."""
     program = (
         "import jax; jax.config.update('jax_enable_x64', True)\n"
         f"from benchmarks import descent; print(descent.microseconds(descent.LAWS[{name!r}], seeds=1024))"

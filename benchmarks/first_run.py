@@ -1,7 +1,7 @@
-"""What who tries jaxattn for the first time waits for, at this commit and at an earlier one, in one run.
+"""Measure what a new user waits for, at this commit and at an earlier one, in one run.
 
-Every line is of one command in processes of their own, with no programs compiled before unless it says so. The two
-commits take turns, each from a fresh clone, so what is not committed does not count.
+Each line describes one command in separate processes, with an empty program cache unless stated otherwise. The two
+commits take turns, each from a fresh clone, so uncommitted changes do not count.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from benchmarks.watched import Watched, watch
 from jaxattn.study.configuration import composition
 
-# The last commit at which every size had a program of its own, and nothing was shown before the first experiment's end.
+# The last commit where each size had its own program, and nothing was shown before the end of the first experiment.
 EARLIER = "b67c6ca"
 
-# What the earlier commit uses of a package that is not installed any more: a bar of progress, of which only a point for
-# each time it would be drawn is left.
+# A replacement for a package that the earlier commit uses and that is not installed any more: a progress bar, reduced
+# to one point per redraw.
 _TQDM = """
 import sys
 
@@ -48,17 +48,17 @@ class tqdm:
 
 
 def published() -> Iterator[dict[str, Any]]:
-    """Yield what `make figures` takes, nothing compiled before, and then again with compiled programs kept."""
+    """Yield the measurements of `make figures`, first with an empty program cache and then with a full one."""
     yield from _figures("size=published", again=True)
 
 
 def small() -> Iterator[dict[str, Any]]:
-    """Yield what `make figures size=small` takes, nothing compiled before."""
+    """Yield the measurements of `make figures size=small` with an empty program cache."""
     yield from _figures("size=small", again=False)
 
 
 def sweep() -> Iterator[dict[str, Any]]:
-    """Yield what a sweep over four dimensions of 1,000 seeds takes, nothing compiled before."""
+    """Yield the measurements of a sweep over four dimensions with 1,000 seeds and an empty program cache."""
     with _clones() as roots, tempfile.TemporaryDirectory() as place:
         found = {}
         for commit, root in roots.items():
@@ -93,7 +93,7 @@ def _line(commit: str, command: str, found: Watched) -> dict[str, Any]:
 
 
 def _ratios(of: str, earlier: Watched, now: Watched) -> dict[str, Any]:
-    """Return what is left of each number; where that was nothing before, none."""
+    """Return the ratio of each number to the earlier commit's; None if that was zero."""
     pairs = {name: (getattr(earlier, name), getattr(now, name)) for name in dataclasses.asdict(now)}
     ratios = {name: after / before for name, (before, after) in pairs.items() if before and after is not None}
     return {"of the earlier commit": of} | ratios
@@ -101,10 +101,10 @@ def _ratios(of: str, earlier: Watched, now: Watched) -> dict[str, Any]:
 
 @contextmanager
 def _clones() -> Iterator[dict[str, Path]]:
-    """Give a clone of each of the two commits, by its name.
+    """Provide a clone of each of the two commits, by name.
 
     Raises:
-        RuntimeError: the earlier commit is not there, as in a shallow clone.
+        RuntimeError: the earlier commit does not exist, as in a shallow clone.
     """
     repository = composition.root()
     here = _git(repository, "rev-parse", "--short", "HEAD")

@@ -1,4 +1,4 @@
-"""Small max-margin problems made to fool a certificate: the ends of the number range, cancellation, near degeneracy."""
+"""Small max-margin problems designed to fool a certificate: range limits, cancellation, near degeneracy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from jaxattn import svm
 from jaxattn.svm import Constraints, Status
 
-# Every problem has 2 groups of 3 rows, and W is (2, 2): one shape, compiled once.
+# All problems have 2 groups of 3 rows and W of shape (2, 2), and so compile once.
 n, m, d = 2, 3, 2
 COUNT = 2000
 
 
 class Drawn(NamedTuple):
-    """Problems with one leading axis, in double precision, of hard rows."""
+    """Problems of hard rows with one leading axis, in double precision."""
 
     differences: np.ndarray
     queries: np.ndarray
@@ -27,7 +27,7 @@ class Drawn(NamedTuple):
 
 
 def gaussian(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Draw everything normal: the ordinary kind."""
+    """Draw all numbers from a normal distribution: ordinary problems."""
     return Drawn(
         rng.normal(size=(count, n, m, d)),
         rng.normal(size=(count, n, d)),
@@ -38,14 +38,14 @@ def gaussian(rng: np.random.Generator, count: int, reach: float) -> Drawn:
 
 
 def planted(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Turn rows so that some matrix satisfies all of them: feasible."""
+    """Change signs of rows so that some matrix satisfies all of them: feasible problems."""
     drawn, W = gaussian(rng, count, reach), rng.normal(size=(count, d, d))
     margins = np.einsum("bnmd,bde,bne->bnm", drawn.differences, W, drawn.queries)
     return drawn._replace(differences=drawn.differences * np.sign(margins)[..., None])
 
 
 def tiny(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Shrink rows and targets to where their products leave the number range."""
+    """Shrink rows and targets until their products underflow."""
     drawn = planted(rng, count, reach)
     rows, queries, targets = (10.0 ** (-reach * rng.uniform(0.3, 0.55, size=(count, 1, 1))) for _ in range(3))
     return drawn._replace(
@@ -56,7 +56,7 @@ def tiny(rng: np.random.Generator, count: int, reach: float) -> Drawn:
 
 
 def below_normal(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Put targets or entries below the normal range, which compiled programs take for 0."""
+    """Set targets or entries below the normal range, which compiled programs flush to 0."""
     drawn = planted(rng, count, reach)
     flushed = rng.random((count, 1, 1)) < 0.5
     below = 10.0 ** -(reach + 2)
@@ -67,7 +67,7 @@ def below_normal(rng: np.random.Generator, count: int, reach: float) -> Drawn:
 
 
 def huge(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Lengthen rows, or targets, to where their products leave the number range."""
+    """Enlarge rows or targets until their products overflow."""
     drawn = planted(rng, count, reach)
     rows, targets = 10.0 ** (reach * rng.uniform(0.3, 0.65, size=(2, count, 1, 1)))
     return drawn._replace(
@@ -85,10 +85,10 @@ def nearly_parallel(rng: np.random.Generator, count: int, reach: float) -> Drawn
 
 
 def nearly_infeasible(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Set opposite a row another that leaves a slit of 1e-18 to 1e-8 open: feasible by a long W only."""
+    """Add to a row a nearly opposite one with a slit of 1e-18 to 1e-8: feasible only for a long W."""
     drawn = planted(rng, count, reach)
     slit = 10.0 ** rng.uniform(-18, -8, size=(count, n, 1))
-    # Whole numbers stay what they are beside a slit in a coordinate of their own.
+    # Integers stay exact beside a slit in a separate coordinate.
     first = np.stack([rng.integers(1, 4, size=(count, n)), np.zeros((count, n))], axis=-1)
     differences = drawn.differences.copy()
     differences[:, :, 0], differences[:, :, 1] = first, -first + np.concatenate([0 * slit, slit], axis=-1)
@@ -102,7 +102,7 @@ def mixed_scales(rng: np.random.Generator, count: int, reach: float) -> Drawn:
 
 
 def cancelling(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Set long rows beside short ones that are nearly orthogonal to a long W: margins are what cancellation leaves."""
+    """Combine long rows with short ones nearly orthogonal to a long W, so that margins result from cancellation."""
     drawn = gaussian(rng, count, reach)
     sizes = 10.0 ** np.stack([rng.uniform(4, 9, size=(count, n)), rng.uniform(-9, -4, size=(count, n))], axis=-1)
     differences = drawn.differences.copy()
@@ -112,7 +112,7 @@ def cancelling(rng: np.random.Generator, count: int, reach: float) -> Drawn:
 
 
 def whole_numbers(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Draw whole numbers with copies and opposites among the rows: often exactly infeasible."""
+    """Draw integers with copies and opposites among the rows: often exactly infeasible."""
     drawn = gaussian(rng, count, reach)
     differences = rng.integers(-3, 4, size=(count, n, m, d)).astype(float)
     copied = rng.random((count, n, 1)) < 0.5
@@ -121,7 +121,7 @@ def whole_numbers(rng: np.random.Generator, count: int, reach: float) -> Drawn:
 
 
 def masked(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Fill rows up with numbers that do not count, some of them absurd."""
+    """Add absent rows, some with absurd numbers."""
     drawn = planted(rng, count, reach)
     present = rng.random((count, n, m)) < 0.6
     absurd = rng.choice([0.0, 10.0 ** (0.98 * reach), -(10.0 ** (-0.98 * reach)), 1e9], size=(count, n, m, d))
@@ -129,7 +129,7 @@ def masked(rng: np.random.Generator, count: int, reach: float) -> Drawn:
 
 
 def equalities(rng: np.random.Generator, count: int, reach: float) -> Drawn:
-    """Ask for equalities, some repeated with a multiple of their target, some with nearly that."""
+    """Add equalities, some repeated with a multiple of their target, some nearly repeated."""
     drawn = planted(rng, count, reach)
     differences, targets = drawn.differences.copy(), rng.choice([-1.0, 0.0, 1.0, 2.0], size=(count, n, m))
     factor = rng.choice([1.0, 2.0, -3.0, 0.1], size=(count, n))
@@ -140,7 +140,7 @@ def equalities(rng: np.random.Generator, count: int, reach: float) -> Drawn:
     return drawn._replace(differences=differences, targets=targets, equal=equal)
 
 
-# By how many decades numbers reach down to the end of the normal range, and about as many up, is given to each.
+# Each law receives how many decades numbers may reach down to the limit of the normal range, and about as many up.
 KINDS: dict[str, Callable[[np.random.Generator, int, float], Drawn]] = {
     kind.__name__: kind
     for kind in (
@@ -161,14 +161,14 @@ KINDS: dict[str, Callable[[np.random.Generator, int, float], Drawn]] = {
 
 
 def draw(kind: str, seed: int, count: int = COUNT, dtype: Any = np.float64) -> Constraints:
-    """Return problems of a kind, with a leading axis, in a precision."""
+    """Return problems of one kind with a leading axis, in a given precision."""
     rng, reach = np.random.default_rng([seed, sorted(KINDS).index(kind)]), -np.log10(float(np.finfo(dtype).tiny))
     drawn = KINDS[kind](rng, count, reach)
     return Constraints(*map(jnp.asarray, (*(leaf.astype(dtype) for leaf in drawn[:3]), drawn.equal, drawn.present)))
 
 
 def priced(constraints: Constraints, seed: int) -> Constraints:
-    """Return the same rows at prices of 1e-2 to 1e16, some near the end of the range; equalities stay hard."""
+    """Return the same rows with penalties of 1e-2 to 1e16, some near the range limit; equalities stay hard."""
     targets = np.asarray(constraints.targets)
     rng, shape = np.random.default_rng(seed), targets.shape
     price = 10.0 ** rng.uniform(-2, 16, size=(shape[0], 1, 1)) * rng.uniform(1, 2, size=shape)
@@ -178,7 +178,7 @@ def priced(constraints: Constraints, seed: int) -> Constraints:
 
 
 def certainty() -> Iterator[dict[str, Any]]:
-    """Yield, for each kind, how many problems are decided, and how: the others stay undecided, which is no mistake."""
+    """Yield, for each kind, how many problems are decided and how; the others stay undecided, which is not an error."""
     for kind in KINDS:
         for rows in ("hard", "at a price"):
             constraints = draw(kind, seed=1)

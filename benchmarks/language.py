@@ -1,4 +1,4 @@
-"""Measure descent on a large text: time and memory of a step, beside automatic differentiation, and its growth."""
+"""Measure training on a large text: time and memory per step, compared with automatic differentiation, and scaling."""
 
 import json
 import os
@@ -17,14 +17,14 @@ import numpy as np
 from benchmarks.timing import exponent, median_seconds
 from jaxattn import data, descent, language
 
-# The text of the second paper's scale, in a language of 256 words of 3 nats each: 20 words are as many.
+# A text of the second paper's size, in a language of 256 words with 3 nats of entropy, that of 20 equally likely words.
 MIDDLE = {"m": 1000, "words": 64, "d": 256, "V": 256}
 ENTROPY = 3.0
-# One size at a time around it.
+# Sizes that are varied around it, one at a time.
 AROUND = {"m": (125, 250, 500, 1000), "words": (8, 16, 32, 64), "d": (32, 64, 128, 256), "V": (64, 128, 256, 512)}
 CANDIDATES = {"vocabulary": language.vocabulary, "prefix": language.prefix}
 RULE = descent.normalized_gd(0.1, 0.0, 0.0)
-# A timed run takes so many seconds at least.
+# The least duration of a timed run, in seconds.
 SECONDS = 0.3
 
 
@@ -35,12 +35,12 @@ def drawn(candidates: str, m: int, words: int, d: int, V: int) -> language.Choic
 
 
 def of_pairs(text: language.Choices) -> Callable[[int], object]:
-    """Return descent on pairs of words, as a function of the number of steps."""
+    """Return training on pairs of words, as a function of the number of steps."""
     return lambda steps: language.train(text, optimizer=RULE, steps=steps, record_every=steps)
 
 
 def differentiated(text: language.Choices) -> Callable[[int], object]:
-    """Return the same by automatic differentiation of the risk of W."""
+    """Return the same training by automatic differentiation of the risk of W."""
     slope = jax.grad(language.risk)
 
     def step(_: Any, W: jax.Array) -> jax.Array:
@@ -52,13 +52,13 @@ def differentiated(text: language.Choices) -> Callable[[int], object]:
     return lambda steps: run(steps)
 
 
-# The text as it is drawn, and with equal prefixes put together, as experiments train on it.
+# The text as drawn, and with duplicate prefixes merged, as experiments train on it.
 TEXTS = {"drawn": lambda text: text, "compact": lambda text: jax.tree.map(jnp.asarray, language.compact(text))}
 WAYS = {"pairs": of_pairs, "automatic differentiation": differentiated}
 
 
 def one(candidates: str, of: str, way: str, **sizes: int) -> dict[str, Any]:
-    """Return the milliseconds of a step, and the process's memory."""
+    """Return the milliseconds per step, and the process's memory."""
     text = TEXTS[of](drawn(candidates, **MIDDLE | sizes))
     run = WAYS[way](text)
     step = _per_step(run)
@@ -75,7 +75,7 @@ def one(candidates: str, of: str, way: str, **sizes: int) -> dict[str, Any]:
 
 
 def _per_step(run: Callable[[int], object]) -> float:
-    """Return the seconds of a step, by the difference of a run of many and one of a single step."""
+    """Return the seconds per step, from the difference between a run of many steps and one of a single step."""
     steps, short = 10, median_seconds(partial(run, 1))
     while (long := median_seconds(partial(run, steps + 1))) < short + SECONDS:
         steps *= 4
@@ -84,13 +84,13 @@ def _per_step(run: Callable[[int], object]) -> float:
 
 @jax.jit
 def _products(steps: int) -> jax.Array:
-    """Form as many times what a step moves the logits by: its floor, where prefixes of one last word are one."""
+    """Compute the products that move the logits this many times: the minimal cost per step, with prefixes merged."""
     K = jnp.eye(MIDDLE["V"])
     return jax.lax.fori_loop(0, steps, lambda _, G: K @ G @ K, K)
 
 
 def table() -> Iterator[dict[str, Any]]:
-    """Yield time and memory of a step on the text of MIDDLE, every way in a process of its own."""
+    """Yield time and memory per step on the text of MIDDLE, with each method in a separate process."""
     for candidates in CANDIDATES:
         for of in TEXTS:
             for way in WAYS:
@@ -99,7 +99,7 @@ def table() -> Iterator[dict[str, Any]]:
 
 
 def apart(candidates: str, of: str, way: str) -> dict[str, Any]:
-    """Return `one` of a new process, which has held nothing else."""
+    """Return the result of `one` from a new process, whose memory nothing else has used."""
     program = (
         "import jax, json; jax.config.update('jax_enable_x64', True)\n"
         f"from benchmarks import language; print(json.dumps(language.one({candidates!r}, {of!r}, {way!r})))"
@@ -112,7 +112,7 @@ def apart(candidates: str, of: str, way: str) -> dict[str, Any]:
 
 
 def scaling() -> Iterator[dict[str, Any]]:
-    """Yield the milliseconds of a step along each size, with the exponent of the last three points."""
+    """Yield the milliseconds per step for each size, with the exponent of the last three points."""
     for candidates in CANDIDATES:
         for size, values in AROUND.items():
             times = [one(candidates, "compact", "pairs", **{size: value})["ms a step"] for value in values]

@@ -1,15 +1,15 @@
-"""The loop that a PyTorch user would write: one seed, automatic differentiation step by step (own code)."""
+"""The loop that a PyTorch user would write: one seed, with automatic differentiation in each step."""
 
 from typing import Any
 
 import numpy as np
-import torch  # pyright: ignore[reportMissingImports]  # Of the extra `bench`, which CI does not install.
+import torch  # pyright: ignore[reportMissingImports]  # In the extra `bench`, which CI does not install.
 
 from jaxattn import Problem, attention, descent
 
 
 def loop(weights: Any, problem: Problem, steps: int) -> list[torch.Tensor]:
-    """Train one seed by the published rule and return its weights."""
+    """Train one seed with the published optimizer, and return its weights."""
     X, Z, Y, v = (torch.tensor(np.asarray(leaf)) for leaf in (problem.X, problem.Z, problem.Y, problem.v))
     parts = weights if isinstance(weights, attention.Factored) else (weights,)
     parameters = [torch.tensor(np.asarray(part), requires_grad=True) for part in parts]

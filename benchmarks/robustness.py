@@ -1,4 +1,4 @@
-"""Solve 10,000 problems made to be hard, and hold a sample of them against Clarabel."""
+"""Solve 10,000 problems that are designed to be hard, and compare a sample with Clarabel."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,12 +27,12 @@ SHAPES = (
     (3, 20, 6),
 )
 PER_LAW, SAMPLED = 200, 200
-# Clarabel is taken as converged at this gap; its value then agrees to a few times that.
+# Clarabel counts as converged at this gap; its value is then accurate to a few times the gap.
 CONVERGED = svm.Tolerance(gap=1e-6, violation=1e-6, farkas=1e-6)
 
 
 def duplicated(key: jax.Array, n: int, T: int, d: int) -> Problem:
-    """Replace three tokens of ten by copies of others: infeasible where the selected token has a copy."""
+    """Replace three of ten tokens by copies of others; infeasible if the selected token has a copy."""
     keys = jax.random.split(key, 3)
     problem = data.sphere(keys[0], n, T, d)
     copied = jax.random.bernoulli(keys[1], 0.3, (n, T))
@@ -51,7 +51,7 @@ def nearly_parallel(key: jax.Array, n: int, T: int, d: int) -> Problem:
 
 
 def scaled(key: jax.Array, n: int, T: int, d: int) -> Problem:
-    """Multiply all tokens by one number between 1e-6 and 1e6, all queries by another."""
+    """Multiply all tokens by one number between 1e-6 and 1e6, and all queries by another."""
     keys = jax.random.split(key, 3)
     problem = data.sphere(keys[0], n, T, d)
     sizes = 10.0 ** jax.random.uniform(keys[1], (2,), minval=-6, maxval=6)
@@ -70,7 +70,7 @@ LAWS = (data.sphere, duplicated, nearly_parallel, scaled, unevenly_scaled)
 
 
 def hard(shape: tuple[int, int, int]) -> Constraints:
-    """Return the Att-SVMs of random tokens of problems from every law, one law after the other."""
+    """Return the Att-SVMs of random tokens, for problems from each law in turn."""
     n, T, d = shape
     parts = []
     for number, law in enumerate(LAWS):
@@ -82,7 +82,7 @@ def hard(shape: tuple[int, int, int]) -> Constraints:
 
 
 def robustness() -> Iterator[dict[str, Any]]:
-    """Yield, for each norm, what became of the problems of every law, and of a sample held against Clarabel."""
+    """Yield, for each norm, the outcomes for the problems of each law, and the agreement of a sample with Clarabel."""
     for norm in ("frobenius", "nuclear"):
         counts, held = np.zeros((len(LAWS), len(Status)), int), np.zeros(2, int)
         for shape in SHAPES:
@@ -90,7 +90,7 @@ def robustness() -> Iterator[dict[str, Any]]:
             solution = svm.solve_batch(constraints, norm)
             by_law = solution.status.reshape(len(LAWS), -1)
             counts += np.stack([np.bincount(part, minlength=len(Status)) for part in by_law])
-            # Nuclear problems beyond this size take Clarabel seconds to minutes.
+            # Larger nuclear problems take Clarabel seconds to minutes.
             few = SAMPLED // len(SHAPES) if norm == "frobenius" or max(shape) <= 10 else 1
             held += _held(constraints, solution, norm, few)
         laws = {
@@ -101,7 +101,7 @@ def robustness() -> Iterator[dict[str, Any]]:
 
 
 def _held(constraints: Constraints, solution: svm.Solution, norm: str, count: int) -> np.ndarray:
-    """Return how many of a sample of the decided problems Clarabel decides too, and how many of these alike."""
+    """Return how many decided problems of a sample Clarabel decides too, and on how many of these it agrees."""
     decided = np.flatnonzero(solution.status != Status.NOT_CONVERGED)
     compared = agreeing = 0
     for i in np.random.default_rng(0).choice(decided, count, replace=False):

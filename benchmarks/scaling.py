@@ -1,4 +1,4 @@
-"""The scaling figures: time a problem of the solvers, time a step of descent, against each size."""
+"""Draw the scaling figures: the solvers' time per problem, and the time per step of training, against each size."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _LABELS = {
     "words": "words a sequence $n$",
     "V": "vocabulary $V$",
 }
-# Of a text: which words are candidates.
+# The candidates of a text.
 _CANDIDATES = {"vocabulary": "among the vocabulary", "prefix": "among the prefix"}
 _COLOURS = page.COLOURS | {"vocabulary": "#0072B2", "prefix": "#D55E00"}
 _DASHES = page.DASHES | {"vocabulary": "-", "prefix": "--"}
 
 
 def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
-    """Draw one panel a size, each curve with the exponent of its last three points.
+    """Draw one panel per size, each curve with the exponent of its last three points.
 
     Args:
-        lines: one a curve and size, as `make bench` keeps them: `of` (a norm, W or KQ, or candidates), `size`,
-            `values`, `times`, `exponent`, and under `middle` the sizes that stay.
-        unit: of the times.
+        lines: one per curve and size, as stored by `make bench`: `of` (a norm, W or KQ, or candidates), `size`,
+            `values`, `times`, `exponent`, and under `middle` the other sizes.
+        unit: the unit of the times.
     """
     sizes = dict.fromkeys(line["size"] for line in lines)
     with page.style():
@@ -43,12 +43,12 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
             look = {"color": _COLOURS[of], "linestyle": _DASHES[of], "marker": "o"}
             axes = panels[line["size"]]
             axes.loglog(line["values"], line["times"], label=(page.NORMS | page.RUNS | _CANDIDATES)[of], **look)
-            # Each size at its own tick: powers of ten would name few of them, minor ticks too many.
+            # One tick per size: powers of ten would label few of them, and minor ticks too many.
             ticks = sorted({value for other in lines if other["size"] == line["size"] for value in other["values"]})
             axes.set_xticks(ticks, [str(value) for value in ticks])
             axes.minorticks_off()
             end = line["values"][-1], line["times"][-1]
-            grows = round(line["exponent"], 1) + 0.0  # No minus sign before a zero.
+            grows = round(line["exponent"], 1) + 0.0  # Avoids "-0.0".
             axes.annotate(f"{grows:.1f}", end, (5, 0), textcoords="offset points", color=look["color"])
         for size, axes in panels.items():
             axes.set(xlabel=_LABELS[size])

@@ -1,4 +1,4 @@
-"""Measure the SVM solvers: beside other ways, and against the sizes of the problem."""
+"""Measure the SVM solvers: compared with other methods, and as a function of the problem's sizes."""
 
 import statistics
 import time
@@ -16,16 +16,16 @@ from jaxattn.parallel import batch
 from jaxattn.svm import Constraints, Status
 
 WITNESSED = 5
-# n, T, d, and how many problems, of the two tables.
+# n, T, d and the number of problems, for the two tables.
 FROBENIUS = ((6, 8, 10, 1000), (5, 10, 50, 1000), (10, 5, 20, 1000))
 NUCLEAR = ((6, 8, 10, 1000), (10, 5, 20, 1000), (5, 10, 50, 200))
-# One size at a time around (6, 8, 10) with 128 problems.
+# Sizes that are varied around (6, 8, 10) with 128 problems, one at a time.
 AROUND = {"n": (2, 4, 8, 16), "T": (3, 5, 9, 17), "d": (4, 8, 16, 64, 128), "batch": (1, 8, 64, 512)}
 MIDDLE = {"n": 6, "T": 8, "d": 10, "batch": 128}
 
 
 def posed(n: int, T: int, d: int, count: int, key: int = 1) -> Constraints:
-    """Return the Att-SVMs of the optimal tokens of `count` problems on the sphere."""
+    """Return the Att-SVMs of the optimal tokens of `count` sphere problems."""
     keys = jax.random.split(jax.random.key(key), count)
     problems = jax.jit(jax.vmap(partial(data.sphere, n=n, T=T, d=d)))(keys)
     return batch.over_seeds(svm.token_constraints, problems, batch.over_seeds(tokens.optimal, problems))
@@ -37,7 +37,7 @@ def lane(constraints: Constraints, i: int) -> Constraints:
 
 
 def each(constraints: Constraints, count: int, run: Callable[[Constraints], object]) -> float:
-    """Return the median seconds of one problem at a time."""
+    """Return the median seconds per problem, solved one at a time."""
     seconds = []
     for i in range(count):
         one = lane(constraints, i)
@@ -48,7 +48,7 @@ def each(constraints: Constraints, count: int, run: Callable[[Constraints], obje
 
 
 def by_nnls(constraints: Constraints) -> float:
-    """Solve the dual of the Frobenius problem as non-negative least squares, by SciPy; return the residual."""
+    """Solve the dual of the Frobenius problem as non-negative least squares with SciPy; return the residual."""
     n, m, d = constraints.differences.shape
     A = np.einsum("nmd,ne->nmde", constraints.differences, constraints.queries).reshape(n * m, d * d)
     system = np.vstack([A.T, np.ones(n * m)])
@@ -56,7 +56,7 @@ def by_nnls(constraints: Constraints) -> float:
 
 
 def table() -> Iterator[dict[str, Any]]:
-    """Yield each row of the two tables: our time an instance beside the others', in milliseconds."""
+    """Yield each row of the two tables: the time per problem of this package and of other methods, in milliseconds."""
     for norm, rows in (("frobenius", FROBENIUS), ("nuclear", NUCLEAR)):
         for n, T, d, count in rows:
             constraints = posed(n, T, d, count)
@@ -83,7 +83,7 @@ def table() -> Iterator[dict[str, Any]]:
 
 
 def scaling() -> Iterator[dict[str, Any]]:
-    """Yield the milliseconds an instance along each size, with the exponent of the last doublings."""
+    """Yield the milliseconds per problem for each size, with the exponent of the last points."""
     for norm in ("frobenius", "nuclear"):
         for size, values in AROUND.items():
             times = []

@@ -1,4 +1,4 @@
-"""Timings as the benchmarks take them."""
+"""How the benchmarks measure times."""
 
 import statistics
 import time
@@ -11,7 +11,7 @@ ROUNDS = 5
 
 
 def median_seconds(run: Callable[[], object]) -> float:
-    """Return the median of several timed calls, after one that compiles."""
+    """Return the median of several timed calls, after one call that compiles."""
     run()
     seconds = []
     for _ in range(ROUNDS):
@@ -22,5 +22,5 @@ def median_seconds(run: Callable[[], object]) -> float:
 
 
 def exponent(values: Sequence[int], times: Sequence[float]) -> float:
-    """Return the power of a size that times grow with, by the last three of them."""
+    """Return the exponent of the growth of times with a size, from the last three points."""
     return float(np.polyfit(np.log(values[-3:]), np.log(times[-3:]), 1)[0])

@@ -1,4 +1,4 @@
-"""A command as it is seen by who types it: how long it takes, when something moves on the screen, what it compiles."""
+"""Observe a command as its user sees it: its duration, its output on the screen, and what it compiles."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Sent for every program; within it the second, for one that was compiled before and kept.
+# JAX's event for every program, and within it the event for a program found in the cache.
 _ASKED, _FOUND = "/jax/core/compile/backend_compile_duration", "/jax/compilation_cache/cache_hits"
 _COUNTING = Path(__file__).parent / "counting"
-_LONG = 0.1  # seconds; programs that take more are counted by themselves
+_LONG = 0.1  # seconds; programs that take longer are counted separately
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen of a command.
+    """The observations of a command.
 
     Attributes:
         seconds: until it ended.
-        cpu_seconds: of the processors, in all of its processes.
-        compiled: programs that were compiled, in all of its processes.
-        found: programs that were compiled before, and kept.
+        cpu_seconds: CPU time of all its processes.
+        compiled: programs compiled, in all its processes.
+        found: programs found in the cache.
         long: programs compiled or loaded in more than 0.1 s.
         compiling: seconds of compiling and loading, summed over processes.
-        first_output: seconds until something was written on the screen.
-        longest_pause: seconds, the most between two outputs.
-        first_figure: seconds until the first PNG file lay in the folder; None if there was none.
+        first_output: seconds until the first output on the screen.
+        longest_pause: the largest number of seconds between two outputs.
+        first_figure: seconds until the first PNG file was in the folder; None if there was none.
     """
 
     seconds: float
@@ -50,16 +50,16 @@ class Watched:
 
 
 def watch(command: Sequence[str], *, root: Path, variables: Mapping[str, str], figures: Path) -> Watched:
-    """Run a Python command on a terminal of its own, and return what was seen.
+    """Run a Python command on its own terminal, and return the observations.
 
     Args:
-        command: what follows the interpreter.
+        command: the arguments after the interpreter.
         root: the folder it runs in, from which its packages are imported.
-        variables: of its environment, beside those there are.
+        variables: environment variables to add.
         figures: the folder where figures appear.
 
     Raises:
-        RuntimeError: it ended with an error; the message has the end of what it wrote.
+        RuntimeError: it ended with an error; the message has the end of its output.
     """
     with tempfile.TemporaryDirectory() as events:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -85,7 +85,7 @@ def watch(command: Sequence[str], *, root: Path, variables: Mapping[str, str], f
             times, first_figure, written = _read(screen, started, figures)
             status = process.wait()
         except BaseException:
-            # Its processes are a group of their own, which an interrupt of this one does not reach.
+            # Its processes form a separate group, which an interrupt of this process does not reach.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
@@ -114,7 +114,7 @@ def watch(command: Sequence[str], *, root: Path, variables: Mapping[str, str], f
 
 
 def _read(screen: int, started: float, figures: Path) -> tuple[list[float], float | None, str]:
-    """Return when something was written, when the first figure was there, and the end of what was written."""
+    """Return the times of outputs, the time of the first figure, and the end of the output."""
     times: list[float] = []
     first_figure, written = None, b""
     while True:
@@ -126,7 +126,7 @@ def _read(screen: int, started: float, figures: Path) -> tuple[list[float], floa
             continue
         try:
             some = os.read(screen, 65536)
-        except OSError:  # The terminal of a process that has ended.
+        except OSError:  # The process has ended.
             some = b""
         if not some:
             return times, first_figure, written.decode(errors="replace")
@@ -135,6 +135,6 @@ def _read(screen: int, started: float, figures: Path) -> tuple[list[float], floa
 
 
 def _cpu_seconds() -> float:
-    """Return what the processes that were waited for, and theirs, have taken of the processors."""
+    """Return the CPU time of the processes that were waited for, and of theirs."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,18 +1,18 @@
-"""The implicit bias of softmax attention, reproduced.
+"""Study the implicit bias of softmax attention in JAX.
 
-Gradient descent on the attention weights of a one-layer transformer converges in direction to a
-hard-margin SVM that separates the selected token of every input from the rest. This package holds
-the pure functions: data, attention, losses, descent, and SVM solutions with a certificate.
+Gradient descent on the attention weights of a one-layer transformer converges in direction to a hard-margin SVM that
+separates the selected token of each input from the other tokens. This package offers pure functions for data,
+attention, losses and descent, and certified SVM solutions.
 
-Importing it changes no JAX setting. For float64, which the papers use, say so first::
+Importing it changes no JAX setting. The papers use float64; to enable it, run this first::
 
     import jax
 
     jax.config.update("jax_enable_x64", True)
 
-The examples in docstrings take some names for granted: `key = jax.random.key(0)`, `problem = data.sphere(key, n=3, T=4,
-d=5)`, `start = initial.free(key, 5)`, `run = descent.train(start, problem, steps=20)`, the tokens `alpha` that it
-selects, `constraints = svm.token_constraints(problem, alpha)` and `solution = svm.solve(constraints)`.
+The examples in docstrings assume these names: `key = jax.random.key(0)`, `problem = data.sphere(key, n=3, T=4, d=5)`,
+`start = initial.free(key, 5)`, `run = descent.train(start, problem, steps=20)`, `alpha = tokens.selected(run.weights,
+problem)`, `constraints = svm.token_constraints(problem, alpha)` and `solution = svm.solve(constraints)`.
 """
 
 __version__ = "0.1.0"
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the command `jaxattn` answers before JAX is imported."""
+    """Import a public name at its first use, so that the command `jaxattn` can answer before it imports JAX."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "Problem":
@@ -53,5 +53,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names with all others, whether they are imported yet or not."""
+    """Return the public names and the module's other names, imported or not."""
     return sorted({*globals(), *__all__})

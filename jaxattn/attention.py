@@ -1,6 +1,6 @@
-"""Softmax attention of one layer, with free, factored or spanned weights.
+"""Softmax attention of one layer with free, factored or spanned weights.
 
-Logits are `X_i W z_i`, without the factor 1/sqrt(d), as in the papers.
+The logits are `X_i W z_i`, without the factor 1/sqrt(d), as in the papers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Factored(NamedTuple):
 
 
 class Spanned(NamedTuple):
-    """Free attention weights in the span of the queries, `W = sum_i B_i z_i^T`: n d numbers in place of d^2.
+    """Free attention weights in the span of the queries, `W = sum_i B_i z_i^T`: n d numbers instead of d^2.
 
-    Descent on a free W stays in `W0 + span{x_it z_i^T}`, so from `W0 = 0` it can be told by B, whatever d is. Z are the
+    Descent on a free W stays in `W0 + span{x_it z_i^T}`. From `W0 = 0`, B therefore describes W for any d. Z are the
     queries of the problem.
     """
 
@@ -50,7 +50,7 @@ Weights = Array | np.ndarray | Factored | Spanned
 
 
 def matrix(weights: Weights) -> Float[Array, "*batch d d"]:
-    """Return the (d, d) matrix that `weights` stand for.
+    """Return the (d, d) matrix W of these weights.
 
     Example:
         >>> K = initial.factored(key, 5)
@@ -61,7 +61,7 @@ def matrix(weights: Weights) -> Float[Array, "*batch d d"]:
 
 
 def inner(A: Weights, B: Weights) -> Float[Array, ""]:
-    """Return `<A, B>`, the sum of the products of all entries of two matrices, (); no matrix is formed of `Spanned`."""
+    """Return the Frobenius inner product `<A, B>`, (), without forming the matrix of `Spanned` weights."""
     if not isinstance(A, Spanned):
         A, B = B, A
     if not isinstance(A, Spanned):
@@ -72,11 +72,11 @@ def inner(A: Weights, B: Weights) -> Float[Array, ""]:
 
 
 def check_weights(weights: Any, problem: Problem) -> None:
-    """Hold weights against a problem: shapes and precision (read also under `jit` and `vmap`).
+    """Check shapes and precision of weights against a problem, also under `jit` and `vmap`.
 
     Raises:
-        ValueError: what is no Problem; W other than (d, d), K and Q other than (d, m) with one m, B and Z other than
-            (n, d), a Z other than the problem's; mixed precisions.
+        ValueError: not a Problem; W not (d, d), K and Q not (d, m) with one m, B and Z not (n, d), Z not the queries of
+            the problem; mixed precisions.
     """
     check_kind(problem)
     d = problem.d
@@ -108,7 +108,7 @@ def _named(weights: Any) -> dict[str, Any]:
 
 
 def logits(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
-    """Return the attention logits `X_i W z_i` of every input, (n, T); -inf for a token that it cannot see.
+    """Return the attention logits `X_i W z_i`, (n, T); -inf for tokens that the input cannot see.
 
     Raises:
         ValueError: weights that do not fit the problem.
@@ -128,12 +128,12 @@ def logits(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
 
 
 def masked(numbers: Float[Array, "n T *lanes"], problem: Problem) -> Float[Array, "n T *lanes"]:
-    """Return a number of every token, such as its logit or score, with -inf for those that attention cannot see."""
+    """Return one number per token, for example its logit or score, with -inf for tokens that attention cannot see."""
     return numbers if problem.present is None else jnp.where(problem.present, numbers, -jnp.inf)
 
 
 def probabilities(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
-    """Return the attention probabilities `s_i = softmax(X_i W z_i)`, (n, T); 0 for a token that it cannot see.
+    """Return the attention probabilities `s_i = softmax(X_i W z_i)`, (n, T); 0 for tokens that the input cannot see.
 
     Example:
         >>> s = attention.probabilities(start, problem)
@@ -144,7 +144,7 @@ def probabilities(weights: Weights, problem: Problem) -> Float[Array, "n T"]:
 
 
 def attended(probabilities: Float[Array, "n T"], problem: Problem) -> Float[Array, "n d"]:
-    """Return the attention output `X_i^T s_i` of every input, (n, d).
+    """Return the attention outputs `X_i^T s_i`, (n, d).
 
     Example:
         >>> attention.attended(attention.probabilities(start, problem), problem).shape  # X_i^T s_i of every input

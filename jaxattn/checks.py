@@ -1,4 +1,4 @@
-"""Internal: what is checked of numbers and functions wherever they are handed in."""
+"""Internal: checks of numbers and functions that users pass."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-# Steps, seeds and sizes are counted in 32 bits where JAX has no more.
+# The largest count of steps, seeds or sizes: JAX may have only 32-bit integers.
 MOST = 2**31 - 1
 
 
@@ -25,13 +25,13 @@ def at_least_zero(name: str, number: Any) -> float:
 
 
 def step_or_schedule(name: str, step: Any) -> None:
-    """Raise ValueError unless a step is a positive finite number, or a function of the number of steps taken."""
+    """Raise ValueError unless a step is a positive finite number or a schedule, a function of the number of steps."""
     if not (callable(step) or (_is_real(step) and 0 < float(step) < float("inf"))):
         raise ValueError(f"{name}: expected a positive number or a schedule, found {step!r}")
 
 
 def count(name: str, number: Any) -> None:
-    """Raise ValueError unless a number is an integer from 1 to what can be counted to."""
+    """Raise ValueError unless a number is an integer from 1 to 2^31 - 1."""
     if isinstance(number, bool) or not hasattr(type(number), "__index__"):
         raise ValueError(f"{name}: expected an integer, found {number!r}")
     if number < 1:
@@ -47,14 +47,14 @@ def transformation(name: str, value: Any) -> None:
 
 
 def function(name: str, value: Any, arguments: Sequence[str]) -> None:
-    """Raise ValueError unless a value can be called with so many arguments, as far as it tells which it takes."""
+    """Raise ValueError unless a value can be called with this many arguments. A function without a signature passes."""
     wanted = f"{name}({', '.join(arguments)})"
     found = f"the class {value.__name__}" if isinstance(value, type) else "" if callable(value) else repr(value)
     if found:
         raise ValueError(f"{name}: expected a function {wanted}, found {found}")
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # One written in C does not tell.
+    except (TypeError, ValueError):  # A C function may have no signature.
         return
     try:
         signature.bind(*arguments)

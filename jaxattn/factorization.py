@@ -1,11 +1,11 @@
-"""Internal: gamma_2, the least product of largest rows of K and Q over `W = K Q^T`, and its dual norm, from above.
+"""Internal: upper bounds of gamma_2, `min (largest row of K)(largest row of Q)` over `W = K Q^T`, and of its dual norm.
 
-`gamma_2(W) <= t` where `X = [A, W; W^T, B]` is positive semidefinite with diagonal at most t. Over probability vectors
-p, q it is the largest nuclear norm of `D_p^1/2 W D_q^1/2`, which is concave in them, and its dual norm is the least
-spectral norm of `D_p^-1/2 M D_q^-1/2` (Linial and Shraibman 2007, by Grothendieck's factorization). Any p, q give a
-factorization of W by the singular vectors, and so an upper bound; what rounding leaves of W beside it is added to both
-diagonals, whose entries then outweigh it. Both norms are such bounds, the best of a Newton path: no less than the norm
-but for the roundings of lengths, and by about 1e-12 above it.
+`gamma_2(W) <= t` if and only if some positive semidefinite `X = [A, W; W^T, B]` has a diagonal of at most t.
+Equivalently, gamma_2 is the maximum over probability vectors p, q of the nuclear norm of `D_p^1/2 W D_q^1/2`, a concave
+function of p and q. The dual norm is the minimum of the spectral norm of `D_p^-1/2 M D_q^-1/2` (Linial and Shraibman
+2007, by Grothendieck's factorization). Any p, q give a factorization of W by singular vectors, and so an upper bound.
+The rounding error of the factorization is added to both diagonals. The values returned are the best upper bounds along
+a Newton path: at least the norm, up to the rounding of row lengths, and about 1e-12 above it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# Steps at most; a matrix needs 15 to 30. The share of the distance to the boundary that is taken.
+# Largest number of steps (a matrix needs 15 to 30), and the fraction of the distance to the boundary that a step takes.
 _MOST, _INSIDE = 80, 0.95
-# What share of the gap a step aims at, and how much closer than the one before at most.
+# The fraction of the gap that a step aims at, and the smallest ratio of consecutive values of mu.
 _NEARER = 0.3, 0.02
-# The power of a rounding that the relative gap may be: 2e-12 in double precision, 6e-6 in single.
+# Stop at a relative gap of eps to this power: 2e-12 in double precision, 6e-6 in single precision.
 _DONE = 0.75
 
 
 def value(W: Float[Array, "a b"]) -> Float[Array, ""]:
-    """Return gamma_2 of a matrix, ()."""
+    """Return an upper bound of gamma_2 of a matrix, (), about 1e-12 above it."""
     largest = jnp.max(jnp.abs(W))
     W = W / jnp.where(largest > 0, largest, 1.0)
     d, e = W.shape
@@ -38,7 +38,7 @@ def value(W: Float[Array, "a b"]) -> Float[Array, ""]:
 
 
 class _Point(NamedTuple):
-    """Multipliers y of both diagonals and slacks s, `y s = 2 mu` on the path, and the best bounds so far."""
+    """Multipliers y of both diagonals, slacks s (`y s = 2 mu` on the path), and the best bounds so far."""
 
     y: Float[Array, " s"]
     s: Float[Array, " s"]
@@ -60,7 +60,7 @@ class _Bounds(NamedTuple):
 
 
 def _bounds(W: Float[Array, "a b"], y: Float[Array, " s"]) -> _Bounds:
-    """Return what p and q, of any sum, prove of gamma_2."""
+    """Return the bounds of gamma_2 that p and q prove; y need not be normalized."""
     d, e = W.shape
     p, q = y[:d] / jnp.sum(y[:d]), y[d:] / jnp.sum(y[d:])
     U, s, Vt = jnp.linalg.svd(jnp.sqrt(p)[:, None] * W * jnp.sqrt(q)[None, :], full_matrices=False)
@@ -69,11 +69,11 @@ def _bounds(W: Float[Array, "a b"], y: Float[Array, " s"]) -> _Bounds:
     root = jnp.sqrt(jnp.where(counts, s, 0.0))[None, :]
     inverse = jnp.where(counts[None, :], 1 / jnp.where(counts[None, :], root, 1.0), 0.0)
     K, Q = U * root / jnp.sqrt(p)[:, None], Vt.T * root / jnp.sqrt(q)[:, None]
-    # A row of little weight has been rounded by its inverse. Those of large weight on the other side tell it better.
+    # Dividing by a small weight amplifies the rounding of that row: correct it from the other factor.
     K = K + (W - K @ Q.T) @ (jnp.sqrt(q)[:, None] * Vt.T * inverse)
     Q = Q + (W - K @ Q.T).T @ (jnp.sqrt(p)[:, None] * U * inverse)
     rows, columns = jnp.sum(K * K, axis=1), jnp.sum(Q * Q, axis=1)
-    # What the product misses of W, with what rounding may hide of that.
+    # The error of the product, with a bound of the rounding in computing that error.
     sizes = jnp.abs(W) + jnp.sqrt(rows)[:, None] * jnp.sqrt(columns)[None, :]
     missed = jnp.abs(W - K @ Q.T) + (len(s) + 4) * eps * sizes
     largest = jnp.max(rows + jnp.sum(missed, axis=1)), jnp.max(columns + jnp.sum(missed, axis=0))
@@ -82,10 +82,10 @@ def _bounds(W: Float[Array, "a b"], y: Float[Array, " s"]) -> _Bounds:
 
 
 def _nearer(W: Float[Array, "a b"], now: _Point) -> _Point:
-    """Return the next point: a Newton step for the multipliers, in which the diagonals A and B are functions of them.
+    """Return the next point: a Newton step for the multipliers, with the diagonal blocks A and B as functions of them.
 
-    With `D_p^1/2 W D_q^1/2 = U S V^T` the X of the path is `U g U^T` and `V g V^T`, `g = mu + sqrt(mu^2 + s^2)`, in
-    coordinates scaled by `D^1/2`. Its change with y follows in these bases in closed form.
+    With `D_p^1/2 W D_q^1/2 = U S V^T`, the blocks of X on the path are `U g U^T` and `V g V^T`, `g = mu + sqrt(mu^2 +
+    s^2)`, in coordinates scaled by `D^1/2`. Their derivatives with respect to y have a closed form in these bases.
     """
     y, slack, mu, *_ = now
     d, e = W.shape
@@ -98,16 +98,16 @@ def _nearer(W: Float[Array, "a b"], now: _Point) -> _Point:
     both, mixed = g[:, None] * g[None, :] / (g[:, None] + g[None, :] - 2 * mu), share[:, None] * share[None, :]
     of_U, of_V = U / p[:, None], Vt.T / q[:, None]
     diagonal = jnp.concatenate([(of_U**2) @ g[:d], (of_V**2) @ g[:e]])
-    # Entry (i, k) holds row i's and row k's entries of each singular vector.
+    # Entry (i, k) holds the products of the entries of rows i and k in each singular vector.
     left, right = of_U[:, None, :] * of_U[None, :, :], of_V[:, None, :] * of_V[None, :, :]
     r = min(d, e)
-    # `sum_ab U_ia U_ib G_ab U_ka U_kb` over the squares of what scales y.
+    # `sum_ab U_ia U_ib G_ab U_ka U_kb`, divided by the squares of the scaling of y.
     own = jnp.einsum("ika,ab,ikb->ik", left, both[:d, :d], left)
     other = jnp.einsum("jla,ab,jlb->jl", right, both[:e, :e], right)
     across = of_U[:, None, :r] * of_V[None, :, :r]
     cross = jnp.einsum("ija,ab,ijb->ij", across, (both * mixed)[:r, :r], across)
     H = jnp.block([[own, -cross], [-cross.T, other]]) + jnp.diag(slack / y)
-    # p and q sum to 1 each: W is as well factored by `c p, q / c`, and H alone would hardly tell.
+    # p and q each sum to 1. Without these constraints `c p, q / c` factorizes W equally well, and H is nearly singular.
     sums = jnp.stack([jnp.arange(d + e) < d, jnp.arange(d + e) >= d], axis=1).astype(W.dtype)
     short = 1.0 - y @ sums
     weight = jnp.max(jnp.diagonal(H) * y) * (d + e)
@@ -123,7 +123,7 @@ def _nearer(W: Float[Array, "a b"], now: _Point) -> _Point:
     new_y, new_slack = y + step * dy, slack + step * ds
     fine = jnp.isfinite(new_y).all() & jnp.isfinite(new_slack).all() & (new_y > 0).all() & (new_slack > 0).all()
     bounds = _bounds(W, jnp.where(fine, new_y, y))
-    # On the path the gap is about `2 mu` for each row and column: what is above that is to come down first.
+    # On the path the gap is about `2 mu` per row and column. Reduce a larger gap before mu.
     aim = _NEARER[0] * (bounds.above - bounds.below) / (2 * y.size)
     aim = jnp.where(step > 0.5, jnp.minimum(mu, jnp.maximum(aim, _NEARER[1] * mu)), mu)
     return _Point(
@@ -137,7 +137,7 @@ def _nearer(W: Float[Array, "a b"], now: _Point) -> _Point:
 
 
 class _Dual(NamedTuple):
-    """`X` of diagonal 1 and `Z = Diag(y) - C`, C the matrix with M / 2 beside its diagonal, and the least bound."""
+    """`X` with diagonal 1, the y of `Z = Diag(y) - C` (C has M / 2 as its off-diagonal block), and the least bound."""
 
     X: Float[Array, "s s"]
     y: Float[Array, " s"]
@@ -148,12 +148,12 @@ class _Dual(NamedTuple):
 
 
 def dual(M: Float[Array, "a b"]) -> Float[Array, ""]:
-    """Return the dual norm of gamma_2, (): the largest `<M, W>` over inner products W of unit vectors."""
+    """Return an upper bound of the dual norm, (): the maximum of `<M, W>` over W of inner products of unit vectors."""
     return _dual(M)[0]
 
 
 def maximizer(M: Float[Array, "a b"]) -> Float[Array, "a b"]:
-    """Return a matrix of inner products of unit vectors whose inner product with M is the largest."""
+    """Return a matrix of inner products of unit vectors that maximizes the inner product with M."""
     return _dual(M)[1]
 
 
@@ -207,11 +207,11 @@ def _dual(M: Float[Array, "a b"]) -> tuple[Float[Array, ""], Float[Array, "a b"]
 
 
 def _reach(A: Float[Array, "s s"], dA: Float[Array, "s s"]) -> Float[Array, ""]:
-    """Return how far `A + t dA` stays positive definite, at most 1, less a margin; 0 where A is not."""
+    """Return the largest t <= 1 with `A + t dA` positive definite, less a margin; 0 if A is not positive definite."""
     L = jnp.linalg.cholesky(A)
     inner = jax.scipy.linalg.solve_triangular(L, dA, lower=True)
     inner = jax.scipy.linalg.solve_triangular(L, inner.T, lower=True)
-    # An eigenvalue of numbers that are none is never found.
+    # The eigenvalue solver may not terminate on NaN.
     known = jnp.isfinite(inner).all()
     least = jnp.linalg.eigvalsh(jnp.where(known, (inner + inner.T) / 2, 0.0))[0]
     return jnp.where(known, jnp.minimum(1.0, _INSIDE / jnp.maximum(-least, 1e-30)), 0.0)

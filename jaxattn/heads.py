@@ -1,8 +1,8 @@
-"""Prediction heads `h`: from one attention output to one number.
+"""Prediction heads `h`, which map one attention output to one number.
 
-A head is any pure function `head(x, v)` with `x` the attention output, (d,), and `v` what the problem holds for it,
-a direction, (d,), or a layer, (d, width); `losses.risk` lifts it over the inputs. A head with numbers of its own is a
-small frozen dataclass with `__call__`, so that equal heads are equal values and compile once.
+A head is a pure function `head(x, v)` of the attention output x, (d,), and the problem's `v`: a direction, (d,), or a
+layer, (d, width). `losses.risk` applies it to all inputs. Write a head with parameters of its own as a small frozen
+dataclass with `__call__`, so that equal heads compare equal and compile once.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def linear(x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
 class Quadratic:
     """The concave head `h(x) = v . x - penalty ||x||^2` (2308.16898, section on multiple tokens).
 
-    It is largest between the tokens where the penalty is large enough, and descent then selects several of them.
+    If the penalty is large enough, the maximum of h lies between the tokens, and descent selects several of them.
 
     Attributes:
-        penalty: the paper's lambda.
+        penalty: the paper's lambda, at least 0.
 
     Raises:
-        ValueError: a penalty that is negative or not finite; called, v is not a direction, (d,).
+        ValueError: the penalty is negative or not finite; in a call, v is not a direction, (d,).
     """
 
     penalty: float
@@ -61,7 +61,7 @@ class Quadratic:
 
 
 def mlp(x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
-    """A layer of ReLUs, added up: `h(x) = 1^T ReLU(v^T x)`, v (d, width) (2308.16898, section on multiple tokens).
+    """Return the summed outputs of a ReLU layer, `h(x) = 1^T ReLU(v^T x)`, v (d, width) (2308.16898, multiple tokens).
 
     Raises:
         ValueError: v is not a layer, (d, width).
@@ -75,7 +75,7 @@ def mlp(x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
 
 
 def check(name: str, shape: tuple[int, ...], axes: int = 1) -> None:
-    """Raise ValueError unless the head's numbers have so many axes: a direction 1, a layer 2."""
+    """Raise ValueError unless v has the expected number of axes: 1 for a direction, 2 for a layer."""
     if len(shape) != axes:
         expected = ("a direction, shape (d,)", "a layer, shape (d, width)")[axes - 1]
         raise ValueError(f"v: expected {expected}, for the {name} head, found shape {shape}")

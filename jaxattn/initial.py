@@ -1,4 +1,4 @@
-"""Laws of the initial attention weights: pure functions of a random key and the dimension d."""
+"""Initial attention weights: pure functions of a random key and the dimension d."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxattn.models import Joint
 
 __all__ = ["Law", "factored", "factored_zero", "free", "free_zero", "several", "with_readout"]
 
-# Of weights, or of whatever parameters a model has.
+# A law draws weights, or the parameters of another model, from a key and d.
 Law = Callable[[PRNGKeyArray, int], Any]
 
 
@@ -31,7 +31,7 @@ def free(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
 
 
 def factored(key: PRNGKeyArray, d: int, m: int | None = None, scale: float = 1.0) -> Factored:
-    """Draw K and Q, (d, m), from scale * uniform(-1/sqrt d, 1/sqrt d), each with its own key; m = d if None.
+    """Draw K and Q, (d, m), from scale * uniform(-1/sqrt d, 1/sqrt d), with one key each. Default: m = d.
 
     Raises:
         ValueError: m < 1, or a scale that is not positive and finite.
@@ -49,7 +49,7 @@ def factored(key: PRNGKeyArray, d: int, m: int | None = None, scale: float = 1.0
 
 
 def free_zero(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
-    """Start at `W = 0`, every token equally likely; draws nothing.
+    """Return `W = 0`, (d, d), which gives every token the same probability. The key is not used.
 
     Example:
         >>> float(jnp.abs(initial.free_zero(key, d=5)).max())
@@ -61,9 +61,9 @@ def free_zero(key: PRNGKeyArray, d: int) -> Float[Array, "d d"]:
 
 
 def factored_zero(key: PRNGKeyArray, d: int, scale: float = 0.1) -> Factored:
-    """Start at `K Q^T = 0` with `Q = 0` and `K` a scaled standard normal, (d, d).
+    """Return factors with `K Q^T = 0`: `Q = 0`, (d, d), and `K` a scaled standard normal matrix, (d, d).
 
-    The start of the trajectory figures (2308.16898, figure 1).
+    Source: trajectory figures of 2308.16898 (figure 1).
 
     Example:
         >>> bool((initial.factored_zero(key, d=5).W == 0).all())
@@ -75,7 +75,7 @@ def factored_zero(key: PRNGKeyArray, d: int, scale: float = 0.1) -> Factored:
 
 
 def several(key: PRNGKeyArray, d: int, count: int = 2, law: Law = free) -> tuple[Any, ...]:
-    """Draw the weights of several heads, each by the same law with a key of its own.
+    """Draw the weights of several heads from one law, with one key per head.
 
     Raises:
         ValueError: count < 1.
@@ -90,7 +90,7 @@ def several(key: PRNGKeyArray, d: int, count: int = 2, law: Law = free) -> tuple
 
 
 def with_readout(key: PRNGKeyArray, d: int, law: Law = free, scale: float = 1.0) -> Joint:
-    """Draw the parameters of `models.with_values`: the attention's by a law, and v from scale * N(0, I / d).
+    """Draw the parameters of `models.with_values`: the attention weights from a law, and v from scale * N(0, I / d).
 
     Raises:
         ValueError: a scale that is not positive and finite.

@@ -1,4 +1,4 @@
-"""Internal: the length of what a matrix holds, which norms and measures of direction share."""
+"""Internal: the Euclidean norm of all entries of an array, used by norms and metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 
 def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
-    """Return the Euclidean norm of all entries, (), without under- or overflow of their squares.
+    """Return the Euclidean norm of all entries, (), without underflow or overflow of their squares.
 
     Example:
         >>> bool(jnp.isclose(metrics.norm(jnp.array([3e200, 4e200])), 5e200, rtol=1e-12))

@@ -1,4 +1,4 @@
-"""Measures of direction, margin and rank of matrices."""
+"""Direction, margin and rank of matrices."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from jaxattn.problem import is_concrete
 
 __all__ = ["correlation", "margin_ratio", "norm", "rank"]
 
-# `svm.Status.OPTIMAL`: what solves and certifies stands above this module.
+# The value of `svm.Status.OPTIMAL`: this module cannot import `svm`, which is in a higher layer.
 _OPTIMAL = 0
 
 
 def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spanned) -> Float[Array, ""]:
-    """Return `<A, B> / (||A||_F ||B||_F)`, (), in [-1, 1].
+    """Return the cosine `<A, B> / (||A||_F ||B||_F)`, (), in [-1, 1].
 
-    Of `attention.Spanned` no matrix is formed: the Gram matrices of the queries and of the coefficients suffice.
-    With a max-margin solution it means little unless that is unique (`solution.unique`): another optimum of the same
-    problem has another correlation.
+    For `attention.Spanned` no matrix is formed: the Gram matrices of the queries and of the coefficients suffice. The
+    cosine with a max-margin solution is meaningful only if that solution is unique (`solution.unique`): other optima
+    have other cosines.
 
     Raises:
-        ValueError: different shapes; a zero or non-finite matrix, which has no direction. Under
-            `jit` and `vmap`, where numbers cannot be read, such a lane is NaN: select it away.
+        ValueError: different shapes; a zero or non-finite matrix, which has no direction. Under `jit` and `vmap`, where
+            numbers cannot be checked, the result for such a matrix is NaN.
 
     Example:
         >>> float(metrics.correlation(jnp.eye(3), 2 * jnp.eye(3)))
@@ -53,22 +53,22 @@ def _shape(A: Array | Spanned) -> tuple[int, ...]:
 
 
 def margin_ratio(W: Float[Array, "d e"], constraints: Any, norm: str | norms.Norm, solution: Any) -> Float[Array, ""]:
-    """Return the margin of W for its length, as a share of the largest there is, (): 1 at a max-margin solution.
+    """Return the normalized margin of W divided by the largest possible one, (): 1 at a max-margin solution.
 
-    `min_k <A_k, W> / b_k / ||W||`, divided by the same of the solution: it tells which norm's margin W maximizes, also
-    where several matrices do, and a cosine with one of them would be small. At most 1 up to the solution's certified
-    gap; negative where W violates a row's sign.
+    It is `min_k <A_k, W> / b_k / ||W||` divided by the same quantity for the solution. It tells which norm's margin W
+    maximizes, even if several matrices attain the maximum and the cosine with one of them is small. It is at most 1, up
+    to the solution's certified gap, and negative if W violates a constraint's sign.
 
     Args:
-        W: of any length.
-        constraints: `svm.Constraints`, all of them hard inequalities with positive targets b_k.
-        norm: of the max-margin problem; a name or a Norm.
-        solution: `svm.Solution` of these constraints in that norm.
+        W: a matrix of any length.
+        constraints: `svm.Constraints`, all hard inequalities with positive targets b_k.
+        norm: the norm of the max-margin problem, as a name or a Norm.
+        solution: the `svm.Solution` of these constraints in that norm.
 
     Raises:
-        ValueError: W of another shape than the solution, zero or not finite; equalities, soft rows or targets that are
-            not positive, where the margin is no share; a solution that is not certified optimal. Under `jit` and
-            `vmap`, where numbers cannot be read, such a lane is NaN: select it away.
+        ValueError: W differs in shape from the solution, is zero or is not finite; a constraint is an equality, is
+            soft, or has a target that is not positive; the solution is not certified optimal. Under `jit` and `vmap`,
+            where numbers cannot be checked, the result is then NaN.
 
     Example:
         >>> round(float(metrics.margin_ratio(5 * solution.W, constraints, "frobenius", solution)), 9)
@@ -113,10 +113,10 @@ def margin_ratio(W: Float[Array, "d e"], constraints: Any, norm: str | norms.Nor
 
 
 def rank(W: Float[Array, "a b"], rtol: float = 1e-6) -> Int[Array, ""]:
-    """Return how many singular values exceed `rtol` times the largest, ().
+    """Return the number of singular values that exceed `rtol` times the largest, ().
 
-    Relative, unlike the absolute 1e-7 of the published rank figure: the rank of `c W` is that of `W`,
-    and of a zero matrix 0.
+    The threshold is relative, unlike the absolute 1e-7 of the published rank figure: `c W` has the rank of `W`, and a
+    zero matrix has rank 0.
 
     Example:
         >>> int(metrics.rank(jnp.diag(jnp.array([1.0, 1e-3, 1e-9]))))
@@ -127,5 +127,5 @@ def rank(W: Float[Array, "a b"], rtol: float = 1e-6) -> Int[Array, ""]:
 
 
 def rank_of(singular_values: Any, rtol: float = 1e-6) -> Any:
-    """Return the rank of matrices by their singular values, (..., k), the largest first: as `rank` does, (...)."""
+    """Return the rank of each matrix, (...), from its singular values in decreasing order, (..., k)."""
     return (singular_values > rtol * singular_values[..., :1]).sum(axis=-1)

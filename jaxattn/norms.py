@@ -1,12 +1,13 @@
-"""Matrix norms, each with its dual, as the max-margin problems and their certificate need them.
+"""Matrix norms with their duals, for max-margin problems and certificates.
 
-Training `W = K Q^T` by its factors, steepest descent in a norm of (K, Q) is expected to obey the norm that it induces
-on W, `min max(||K||, ||Q||)^2  s.t. K Q^T = W`. This is a theory to test (`bias.rank`), not a result:
+In training the factors of `W = K Q^T`, steepest descent in a norm of (K, Q) is expected to obey the norm that it
+induces on W, `min max(||K||, ||Q||)^2  s.t. K Q^T = W`. This is a theory to test with `bias.rank`, not a result:
 
-- Frobenius norms of K and Q induce "nuclear", and spectral norms "spectral".
-- Largest rows induce "gamma2", where K and Q are wide enough.
-- Largest entries: with entries up to 1, `K Q^T` is a sum of m matrices of the hull of the sign matrices `x y^T`, so W
-  lies in m times the unit ball of "sign". At finite m that is a bound that need not be attained (m = 1: rank one).
+- Frobenius norms of K and Q induce "nuclear", and spectral norms induce "spectral".
+- The largest row lengths of K and Q induce "gamma2", if K and Q are wide enough.
+- The largest entries of K and Q are related to "sign": with entries up to 1, `K Q^T` is a sum of m matrices in the
+convex hull of the sign matrices `x y^T`, so W lies in m times the unit ball of "sign". At finite m this bound need not
+be attained (m = 1: rank one).
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm of (d, e) matrices and its dual norm; the objective is `||W||^power / power`.
+    """A norm of (d, e) matrices with its dual norm. The objective of a problem is `||W||^power / power`.
 
     Attributes:
-        name: how messages and records call it.
-        value: the norm of a matrix, ().
-        dual: the largest inner product with a matrix of norm at most 1, ().
-        power: 1, or 2 for `||W||^2 / 2` (see `squared`).
+        name: the name in messages and records.
+        value: returns the norm of a matrix, ().
+        dual: returns the dual norm, (): the largest inner product with a matrix of norm at most 1.
+        power: 1, or 2 for the objective `||W||^2 / 2` (see `squared`).
 
     Raises:
         ValueError: another power.
@@ -64,7 +65,7 @@ class Norm:
 
     @property
     def plain(self) -> Norm:
-        """The same norm, not squared."""
+        """The same norm with power 1."""
         return self if self.power == 1 else replace(self, name=self.name.removeprefix(_SQUARED), power=1)
 
 
@@ -90,18 +91,18 @@ def _entrywise(W: Float[Array, "*shape"], p: float) -> Float[Array, ""]:
 frobenius = Norm("frobenius", lengths.norm, lengths.norm)
 nuclear = Norm("nuclear", _nuclear, _spectral)
 spectral = Norm("spectral", _spectral, _nuclear)
-# The least `(largest row of K) (largest row of Q)` over `W = K Q^T`: what largest rows of K and Q induce on W.
+# The minimum of `(largest row of K) (largest row of Q)` over `W = K Q^T`.
 gamma2 = Norm("gamma2", factorization.value, factorization.dual)
-# The unit ball is the hull of sign matrices, of at most 16 rows or columns; `m` of them are what largest entries allow.
+# The unit ball is the convex hull of the sign matrices, which must have at most 16 rows or at most 16 columns.
 sign = Norm("sign", signs.value, signs.dual)
 
 
 @dataclass(frozen=True)
 class Entrywise(Norm):
-    """The l_p norm of all entries (2410.14581, l_p Att-SVM); its dual is that of p / (p - 1).
+    """The l_p norm of all entries (2410.14581, l_p Att-SVM). Its dual has the exponent p / (p - 1).
 
     Attributes:
-        p: from 1 to inf.
+        p: the exponent, from 1 to inf.
     """
 
     p: float = 2.0
@@ -135,7 +136,7 @@ def conjugate(p: Any) -> float:
 
 @dataclass(frozen=True)
 class Schatten(Norm):
-    """The l_p norm of the singular values, 1 < p < inf, p not 2; its dual is that of p / (p - 1).
+    """The l_p norm of the singular values, 1 < p < inf, p not 2. Its dual has the exponent p / (p - 1).
 
     Attributes:
         p: the exponent.
@@ -146,7 +147,7 @@ class Schatten(Norm):
 
 @lru_cache(maxsize=64)
 def schatten(p: float) -> Norm:
-    """Return the l_p norm of the singular values: of p = 1, 2 and inf the nuclear, Frobenius and spectral norm.
+    """Return the l_p norm of the singular values. p = 1, 2 and inf are the nuclear, Frobenius and spectral norms.
 
     Raises:
         ValueError: p is less than 1 or not a number.
@@ -167,11 +168,11 @@ def _schatten(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
 
 @dataclass(frozen=True)
 class Lengths(Norm):
-    """The largest Euclidean length of a row of W or their sum, each the other's dual; or of a column.
+    """The largest Euclidean length of a row of W, or the sum of all row lengths (its dual); or the same for columns.
 
     Attributes:
-        p: inf for the largest, 1 for the sum.
-        turned: columns instead of rows.
+        p: inf for the largest length, 1 for the sum.
+        turned: whether columns are meant instead of rows.
     """
 
     p: float = float("inf")
@@ -179,13 +180,13 @@ class Lengths(Norm):
 
 
 def rows(p: float) -> Lengths:
-    """Return `||W||_{2,inf}` for p = inf, the largest length of a row, or `||W||_{2,1}` for p = 1, their sum.
+    """Return the norm `||W||_{2,inf}`, the largest row length (p = inf), or `||W||_{2,1}`, their sum (p = 1).
 
-    In `x^T W z` the rows of W belong to the coordinates of the tokens x, the keys' side K of `W = K Q^T`, and its
-    columns to those of the queries z. Steepest descent in `||W||_{2,inf}` gives every row of W a step of one length.
+    In `x^T W z` the rows of W belong to the coordinates of the tokens x (the factor K of `W = K Q^T`), and its columns
+    to those of the queries z. Steepest descent in `||W||_{2,inf}` moves all rows of W by steps of the same length.
 
     Raises:
-        ValueError: another p.
+        ValueError: p is neither 1 nor inf.
 
     Example:
         >>> norms.named("2,inf") is norms.rows(float("inf")), float(norms.rows(1.0).value(jnp.eye(3)))
@@ -195,10 +196,10 @@ def rows(p: float) -> Lengths:
 
 
 def columns(p: float) -> Lengths:
-    """Return what `rows` does, of the columns of W: its value is that of the transpose.
+    """Return the norm that `rows(p)` takes of the transpose, which measures the columns of W.
 
     Raises:
-        ValueError: another p.
+        ValueError: p is neither 1 nor inf.
 
     Example:
         >>> norms.named("2,inf of columns") is norms.columns(float("inf"))
@@ -230,10 +231,10 @@ def _total_length(W: Float[Array, "a b"], turned: bool) -> Float[Array, ""]:
 
 @dataclass(frozen=True)
 class OfRank(Norm):
-    """A norm of matrices of bounded rank. Value, dual and so the certificate's lower bound are those of all matrices.
+    """A norm restricted to matrices of bounded rank. Value, dual and certified lower bound ignore the restriction.
 
     Attributes:
-        rank: the largest rank.
+        rank: the largest rank allowed.
     """
 
     rank: int = 1
@@ -242,8 +243,9 @@ class OfRank(Norm):
 def nuclear_of_rank(m: Any) -> OfRank:
     """Return the nuclear norm of matrices of rank at most m (2308.16898, Att-SVM* under a rank constraint).
 
-    Least `(||K||_F^2 + ||Q||_F^2) / 2` over `W = K Q^T` with K and Q of m columns: what descent on factors of
-    that width has to do with. Not convex where m is less than the rank of the nuclear solution.
+    It equals the minimum of `(||K||_F^2 + ||Q||_F^2) / 2` over `W = K Q^T` with K and Q of m columns, the objective
+    related to descent on factors of that width. The problem is not convex if m is less than the rank of the nuclear
+    solution.
 
     Raises:
         ValueError: m is not an integer, or less than 1.
@@ -259,10 +261,10 @@ def nuclear_of_rank(m: Any) -> OfRank:
 
 @lru_cache(maxsize=64)
 def squared(norm: str | Norm) -> Norm:
-    """Return the objective `||W||^2 / 2`: another soft margin, the same hard one.
+    """Return the norm with objective `||W||^2 / 2`. It changes the soft-margin problem but not the hard-margin one.
 
     Raises:
-        ValueError: a name that is not known.
+        ValueError: an unknown name.
 
     Example:
         >>> soft = svm.soft(constraints, C=10.0)
@@ -275,20 +277,20 @@ def squared(norm: str | Norm) -> Norm:
 
 _OF_LENGTHS = (rows(float("inf")), rows(1.0), columns(float("inf")), columns(1.0))
 KNOWN = {norm.name: norm for norm in (frobenius, nuclear, spectral, gamma2, sign, *_OF_LENGTHS)}
-# Of entrywise norms these and `l_p` with any p, such as "l_1.5".
+# Names of entrywise norms besides `l_p`, for example "l_1.5".
 _ENTRYWISE = {"max": float("inf"), "l1": 1.0}
 _FAMILIES = {"l_": entrywise, "schatten_": schatten}
 
 
 def named(norm: str | Norm) -> Norm:
-    """Return a norm by its name; a norm value is returned as it is.
+    """Return the norm of this name, or the argument itself if it is a Norm.
 
-    Names are "frobenius", "nuclear", "spectral", "gamma2", "sign"; of `entrywise` norms "max", "l1" and "l_1.5", for
-    any p; of norms of singular values "schatten_1.5", likewise; of the lengths of rows "2,inf" and "2,1", and of
-    columns "2,inf of columns" and "2,1 of columns".
+    Names: "frobenius", "nuclear", "spectral", "gamma2", "sign"; the entrywise norms "max", "l1" and "l_p" for any p,
+    for example "l_1.5"; norms of the singular values "schatten_p", for example "schatten_1.5"; row lengths "2,inf" and
+    "2,1"; column lengths "2,inf of columns" and "2,1 of columns".
 
     Raises:
-        ValueError: a name that is not known; the message lists those that are.
+        ValueError: an unknown name; the message lists the known ones.
 
     Example:
         >>> norms.named("nuclear") is norms.nuclear, norms.named("l_1.5") is norms.entrywise(1.5)
@@ -311,7 +313,7 @@ def named(norm: str | Norm) -> Norm:
 
 
 def _exponent(text: str) -> float | None:
-    """Return the p of at least 1 that the name of a norm ends with, if it is one."""
+    """Return the exponent p >= 1 in the name of a norm, or None."""
     try:
         p = float(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Plots of your own runs: trajectories in the plane, and means over seeds with their intervals.
+"""Plots of your own runs: trajectories in the plane, and means over seeds with confidence intervals.
 
-Needs Matplotlib. Nothing here opens a window: each function returns a figure, or draws into axes of yours.
+Needs Matplotlib. No window is opened: each function returns a figure, or draws into the axes you pass.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from jaxattn.svm import Solution
 
 __all__ = ["alignment", "bands", "plane", "trajectory"]
 
-# Of the curves of a ranking: colours (of Okabe and Ito) first, then dashes.
+# For the curves of a ranking: colours (Okabe and Ito) vary first, then dashes.
 _COLOURS, _DASHES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"), ("-", "--", ":")
 
 
 def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> Figure:
-    """Draw the paths of `W(k) z_i` along the snapshots of one run in the plane, and the rays of a solution.
+    """Plot the paths of `W(k) z_i` in the plane over the snapshots of one run, and the rays of an SVM solution.
 
-    After figure 1 of 2308.16898.
+    Source: 2308.16898, figure 1.
 
     Args:
-        run: of `descent.train` with snapshots, on a problem of d = 2.
-        problem: the one it was trained on.
-        solution: of the max-margin problem that selects the same tokens; no rays are drawn if None.
+        run: a run of `descent.train` with snapshots, on a problem with d = 2.
+        problem: the problem it was trained on.
+        solution: the max-margin solution for the same selected tokens. Default: no rays.
 
     Raises:
-        ValueError: a problem of another dimension, or a run without snapshots.
+        ValueError: the problem has another dimension, or the run has no snapshots.
 
     Example:
         >>> run = descent.train(jnp.zeros((2, 2)), planar, steps=50, snapshots=range(1, 51))
@@ -63,7 +63,7 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
 
 
 def alignment(ranking: Any) -> Figure:
-    """Draw the mean margin ratio of every norm against the steps, with its 95 % interval.
+    """Plot the mean margin ratio of each norm against the step, with its 95 % interval.
 
     Args:
         ranking: a `bias.Ranking`, as `bias.rank` returns it.
@@ -77,14 +77,14 @@ def alignment(ranking: Any) -> Figure:
         axes.axhspan(CLOSE, 1.0, color="#eeeeee", linewidth=0)
         axes.axhline(1.0, color="#888888", linewidth=0.8)
         ratio = ranking.ratio
-        # In the key as at the right end of the curves.
+        # The legend has the same order as the curves at their right end.
         for k in np.argsort(-ratio.mean[:, -1]):
             look = {"color": _COLOURS[k % len(_COLOURS)], "linestyle": _DASHES[k // len(_COLOURS) % len(_DASHES)]}
             page.band(axes, ranking.steps, ratio.mean[k], ratio.low[k], ratio.high[k], label=ranking.norms[k], **look)
         verdict = ranking.verdict
         told = f"obeys {verdict}" if verdict.decided else str(verdict)
         axes.set(xscale="log", xlabel="step", ylabel="margin ratio", title=textwrap.fill(told, 50))
-        # The first and the last snapshot, without those between, whose labels would overlap.
+        # Label the first and last snapshot only: the labels between them would overlap.
         axes.set_xticks(ranking.steps[[0, -1]], [f"{step:,}" for step in ranking.steps[[0, -1]]])
         axes.set_xticks([], minor=True)
         figure.legend(loc="outside right upper")
@@ -101,15 +101,15 @@ def bands(
     color: str = "#0072B2",
     **look: Any,
 ) -> None:
-    """Draw the mean over seeds as a curve, and its 95 % bootstrap interval as a band.
+    """Plot the mean over seeds as a curve and its 95 % bootstrap interval as a band.
 
     Args:
-        axes: where to draw.
-        x: of the points.
-        values: one curve a seed.
-        key: of the bootstrap.
-        color: of curve and band.
-        look: of the curve, as `Axes.plot` takes it: label, linestyle.
+        axes: the axes to draw into.
+        x: the x coordinates of the points, (points,).
+        values: one curve per seed, (seeds, points).
+        key: the random key of the bootstrap.
+        color: the colour of curve and band.
+        look: further options of `Axes.plot` for the curve: label, linestyle.
 
     Raises:
         ValueError: values of another shape, no seeds, or a value that is not finite.

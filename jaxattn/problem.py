@@ -1,4 +1,4 @@
-"""One instance of the learning problem: tokens, queries, labels and the numbers of the head."""
+"""One learning problem: tokens, queries, labels and the parameters of the head."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from jaxtyping import Array, Bool, Float
 
 __all__ = ["Problem", "every_position", "every_prefix", "of_arrays"]
 
-# Trailing axes of each field of numbers; axes with the same letter have the same length.
+# Trailing axes of each numeric field; axes with the same letter have the same length.
 _AXES = {"X": "nTd", "Z": "nd", "Y": "n", "v": "d"}
 _FIELDS = (*_AXES, "present")
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether `value` holds numbers that can be read now, that is, outside `jit` and `vmap`."""
+    """Return whether the numbers of `value` can be read now, that is, outside `jit` and `vmap`."""
     return isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
 
 
 def as_array(name: str, value: Any) -> Array:
-    """Turn `value` into a finite floating-point JAX array, or say why that cannot be.
+    """Convert `value` to a finite floating-point JAX array.
 
     Raises:
-        ValueError: complex or non-numeric entries, NaN or infinite entries, or float64 numbers
-            that JAX would round to float32 because x64 is off.
+        ValueError: complex or non-numeric entries, NaN or infinite entries, or float64 numbers that JAX would round to
+            float32 because x64 is off.
     """
     if isinstance(value, Tracer):
         return jnp.asarray(value)
@@ -58,7 +58,7 @@ def as_array(name: str, value: Any) -> Array:
             f"{name}: expected finite numbers, found {np.asarray(array)[where]} at index {where} "
             f"({int((~finite).sum())} of {finite.size} entries are not finite)"
         )
-    # `jnp.asarray` would compile a program for every shape. A copy, since this may share the memory it is given.
+    # `jnp.asarray` would compile a program for every shape. Copy, because this may share the caller's memory.
     return array if isinstance(array, jax.Array) else jax.device_put(np.array(array))
 
 
@@ -71,24 +71,24 @@ def check_labels(labels: Any) -> None:
 
 @dataclass(frozen=True, init=False, eq=False)
 class Problem:
-    """`n` inputs of `T` tokens in R^d, each with a query and a label, and the numbers of one head.
+    """`n` inputs of `T` tokens in R^d, each with a query and a label, and the parameters of one head.
 
-    The field's letters: input `i` has tokens `X[i]`, query `Z[i]` and label `Y[i]`; the head reads
-    `v`, a direction, or a matrix whose columns are the directions of a hidden layer. Self-attention
-    is the case `Z = X[:, 0]`; `every_position` and `every_prefix` make an input of each position of
-    a sequence. A pytree: `vmap` adds leading batch axes, and every function of this
-    package is written for one problem without them.
+    Input `i` has tokens `X[i]`, query `Z[i]` and label `Y[i]`. The head reads `v`: a direction, or a matrix whose
+    columns are the directions of a hidden layer. Self-attention is the case `Z = X[:, 0]`; `every_position` and
+    `every_prefix` make one input of each position of a sequence. A Problem is a pytree: `vmap` adds leading batch axes,
+    and the functions of this package take one problem without them.
 
     Attributes:
         X: tokens, (..., n, T, d) with T >= 2.
         Z: queries, (..., n, d).
         Y: labels, (..., n), each +1 or -1.
-        v: of the head: a direction, (..., d), or a layer, (..., d, width). X says how many batch axes there are.
-        present: tokens that the attention of an input can see, (..., n, T) truth values; all if None.
+        v: the parameters of the head: a direction, (..., d), or a layer, (..., d, width). The shape of X determines the
+            number of batch axes.
+        present: truth values, (..., n, T): which tokens the attention of each input can see. Default: all.
 
     Raises:
         ValueError: a wrong shape, T = 1, a label other than +-1, NaN or infinity, mixed precisions; an input that sees
-            no token, or none that sees two.
+            no token, or a problem in which no input sees two.
     """
 
     X: Float[Array, "*batch n T d"]
@@ -102,7 +102,7 @@ class Problem:
         _check_shapes(fields)
         if is_concrete(fields["Y"]):
             check_labels(fields["Y"])
-        # A label given in another precision is the same label; any other mixture is a mistake.
+        # The labels are exact in every precision; any other mixture of precisions is a mistake.
         fields["Y"] = fields["Y"].astype(fields["X"].dtype)
         dtypes = {name: field.dtype.name for name, field in fields.items()}
         if len(set(dtypes.values())) > 1:
@@ -113,7 +113,7 @@ class Problem:
 
     @property
     def arrays(self) -> dict[str, Any]:
-        """The fields by name, without `present` where that is None; `of_arrays` makes the problem of them again."""
+        """The fields by name, without `present` if it is None. `of_arrays` is the inverse."""
         return {name: array for name in _FIELDS if (array := getattr(self, name)) is not None}
 
     @property
@@ -133,21 +133,21 @@ class Problem:
 
 
 def check_kind(problem: Any) -> None:
-    """Raise ValueError for what is no Problem, such as its arrays."""
+    """Raise ValueError unless `problem` is a Problem."""
     fits = isinstance(problem, Problem)
     if not fits:
         raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {type(problem).__name__}")
 
 
 def _check_shapes(fields: dict[str, Array]) -> None:
-    """Hold the four shapes against each other; name the field that differs."""
+    """Raise ValueError, naming the field, unless the four shapes agree."""
     shapes = {name: tuple(field.shape) for name, field in fields.items()}
     if len(shapes["X"]) < 3:
         raise ValueError(f"X: expected shape (..., n, T, d), found {shapes['X']}")
     batch, size = shapes["X"][:-3], dict(zip("nTd", shapes["X"][-3:], strict=True))
     for name, axes in _AXES.items():
         expected = batch + tuple(size[axis] for axis in axes)
-        # A head's layer has one axis more, of a length of its own.
+        # The matrix of a layer has one more axis, of any length.
         layer = shapes[name][:-1] if name == "v" and shapes[name][-1:] != (0,) else None
         if expected not in (shapes[name], layer):
             letters = ", ".join(axes)
@@ -162,7 +162,7 @@ def _check_shapes(fields: dict[str, Array]) -> None:
 
 
 def _as_present(present: Any, shape: tuple[int, ...]) -> Bool[Array, "*batch n T"]:
-    """Return which tokens an attention can see as an array of this shape, or say why that cannot be."""
+    """Convert `present` to an array of truth values of this shape, or raise ValueError."""
     present = present if hasattr(present, "dtype") else np.asarray(present)
     if present.dtype != bool or present.shape != shape:
         raise ValueError(
@@ -182,7 +182,7 @@ def _as_present(present: Any, shape: tuple[int, ...]) -> Bool[Array, "*batch n T
 
 
 def of_arrays(arrays: Mapping[str, Any]) -> Problem:
-    """Return the problem that has its fields among these arrays, such as those of a record.
+    """Return the problem with these arrays as its fields, for example the arrays of a record.
 
     Raises:
         KeyError: no X, Z, Y or v.
@@ -197,19 +197,19 @@ def of_arrays(arrays: Mapping[str, Any]) -> Problem:
 
 
 def every_position(X: Any, Y: Any, v: Any) -> Problem:
-    """Return self-attention from sequences to sequences: every position is the query of an input of its own.
+    """Return sequence-to-sequence self-attention as a problem with one input per position.
 
-    Input `i T + j` of the n T ones has all tokens of sequence i, the query `x_ij` and the label of position j, so that
-    `losses.risk` is the mean over all positions of `loss(Y_ij h(X_i^T softmax(X_i W x_ij)))` (2308.16898, section on
+    Input `i T + j`, of n T, has all tokens of sequence i, the query `x_ij` and the label of position j. `losses.risk`
+    is then the mean over all positions of `loss(Y_ij h(X_i^T softmax(X_i W x_ij)))` (2308.16898, section on
     sequence-to-sequence attention).
 
     Args:
         X: tokens, (..., n, T, d).
         Y: labels of the positions, (..., n, T), each +1 or -1.
-        v: of the head, as in `Problem`.
+        v: the parameters of the head, as in `Problem`.
 
     Raises:
-        ValueError: as `Problem`; labels of another shape.
+        ValueError: as in `Problem`; labels of another shape.
 
     Example:
         >>> from jaxattn.problem import every_position
@@ -226,12 +226,12 @@ def every_position(X: Any, Y: Any, v: Any) -> Problem:
 
 
 def every_prefix(X: Any, Y: Any, v: Any) -> Problem:
-    """Return causal self-attention: as `every_position`, but position j sees the tokens 0 to j alone.
+    """Return causal self-attention: like `every_position`, but position j sees only the tokens 0 to j.
 
-    Position 0 has nothing to choose: it adds a constant to the risk, and no row to an SVM.
+    Position 0 sees one token: it adds a constant to the risk and no constraint to an SVM.
 
     Raises:
-        ValueError: as `every_position`.
+        ValueError: as in `every_position`.
 
     Example:
         >>> from jaxattn.problem import every_prefix

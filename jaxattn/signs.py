@@ -1,9 +1,9 @@
 """Internal: the norm whose unit ball is the convex hull of the sign matrices `x y^T`, and its dual norm.
 
-The dual norm is the largest `x^T M y`, from infinity to one, exact by enumeration of the 2^(d-1) signs x of the shorter
-side. The norm is the linear program `min sum lambda_k  s.t. sum_k lambda_k x_k y_k^T = W`, solved by column generation:
-the same enumeration finds the sign matrices that its multipliers undervalue. What an explicit decomposition misses of W
-is added, entry by entry: a row r at place i, `e_i r^T`, has norm `max |r_j|`. So the value errs upwards.
+The dual norm is the maximum of `x^T M y` (the norm from l_inf to l_1), found by enumerating the 2^(d-1) sign vectors x
+of the shorter side. The norm is the linear program `min sum lambda_k  s.t. sum_k lambda_k x_k y_k^T = W`, solved by
+column generation with the same enumeration. The error of the computed decomposition is added, entry by entry (a matrix
+`e_i r^T` with one nonzero row has norm `max |r_j|`), so the value is an upper bound.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from jaxtyping import Array, Float
 
 # The longest shorter side: 2^15 signs.
 MOST = 16
-# The relative gap between the bounds at which the columns suffice; rounds at most; columns that a round adds at most.
+# The relative gap at which column generation stops; the largest number of rounds; the most columns added per round.
 _ENOUGH, _ROUNDS, _TOGETHER = 1e-11, 300, 512
-# Sign matrices to begin with.
+# The number of initial sign matrices.
 _PLANES = 400
-# How HiGHS is asked, until it has an answer: with its tolerances at their least, also without presolving, as it comes.
+# Options of HiGHS, tried in order until it finds a solution: tightest tolerances, then without presolve, then defaults.
 _TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 _WAYS = _TIGHT, _TIGHT | {"presolve": False}, {}
-# What SciPy calls a program that HiGHS proved infeasible.
+# SciPy's status of a program that HiGHS proved infeasible.
 _INFEASIBLE = 2
 
 
 def check(shape: tuple[int, ...]) -> None:
-    """Raise ValueError for matrices whose signs are too many to enumerate."""
+    """Raise ValueError for matrices with too many sign vectors to enumerate."""
     if min(shape) > MOST:
         raise ValueError(
             f"norm 'sign': expected matrices with a side of at most {MOST}, of which all signs can be enumerated, "
@@ -40,19 +40,19 @@ def check(shape: tuple[int, ...]) -> None:
 
 
 def _upright(M: Any) -> Any:
-    """Return the matrix with its shorter side first."""
+    """Return the matrix or its transpose, with the shorter side first."""
     return M if M.shape[0] <= M.shape[1] else M.T
 
 
 def _products(M: Float[Array, "a b"]) -> tuple[Array, Array]:
-    """Return all signs x of the first side, up to their sign, and `x^T M`."""
+    """Return all sign vectors x of the first side, up to their sign, and `x^T M`."""
     bits = (jnp.arange(2 ** (M.shape[0] - 1))[:, None] >> jnp.arange(M.shape[0])[None, :]) & 1
     signs = (1 - 2 * bits).astype(M.dtype)
     return signs, signs @ M
 
 
 def dual(M: Float[Array, "a b"]) -> Float[Array, ""]:
-    """Return the largest `x^T M y` over signs x and y, no less but for the roundings of a sum of positive numbers.
+    """Return the maximum of `x^T M y` over sign vectors x and y, with a bound of the rounding error added.
 
     Raises:
         ValueError: both sides are longer than 16.
@@ -60,13 +60,13 @@ def dual(M: Float[Array, "a b"]) -> Float[Array, ""]:
     check(M.shape)
     M = _upright(M)
     sizes = jnp.abs(M)
-    # Digits cancel in `x^T M`: what that may hide is added.
+    # Cancellation in `x^T M` can hide this much: add it.
     hidden = (M.shape[0] + 2) * jnp.finfo(M.dtype).eps * jnp.sum(sizes)
     return jnp.max(jnp.sum(jnp.abs(_products(M)[1]), axis=1)) + hidden
 
 
 def maximizer(M: Float[Array, "a b"]) -> Float[Array, "a b"]:
-    """Return the first sign matrix whose inner product with M is the largest; 0 in columns that do not count.
+    """Return the first sign matrix with the largest inner product with M; columns that contribute nothing are 0.
 
     Raises:
         ValueError: both sides are longer than 16.
@@ -80,14 +80,14 @@ def maximizer(M: Float[Array, "a b"]) -> Float[Array, "a b"]:
 
 
 def value(W: Float[Array, "a b"]) -> Float[Array, ""]:
-    """Return the least sum of multiples of sign matrices that W is, on the host, no less and by about 1e-11 more.
+    """Return an upper bound of the norm, (), about 1e-11 above it, computed on the host.
 
     Raises:
         ValueError: both sides are longer than 16.
     """
     check(W.shape)
-    # As words of 32 bits: JAX calls back in a thread of its own, and where 64 bits are switched on for the caller alone
-    # (`jax.enable_x64`) it would there round doubles to single precision.
+    # Pass 32-bit words: JAX runs the callback in another thread. If `jax.enable_x64` is on in the caller's thread only,
+    # that thread would round doubles to single precision.
     words = jax.lax.bitcast_convert_type(W, jnp.uint32)
     shape = jax.ShapeDtypeStruct(words.shape[W.ndim :], jnp.uint32)
     found = jax.pure_callback(_on_host(W.dtype.name), shape, words, vmap_method="sequential")
@@ -96,21 +96,21 @@ def value(W: Float[Array, "a b"]) -> Float[Array, ""]:
 
 @lru_cache(maxsize=2)
 def _on_host(precision: str) -> Callable[[Any], np.ndarray]:
-    """Return the value of a matrix of this precision as a function of words of 32 bits."""
+    """Return the norm of a matrix of this precision as a function of 32-bit words."""
     number = np.dtype(precision).type
 
     def of_words(words: Any) -> np.ndarray:
         given = np.ascontiguousarray(words).view(number)
         given = given[..., 0] if given.ndim > 2 else given
         found = number(_once(given.astype(float).tobytes(), given.shape))
-        # Rounded to single precision it may be less.
+        # Rounding to single precision may make the value smaller: round up.
         found = found if number is np.float64 else np.nextafter(found, number(np.inf))
         return np.asarray(found)[None].view(np.uint32).reshape(np.shape(words)[2:])
 
     return of_words
 
 
-# A batch is filled up with copies of its lanes.
+# Batches are padded with copies of their lanes, so results repeat.
 @lru_cache(maxsize=256)
 def _once(W: bytes, shape: tuple[int, ...]) -> float:
     return decomposed(np.frombuffer(W).reshape(shape))
@@ -123,12 +123,12 @@ def _all_signs(d: int) -> np.ndarray:
 
 
 class Priced(NamedTuple):
-    """Sign matrices that multipliers undervalue, the worst first.
+    """Sign matrices that the multipliers undervalue, the most undervalued first.
 
     Attributes:
-        largest: the dual norm of the multipliers' matrix.
-        left: their x, (k, d).
-        right: their y, (k, e).
+        largest: the dual norm of the matrix of multipliers.
+        left: their row signs x, (k, d).
+        right: their column signs y, (k, e).
     """
 
     largest: float
@@ -137,7 +137,7 @@ class Priced(NamedTuple):
 
 
 def priced(M: Float[np.ndarray, "d e"], above: float, most: int = _TOGETHER) -> Priced:
-    """Return the sign matrices whose inner product with M exceeds a number, the largest first, and the largest."""
+    """Return the sign matrices with inner products with M above a threshold, largest first, and the largest product."""
     upright = _upright(M)
     signs = _all_signs(upright.shape[0])
     products = signs @ upright
@@ -149,10 +149,10 @@ def priced(M: Float[np.ndarray, "d e"], above: float, most: int = _TOGETHER) -> 
 
 
 def minimized(cost: Float[np.ndarray, " k"], **rows: Any) -> Any:
-    """Return SciPy's result for the least `cost @ x` over x >= 0; its x is None if HiGHS finds none in any way.
+    """Return SciPy's result for `min cost @ x` over x >= 0; its x is None if HiGHS finds none with any options.
 
     Args:
-        cost: of each entry of x.
+        cost: the cost of each entry of x.
         rows: `A_ub`, `b_ub`, `A_eq`, `b_eq` of `scipy.optimize.linprog`.
     """
     from scipy.optimize import linprog
@@ -166,17 +166,17 @@ def minimized(cost: Float[np.ndarray, " k"], **rows: Any) -> Any:
 
 
 def decomposed(W: Float[np.ndarray, "d e"]) -> float:
-    """Return an upper bound of the norm of a matrix, tight to about 1e-11; NaN of one that is not finite.
+    """Return an upper bound of the norm of a matrix, tight to about 1e-11; NaN if the matrix is not finite.
 
     Raises:
-        RuntimeError: the linear programs do not come that close.
+        RuntimeError: the linear programs do not reach that accuracy.
     """
     size = float(np.abs(W).max())
     if size == 0 or not np.isfinite(size):
         return 0.0 if size == 0 else float("nan")
     W = W / size
     d, e = W.shape
-    # A single entry of 1 has norm 1: with these columns there is always a decomposition.
+    # Single entries of +-1 have norm 1; with them a decomposition always exists.
     pool = np.concatenate([np.eye(d * e), -np.eye(d * e)], axis=1)
     pool = np.concatenate([pool, columns(priced(W, 0.0)), columns(_rounded(W))], axis=1)
     best, proven = np.inf, 0.0
@@ -186,7 +186,7 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
             break
         weights = np.maximum(found.x, 0.0)
         missed = np.abs(W - (pool @ weights).reshape(d, e))
-        # Of the sum of products, what rounding may hide.
+        # A bound of the rounding error of the sum of products.
         missed += (np.count_nonzero(weights) + 2) * np.finfo(float).eps * (1 + weights.sum())
         beside = min(missed.max(axis=0).sum(), missed.max(axis=1).sum())
         best = min(best, (weights.sum() + beside) * (1 + weights.size * np.finfo(float).eps))
@@ -195,7 +195,7 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
         proven = max(proven, float(np.sum(M * W)) / max(more.largest, 1.0))
         if best - proven <= _ENOUGH * best or more.left.size == 0:
             break
-        # Columns that are dear are let go, so that the programs stay small.
+        # Drop columns with large reduced costs to keep the programs small.
         spare = 1.0 - pool.T @ M.ravel()
         kept = (np.arange(len(spare)) < 2 * d * e) | (weights > 0) | (spare < 0.3)
         pool = np.concatenate([pool[:, kept], columns(more)], axis=1)
@@ -207,9 +207,10 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
 
 
 def _rounded(W: Float[np.ndarray, "d e"]) -> Priced:
-    """Return sign matrices whose mean resembles W: of its singular vectors, cut by planes in the same places each time.
+    """Return sign matrices whose mean resembles W: signs of its scaled singular vectors on fixed random hyperplanes.
 
-    Half of the planes pass through the origin, as Krivine's do; shifted ones tell the sizes of a matrix of rank one.
+    Half of the hyperplanes pass through the origin, as in Krivine's rounding. The shifted ones represent the magnitudes
+    of the entries of a rank-one matrix.
     """
     U, s, Vt = np.linalg.svd(W, full_matrices=False)
     rng = np.random.default_rng(0)
@@ -224,5 +225,5 @@ def _rounded(W: Float[np.ndarray, "d e"]) -> Priced:
 
 
 def columns(found: Priced) -> np.ndarray:
-    """Return sign matrices as columns, (d e, k)."""
+    """Return the sign matrices as columns, (d e, k)."""
     return np.einsum("ki,kj->ijk", found.left, found.right).reshape(-1, len(found.left))

@@ -1,4 +1,4 @@
-"""Which token an input selects, which one its label would have it select, and what is optimal among its neighbours."""
+"""Selected and optimal tokens of each input, their support neighbours, and local and global optimality."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
     "support_neighbours",
 ]
 
-# A run has selected its tokens once the largest probability of every input is at least this.
+# Attention has selected its tokens once the largest probability of each input is at least this.
 SATURATED = 0.99
-# How far from 1 the margin of an active constraint may come out. A certified Frobenius solution is exact to about
-# 1e-12, and hardly a random problem has a margin as close to 1 that is not active.
+# How far from 1 the margin of an active constraint may be. A certified Frobenius solution is accurate to about 1e-12,
+# and in random problems inactive constraints almost never have a margin this close to 1.
 ACTIVE = 1e-6
 
 
@@ -39,7 +39,7 @@ def scores(problem: Problem, head: heads.Head = heads.linear) -> Float[Array, "n
     The score of a token that attention cannot see is -inf.
 
     Raises:
-        ValueError: a head of `heads` that does not fit the problem's v.
+        ValueError: the head does not fit the problem's v.
 
     Example:
         >>> tokens.scores(problem).shape  # Y_i v.x_it
@@ -51,7 +51,7 @@ def scores(problem: Problem, head: heads.Head = heads.linear) -> Float[Array, "n
 
 
 def optimal(problem: Problem, head: heads.Head = heads.linear) -> Int[Array, " n"]:
-    """Return the token of highest score of every input, (n,) (2308.16898, definition 1).
+    """Return the token with the highest score in each input, (n,) (2308.16898, definition 1).
 
     Example:
         >>> tokens.optimal(problem).shape
@@ -61,9 +61,9 @@ def optimal(problem: Problem, head: heads.Head = heads.linear) -> Int[Array, " n
 
 
 def selected(weights: attention.Weights, problem: Problem) -> Int[Array, " n"]:
-    """Return the token that the attention of every input is largest on, (n,).
+    """Return the token with the largest attention in each input, (n,).
 
-    Read from the logits: saturated probabilities tie in floating point, logits do not.
+    It is read from the logits, because saturated probabilities tie in floating point.
 
     Raises:
         ValueError: weights that do not fit the problem.
@@ -80,15 +80,15 @@ def support_neighbours(
 ) -> Bool[Array, "n T"]:
     """Return which tokens are support neighbours of the selected ones, (n, T) (2308.16898, definition 2).
 
-    Token t of input i is one if its constraint is active, `(x_i,alpha_i - x_it)^T W_svm z_i = 1`; alpha_i itself is
-    none. A constraint with a positive multiplier is active. The converse fails where a constraint is met with
-    equality and not needed: by the definition that token is a neighbour too, so margins are read and not multipliers.
-    A token that its input cannot see has margin 0 and is no neighbour.
+    Token t of input i is a support neighbour if its constraint is active, `(x_i,alpha_i - x_it)^T W_svm z_i = 1`;
+    alpha_i itself is not. Margins are compared rather than multipliers: a constraint may be active with a zero
+    multiplier, and its token is still a neighbour. A token that its input cannot see has margin 0 and is not a
+    neighbour.
 
     Args:
-        margins: of a certified Att-SVM solution, (n, T - 1), over the other tokens in increasing order, as
-            `svm.margins` gives those of `svm.token_constraints`.
-        alpha: the selected tokens.
+        margins: the margins at a certified Att-SVM solution, (n, T - 1), over the other tokens in increasing order, as
+            `svm.margins` returns them for `svm.token_constraints`.
+        alpha: the selected tokens, (n,).
         tolerance: how far from 1 the margin of an active constraint may be.
 
     Example:
@@ -104,7 +104,7 @@ def support_neighbours(
 
 
 def is_globally_optimal(scores: Float[Array, "n T"], alpha: Int[Array, " n"]) -> Bool[Array, ""]:
-    """Whether the token alpha_i of every input has its highest score (2308.16898, definition 1).
+    """Return whether the token alpha_i of each input has the highest score (2308.16898, definition 1).
 
     Example:
         >>> bool(tokens.is_globally_optimal(tokens.scores(problem), tokens.optimal(problem)))
@@ -116,7 +116,7 @@ def is_globally_optimal(scores: Float[Array, "n T"], alpha: Int[Array, " n"]) ->
 def is_locally_optimal(
     scores: Float[Array, "n T"], alpha: Int[Array, " n"], neighbours: Bool[Array, "n T"]
 ) -> Bool[Array, ""]:
-    """Whether the token alpha_i of every input outscores all its support neighbours (2308.16898, definition 2).
+    """Return whether the token alpha_i of each input outscores its support neighbours (2308.16898, definition 2).
 
     Example:
         >>> neighbours = tokens.support_neighbours(svm.margins(constraints, solution.W), alpha)
@@ -126,9 +126,9 @@ def is_locally_optimal(
 
 
 def all_support(neighbours: Bool[Array, "n T"]) -> Bool[Array, ""]:
-    """Whether every token that is not selected is a support neighbour.
+    """Return whether all tokens that are not selected are support neighbours.
 
-    The assumption of 2308.16898 on support vectors, under which only the optimal tokens are locally optimal.
+    2308.16898 assumes this of its support vectors; then only the optimal tokens are locally optimal.
 
     Example:
         >>> neighbours = tokens.support_neighbours(svm.margins(constraints, solution.W), alpha)
@@ -138,7 +138,7 @@ def all_support(neighbours: Bool[Array, "n T"]) -> Bool[Array, ""]:
 
 
 def saturation(weights: attention.Weights, problem: Problem) -> Float[Array, ""]:
-    """Return the largest attention probability of the input in which it is smallest, ().
+    """Return the smallest, over inputs, of the largest attention probability, ().
 
     Example:
         >>> bool(0.25 <= tokens.saturation(run.weights, problem) <= 1)
@@ -148,14 +148,14 @@ def saturation(weights: attention.Weights, problem: Problem) -> Float[Array, ""]
 
 
 class Outcome(NamedTuple):
-    """What a finished run has come to. A globally optimal selection is locally optimal, unless scores tie.
+    """The selection of a trained model. Globally optimal tokens are locally optimal unless scores tie.
 
     Attributes:
-        saturated: every input gives one token a probability of at least `SATURATED`; else nothing is selected yet,
-            and the other entries are of the tokens that it would select.
+        saturated: each input gives one token a probability of at least `SATURATED`. If not, no token is selected yet,
+            and the other fields describe the currently likeliest tokens.
         globally: the selected tokens are the optimal ones.
         locally: they outscore their support neighbours.
-        all_support: every other token is a support neighbour.
+        all_support: all other tokens are support neighbours.
     """
 
     saturated: Bool[Array, "*batch"]
@@ -167,14 +167,14 @@ class Outcome(NamedTuple):
 def outcome(
     weights: attention.Weights, problem: Problem, margins: Float[Array, "n m"], head: heads.Head = heads.linear
 ) -> Outcome:
-    """Classify the tokens that descended weights select.
+    """Classify the tokens that trained weights select.
 
     Args:
-        weights: descended weights.
-        problem: theirs.
-        margins: of the certified Frobenius Att-SVM solution for `selected(weights, problem)`, as in
+        weights: the trained weights.
+        problem: the problem they were trained on.
+        margins: the margins at the certified Frobenius Att-SVM solution for `selected(weights, problem)`, as in
             `support_neighbours`.
-        head: of the scores.
+        head: the head that gives the scores.
 
     Raises:
         ValueError: weights that do not fit the problem.

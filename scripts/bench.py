@@ -1,4 +1,4 @@
-"""Measure what the README quotes: `python scripts/bench.py [part ...]`, all parts by default."""
+"""Measure the numbers that the README quotes: `python scripts/bench.py [part ...]`; default: all parts."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from jaxattn.study.command import guarded
 from jaxattn.study.tuning import tune
 
-# The benchmarks stand beside this folder, and are not installed.
+# The benchmarks are beside this folder, and are not installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":

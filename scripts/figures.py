@@ -1,4 +1,4 @@
-"""Regenerate figures and claims: `jaxattn figures`."""
+"""Make figures and claims: `jaxattn figures`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Gather the runs of a sweep into one dataset: `jaxattn gather`."""
+"""Gather the records of a sweep into one dataset: `jaxattn gather`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Say which max-margin problem a variant obeys: `jaxattn which`."""
+"""Find which max-margin problem a variant obeys: `jaxattn which`."""
 
 import sys
 

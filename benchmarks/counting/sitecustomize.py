@@ -1,7 +1,7 @@
-"""Imported by every Python process that has this folder on its path: notes what JAX compiles, a line an event.
+"""Log what JAX compiles, one line per event; every Python process with this folder on its path imports this file.
 
-The events go to a file for each process, in the folder that JAXATTN_EVENTS names. Nothing of jaxattn is used, so that
-any of its commits is counted alike.
+The events go to one file per process, in the folder given by JAXATTN_EVENTS. Nothing of jaxattn is used, so that all of
+its commits are counted in the same way.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _WATCHED = "jax._src.monitoring"
 
 
 def _noted(event: str, seconds: float = 0.0, **_: object) -> None:
-    # Opened each time: a process that was forked is another one.
+    # Opened each time, since a forked process needs its own file.
     with (Path(os.environ["JAXATTN_EVENTS"]) / str(os.getpid())).open("a") as file:
         file.write(f"{event} {seconds}\n")
 
 
 class _Listening(Loader):
-    """Loads the module as ever, and then listens to it."""
+    """Loads the module as usual, and then listens to its events."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader

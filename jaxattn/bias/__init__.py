@@ -1,8 +1,8 @@
-"""Which max-margin problem a trained variant obeys: its margins held against certified optima, norm by norm.
+"""Find which max-margin problem training obeys, by comparing margins with certified optima in several norms.
 
-`rank` takes what `descent.train_batch` returns, and says of every norm how close the margins of W come to the largest
-that a matrix of its length can have. Its verdict names the norms that W obeys, or says that it obeys none of them, or
-that the run does not decide, and why.
+`rank` takes the result of `descent.train_batch`, and computes for each norm how close the margins of W come to the
+largest possible margin of a matrix of the same length. Its verdict names the norms that W obeys, states that W obeys
+none of them, or gives the reason why the run does not decide.
 """
 
 from jaxattn.bias.ranking import NORMS, Ranking, rank

@@ -1,4 +1,4 @@
-"""The max-margin problem of any model whose logits are linear: over which keys and queries, and of which matrix."""
+"""The max-margin problem of any model with linear logits, from its keys and queries and one matrix W."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from jaxattn.problem import Problem, of_arrays
 
 __all__ = ["posed"]
 
-# What double precision may leave of the difference between logits and their linear part, and of the second singular
-# value of rows that share a query, each relative to the largest.
+# Tolerance for rounding in double precision: of the difference between logits and their linear part, and of the second
+# singular value of rows that share a query, each relative to the largest.
 _ROUNDING = 1e-8
 
 
 def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[descent.Run, Problem]:
-    """Return a batch of runs as those of one matrix W, and the problems whose logits are `X_i W z_i`.
+    """Return a batch of runs as runs of one matrix W, with the problems whose logits are `X_i W z_i`.
 
-    A model that has the functions `seen(problem)` and `matrix(weights)`, as those of `models` have, says so itself. Of
-    a model of one function, the derivative of the logits tells.
+    A model with the functions `seen(problem)` and `matrix(weights)`, like those of `models`, provides both. For a model
+    of one function they are read from the derivative of its logits.
 
     Args:
-        run: of `descent.train_batch`.
-        problems: those it was trained on.
-        model: that was trained.
+        run: the result of `descent.train_batch`.
+        problems: the problems it was trained on.
+        model: the model that was trained.
 
     Raises:
-        ValueError: a model of one function whose parameters are no matrix (d, d) and no Factored(K, Q), or whose logits
-            are not linear in W, or not of the form `k_t^T W q`.
+        ValueError: for a model of one function: its parameters are neither a matrix (d, d) nor Factored(K, Q), or its
+            logits are not linear in W, or not of the form `k_t^T W q`.
 
     Example:
         >>> from jaxattn.bias.posing import posed
@@ -53,7 +53,7 @@ def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[des
         ), seen
     W, along = _matrix(weights), _matrix(snapshots)
     keys, queries = _factored(*batch.over_seeds(_linear(model), W, problems))
-    # Every head of every input is an input of its own.
+    # Each head of each input is treated as an input of its own.
     count = keys.shape[1] // problems.Y.shape[1]
     tiled = {name: np.concatenate([leaf] * count, axis=1) for name, leaf in problems.arrays.items() if name != "v"}
     return run._replace(weights=W, snapshots=along, rule=None), of_arrays(
@@ -63,7 +63,7 @@ def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[des
 
 @lru_cache(maxsize=64)
 def _seen(model: Any) -> Callable[[Problem], Problem]:
-    # One object a model, so that it compiles once.
+    # The same function object for a model each time, so that it compiles once.
     return model.seen
 
 
@@ -87,14 +87,14 @@ def _linear(model: models.Model) -> Callable[..., Any]:
 def _linearized(
     model: models.Model, W: Float[Array, "d d"], problem: Problem
 ) -> tuple[Float[Array, "rows T d d"], Float[Array, ""]]:
-    """Return the derivative of the logits, and how far W times it is from them, relative to the largest logit."""
+    """Return the logits' derivative, and the distance of logits from its product with W, relative to the largest."""
 
     def logits(W: Array) -> Array:
         found = model.logits(W, problem).reshape(-1, problem.T)
         return jnp.where(jnp.isfinite(found), found, 0)
 
     slopes = jax.jacrev(logits)(jnp.zeros_like(W))
-    # Of W's own length little may be left where the logits do not grow with it.
+    # Compare with the larger one: logits that do not grow with W may be much smaller than their linear part.
     at_W, at_zero = logits(W), logits(jnp.zeros_like(W))
     found = jnp.einsum("rtde,de->rt", slopes, W) + at_zero
     return slopes, jnp.max(jnp.abs(at_W - found)) / jnp.maximum(jnp.max(jnp.abs(at_W)), jnp.max(jnp.abs(found)))
@@ -103,7 +103,7 @@ def _linearized(
 def _factored(
     slopes: Float[np.ndarray, "seeds rows T d d"], apart: Float[np.ndarray, " seeds"]
 ) -> tuple[Float[np.ndarray, "seeds rows T d"], Float[np.ndarray, "seeds rows d"]]:
-    """Return keys and queries of which these slopes are the products, the first key of every input at 0."""
+    """Return keys and queries whose products are these slopes, with the first key of each input at 0."""
     if not np.isfinite(slopes).all() or not (apart <= _ROUNDING).all():
         raise ValueError(
             "model: expected logits that are linear in W (up to a constant), found some that differ from their linear "

@@ -1,4 +1,4 @@
-"""The margins of trained weights as shares of the largest, in several norms, along a batch of runs."""
+"""Margin ratios of trained weights in several norms, along a batch of runs."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from jaxattn.svm.packing import picked
 
 __all__ = ["NORMS", "Ranking", "rank"]
 
-# By which a run is ranked unless others are named.
+# The norms ranked by default.
 NORMS = ("frobenius", "nuclear", "spectral", "max", "l1")
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How a batch of runs stands to the max-margin problems of several norms.
+    """The margin ratios of a batch of runs in several norms, with the verdict.
 
     Attributes:
-        norms: their names, as given.
-        steps: of the snapshots, (snapshots,).
-        seeds: which lanes of the batch are kept, (seeds,); `counts` says what became of the others.
-        margin_ratio: `min_k <A_k, W> / ||W||` over its optimum, (seeds, norms, snapshots): 1 where W obeys the norm.
-        cosine: with one max-margin solution, (seeds, norms, snapshots); it says little where that is not unique.
-        unique: of the solutions, a `svm.Unique` each, (seeds, norms).
-        probability: the largest of every input, their mean, (seeds, snapshots).
-        ratio: the mean over seeds of the margin ratio with its 95 % interval, (norms, snapshots).
-        trend: likewise of its change in a decade of steps, over the last decade, (norms,); None where the snapshots do
-            not tell.
-        decades: of steps that the trend is taken over.
-        counts: lanes attempted, kept, diverged, infeasible and unsolved.
-        verdict: which norms the runs obey.
+        norms: the names of the norms, as given.
+        steps: the steps of the snapshots, (snapshots,).
+        seeds: the lanes of the batch that are kept, (seeds,); `counts` classifies the others.
+        margin_ratio: `min_k <A_k, W> / ||W||` divided by its optimum, (seeds, norms, snapshots); 1 if W obeys the norm.
+        cosine: the cosine with one max-margin solution, (seeds, norms, snapshots); meaningful only if that is unique.
+        unique: a `svm.Unique` for each solution, (seeds, norms).
+        probability: the mean over inputs of the largest attention probability, (seeds, snapshots).
+        ratio: the mean of the margin ratio over seeds with its 95 % interval, (norms, snapshots).
+        trend: its change per decade of steps over the last decade, with its interval, (norms,); None if the snapshots
+            do not suffice.
+        decades: the number of decades of steps used for the trend.
+        counts: the numbers of lanes attempted, kept, diverged, infeasible and unsolved.
+        verdict: the norms that the runs obey.
     """
 
     norms: tuple[str, ...]
@@ -64,11 +64,11 @@ class Ranking:
 
     @property
     def saturated(self) -> Bool[np.ndarray, " seeds"]:
-        """Whether the largest probabilities of a seed's inputs are `tokens.SATURATED` in the mean, at the end."""
+        """Whether each seed's mean over inputs of the largest probability is at least `tokens.SATURATED` at the end."""
         return self.probability[:, -1] >= tokens.SATURATED
 
     def table(self) -> str:
-        """Return the numbers at the last snapshot, a line a norm, and the verdict, for a terminal."""
+        """Return a table for a terminal: the numbers at the last snapshot, one line per norm, and the verdict."""
         width = max(map(len, (*self.norms, "norm")))
         lines = [f"{'norm':{width}}  margin ratio           a decade  cosine  unique"]
         unique = self.unique == svm.Unique.YES
@@ -76,7 +76,7 @@ class Ranking:
             mean, low, high = (getattr(self.ratio, part)[k, -1] for part in ("mean", "low", "high"))
             trend = "       ?" if self.trend is None else f"{self.trend.mean[k]:+8.4f}"
             told = unique[:, k]
-            # A cosine with one of several solutions means nothing.
+            # Average the cosine over unique solutions only.
             cosine = f"{self.cosine[told, k, -1].mean():6.4f}" if told.any() else "     -"
             of_seeds = f"{told.sum()} of {told.size}"
             lines.append(f"{name:{width}}  {mean:.4f} [{low:.4f}, {high:.4f}]  {trend}  {cosine}  {of_seeds}")
@@ -90,7 +90,7 @@ class Ranking:
         return "\n".join([*lines, f"verdict: {self.verdict}"])
 
     def plot(self) -> Any:
-        """Return a Matplotlib figure of the margin ratios against the steps, as `plots.alignment` draws it."""
+        """Return a Matplotlib figure of the margin ratios against the steps, drawn by `plots.alignment`."""
         from jaxattn import plots
 
         return plots.alignment(self)
@@ -103,23 +103,24 @@ def rank(
     key: PRNGKeyArray | None = None,
     model: Any = None,
 ) -> Ranking:
-    """Hold a batch of runs against the max-margin problems of several norms, each certified.
+    """Compare the margins of a batch of runs with the certified max-margin optima of several norms.
 
-    Every lane's problem is that of the tokens which it selects at its last snapshot. Left out, and counted, are lanes
-    whose weights diverged, whose tokens cannot be separated, or of which some norm's optimum is not certified.
+    The max-margin problem of each lane is that of the tokens selected at its last snapshot. Excluded and counted are
+    lanes whose weights diverged, whose tokens cannot be separated, or for which the optimum in some norm is not
+    certified.
 
     Args:
-        run: of `descent.train_batch`, with snapshots, the last of them near the end.
-        problems: those it was trained on.
+        run: the result of `descent.train_batch`, with snapshots, the last of them near the end.
+        problems: the problems it was trained on.
         norms: names or Norms.
-        key: of the bootstrap over seeds; `jax.random.key(0)` if None.
-        model: that was trained; that of the run's rule if None, and `models.plain` of a run without a rule. Of several
-            heads the joint max-margin problem is posed (`models.Heads`).
+        key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
+        model: the model that was trained. Default: the one in the run's rule, or `models.plain` for a run without a
+            rule. For several heads the joint max-margin problem is solved (`models.Heads`).
 
     Raises:
-        ValueError: no norm, the same one twice, one of bounded rank, or an unknown name; a run of another batch than
-            the problems, or of one seed; no snapshots, or weights without a direction (zero) at one of them; no seed
-            that is left; a model whose logits are not linear in one matrix (`posing.posed`).
+        ValueError: no norm, a norm given twice, a norm with a rank bound, or an unknown name; a run whose batch does
+            not match the problems, or of one seed only; no snapshots, or zero weights at a snapshot; no seed is kept; a
+            model whose logits are not linear in one matrix (`posing.posed`).
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -164,7 +165,7 @@ def rank(
         for norm, one in zip(values, solutions, strict=True)
     ]
     ratio, cosine = (np.stack(leaves, axis=1) for leaves in zip(*held, strict=True))
-    # A larger one contradicts the certificate: its optimum is none.
+    # A larger ratio contradicts the certificate: the certified optimum is not one.
     proven = (ratio <= 1 + ROUNDING).all(axis=(1, 2))
     kept, ratio, cosine = kept[proven], ratio[proven], cosine[proven]
     counts = {
@@ -191,17 +192,17 @@ def rank(
 
 
 def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norms.Norm]]:
-    """Return the names that norms are called by, and the norms.
+    """Return the names of norms, as given, and the norms.
 
     Raises:
-        ValueError: as `rank` says of norms.
+        ValueError: as `rank` for its norms.
 
     Example:
         >>> from jaxattn.bias import ranking
         >>> ranking.named(["max", norms.nuclear])[0]
         ('max', 'nuclear')
     """
-    # A name is a sequence, too.
+    # Reject a single name, although a string is a sequence.
     listed = not isinstance(given, str | norms.Norm)
     if not listed:
         raise ValueError(f"norms: expected a list of norms, found {given!r}")
@@ -216,7 +217,7 @@ def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norm
 
 
 def _checked(run: descent.Run, problems: Problem) -> Int[np.ndarray, " snapshots"]:
-    """Hold a run against its problems, and return the steps of its snapshots.
+    """Check a run against its problems, and return the steps of its snapshots.
 
     Raises:
         ValueError: they do not fit, or there is no snapshot.
@@ -246,13 +247,13 @@ def _check_directions(snapshots: Weights, steps: Int[np.ndarray, " snapshots"]) 
 
 
 def _posed(last: Weights, problem: Problem, finite: Bool[Array, ""]) -> svm.Constraints:
-    """Return the constraints of the tokens that weights select; of token 0 where they diverged, which is left out."""
+    """Return the constraints of the tokens that weights select; of token 0 for diverged lanes, which are excluded."""
     return svm.token_constraints(problem, jnp.where(finite, tokens.selected(last, problem), 0))
 
 
 @lru_cache(maxsize=64)
 def _against(norm: norms.Norm) -> Callable[..., Any]:
-    # One object for each norm, so that it compiles once.
+    # One function object per norm, so that it compiles once.
     return partial(_held, norm=norm)
 
 
@@ -265,12 +266,12 @@ def _held(
 
 
 def _probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snapshots"]:
-    """Return the mean over inputs of the largest attention probability, snapshot by snapshot."""
+    """Return the mean over inputs of the largest attention probability at each snapshot."""
     largest = jax.vmap(lambda weights: jnp.max(attention.probabilities(weights, problem), axis=1))(snapshots)
     return jnp.mean(largest, axis=1)
 
 
 def _stalled(run: descent.Run, kept: Int[np.ndarray, " kept"], last: Any) -> int:
-    """Return how many of the kept lanes stalled before the last snapshot, which then says nothing about limits."""
+    """Return the number of kept lanes that stalled before the last snapshot; such lanes say nothing about limits."""
     since = np.asarray(run.stalled)[kept]
     return int(((since != NEVER) & (since < last)).sum())

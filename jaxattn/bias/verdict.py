@@ -1,4 +1,4 @@
-"""The rule by which a ranking names norms, says that none fits, or leaves it open; fixed before any run was ranked."""
+"""The rule that turns margin ratios into a verdict on norms. It was fixed before any run was ranked."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from jaxattn.tokens import SATURATED
 
 __all__ = ["CLOSE", "FLAT", "LEAST_SEEDS", "Verdict"]
 
-# The mean margin ratio that a norm's whole interval has to exceed for W to be said to obey it.
+# W obeys a norm only if the whole interval of the norm's mean margin ratio exceeds this.
 CLOSE = 0.97
-# The change of that mean in a decade of steps below which it stands still.
+# A mean counts as constant if it changes by less than this per decade of steps.
 FLAT = 0.01
 LEAST_SEEDS = 8
-# What certified gaps leave of a ratio: intervals that are no farther apart overlap.
+# Certified gaps limit the accuracy of a ratio: intervals closer than this count as overlapping.
 ROUNDING = 1e-6
-# Snapshots have to reach back over half a decade of steps (a factor of 3.16) to tell what stands still.
+# Snapshots must span at least half a decade of steps (a factor of 3.16) to show that a mean is constant.
 LEAST_DECADES = 0.5
 
 
 class Verdict(NamedTuple):
-    """Which norms a run obeys.
+    """The norms that a run obeys.
 
     Attributes:
-        norms: their names, the closest first; empty if it obeys none, or is not decided.
+        norms: their names, best first; empty if the run obeys none or is not decided.
         decided: whether the run decides.
-        reason: why not; empty if it does.
+        reason: why it does not decide; empty if it does.
     """
 
     norms: tuple[str, ...]
@@ -45,13 +45,13 @@ class Verdict(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """What the margin ratios of several seeds say: estimates over the seeds, and the verdict on them.
+    """Estimates from the margin ratios of several seeds, and the verdict.
 
     Attributes:
         ratio: the mean margin ratio, (norms, snapshots).
-        trend: its change in a decade of steps over the last decade, (norms,); None where the snapshots do not tell.
-        decades: of steps that the trend is taken over.
-        verdict: which norms are obeyed.
+        trend: its change per decade of steps over the last decade, (norms,); None if the snapshots do not suffice.
+        decades: the number of decades of steps used for the trend.
+        verdict: the norms that are obeyed.
     """
 
     ratio: Estimate
@@ -68,15 +68,15 @@ def weighed(
     key: PRNGKeyArray,
     stalled: int = 0,
 ) -> Weighed:
-    """Estimate the mean margin ratios over the seeds and how they change, and give the verdict.
+    """Estimate the mean margin ratios over seeds and their trends, and return the verdict.
 
     Args:
-        names: of the norms.
-        margin_ratio: of every seed, norm and snapshot.
+        names: the names of the norms.
+        margin_ratio: the ratio for each seed, norm and snapshot.
         probability: the mean over inputs of the largest attention probability.
-        steps: of the snapshots.
-        key: of the bootstrap over seeds.
-        stalled: how many of the seeds stalled before the last snapshot.
+        steps: the steps of the snapshots.
+        key: the random key of the bootstrap over seeds.
+        stalled: the number of seeds that stalled before the last snapshot.
     """
     ratio, (change, decades) = bootstrap(margin_ratio, key), trend(margin_ratio, steps, beside(key))
     at_end = Estimate(*(part[:, -1] for part in ratio))
@@ -87,7 +87,7 @@ def weighed(
 def trend(
     ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"], key: PRNGKeyArray
 ) -> tuple[Estimate | None, float]:
-    """Return the change of the mean ratio in a decade of steps, and over how many decades it is taken: at most one."""
+    """Return the change of the mean ratio per decade of steps, and how many decades (at most one) it is based on."""
     recent, reach = last_decade(steps)
     if reach == 0:
         return None, reach
@@ -97,7 +97,7 @@ def trend(
 
 
 def last_decade(steps: Int[np.ndarray, " snapshots"]) -> tuple[Bool[np.ndarray, " snapshots"], float]:
-    """Return which snapshots are of the last decade of steps, and how much of a decade lies between them.
+    """Return which snapshots lie in the last decade of steps, and the number of decades that they span.
 
     Example:
         >>> from jaxattn.bias import verdict
@@ -120,18 +120,18 @@ def of(
 ) -> Verdict:
     """Return the verdict on a run.
 
-    A norm is named if its interval lies above `CLOSE` and above every other norm's, and does not fall; norms whose
-    intervals overlap there are named together. None is, if every interval lies below `CLOSE` and no mean moves by
-    `FLAT` in a decade of steps. Everything else is not decided.
+    A norm is named if its interval lies above `CLOSE` and above the intervals of all other norms, and its mean does not
+    fall. Norms above `CLOSE` whose intervals overlap are named together. The verdict is "none" if all intervals lie
+    below `CLOSE` and no mean moves by `FLAT` or more per decade of steps. All other cases are not decided.
 
     Args:
-        names: of the norms.
-        ratio: of the mean margin ratios at the last snapshot, (norms,).
-        trend: of their change in a decade of steps, over the last decade, (norms,); None where that is not known.
+        names: the names of the norms.
+        ratio: the mean margin ratios at the last snapshot, (norms,).
+        trend: their change per decade of steps over the last decade, (norms,); None if unknown.
         probability: the mean over inputs and seeds of the largest attention probability at the last snapshot.
-        seeds: how many there are.
-        decades: of steps that the trend is taken over.
-        stalled: how many of the seeds stalled before that snapshot: what follows says nothing about limits.
+        seeds: the number of seeds.
+        decades: the number of decades of steps used for the trend.
+        stalled: the number of seeds that stalled before that snapshot; such seeds say nothing about limits.
     """
     if seeds < LEAST_SEEDS:
         return _open(f"expected at least {LEAST_SEEDS} seeds, found {seeds}")

@@ -1,6 +1,6 @@
-"""Data laws: pure functions from a random key to one problem, or one text, and of the tokens to select.
+"""Data laws: pure functions from a random key to a problem, a text, or the tokens to select.
 
-A law is any such function; `functools.partial(data.sphere, n=6, T=8, d=10)` is one, and `vmap` over keys makes a batch.
+To fix sizes use `functools.partial(data.sphere, n=6, T=8, d=10)`; `vmap` over keys draws a batch.
 """
 
 from jaxattn.data.problems import (

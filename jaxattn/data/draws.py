@@ -1,7 +1,7 @@
-"""Internal: random arrays, drawn flat and then given their shape, and the sizes that laws accept.
+"""Internal: random arrays drawn flat and then reshaped, and checks of sizes.
 
-The numbers are those of `jax.random` with the shape itself; drawn flat and together, XLA compiles them
-for the CPU in a tenth of the time (jaxlib 0.10.2: 0.2 s instead of 2.8 s for shape (6, 8, 10)).
+The numbers are those that `jax.random` gives for the shape itself. Drawing flat and together takes XLA a tenth of the
+compilation time on the CPU (jaxlib 0.10.2: 0.2 s instead of 2.8 s for shape (6, 8, 10)).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 
 def normals(keys: Key[Array, " k"], *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
-    """Draw an array of standard normal numbers from each key, all in one vectorized draw."""
+    """Draw one array of standard normal numbers from each key, all in one vectorized call."""
     sizes = [math.prod(shape) for shape in shapes]
     drawn = jax.vmap(lambda key: jax.random.normal(key, (max(sizes),)))(keys)
     return [row[:size].reshape(shape) for row, size, shape in zip(drawn, sizes, shapes, strict=True)]
@@ -31,10 +31,10 @@ def unit(vectors: Float[Array, "... d"]) -> Float[Array, "... d"]:
 
 
 def check_sizes(**sizes: int) -> None:
-    """Check that sizes are integers of at least 1, and T of at least 2.
+    """Check that sizes are integers of at least 1, and T at least 2.
 
     Raises:
-        ValueError: one is not; names it.
+        ValueError: one is not; the message names it.
     """
     for name, size in sizes.items():
         smallest = 2 if name == "T" else 1

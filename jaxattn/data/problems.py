@@ -1,7 +1,7 @@
 """Data laws: pure functions from a random key to one Problem.
 
-A law is any such function; `functools.partial(data.sphere, n=6, T=8, d=10)` is one, and `vmap` over
-keys makes a batch of problems. Each array is drawn from a key of its own, split from the given one.
+To fix sizes use `functools.partial(data.sphere, n=6, T=8, d=10)`; `vmap` over keys draws a batch of problems. Each
+array is drawn from its own key, split from the given one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Law = Callable[[PRNGKeyArray], Problem]
 
 
 def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
-    """Draw tokens, queries and head direction uniformly from the unit sphere of R^d, labels +-1.
+    """Draw tokens, queries and head direction uniformly from the unit sphere of R^d, and random labels +-1.
 
-    The law of the local-convergence, rank and probability figures (2308.16898, section 3).
+    Source: the law of the local-convergence, rank and probability figures (2308.16898, section 3).
 
     Raises:
         ValueError: n < 1, T < 2 or d < 1.
@@ -54,10 +54,10 @@ def sphere(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
 
 
 def sequence(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
-    """Draw n sequences of T tokens, each position the query of an input of its own: n T inputs.
+    """Draw n sequences of T tokens, and make one input of each position: n T inputs.
 
-    Tokens and head direction are uniform on the unit sphere of R^d, labels +-1, one a position
-    (2308.16898, sequence-to-sequence attention). The inputs are those of `problem.every_position`.
+    Tokens and head direction are uniform on the unit sphere of R^d; each position has a label +-1 (2308.16898,
+    sequence-to-sequence attention). The inputs are those of `problem.every_position`.
 
     Raises:
         ValueError: n < 1, T < 2 or d < 1.
@@ -70,7 +70,7 @@ def sequence(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
 
 
 def causal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
-    """Draw the sequences of `sequence` from the same key; each position sees the tokens up to its own.
+    """Draw the same sequences as `sequence` from the same key; each position sees only the tokens up to its own.
 
     The inputs are those of `problem.every_prefix`.
 
@@ -86,18 +86,17 @@ def causal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
 
 @dataclass(frozen=True)
 class Spheres:
-    """The sphere law in one of several dimensions, embedded in the largest by zero coordinates.
+    """The sphere law in several dimensions, embedded in the largest one by zero coordinates.
 
-    An embedded problem has the solutions of the problem itself, embedded, and all dimensions have one
-    shape, so that they compile once.
+    Embedding a problem embeds its solutions. All dimensions share one shape, and so compile once.
 
     Attributes:
-        n: number of inputs.
-        T: number of tokens of an input.
+        n: the number of inputs.
+        T: the number of tokens per input.
         d: the dimensions.
 
     Raises:
-        ValueError: no dimensions or one of them twice, n < 1, T < 2 or a dimension < 1.
+        ValueError: no dimension, a repeated dimension, n < 1, T < 2 or a dimension < 1.
     """
 
     n: int
@@ -113,7 +112,7 @@ class Spheres:
         object.__setattr__(self, "d", dimensions)
 
     def __call__(self, key: PRNGKeyArray, d: Int[Array, ""]) -> Problem:
-        """Draw `sphere(key, n, T, d)`, to rounding, with arrays of the width max(self.d); d may be traced."""
+        """Draw `sphere(key, n, T, d)`, to rounding, with arrays padded to the width max(self.d); d may be traced."""
         keys = jax.random.split(key, 4)
         shapes = (self.n, self.T), (self.n,), ()
         flat = draws.normals(keys[jnp.array([0, 1, 3])], *((*shape, max(self.d)) for shape in shapes))
@@ -122,13 +121,13 @@ class Spheres:
 
 
 def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> Problem:
-    """Draw sphere problems whose non-optimal tokens' scores are pulled together.
+    """Draw sphere problems in which the scores of non-optimal tokens are moved closer together.
 
-    The score of the optimal token stays; those of the others are moved towards their mean, to `spread` times their
-    distance from it, and every token is put back on the sphere by the length of its other coordinates. At spread 1 this
-    is the law of `sphere`, at 0 the assumption of equal scores of the global convergence theorem (2308.16898). The head
-    direction is the first axis, which under a law that knows no direction loses nothing: equal scores are equal to the
-    last bit.
+    The score of the optimal token is unchanged. The scores of the other tokens move towards their mean, to `spread`
+    times their distance from it, and the other coordinates are rescaled to keep the tokens on the sphere. With spread 1
+    this is the law of `sphere`, with spread 0 the assumption of equal scores in the global convergence theorem
+    (2308.16898). The head direction is the first axis, which is no restriction for a rotation-invariant law, and makes
+    equal scores equal to the last bit.
 
     Raises:
         ValueError: n < 1, T < 2, d < 2, or a spread outside 0..1.
@@ -150,17 +149,17 @@ def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> P
     optimal = scores == jnp.max(scores, axis=1, keepdims=True)
     common = jnp.mean(scores, axis=1, keepdims=True, where=~optimal)
     moved = jnp.where(optimal, scores, common + spread * (scores - common))
-    # No larger in size than some token's own, so the roots are real.
+    # The moved scores do not exceed all original ones in absolute value, so the roots are real.
     others = X[:, :, 1:] * jnp.sqrt((1 - moved**2) / (1 - scores**2))[:, :, None]
     X = jnp.concatenate([(Y[:, None] * moved)[:, :, None], others], axis=2)
     return Problem(X=X, Z=Z, Y=Y, v=jnp.zeros(d).at[0].set(1.0))
 
 
 def stretched(key: PRNGKeyArray, n: int, T: int, d: int, spread: float = 0.5) -> Problem:
-    """Draw as `sphere`, and give every token and query a length of its own, `exp(spread * g)`, g a standard normal.
+    """Draw as `sphere`, and multiply each token and query by its own length `exp(spread * g)`, g standard normal.
 
     Raises:
-        ValueError: as `sphere`; a spread that is negative or not finite.
+        ValueError: as in `sphere`; a spread that is negative or not finite.
 
     Example:
         >>> problem = data.stretched(key, n=6, T=8, d=10)
@@ -177,8 +176,8 @@ def stretched(key: PRNGKeyArray, n: int, T: int, d: int, spread: float = 0.5) ->
 def three_tokens(key: PRNGKeyArray) -> Problem:
     """Draw two inputs of three tokens in the plane, the layout of the trajectory figure.
 
-    Tokens are 0.3 times standard normal, moved by (-1, 0) in the first and (1, 0) in the second
-    input; queries and head direction are unit vectors; labels are +1 (2308.16898, figure 1).
+    Tokens are 0.3 times standard normal, shifted by (-1, 0) in the first and (1, 0) in the second input. Queries and
+    head direction are unit vectors; labels are +1 (2308.16898, figure 1).
 
     Example:
         >>> data.three_tokens(key).X.shape
@@ -190,10 +189,10 @@ def three_tokens(key: PRNGKeyArray) -> Problem:
 
 
 def five_tokens(key: PRNGKeyArray) -> Problem:
-    """Draw two inputs of five tokens in the plane, one of them set apart in each input.
+    """Draw two inputs of five tokens in the plane, with one distant token in each input.
 
-    Tokens are 0.5 times standard normal; the first of each input is then put at (1, 0.5) and
-    (1, -0.5), the others are moved by (-1, 0); the rest as in `three_tokens`.
+    Tokens are 0.5 times standard normal. The first token of each input is then set to (1, 0.5) and (1, -0.5), and the
+    others are shifted by (-1, 0). The rest is as in `three_tokens`.
 
     Example:
         >>> data.five_tokens(key).X.shape
@@ -207,7 +206,7 @@ def five_tokens(key: PRNGKeyArray) -> Problem:
 def mlp(key: PRNGKeyArray, n: int, T: int, d: int, width: int | None = None) -> Problem:
     """Draw tokens and queries uniformly from the unit sphere of R^d, labels +-1, and a layer of Frobenius norm 1.
 
-    The layer v, (d, width), is a standard normal matrix divided by its norm; width = d if None. The law of the
+    The layer v, (d, width), is a standard normal matrix divided by its norm. Default: width = d. Source: the law of the
     multi-token figure with the head `heads.mlp` (2308.16898, section on multiple tokens).
 
     Raises:
@@ -225,13 +224,13 @@ def mlp(key: PRNGKeyArray, n: int, T: int, d: int, width: int | None = None) -> 
 
 
 def orthonormal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
-    """Draw T orthonormal tokens an input, uniformly among all such; queries and head direction from the unit sphere.
+    """Draw T orthonormal tokens per input, uniformly, and queries and head direction from the unit sphere.
 
-    All labels are +1. The tokens are the orthonormal factor of a standard normal matrix. The law of the figure over
-    the penalty of `heads.Quadratic` (2308.16898, section on multiple tokens).
+    All labels are +1. The tokens are the orthonormal factor of a standard normal matrix. Source: the law of the figure
+    on the penalty of `heads.Quadratic` (2308.16898, section on multiple tokens).
 
     Raises:
-        ValueError: n < 1, T < 2, or T > d, where no T vectors are orthonormal.
+        ValueError: n < 1, T < 2, or T > d, since at most d vectors are orthonormal.
 
     Example:
         >>> X = data.orthonormal(key, n=2, T=3, d=4).X
@@ -243,7 +242,7 @@ def orthonormal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
         raise ValueError(f"T: expected at most d = {d} orthonormal tokens, found {T}")
     X, Z, v = draws.normals(jax.random.split(key, 3), (n, T, d), (n, d), (d,))
     Q, R = jnp.linalg.qr(jnp.swapaxes(X, -1, -2))
-    # With the signs of Gram and Schmidt the factor is uniform.
+    # With the signs of Gram-Schmidt the factor is uniformly distributed.
     signs = jnp.sign(jnp.diagonal(R, axis1=-2, axis2=-1))
     return Problem(X=jnp.swapaxes(Q * signs[:, None, :], -1, -2), Z=draws.unit(Z), Y=jnp.ones(n), v=draws.unit(v))
 
@@ -257,7 +256,7 @@ def _planar(key: PRNGKeyArray, T: int) -> tuple[Float[Array, "2 T 2"], Float[Arr
 def _sequences(
     key: PRNGKeyArray, n: int, T: int, d: int
 ) -> tuple[Float[Array, "n T d"], Float[Array, "n T"], Float[Array, " d"]]:
-    """Draw tokens, labels of the positions and head direction."""
+    """Draw tokens, labels of all positions, and the head direction."""
     draws.check_sizes(n=n, T=T, d=d)
     keys = jax.random.split(key, 3)
     X, v = draws.normals(keys[jnp.array([0, 2])], (n, T, d), (d,))
@@ -267,21 +266,20 @@ def _sequences(
 def _spherical(
     key: PRNGKeyArray, X: Float[Array, "n T d"], Z: Float[Array, "n d"], v: Float[Array, "d ..."]
 ) -> Problem:
-    """Put tokens and queries on the unit sphere, and draw the labels."""
+    """Scale tokens and queries to the unit sphere, and draw the labels."""
     Y = jax.random.rademacher(key, Z.shape[:1]).astype(float)
     return Problem(X=draws.unit(X), Z=draws.unit(Z), Y=Y, v=v)
 
 
 def _embedded(numbers: Float[Array, "*shape width"], d: Int[Array, ""]) -> Float[Array, "*shape width"]:
-    """Lay numbers out anew as vectors of d coordinates, each filled up with zeros.
+    """Rearrange numbers as vectors of d coordinates, each padded with zeros.
 
-    The first numbers of a flat draw do not depend on how many are drawn: these are those of a draw of
-    vectors in R^d.
+    The first numbers of a flat draw do not depend on the length of the draw, so these equal a draw of vectors in R^d.
     """
     width = numbers.shape[-1]
     vector, coordinate = jnp.arange(numbers.size // width)[:, None], jnp.arange(width)[None, :]
     taken = numbers.ravel()[vector * d + jnp.minimum(coordinate, d - 1)]
     vectors = jnp.where(coordinate < d, taken, 0.0)
-    # In R^1 many tokens are equal, and must be so to the last bit: a difference of rounding between two
-    # of them would pose another problem.
+    # In R^1 many tokens are equal, and must be equal to the last bit: a rounding difference between two of them would
+    # pose another problem.
     return jnp.where(d == 1, jnp.sign(vectors), vectors).reshape(numbers.shape)

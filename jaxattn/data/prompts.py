@@ -1,6 +1,7 @@
-"""Data laws of prompts: all inputs share one query, so that W acts on it as a vector `p = W z` does on the tokens.
+"""Data laws for prompts: all inputs share one query z, so that W acts on the tokens as one vector `p = W z`.
 
-The logits `X_i p` of 2306.13596. From `W = 0` training keeps `W = p z^T`, and `||W||_F = ||p||` as z has length 1.
+The logits are `X_i p` (2306.13596). Training from `W = 0` keeps `W = p z^T`, and `||W||_F = ||p||` since z has length
+1.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ __all__ = ["keyed", "shared_query"]
 
 
 def shared_query(key: PRNGKeyArray, n: int, T: int, d: int, spread: float = 0.0) -> Problem:
-    """Draw as `stretched`, but with one query for all inputs, a unit vector (2306.13596, model of a prompt).
+    """Draw as `stretched`, but with one unit query for all inputs (2306.13596, prompt model).
 
     Args:
-        key: of the draw.
-        n: number of inputs.
-        T: number of tokens of an input.
-        d: dimension of a token.
-        spread: of the logarithm of the tokens' lengths; at 0 all have length 1.
+        key: the random key.
+        n: the number of inputs.
+        T: the number of tokens per input.
+        d: the dimension of a token.
+        spread: the standard deviation of the logarithms of the tokens' lengths. Default: 0, all lengths 1.
 
     Raises:
-        ValueError: as `data.stretched`.
+        ValueError: as in `data.stretched`.
 
     Example:
         >>> from jaxattn.data.prompts import shared_query
@@ -41,20 +42,20 @@ def shared_query(key: PRNGKeyArray, n: int, T: int, d: int, spread: float = 0.0)
 
 
 def keyed(key: PRNGKeyArray, n: int, T: int, d: int, mixing: float = 0.5) -> Problem:
-    """Draw as `shared_query`, with the keys `X A` of a fixed matrix A in place of the tokens.
+    """Draw as `shared_query`, with keys `X A` for a fixed matrix A instead of the tokens X.
 
-    The logits `X A p` and scores `X v` of tokens X are those of the tokens `X A` and the head direction `A^-1 v`. A is
+    The logits `X A p` and scores `X v` of tokens X equal those of tokens `X A` with the head direction `A^-1 v`. A is
     the identity plus `mixing / sqrt d` times a standard normal matrix.
 
     Args:
-        key: of the draw.
-        n: number of inputs.
-        T: number of tokens of an input.
-        d: dimension of a token.
+        key: the random key.
+        n: the number of inputs.
+        T: the number of tokens per input.
+        d: the dimension of a token.
         mixing: how far A is from the identity.
 
     Raises:
-        ValueError: as `data.sphere`; mixing is not positive and finite.
+        ValueError: as in `data.sphere`; mixing is not positive and finite.
 
     Example:
         >>> from jaxattn.data.prompts import keyed

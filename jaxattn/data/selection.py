@@ -17,7 +17,7 @@ TokenLaw = Callable[[PRNGKeyArray, Problem], Int[Array, " n"]]
 
 
 def optimal_tokens(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
-    """Select the token of highest score of every input, (n,); draws nothing.
+    """Select the token with the highest score in each input, (n,). The key is not used.
 
     Example:
         >>> data.optimal_tokens(key, problem).tolist() == tokens.optimal(problem).tolist()
@@ -28,7 +28,7 @@ def optimal_tokens(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
 
 
 def uniform_tokens(key: PRNGKeyArray, problem: Problem) -> Int[Array, " n"]:
-    """Select any token that an input sees with equal probability, (n,).
+    """Select a token of each input uniformly among those that it sees, (n,).
 
     Example:
         >>> data.uniform_tokens(key, problem).shape

@@ -1,4 +1,4 @@
-"""Laws of texts: pure functions from a random key to the selection problems of a text."""
+"""Data laws for texts: pure functions from a random key to the selection problems of a text."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def language(
     order: int = 1,
     candidates: Candidates = vocabulary,
 ) -> Choices:
-    """Draw a language, m sequences of n of its words, and their embeddings: one selection problem a prefix.
+    """Draw a language, m sequences of n of its words, and word embeddings; each prefix gives a selection problem.
 
-    The language is a `language.Markov` law of its own for every key; embeddings are uniform on the unit sphere of R^d.
-    The query of a prefix is its last word, its optimal token the next one. Causal language modelling after the
-    withdrawn ICLR 2024 submission, which gives no law.
+    Each key draws a `language.Markov` law. Embeddings are uniform on the unit sphere of R^d. The query of a prefix is
+    its last word, and its optimal token is the next word. Causal language modelling as in the withdrawn ICLR 2024
+    submission, which specifies no law.
 
     Args:
-        key: of all this, each drawn from a key of its own.
-        m: number of sequences.
-        n: words of a sequence.
-        d: dimension of an embedding.
-        V: words of the language.
-        entropy: of the next word in every context, in nats.
-        order: how many words the next one depends on.
+        key: the random key, split for each draw.
+        m: the number of sequences.
+        n: the number of words per sequence.
+        d: the dimension of an embedding.
+        V: the number of words of the language.
+        entropy: the entropy of the next word in each context, in nats.
+        order: the number of preceding words that the next one depends on.
         candidates: `language.vocabulary`, or `language.prefix`.
 
     Raises:
@@ -64,31 +64,31 @@ def scored_language(
     order: int = 1,
     candidates: Candidates = vocabulary,
 ) -> Choices:
-    """Draw the text that `language` draws from this key, and scores within delta of each other for its other words.
+    """Draw the same text as `language` from this key, with scores of the other words within delta of each other.
 
-    The assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (3.14, 3.15): equal scores of
-    non-optimal tokens, at delta 0, and close ones.
+    These are the assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (3.14, 3.15): equal
+    scores of non-optimal tokens (delta = 0), and close ones.
 
     Args:
-        key: of all this; the scores are drawn from a key of their own, so that delta changes nothing else.
-        m: number of sequences.
-        n: words of a sequence.
-        d: dimension of an embedding.
-        V: words of the language.
-        entropy: of the next word in every context, in nats.
+        key: the random key; the scores have their own, so that delta changes nothing else.
+        m: the number of sequences.
+        n: the number of words per sequence.
+        d: the dimension of an embedding.
+        V: the number of words of the language.
+        entropy: the entropy of the next word in each context, in nats.
         delta: see `language.close_scores`.
-        order: how many words the next one depends on.
+        order: the number of preceding words that the next one depends on.
         candidates: `language.vocabulary`, or `language.prefix`.
 
     Raises:
-        ValueError: as `language`; delta outside [0, 1).
+        ValueError: as in `language`; delta outside [0, 1).
 
     Example:
         >>> data.scored_language(key, m=3, n=4, d=6, V=5, entropy=0.1, delta=0.0).scores.shape[1]
         5
     """
     drawn = language(key, m, n, d, V, entropy, order, candidates)
-    # Beside the three keys of the text.
+    # `language` uses the keys 0 to 2.
     return close_scores(jax.random.fold_in(key, 3), drawn, delta)
 
 
@@ -103,24 +103,24 @@ def read_language(
     order: int = 1,
     candidates: Candidates = prefix,
 ) -> Choices:
-    """Draw the text that `language` draws from this key, whose tokens have the scores that a fixed head reads.
+    """Draw the same text as `language` from this key, with the token scores that a fixed head reads.
 
-    The model of the withdrawn ICLR 2024 submission: every prefix attends to its own positions, its last token asks, and
-    the head's direction of the next word tells the scores. See `language.head_scores`.
+    This is the model of the withdrawn ICLR 2024 submission: each prefix attends to its own positions, its last token is
+    the query, and the head's direction of the next word gives the scores. See `language.head_scores`.
 
     Args:
-        key: of all this; the head is drawn from a key of its own, so that it changes no text.
-        m: number of sequences.
-        n: words of a sequence.
-        d: dimension of an embedding.
-        V: words of the language.
-        entropy: of the next word in every context, in nats.
-        head: law of the head, given the embeddings.
-        order: how many words the next one depends on.
+        key: the random key; the head has its own, so that it does not change the text.
+        m: the number of sequences.
+        n: the number of words per sequence.
+        d: the dimension of an embedding.
+        V: the number of words of the language.
+        entropy: the entropy of the next word in each context, in nats.
+        head: the law of the head, given the embeddings.
+        order: the number of preceding words that the next one depends on.
         candidates: `language.prefix`, or `language.vocabulary`.
 
     Raises:
-        ValueError: as `language`, and as the law of the head.
+        ValueError: as in `language`, and those of the law of the head.
 
     Example:
         >>> read = data.read_language(key, m=3, n=4, d=6, V=5, entropy=0.1)
@@ -128,5 +128,5 @@ def read_language(
         True
     """
     drawn = language(key, m, n, d, V, entropy, order, candidates)
-    # Beside the three keys of the text and that of `scored_language`.
+    # `language` uses the keys 0 to 2, and `scored_language` the key 3.
     return head_scores(drawn, head(jax.random.fold_in(key, 4), drawn.E))

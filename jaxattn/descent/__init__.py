@@ -1,4 +1,4 @@
-"""Gradient descent on attention weights: one training run, many at once, and the rules they follow."""
+"""Gradient descent on attention weights: training functions, optimizers, steps, noise and penalties."""
 
 from jaxattn.descent.mirror import mirror
 from jaxattn.descent.modelled import Direction, direction

@@ -1,9 +1,9 @@
-"""Internal: the scale of the gradient, carried beside the moments of an optimizer that is blind to it.
+"""Internal: carry the gradient's scale beside the moments of an optimizer that does not depend on it.
 
-Such an optimizer takes the same steps for the gradients `g_1, g_2, ...` and for `c g_1, c g_2, ...`, and each array of
-its state is multiplied by a power of c: momentum by c, a mean of squares by c^2, a count by c^0. So its moments can be
-kept divided by a scale of their own, in its powers, and no gradient is too small for them. The scale is a power of two:
-to change it rounds nothing.
+Such an optimizer takes the same steps for the gradients `g_1, g_2, ...` and `c g_1, c g_2, ...`, and each array of its
+state is multiplied by a power of c: momentum by c, a mean of squares by c^2, a count by c^0. So its moments can be
+stored divided by powers of a common scale, and no gradient is too small for them. The scale is a power of two, so
+changing it causes no rounding.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-# How many steps are compared to find the powers, and which powers may be found; 0 where several would do.
+# The number of steps compared to find the powers, and the powers that are tried; 0 if several fit.
 _COMPARED = 8
 _POWERS = (0, 1, 2, 3, 4, -1, -2)
-# Binary digits of the exponent that are left for an entry's own size, and for what moments multiply its square by.
+# Binary digits of the exponent reserved for an entry's own size and for factors of its square in the moments.
 _SPARE = 24
 _LOG_2 = math.log(2)
 
 
 class CarriedState(NamedTuple):
-    """An optimizer's state, each array divided by its power of `2 ** exponent`; the exponent is a whole number."""
+    """An optimizer's state, each array divided by its power of `2 ** exponent`; the exponent is an integer."""
 
     kept: Any
     exponent: Float[Array, ""]
@@ -37,11 +37,11 @@ class CarriedState(NamedTuple):
 
 @dataclass(frozen=True)
 class Carried:
-    """An update that is given the gradient as a direction and the logarithm of its scale.
+    """An update that takes the gradient as a direction and the logarithm of its scale.
 
     Attributes:
-        update: of an optimizer that is blind to the gradient's scale.
-        powers: of the scale, one for each array of the optimizer's state.
+        update: the update of an optimizer that does not depend on the gradient's scale.
+        powers: the power of the scale for each array of the optimizer's state.
     """
 
     update: Callable[..., Any]
@@ -50,16 +50,16 @@ class Carried:
     def __call__(
         self, direction: Any, state: CarriedState, params: Any, log_scale: Float[Array, ""]
     ) -> tuple[Any, CarriedState]:
-        """Return the optimizer's steps for the gradient `exp(log_scale) * direction`, and its state after them.
+        """Return the optimizer's steps for the gradient `exp(log_scale) * direction`, and its next state.
 
-        An entry whose gradient was zero so far, where the optimizer would divide zero by zero, does not move. Entries
-        too small for their squares beside the largest (1e-150 times that, 1e-15 in single precision) count as zero.
+        An entry whose gradients have all been zero, where the optimizer would compute 0 / 0, does not move. Entries
+        smaller than 1e-150 times the largest (1e-15 in single precision), whose squares would underflow, count as zero.
         """
         leaves, structure = jax.tree.flatten(state.kept)
         sizes = [(_log2_of_largest(jax.tree.leaves(direction)) + log_scale / _LOG_2)]
         sizes += [_log2_of_largest([leaf]) / power + state.exponent for leaf, power in self._scaled(leaves)]
         largest = jnp.max(jnp.stack([size.astype(state.exponent.dtype) for size in sizes]))
-        # Without any gradient so far there is nothing to scale.
+        # As long as all gradients were zero there is nothing to scale.
         exponent = jnp.where(jnp.isfinite(largest), jnp.ceil(largest), state.exponent)
         shift = state.exponent - exponent
         kept = [
@@ -77,16 +77,16 @@ class Carried:
 
 
 def carried(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
-    """Return how an optimizer that is blind to the gradient's scale begins and steps, with that scale carried.
+    """Return an optimizer's init function and an update that carries the gradient's scale.
 
-    An optimizer without moments begins and steps as it is.
+    An optimizer without moments is returned unchanged.
 
     Args:
-        optimizer: any; that it is blind to the scale is tried out.
-        weights: what it is to train, one seed's; only shapes and dtype are read.
+        optimizer: any optimizer; its scale independence is tested.
+        weights: one seed's weights; only shapes and dtype are read.
 
     Raises:
-        ValueError: its steps depend on the scale, or its state follows no power of it.
+        ValueError: its steps depend on the scale, or its state does not scale with a power of it.
     """
     leaves, structure = jax.tree.flatten(weights)
     shapes = tuple((leaf.shape, jnp.result_type(leaf)) for leaf in leaves)
@@ -107,10 +107,11 @@ def _powers(
     structure: Any,
     shapes: tuple[tuple[tuple[int, ...], np.dtype], ...],
 ) -> tuple[int, ...]:
-    """Return the power of the gradient's scale that each array of an optimizer's state follows, to the last bit.
+    """Return the power of the gradient's scale for each array of an optimizer's state; they must scale exactly.
 
-    The same gradients are given three times, multiplied by 1, 2^h and 2^-h, as far as squares reach. What an optimizer
-    adds, compares with or clips at, down to 2^-h of what it is added to, shows as a difference; less counts as zero.
+    The same gradients are passed three times, multiplied by 1, 2^h and 2^-h, with h as large as squares allow. Anything
+    the optimizer adds, compares with or clips at shows as a difference if it is at least 2^-h of what it is added to;
+    smaller terms count as zero.
     """
     step = jax.jit(update)
 
@@ -119,7 +120,7 @@ def _powers(
         entries = [np.ldexp(rng.normal(size=shape), shift).astype(dtype) for shape, dtype in shapes]
         return jax.tree.unflatten(structure, [jnp.asarray(entry) for entry in entries])
 
-    # Also where `train` is being traced.
+    # Also while `train` is being traced.
     with jax.ensure_compile_time_eval():
         params = drawn(0)
         state = init(params)
@@ -143,7 +144,7 @@ def _powers(
 
 
 def _followed(trees: list[Any], shifts: tuple[int, ...]) -> list[set[int]]:
-    """Return the powers p for which each array of a pytree is multiplied by 2^(p h) where the gradients are by 2^h."""
+    """Return for each array of a pytree the powers p such that scaling the gradients by 2^h scales it by 2^(p h)."""
     first, *others = (list(map(_as_numbers, jax.tree.leaves(tree))) for tree in trees)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return [
@@ -160,7 +161,7 @@ def _followed(trees: list[Any], shifts: tuple[int, ...]) -> list[set[int]]:
 
 
 def _as_numbers(leaf: Any) -> np.ndarray:
-    """Return an array in double precision, which holds those of any other type; random keys as their words."""
+    """Return an array in double precision, which represents all other types exactly; random keys as their words."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf, float)
@@ -179,12 +180,12 @@ def _log2_of_largest(leaves: list[Array]) -> Array:
 
 
 def _times_power_of_two(leaf: Array, exponent: Array) -> Array:
-    # Beyond this nothing is left, of the largest number either.
+    # A larger exponent takes even the largest number to zero.
     most = 2 * jnp.finfo(leaf.dtype).maxexp
     return jnp.ldexp(leaf, jnp.clip(exponent, -most, most).astype(jnp.int32))
 
 
 def _without_traces(gradient: Array) -> Array:
-    """Return a gradient of largest entry about 1 without entries whose squares a moment would lose."""
+    """Return a gradient with largest entry about 1 without the entries whose squares would underflow in a moment."""
     least = 2.0 ** (12 - jnp.finfo(gradient.dtype).maxexp // 2)
     return jnp.where(jnp.abs(gradient) < least, 0, gradient)

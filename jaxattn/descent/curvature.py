@@ -1,4 +1,4 @@
-"""How much a function bends: the eigenvalue of largest size of its second derivative, with evidence."""
+"""The curvature of a function: the eigenvalue of largest absolute value of its Hessian, with an error bound."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jaxattn import metrics
 
 __all__ = ["Curvature", "largest"]
 
-# What is left of a product, of the longest so far, once the space that the start spans is exhausted.
+# The Krylov space is exhausted once the remainder is this small, relative to the longest product so far.
 _EXHAUSTED = 1e-12
 
 
 class Curvature(NamedTuple):
-    """An approximate eigenvalue of a second derivative H.
+    """An approximate eigenvalue of a Hessian H.
 
-    The size of `value` is at most that of the largest eigenvalue, and some eigenvalue is within `residual` of it.
+    Its absolute value is at most that of the largest eigenvalue, and some eigenvalue is within `residual` of it.
 
     Attributes:
-        value: the Rayleigh quotient `<u, H u>`, (); negative where the function bends down most.
+        value: the Rayleigh quotient `<u, H u>`, ().
         residual: `||H u - value u||`, ().
-        direction: u, of length 1 and the shape of the argument.
+        direction: u, of length 1, with the shape of the argument.
     """
 
     value: Float[Array, ""]
@@ -36,16 +36,16 @@ class Curvature(NamedTuple):
 def largest(
     function: Callable[[Array], Array], at: Float[Array, "..."], key: PRNGKeyArray, iterations: int = 30
 ) -> Curvature:
-    """Return the eigenvalue of largest size of the second derivative of a function at a point.
+    """Return the eigenvalue of largest absolute value of the Hessian of a function at a point.
 
-    The method of Lanczos with full reorthogonalization, from a random direction; H is only multiplied with. Pure; works
-    under `jit` and `vmap`. Where the function is not finite, neither is the result.
+    Uses the Lanczos method with full reorthogonalization from a random direction; only products with H are formed.
+    Pure; works under `jit` and `vmap`. If the function is not finite, the result is not either.
 
     Args:
         function: from an array to a number, (), twice differentiable.
-        at: where.
-        key: of the direction that is begun with.
-        iterations: products with H; as many as `at` has entries at most, and one more for the evidence.
+        at: the point.
+        key: the random key of the initial direction.
+        iterations: the number of products with H, at most the number of entries of `at`, plus one for the error bound.
 
     Raises:
         ValueError: iterations < 1.
@@ -70,7 +70,7 @@ def largest(
             w = w - (basis @ w) @ basis
         rest = metrics.norm(w)
         more = rest > _EXHAUSTED * longest
-        # From then on all is zero: an eigenvalue 0, which is never the largest but where H is zero itself.
+        # From here on all is zero and adds an eigenvalue 0, which is the largest only if H = 0.
         u = jnp.where(more, w / jnp.where(more, rest, 1.0), 0.0)
         return basis, alpha.at[k].set(along), beta.at[k].set(jnp.where(more, rest, 0.0)), u, longest
 

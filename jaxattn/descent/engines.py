@@ -1,10 +1,10 @@
-"""Internal: engines of descent: what is kept of the weights between steps. All give the same trajectory.
+"""Internal: engines of descent, which differ in what they keep between steps and all give the same trajectory.
 
-A step needs the logits, and moves them. `Direct` keeps the weights themselves, whatever they and the optimizer are;
-those of `spans` and `keys` keep less of weights that move along their gradient. `cheapest` chooses by the
-multiply-adds of a step.
+A step needs the logits, and changes them. `Direct` keeps the weights themselves, for any weights and optimizer. The
+engines of `spans` and `keys` keep less, for weights that move along their gradient. `cheapest` selects the engine with
+the fewest multiply-adds per step.
 
-Arrays may carry lanes behind their named axes (see `lanes`).
+Arrays may have lanes as trailing axes (see `lanes`).
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from jaxattn.problem import Problem
 
 @runtime_checkable
 class Engine(Protocol):
-    """How a run is carried from step to step."""
+    """The operations of a training loop that depend on what is kept between steps."""
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
         """Return what is kept at the beginning."""
         ...
 
     def logits(self, step: Int[Array, ""], kept: Any, problem: Problem) -> tuple[Array, Any]:
-        """Return the logits of all tokens, (n, T), and what was formed on the way that `move` needs."""
+        """Return the logits of all tokens, (n, T), and intermediate results that `move` needs."""
         ...
 
     def move(
         self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, log_scale: Array, problem: Problem
     ) -> Moved:
-        """Take one step of the optimizer, and return what computes the gradient's length beside what is kept.
+        """Take one step of the optimizer; return what is kept, and a function that computes the gradient's length.
 
-        The gradient with respect to the logits, (n, T), is given up to the factor `exp(log_scale)`, which the length
-        lacks, too. It is zero for a token that its input does not see.
+        `coefficients` is the gradient with respect to the logits, (n, T), divided by `exp(log_scale)`; the length lacks
+        the same factor. It is zero for tokens that their input does not see.
         """
         ...
 
@@ -56,16 +56,16 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Direct:
-    """Keep the weights, W or K and Q, and the optimizer's state: for every optimizer.
+    """Keep the weights, W or K and Q, and the optimizer's state; works with every optimizer.
 
     Attributes:
-        update: of the optimizer.
+        update: the optimizer's update.
     """
 
     update: Update
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
-        """Keep all."""
+        """Keep weights and state."""
         del problem
         return weights, state
 
@@ -82,7 +82,7 @@ class Direct:
     def move(
         self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, log_scale: Array, problem: Problem
     ) -> Moved:
-        """Form the gradient of every matrix and hand it to the optimizer."""
+        """Form the gradient of each matrix and pass it to the optimizer."""
         weights, state = kept
         y = lanes.einsum(step, "nt,ntd->nd", coefficients, problem.X)
         if isinstance(weights, Factored):
@@ -100,17 +100,17 @@ class Direct:
         return (jax.tree.map(jnp.add, weights, updates), state), lambda: length_of(slope, number)
 
     def weights(self, kept: Any, problem: Problem) -> Weights:
-        """Return what is kept."""
+        """Return the weights that are kept."""
         del problem
         return kept[0]
 
 
 class Cost(NamedTuple):
-    """What a step of an engine takes.
+    """The cost of a step of an engine.
 
     Attributes:
-        multiply_adds: about how many.
-        longest_sum: how many terms its longest sums have.
+        multiply_adds: about how many multiply-adds it takes.
+        longest_sum: the number of terms in its longest sums.
     """
 
     multiply_adds: int
@@ -118,21 +118,21 @@ class Cost(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """Whether a batch is faster with its lanes in front: a step is then made of products of matrices.
+        """Whether a batch is faster with its lanes as leading axes, so that a step consists of matrix products.
 
-        With the lanes behind, sums are written out and run along the lanes, which suits short ones, and takes three
-        times as long to compile. Measured on batches of (n, T, d) = (6, 8, 10) to (15, 5, 80): from 17 terms on the
-        products are as fast, or what they lose in a million steps is less than what compiling takes; from 60 on they
-        take half of the time for W, and three quarters for (K, Q).
+        With trailing lanes, sums are written out and vectorized along the lanes. This suits short sums, and takes three
+        times as long to compile. Measured on batches of (n, T, d) = (6, 8, 10) to (15, 5, 80): from 17 terms on, matrix
+        products are as fast, or lose less in a million steps than the compilation takes; from 60 terms on, they take
+        half the time for W, and three quarters for (K, Q).
         """
         return self.longest_sum > lanes.TERMS
 
 
 def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
-    """Return the engine of fewest multiply-adds a step for weights, an optimizer's update and a problem, one seed's.
+    """Return the engine with the fewest multiply-adds per step for one seed's weights and problem and an update.
 
     Raises:
-        ValueError: `Spanned` weights, and an optimizer that leaves the span.
+        ValueError: `Spanned` weights with an optimizer that leaves the span.
     """
     if isinstance(weights, Spanned) and along(update) is None:
         raise ValueError(
@@ -145,13 +145,13 @@ def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
 def chosen(
     update: Update, weights: Any, problem: Problem, d: int | None = None
 ) -> tuple[Callable[[Update], Engine], Cost]:
-    """Return the kind of engine of fewest multiply-adds a step, and what that takes.
+    """Return the kind of engine with the fewest multiply-adds per step, and its cost.
 
     Args:
-        update: of the optimizer.
-        weights: one seed's, or their shapes as `jax.eval_shape` gives them: nothing else is read.
-        problem: likewise.
-        d: the dimension that tokens and queries are laid out in; their own if None.
+        update: the optimizer's update.
+        weights: one seed's weights, or their shapes from `jax.eval_shape`; nothing else is read.
+        problem: one seed's problem, or its shapes.
+        d: the padded dimension of tokens and queries. Default: their own.
     """
     n, T, own = problem.X.shape[:3]
     found = _costs(update, n, T, own if d is None else d, weights.K.shape[1] if isinstance(weights, Factored) else None)
@@ -160,7 +160,7 @@ def chosen(
 
 
 def _costs(update: Update, n: int, T: int, d: int, m: int | None) -> dict[Callable[[Update], Engine], Cost]:
-    """Return what a step takes by each engine that an update allows; m is the width of factors, None for a free W."""
+    """Return the step's cost for each engine that an update allows; m is the factors' width, None for a free W."""
     tokens = n * (T - 1)
     if m is None:
         if along(update) is None:
@@ -169,9 +169,9 @@ def _costs(update: Update, n: int, T: int, d: int, m: int | None) -> dict[Callab
             spans.Queries: Cost(2 * n * T * d + n * n * d, max(n, T, d)),
             spans.Gram: Cost(tokens**2, tokens),
         }
-    # The optimizer passes over all entries of K and Q some four times.
+    # The optimizer passes over all entries of K and Q about four times.
     of_weights = Cost((5 * n + 8) * d * m + 2 * n * T * d, max(n, T, d, m))
-    # Only of factors are the lengths kept that a paced rule may ask for.
+    # A paced rule may need the lengths of the weights, which only the engine of factors keeps.
     if along(plain(update)) is None:
         return {Direct: of_weights}
     r = min(m, tokens + n)

@@ -1,11 +1,10 @@
-"""The gradient of the risk with respect to the logits: as it is, and up to a positive factor, in the log domain.
+"""The gradient of the risk with respect to the logits, as it is or up to a positive factor in the log domain.
 
-With these coefficients a, (n, T), the gradient with respect to W is `sum_it a_it x_it z_i^T`, whatever the head and the
-loss. A softmax that has all but selected its tokens leaves coefficients below the smallest number there is (about
-`exp(-745)` in double precision), and descent stops where a rule that divides by the gradient's length should go on.
-`direction` factors the common exponent out.
+With these coefficients a, (n, T), the gradient with respect to W is `sum_it a_it x_it z_i^T`, for any head and loss.
+Once the softmax has nearly selected its tokens, the coefficients underflow (at about `exp(-745)` in double precision),
+and a rule that divides by the gradient's length stops. `direction` factors out the common exponent.
 
-Arrays may carry lanes behind their named axes (see `lanes`).
+Arrays may have lanes as trailing axes (see `lanes`).
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ __all__ = ["Reading", "Rule", "Slope", "direction", "errors", "exact", "gradient
 
 
 class Slope(NamedTuple):
-    """The gradient of the risk at some logits, `exp(log_scale) * coefficients`, and what was read on the way.
+    """The gradient of the risk at some logits, `exp(log_scale) * coefficients`, with losses and probabilities.
 
     Attributes:
-        losses: of every input, (n,).
-        probabilities: of the attention, (n, T).
-        coefficients: (n, T); they add up to zero over the tokens of an input.
-        log_scale: (); 0 where the coefficients are the gradient itself, -inf where the gradient is zero.
+        losses: the losses of the inputs, (n,).
+        probabilities: the attention, (n, T).
+        coefficients: the scaled gradient, (n, T); each input's coefficients add up to zero.
+        log_scale: (); 0 if the coefficients are the gradient itself, -inf if the gradient is zero.
     """
 
     losses: Float[Array, "n *lanes"]
@@ -40,7 +39,7 @@ class Slope(NamedTuple):
     log_scale: Float[Array, "*lanes"]
 
 
-# From probabilities, (n, T), to predictions, (n,), and what each token is worth to them, `<grad h, x_it>`, (n, T).
+# Maps probabilities, (n, T), to predictions, (n,), and their derivatives `<grad h, x_it>`, (n, T), the worth of tokens.
 Reading = Callable[[Int[Array, ""], Array], tuple[Array, Array]]
 Rule = Callable[[Int[Array, ""], Array, Array, Reading, losses.Loss], Slope]
 
@@ -59,12 +58,12 @@ def reading(problem: Problem, head: heads.Head) -> Reading:
     number = problem.Y.ndim - 1
     if head is heads.linear:
         heads.check("linear", v.shape[: v.ndim - number])
-        # No attention output is needed: predictions are means of scores that never change.
+        # No attention output is needed: predictions are means of the tokens' constant scores.
         worth = lanes.einsum(lanes.before(), "ntd,d->nt", X, v)
         return lambda step, probabilities: (jnp.sum(probabilities * worth, axis=1), worth)
 
     if head is heads.mlp:
-        # Likewise: the layer sees means of what it sees of each token.
+        # No attention output is needed: the layer's inputs are means of constant values per token.
         heads.check("mlp", v.shape[: v.ndim - number], axes=2)
         seen = lanes.einsum(lanes.before(), "ntd,dw->ntw", X, v)
 
@@ -91,11 +90,11 @@ def gradient(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss:
     """Return the gradient itself, term by term as automatic differentiation forms it.
 
     Args:
-        step: of the loop that this stands in, for `lanes.stored`.
-        logits: (n, T); -inf for a token that the input does not see, which has no part in the gradient.
+        step: the number of the current step, for `lanes.stored`.
+        logits: (n, T); -inf for tokens that the input does not see, which do not contribute.
         Y: labels, (n,).
-        read: of the problem and head, as `reading` returns it.
-        loss: of one margin.
+        read: how the head reads the attention, as returned by `reading`.
+        loss: a function of one margin.
 
     Example:
         >>> from jaxattn.descent import gradients
@@ -114,10 +113,10 @@ def gradient(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss:
 
 
 def errors(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
-    """Return about how large the rounding errors of `gradient` are in place of its coefficients.
+    """Return estimates of the rounding errors of `gradient`, as the coefficients of a Slope.
 
-    Eps times the terms that it takes the difference of, `c_i s_it w_it` and `c_i s_it sum_u s_iu w_iu`: at a selected
-    token these are all but equal, however small their difference is. Arguments as of `gradient`.
+    They are eps times the terms whose difference it takes, `c_i s_it w_it` and `c_i s_it sum_u s_iu w_iu`. At a
+    selected token these are almost equal, however small their difference. The arguments are those of `gradient`.
 
     Example:
         >>> from jaxattn.descent import gradients
@@ -133,14 +132,14 @@ def errors(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: l
 
 
 def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
-    """Return the gradient divided by its common exponent factor, exact however small the gradient is.
+    """Return the gradient divided by its common exponential factor, exact however small the gradient is.
 
     With `a` the token of largest logit, `w_it = <grad h, x_it - x_ia>` and `c_i = Y_i loss'(Y_i f_i) / n`, the
-    coefficients are `c_i s_it (w_it - sum_u s_iu w_iu)` (softmax derivative, as in 2308.16898, section 2). As
-    `w_ia = 0`, no difference of nearly equal numbers is taken, and the probabilities of the other tokens and the slope
-    of the loss may share an exponent of any size. Arguments as of `gradient`.
+    coefficients are `c_i s_it (w_it - sum_u s_iu w_iu)` (softmax derivative, as in 2308.16898, section 2). As `w_ia =
+    0`, nearly equal numbers are never subtracted, and the probabilities of the other tokens and the loss's derivative
+    may share an exponent of any size. The arguments are those of `gradient`.
 
-    A loss whose own slope underflows has to be known to `losses.log_slope`.
+    If the derivative of the loss underflows, `losses.log_slope` must know its logarithm.
 
     Example:
         >>> from jaxattn.descent import gradients
@@ -156,22 +155,22 @@ def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss
 
 
 def factored(step: Int[Array, ""], logits: Array, found: Slope, sign: Array) -> Slope:
-    """Return the gradient divided by its common exponent factor, of worths whose factors `c_i` are known.
+    """Return the gradient divided by its common exponential factor, for given factors `c_i`.
 
     Args:
-        step: of the loop.
+        step: the number of the current step.
         logits: (n, T).
-        found: the losses and probabilities; as coefficients what a token is worth, w, (n, T), up to a number for each
-            input; as log_scale the logarithm of n |c_i|, (n,).
-        sign: of c_i, (n,).
+        found: losses and probabilities; as coefficients the worth w of the tokens, (n, T), up to a constant per input;
+            as log_scale the logarithm of n |c_i|, (n,).
+        sign: the sign of c_i, (n,).
     """
     values, probabilities, worth, exponent = found
-    # Between equal largest logits their mean: any number may be taken off the worth where nothing is selected yet.
+    # Subtract the mean worth of the tokens with the largest logit: a constant may be subtracted from an input's worth.
     top = jnp.max(logits, axis=1)
     selected = lanes.stored(step, lambda: (logits == top[:, None]).astype(logits.dtype))
     of_selected = jnp.sum(selected * worth, axis=1) / jnp.sum(selected, axis=1)
     apart = lanes.stored(step, lambda: worth - of_selected[:, None])
-    # An input's share is measured by the largest logit of a token that the head tells from the selected one.
+    # Scale each input by the largest logit of a token whose worth differs from the selected one's.
     second = jnp.max(jnp.where(apart != 0, logits, -jnp.inf), axis=1)
     tells = second > -jnp.inf
     second = jnp.where(tells, second, top)
@@ -188,9 +187,9 @@ def factored(step: Int[Array, ""], logits: Array, found: Slope, sign: Array) -> 
 
 
 def exact(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: losses.Loss) -> Slope:
-    """Return the gradient itself by way of its direction: without cancellation, until it underflows.
+    """Return the gradient itself, computed from its direction: without cancellation, until it underflows.
 
-    Arguments as of `gradient`.
+    The arguments are those of `gradient`.
 
     Example:
         >>> from jaxattn.descent import gradients
@@ -201,20 +200,20 @@ def exact(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: lo
 
 
 def multiplied(step: Int[Array, ""], slope: Slope) -> Slope:
-    """Return a gradient whose factor is multiplied out."""
+    """Return a gradient with its factor multiplied in."""
     factor = lanes.spread(jnp.exp(slope.log_scale), slope.coefficients)
     coefficients = lanes.stored(step, lambda: slope.coefficients * factor)
     return slope._replace(coefficients=coefficients, log_scale=jnp.zeros_like(slope.log_scale))
 
 
 def _slopes(loss: losses.Loss, margins: Array) -> tuple[Array, Array]:
-    """Return the losses of margins of any shape, and their derivatives."""
+    """Return the losses at margins of any shape, and their derivatives."""
     values, slopes = jax.vmap(jax.value_and_grad(loss))(margins.ravel())
     return values.reshape(margins.shape), slopes.reshape(margins.shape)
 
 
 def log_slope(loss: losses.Loss, margins: Float[Array, "n *lanes"]) -> tuple[Array, Array]:
-    """Return the sign of the loss's slope at every margin, and the logarithm of its size, -inf where it is zero."""
+    """Return the sign of the loss's derivative at each margin, and the logarithm of its size, -inf if it is zero."""
     known = losses.log_slope(loss)
     if known is not None:
         return -jnp.ones_like(margins), known(margins)

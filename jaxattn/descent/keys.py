@@ -1,9 +1,9 @@
-"""Internal: the engine that keeps keys and queries, of factors that move along their gradients.
+"""Internal: the engine for factors that move along their gradients; it keeps keys and queries.
 
-They stay in `K0 + span{x_it} x R^m` and `Q0 + span{z_i} x R^m`. Keys `K^T x_it` and queries `Q^T z_i`, in R^m, change
-by combinations of one another: n (T - 1) + n coordinates hold them, however wide the factors are.
+K and Q stay in `K0 + span{x_it} x R^m` and `Q0 + span{z_i} x R^m`. The keys `K^T x_it` and queries `Q^T z_i`, in R^m,
+change by combinations of one another, so n (T - 1) + n coordinates hold them, for factors of any width.
 
-Arrays may carry lanes behind their named axes (see `lanes`). `Keys` satisfies `engines.Engine`.
+Arrays may have lanes as trailing axes (see `lanes`). `Keys` satisfies `engines.Engine`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from jaxattn.problem import Problem
 
 
 class Held(NamedTuple):
-    """What `Keys` keeps: `K = share_K K0 + sum_it (x_it - x_i0) A_it^T` and `Q = share_Q Q0 + sum_i z_i B_i^T`.
+    """The state of `Keys`: `K = share_K K0 + sum_it (x_it - x_i0) A_it^T` and `Q = share_Q Q0 + sum_i z_i B_i^T`.
 
     Attributes:
         start: K0 and Q0.
-        columns: rows of length m, orthonormal or zero: the following stand in these r coordinates; None where r = m,
-            and they stand in the columns of K and Q themselves.
+        columns: an orthonormal basis as rows of length m, some possibly zero; keys, queries, A and B are in its r
+            coordinates. None if r = m: they are then in the columns of K and Q themselves.
         keys: `K^T (x_it - x_i0)`, (n, T - 1, r).
         queries: `Q^T z_i`, (n, r).
         A: (n, T - 1, r).
         B: (n, r).
-        shares: what the penalty has left of K0 and of Q0.
-        squares: of the Frobenius norms of K and Q.
+        shares: the remaining fractions of K0 and Q0 under the penalty.
+        squares: the squared Frobenius norms of K and Q.
         tokens: inner products of all `x_it - x_i0`, (n (T - 1), n, T - 1).
-        G: those of the queries `z_i`, (n, n).
-        state: of the optimizer.
+        G: inner products of the queries `z_i`, (n, n).
+        state: the optimizer's state.
     """
 
     start: Factored
@@ -56,16 +56,16 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Keys:
-    """Keep the keys of all tokens and the queries, each relative to its input's first: no step forms K or Q.
+    """Keep the keys of all tokens, relative to their input's first token, and the queries; no step forms K or Q.
 
     Attributes:
-        update: of an optimizer that moves K and Q along their gradients.
+        update: the update of an optimizer that moves K and Q along their gradients.
     """
 
     update: Update
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Held:
-        """Read keys and queries of the start, and form the Gram matrices of tokens and queries."""
+        """Compute keys and queries at the start, and the Gram matrices of tokens and queries."""
         assert isinstance(weights, Factored)
         D, step = differences(problem), lanes.before()
         n, others, d, *rest = D.shape
@@ -93,7 +93,7 @@ class Keys:
         )
 
     def logits(self, step: Int[Array, ""], kept: Held, problem: Problem) -> tuple[Array, Array]:
-        """Return the logits relative to those of the first tokens, and once more without the zeros of these."""
+        """Return the logits relative to those of the first tokens, and the same without the first tokens' zeros."""
         del problem
         logits = lanes.einsum(step, "ntm,nm->nt", kept.keys, kept.queries)
         return jnp.concatenate([jnp.zeros_like(logits[:, :1]), logits], axis=1), logits
@@ -101,7 +101,7 @@ class Keys:
     def move(
         self, step: Int[Array, ""], kept: Held, formed: Array, coefficients: Array, log_scale: Array, problem: Problem
     ) -> Moved:
-        """Move keys and queries by the gradients' images, and the coefficients of K and Q by the gradients'."""
+        """Move keys and queries by the images of the gradients, and A and B by the gradients' coefficients."""
         del log_scale, problem
         paced = self.update if isinstance(self.update, Paced) else None
         rule, state = rule_of(plain(self.update)), kept.state.rule if paced else kept.state
@@ -121,7 +121,7 @@ class Keys:
         products = lanes.einsum(step, "itj,it->ij", of_tokens.reshape(*a.shape[:2], *of_tokens.shape[1:]), a)
         of_products = lanes.einsum(step, "ij,jm->im", products, kept.queries)
         risk = lanes.total(of_products * kept.queries, 2), lanes.total(read * of_queries, 2)
-        # A sum of squares that is zero can come out below it by rounding.
+        # Rounding can make a zero sum of squares negative.
         risk = [jnp.maximum(square, 0.0) for square in risk]
         whole = [
             jnp.maximum(square + 2 * penalty * along_weights + penalty**2 * weights, 0.0)
@@ -170,14 +170,14 @@ class Keys:
 def coordinates(rows: Array) -> tuple[Array, Array]:
     """Return rows in the coordinates of an orthonormal basis of their span, and that basis.
 
-    Gram-Schmidt, every row twice, by which the basis is orthonormal to rounding also where rows are all but dependent;
-    without a call of LAPACK, which would stop programs from running side by side (see `batch`).
+    Gram-Schmidt with two passes per row makes the basis orthonormal to rounding, even if rows are nearly dependent.
+    LAPACK is avoided because its calls would keep programs from running side by side (see `batch`).
 
     Args:
         rows: (r, m), r < m.
 
     Returns:
-        Coordinates, (r, r), and the basis, (r, m), with a row of zeros for every row that depends on earlier ones.
+        Coordinates, (r, r), and the basis, (r, m), with a zero row for each row that depends on earlier ones.
     """
 
     def add(k: Int[Array, ""], basis: Array) -> Array:
@@ -185,7 +185,7 @@ def coordinates(rows: Array) -> tuple[Array, Array]:
         once = _without(k, row, basis)
         twice = _without(k, once, basis)
         before, after = (jnp.sqrt(lanes.total(one**2, 1)) for one in (once, twice))
-        # What loses its length in the second pass was rounding errors of the first.
+        # A row that loses its length in the second pass consisted of rounding errors of the first.
         inverse = jnp.where(2 * after > before, 1 / jnp.where(after > 0, after, 1), 0)
         return jax.lax.dynamic_update_index_in_dim(basis, lanes.spread(inverse, twice) * twice, k, 0)
 
@@ -194,11 +194,11 @@ def coordinates(rows: Array) -> tuple[Array, Array]:
 
 
 def _without(step: Int[Array, ""], row: Array, basis: Array) -> Array:
-    """Return a row without its components along the rows of a basis."""
+    """Return a row minus its projection onto the rows of a basis."""
     along = lanes.einsum(step, "jm,m->j", basis, row)
     return row - lanes.einsum(step, "jm,j->m", basis, along)
 
 
 def _after(number: Array, A: Array) -> Array:
-    """Return an array times a number of each lane."""
+    """Return an array times one number per lane."""
     return lanes.spread(number, A) * A

@@ -1,4 +1,4 @@
-"""Internal: a run as one compiled program: the loop over steps, for one seed and lifted over many."""
+"""Internal: a training run as one compiled program, for one seed or a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxattn.descent.run import Run
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
-# From weights, problem, the optimizer's state, the words of the noise's key or None, and the snapshots.
+# Arguments: weights, problem, the optimizer's state, the words of the noise's key or None, and the snapshots.
 Trainer = Callable[..., Run]
 
 
@@ -36,10 +36,10 @@ def trainer(
     noise: Noise = full_batch,
     penalty: Penalty = unpenalized,
 ) -> Trainer:
-    """Return the compiled run of one seed by an engine, as a `Trainer`.
+    """Return the compiled run of one seed with an engine, as a `Trainer`.
 
-    Under `vmap` it trains all seeds at once, with the lanes behind all other axes, or in front where that is faster
-    (`engines.Cost.is_wide`) or there is noise or a penalty. The same arguments give the same function object, so that
+    Under `vmap` it trains all seeds at once. Lanes are trailing axes, or leading ones if that is faster
+    (`engines.Cost.is_wide`) or there is noise or a penalty. The same arguments return the same function object, so that
     `jit` and `vmap` of it compile once.
     """
     run = partial(
@@ -84,7 +84,7 @@ def trainer_of_model(
     noise: Noise,
     penalty: Penalty,
 ) -> Trainer:
-    """Return the compiled run of one seed of any model, as `trainer` does for those that engines know."""
+    """Return the compiled run of one seed of a model without an engine."""
     run = partial(
         _train_model,
         updates=updates,
@@ -105,7 +105,7 @@ def trainer_of_model(
 
 
 def _lifting(run: Callable[..., Run], lifted: Callable[..., Run]) -> batch.Lifting:
-    """Return a compiled run of one seed that `vmap` lifts as given."""
+    """Return a compiled run of one seed with a custom rule for `vmap`."""
     one = jax.custom_batching.custom_vmap(run)
 
     @one.def_vmap
@@ -120,12 +120,12 @@ def _lifting(run: Callable[..., Run], lifted: Callable[..., Run]) -> batch.Lifti
 
 
 def _in_front(lanes: int, leaf: Array, batched: bool) -> Array:
-    """Return an argument with its lanes in front of its other axes."""
+    """Return an argument with its lanes as leading axes."""
     return leaf if batched else jnp.broadcast_to(leaf, (lanes, *leaf.shape))
 
 
 class _Views(NamedTuple):
-    """A problem as attention sees it, and as the head reads it."""
+    """A problem as the attention sees it, and as the head reads it."""
 
     seen: Problem
     read: Problem
@@ -207,7 +207,7 @@ def _empty(steps: int, record_every: int, lanes: tuple[int, ...], problem: Probl
 
 
 def _key(words: UInt32[Array, " words"] | None) -> Any:
-    assert words is not None  # `train` asks for a key where there is noise.
+    assert words is not None  # `train` requires a key with noise.
     return jax.random.wrap_key_data(words)
 
 

@@ -1,4 +1,4 @@
-"""Mirror descent with the potential `||W||_p^p / p` of all entries, by the gradient itself: l_p-AttGD."""
+"""Mirror descent with the entrywise potential `||W||_p^p / p`, without normalization: l_p-AttGD."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["lp_gd"]
 def lp_gd(p: float, step: float) -> Exact:
     """Return mirror descent with the potential `||W||_p^p / p`, not normalized (2410.14581, l_p-AttGD).
 
-    `sign(W) |W|^(p-1)` moves by `-step G`, G the gradient: W, or K and Q each by its own. With p = 2 it is `gd`. The
-    gradient is exact to rounding until it underflows; W grows like `log k`. `mirror` is the same rule on the gradient's
-    direction, which goes much farther in as many steps.
+    The mirror weights `sign(W) |W|^(p-1)` move by `-step G`, G the gradient; K and Q each with its own. With p = 2 it
+    is `gd`. The gradient is exact to rounding until it underflows, and W grows like `log k`. `mirror`, the same rule on
+    the gradient's direction, gets much farther in the same number of steps.
 
     Args:
-        p: above 1 and finite.
-        step: positive and finite.
+        p: the exponent, above 1 and finite.
+        step: the step size, positive and finite.
 
     Raises:
-        ValueError: a p outside (1, inf), or a step that is no positive number.
+        ValueError: p outside (1, inf), or a step that is not a positive number.
 
     Example:
         >>> from jaxattn.descent.lp_gd import lp_gd
@@ -46,7 +46,7 @@ def lp_gd(p: float, step: float) -> Exact:
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, MirrorState]:
         slope = jax.tree.map(lambda at, G: at - jnp.asarray(step, at.dtype) * G, state.slope, updates)
-        # From the slope anew in every step: no rounding error of the sums that make W is kept.
+        # Recompute W from the mirror weights in every step, so that rounding errors do not accumulate in W.
         moves = jax.tree.map(lambda at, W: jnp.sign(at) * jnp.abs(at) ** (1 / (p - 1)) - W, slope, params)
         return moves, MirrorState(slope, state.taken + 1)
 

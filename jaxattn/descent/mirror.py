@@ -1,4 +1,4 @@
-"""Mirror descent with the potential `||W||_p^p / p` of all entries, normalized."""
+"""Normalized mirror descent with the entrywise potential `||W||_p^p / p`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["mirror"]
 
 
 class MirrorState(NamedTuple):
-    """The slope of the potential at the weights, `sign(W) |W|^(p-1)`, and how many steps were taken."""
+    """The mirror weights `sign(W) |W|^(p-1)` (the gradient of the potential), and the number of steps taken."""
 
     slope: Any
     taken: Int[Array, ""]
@@ -29,19 +29,19 @@ class MirrorState(NamedTuple):
 def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
     """Return normalized mirror descent with the potential `||W||_p^p / p` (2410.14581, l_p-AttGD).
 
-    `sign(W) |W|^(p-1)` moves by `-step G / ||G||_F`, G the gradient: W, or K and Q each by its own. With p = 2 it is
-    normalized descent. The paper's rule has G in place of `G / ||G||_F`, and so stalls as the softmax saturates. The
-    state holds `sign(W) |W|^(p-1)`, which is exact also where its slope in W is infinite or zero, as at W = 0.
+    The mirror weights `sign(W) |W|^(p-1)` move by `-step G / ||G||_F`, G the gradient; K and Q each with its own. With
+    p = 2 it is normalized descent. The paper's rule moves by `-step G`, and so stalls as the softmax saturates. The
+    state holds the mirror weights, which are exact also where their derivative in W is infinite or zero, as at W = 0.
 
-    After k steps W is as long as `(k step)^(1 / (p - 1))`: with p near 1 it soon outgrows any number (p = 1.03 has an
-    exponent of 33), with a large p it grows slowly. A schedule sets another pace.
+    After k steps the length of W is about `(k step)^(1 / (p - 1))`. For p near 1 it soon overflows (p = 1.03 has the
+    exponent 33); for large p it grows slowly. A schedule changes the pace.
 
     Args:
-        p: above 1 and finite.
-        step: the Frobenius length of every step of `sign(W) |W|^(p-1)`; or a schedule.
+        p: the exponent, above 1 and finite.
+        step: the Frobenius length of each step of the mirror weights, or a schedule.
 
     Raises:
-        ValueError: a p outside (1, inf), or a step that is no positive number and no schedule.
+        ValueError: p outside (1, inf), or a step that is neither a positive number nor a schedule.
 
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.mirror(3.0, 0.1), steps=10)
@@ -59,7 +59,7 @@ def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
         length = step(state.taken) if callable(step) else step
         directions = jax.tree.map(partial(direction, norms.frobenius), updates)
         slope = jax.tree.map(lambda at, D: at - jnp.asarray(length, at.dtype) * D, state.slope, directions)
-        # From the slope anew in every step: no rounding error of the sums that make W is kept.
+        # Recompute W from the mirror weights in every step, so that rounding errors do not accumulate in W.
         moves = jax.tree.map(lambda at, W: jnp.sign(at) * jnp.abs(at) ** (1 / (p - 1)) - W, slope, params)
         return moves, MirrorState(slope, state.taken + 1)
 

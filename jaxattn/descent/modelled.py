@@ -1,7 +1,7 @@
-"""The gradient of any model, in the log domain, and its loop of steps: for models that no engine knows.
+"""The gradient of any model in the log domain, and the loop of steps for models without an engine.
 
-The chain rule goes through the logits: their coefficients come from `gradients`, exact however far the softmax has
-saturated, and the model's own derivative, which automatic differentiation forms, takes them to its parameters.
+The chain rule goes through the logits: `gradients` forms the risk's derivatives with respect to the logits, exactly
+however far the softmax has saturated, and automatic differentiation takes them to the model's parameters.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["Direction", "direction"]
 
 
 class Direction(NamedTuple):
-    """The gradient of the risk: `exp(log_scale) * gradient`, part by part.
+    """The gradient of the risk, `exp(log_scale) * gradient` for each part.
 
     Attributes:
-        gradient: with respect to the parameters, a pytree like them.
-        log_scale: of those of the attention, (); of a `models.Joint` a `Joint` of two, as the readout's gradient does
+        gradient: the scaled gradient with respect to the parameters, a pytree like them.
+        log_scale: the scale's logarithm, (); for a `models.Joint` a `Joint` of two, since the readout's gradient does
             not vanish where the softmax saturates. -inf where the gradient is zero.
-        losses: of every input, (n,).
-        probabilities: of every head, (heads, n, T).
+        losses: the losses of the inputs, (n,).
+        probabilities: the attention of each head, (heads, n, T).
     """
 
     gradient: Any
@@ -52,21 +52,21 @@ def direction(
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
 ) -> Direction:
-    """Return the gradient of the risk divided by its common exponent factor: for a training loop of your own.
+    """Return the gradient of the risk without its common exponential factor, for a training loop of your own.
 
-    It never underflows: in the direction of `gradient` descent goes on however far the softmax has saturated, where
-    `jax.grad(losses.risk)` returns zeros or rounding errors. Give it to a rule that is blind to the gradient's scale.
-    Pure; works under `jit` and `vmap`.
+    It never underflows: where the softmax has saturated and `jax.grad(losses.risk)` returns zeros or rounding errors,
+    `gradient` still has the right direction. Use it with a rule that does not depend on the gradient's scale. Pure;
+    works under `jit` and `vmap`.
 
     Args:
-        params: of the model: an array W, Factored(K, Q), a tuple of heads, or any pytree that it takes.
+        params: the model's parameters: an array W, Factored(K, Q), a tuple of heads, or any other pytree that it takes.
         problem: one problem, without batch axes.
-        model: of `models`, or a function from params and a problem to logits.
+        model: a value of `models`, or a function from params and a problem to logits.
         loss: a function of one margin.
         head: a function of one attention output and the problem's v.
 
     Raises:
-        ValueError: parameters that do not fit the model and the problem; a model, loss or head that is none.
+        ValueError: parameters that do not fit the model and the problem; an invalid model, loss or head.
 
     Example:
         >>> W = jnp.zeros((5, 5))
@@ -89,17 +89,17 @@ def slope(
     draw: Draw | Sample | None = None,
     penalty: Penalty = unpenalized,
 ) -> Direction:
-    """Return the gradient that a rule forms; with `gradients.exact`, the factors are 1.
+    """Return the gradient that a rule forms; with `gradients.exact` the log_scale is 0.
 
     Args:
-        params: of the model.
+        params: the model's parameters.
         problem: one problem.
         model: a value of `models`.
         rule: `gradients.direction` or `gradients.exact`.
-        loss: of one margin.
-        head: of one attention output.
-        draw: of noise; none if None.
-        penalty: on the attention.
+        loss: a function of one margin.
+        head: a function of one attention output and v.
+        draw: the noise of this step. Default: none.
+        penalty: the penalty on the attention.
     """
     weights, readout = models.parts(params)
     logits, pull = jax.vjp(lambda weights: model.logits(weights, problem), weights)
@@ -109,7 +109,7 @@ def slope(
         heard = probabilities * draw.attention[None] if isinstance(draw, Draw) else probabilities
         return model.predictions(readout, heard, problem, head)
 
-    # To the rule, every head of every input is an input of its own, whose predictions are those of all heads together.
+    # The rule treats each head of each input as an input of its own, whose prediction is that of all heads together.
     def read(step: Int[Array, ""], rows: Array) -> tuple[Array, Array]:
         del step
         predictions, back = jax.vjp(predicted, readout, rows.reshape(logits.shape))
@@ -143,7 +143,7 @@ def _of_readout(
     rule: gradients.Rule,
     draw: Draw | Sample | None,
 ) -> tuple[Any, Float[Array, ""]]:
-    """Return the gradient with respect to the readout, and the logarithm of its factor."""
+    """Return the gradient with respect to the readout, and the logarithm of its scale."""
     predictions, back = jax.vjp(lambda readout: predicted(readout, probabilities), readout)
     sign, exponent = gradients.log_slope(loss, Y * predictions)
     share = draw.inputs if isinstance(draw, Draw) else jnp.ones_like(Y)
@@ -155,21 +155,20 @@ def _of_readout(
 
 
 class Kept(NamedTuple):
-    """What a loop keeps between steps: the parameters, and the optimizer's state, of each part where it has two."""
+    """The parameters and the optimizer's state between steps, one for each part if there are two."""
 
     params: Any
     state: Any
 
 
-# One update of all parameters; or two, of the attention and of the readout, None where nothing of it is trained.
+# One update of all parameters; or two, of attention and readout, the latter None if no readout is trained.
 Updates = tuple[Callable[..., Any]] | tuple[Callable[..., Any], Callable[..., Any] | None]
 
 
 def begun(optimizer: optax.GradientTransformation, params: Any) -> tuple[Callable[[Any], Any], Updates]:
-    """Return how an optimizer's state begins, and its updates.
+    """Return an optimizer's init function and its updates.
 
-    One that is `ScaleFree` trains the attention and the readout by a copy each, as their gradients have scales of their
-    own.
+    A `ScaleFree` optimizer trains attention and readout by two copies, since their gradients have different scales.
 
     Raises:
         ValueError: a `ScaleFree` optimizer whose steps depend on the gradient's scale.
@@ -185,7 +184,7 @@ def begun(optimizer: optax.GradientTransformation, params: Any) -> tuple[Callabl
 
 
 def scale_free(optimizer: ScaleFree, part: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return how an optimizer's state begins, and its update, which is told the gradient's scale if it has a memory.
+    """Return an optimizer's init function and update; the update takes the gradient's scale if it has moments.
 
     Raises:
         ValueError: its steps depend on the gradient's scale.
@@ -225,12 +224,12 @@ def length_of(found: Direction) -> Float[Array, ""]:
 
 
 def noise_of(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | Sample | None:
-    """Return the draw of a step, or None without a key: then there is no noise."""
+    """Return the noise of a step; None without a key, which means no noise."""
     if key is None:
         return None
     return drawn(noise, key, step, problem.n, problem.T, problem.X.dtype)
 
 
 def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
-    """Return what an optimizer of any model is given: the gradient's direction if it sees no more, else it exact."""
+    """Return the rule that forms an optimizer's gradient for any model: the direction if `ScaleFree`, else exact."""
     return gradients.direction if isinstance(optimizer, ScaleFree) else gradients.exact

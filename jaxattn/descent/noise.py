@@ -1,6 +1,6 @@
-"""Noise of training, drawn anew at every step from a key: minibatches, dropout on the attention, Gumbel samples.
+"""Training noise, drawn at each step from a key: minibatches, dropout on the attention, and Gumbel samples.
 
-A law of noise is a pure function of a step's key and the sizes of a problem; `train(..., noise=..., key=...)` gives it
+A noise law is a pure function of a step's key and the sizes n and T. `train(..., noise=..., key=...)` passes it
 `jax.random.fold_in(key, k)` at step k.
 """
 
@@ -23,11 +23,11 @@ __all__ = ["Draw", "Noise", "Sample", "dropout", "full_batch", "gumbel", "miniba
 
 
 class Draw(NamedTuple):
-    """What is drawn for one step.
+    """The noise of one step.
 
     Attributes:
-        attention: what every probability is multiplied by before the head reads it, (n, T).
-        inputs: what every input's share of the gradient is multiplied by, (n,).
+        attention: factors of the attention probabilities before the head reads them, (n, T).
+        inputs: factors of the inputs' contributions to the gradient, (n,).
     """
 
     attention: Float[Array, "n T"]
@@ -35,12 +35,12 @@ class Draw(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What is drawn for a step in which the head reads one token of each input: that of the largest noisy logit.
+    """The noise of a step in which the head reads one token of each input, the one with the largest noisy logit.
 
     The gradient passes straight through this choice, as if the head had read `softmax((logits + noise) / tau)`.
 
     Attributes:
-        noise: what is added to the logits, (n, T).
+        noise: the noise added to the logits, (n, T).
         tau: the temperature of the softmax that the gradient passes through, ().
     """
 
@@ -48,12 +48,12 @@ class Sample(NamedTuple):
     tau: Float[Array, ""]
 
 
-# From a step's key, n and T.
+# A law maps a step's key, n and T to the noise of the step.
 Noise = Callable[[PRNGKeyArray, int, int], Draw | Sample]
 
 
 def full_batch(key: PRNGKeyArray, n: int, T: int) -> Draw:
-    """No noise: every step takes the gradient of all inputs, and nothing is drawn.
+    """Draw no noise: each step uses the gradient of all inputs.
 
     Example:
         >>> float(descent.full_batch(key, 3, 4).inputs.sum())
@@ -65,12 +65,12 @@ def full_batch(key: PRNGKeyArray, n: int, T: int) -> Draw:
 
 @lru_cache(maxsize=64)
 def minibatches(size: int) -> Noise:
-    """Return the noise of minibatches: each step takes the gradient of `size` inputs, drawn without replacement.
+    """Return the noise of minibatches: each step uses the gradient of `size` inputs, drawn without replacement.
 
-    Losses and probabilities that a run records are those of all inputs.
+    The losses and probabilities recorded in a run are those of all inputs.
 
     Raises:
-        ValueError: a size < 1, or, in training, more than the n inputs there are.
+        ValueError: a size < 1, or, in training, larger than n.
 
     Example:
         >>> run = descent.train(start, problem, noise=descent.minibatches(2), key=key, steps=10)
@@ -92,7 +92,7 @@ class _Minibatches:
 
 @lru_cache(maxsize=64)
 def dropout(rate: float) -> Noise:
-    """Return dropout on the attention: each probability is zero with this rate, else divided by 1 - rate.
+    """Return dropout on the attention: each probability is set to 0 at this rate, and else divided by 1 - rate.
 
     Raises:
         ValueError: a rate outside [0, 1).
@@ -116,10 +116,10 @@ class _Dropout:
 
 @lru_cache(maxsize=64)
 def gumbel(tau: float) -> Noise:
-    """Return straight-through Gumbel samples: each step, the head reads one token that is drawn from the attention.
+    """Return straight-through Gumbel samples: at each step the head reads one token drawn from the attention.
 
-    The largest of logits plus standard Gumbel noise is a draw from their softmax. Losses that a run records are those
-    of the draws; its probabilities are those of the attention without noise.
+    The token with the largest logit plus standard Gumbel noise is a sample from the softmax. The losses recorded in a
+    run are those of the samples, and its probabilities are those of the attention without noise.
 
     Args:
         tau: the temperature of the softmax that the gradient passes through (Jang et al., arXiv 1611.01144).
@@ -142,7 +142,7 @@ class _Gumbel:
 
 
 def drawn(noise: Noise, key: PRNGKeyArray, step: Int[Array, ""], n: int, T: int, dtype: jnp.dtype) -> Draw | Sample:
-    """Return the draw of one step, in the precision of the problem.
+    """Return the noise of one step, in the problem's precision.
 
     Example:
         >>> from jaxattn.descent.noise import drawn
@@ -154,7 +154,7 @@ def drawn(noise: Noise, key: PRNGKeyArray, step: Int[Array, ""], n: int, T: int,
 
 
 def through(draw: Draw | Sample, rule: Rule) -> Rule:
-    """Return the rule by which the gradient is formed through the noise of one step."""
+    """Return the rule that forms the gradient through the noise of one step."""
 
     def noisy(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
         if isinstance(draw, Draw):
@@ -168,7 +168,7 @@ def through(draw: Draw | Sample, rule: Rule) -> Rule:
 
 
 def chosen(sample: Sample, logits: Float[Array, "n T"]) -> Float[Array, "n T"]:
-    """Return 1 at the tokens that the head reads, and 0 elsewhere."""
+    """Return 1 at the tokens that the head reads and 0 elsewhere, (n, T)."""
     return jax.nn.one_hot(jnp.argmax(logits + sample.noise, axis=1), logits.shape[1], dtype=logits.dtype)
 
 
@@ -177,7 +177,7 @@ def _heard(read: Reading, draw: Draw) -> Reading:
 
     def noisy(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
         predictions, worth = read(step, probabilities * draw.attention)
-        # By the chain rule; a token of an input that is not in the batch is worth nothing.
+        # By the chain rule. Tokens of inputs outside the minibatch contribute nothing.
         return predictions, worth * draw.attention * draw.inputs[:, None]
 
     return noisy

@@ -1,7 +1,7 @@
-"""Optimizers of attention weights: values of optax, and what the engines of descent know of them.
+"""Optimizers for attention weights, as optax values.
 
-Any optax transformation can train. Those of this module move every matrix along its own gradient, by a rate that
-depends on the gradient's length alone; and some look at nothing but its direction.
+Any optax transformation can be used for training. The optimizers of this module move each matrix along its own
+gradient, at a rate that depends only on the gradient's length. Some use only the gradient's direction.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
     "normalized_gd",
 ]
 
-# The published runs add a unit in the last place of 1.0 (2.2e-16) in two places: to the gradient's
-# norm, which they divide by, and as the coefficient of ||K||_F^2 + ||Q||_F^2.
+# The published runs use the machine epsilon of 1.0 (2.2e-16) twice: added to the gradient's norm, which they divide by,
+# and as the coefficient of ||K||_F^2 + ||Q||_F^2.
 PUBLISHED_EPSILON = 2.0**-52
 
 
 class StepState(NamedTuple):
-    """The numbers of a descent rule. They live in the state, so changing them compiles nothing anew."""
+    """The parameters of a descent rule, kept in the optimizer's state so that changing them does not recompile."""
 
     step_size: Float[Array, ""]
     floor: Float[Array, ""]
@@ -44,12 +44,12 @@ class StepState(NamedTuple):
 
 
 class ScaleFree(optax.GradientTransformation):
-    """An optimizer that is blind to the gradient's scale: it moves alike for all gradients, and for all times a number.
+    """An optimizer that does not depend on the gradient's scale: it takes the same steps for c times the gradients.
 
-    `train` gives it `gradients.direction`, which never underflows, so it does not stall however far the softmax
-    has gone. Sign descent, Adam or Muon are made so by `ScaleFree(*optimizer)`, with an eps of 0. The scale is carried
-    beside the direction (`carried`): momentum and second moments are those of the gradient itself, exact to rounding.
-    That the optimizer is blind to the scale is tried out by `train`, which refuses any other.
+    `train` passes it `gradients.direction`, which never underflows, so it does not stall however far the softmax has
+    saturated. `ScaleFree(*optimizer)` makes such an optimizer of sign descent, or of Adam or Muon with eps = 0. The
+    scale is carried beside the direction (`carried`), so momentum and second moments are those of the gradient itself,
+    exact to rounding. `train` tests scale independence, and refuses other optimizers.
 
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.ScaleFree(*optax.adam(0.01, eps=0.0)), steps=10)
@@ -57,16 +57,16 @@ class ScaleFree(optax.GradientTransformation):
 
 
 class Exact(optax.GradientTransformation):
-    """An optimizer that is given the gradient by way of the log domain, exact to rounding until it underflows.
+    """An optimizer that gets the gradient computed in the log domain, exact to rounding until it underflows.
 
-    Others are given it as the published code forms it, where the selected tokens' terms cancel: once the softmax has
-    saturated, an absolute error of about 1e-16 is left, which is as large as the published floor and penalty. Any
-    optimizer is made so by `Exact(*optimizer)`.
+    Other optimizers get it as the published code computes it, where the terms of the selected tokens cancel. Once the
+    softmax has saturated, this leaves an absolute error of about 1e-16, as large as the published floor and penalty.
+    `Exact(*optimizer)` makes such an optimizer of any other.
     """
 
 
 def gd(step_size: float) -> optax.GradientTransformation:
-    """Plain gradient descent, `W <- W - step_size * gradient`.
+    """Return plain gradient descent, `W <- W - step_size * gradient`.
 
     Raises:
         ValueError: a step size that is not positive and finite.
@@ -83,17 +83,16 @@ def normalized_gd(
     floor: float = PUBLISHED_EPSILON,
     penalty: float = PUBLISHED_EPSILON,
 ) -> optax.GradientTransformation:
-    """Normalized gradient descent, the published protocol (2308.16898, section 3, experiments).
+    """Return normalized gradient descent, the published protocol (2308.16898, section 3, experiments).
 
-    Each weight matrix moves by `step_size * gradient / (||gradient||_F + floor)`: W, or K and Q each
-    by its own norm. For factored weights the gradient is that of the risk plus
-    `penalty * (||K||_F^2 + ||Q||_F^2)`; free weights are never penalized.
+    Each weight matrix moves by `step_size * gradient / (||gradient||_F + floor)`: W, or K and Q each with its own norm.
+    For factored weights the gradient is that of the risk plus `penalty * (||K||_F^2 + ||Q||_F^2)`. Free weights are not
+    penalized.
 
-    Both defaults are the published ones, and both decide where a long run ends: once the gradient
-    has fallen to the floor, free weights all but stand still; factored weights stop where the
-    gradient of the risk balances that of the penalty. With both 0 the rule is `ScaleFree`: a gradient
-    of any size gives a full step, however far below the smallest number it is, and one that is exactly
-    zero gives none.
+    Both defaults are the published ones, and they determine where a long run ends. Once the gradient is smaller than
+    the floor, free weights almost stop moving. Factored weights stop where the gradients of risk and penalty balance.
+    With floor = penalty = 0 the optimizer is `ScaleFree`: any gradient gives a full step, however small, except zero,
+    which gives none.
 
     Raises:
         ValueError: a step size that is not positive and finite, a floor or penalty below 0 or infinite.
@@ -113,11 +112,11 @@ def _positive(length: float, name: str = "step_size") -> float:
 
 
 def _beginning(step_size: float, floor: float, penalty: float) -> Callable[..., Any]:
-    # Numbers may come as arrays, which have no hash.
+    # Numbers may be arrays, which are not hashable.
     return _begin(float(step_size), float(floor), float(penalty))
 
 
-# One object for equal numbers: optimizers made of the same ones are equal, and so are the rules of their runs.
+# One cached object for equal numbers: optimizers made from the same numbers are equal, and so are the rules of runs.
 @lru_cache(maxsize=256)
 def _begin(*numbers: float) -> Callable[..., Any]:
     return partial(_init, *numbers)
@@ -131,10 +130,10 @@ def _init(step_size: float, floor: float, penalty: float, params: optax.Params) 
 def exact_normalized_gd(
     step_size: float, floor: float = 0.0, penalty: float = PUBLISHED_EPSILON
 ) -> optax.GradientTransformation:
-    """Normalized gradient descent without the published rounding errors: `normalized_gd`, as `Exact`.
+    """Return `normalized_gd` as `Exact`: normalized gradient descent without the published rounding errors.
 
     Raises:
-        ValueError: as `normalized_gd`.
+        ValueError: as in `normalized_gd`.
 
     Example:
         >>> rule = descent.exact_normalized_gd(0.1, penalty=1e-100)
@@ -147,10 +146,10 @@ def exact_normalized_gd(
 def jointly_normalized_gd(
     step_size: float, floor: float = 0.0, penalty: float = PUBLISHED_EPSILON
 ) -> optax.GradientTransformation:
-    """Normalized gradient descent with one norm for K and Q together; else as `exact_normalized_gd`.
+    """Return `exact_normalized_gd` with one common norm for K and Q.
 
     Raises:
-        ValueError: as `normalized_gd`.
+        ValueError: as in `normalized_gd`.
 
     Example:
         >>> rule = descent.jointly_normalized_gd(0.1)
@@ -161,10 +160,10 @@ def jointly_normalized_gd(
 
 
 def long_first_gd(step_size: float, first: float) -> optax.GradientTransformation:
-    """Normalized gradient descent whose first step has another length, as `ScaleFree`.
+    """Return normalized gradient descent, as `ScaleFree`, whose first step has another length.
 
-    A long first step from `W = 0` makes the first gradient the direction to start from: the protocol of the global
-    convergence theorem under a good initial gradient (2308.16898, section 4).
+    With a long first step from `W = 0`, descent effectively starts in the direction of the first gradient. This is the
+    protocol of the global convergence theorem under a good initial gradient (2308.16898, section 4).
 
     Raises:
         ValueError: a length that is not positive and finite.
@@ -211,7 +210,7 @@ def _jointly_normalized_update(updates: Any, state: Any, params: Any = None) -> 
 
 def _step(gradient: Array, length: Array, state: StepState) -> Array:
     length = length + state.floor
-    # One division a lane; the inverse of a length that is not zero is finite.
+    # One division per lane. The inverse of a nonzero length is finite.
     inverse = spread(1 / jnp.where(length > 0, length, 1.0), gradient)
     return -spread(state.step_size, gradient) * (gradient * inverse)
 
@@ -223,23 +222,23 @@ def _penalized(updates: Any, state: Any, params: Any) -> Any:
 
 
 def length_of(gradient: Any, lanes: int) -> Float[Array, "*lanes"]:
-    """Return the Euclidean length of all entries of a pytree, lane by lane, without under- or overflow of squares.
+    """Return the Euclidean norm of all entries of a pytree per lane, without underflow or overflow of squares.
 
     Args:
         gradient: a pytree of arrays.
-        lanes: how many of their last axes are lanes.
+        lanes: the number of trailing axes that are lanes.
     """
     leaves = jax.tree.leaves(gradient)
-    # One division a lane, where `metrics.norm` has one an entry: in the loop over steps that would be felt.
+    # One division per lane; `metrics.norm` has one per entry, too slow for the loop over steps.
     size = size_of(leaves, lanes)
     squares = [total((leaf * spread(1 / size, leaf)) ** 2, leaf.ndim - lanes) for leaf in leaves]
     return size * jnp.sqrt(reduce(jnp.add, squares))
 
 
 def size_of(gradient: Any, lanes: int) -> Float[Array, "*lanes"]:
-    """Return the largest entry of a pytree, lane by lane, or a bound below which it has no finite inverse.
+    """Return the largest absolute entry of a pytree per lane, at least the least number with a finite inverse.
 
-    What was divided by it has squares that do not underflow. Arguments as of `length_of`.
+    After division by it, squares do not underflow. The arguments are those of `length_of`.
     """
     sizes = [largest(jnp.abs(leaf), leaf.ndim - lanes) for leaf in jax.tree.leaves(gradient)]
     least = jnp.finfo(sizes[0].dtype).tiny * 1e8
@@ -257,13 +256,13 @@ def _normalized_rate(state: StepState, length: Array, size: Array) -> Array:
 
 
 class Along(NamedTuple):
-    """How an update moves every matrix along its own gradient.
+    """How an update moves each matrix along its own gradient.
 
     Attributes:
-        rate: a gradient that was divided by `size`, and has `length` since, is multiplied by minus
-            `rate(state, length, size)`.
-        penalty: the coefficient of `||K||_F^2 + ||Q||_F^2`; free weights are never penalized.
-        lengths: from the lengths of K's and Q's gradients to those that they count with.
+        rate: the step is `-rate(state, length, size)` times the gradient, which has been divided by `size` and then has
+            this `length`.
+        penalty: returns the coefficient of `||K||_F^2 + ||Q||_F^2`; free weights are not penalized.
+        lengths: maps the lengths of the gradients of K and Q to the lengths used in their rates.
     """
 
     rate: Callable[[Any, Array, Array], Array]
@@ -296,9 +295,9 @@ _ALONG = {
 
 
 def along(update: Callable[..., Any]) -> Along | None:
-    """Return how an update of this module moves every matrix along its gradient; of others None.
+    """Return how an update of this module moves each matrix along its gradient; None for other updates.
 
-    With such an update the weights stay in the span of their start and of the problem's tokens and queries. It also
-    takes weights and states with lanes behind their axes.
+    With such an update the weights stay in the span of their start and of the problem's tokens and queries. The update
+    also accepts weights and states with trailing lane axes.
     """
     return _ALONG.get(update)

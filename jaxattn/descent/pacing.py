@@ -1,7 +1,7 @@
-"""Steps that grow shorter: rules of this package whose step falls with their number, or with the weights' length.
+"""Decreasing steps: optimizers of this package whose step falls with the step number or the weights' length.
 
-A constant step of normalized descent bounces about its limit at a distance that the step decides. A step that falls,
-but slowly enough to go any distance, settles.
+With a constant step, normalized descent oscillates about its limit at a distance set by the step. A step that tends to
+zero converges, if it falls slowly enough that the steps sum to infinity.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ __all__ = ["FallingStep", "falling", "falling_step", "plain", "relative"]
 
 
 class PacedState(NamedTuple):
-    """The state of a rule, how many steps it took, and the power of that number by which its step falls."""
+    """The state of an optimizer, the number of its steps, and the power of that number by which its step falls."""
 
     rule: Any
     taken: Int[Array, ""]
     power: Float[Array, ""]
 
 
-# From a state and the length of the weights that a step moves to what the step is multiplied by.
+# Maps a state and the length of the weights that move to the factor of their step.
 Factor = Callable[[PacedState, Array], Array]
 
 
 @dataclass(frozen=True)
 class Paced:
-    """An update whose steps are those of another, each multiplied by a factor.
+    """An update with the steps of another one, each multiplied by a factor.
 
     Attributes:
-        update: of an optimizer of `optimizers`.
-        factor: of each matrix's step, or of both.
+        update: the update of an optimizer of `optimizers`.
+        factor: returns the factor of the step of one matrix, or of both.
     """
 
     update: Callable[..., Any]
     factor: Factor
 
     def __call__(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, PacedState]:
-        """Return the steps and the state after them, as an optax transformation does."""
+        """Return the steps and the next state, as an optax transformation does."""
         moves, rule = self.update(updates, state.rule, params)
         lengths = [length_of(leaf, state.power.ndim) for leaf in jax.tree.leaves(params)]
         factors = jax.tree.unflatten(jax.tree.structure(moves), self.factors(state, lengths))
@@ -57,19 +57,19 @@ class Paced:
         return moves, self.after(state, rule)
 
     def factors(self, state: PacedState, lengths: list[Array]) -> list[Array]:
-        """Return the factor of each matrix's step, from the lengths of the matrices; a rule of one norm has one."""
+        """Return the factor of each matrix's step from the matrices' lengths; one factor for a rule with one norm."""
         rule = along(self.update)
         assert rule is not None
         counted = rule.lengths(*lengths) if len(lengths) == len(Factored._fields) else lengths
         return [self.factor(state, length) for length in counted]
 
     def after(self, state: PacedState, rule: Any) -> PacedState:
-        """Return the state after a step, with that of the rule."""
+        """Return the state after a step, given the rule's state."""
         return state._replace(rule=rule, taken=state.taken + 1)
 
 
 def plain(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the update that a paced one makes shorter, and any other as it is.
+    """Return the update inside a `Paced` one; other updates are returned unchanged.
 
     Example:
         >>> from jaxattn.descent import pacing
@@ -81,15 +81,15 @@ def plain(update: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def falling(optimizer: optax.GradientTransformation, power: float = 0.5) -> optax.GradientTransformation:
-    """Make the k-th step of an optimizer k^-power times as long, k = 1, 2, ...
+    """Multiply the k-th step of an optimizer by k^-power, k = 1, 2, ...
 
-    The optimizer is given the same gradient as before: `falling` of one that is `ScaleFree` or `Exact` is so, too.
-    Factors take the fast path of constant steps, free weights the general one; texts refuse it.
+    The optimizer gets the same gradient as before: a `ScaleFree` or `Exact` optimizer stays so. Factored weights train
+    as fast as with constant steps; free weights use the general engine. Training on texts refuses it.
 
     Args:
-        optimizer: one of this package that moves along the gradient: `gd`, `normalized_gd`, `exact_normalized_gd`,
+        optimizer: one that moves along the gradient: `gd`, `normalized_gd`, `exact_normalized_gd` or
             `jointly_normalized_gd`.
-        power: up to 1, beyond which steps no longer go any distance.
+        power: above 0 and at most 1; with a larger power the total length of all steps would be finite.
 
     Raises:
         ValueError: another optimizer, or a power outside (0, 1].
@@ -103,14 +103,14 @@ def falling(optimizer: optax.GradientTransformation, power: float = 0.5) -> opta
 
 
 def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Divide every step of an optimizer by the Frobenius norm of the weights that it moves.
+    """Divide each step of an optimizer by the Frobenius norm of the weights that it moves.
 
-    K and Q each by its own, or both by `sqrt(||K||_F^2 + ||Q||_F^2)` where the optimizer has one norm for both. As
-    normalized descent makes the weights longer, its steps then fall like k^-1/2. Weights of zero move by whole steps.
-    Otherwise as `falling`.
+    K and Q are divided each by its own norm, or both by `sqrt(||K||_F^2 + ||Q||_F^2)` if the optimizer has one norm for
+    both. As normalized descent makes the weights longer, its steps then fall like k^-1/2. Zero weights move by whole
+    steps. Otherwise as `falling`.
 
     Raises:
-        ValueError: another optimizer than `falling` takes.
+        ValueError: an optimizer that `falling` does not take.
 
     Example:
         >>> rule = descent.relative(descent.normalized_gd(1.0, floor=0.0, penalty=0.0))
@@ -121,11 +121,11 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
 
 @dataclass(frozen=True)
 class FallingStep:
-    """A schedule: `step (1 + k)^-power`, k the number of steps taken; equal ones compile once.
+    """The schedule `step (1 + k)^-power`, k the number of steps taken. Equal schedules compile once.
 
     Attributes:
-        step: the first.
-        power: by which the others fall.
+        step: the first step.
+        power: the power by which later steps fall.
     """
 
     step: float
@@ -133,16 +133,16 @@ class FallingStep:
 
     def __call__(self, k: Any) -> Any:
         """Return the step after k steps."""
-        # Of no precision of its own: the step is of that of the weights.
+        # Without a dtype of its own, so that the step takes the weights' precision.
         return self.step * (1 + k) ** -self.power
 
 
 def falling_step(step: float, power: float = 0.5) -> FallingStep:
-    """Return the schedule `step (1 + k)^-power`, which optax has not, for `steepest`, `mirror` and optax's rules.
+    """Return the schedule `step (1 + k)^-power`, for `steepest`, `mirror` and optax's optimizers.
 
     Args:
-        step: the first.
-        power: up to 1, beyond which steps no longer go any distance.
+        step: the first step.
+        power: above 0 and at most 1; with a larger power the total length of all steps would be finite.
 
     Raises:
         ValueError: a step that is not positive and finite, or a power outside (0, 1].
@@ -165,7 +165,7 @@ def _paced(optimizer: optax.GradientTransformation, factor: Factor, power: float
     if along(optimizer.update) is None:
         found = getattr(optimizer.update, "__qualname__", optimizer.update)
         raise ValueError(f"optimizer: expected one that moves along the gradient, gd or normalized_gd, found {found}")
-    # `ScaleFree` and `Exact` are kinds of transformation, and tell which gradient is given.
+    # `ScaleFree` and `Exact` are types of the transformation: keep the type, which selects the gradient.
     return type(optimizer)(partial(_init, optimizer.init, power), Paced(optimizer.update, factor))
 
 

@@ -1,9 +1,9 @@
-"""Penalties on the attention that training adds to the risk, such as its entropy, in the log domain.
+"""Penalties on the attention, for example on its entropy, added to the risk in training, in the log domain.
 
-A penalty is a value: a pure function of the logarithms of the attention probabilities, log s, (n, T), that returns the
-derivative of the penalty of each input with respect to s, (n, T). `train(..., penalty=...)` descends on
-`mean_i (loss(Y_i f_i) + penalty(s_i))`. It sees log s, which stays finite where s underflows: so its gradient is exact
-however far the softmax has saturated, as that of the risk is.
+A penalty is a pure function from the logarithms of the attention probabilities, log s, (n, T), to the derivative of
+each input's penalty with respect to s, (n, T). `train(..., penalty=...)` minimizes `mean_i (loss(Y_i f_i) +
+penalty(s_i))`. Since log s is finite where s underflows, the gradient of the penalty is as exact as that of the risk,
+however far the softmax has saturated.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from jaxattn.losses import Loss
 
 __all__ = ["Penalty", "entropy", "unpenalized"]
 
-# From log s to the derivative with respect to s; what it returns for a token that an input cannot see is ignored.
+# Maps log s to the derivative with respect to s. The result is ignored for tokens that an input cannot see.
 Penalty = Callable[[Float[Array, "n T"]], Float[Array, "n T"]]
 
 
 def unpenalized(log_probabilities: Float[Array, "n T"]) -> Float[Array, "n T"]:
-    """No penalty: training descends on the risk alone.
+    """Return the derivative of no penalty, 0: training minimizes the risk alone.
 
     Example:
         >>> float(jnp.abs(descent.unpenalized(jnp.zeros((3, 4)))).max())
@@ -37,12 +37,12 @@ def unpenalized(log_probabilities: Float[Array, "n T"]) -> Float[Array, "n T"]:
 
 @lru_cache(maxsize=64)
 def entropy(weight: float) -> Penalty:
-    """Return the penalty `weight * H(s_i)` on the entropy of the attention: a positive weight favours few tokens.
+    """Return the penalty `weight * H(s_i)` on the entropy of the attention.
 
-    Of several heads, the entropies are added up.
+    The entropies of several heads are added.
 
     Args:
-        weight: of the penalty; a negative one rewards attention that is spread.
+        weight: positive to favour attention on few tokens, negative to favour spread attention.
 
     Raises:
         ValueError: a weight that is not finite.
@@ -65,10 +65,10 @@ class _Entropy:
 
 
 def added(rule: gradients.Rule, penalty: Penalty) -> gradients.Rule:
-    """Return the rule that forms the gradient of the risk and a penalty, as `direction` and `exact` form the risk's.
+    """Return the rule that forms the gradient of risk plus penalty, as `direction` and `exact` form that of the risk.
 
-    Token by token the worth to an input's risk, `n c_i w_it`, and the derivative of its penalty add up, divided by
-    the larger of the two: neither overflows, nor is it lost where the other one underflows.
+    For each token it adds the derivatives of the risk, `n c_i w_it`, and of the penalty, both divided by the larger
+    one. So neither overflows, and neither is lost where the other one underflows.
     """
 
     def whole(step: Int[Array, ""], logits: Array, Y: Array, read: gradients.Reading, loss: Loss) -> gradients.Slope:
@@ -85,7 +85,8 @@ def _direction(
     predictions, worth = read(step, probabilities)
     margins = Y * predictions
     sign, exponent = gradients.log_slope(loss, margins)
-    # Any number may be taken off the derivative of an input; with that of the selected token, what vanishes is zero.
+    # A constant may be subtracted from an input's derivatives. Subtract that of the selected token, so that small terms
+    # are not lost.
     slopes = penalty(jax.nn.log_softmax(logits, axis=1))
     of_selected = jnp.take_along_axis(slopes, jnp.argmax(logits, axis=1)[:, None], axis=1)
     slopes = jnp.where(logits > -jnp.inf, slopes - of_selected, 0)

@@ -1,4 +1,4 @@
-"""What a training run returns, and the rule that it followed."""
+"""The result of a training run, and the rule that it followed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Rule", "Run"]
 @jax.tree_util.register_static
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """How a run was trained: all arguments of `train` but its weights, problem, snapshots and key.
+    """How a run was trained: all arguments of `train` except weights, problem, snapshots and key.
 
-    To `jax.tree` and `jit` it is part of a run's structure, and no data. So `jax.tree.map` takes several runs by one
-    rule; of runs by different ones, those without it, `run._replace(rule=None)`. Rules are equal if their parts are:
-    optimizers of `jaxattn` if made of the same numbers, those of optax if they are the same object.
+    For `jax.tree` and `jit` the rule is part of a run's structure, not data. `jax.tree.map` can therefore combine
+    several runs only if they have the same rule, or none: use `run._replace(rule=None)`. Rules are equal if their parts
+    are. Optimizers of `jaxattn` are equal if made from the same numbers, those of optax if they are the same object.
     """
 
     optimizer: optax.GradientTransformation
@@ -36,7 +36,7 @@ class Rule:
     penalty: Penalty
 
     def _parts(self) -> tuple[Any, ...]:
-        # As tuples, an optimizer and the same one as `Exact` or `ScaleFree` are equal.
+        # As tuples, an optimizer and its `Exact` or `ScaleFree` version would be equal.
         return type(self.optimizer), *(getattr(self, field.name) for field in fields(self))
 
     def __eq__(self, other: object) -> bool:
@@ -50,20 +50,20 @@ class Run(NamedTuple):
     """One training run.
 
     Attributes:
-        weights: after the last update: those of the attention, or whatever parameters the model has.
-        snapshots: the same pytree with a leading axis over the snapshot steps; the entry of step k
-            is read after k updates.
+        weights: the attention weights, or the model's parameters, after the last update.
+        snapshots: the weights at the snapshot steps, stacked along a leading axis; the entry of step k is read after k
+            updates.
         probability: mean over inputs (and heads) of the largest attention probability, (steps,).
-        loss: risk, without a penalty, (steps,).
-        gradient_norm: Euclidean norm of the gradient over all weights, (steps,).
-        stalled: the first step of the series at which rounding errors of the gradient, floor and penalty are together
-            at least half as long as the gradient, (); what follows says nothing about limits. -1 where there is none,
-            as for every `ScaleFree` optimizer.
+        loss: the risk without penalty, (steps,).
+        gradient_norm: the Euclidean norm of the gradient over all weights, (steps,).
+        stalled: the first recorded step at which the gradient's rounding errors, the floor and the penalty together are
+            at least half as long as the gradient, (); later steps say nothing about limits. -1 if there is none, as for
+            every `ScaleFree` optimizer.
         snapshot_steps: the steps of the snapshots, (snapshots,).
-        rule: by which it was trained; None of a run that was put together from arrays.
+        rule: the rule that trained it; None for a run assembled from arrays.
 
-    The three series are read *before* the update of their step, as the published code does; with
-    `record_every` above 1 of the steps 0, record_every, 2 record_every, ... only.
+    The three series are read *before* the update of their step, as in the published code. With `record_every` above 1
+    they hold only the steps 0, record_every, 2 record_every, ...
     """
 
     weights: Any

@@ -1,9 +1,9 @@
-"""Internal: one program for problems of many dimensions, and how long it may compile.
+"""Internal: share one program among problems of several dimensions, and choose its compilation effort.
 
-To compile a program of descent takes as long as thousands of millions of multiply-adds. With coordinates of zero added
-to tokens and queries a free W goes the same way, also in coordinates of zero, and a step that keeps the logits alone
-(`spans.Gram`) does not know of them. So where that costs less than to compile, problems are laid out in a standard
-dimension, which follows from their own shape, number and steps: never from the company that they are drawn in.
+Compiling a program of descent takes as long as billions of multiply-adds. Padding tokens and queries with zero
+coordinates does not change the trajectory of a free W, whose added entries stay 0, and a step that keeps only the
+logits (`spans.Gram`) costs the same. If padding costs less than compiling, problems are therefore padded to a standard
+dimension. It depends only on their shape, number and steps, never on other batches.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from jaxattn.descent.optimizers import along
 from jaxattn.parallel.effort import FULL, SOLVING, Effort, worth
 from jaxattn.problem import Problem
 
-# The least standard dimension; the others are its doubles.
+# The smallest standard dimension; each of the others is twice the one before.
 _LEAST = 32
-# Multiply-adds that may be spent in place of a compilation, which takes 2 to 3 seconds.
+# The number of multiply-adds worth spending to avoid a compilation of 2 to 3 seconds.
 _COMPILING = 8e9
-# Entries of all W of a run that may be laid out anew.
+# The largest number of entries of all W of a run that may be padded.
 _ENTRIES = 2**21
-# In multiply-adds, what a token costs in a step besides, exponentials above all; and what an entry of weights that are
-# kept does: it passes through memory three times. Measured on 11,300 runs of (3, 4, 8) with 20 snapshots: 20 ns.
+# Extra costs in multiply-adds: per token and step, mostly for exponentials; and per entry of the weights kept, which
+# passes through memory three times. Measured on 11,300 runs of (3, 4, 8) with 20 snapshots: 20 ns.
 _OF_TOKEN, _OF_ENTRY = 20, 40
 
 
 class Plan(NamedTuple):
-    """How a batch is trained.
+    """How to train a batch.
 
     Attributes:
-        d: the dimension that its program has.
-        effort: how long that may compile.
+        d: the dimension of its program.
+        effort: the compilation effort.
     """
 
     d: int
@@ -53,30 +53,30 @@ def plan(
     of: int | None = None,
     standard: bool = True,
 ) -> Plan:
-    """Return how to train a batch, with a leading axis, by so many steps that keep so many snapshots.
+    """Return how to train a batch with a leading axis, for this number of steps and snapshots.
 
-    It follows from the `of` seeds of the study that the batch is a part of, and from its own if that is None. Where
-    `standard` is false, problems keep their own dimension.
+    The plan depends on the study's number of seeds, `of` (default: the batch's own). If `standard` is false, problems
+    keep their own dimension.
     """
     lanes, n, T, d = problems.X.shape
     lanes = lanes if of is None else of
     one = [jax.tree.map(of_lane, batch) for batch in (weights, problems)]
-    # Others form the attention's output in every step.
+    # Other heads compute the attention output in each step.
     of_head = 0 if head in (heads.linear, heads.mlp) else 2 * n * T
 
     def work(d: int) -> float:
         of_step = chosen(update, one[0], one[1], d)[1].multiply_adds + of_head * d + _OF_TOKEN * n * T
-        # The weights are formed from what is kept of them, and handed out.
+        # The weights are computed from what the engine keeps, and then returned.
         entries, terms = (2 * d * weights.K.shape[-1], n * T) if isinstance(weights, Factored) else (d * d, n)
         return float(lanes) * (steps * of_step + (snapshots + 2) * entries * (terms + _OF_ENTRY))
 
     def planned(d: int) -> Plan:
         kind, cost = chosen(update, one[0], one[1], d)
         effort = worth(work(d))
-        # Products of matrices are compiled already; only passes over the weights gain by more.
+        # Matrix products are precompiled; only passes over the weights profit from more compilation effort.
         return Plan(d, SOLVING if cost.is_wide and kind is not Direct and effort == FULL else effort)
 
-    # A rule or a head of a user's own may take the mean over all coordinates.
+    # A rule or head of a user may depend on the number of coordinates, for example by a mean.
     exact = along(update) is not None and (head in (heads.linear, heads.mlp) or isinstance(head, heads.Quadratic))
     if standard and isinstance(weights, jax.Array | np.ndarray) and exact:
         wider = max(_LEAST, 1 << (d - 1).bit_length())
@@ -86,27 +86,27 @@ def plan(
 
 
 def plan_of_model(weights: Any, problems: Problem, steps: int, of: int | None = None) -> Plan:
-    """Return how to train a batch of a model that no engine knows, by about how many multiply-adds a step takes."""
+    """Return how to train a batch of a model without an engine, from an estimate of the multiply-adds per step."""
     lanes, n, T, d = problems.X.shape
     entries = sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(weights))
-    # Forward and back, every input meets every weight; tokens meet what comes of that.
+    # In the forward and backward pass each input meets each weight, and tokens meet the results.
     of_step = 4 * n * entries + 4 * n * T * (d + _OF_TOKEN)
     return Plan(d, worth(float(lanes if of is None else of) * steps * of_step))
 
 
 def of_lane(leaf: Any) -> jax.ShapeDtypeStruct:
-    """Return the shape and type that one lane of a batch has."""
+    """Return the shape and type of one lane of a batch."""
     return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
 
 
 def laid_out(problems: Problem, d: int) -> Problem:
-    """Return a batch of problems in dimension d, with coordinates of zero behind their own."""
+    """Return a batch of problems padded with zero coordinates to dimension d."""
     arrays = problems.arrays
     padded = {name: padded_to(arrays[name], {axis: d}) for name, axis in (("X", 3), ("Z", 2), ("v", 1))}
     return Problem(**arrays | padded)
 
 
 def padded_to(array: Any, lengths: dict[int, int]) -> np.ndarray:
-    """Return an array with zeros added behind, along some axes, up to these lengths."""
+    """Return an array padded with trailing zeros along some axes to these lengths."""
     array = np.asarray(array)
     return np.pad(array, [(0, lengths.get(axis, length) - length) for axis, length in enumerate(array.shape)])

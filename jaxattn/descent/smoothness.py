@@ -1,4 +1,4 @@
-"""How fast the gradient of the risk can change: the constant that a step of plain gradient descent is measured by."""
+"""A Lipschitz constant of the risk's gradient, which gives a safe step size for plain gradient descent."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["bound"]
 
 
 def bound(problem: Problem, bend: float = 0.25, slope: float = 1.0) -> Float[Array, ""]:
-    """Return a Lipschitz constant L of the gradient of the risk of a free W under a linear head, ().
+    """Return a Lipschitz constant L of the gradient of the risk of a free W with a linear head, ().
 
     `||grad L(W) - grad L(W')||_F <= L ||W - W'||_F` with `L = mean_i a_i b_i`, `a_i = ||v|| ||z_i||^2 ||X_i||^3` and
-    `b_i = bend ||v|| ||X_i|| + 3 slope`, `||X_i||` the spectral norm, of the tokens that input i sees (2308.16898,
-    lemma on smoothness). Descent with a step of at most 1 / L never raises the risk.
+    `b_i = bend ||v|| ||X_i|| + 3 slope`, where `||X_i||` is the spectral norm of the tokens that input i sees
+    (2308.16898, lemma on smoothness). Descent with a step of at most 1 / L never increases the risk.
 
     Args:
         problem: one problem.
-        bend: a Lipschitz constant of the loss's derivative, M_0 of the paper; 1/4 is that of the logistic loss.
-        slope: a bound of its size, M_1 of the paper; 1 is that of the logistic loss.
+        bend: a Lipschitz constant of the loss's derivative, the paper's M_0. Default: 1/4, for the logistic loss.
+        slope: a bound of the absolute derivative of the loss, the paper's M_1. Default: 1, for the logistic loss.
 
     Example:
         >>> from jaxattn.descent import smoothness

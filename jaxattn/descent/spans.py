@@ -1,9 +1,9 @@
-"""Internal: engines for a free W that stays in a span: of its start, and of the problem's tokens and queries.
+"""Internal: engines for a free W in the span of its start and of the problem's tokens and queries.
 
-Along its gradient it stays in `W0 + span{x_it z_i^T}`: `Queries` keeps the images `W z_i`, (n, d), and `Gram` the
-logits alone, (n, T), so that a step costs the same whatever d is. `keys.Keys` does as much for factors.
+A W that moves along its gradient stays in `W0 + span{x_it z_i^T}`. `Queries` keeps the images `W z_i`, (n, d). `Gram`
+keeps the logits, (n, T), so its step costs the same for any d. `keys.Keys` is the engine for factors.
 
-Arrays may carry lanes behind their named axes (see `lanes`). All satisfy `engines.Engine`.
+Arrays may have lanes as trailing axes (see `lanes`). All satisfy `engines.Engine`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
 Update = Callable[..., Any]
-# What is kept after a step, and what computes the length of the gradient: only few steps are asked for it.
+# What is kept after a step, and a function that computes the gradient's length, which few steps need.
 Moved = tuple[Any, Callable[[], Array]]
 
 
@@ -30,13 +30,13 @@ class Queries:
     """Keep the images `M_i = W z_i`, (n, d), and the sum of all moves, `W = W0 + sum_i B_i z_i^T`.
 
     Attributes:
-        update: of an optimizer that moves along the gradient.
+        update: the update of an optimizer that moves along the gradient.
     """
 
     update: Update
 
     def start(self, weights: Weights, problem: Problem, state: Any) -> Any:
-        """Read the images of the start, and the Gram matrix of the queries."""
+        """Compute the images at the start, and the Gram matrix of the queries."""
         G = gram(lanes.before(), problem.Z)
         M = _images(weights, G, problem)
         return weights, M, jnp.zeros_like(M), G, state
@@ -48,7 +48,7 @@ class Queries:
     def move(
         self, step: Int[Array, ""], kept: Any, formed: Any, coefficients: Array, log_scale: Array, problem: Problem
     ) -> Moved:
-        """Move the images by the gradient's, `sum_j (z_i . z_j) y_j` with `y_j = sum_t a_jt x_jt`."""
+        """Move the images by those of the gradient, `sum_j (z_i . z_j) y_j` with `y_j = sum_t a_jt x_jt`."""
         del formed, log_scale
         start, M, B, G, state = kept
         coefficients, size = _sized(step, coefficients)
@@ -66,13 +66,13 @@ class Queries:
 
 @dataclass(frozen=True)
 class Gram:
-    """Keep the logits, (n, T), and the sum of all moves in the tokens' coefficients: a step does not know d.
+    """Keep the logits, (n, T), and the sum of all moves as coefficients of the tokens; the cost of a step has no d.
 
-    Logits are kept up to a number for each input, which no softmax sees: relative to that of its first token (of the
-    first that the input sees, which stands in for all that it does not).
+    Logits are kept relative to those of the input's first token, which the softmax allows. The first token is the first
+    that the input sees; it also stands in for tokens that it does not see.
 
     Attributes:
-        update: of an optimizer that moves along the gradient.
+        update: the update of an optimizer that moves along the gradient.
     """
 
     update: Update
@@ -99,7 +99,7 @@ class Gram:
         """Move the logits by the Gram matrix times the coefficients."""
         del formed, log_scale, problem
         start, logits, C, H, state = kept
-        # The first token's is minus the sum of the others'.
+        # The coefficient of the first token is minus the sum of the others.
         coefficients, size = _sized(step, coefficients)
         a = coefficients[:, 1:]
         moved = lanes.einsum(step, "pq,q->p", H, a.reshape(-1, *a.shape[2:])).reshape(a.shape)
@@ -115,20 +115,20 @@ class Gram:
 
 
 def differences(problem: Problem) -> Array:
-    """Return `x_it - x_i0` of all later tokens, (n, T - 1, d): their logits differ by `(x_it - x_i0)^T W z_i`.
+    """Return `x_it - x_i0` for all later tokens, (n, T - 1, d): their logits differ by `(x_it - x_i0)^T W z_i`.
 
-    The first token that an input sees stands in for all that it does not.
+    The first token that an input sees stands in for the tokens that it does not see.
     """
     X, present = problem.X, problem.present
     if present is not None:
-        # Otherwise numbers of tokens that no input sees would round those that it does.
+        # Otherwise tokens that no input sees would add rounding errors to those that it does see.
         first = jnp.argmax(present, axis=1)[:, None, None]
         X = jnp.where(present[:, :, None], X, jnp.take_along_axis(X, first, axis=1))
     return X[:, 1:] - X[:, :1]
 
 
 def _images(weights: Weights, G: Array, problem: Problem) -> Array:
-    """Return `W z_i`, (n, d), with G the Gram matrix of the queries."""
+    """Return `W z_i`, (n, d); G is the Gram matrix of the queries."""
     if isinstance(weights, Spanned):
         return lanes.einsum(lanes.before(), "ij,jd->id", G, weights.B)
     return lanes.einsum(lanes.before(), "de,ne->nd", jnp.asarray(weights), problem.Z)
@@ -147,21 +147,21 @@ def gram(step: Int[Array, ""], A: Array) -> Array:
 
 
 def _sized(step: Int[Array, ""], coefficients: Array) -> tuple[Array, Array]:
-    """Return coefficients divided by the largest, so that their squares do not underflow, and that."""
-    # Else a rule that needs no length would look for the largest again at every entry that it moves.
+    """Return coefficients divided by the largest one, so that their squares do not underflow, and the largest."""
+    # Stored, because a rule that needs no length would otherwise recompute the maximum for each entry it moves.
     size = lanes.stored(step, lambda: size_of(coefficients, coefficients.ndim - 2))
     return coefficients * lanes.spread(1 / size, coefficients), size
 
 
 def _length_and_rate(update: Update, state: Any, square: Array, size: Array) -> tuple[Array, Array]:
-    """Return the gradient's length, and what it is multiplied by now that it was divided by its size."""
-    # A sum of squares that is zero can come out below it by rounding.
+    """Return the length of a gradient that was divided by `size`, and its rate."""
+    # Rounding can make a zero sum of squares negative.
     length = jnp.sqrt(jnp.maximum(square, 0.0))
     return size * length, rule_of(update).rate(state, length, size)
 
 
 def rule_of(update: Update) -> Along:
-    """Return how an update moves weights along their gradient, of which it is known that it does."""
+    """Return how an update moves weights along their gradient; the caller has checked that it does."""
     rule = along(update)
     assert rule is not None
     return rule

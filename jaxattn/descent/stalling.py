@@ -1,8 +1,8 @@
-"""Internal: where a run stalls: the step from which its weights are moved by other things than the gradient.
+"""Internal: detect where a run stalls, that is, where other things than the gradient move its weights.
 
-A rule that divides by the gradient's length gives what is wrong with a small gradient the length of a full step. Three
-things are: the rounding errors of a gradient formed as published, the floor that its length is divided with, and the
-gradient of the penalty. None of them falls with the gradient, so that the run ends where they are as large.
+A rule that divides by the gradient's length amplifies every error of a small gradient to the length of a full step.
+There are three: the rounding errors of a gradient formed as published, the floor added to its length, and the gradient
+of the penalty. They do not fall with the gradient, so the run stalls when they are as large.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxattn.descent.pacing import Paced, plain
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
-# A gradient counts as lost from where the other things are half as long.
+# The gradient counts as lost once the errors are this fraction of its length.
 _SHARE = 0.5
 NEVER = -1
 
@@ -29,26 +29,26 @@ NEVER = -1
 def stalled(
     gradient_norm: Float[Array, "steps *lanes"], others: Float[Array, "*lanes"], record_every: int
 ) -> Int[Array, "*lanes"]:
-    """Return the first step of a series whose gradient is at most twice as long as what else moves the weights.
+    """Return the first recorded step at which the gradient is at most twice as long as the errors.
 
     Args:
-        gradient_norm: of the steps 0, record_every, ...
-        others: length of what else moves them.
-        record_every: steps from one entry to the next.
+        gradient_norm: the gradient norms at the steps 0, record_every, ...
+        others: the length of the errors.
+        record_every: the number of steps from one entry to the next.
 
-    Returns: `NEVER` where there is none.
+    Returns: the step, or `NEVER`.
     """
     lost = lanes.spread(others, gradient_norm) >= _SHARE * gradient_norm
     return jnp.where(jnp.any(lost, axis=0), jnp.argmax(lost, axis=0) * record_every, NEVER)
 
 
 def added(weights: Any, state: Any, update: Callable[..., Any]) -> Float[Array, "*lanes"] | float:
-    """Return how much longer floor and penalty make a gradient; those of other packages have neither.
+    """Return the length that floor and penalty add to a gradient; 0 for optimizers of other packages.
 
     Args:
-        weights: where a run ends; there these are about what they were when it stalled, as it hardly moves since.
-        state: of the optimizer.
-        update: of the optimizer.
+        weights: the final weights. They are close to those at the stall, since they hardly move afterwards.
+        state: the optimizer's state.
+        update: the optimizer's update.
     """
     moves = along(plain(update))
     if moves is None:
@@ -62,19 +62,19 @@ def added(weights: Any, state: Any, update: Callable[..., Any]) -> Float[Array, 
 def rounding(
     weights: Weights, logits: Float[Array, "n T *lanes"], problem: Problem, read: gradients.Reading, loss: losses.Loss
 ) -> Float[Array, "*lanes"]:
-    """Return how long the rounding errors of a gradient as published are; of factors, at most about so long.
+    """Estimate the length of a published gradient's rounding errors; for factors, roughly an upper bound.
 
     Args:
-        weights: where a run ends, as in `added`.
-        logits: of them, -inf where an input does not see a token.
-        problem: of the run.
+        weights: the final weights, as in `added`.
+        logits: their logits, -inf for tokens that an input does not see.
+        problem: the problem.
         read: how the head reads the attention.
-        loss: of one margin.
+        loss: a function of one margin.
     """
     errors = gradients.errors(lanes.before(), logits, problem.Y, read, loss).coefficients
     squares = errors**2 * jnp.sum(problem.X**2, axis=2) * jnp.sum(problem.Z**2, axis=1)[:, None]
     of_W = jnp.sqrt(jnp.sum(squares, axis=(0, 1)))
-    # With respect to K it is multiplied by Q, with respect to Q by K. Exactly so it would compile for a second.
+    # The gradient of K is multiplied by Q, that of Q by K. The exact formula would take a second to compile.
     return of_W * jnp.sqrt(_square(weights)) if isinstance(weights, Factored) else of_W
 
 
@@ -84,7 +84,7 @@ def _square(weights: Factored) -> Float[Array, "*lanes"]:
 
 
 def going_on(update: Callable[..., Any]) -> str:
-    """Return what goes on where an optimizer stalls, as a line of Python; of a paced one, what it is to pace."""
+    """Return code of an optimizer that continues where this one stalls; for a paced one, of its inner optimizer."""
     if along(plain(update)) is None:
         return "descent.ScaleFree(*optimizer), if it is blind to the gradient's scale,"
     joint = plain(update) is jointly_normalized_gd(1.0).update

@@ -1,4 +1,4 @@
-"""Steepest descent in a norm: every matrix moves by the matrix of norm 1 that its gradient falls fastest along."""
+"""Steepest descent in a norm: each matrix moves in the direction of norm 1 in which the risk falls fastest."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = ["steepest"]
 
 @lru_cache(maxsize=64)
 def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> ScaleFree:
-    """Return the optimizer that moves W by `-step argmax <G, D>` over all D with `||D|| <= 1`, G the gradient.
+    """Return the optimizer that moves W by `-step argmax <G, D>` over `||D|| <= 1`, G the gradient.
 
-    K and Q each move by that of their own gradients. In the Frobenius norm it is normalized descent, in the largest
-    entry ("max") sign descent, in the spectral norm Muon without momentum and with the exact polar factor. It looks at
-    the gradient's direction alone, and so does not stall.
+    K and Q move by the same rule, each with its own gradient. In the Frobenius norm this is normalized descent, in the
+    largest entry ("max") sign descent, in the spectral norm Muon without momentum and with the exact polar factor. It
+    uses only the gradient's direction, so it does not stall.
 
-    Where several D are best, as for a gradient of low rank in the spectral norm, that of least Frobenius norm is taken;
-    among equal largest entries ("l1"), singular values ("nuclear") or rows ("2,1") their mean; among sign matrices
-    ("sign") the first.
+    If several D attain the maximum, the one of least Frobenius norm is taken, as for a gradient of low rank in the
+    spectral norm. Among equal largest entries ("l1"), singular values ("nuclear") or rows ("2,1") their mean is taken;
+    among sign matrices ("sign") the first.
 
     Args:
-        norm: a name or a Norm, not one of bounded rank.
-        step: the length of every step in that norm; or a schedule, such as `falling_step(0.1)` or one of optax.
+        norm: a name or a Norm, without a rank bound.
+        step: the length of each step in that norm, or a schedule: `falling_step(0.1)` or one of optax.
 
     Raises:
-        ValueError: an unknown name, a norm of bounded rank, or a step that is no positive number and no schedule; when
-            it meets a matrix of which both sides are longer than 16, "sign".
+        ValueError: an unknown name, a norm with a rank bound, or a step that is neither a positive number nor a
+            schedule; in training with "sign", a matrix with more than 16 rows and columns.
 
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.steepest("max", 0.01), steps=10)
@@ -51,7 +51,7 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
         leaves, structure = jax.tree.flatten(updates)
         found: list[Array] = []
         for G in leaves:
-            # Two batched LAPACK calls that do not depend on each other can wait for each other for ever on a CPU.
+            # Independent batched LAPACK calls can deadlock on a CPU: make each depend on the one before.
             found.append(direction(norm, G + 0 * jnp.sum(found[-1]) if found else G))
         return jax.tree.unflatten(structure, found)
 
@@ -60,15 +60,15 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
 
 
 def direction(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
-    """Return where `<G, D>` is largest over `||D|| <= 1`; zero for zero."""
+    """Return the maximizer of `<G, D>` over `||D|| <= 1`; zero for G = 0."""
     size = jnp.max(jnp.abs(G))
-    # The scale of G then shows in no bit; a gradient of zero moves nothing.
+    # Normalizing makes the result independent of the scale of G. A zero gradient gives a zero step.
     found = _maximizer(norm, G / jnp.where(size > 0, size, 1))
     return jnp.where(size > 0, found, 0)
 
 
 def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
-    """Return where `<G, D>` is largest over `||D|| <= 1`, for G with a largest entry of 1."""
+    """Return the maximizer of `<G, D>` over `||D|| <= 1`, for G with largest absolute entry 1."""
     if norm == norms.frobenius:
         return G / jnp.linalg.norm(G)
     if isinstance(norm, norms.Entrywise):
@@ -81,7 +81,7 @@ def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
         return D.T if norm.turned else D
     if norm in (norms.spectral, norms.nuclear):
         U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
-        # Singular vectors of rounding errors would be steps in any direction.
+        # Singular vectors of rounding errors would give steps in arbitrary directions.
         least = s[0] if norm == norms.nuclear else max(G.shape) * jnp.finfo(s.dtype).eps * s[0]
         taken = s >= least
         return (U * taken[None] / (jnp.sum(taken) if norm == norms.nuclear else 1)) @ Vt
@@ -89,7 +89,7 @@ def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
         return factorization.maximizer(G)
     if norm == norms.sign:
         return signs.maximizer(G)
-    # The slope of the dual norm.
+    # The maximizer is the gradient of the dual norm.
     return jax.grad(norm.dual)(G)
 
 

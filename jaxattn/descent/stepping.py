@@ -1,4 +1,4 @@
-"""Internal: the loop over steps: from one snapshot to the next, and a series of what is read on the way."""
+"""Internal: the loop over steps, with snapshots and recorded series."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def checked(steps: int, record_every: int, snapshots: Sequence[int]) -> Int[Arra
     """Return the snapshots as an array.
 
     Raises:
-        ValueError: steps or record_every < 1 or beyond 32 bits, snapshots that are no whole numbers, or out of order or
+        ValueError: steps or record_every < 1 or beyond 32 bits; snapshots that are not integers, out of order or out of
             range.
     """
     for name, number in (("steps", steps), ("record_every", record_every)):
@@ -41,16 +41,16 @@ def through(
     steps: int,
     read: Callable[[Any], Any],
 ) -> tuple[Any, Any]:
-    """Take `steps` steps; return what is carried then, and what is read at the snapshots, stacked along a leading axis.
+    """Take `steps` steps; return the final state, and what is read at the snapshots, stacked along a leading axis.
 
     Args:
-        one_step: from the number of a step and what is carried to what is carried then.
-        begin: what is carried at first.
-        snapshots: increasing numbers of steps within 0..steps; the entry of k is read after k steps.
-        steps: how many.
-        read: from what is carried to what is kept of it.
+        one_step: maps the number of a step and the state to the next state.
+        begin: the initial state.
+        snapshots: increasing step numbers within 0..steps; the entry of k is read after k steps.
+        steps: the number of steps.
+        read: maps the state to what a snapshot keeps.
     """
-    # One loop from snapshot to snapshot, and to the end, keeps them without a buffer that every step would carry.
+    # One inner loop per snapshot interval: no step has to carry a buffer of snapshots.
     stops = jnp.concatenate([jnp.zeros(1, snapshots.dtype), snapshots, jnp.full(1, steps, snapshots.dtype)])
 
     def to_stop(now: Any, span: tuple[Array, Array]) -> tuple[Any, Any]:
@@ -62,7 +62,7 @@ def through(
 
 
 def noted(k: Int[Array, ""], every: int, series: Any, values: Callable[[], Any]) -> Any:
-    """Return the series, a pytree of (entries, ...), with the values of step k where it is one of every so many."""
+    """Return the series, a pytree of (entries, ...), with the values of step k added if it is to be recorded."""
 
     def written() -> Any:
         place = k // every
@@ -70,5 +70,5 @@ def noted(k: Int[Array, ""], every: int, series: Any, values: Callable[[], Any])
             lambda one, value: jax.lax.dynamic_update_index_in_dim(one, value, place, 0), series, values()
         )
 
-    # What is not recorded is not computed.
+    # Values that are not recorded are not computed.
     return written() if every == 1 else jax.lax.cond(k % every == 0, written, lambda: series)

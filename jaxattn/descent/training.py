@@ -1,7 +1,4 @@
-"""Gradient descent on attention weights: one training run, and many at once.
-
-Written for one seed; `vmap` lifts it over seeds (`train_batch`).
-"""
+"""Train attention weights by gradient descent: `train` takes one problem, `train_batch` many seeds."""
 
 from __future__ import annotations
 
@@ -44,32 +41,34 @@ def train(
 ) -> Run:
     """Train attention weights on one problem by `steps` updates of `optimizer`.
 
-    Pure; works under `jit` and `vmap`. It compiles once for each shape, number of steps and
-    snapshots, loss, head, model, noise, penalty and kind of optimizer; other step sizes and snapshot steps reuse that.
+    Pure; works under `jit` and `vmap`. A program is compiled for each combination of shapes, numbers of steps and
+    snapshots, loss, head, model, noise, penalty and kind of optimizer. Other step sizes and snapshot steps reuse it.
 
     Args:
-        weights: where descent starts; an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d)
-            each: a W in the span of the queries, for any d. Of other models whatever parameters these have.
+        weights: the initial weights: an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d) each,
+            for a W in the span of the queries. Other models take parameters of their own form.
         problem: one problem, without batch axes.
-        optimizer: any optax transformation; `normalized_gd(0.1)` if None. Several heads, a trained readout and models
-            of your own are given the gradient exact to rounding, also where it would be given as published.
-        steps: number of updates.
-        snapshots: steps after which the weights are kept, increasing, within 0..steps.
-        record_every: steps from one entry of the series to the next.
+        optimizer: any optax transformation. Default: `normalized_gd(0.1)`. With several heads, a trained readout or a
+            model of your own, an optimizer that would get the published gradient gets the gradient exact to rounding
+            instead.
+        steps: the number of updates.
+        snapshots: the steps after which the weights are kept, increasing, within 0..steps.
+        record_every: the number of steps from one entry of the series to the next.
         loss: a function of one margin.
         head: a function of one attention output and the problem's v.
-        model: of `models`, or a function from parameters and a problem to logits, (n, T) or (heads, n, T).
-        noise: `minibatches(size)`, `dropout(rate)`, `gumbel(tau)` or a law of your own; the gradient of all inputs by
-            default.
-        penalty: on the attention of every input, such as `entropy(weight)`, or a function of your own from log
-            probabilities, (n, T), to its derivative with respect to the probabilities; none by default. With one, the
-            gradient is given exact to rounding, also where it would be given as published. Minibatches and dropout
-            leave it whole; with Gumbel samples it is on the softmax that the gradient passes through.
-        key: of the noise; step k draws from `fold_in(key, k)`.
+        model: a value of `models`, or a function from parameters and a problem to logits, (n, T) or (heads, n, T).
+        noise: `minibatches(size)`, `dropout(rate)`, `gumbel(tau)` or a law of your own. Default: the gradient of all
+            inputs, without noise.
+        penalty: a penalty on the attention of each input: `entropy(weight)`, or a function of your own from log
+            probabilities, (n, T), to the derivative of the penalty with respect to the probabilities. Default: none.
+            With a penalty, an optimizer that would get the published gradient gets it exact to rounding instead.
+            Minibatches and dropout do not change the penalty; with Gumbel samples it is applied to the softmax that the
+            gradient passes through.
+        key: the random key of the noise; step k uses `fold_in(key, k)`.
 
     Raises:
-        ValueError: no Problem; weights or a head that do not fit it; a loss, head, model, penalty or optimizer that is
-            none; weights or a head that are not finite where descent starts; steps or record_every < 1, snapshots out
+        ValueError: not a Problem; weights or a head that do not fit it; an invalid loss, head, model, penalty or
+            optimizer; weights or head values that are not finite at the start; steps or record_every < 1, snapshots out
             of order or range; a `ScaleFree` optimizer whose steps depend on the gradient's scale; noise without a key,
             or a key without noise.
 
@@ -84,7 +83,7 @@ def train(
     init, kept, run = _prepared(weights, snapshots, rule)
     _check_noise(noise, key, ())
     words = None if key is None else jax.random.key_data(key)
-    # Beside the program: in it, every rule would compile one of its own.
+    # Set the rule outside the compiled program: inside, each rule would compile its own.
     return run(weights, problem, init(weights), words, kept)._replace(rule=rule)
 
 
@@ -102,9 +101,9 @@ def outline(
     noise: Any = full_batch,
     penalty: Any = unpenalized,
 ) -> Run:
-    """Return a Run of zeros of the shapes and types that `train` has, without tracing its steps.
+    """Return a Run of zeros with the shapes and types that `train` returns, without tracing its steps.
 
-    Arguments as of `train`, and errors but for those that a loss or an optimizer's own steps raise.
+    Takes the arguments of `train` and raises its errors, except those raised by a loss or by an optimizer's own steps.
     """
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
     _check_fit(weights, problem, rule)
@@ -131,12 +130,11 @@ def train_batch(
 ) -> Run:
     """Train a batch of problems with one leading axis, in chunks of bounded memory.
 
-    Lane i is what `train` returns for it alone, to rounding. Short runs of a free W that moves along its gradient share
-    a program for all d up to 32, 64, ..., where that is faster than to compile one. Returns a Run of NumPy arrays, the
-    batch axis first.
-    Arguments and errors as in `train`, with a key of the noise for each seed; `chunk` as in `batch.chunks`. A study
-    trained in several batches names the number of its seeds as `of`: then all of them run the same program, and no
-    batch shows in a result.
+    Lane i equals the result of `train` for it alone, to rounding. Short runs of a free W that moves along its gradient
+    share one program for all d up to 32, 64, ..., if that is faster than compiling a new one. Returns a Run of NumPy
+    arrays with the batch axis first. The arguments and errors are those of `train`, with `keys`, one noise key per
+    seed, and `chunk` as in `batch.chunks`. If you train a study in several batches, pass its total number of seeds as
+    `of`: all batches then run the same program, and the results do not depend on how the study is split.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -145,7 +143,7 @@ def train_batch(
     """
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
-    # A head that does not fit should name the shape that was given, not that of the program.
+    # An error about a head should name the user's shape, not the program's padded one.
     _check_fit(first[0], first[1], rule)
     init, kept, run = _prepared(first[0], snapshots, rule)
     _check_noise(noise, keys, problems.X.shape[:1])
@@ -158,7 +156,7 @@ def train_batch(
     def cut(part: Run) -> Run:
         if plan.d == d:
             return part
-        # Copies, so that what was added is let go.
+        # Copy, so that the padded arrays can be freed.
         own = {name: getattr(part, name)[..., :d, :d].copy() for name in ("weights", "snapshots")}
         return part._replace(**own)
 
@@ -184,7 +182,7 @@ def train_batch(
 def _rule(
     optimizer: Any, steps: int, record_every: int, loss: Any, head: Any, model: Any, noise: Any, penalty: Any
 ) -> Rule:
-    """Return what `train` was told, or raise ValueError for the first part that is no such thing."""
+    """Return the arguments of `train` as a Rule, or raise ValueError for the first invalid one."""
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     checks.transformation("optimizer", optimizer)
     for name, value, arguments in (
@@ -198,7 +196,7 @@ def _rule(
 
 
 def _outline(weights: Any, problem: Problem, kept: int, steps: int, record_every: int) -> Run:
-    """Return a Run of zeros of the shapes and types that a trained one has."""
+    """Return a Run of zeros with the shapes and types of a trained one."""
     series = jnp.zeros(-(-steps // record_every), problem.X.dtype)
     end = jax.tree.map(jnp.zeros_like, weights)
     along_run = jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape), leaf.dtype), end)
@@ -206,7 +204,7 @@ def _outline(weights: Any, problem: Problem, kept: int, steps: int, record_every
 
 
 def _plan(weights: Any, problems: Problem, kept: int, rule: Rule, of: int | None) -> sharing.Plan:
-    """Return how a batch is trained; positions, noise and penalties know no coordinates that are added."""
+    """Return how to train a batch. Positions, noise and penalties do not allow padded coordinates."""
     if isinstance(rule.model, models.Seeing):
         update, steps, head = rule.optimizer.update, rule.steps, rule.head
         is_plain = rule.model == models.plain and rule.noise is full_batch and rule.penalty is unpenalized
@@ -215,7 +213,7 @@ def _plan(weights: Any, problems: Problem, kept: int, rule: Rule, of: int | None
 
 
 def _check_fit(weights: Any, problem: Problem, rule: Rule) -> None:
-    """Raise ValueError unless weights, model and head fit the problem; nothing is computed."""
+    """Raise ValueError unless weights, model and head fit the problem, without computing anything."""
     check_kind(problem)
     if isinstance(rule.model, models.Seeing):
         attention.check_weights(weights, problem)
@@ -235,7 +233,7 @@ def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
 
 
 def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
-    """Raise ValueError unless weights and head are finite where descent starts; under `jit` this cannot be read."""
+    """Raise ValueError unless weights and head values are finite at the start. Not checked under `jit`."""
     if not all(map(is_concrete, jax.tree.leaves((weights, problem)))):
         return
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
@@ -251,14 +249,14 @@ def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
 
 @partial(jax.jit, static_argnums=(2, 3))
 def _outputs(weights: Any, problem: Problem, model: models.Model, head: heads.Head) -> Float[Array, " n"]:
-    """Return what the head makes of every input."""
+    """Return the prediction of the head for each input."""
     params, readout = models.parts(weights)
     probabilities = jax.nn.softmax(model.logits(params, problem), axis=-1)
     return model.predictions(readout, probabilities, problem, head)
 
 
 def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
-    """Return what an optimizer is given: the gradient as published or exact, or its direction if it sees no more."""
+    """Return the rule that forms an optimizer's gradient: as published, exact, or only its direction."""
     if isinstance(optimizer, ScaleFree):
         return gradients.direction
     return gradients.exact if isinstance(optimizer, Exact) else gradients.gradient
@@ -269,11 +267,11 @@ def _prepared(
 ) -> tuple[Callable[[Any], Any], Int[Array, " snapshots"], loops.Trainer]:
     """Check the arguments that `train` and `train_batch` share.
 
-    Returns how the optimizer begins, the snapshots, and the compiled run.
+    Returns the optimizer's init function, the snapshots, and the compiled trainer.
     """
     optimizer, model = rule.optimizer, rule.model
     kept = stepping.checked(rule.steps, rule.record_every, snapshots)
-    # What both programs are made for, in the order of their arguments.
+    # The arguments that both kinds of trainer take, in order.
     series, reading, chance = (rule.steps, rule.record_every), (rule.loss, rule.head), (rule.noise, rule.penalty)
     if not isinstance(model, models.Seeing):
         init, updates = modelled.begun(optimizer, weights)

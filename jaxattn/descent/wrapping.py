@@ -1,4 +1,4 @@
-"""Optimizers made of others: blind to the gradient's scale, or with momentum in front."""
+"""Wrappers of optimizers: `scale_free` and `momentum`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["momentum", "scale_free"]
 
 
 def scale_free(optimizer: optax.GradientTransformation) -> ScaleFree:
-    """Return an optimizer as `ScaleFree`: given the gradient in the log domain, it does not stall.
+    """Return an optimizer as `ScaleFree`: it gets the gradient in the log domain, and does not stall.
 
-    The same as `ScaleFree(*optimizer)`, to be named in a configuration. Momentum and second moments stay those of the
-    gradient itself. `train` refuses an optimizer that is not blind to the gradient's scale: of optax's, `adam`,
-    `rmsprop`, `adamax`, `lamb` and `contrib.muon` need `eps=0.0`; `lion` and `sign_sgd` are blind as they are; `sgd`,
-    `yogi`, `adafactor` and whatever clips at a fixed length are not.
+    This is `ScaleFree(*optimizer)` under a name for configurations. Momentum and second moments are those of the
+    gradient itself. `train` refuses an optimizer that depends on the gradient's scale. Of optax, `adam`, `rmsprop`,
+    `adamax`, `lamb` and `contrib.muon` need `eps=0.0`; `lion` and `sign_sgd` need nothing; `sgd`, `yogi`, `adafactor`
+    and clipping at a fixed length are refused.
 
     Raises:
-        ValueError: no optax transformation.
+        ValueError: not an optax transformation.
 
     Example:
         >>> rule = descent.scale_free(optax.contrib.muon(0.03, eps=0.0))
@@ -33,17 +33,17 @@ def scale_free(optimizer: optax.GradientTransformation) -> ScaleFree:
 
 @lru_cache(maxsize=64)
 def momentum(optimizer: optax.GradientTransformation, decay: float = 0.9) -> ScaleFree:
-    """Return an optimizer that is given heavy-ball momentum, `m <- decay m + gradient`, in place of the gradient.
+    """Return an optimizer that gets heavy-ball momentum, `m <- decay m + gradient`, instead of the gradient.
 
     With `steepest("frobenius", step)` it is normalized descent with momentum, with "max" Signum, with "spectral" Muon
     with the exact polar factor. The moments are those of the gradient itself, whatever its scale.
 
     Args:
-        optimizer: that is blind to the gradient's scale, such as `steepest` or `mirror`.
+        optimizer: one that does not depend on the gradient's scale: `steepest` or `mirror`, for example.
         decay: at least 0 and below 1.
 
     Raises:
-        ValueError: no optax transformation, or a decay outside [0, 1).
+        ValueError: not an optax transformation, or a decay outside [0, 1).
 
     Example:
         >>> rule = descent.momentum(descent.steepest("spectral", 0.03), decay=0.95)

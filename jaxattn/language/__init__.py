@@ -1,6 +1,7 @@
-"""Attention in causal language modelling: a text, one selection problem a prefix, and what descent makes of it.
+"""Attention in causal language modelling: texts, their selection problems (one per prefix), training and SVMs.
 
-Builds on "Attention as an SVM in causal language modelling" (withdrawn ICLR 2024 submission), with its formulas mended.
+Based on "Attention as an SVM in causal language modelling" (withdrawn ICLR 2024 submission), with its formulas
+corrected.
 """
 
 from jaxattn.language.choices import Candidates, Choices, compact, followers, of_text, prefix, vocabulary

@@ -1,4 +1,4 @@
-"""One selection problem a prefix: the last word asks, and the next one is to be attended to."""
+"""The selection problems of a text: the last word of each prefix is the query, the next word the token to select."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from jaxattn.problem import as_array, is_concrete
 
 __all__ = ["Candidates", "Choices", "compact", "followers", "of_text", "prefix", "vocabulary"]
 
-# How often each word is among the candidates of each prefix, from sequences (m, n) and V: (m, n - 1, V), None if once.
+# Maps sequences (m, n) and V to how often each word is a candidate of each prefix, (m, n - 1, V); None: once each.
 Candidates = Callable[[Int[Array, "m n"], int], Float[Array, "m prefixes V"] | None]
 
 
 class Choices(NamedTuple):
-    """The selection problems of a text, N of them, in an embedding that all share.
+    """The selection problems of a text, N of them, with shared word embeddings.
 
-    Input i asks with the embedding of `last[i]`, and attends to candidate words t, `counts[i, t]` times each, by logits
-    `e_t^T W e_last`. A pytree: `vmap` adds leading batch axes.
+    The query of input i is the embedding of `last[i]`. It attends to candidate words t, `counts[i, t]` times each, with
+    logits `e_t^T W e_last`. A pytree: `vmap` adds leading batch axes.
 
     Attributes:
         E: embeddings of the words, (V, d).
-        last: of each prefix, (N,).
+        last: the last word of each prefix, (N,).
         next: the word after it, (N,).
-        weight: how much an input counts, (N,): 0 where it is left out, more than 1 for several equal ones.
-        counts: how often a word is a candidate, (N, V); once each if None.
-        scores: what attention to a word is worth, (N, V); 1 for the next word and 0 for the others if None.
+        weight: the weight of each input, (N,): 0 if it is excluded, more than 1 for several equal ones.
+        counts: how often each word is a candidate, (N, V). Default: once each.
+        scores: the score of attention to each word, (N, V). Default: 1 for the next word and 0 for the others.
     """
 
     E: Float[Array, "*batch V d"]
@@ -43,25 +43,25 @@ class Choices(NamedTuple):
 
     @property
     def worth(self) -> Float[Array, "*batch N V"]:
-        """The scores, written out."""
+        """The scores, (N, V), with the default written out."""
         return jax.nn.one_hot(self.next, self.E.shape[-2], dtype=self.E.dtype) if self.scores is None else self.scores
 
     @property
     def share(self) -> Float[Array, "*batch N"]:
-        """What part of all an input is, of sum 1; all 0 where every input is left out."""
+        """The weight of each input as a fraction of the total; all 0 if all inputs are excluded."""
         total = jnp.sum(self.weight, axis=-1, keepdims=True)
         return self.weight / jnp.where(total > 0, total, 1.0)
 
     @property
     def others(self) -> Bool[Array, "*batch N V"]:
-        """Which words are candidates beside the next one, of an input that counts."""
+        """Which words are candidates other than the next word, for inputs that are not excluded."""
         is_next = jax.nn.one_hot(self.next, self.E.shape[-2], dtype=bool)
         others = ~is_next & (self.weight[..., None] > 0)
         return others if self.counts is None else others & (self.counts > 0)
 
 
 def vocabulary(words: Int[Array, "m n"], V: int) -> None:
-    """Every word once: attention is then a distribution over the vocabulary, as in next-token prediction.
+    """Return None: each word is a candidate once, so attention is over the vocabulary, as in next-token prediction.
 
     Example:
         >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 2, 3]]), candidates=language.vocabulary)
@@ -70,7 +70,7 @@ def vocabulary(words: Int[Array, "m n"], V: int) -> None:
 
 
 def prefix(words: Int[Array, "m n"], V: int) -> Float[Array, "m prefixes V"]:
-    """The words of the prefix itself, as often as they stand there: attention to positions.
+    """Return how often each word occurs in each prefix: attention to positions, (m, n - 1, V).
 
     Example:
         >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 0, 3]]), candidates=language.prefix)
@@ -82,11 +82,11 @@ def prefix(words: Int[Array, "m n"], V: int) -> Float[Array, "m prefixes V"]:
 def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
     """Return the choices of a text: input `i (n - 1) + j` is the prefix of j + 1 words of sequence i.
 
-    A prefix whose next word is no candidate, or the only one, chooses nothing: it has weight 0.
+    A prefix whose next word is not a candidate, or is the only one, has nothing to select: it has weight 0.
 
     Raises:
         ValueError: embeddings other than (V, d) with V >= 2, NaN or infinity; words that are not integers (m, n >= 2)
-            within 0..V-1; no prefix that chooses.
+            within 0..V-1; no prefix with a selection.
 
     Example:
         >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 2, 3]]))
@@ -117,7 +117,7 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
 
 
 def followers(choices: Choices) -> Float[Array, "V V"]:
-    """Return how often each word follows each other one in a text, (V, V): row a, the words after a.
+    """Return how often each word follows each other word in a text, (V, V): row a counts the words after a.
 
     Example:
         >>> language.followers(text).shape  # how often each word follows each
@@ -128,17 +128,17 @@ def followers(choices: Choices) -> Float[Array, "V V"]:
 
 
 def compact(choices: Choices) -> Choices:
-    """Return the same choices in fewer numbers: equal inputs put together, embeddings in coordinates of their span.
+    """Return the same choices with duplicate inputs merged, and embeddings in coordinates of their span.
 
-    Weights of equal inputs are added up, and inputs that are left out go. Embeddings become (V, V), with the Gram
-    matrix that they had: risks and max-margin problems stay what they are, but for the basis of W. Not for use under
-    `jit`; every lane of a batch is filled up with inputs of weight 0 to the longest.
+    Weights of equal inputs are added, and excluded inputs removed. Embeddings become (V, V) with the same Gram matrix,
+    so risks and max-margin problems are unchanged except for the basis of W. It does not work under `jit`. Each lane of
+    a batch is padded with inputs of weight 0 to the longest lane.
 
     Args:
         choices: with any leading batch axes.
 
     Raises:
-        ValueError: scores, in which equal inputs may differ.
+        ValueError: choices with scores, which may differ between equal inputs.
 
     Example:
         >>> short = language.compact(text)
@@ -157,7 +157,7 @@ def compact(choices: Choices) -> Choices:
     _, first, place = np.unique(np.concatenate(parts, axis=1), axis=0, return_index=True, return_inverse=True)
     total = np.bincount(place.ravel(), weights=weight[kept]).astype(weight.dtype)
     taken = np.flatnonzero(kept)[first]
-    # The triangular factor of E^T; with less coordinates than words the others are zero.
+    # The triangular factor of E^T; if there are fewer coordinates than words the rest is zero.
     coordinates = np.asarray(np.linalg.qr(E.T, mode="r")).T
     coordinates = np.pad(coordinates, [(0, 0), (0, len(E) - coordinates.shape[1])])
     return _of_numpy(coordinates, last[taken], following[taken], total, None if counts is None else counts[taken])
@@ -173,6 +173,6 @@ def _filled(choices: Choices, length: int) -> Choices:
     def longer(leaf: Any, fill: float = 0.0) -> Any:
         return np.pad(leaf, [(0, missing), *[(0, 0)] * (leaf.ndim - 1)], constant_values=fill)
 
-    # An input without weight still needs candidates, for its softmax to be finite.
+    # An input without weight still needs candidates to keep its softmax finite.
     counts = None if choices.counts is None else longer(choices.counts, 1.0)
     return Choices(choices.E, longer(choices.last), longer(choices.next), longer(choices.weight), counts)

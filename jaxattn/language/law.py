@@ -1,4 +1,4 @@
-"""A synthetic language: a Markov law of words whose entropy is given."""
+"""A synthetic language: a Markov law of words with a given entropy."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 __all__ = ["Markov"]
 
-# Halvings of the interval that holds a temperature, and its ends as logarithms: to the last digit of a double.
+# The number of halvings of the interval of log temperatures, and its ends: to the last digit of a double.
 _HALVINGS, _COLD, _HOT = 60, -20.0, 30.0
-# More contexts than these have no table.
+# The largest number of contexts that a table may have.
 _MOST = 2**16
 
 
 @dataclass(frozen=True)
 class Markov:
-    """The next word depends on the last `order` ones alone, with one entropy in every context.
+    """A language in which the next word depends on the last `order` words only, with the same entropy in each context.
 
-    In a context the words have probabilities `softmax(b g)`: g are standard normal numbers, and b is such that the
-    entropy is the given one. The first `order` words of a sequence are uniform.
+    In a context the words have probabilities `softmax(b g)`, where g are standard normal numbers and b gives the
+    required entropy. The first `order` words of a sequence are uniform.
 
     Attributes:
-        V: number of words.
-        entropy: of the next word, in nats, from 0 (it is certain) to log V (all are as likely).
-        order: how many words it depends on.
+        V: the number of words.
+        entropy: the entropy of the next word in nats, from 0 (it is certain) to log V (all words are equally likely).
+        order: the number of words that it depends on.
 
     Raises:
         ValueError: V < 2, an entropy out of range, order < 1, or more than 65536 contexts.
@@ -48,13 +48,13 @@ class Markov:
 
     @property
     def contexts(self) -> int:
-        """How many there are."""
+        """The number of contexts."""
         return self.V**self.order
 
     def table(self, key: PRNGKeyArray) -> Float[Array, "contexts V"]:
-        """Draw a language: the logarithm of the probability of each word in each context, (contexts, V).
+        """Draw a language: the log probability of each word in each context, (contexts, V).
 
-        A context of several words has the number that they are the digits of, the last word the lowest.
+        The words of a context are the digits of its number in base V, the last word being the lowest digit.
         """
         g = jax.random.normal(key, (self.contexts * self.V,)).reshape(self.contexts, self.V)
         return jax.vmap(self._of_entropy)(g)
@@ -63,7 +63,7 @@ class Markov:
         """Draw m sequences of n words of a language.
 
         Raises:
-            ValueError: m < 1, or n <= order, where no word is drawn by the law.
+            ValueError: m < 1, or n <= order, for which no word depends on the law.
         """
         if m < 1 or n <= self.order:
             raise ValueError(f"m, n: expected m >= 1 and n > order = {self.order}, found {m} and {n}")
@@ -79,7 +79,7 @@ class Markov:
         return jnp.concatenate([first, words.T], axis=1)
 
     def _of_entropy(self, g: Float[Array, " V"]) -> Float[Array, " V"]:
-        """Return the logarithms of the probabilities; entropy falls as b grows, so that halving finds it."""
+        """Return the log probabilities, by bisection, since the entropy falls as b grows."""
 
         def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
             middle = (ends[0] + ends[1]) / 2

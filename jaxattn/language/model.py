@@ -14,12 +14,12 @@ from jaxattn.language.choices import Choices
 
 __all__ = ["counted", "linear", "logits", "margins", "risk", "softmax", "squared_risk", "table"]
 
-# From logits, (N, V), to how much of each word is attended to, (N, V).
+# Maps logits, (N, V), to the attention to each word, (N, V).
 Attention = Callable[[Float[Array, "N V"], Choices], Float[Array, "N V"]]
 
 
 def table(weights: Weights, choices: Choices) -> Float[Array, "V V"]:
-    """Return the logit `e_t^T W e_a` of every word t for every word a that asks, (V, V): row a, column t.
+    """Return the logit `e_t^T W e_a` of each word t for each query word a, (V, V): row a, column t.
 
     Raises:
         ValueError: weights other than (d, d).
@@ -35,10 +35,10 @@ def table(weights: Weights, choices: Choices) -> Float[Array, "V V"]:
 
 
 def logits(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
-    """Return the logits of all words for every prefix, (N, V), whether they are candidates or not.
+    """Return the logits of all words for each prefix, (N, V), whether or not they are candidates.
 
     Raises:
-        ValueError: as `table`.
+        ValueError: as in `table`.
 
     Example:
         >>> language.logits(jnp.zeros((6, 6)), text).shape[1]
@@ -48,7 +48,7 @@ def logits(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
 
 
 def softmax(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
-    """Attend to words by the exponential of their logits, every occurrence by itself.
+    """Return softmax attention, (N, V), where each occurrence of a word counts separately.
 
     Example:
         >>> risk = language.risk(jnp.zeros((6, 6)), text, attention=language.softmax)
@@ -57,7 +57,7 @@ def softmax(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"
 
 
 def linear(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
-    """Attend to words by their logits themselves, a mean over the candidates: linear attention.
+    """Return linear attention, (N, V): the logits themselves, divided by the number of candidates.
 
     Example:
         >>> risk = language.risk(jnp.zeros((6, 6)), text, attention=language.linear, loss=losses.logistic)
@@ -68,7 +68,7 @@ def linear(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]
 
 
 def counted(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"]:
-    """Return logits with the logarithm of the words' counts, -inf for a word that is no candidate.
+    """Return logits plus the logarithm of the words' counts, (N, V); -inf for words that are not candidates.
 
     Example:
         >>> language.counted(language.logits(jnp.zeros((6, 6)), text), text).shape[1]
@@ -78,10 +78,10 @@ def counted(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"
 
 
 def margins(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
-    """Return by how much the next word's logit exceeds each other candidate's, (N, V); inf for all else.
+    """Return the next word's logit minus that of each other candidate, (N, V); inf elsewhere.
 
     Raises:
-        ValueError: as `table`.
+        ValueError: as in `table`.
 
     Example:
         >>> bool(jnp.isfinite(language.margins(jnp.zeros((6, 6)), text)).any())
@@ -101,18 +101,18 @@ def risk(
 ) -> Float[Array, ""]:
     """Return the mean of `loss(sum_t p_it gamma_it)` over the prefixes, (): p the attention, gamma the scores.
 
-    With the scores of the next word alone the sum is its probability, and `losses.cross_entropy` that of next-token
-    prediction.
+    With default scores the sum is the probability of the next word, and `losses.cross_entropy` gives the cross entropy
+    of next-token prediction.
 
     Raises:
-        ValueError: as `table`.
+        ValueError: as in `table`.
 
     Example:
         >>> float(language.risk(jnp.zeros((6, 6)), text))  # cross entropy, of five words alike
         1.609...
     """
     attended = attention(logits(weights, choices), choices)
-    # An input that is left out may attend to nothing of worth, where a loss such as -log has no slope.
+    # An excluded input may attend only to words of score 0, where a loss like -log has no slope.
     scores = jnp.where(choices.weight > 0, jnp.sum(attended * choices.worth, axis=-1), 1.0)
     return jnp.sum(choices.share * jax.vmap(loss)(scores))
 
@@ -121,7 +121,7 @@ def squared_risk(weights: Weights, choices: Choices, *, attention: Attention = s
     """Return the mean of `||sum_t p_it e_t - e_next||^2 / 2` over the prefixes, (): attention as regression.
 
     Raises:
-        ValueError: as `table`.
+        ValueError: as in `table`.
 
     Example:
         >>> float(language.squared_risk(jnp.zeros((6, 6)), text)) > 0

@@ -1,11 +1,11 @@
-"""Token-priority graphs of a text, and the two parts of the limit of next-token prediction that they give.
+"""Token-priority graphs of a text, and the two parts of the limit of next-token prediction (arXiv 2403.08081).
 
-Each last word k has a graph over the words: an edge from the next word of every input that ends with k to each other
-word that the input holds. Its strongly connected components group the words. Training W with the log-loss separates
-components by a growing margin, along the Graph-SVM solution, and within a component it tends to finite differences of
-logits, those that minimize the log-loss of the components alone (arXiv 2403.08081).
+Each last word k has a graph over the words. It has an edge from the next word of each input that ends with k to each
+other word of that input. Strongly connected components group the words. Training W with the log-loss separates
+components by a growing margin, along the Graph-SVM solution. Within a component the differences of logits converge to
+finite values, which minimize the log-loss restricted to the components.
 
-With the candidates `vocabulary` all words that follow k are one component, and the two parts are those of
+With the candidates `vocabulary` all words that follow k form one component, and the two parts are those of
 `language.set_constraints` and `language.finite_constraints`.
 """
 
@@ -27,18 +27,18 @@ from jaxattn.problem import is_concrete
 
 __all__ = ["components", "constraints", "cyclic", "edges", "finite_constraints", "finite_logits"]
 
-# Newton steps; the last ones are whole, and from logits of 0 all the damped ones are few.
+# The number of Newton steps. The last ones are undamped, and from logits of 0 the damped ones are few.
 _STEPS = 60
 
 
 def edges(choices: Choices) -> Bool[Array, "V V V"]:
     """Return the graphs of all last words, (V, V, V): whether graph k has an edge from word y to word t.
 
-    An edge says that some input ends with k, goes on with y, and holds t.
+    An edge means that some input ends with k, is followed by y, and contains t.
 
     Raises:
-        ValueError: scores, which have no next word of their own; words outside 0..V-1; an input that counts and does
-            not hold its next word.
+        ValueError: choices with scores, which define no single next word; words outside 0..V-1; an input that is not
+            excluded and does not contain its next word.
 
     Example:
         >>> from jaxattn.language import priority
@@ -53,15 +53,15 @@ def edges(choices: Choices) -> Bool[Array, "V V V"]:
 
 
 def components(edges: Bool[Any, "*batch V V V"]) -> Int[np.ndarray, "*batch V V"]:
-    """Return the strongly connected component of every word in every graph, (V, V), by the component's first word.
+    """Return the strongly connected component of each word in each graph, (V, V), named by the component's first word.
 
-    Not for use under `jit`: the graphs are read here, all of them at once.
+    It does not work under `jit`, since the graphs are read, all at once.
 
     Args:
-        edges: of `edges`, with any leading batch axes.
+        edges: as returned by `edges`, with any leading batch axes.
 
     Raises:
-        ValueError: what is no truth values (..., V, V, V).
+        ValueError: not truth values (..., V, V, V).
 
     Example:
         >>> from jaxattn.language import priority
@@ -76,7 +76,7 @@ def components(edges: Bool[Any, "*batch V V V"]) -> Int[np.ndarray, "*batch V V"
     V = graphs.shape[-1]
     number, origin, end = np.nonzero(graphs.reshape(-1, V, V))
     words = graphs.size // V
-    # One graph whose blocks are all the others.
+    # One graph that contains all others as blocks.
     together = coo_array((np.ones(len(number), bool), (number * V + origin, number * V + end)), shape=(words, words))
     found, labels = connected_components(together, directed=True, connection="strong")
     first = np.full(found, words)
@@ -85,18 +85,19 @@ def components(edges: Bool[Any, "*batch V V V"]) -> Int[np.ndarray, "*batch V V"
 
 
 def constraints(choices: Choices, components: Int[Any, "V V"]) -> svm.Constraints:
-    """Return the rows of the Graph-SVM.
+    """Return the constraints of the Graph-SVM.
 
-    `(e_i - e_j)^T W e_k` is 0 within a component of graph k, and at least 1 along an edge from i to j between two.
-    Components stand for their words: rows are between their first words, and between these and the others. Rows along a
-    path of edges follow from those of its edges. Feasible for any text in linearly independent embeddings.
+    `(e_i - e_j)^T W e_k` is 0 within a component of graph k, and at least 1 along an edge from i to j between two
+    components. To save rows, each component is represented by its first word: rows relate first words to each other and
+    to the other words of their component. Constraints along a path of edges follow from those of its edges. The problem
+    is feasible for any text with linearly independent embeddings.
 
     Args:
-        choices: of one text.
-        components: of its `edges`.
+        choices: the choices of one text.
+        components: the components of its `edges`.
 
     Raises:
-        ValueError: as `edges`; components of another shape than (V, V), or that are not words.
+        ValueError: as in `edges`; components of another shape than (V, V), or that are not words.
 
     Example:
         >>> from jaxattn.language import priority
@@ -125,16 +126,16 @@ def constraints(choices: Choices, components: Int[Any, "V V"]) -> svm.Constraint
 
 
 def cyclic(choices: Choices, components: Int[Any, "V V"]) -> Choices:
-    """Return the inputs with the words alone that are in the component of their next word.
+    """Return the inputs restricted to words in the component of their next word: the cyclic part of the text.
 
-    The cyclic part of the text: an input without any other such word counts for nothing, and has weight 0.
+    An input without another such word has weight 0.
 
     Args:
-        choices: of one text.
-        components: of its `edges`.
+        choices: the choices of one text.
+        components: the components of its `edges`.
 
     Raises:
-        ValueError: as `constraints`.
+        ValueError: as in `constraints`.
 
     Example:
         >>> from jaxattn.language import priority
@@ -146,7 +147,7 @@ def cyclic(choices: Choices, components: Int[Any, "V V"]) -> Choices:
     first = _checked(components, choices)[choices.last]
     of_next = jnp.take_along_axis(first, choices.next[:, None], axis=1)
     counts = jnp.ones_like(first, choices.E.dtype) if choices.counts is None else choices.counts
-    # An input that is left out keeps a candidate, for its softmax to be finite.
+    # An excluded input keeps a candidate so that its softmax is finite.
     is_next = jax.nn.one_hot(choices.next, first.shape[1], dtype=bool)
     counts = jnp.where(first == of_next, counts, 0.0)
     counts = jnp.where(is_next & (choices.weight[:, None] == 0), 1.0, counts)
@@ -155,16 +156,16 @@ def cyclic(choices: Choices, components: Int[Any, "V V"]) -> Choices:
 
 
 def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array, "V V"]:
-    """Return the logits of least log-loss of the `cyclic` part, (V, V); they add up to 0 over every component.
+    """Return the logits that minimize the log-loss of the `cyclic` part, (V, V); they sum to 0 over each component.
 
-    Newton's method on each graph; steps are damped as the softmax's derivatives ask.
+    They are found by Newton's method on each graph, with damping based on the derivatives of the softmax.
 
     Args:
-        choices: of one text.
-        components: of its `edges`.
+        choices: the choices of one text.
+        components: the components of its `edges`.
 
     Raises:
-        ValueError: as `constraints`.
+        ValueError: as in `constraints`.
 
     Example:
         >>> from jaxattn.language import priority
@@ -176,7 +177,7 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
     assert part.counts is not None
     counts, slopes = part.counts, pair_slopes(part)
     share, logs = part.share, jnp.log(jnp.where(counts > 0, counts, 1.0))
-    # What is added makes the curvature definite, and leaves sums over components at 0.
+    # The added matrix makes the Hessian definite, and keeps the sums over components at 0.
     fixed = (first[:, :, None] == first[:, None, :]).astype(part.E.dtype)
     V, tiny = len(first), jnp.finfo(part.E.dtype).tiny
 
@@ -187,7 +188,7 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
         curvature = jax.ops.segment_sum(of_inputs, part.last, num_segments=V)
         gradient = slopes(jnp.asarray(0), table).coefficients
         step = jnp.linalg.solve(curvature + fixed, -gradient[:, :, None])[:, :, 0]
-        # The third derivative along h is at most 2 max |h| times the second one.
+        # The third derivative along h is at most 2 max |h| times the second derivative.
         length = jnp.maximum(2 * jnp.max(jnp.abs(step), axis=1, keepdims=True), tiny)
         return table + step * jnp.log1p(length) / length
 
@@ -195,18 +196,18 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
 
 
 def finite_constraints(choices: Choices, components: Int[Any, "V V"], logits: Float[Array, "V V"]) -> svm.Constraints:
-    """Return the equations of the finite part: words of one component differ by as much as in `finite_logits`.
+    """Return the equations of the finite part: differences within a component equal those of `finite_logits`.
 
-    The least-norm solution is W_fin, in the span of the `(e_i - e_j) e_k^T` within components; 0 for graphs without a
-    cycle.
+    The least-norm solution is W_fin, in the span of the `(e_i - e_j) e_k^T` within components; graphs without a cycle
+    contribute 0.
 
     Args:
-        choices: of one text.
-        components: of its `edges`.
-        logits: of `finite_logits`, or others to be matched within components.
+        choices: the choices of one text.
+        components: the components of its `edges`.
+        logits: `finite_logits`, or other logits to match within components.
 
     Raises:
-        ValueError: as `constraints`.
+        ValueError: as in `constraints`.
 
     Example:
         >>> from jaxattn.language import priority
@@ -221,7 +222,7 @@ def finite_constraints(choices: Choices, components: Int[Any, "V V"], logits: Fl
 
 
 def _together(first: Int[Array, "V V"]) -> Bool[Array, "V V V"]:
-    """Return which pairs are of a component's first word and another of its words, (k, i, j)."""
+    """Return which pairs (i, j) in graph k are a component's first word and another of its words, (k, i, j)."""
     words = jnp.arange(first.shape[1])
     return (first[:, None, :] == words[None, :, None]) & ~jnp.eye(len(words), dtype=bool)[None]
 

@@ -1,4 +1,4 @@
-"""What attention to a word is worth: 1 for the next word and little for the others, or what a fixed head reads."""
+"""Scores of attention to words: 1 for the next word and little for others, or as read by a fixed head."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jaxattn.language.choices import Choices
 
 __all__ = ["Head", "close_scores", "dual_head", "head_scores"]
 
-# From a random key and the embeddings to a prediction head with one direction a word.
+# Maps a random key and the embeddings to a prediction head with one direction per word.
 Head = Callable[[PRNGKeyArray, Float[Array, "V d"]], Float[Array, "d V"]]
 
 
 def close_scores(key: PRNGKeyArray, choices: Choices, delta: float) -> Choices:
-    """Return the same choices with scores of their own: 1 for the next word, uniform on [0, delta) for all others.
+    """Return the same choices with scores 1 for the next word and uniform on [0, delta) for all other words.
 
-    So scores of words that are not to be chosen are within delta of each other, and equal for delta 0.
+    Scores of non-optimal words are then within delta of each other, and equal for delta = 0.
 
     Args:
-        key: of the scores.
-        choices: of one text, N prefixes and V words; scores that it has are replaced.
-        delta: below 1, that the next word is worth most.
+        key: the random key of the scores.
+        choices: the choices of one text, N prefixes and V words; existing scores are replaced.
+        delta: below 1, so that the next word has the largest score.
 
     Raises:
         ValueError: delta outside [0, 1).
@@ -42,15 +42,15 @@ def close_scores(key: PRNGKeyArray, choices: Choices, delta: float) -> Choices:
 
 
 def dual_head(key: PRNGKeyArray, E: Float[Array, "V d"], delta: float = 0.0) -> Float[Array, "d V"]:
-    """Return a head that reads 1 in a word's own direction, and a number from [0, delta) in that of any other word.
+    """Return a head that reads 1 in a word's own direction, and a number in [0, delta) in any other word's direction.
 
-    `e_t^T h_w` is 1 for t = w and uniform on [0, delta) otherwise, drawn once for each pair of words. With delta 0 the
-    head is the pseudoinverse of the embeddings, and the scores of all tokens that are not optimal are equal.
+    `e_t^T h_w` is 1 for t = w and otherwise uniform on [0, delta), drawn once for each pair of words. With delta = 0
+    the head is the pseudoinverse of the embeddings, and all non-optimal tokens have equal scores.
 
     Args:
-        key: of the other words' scores.
+        key: the random key of the other words' scores.
         E: linearly independent embeddings.
-        delta: below 1, that a word is read best in its own direction.
+        delta: below 1, so that a word's own direction gives the largest score.
 
     Raises:
         ValueError: delta outside [0, 1), or more words than dimensions.
@@ -70,17 +70,17 @@ def dual_head(key: PRNGKeyArray, E: Float[Array, "V d"], delta: float = 0.0) -> 
 
 
 def head_scores(choices: Choices, H: Float[Array, "d V"]) -> Choices:
-    """Return the same inputs with the scores that a fixed head reads, without those that have no next word to select.
+    """Return the same inputs with the scores that a fixed head reads; inputs without a selection get weight 0.
 
-    The score of a token is `h_w^T e_t`, w the next word, and the optimal token is the one of largest score
-    (Definition 3.9 of the withdrawn ICLR 2024 submission, label 1). Scores are rounded to about the square root of the
-    precision, so that those which differ by rounding alone are equal. An input has weight 1 if its next word stands at
-    one position beside others and has the largest score; 0 if several positions have it, where no optimal token is
-    unique (Assumption 3.10), or if the next word is no candidate, where scores tell noise apart.
+    The score of a token is `h_w^T e_t` with w the next word, and the optimal token has the largest score (Definition
+    3.9 of the withdrawn ICLR 2024 submission, label 1). Scores are rounded to about the square root of the precision,
+    so that scores that differ only by rounding are equal. An input has weight 1 if its next word stands at exactly one
+    of several positions and has the largest score. It has weight 0 if several positions have the largest score, since
+    no optimal token is then unique (Assumption 3.10), or if the next word is not a candidate.
 
     Args:
-        choices: of one text, as `of_text` returns them; scores and weights that they have are replaced.
-        H: one direction a word.
+        choices: the choices of one text, as returned by `of_text`; existing scores and weights are replaced.
+        H: one direction per word.
 
     Raises:
         ValueError: a head of another shape than (d, V).

@@ -1,4 +1,4 @@
-"""The max-margin problem of a text: every prefix attends to its next word rather than to any other candidate."""
+"""Max-margin problems of a text: each prefix attends to its next word rather than to any other candidate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["constraints", "finite_constraints", "set_constraints", "soft"]
 
 
 def constraints(choices: Choices) -> svm.Constraints:
-    """Return the rows `(e_next - e_t)^T W e_last >= 1` for every prefix and every other candidate t, hard.
+    """Return the hard constraints `(e_next - e_t)^T W e_last >= 1` for each prefix and each other candidate t.
 
-    Two prefixes with one last word and different next words ask for opposite things: such a text has no hard solution.
+    If two prefixes with the same last word have different next words, their constraints contradict each other, and the
+    problem is infeasible.
 
     Args:
-        choices: of one text; `language.compact` ones pose the same problem with fewer rows.
+        choices: the choices of one text; `language.compact` gives the same problem with fewer rows.
 
     Example:
         >>> status = svm.solve(language.constraints(language.compact(text))).status
@@ -28,9 +29,9 @@ def constraints(choices: Choices) -> svm.Constraints:
 
 
 def soft(choices: Choices, C: float = 10.0) -> svm.Constraints:
-    """Return the same rows at the price C each: `min ||W|| + C sum of shortfalls`, over all prefixes and candidates.
+    """Return the same constraints with penalty C: `min ||W|| + C sum of shortfalls`, over all prefixes and candidates.
 
-    Of compact choices a row has the price of all that were put together.
+    For compact choices a row has the total penalty of all that were merged.
 
     Raises:
         ValueError: C is not positive.
@@ -45,18 +46,19 @@ def soft(choices: Choices, C: float = 10.0) -> svm.Constraints:
 
 
 def set_constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Constraints:
-    """Return the rows `(e_s - e_t)^T W e_a`: at least 1 where s is selected and t is not, 0 where both are.
+    """Return the constraints on `(e_s - e_t)^T W e_a`: at least 1 if s is selected and t is not, 0 if both are.
 
-    The Gen-SVM of 2308.16898 for the candidates `vocabulary`, one group for every word a that asks: a text that goes on
-    in several ways has several words after one. With single words these are the rows of `constraints`.
+    This is the Gen-SVM of 2308.16898 for the candidates `vocabulary`, with one group per query word a; a text with
+    several continuations has several words after a. If a single word is selected per query these are the rows of
+    `constraints`.
 
     Args:
-        choices: of one text.
-        selected: row a, the words that keep attention where a asks, at least one; `followers(choices) > 0` where the
-            loss is cross entropy, which is least at finite differences of their logits.
+        choices: the choices of one text.
+        selected: row a: the words that keep attention for query a, at least one. For cross entropy use
+            `followers(choices) > 0`, since its minimum has finite differences of their logits.
 
     Raises:
-        ValueError: choices with counts, whose candidates differ between the prefixes of one word.
+        ValueError: choices with counts, whose candidates may differ between prefixes with the same last word.
 
     Example:
         >>> short = language.compact(text)
@@ -74,13 +76,14 @@ def set_constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Const
 
 
 def finite_constraints(choices: Choices) -> svm.Constraints:
-    """Return the equations of the finite part: words that follow one word differ by the log ratio of their counts.
+    """Return the equations of the finite part: logits of words after one word differ by the log ratio of their counts.
 
-    There cross entropy is least; the least-norm solution is `W_fin` of 2308.16898 (section on multiple tokens), beside
-    the direction of `set_constraints`. A text without conflict has no equations, and its finite part is 0.
+    Cross entropy has its minimum there. The least-norm solution is `W_fin` of 2308.16898 (section on multiple tokens),
+    which adds to the direction of `set_constraints`. A text without conflicts has no equations, and its finite part is
+    0.
 
     Raises:
-        ValueError: as `set_constraints`.
+        ValueError: as in `set_constraints`.
 
     Example:
         >>> W_fin = svm.solve(language.finite_constraints(language.compact(text))).W

@@ -1,7 +1,7 @@
 """The gradient of a text's risk with respect to the logits of pairs of words.
 
-Where every word is a candidate once, all prefixes with one last word attend alike: the text is then told by how often
-words follow each other, and a step costs as much for any number of prefixes.
+If each word is a candidate once, all prefixes with the same last word have the same attention. The counts of word pairs
+then determine the risk, and a step costs the same for any number of prefixes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["PairSlope", "input_slopes", "pair_slopes"]
 
 
 class PairSlope(NamedTuple):
-    """The gradient with respect to the logits of pairs, `exp(log_scale) * coefficients`, and what was read on the way.
+    """The gradient with respect to the logits of pairs, `exp(log_scale) * coefficients`, with risk and probability.
 
     Attributes:
-        coefficients: (V, V), of the logit of word t for the asking word a in row a, column t.
-        log_scale: (), as of `gradients.Slope`.
-        risk: mean loss over the prefixes, ().
-        probability: mean attention to the next word, ().
+        coefficients: (V, V); row a, column t: for the logit of word t with query word a.
+        log_scale: (), as in `gradients.Slope`.
+        risk: the mean loss over the prefixes, ().
+        probability: the mean attention to the next word, ().
     """
 
     coefficients: Float[Array, "V V"]
@@ -36,19 +36,19 @@ class PairSlope(NamedTuple):
     probability: Float[Array, ""]
 
 
-# From the step of the loop that it stands in, and the logits as `language.table` returns them.
+# Maps the number of the current step, and the logits as returned by `language.table`, to the gradient.
 PairSlopes = Callable[[Int[Array, ""], Float[Array, "V V"]], PairSlope]
 
 
 def pair_slopes(
     choices: Choices, loss: losses.Loss = losses.cross_entropy, rule: gradients.Rule = gradients.exact
 ) -> PairSlopes:
-    """Return the slope as a function of step and logits; what does not change with these is formed once.
+    """Return the gradient as a function of step and logits; what does not depend on these is computed once.
 
     Args:
-        choices: of a text.
-        loss: of the attended score.
-        rule: how the gradient is formed; `gradients.direction` gives it up to the factor `exp(log_scale)`.
+        choices: the choices of a text.
+        loss: a function of the attended score.
+        rule: how the gradient is formed; `gradients.direction` returns it up to the factor `exp(log_scale)`.
 
     Example:
         >>> of_pairs = language.pair_slopes(text)
@@ -61,13 +61,13 @@ def pair_slopes(
 
 
 def _of_followers(choices: Choices, loss: losses.Loss, rule: gradients.Rule) -> PairSlopes:
-    """Take every asking word as one input, whose risk is the weighted sum of the losses of the words that follow it."""
+    """Treat each query word as one input, whose risk is the weighted sum of the losses of the words that follow it."""
     share = followers(choices._replace(weight=choices.share))
     V = len(share)
     of_each = jax.vmap(jax.vmap(jax.value_and_grad(loss)))
 
     def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
-        # The loss of a word that does not follow is not asked for: it may be infinite.
+        # Do not evaluate the loss of a word that does not follow: it may be infinite.
         values, slopes = of_each(jnp.where(share > 0, probabilities, 1.0))
         return jnp.sum(share * values, axis=1), share * slopes
 
@@ -99,9 +99,9 @@ def _of_inputs(choices: Choices, loss: losses.Loss, rule: gradients.Rule) -> Pai
 def input_slopes(
     choices: Choices, loss: losses.Loss = losses.cross_entropy, rule: gradients.Rule = gradients.exact
 ) -> Callable[[Int[Array, ""], Float[Array, "V V"]], tuple[Float[Array, "N V"], gradients.Slope]]:
-    """Return the gradient before prefixes of one last word are added up, (N, V), and what it is made of.
+    """Return the gradient before it is summed over prefixes with the same last word, (N, V), and the Slope.
 
-    As functions of step and logits; arguments as of `pair_slopes`.
+    Both are returned as one function of step and logits; the arguments are those of `pair_slopes`.
 
     Example:
         >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 0, 3]]), candidates=language.prefix)
@@ -109,7 +109,7 @@ def input_slopes(
     """
     share = choices.share
     counts = None if choices.counts is None else jnp.log(choices.counts)
-    # All is worth the same to an input that is left out: it has no slope.
+    # For an excluded input all words have the same score, so it has no gradient.
     worth = jnp.where(choices.weight[:, None] > 0, choices.worth, 1.0)
 
     def read(_: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:

@@ -1,14 +1,15 @@
-"""How fast the gradient of a risk of softmax attention can change, over all W: bounds that are true and near.
+"""Lipschitz constants of risks of softmax attention: proven bounds, valid for all W and close to observed values.
 
-A gradient has the Lipschitz constant L if no second derivative is larger. All bounds here have one form. The logits of
-input i are `E W e_a`, a its last word; if the second derivative of its loss in the logits is between -c_i and c_i, and
-zero along (1, .., 1), then that of the risk is between minus and plus the matrix `(sum_i w_i c_i e_a e_a^T) x (F^T F)`,
-F the embeddings less their mean, w_i the share of the input, x the Kronecker product. So
+The gradient has the Lipschitz constant L if no second derivative is larger. All bounds here have one form. The logits
+of input i are `E W e_a`, with a its last word. If the second derivative of its loss with respect to the logits is
+between -c_i and c_i, and zero along (1, .., 1), then that of the risk is between minus and plus the matrix `(sum_i w_i
+c_i e_a e_a^T) x (F^T F)`, with F the embeddings minus their mean, w_i the weight of the input, and x the Kronecker
+product. So
 
     L <= lambda_max(sum_i w_i c_i e_a e_a^T) sigma_max(F)^2.
 
-What is left is c_i. Below u is a direction of the logits with `||u|| = 1`; mean E, variance Var and covariance Cov are
-those of the attention; the range of u is at most sqrt 2, so that `Var u <= 1/2`.
+It remains to bound c_i. Below, u is a direction of the logits with `||u|| = 1`; mean E, variance Var and covariance Cov
+are with respect to the attention; the range of u is at most sqrt 2, so that `Var u <= 1/2`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ __all__ = ["cross_entropy_bound", "score_bound", "squared_bound"]
 
 
 def cross_entropy_bound(choices: Choices) -> Float[Array, ""]:
-    """Return a Lipschitz constant of the gradient of `risk` with cross entropy of the next word's probability, ().
+    """Return a Lipschitz constant of the gradient of `risk` with the cross entropy of the next word's probability, ().
 
-    The second derivative of `log sum_t exp(u_t)` is `Var u`: c_i = 1/2.
+    The second derivative of `log sum_t exp(u_t)` is `Var u`, so c_i = 1/2.
 
     Raises:
-        ValueError: choices with scores, whose attended sum is no probability.
+        ValueError: choices with scores, whose attended sum is not a probability.
 
     Example:
         >>> float(language.cross_entropy_bound(text)) > 0
@@ -43,17 +44,17 @@ def score_bound(choices: Choices, bend: float = 0.25, slope: float = 1.0) -> Flo
 
     With scores gamma in an interval of length D, c_i = bend D^2 / 8 + slope D / 4:
 
-    - The slope of `f = E gamma` in the logits is p_t (gamma_t - f): its positive and its negative entries add up to
-      the same, `E |gamma - f| / 2 <= D / 4`, so that its length is at most `D / sqrt 8`.
-    - Its second derivative is `Cov(gamma, x)`, `x = (u - E u)^2`, at most `D / 2 E |x - E x|`. Let r be the range of u,
-      and q r <= r / 2 what is between E u and the nearer end: x is at most `b = (1 - q)^2 r^2`, its mean
-      `Var u <= q (1 - q) r^2`, and `E |x - E x| <= 2 E x (1 - E x / b)`. For q <= 1/3 that is at most
-      `2 q (1 - 2 q) r^2 <= r^2 / 4`, beyond at most `b / 2 <= 2 r^2 / 9`; and `r^2 <= 2`.
+    - The gradient of `f = E gamma` with respect to the logits is p_t (gamma_t - f). Its positive and negative entries
+    have the same sum, `E |gamma - f| / 2 <= D / 4`, so its length is at most `D / sqrt 8`.
+    - Its second derivative is `Cov(gamma, x)`, `x = (u - E u)^2`, which is at most `D / 2 E |x - E x|`. Let r be the
+    range of u, and q r <= r / 2 the distance of E u from the nearer end. Then x is at most `b = (1 - q)^2 r^2`, its
+    mean is `Var u <= q (1 - q) r^2`, and `E |x - E x| <= 2 E x (1 - E x / b)`. For q <= 1/3 this is at most `2 q (1 - 2
+    q) r^2 <= r^2 / 4`, otherwise at most `b / 2 <= 2 r^2 / 9`; and `r^2 <= 2`.
 
     Args:
-        choices: of one text.
-        bend: a bound of the size of the loss's second derivative; 1/4 is that of the logistic loss.
-        slope: a bound of the size of its first; 1 is that of the logistic loss.
+        choices: the choices of one text.
+        bend: a bound of the absolute second derivative of the loss. Default: 1/4, for the logistic loss.
+        slope: a bound of the absolute first derivative of the loss. Default: 1, for the logistic loss.
 
     Example:
         >>> scored = language.close_scores(key, text, delta=0.0)
@@ -68,9 +69,9 @@ def score_bound(choices: Choices, bend: float = 0.25, slope: float = 1.0) -> Flo
 def squared_bound(choices: Choices) -> Float[Array, ""]:
     """Return a Lipschitz constant of the gradient of `squared_risk`, ().
 
-    With D the largest distance of two candidates, c_i = 3 D^2 / 8. Along any unit vector v the attended embedding
-    `E e` is a score with values `v . e_t` in an interval of length D, and the residual is no longer than D: as
-    `score_bound` of a loss with second derivative 1 and first at most D.
+    With D the largest distance between two candidates, c_i = 3 D^2 / 8. Along any unit vector v, the attended embedding
+    `E e` is a score with values `v . e_t` in an interval of length D, and the residual is at most D long. The bound is
+    therefore that of `score_bound` for a loss with second derivative 1 and first derivative at most D.
 
     Example:
         >>> float(language.squared_bound(text)) > 0
@@ -79,7 +80,7 @@ def squared_bound(choices: Choices) -> Float[Array, ""]:
     E, seen = choices.E, _candidates(choices)
     square = jnp.sum(E**2, axis=-1)
     apart = jnp.sqrt(jnp.maximum(square[:, None] + square[None, :] - 2 * E @ E.T, 0.0))
-    # The next word of an input that counts is a candidate.
+    # The next word of an input that is not excluded is a candidate.
     both = seen[:, :, None] & seen[:, None, :]
     D = jnp.max(jnp.where(both, apart[None, :, :], 0.0), axis=(1, 2))
     return _bound(choices, _of_range(D, jnp.ones(()), D))

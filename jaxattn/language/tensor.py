@@ -1,11 +1,12 @@
-"""Causal attention over positions in the paper's own form, by the tensor trick: a tested identity, not the engine.
+"""Causal attention over positions in the paper's form, with the tensor trick; used to test the identity only.
 
-With rows stacked, `vec(A1 X A2^T) = (A1 kron A2) vec(X)` are the scores of a sequence: A1 holds the embeddings of the
-positions that ask, A2 of those that are attended to, and X is `W^T` in the letters of this library (withdrawn ICLR 2024
+With rows stacked, `vec(A1 X A2^T) = (A1 kron A2) vec(X)` are the scores of a sequence: A1 has the embeddings of the
+query positions, A2 those of the positions attended to, and X is `W^T` in this library's notation (withdrawn ICLR 2024
 submission, section 1 and Definitions 3.1 to 3.3). The paper gives the diagonal matrix D(X), which divides exponentials
-by their sums, a wrong size: there is one sum for each row, a position that asks, here over the positions up to it.
+by their sums, a wrong size. There is one sum for each row, that is, for each query position, here over the positions up
+to it.
 
-The Kronecker matrix of n positions is formed: n^2 d^2 numbers a sequence, where the matrix form holds n d + n^2.
+The Kronecker matrix of n positions has n^2 d^2 entries per sequence, while the matrix form needs n d + n^2.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ class Slope(NamedTuple):
 
     Attributes:
         value: ().
-        gradient: with respect to x, (d^2,).
+        gradient: the gradient with respect to x, (d^2,).
     """
 
     value: Float[Array, ""]
     gradient: Float[Array, " dd"]
 
 
-# From attention, (n,), to positions of embeddings A2, (n, d), that are or are not the next word, (n,), whose embedding
-# is the last, (d,): the loss, and its derivative with respect to the attention.
+# Maps attention, (n,), the embeddings A2 of positions, (n, d), whether each is the next word, (n,), and the next word's
+# embedding, (d,), to the loss and its derivative with respect to the attention.
 _Read = Callable[[Float[Array, " n"], Float[Array, "n d"], Float[Array, " n"], Float[Array, " d"]], tuple[Array, Array]]
 
 
@@ -51,7 +52,7 @@ def stacked(W: Float[Array, "d d"]) -> Float[Array, " dd"]:
 
 
 def kronecker(A1: Float[Array, "n d"], A2: Float[Array, "k d"]) -> Float[Array, "nk dd"]:
-    """Return `A1 kron A2`, (n k, d^2): row `i k + j` gives the score of position j for the one that asks, i.
+    """Return `A1 kron A2`, (n k, d^2): row `i k + j` gives the score of position j for the query position i.
 
     Example:
         >>> from jaxattn.language import tensor
@@ -62,10 +63,10 @@ def kronecker(A1: Float[Array, "n d"], A2: Float[Array, "k d"]) -> Float[Array, 
 
 
 def attention(x: Float[Array, " dd"], whole: Float[Array, "nn dd"]) -> Float[Array, "n n"]:
-    """Return the causal attention `D(X)^-1 exp((A1 kron A2) x)` of every position, (n, n): row i sees those up to i.
+    """Return the causal attention `D(X)^-1 exp((A1 kron A2) x)`, (n, n): row i sees the positions up to i.
 
     Args:
-        x: the weights, as `stacked` gives them.
+        x: the weights, as returned by `stacked`.
         whole: A1 kron A2 of one sequence.
 
     Example:
@@ -75,7 +76,7 @@ def attention(x: Float[Array, " dd"], whole: Float[Array, "nn dd"]) -> Float[Arr
     """
     n = round(len(whole) ** 0.5)
     rows = jnp.tri(n, dtype=x.dtype) * jnp.exp(whole @ x).reshape(n, n)
-    # The diagonal of D(X): n sums, one a row.
+    # The diagonal of D(X): n sums, one per row.
     return rows / jnp.sum(rows, axis=1)[:, None]
 
 
@@ -85,15 +86,15 @@ def slope(
     words: Int[Array, "m n"],
     loss: losses.Loss = losses.cross_entropy,
 ) -> Slope:
-    """Return the risk of `language.risk` with candidates `language.prefix`, and its gradient, written out.
+    """Return `language.risk` with the candidates `language.prefix`, and its gradient, by explicit formulas.
 
-    A prefix whose next word it does not hold, or that holds no other one, is left out, as in `language.of_text`.
+    A prefix that does not contain its next word, or contains no other word, is excluded, as in `language.of_text`.
 
     Args:
-        x: the weights, as `stacked` gives them.
+        x: the weights, as returned by `stacked`.
         E: embeddings of the words.
-        words: of m sequences.
-        loss: of the attention to the next word.
+        words: m sequences of n words.
+        loss: a function of the attention to the next word.
 
     Example:
         >>> from jaxattn.language import tensor
@@ -102,7 +103,7 @@ def slope(
 
     def read(p: Array, A2: Array, is_next: Array, target: Array) -> tuple[Array, Array]:
         del A2, target
-        # A prefix that does not hold its next word is left out, and -log has no value there.
+        # A prefix that does not contain its next word is excluded; -log has no value there.
         score = jnp.where(jnp.max(is_next) > 0, jnp.sum(p * is_next), 1.0)
         value, of_score = jax.value_and_grad(loss)(score)
         return value, of_score * is_next
@@ -111,9 +112,9 @@ def slope(
 
 
 def squared_slope(x: Float[Array, " dd"], E: Float[Array, "V d"], words: Int[Array, "m n"]) -> Slope:
-    """Return the risk of `language.squared_risk` with candidates `language.prefix`, and its gradient, written out.
+    """Return `language.squared_risk` with the candidates `language.prefix`, and its gradient, by explicit formulas.
 
-    Arguments as of `slope`.
+    The arguments are those of `slope`.
 
     Example:
         >>> from jaxattn.language import tensor
@@ -129,7 +130,7 @@ def squared_slope(x: Float[Array, " dd"], E: Float[Array, "V d"], words: Int[Arr
 
 
 def _mean(x: Array, E: Array, words: Array, read: _Read) -> Slope:
-    """Return the mean over the prefixes that choose of all sequences; one Kronecker matrix is formed at a time."""
+    """Return the mean over all prefixes that are not excluded; one Kronecker matrix is formed at a time."""
 
     def of_sequence(sequence: Array) -> tuple[Array, Array, Array]:
         prefix, following = sequence[:-1], sequence[1:]

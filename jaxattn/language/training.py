@@ -1,8 +1,8 @@
-"""Gradient descent on a text, kept as coefficients of pairs of words.
+"""Gradient descent on a text, with W stored as coefficients of pairs of words.
 
-The gradient of any risk of the logits is `sum_at G_at e_t e_a^T`: one number a pair of words, whatever d and however
-long the text. So is W, if it starts as such a sum; its logits move by `K G K`, K the Gram matrix of the embeddings. No
-logit sees what a start has beside such a sum, and descent does not change it.
+The gradient of any risk of the logits is `sum_at G_at e_t e_a^T`: one number per pair of words, for any d and any
+length of the text. If W starts as such a sum it stays one, and its logits move by `K G K`, K the Gram matrix of the
+embeddings. Any other part of the start does not affect the logits and is not changed by descent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jaxattn.parallel.effort import worth
 
 __all__ = ["TextRun", "train", "train_batch", "weights"]
 
-# What a logit costs in a step besides the two products of matrices of pairs, in multiply-adds: its exponential.
+# The cost of a logit in a step besides the two products of matrices of pairs, in multiply-adds: its exponential.
 _OF_LOGIT = 20
 
 
@@ -36,14 +36,16 @@ class TextRun(NamedTuple):
     """One training run on a text.
 
     Attributes:
-        pairs: coefficients C after the last update, (V, V): `W = sum_at C_at e_t e_a^T` (see `weights`).
-        snapshots: the same at the snapshot steps, (snapshots, V, V); the entry of step k after k updates.
-        probability: mean over the prefixes of the attention to the next word, (steps,).
-        loss: risk, (steps,).
-        gradient_norm: Frobenius norm of the gradient with respect to W, (steps,).
-        stalled: the first step from which the gradient was lost to rounding or the floor, (), as in `descent.Run`.
+        pairs: the coefficients C after the last update, (V, V): `W = sum_at C_at e_t e_a^T` (see `weights`).
+        snapshots: the coefficients at the snapshot steps, (snapshots, V, V); the entry of step k is read after k
+            updates.
+        probability: the mean over prefixes of the attention to the next word, (steps,).
+        loss: the risk, (steps,).
+        gradient_norm: the Frobenius norm of the gradient with respect to W, (steps,).
+        stalled: the first step from which the gradient is lost to rounding or the floor, (), as in `descent.Run`.
 
-    The three series are read before the update of their step, with `record_every` above 1 of every so many steps.
+    The three series are read before the update of their step; with `record_every` above 1 only every `record_every`
+    steps.
     """
 
     pairs: Float[Array, "V V"]
@@ -55,7 +57,7 @@ class TextRun(NamedTuple):
 
 
 def weights(pairs: Float[Array, "V V"], choices: Choices) -> Spanned:
-    """Return the attention weights that coefficients of pairs stand for; their `W` is (d, d).
+    """Return the attention weights given by coefficients of pairs; their `W` is (d, d).
 
     Example:
         >>> language.weights(jnp.zeros((5, 5)), text).W.shape
@@ -77,13 +79,13 @@ def train(
     """Train a free W on one text. Pure; works under `jit` and `vmap`.
 
     Args:
-        choices: of one text, without batch axes.
-        start: coefficients of pairs of the W that descent starts from, as `weights` takes them; W = 0 if None.
-        optimizer: `descent.normalized_gd`, `descent.gd` or an exact one of them; `normalized_gd(0.1)` if None.
-        steps: number of updates.
-        snapshots: steps after which the coefficients are kept, increasing, within 0..steps.
-        record_every: steps from one entry of the series to the next.
-        loss: of the attended score.
+        choices: the choices of one text, without batch axes.
+        start: the coefficients of the initial W, as in `weights`. Default: W = 0.
+        optimizer: `descent.normalized_gd`, `descent.gd` or an exact version of these. Default: `normalized_gd(0.1)`.
+        steps: the number of updates.
+        snapshots: the steps after which the coefficients are kept, increasing, within 0..steps.
+        record_every: the number of steps from one entry of the series to the next.
+        loss: a function of the attended score.
 
     Raises:
         ValueError: an optimizer that does not move W along its gradient, steps or record_every < 1, snapshots out of
@@ -108,10 +110,10 @@ def train_batch(
     record_every: int = 1,
     loss: losses.Loss = losses.cross_entropy,
 ) -> TextRun:
-    """Train a batch of texts with one leading axis, in parts of bounded memory; arguments and errors as of `train`.
+    """Train a batch of texts with one leading axis, in parts of bounded memory. Arguments and errors as in `train`.
 
-    Lane i is what `train` returns for it alone, to rounding, which grows where normalized steps bounce about a finite
-    minimum. Returns a TextRun of NumPy arrays, the batch axis first.
+    Lane i equals the result of `train` for it alone, to rounding; differences grow if normalized steps oscillate about
+    a finite minimum. Returns a TextRun of NumPy arrays with the batch axis first.
 
     Example:
         >>> texts = jax.tree.map(lambda leaf: leaf[None], text)
@@ -119,14 +121,14 @@ def train_batch(
     """
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss, choices.E.dtype)
     lanes, V = choices.E.shape[:2]
-    # Equal asking words are one input where nothing else tells inputs apart.
+    # Equal query words are one input if nothing else distinguishes inputs.
     inputs = V if choices.counts is None and choices.scores is None else choices.last.shape[1]
     work = float(lanes) * steps * (_OF_LOGIT * inputs * V + 2 * V**3)
     return batch.over_seeds(run, choices, _start_of(start, choices), shared=(state, kept), effort=worth(work))
 
 
 def _start_of(start: Any, choices: Choices) -> Float[Array, "*batch V V"]:
-    """Return the coefficients of the start, zeros if there are none.
+    """Return the coefficients of the start; zeros if it is None.
 
     Raises:
         ValueError: they have another shape than the pairs of words.
@@ -147,13 +149,13 @@ def _prepared(
     loss: losses.Loss,
     dtype: Any,
 ) -> tuple[Any, Int[Array, " snapshots"], Callable[..., TextRun]]:
-    """Check the arguments; return the optimizer's state, the snapshots, and the run."""
+    """Check the arguments; return the optimizer's state, the snapshots, and the training function."""
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     if along(optimizer.update) is None:
         found = getattr(optimizer.update, "__qualname__", optimizer.update)
         raise ValueError(f"optimizer: expected one that moves W along its gradient, gd or normalized_gd, found {found}")
-    # Its state is of numbers alone, whatever the weights are.
+    # The state contains only numbers, whatever the weights are.
     state = optimizer.init(jnp.zeros((), dtype))
     return state, kept, _trainer(optimizer.update, steps, record_every, loss, rule_of(optimizer))
 
@@ -162,7 +164,7 @@ def _prepared(
 def _trainer(
     update: Callable[..., Any], steps: int, record_every: int, loss: losses.Loss, rule: gradients.Rule
 ) -> Callable[..., TextRun]:
-    """Return the run as a function of choices, start, state and snapshots; the same arguments give the same object."""
+    """Return training as a function of choices, start, state and snapshots; equal arguments return the same object."""
     return jax.jit(partial(_train, update=update, steps=steps, record_every=record_every, loss=loss, rule=rule))
 
 
@@ -198,7 +200,7 @@ def _train(
 
     def one_step(k: Array, now: _Progress) -> _Progress:
         slope = slopes(k, now.table)
-        # Squares of what was divided by the largest entry do not underflow.
+        # After division by the largest entry, squares do not underflow.
         size = jnp.maximum(jnp.max(jnp.abs(slope.coefficients)), tiny)
         G = slope.coefficients / size
         of_table = K @ G @ K

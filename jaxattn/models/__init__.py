@@ -1,7 +1,8 @@
-"""Models: how parameters and a problem give the logits of one or several attention heads, and predictions.
+"""Attention models: functions from parameters and a problem to the logits of one or several heads, and predictions.
 
 A model is a value. `descent.train(params, problem, model=...)` trains its parameters, and `bias.rank(run, problems,
-model=...)` holds them against the max-margin problems of the tokens that it selects. A new one takes one function::
+model=...)` compares them with the max-margin solutions for the tokens that it selects. Define a new model by one
+function::
 
     def shifted(W, problem):
         return jnp.einsum("ntd,de,ne->nt", problem.X - problem.X.mean(axis=1, keepdims=True), W, problem.Z)

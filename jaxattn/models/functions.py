@@ -1,4 +1,4 @@
-"""A user"s function of parameters and a problem as a model."""
+"""Wrap a user's function of parameters and a problem as a model."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["Logits", "of"]
 
 @dataclass(frozen=True)
 class Logits:
-    """A model of one function from parameters and a problem to logits; the outputs of several heads are added up.
+    """A model given by one function from parameters and a problem to logits. Outputs of several heads are added.
 
     Attributes:
-        function: from any pytree and a problem to (n, T), or (heads, n, T).
+        function: maps any pytree and a problem to logits, (n, T) or (heads, n, T).
     """
 
     function: Callable[[Any, Problem], Array]
 
     def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
-        """Return what the function does.
+        """Return the function's logits.
 
         Raises:
-            ValueError: it returns another shape than (n, T) or (heads, n, T).
+            ValueError: the function returns a shape other than (n, T) or (heads, n, T).
         """
         found = jnp.asarray(self.function(weights, problem))
         if found.ndim not in (2, 3) or found.shape[-2:] != (problem.n, problem.T):
@@ -44,15 +44,15 @@ class Logits:
     def predictions(
         self, readout: Any, probabilities: Float[Array, "heads n T"], problem: Problem, head: heads.Head
     ) -> Float[Array, " n"]:
-        """Return what the head makes of the sum of all outputs."""
+        """Return the head's predictions from the sum of all outputs."""
         return of_outputs(jnp.einsum("ntd,hnt->nd", problem.X, probabilities), readout, problem, head)
 
 
 def of(model: Any) -> Model:
-    """Return a model; of a function from parameters and a problem to logits, (n, T) or (heads, n, T), its `Logits`.
+    """Return a model unchanged, or wrap a function from parameters and a problem to logits as `Logits`.
 
     Raises:
-        ValueError: neither.
+        ValueError: the argument is neither.
 
     Example:
         >>> models.of(lambda W, problem: problem.Z @ W.T @ problem.X[0].T).logits(start, problem).shape

@@ -1,4 +1,4 @@
-"""Positions: added to the keys, added to the tokens, or as rotations."""
+"""Models with positions: added to the keys, added to the tokens, or as rotations."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class _Shifted:
 
 
 def key_only(P: Any) -> Seeing:
-    """Return the model whose keys are `x_it + p_t`; queries, and the tokens that the head reads, have no positions.
+    """Return the model with keys `x_it + p_t`. Queries, and the tokens that the head reads, have no positions.
 
     Args:
-        P: a position vector for each place, (T, d).
+        P: one position vector per place, (T, d).
 
     Raises:
-        ValueError: P is not (T, d) or not finite; trained on a problem, another T or d than its.
+        ValueError: P is not (T, d) or not finite; in training, the problem has another T or d.
 
     Example:
         >>> run = descent.train(start, problem, model=models.key_only(np.eye(4, 5)), steps=10)
@@ -47,14 +47,14 @@ def key_only(P: Any) -> Seeing:
 
 
 def additive(P: Any, query: int | None = None) -> Seeing:
-    """Return the model that sees and reads `x_it + p_t`, positions added to the tokens from the first.
+    """Return the model whose attention and head use tokens `x_it + p_t`, with positions added.
 
     Args:
-        P: a position vector for each place, (T, d).
-        query: the place of every input's query, whose vector is added to it; none if None.
+        P: one position vector per place, (T, d).
+        query: the place of each input's query; its position vector is added to the query. Default: none is added.
 
     Raises:
-        ValueError: as `key_only`; a query outside 0..T-1.
+        ValueError: as in `key_only`; a query outside 0..T-1.
 
     Example:
         >>> run = descent.train(start, problem, model=models.additive(np.eye(4, 5), query=0), steps=10)
@@ -73,7 +73,7 @@ def _rows(P: Any) -> tuple[tuple[float, ...], ...]:
 
 
 def sinusoidal(T: int, d: int, scale: float = 1.0, base: float = 10_000.0) -> Float[np.ndarray, "T d"]:
-    """Return the usual sines and cosines of places, (T, d), divided by their length sqrt(d / 2), times a scale.
+    """Return sinusoidal position vectors, (T, d), divided by their length sqrt(d / 2), times a scale.
 
     Raises:
         ValueError: T or d < 1; a scale or base that is not positive and finite.
@@ -101,7 +101,7 @@ class _Rotated:
 
 
 def _turned(x: Float[Array, "*axes d"], places: Float[Array, "*places 1"], base: float) -> Float[Array, "*axes d"]:
-    """Rotate coordinates 2j and 2j + 1 by `place * base^(-2j/d)`; a last one that has no partner stays."""
+    """Rotate coordinates 2j and 2j + 1 by `place * base^(-2j/d)`; for odd d the last coordinate is unchanged."""
     d = x.shape[-1]
     speeds = jnp.asarray(base, x.dtype) ** (-jnp.arange(0, d - 1, 2, dtype=x.dtype) / d)
     angles = places * speeds.reshape((1,) * (x.ndim - 1) + (-1,))
@@ -112,17 +112,17 @@ def _turned(x: Float[Array, "*axes d"], places: Float[Array, "*places 1"], base:
 
 
 def rotary(query: Any = 0, base: float = 10_000.0) -> Seeing:
-    """Return the model with rotary positions: logits `(R_t x_it)^T W R_q z_i`, R_t the rotations of place t.
+    """Return the model with rotary positions: logits `(R_t x_it)^T W R_q z_i`, R_t the rotation of place t.
 
-    The rotations act on tokens and queries, before W, where the usual ones act on `K^T x` and `Q^T z`: so the logits
-    stay linear in W, and W obeys a max-margin problem. The two agree where K and Q commute with the rotations.
+    The rotations act on tokens and queries, before W; the usual ones act on `K^T x` and `Q^T z`. So the logits stay
+    linear in W, and W obeys a max-margin problem. Both definitions agree if K and Q commute with the rotations.
 
     Args:
-        query: the place q of every input's query.
-        base: of the angles `t base^(-2j/d)`.
+        query: the place q of each input's query.
+        base: the base of the angles `t base^(-2j/d)`.
 
     Raises:
-        ValueError: a place that is no whole number, a base that is not positive and finite.
+        ValueError: a place that is not an integer, a base that is not positive and finite.
 
     Example:
         >>> run = descent.train(start, problem, model=models.rotary(), steps=10)

@@ -1,4 +1,4 @@
-"""What every model has: logits and predictions, of parameters that may have a part for the readout."""
+"""The interface of models, and parameters with a trained readout."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Joint", "Model", "parts"]
 
 
 class Joint(NamedTuple):
-    """Parameters of a model whose predictions have some of their own, beside those of its attention.
+    """Parameters of a model that trains a readout beside the attention.
 
     Attributes:
-        attention: what the logits depend on.
-        readout: what the predictions depend on, such as a value vector v, (d,).
+        attention: the parameters of the logits.
+        readout: the parameters of the predictions, for example a value vector v, (d,).
     """
 
     attention: Any
@@ -26,21 +26,21 @@ class Joint(NamedTuple):
 
 @runtime_checkable
 class Model(Protocol):
-    """How parameters and a problem give logits and predictions. Models are hashable: equal ones compile once."""
+    """Logits and predictions from parameters and a problem. Models are hashable, and equal models compile once."""
 
     def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
-        """Return the logits of every head; -inf for a token that an input cannot see."""
+        """Return the logits of each head; -inf for tokens that an input cannot see."""
         ...
 
     def predictions(
         self, readout: Any, probabilities: Float[Array, "heads n T"], problem: Problem, head: heads.Head
     ) -> Float[Array, " n"]:
-        """Return what is made of the attention of all heads; `readout` is None where nothing of it is trained."""
+        """Return the predictions from the attention of all heads; `readout` is None if no readout is trained."""
         ...
 
 
 def parts(params: Any) -> Joint:
-    """Return the parameters of attention, and those of the readout or None.
+    """Return the parameters of the attention and of the readout, the latter None if there are none.
 
     Example:
         >>> from jaxattn import models

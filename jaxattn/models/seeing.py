@@ -1,4 +1,4 @@
-"""One head over keys and queries made of the tokens: as given, normalized, or at a temperature."""
+"""Models of one head over keys and queries derived from the tokens: unchanged, normalized, or with a temperature."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _same(problem: Problem) -> Problem:
 
 @dataclass(frozen=True)
 class Seeing:
-    """One head whose attention sees keys and queries that are made of the problem's tokens and queries.
+    """One head whose attention uses keys and queries derived from the problem's tokens and queries.
 
-    Its weights are those of `attention`: W, (d, d), K and Q, (d, m), or Spanned. The logits are
-    `k_it^T W q_i`, so W obeys a max-margin problem over the keys k and queries q.
+    Its weights are those of `attention`: W, (d, d), Factored(K, Q), (d, m) each, or Spanned. The logits are `k_it^T W
+    q_i`, so W obeys a max-margin problem over the keys k and queries q.
 
     Attributes:
-        see: from a problem to the same with keys as its tokens X and queries as its Z.
-        read: from a problem to the one whose tokens the head reads.
+        see: maps a problem to one whose tokens X are the keys and whose Z are the queries.
+        read: maps a problem to one whose tokens X the head reads.
     """
 
     see: Callable[[Problem], Problem] = _same
@@ -42,11 +42,11 @@ class Seeing:
     def predictions(
         self, readout: Any, probabilities: Float[Array, "1 n T"], problem: Problem, head: heads.Head
     ) -> Float[Array, " n"]:
-        """Return what the head makes of the attention output."""
+        """Return the head's predictions from the attention output."""
         return of_outputs(attention.attended(probabilities[0], self.read(problem)), readout, problem, head)
 
     def seen(self, problem: Problem) -> Problem:
-        """Return the problem of which `matrix` gives the logits `X_i W z_i`."""
+        """Return the problem whose logits `X_i W z_i`, with W from `matrix`, are the model's."""
         return self.see(problem)
 
     def matrix(self, weights: attention.Weights) -> Float[Array, "*batch d d"]:
@@ -55,7 +55,7 @@ class Seeing:
 
 
 def of_outputs(outputs: Float[Array, "n d"], readout: Any, problem: Problem, head: heads.Head) -> Float[Array, " n"]:
-    """Return what the head makes of every attention output, by the trained readout or by the problem's v."""
+    """Return the head's predictions from attention outputs, with the trained readout or the problem's v."""
     return jax.vmap(head, in_axes=(0, None))(outputs, problem.v if readout is None else readout)
 
 
@@ -75,12 +75,12 @@ def _unit(x: Float[Array, "*axes d"]) -> Float[Array, "*axes d"]:
 
 
 def replaced(problem: Problem, **arrays: Any) -> Problem:
-    """Return a problem with other arrays in place of some of its own."""
+    """Return a problem with some of its arrays replaced."""
     return Problem(**problem.arrays | arrays)
 
 
 def normalized() -> Seeing:
-    """Return the model whose attention sees tokens and queries divided by their lengths; the head reads them as given.
+    """Return the model whose attention uses tokens and queries scaled to length 1; the head reads the original tokens.
 
     Example:
         >>> run = descent.train(start, problem, model=models.normalized(), steps=10)
@@ -97,7 +97,7 @@ class _Tempered:
 
 
 def temperature(tau: float) -> Seeing:
-    """Return the model with logits `X_i W z_i / tau`, such as tau = sqrt(d).
+    """Return the model with logits `X_i W z_i / tau`, for example tau = sqrt(d).
 
     Raises:
         ValueError: tau is not positive and finite.

@@ -1,4 +1,4 @@
-"""Several heads, whose outputs are added up or concatenated."""
+"""Models of several heads, whose outputs are added or concatenated."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["Heads", "concatenated", "summed"]
 
 @dataclass(frozen=True)
 class Heads:
-    """Several heads over the same tokens, each with weights of its own; the parameters are a tuple of them.
+    """Several heads over the same tokens; the parameters are a tuple of the weights of each head.
 
-    The attention outputs are added up, or concatenated: then head h delivers the h-th block of d / count coordinates.
-    Leaf by leaf, an optimizer such as `normalized_gd` moves every head by its own gradient's length;
-    `jointly_normalized_gd` has one for all.
+    The attention outputs are added, or concatenated: head h then gives the h-th block of d / count coordinates. An
+    optimizer that treats each array separately, like `normalized_gd`, normalizes each head's gradient by its own
+    length; `jointly_normalized_gd` uses one length for all heads.
 
-    The joint max-margin problem, which `bias.rank` poses, has every head's rows and one norm, that of the block
-    diagonal matrix of all W_h. For one head alone, rank `run._replace(weights=run.weights[h],
-    snapshots=run.snapshots[h])` with that head's model, such as `model=models.plain`.
+    The joint max-margin problem, which `bias.rank` solves, has the constraints of all heads and one norm, that of the
+    block diagonal matrix of all W_h. To rank one head alone, use `run._replace(weights=run.weights[h],
+    snapshots=run.snapshots[h])` with that head's model, for example `model=models.plain`.
 
     Attributes:
-        count: how many.
+        count: the number of heads.
         blocks: whether the outputs are concatenated.
-        model: of each head.
+        model: the model of each head.
     """
 
     count: int
@@ -41,10 +41,10 @@ class Heads:
         checks.count("count", self.count)
 
     def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
-        """Return the logits of every head.
+        """Return the logits of each head.
 
         Raises:
-            ValueError: other weights than a tuple of one for each head.
+            ValueError: the weights are not a tuple with one entry per head.
         """
         self._check(weights)
         seen = self.model.see(problem)
@@ -53,10 +53,10 @@ class Heads:
     def predictions(
         self, readout: Any, probabilities: Float[Array, "heads n T"], problem: Problem, head: heads.Head
     ) -> Float[Array, " n"]:
-        """Return what the head makes of the sum or the concatenation of all outputs.
+        """Return the head's predictions from the sum or concatenation of all outputs.
 
         Raises:
-            ValueError: outputs are concatenated, and d is no multiple of the number of heads.
+            ValueError: outputs are concatenated, and d is not a multiple of the number of heads.
         """
         X = self.model.read(problem).X
         if not self.blocks:
@@ -68,7 +68,7 @@ class Heads:
         return of_outputs(outputs, readout, problem, head)
 
     def seen(self, problem: Problem) -> Problem:
-        """Return the problem of the joint SVM: the n inputs for every head anew, in coordinates of its own."""
+        """Return the problem of the joint SVM: the n inputs repeated for each head, in separate coordinates."""
         seen = self.model.see(problem)
         arrays = {name: jnp.concatenate([array] * self.count) for name, array in seen.arrays.items() if name != "v"}
         for name in ("X", "Z"):
@@ -93,13 +93,13 @@ class Heads:
 
 
 def _in_block(array: Array, h: int, count: int) -> Array:
-    """Return an array with the entries of its last axis in the h-th of so many blocks."""
+    """Return an array with the entries of its last axis in the h-th of `count` blocks, and zeros elsewhere."""
     d = array.shape[-1]
     return jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(h * d, (count - 1 - h) * d)])
 
 
 def summed(count: int, model: Seeing = plain) -> Heads:
-    """Return so many heads whose outputs are added up: `h(sum_h X_i^T s_ih)`.
+    """Return `count` heads whose outputs are added: `h(sum_h X_i^T s_ih)`.
 
     Raises:
         ValueError: count < 1.
@@ -113,10 +113,10 @@ def summed(count: int, model: Seeing = plain) -> Heads:
 
 
 def concatenated(count: int, model: Seeing = plain) -> Heads:
-    """Return so many heads whose outputs are concatenated: head h delivers the h-th of count blocks of coordinates.
+    """Return `count` heads whose outputs are concatenated: head h gives the h-th of `count` blocks of coordinates.
 
     Raises:
-        ValueError: count < 1; trained, a d that is no multiple of it.
+        ValueError: count < 1; in training, d is not a multiple of count.
 
     Example:
         >>> wide = data.sphere(key, n=3, T=4, d=6)

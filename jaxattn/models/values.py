@@ -1,4 +1,4 @@
-"""A trained value vector beside the attention."""
+"""Models with a trained value vector."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = ["Valued", "with_values"]
 
 @dataclass(frozen=True)
 class Valued:
-    """Another model, whose head's numbers v are trained beside the attention; the parameters are a `Joint`.
+    """A model with the head's parameters v trained beside the attention; the parameters are a `Joint`.
 
     Attributes:
-        model: of the attention.
+        model: the attention model.
     """
 
     model: Seeing | Heads = plain
 
     def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
-        """Return those of the attention."""
+        """Return the logits of the attention model."""
         return self.model.logits(weights, problem)
 
     def predictions(
         self, readout: Any, probabilities: Float[Array, "heads n T"], problem: Problem, head: heads.Head
     ) -> Float[Array, " n"]:
-        """Return what the head makes of the attention with these v.
+        """Return the head's predictions with the trained v.
 
         Raises:
-            ValueError: no readout, or one of another shape than the problem's v.
+            ValueError: no readout, or one whose shape differs from that of the problem's v.
         """
         found = None if readout is None else jnp.shape(readout)
         if found != problem.v.shape:
@@ -47,16 +47,16 @@ class Valued:
         return self.model.predictions(readout, probabilities, problem, head)
 
     def seen(self, problem: Problem) -> Problem:
-        """Return that of the attention."""
+        """Return the problem seen by the attention model."""
         return self.model.seen(problem)
 
     def matrix(self, weights: Any) -> Float[Array, "*batch d d"]:
-        """Return that of the attention."""
+        """Return the matrix of the attention model."""
         return self.model.matrix(weights)
 
 
 def with_values(model: Seeing | Heads = plain) -> Valued:
-    """Return a model with the head's v trained beside the attention; the parameters are `Joint(weights, v)`.
+    """Return a model that trains the head's v beside the attention; the parameters are `Joint(weights, v)`.
 
     Example:
         >>> params = models.Joint(start, problem.v)

@@ -1,1 +1,1 @@
-"""Many seeds at once: batches in chunks of a memory budget, lanes of one program, processes of one run."""
+"""Run many seeds at once: batches in chunks of bounded memory, lanes of a program, and processes of a run."""

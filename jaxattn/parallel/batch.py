@@ -1,8 +1,8 @@
-"""Lift a function of one seed over many: `vmap` of a fixed number of lanes, one program on every core or device.
+"""Apply a function of one seed to many: `vmap` over a fixed number of lanes, one program per core or device.
 
-Each device runs a program of its own on its part of the seeds, compiled as for one device alone. A program that
-is partitioned over devices (`jax.shard_map`) would be compiled once for all, but by other passes of XLA, and its
-last digits depend on their number: descent on (K, Q) and the interior point method would show it.
+Each device runs its own program on its part of the seeds, compiled as for a single device. A program partitioned over
+devices (`jax.shard_map`) would be compiled only once, but by other passes of XLA, and its last digits would depend on
+the number of devices, which would show in descent on (K, Q) and in interior-point solutions.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from jaxattn.parallel.effort import BRIEF, FULL, Effort
 
 __all__ = ["over_seeds"]
 
-# On a CPU, what a program works on should stay in a core's cache: so many lanes, fewer where their arguments have
-# more bytes, but still enough for the vector instructions. Arguments and results of all programs at once should
-# stay in memory. An accelerator is not busy before it has some thousand lanes, and has no such cache.
+# On a CPU, the working set of a program should fit into a core's cache: use this many lanes, or fewer if their
+# arguments have more bytes, but enough for vector instructions. Arguments and results of all programs at once should
+# fit into memory. An accelerator needs some thousand lanes to be busy, and has no such cache.
 LANES, LEAST_LANES = 64, 16
 FEW = 5
 CACHE = 2**20
@@ -37,9 +37,9 @@ ACCELERATOR_LANES = 4096
 
 
 def lanes(arguments: Any, result: Any, memory: int = MEMORY, most: int = LANES) -> int:
-    """Return how many lanes of these one-lane arguments and results fit into `memory` bytes.
+    """Return how many lanes with these one-lane arguments and results fit into `memory` bytes.
 
-    Both are pytrees of arrays or of `jax.ShapeDtypeStruct`, as `jax.eval_shape` returns them.
+    Both are pytrees of arrays or of `jax.ShapeDtypeStruct`, as returned by `jax.eval_shape`.
 
     Raises:
         MemoryError: one lane alone does not fit.
@@ -53,11 +53,11 @@ def lanes(arguments: Any, result: Any, memory: int = MEMORY, most: int = LANES) 
 def program_lanes(arguments: Any, result: Any, total: int, of: int | None = None) -> int:
     """Return how many of `total` lanes one program takes, from its one-lane arguments and results.
 
-    Programs of different widths round differently, and descent on (K, Q) makes a last digit large in some
-    hundred steps. So on the CPU the width follows from the shapes alone, or from the number of all lanes, `of`, where
-    that makes less than `FEW` programs, which then get equal parts: no number of cores, devices or processes and no
-    chunk shows in a result. An accelerator's libraries choose by width too, but there all devices get their part.
-    `of` is `total` if None.
+    Programs of different widths round differently, and in descent on (K, Q) a last digit becomes large in a few hundred
+    steps. On a CPU the width therefore follows from the shapes alone, or, if this gives fewer than `FEW` programs, from
+    the number of all lanes, `of`, divided equally. So the number of cores, devices or processes and the chunk size do
+    not affect results. An accelerator's libraries also depend on the width, but there all devices get a part. Default:
+    `of` = `total`.
 
     Raises:
         MemoryError: one lane alone does not fit.
@@ -72,7 +72,7 @@ def program_lanes(arguments: Any, result: Any, total: int, of: int | None = None
 
 
 def size(arrays: Any) -> int:
-    """Return the bytes of a pytree of arrays or of `jax.ShapeDtypeStruct`."""
+    """Return the number of bytes of a pytree of arrays or of `jax.ShapeDtypeStruct`."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))
 
 
@@ -98,26 +98,27 @@ def chunks(
     of: int | None = None,
     effort: Effort = BRIEF,
 ) -> Generator[tuple[slice, Any]]:
-    """Yield (lanes, results of `vmap(function)` on them), part after part in order, as NumPy arrays.
+    """Yield (lanes, results of `vmap(function)` on them), part by part in order, as NumPy arrays.
 
-    Every part is one program on each device, or on one core. All programs have the same number of lanes (the last
-    is filled up with its own last lane and cut), so the function compiles once. `function` must be hashable: a
-    module-level function, or a partial kept by the caller, so that the next call finds it compiled.
+    Each part is one program on each device, or on one core. All programs have the same number of lanes (the last is
+    padded with copies of its last lane, and cut), so the function compiles once. `function` must be hashable and kept
+    by the caller (a module-level function, or a stored partial), so that the next call finds it compiled.
 
     Args:
-        function: of one lane; a pure function of pytrees of arrays.
+        function: a pure function of one lane, of pytrees of arrays.
         arguments: its first arguments, each with a leading batch axis.
         shared: its further arguments, the same for all lanes.
-        chunk: most lanes computed at once, if more than one program has; as many as there are devices or cores
-            for, and memory, if None. It does not show in the results.
-        width: lanes of one program, also where there are fewer: so calls with batches of different lengths
-            compile once; by `program_lanes` if None.
-        of: lanes of the study that these are a part of, from which a CPU's width follows; these alone if None.
-        effort: how long it may compile for a CPU; `effort.FULL` where it then runs for many seconds.
+        chunk: the largest number of lanes computed at once, if this exceeds one program. Default: as many as devices or
+            cores and memory allow. It does not affect the results.
+        width: the number of lanes of one program, also for shorter batches, so that calls with batches of different
+            lengths compile once. Default: `program_lanes`.
+        of: the total number of lanes of the study, which determines the width on a CPU. Default: the number of these
+            lanes.
+        effort: the compilation effort on a CPU; use `effort.FULL` for programs that run for many seconds.
 
     Raises:
-        ValueError: arguments without a common leading axis, random keys among them, chunk or width < 1, or more
-            lanes than there are in all.
+        ValueError: arguments without a common leading axis, random keys among them, chunk or width < 1, or more lanes
+            than `of`.
         MemoryError: one lane alone does not fit.
     """
     arguments = jax.tree.map(_numbers, arguments)
@@ -137,7 +138,7 @@ def chunks(
     places = _devices()
     programs: list[_Program] = []
 
-    # Made here and not by a worker: contexts such as `jax.enable_x64` hold for one thread.
+    # Lower here and not in a worker: contexts like `jax.enable_x64` apply to one thread.
     def prepared(number: int) -> tuple[slice, Any, _Program]:
         given = (*jax.tree.map(lambda leaf: _filled(leaf[parts[number]], width), arguments), *shared)
         given = jax.device_put(given, places[number % len(places)])
@@ -158,7 +159,7 @@ def chunks(
 
 
 class _Program:
-    """A program for one device, compiled by the first worker that needs it: the others wait, not compile it too."""
+    """A program for one device, compiled by the first worker that needs it while the others wait."""
 
     def __init__(self, lowered: Any) -> None:
         self.lowered, self._compiled, self._lock = lowered, None, Lock()
@@ -174,16 +175,16 @@ def _run(part: slice, given: Any, program: _Program) -> tuple[slice, Any]:
     return part, jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[: part.stop - part.start]), result)
 
 
-# Whether a lifted function calls out of its program, for each shape and type of its arguments.
+# Whether a batched function makes calls out of its program, for each shape and type of its arguments.
 _calls_out: WeakKeyDictionary[Any, dict[Any, bool]] = WeakKeyDictionary()
 
 
 def _at_once(lifted: Any, given: Any, lowered: Any) -> int:
-    """Return for how many programs there are devices or cores, and memory."""
+    """Return how many programs devices or cores, and memory, allow at once."""
     known = _calls_out.setdefault(lifted, {})
     leaves, structure = jax.tree.flatten(given)
     key = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    if key not in known:  # The text takes milliseconds to write.
+    if key not in known:  # Writing the text takes milliseconds.
         known[key] = "custom_call" in lowered.as_text()
     if not _on_cpu():
         return side_by_side(known[key])
@@ -191,11 +192,11 @@ def _at_once(lifted: Any, given: Any, lowered: Any) -> int:
 
 
 def side_by_side(calls_out: bool) -> int:
-    """Return how many programs may run at once: one on every device, or on a CPU that is one device on every core.
+    """Return how many programs may run at once: one per device, or one per core on a CPU that is one device.
 
-    XLA spreads no small array operation over cores. But on the CPU a batched LAPACK call waits inside XLA's
-    thread pool for its own parts, and several at once can wait for ever (see `svm.pivoting`), as can calls back
-    into Python: programs that call out run there one after the other.
+    XLA does not spread small array operations over cores. But on a CPU a batched LAPACK call waits inside XLA's thread
+    pool for its own parts, and several such calls, or calls back into Python, can deadlock (see `svm.pivoting`).
+    Programs that call out therefore run one after the other there.
     """
     count = len(_devices())
     if not _on_cpu():
@@ -206,7 +207,7 @@ def side_by_side(calls_out: bool) -> int:
 
 
 def _devices() -> tuple[Any, ...]:
-    """Return this process's devices of the default backend; the one of `jax.default_device` alone, if it is set."""
+    """Return this process's devices of the default backend, or only `jax.default_device` if it is set."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     return (chosen,) if isinstance(chosen, jax.Device) else tuple(jax.local_devices(backend=chosen))
 
@@ -221,7 +222,7 @@ def _cores() -> int:
 
 
 def _in_order(run: Callable[..., Any], calls: Iterable[tuple[Any, ...]], workers: int) -> Iterator[Any]:
-    """Yield `run` of each call in turn, computed by `workers` threads that are at most one call each ahead."""
+    """Yield `run` of each call in order, computed by `workers` threads that are each at most one call ahead."""
     running: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -246,12 +247,12 @@ def over_seeds(
     effort: Effort = BRIEF,
     cut: Callable[[Any], Any] = lambda part: part,
 ) -> Any:
-    """Return `vmap(function)` of the arguments as NumPy arrays, computed in parts; arguments as in `chunks`.
+    """Return `vmap(function)` of the arguments as NumPy arrays, computed in parts; the arguments are those of `chunks`.
 
-    `cut` is given the result of each part, and returns what is kept of it; the rest never adds up in memory.
+    `cut` maps the result of each part to what is kept of it, so that the rest does not accumulate in memory.
 
     Raises:
-        ValueError: no lane, and what `chunks` raises.
+        ValueError: no lane, or as in `chunks`.
 
     Example:
         >>> batch.over_seeds(jnp.linalg.norm, np.ones((100, 4)))[:3].tolist()
@@ -266,11 +267,11 @@ def over_seeds(
 
 @dataclass(frozen=True, eq=False)
 class Lifting:
-    """A function of one lane that says itself how it is lifted; `vmap` of it would trace it for one lane first.
+    """A function of one lane with its own batched version; `vmap` would first trace it for one lane.
 
     Attributes:
-        one: of one lane.
-        lifted: of many, on the leading axis of its arguments and results, but for the shared ones.
+        one: the function of one lane.
+        lifted: the batched function, over the leading axis of its arguments (except shared ones) and results.
     """
 
     one: Callable[..., Any]

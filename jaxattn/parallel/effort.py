@@ -1,4 +1,4 @@
-"""Internal: how long XLA may compile a program for a CPU; most programs run for milliseconds, a few for minutes."""
+"""Internal: the compilation effort of XLA on a CPU: most programs run for milliseconds, a few for minutes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Effort:
-    """How a program is compiled for a CPU; other devices compile as ever.
+    """How a program is compiled for a CPU; compilation for other devices is not affected.
 
     Attributes:
-        level: of optimization, from 0 to 3.
-        emitters: whether XLA fuses operations by its newer emitters, which take half of the time of compilation.
-        parts: in how many a program is compiled side by side, which takes less time on idle cores, and more work.
+        level: the optimization level, from 0 to 3.
+        emitters: whether XLA uses its newer fusion emitters, which take half of the compilation time.
+        parts: into how many parts a program is split for parallel compilation: faster on idle cores, but more work.
     """
 
     level: int = 3
@@ -21,7 +21,7 @@ class Effort:
     parts: int = 32
 
     def options(self) -> dict[str, int | bool]:
-        """Return the options of XLA, without those that the variable XLA_FLAGS names: these stay as they are there."""
+        """Return XLA's options, except those set in the variable XLA_FLAGS, which takes precedence."""
         options = {
             "xla_backend_optimization_level": self.level,
             "xla_cpu_use_fusion_emitters": self.emitters,
@@ -41,10 +41,10 @@ BRIEF = Effort(level=0, emitters=False, parts=1)
 
 
 def worth(multiply_adds: float) -> Effort:
-    """Return how long to compile a loop over steps that takes so many multiply-adds in all.
+    """Return the compilation effort of a loop over steps with this total number of multiply-adds.
 
-    Descent on W and on (K, Q) of 64 problems, in seconds of one core: by the three it compiles in 3.3 to 5, 1.3 to 3
-    and 0.5 to 1.5. A thousand million multiply-adds of (6, 8, 10) take 0.4, 0.45 and 2.5, of (6, 8, 32) 0.4, 0.8 and 3.
+    Training W and (K, Q) on 64 problems compiles in 3.3 to 5, 1.3 to 3 and 0.5 to 1.5 s on one core with the three
+    efforts. A billion multiply-adds take 0.4, 0.45 and 2.5 s for (6, 8, 10), and 0.4, 0.8 and 3 s for (6, 8, 32).
 
     Example:
         >>> from jaxattn.parallel import effort
@@ -55,15 +55,16 @@ def worth(multiply_adds: float) -> Effort:
 
 
 def solving(problems: int, order: int, steps: int = 1) -> Effort:
-    """Return how long to compile a solver by what it takes for so many problems: briefly, or as a solver.
+    """Return the compilation effort of a solver, `BRIEF` or `SOLVING`, from its work on this many problems.
 
-    An interior-point method in matrices of 112 rows and columns takes 4 ms a problem, and 17 ms if it is compiled
-    briefly, which saves two seconds; so it takes about four times the cube of the order, compared with descent.
+    An interior-point method with matrices of 112 rows and columns takes 4 ms per problem, and 17 ms if compiled
+    briefly, which saves two seconds. So its work counts as about four times the cube of the order, compared with
+    descent.
 
     Args:
-        problems: how many are solved.
-        order: of the matrices that are factored.
-        steps: how many times as many as those of such a method are made for one problem.
+        problems: the number of problems.
+        order: the order of the matrices that are factored.
+        steps: the number of steps per problem, as a multiple of that of an interior-point method.
 
     Example:
         >>> effort.solving(32, 100) == effort.BRIEF, effort.solving(1000, 100) == effort.SOLVING

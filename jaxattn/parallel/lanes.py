@@ -1,8 +1,7 @@
-"""Internal: arithmetic on arrays that may carry lanes: further axes behind the named ones, one entry a seed.
+"""Internal: arithmetic on arrays with optional lanes: extra trailing axes with one entry per seed.
 
-One source serves one seed (no lanes) and a batch. With the lanes last, neighbouring numbers in memory belong to
-neighbouring seeds, so every operation runs along them with the processor's vector instructions, however small the
-named axes are.
+The same code serves one seed (no lanes) and a batch. With lanes last, neighbouring numbers in memory belong to
+neighbouring seeds, so all operations use vector instructions, however short the named axes are.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Int
 
-# Sums of up to so many terms are written out as one, longer ones in groups, still longer ones in a loop over groups.
-# Measured; more terms in a group are more streams of memory than a core follows.
+# Sums of at most TERMS terms are written out at once, longer ones in groups of GROUP, and those longer than LONG in a
+# loop over groups. Measured; larger groups read more streams of memory than a core can follow.
 TERMS, GROUP, LONG = 16, 8, 48
 
 
 def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeDtypeStruct | None = None) -> Array:
     """Return `compute()`, computed once and written to memory; for use inside the loop over steps.
 
-    XLA on the CPU fuses a cheap sum into each of its readers, and computes it again for every entry of theirs: ten
-    times the work for `X K Q^T z`. A conditional is never fused, unless XLA can tell that it always holds.
-    Accelerators would wait for the condition, and fuse sums well: there XLA can tell, and the conditional is gone.
+    On the CPU, XLA fuses a cheap sum into each of its readers and recomputes it for each of their entries: ten times
+    the work for `X K Q^T z`. A conditional is never fused, unless XLA can tell that it always holds. Accelerators fuse
+    sums well and would wait for the condition; for them XLA can tell, and removes the conditional.
 
     Args:
-        step: of the loop that this stands in.
-        compute: without arguments.
-        shape: of what it returns, where that is known; else it is read once more to find out.
+        step: the number of the current step.
+        compute: a function without arguments.
+        shape: the shape and type of its result. Default: found by tracing it once more.
     """
-    # Outside of a compiled program nothing is fused, and every conditional would be a program of its own.
+    # Outside a compiled program nothing is fused, and each conditional would be compiled separately.
     if not isinstance(step, Tracer):
         return compute()
     known = jax.eval_shape(compute) if shape is None else shape
@@ -40,7 +39,7 @@ def stored(step: Int[Array, ""], compute: Callable[[], Array], shape: jax.ShapeD
 
 
 def _always(step: Int[Array, ""]) -> Bool[Array, ""]:
-    """Return that a step's number is not negative: unknown to XLA on the CPU, a constant when lowered for others."""
+    """Return whether the step number is at least 0: unknown to XLA on the CPU, a constant when lowered for others."""
     return jax.lax.platform_dependent(step, cpu=_counted, default=_known)
 
 
@@ -53,23 +52,23 @@ def _known(step: Int[Array, ""]) -> Bool[Array, ""]:
 
 
 def before() -> Int[Array, ""]:
-    """Return the number of a step, for sums before and after the loop over steps."""
+    """Return a step number for sums before and after the loop over steps."""
     return jnp.zeros((), int)
 
 
 def spread(number: Array, A: Array) -> Array:
-    """Return one number a lane with an axis of length 1 for every named axis of A, to be combined with its entries."""
+    """Return one number per lane with axes of length 1 in place of the named axes of A, for broadcasting."""
     return jnp.expand_dims(number, tuple(range(A.ndim - number.ndim)))
 
 
 def einsum(step: Int[Array, ""], spec: str, A: Array, B: Array) -> Array:
-    """Return the product of two arrays summed over one letter, as `jnp.einsum` does, lane by lane, stored.
+    """Return the product of two arrays summed over one letter, like `jnp.einsum`, lane by lane, stored.
 
     Args:
-        step: of the loop that this stands in.
-        spec: such as "ntd,nd->nt": the named axes; letters that stay keep their order, and one letter is summed.
-        A: named axes in front; lanes behind them, the same as B has, or none.
-        B: likewise.
+        step: the number of the current step.
+        spec: for example "ntd,nd->nt", for the named axes. Remaining letters keep their order; one letter is summed.
+        A: named axes, followed by the same lanes as B or none.
+        B: the same for the other factor.
     """
     if A.ndim == len(spec.split(",")[0]):
         return jnp.einsum(spec, A, B)
@@ -80,13 +79,13 @@ def einsum(step: Int[Array, ""], spec: str, A: Array, B: Array) -> Array:
 
 
 def fused(step: Int[Array, ""], spec: str, A: Array, B: Array) -> Array:
-    """Return the same as `einsum`, for one reader: a short sum is computed where it is read, and never written.
+    """Return the same as `einsum` for a single reader: a short sum is computed where it is read, and not stored.
 
     Args:
         step: as in `einsum`.
-        spec: likewise.
-        A: likewise.
-        B: likewise.
+        spec: as in `einsum`.
+        A: as in `einsum`.
+        B: as in `einsum`.
     """
     if A.ndim == len(spec.split(",")[0]):
         return jnp.einsum(spec, A, B)
@@ -95,7 +94,7 @@ def fused(step: Int[Array, ""], spec: str, A: Array, B: Array) -> Array:
 
 
 def _terms(spec: str, A: Array, B: Array) -> tuple[Callable[[int | Array], Array], int, jax.ShapeDtypeStruct]:
-    """Return the terms of a sum by their number, how many there are, and what the sum is like."""
+    """Return the function from a number to a term of a sum, the number of terms, and the sum's shape and type."""
     inputs, out = spec.split("->")
     a, b = inputs.split(",")
     (summed,) = set(a + b) - set(out)
@@ -119,7 +118,7 @@ def _more(term: Callable[[int | Array], Array], numbers: Iterable[int], so_far: 
 def _grouped(
     step: Int[Array, ""], term: Callable[[int | Array], Array], length: int, shape: jax.ShapeDtypeStruct
 ) -> Array:
-    """Sum many terms in groups: each group is one pass over the sum so far."""
+    """Sum many terms in groups: each group is one pass over the partial sum."""
     if length <= LONG:
         groups = [range(first, min(first + GROUP, length)) for first in range(0, length, GROUP)]
         so_far = stored(step, lambda: _sum(term, groups[0]), shape)
@@ -135,36 +134,36 @@ def _grouped(
 
 
 def _placed(A: Array, letters: str, out: str, summed: str, k: int | Array) -> Array:
-    """Return the k-th part of A along the summed letter, with an axis of length 1 for every letter it lacks."""
+    """Return the k-th part of A along the summed letter, with an axis of length 1 for each letter it lacks."""
     part = jax.lax.dynamic_index_in_dim(A, k, letters.index(summed), keepdims=False)
     lacking = [axis for axis, letter in enumerate(out) if letter not in letters]
     return jnp.expand_dims(part, lacking)
 
 
 def total(A: Array, named: int, axis: int | None = None) -> Array:
-    """Return the sum over one named axis or over all of them, lane by lane.
+    """Return the sum over one named axis or all of them, lane by lane.
 
     Args:
-        A: named axes in front, lanes behind them, or none.
-        named: how many axes are named.
-        axis: the one that is summed; all named ones if None.
+        A: named axes, followed by lanes or none.
+        named: the number of named axes.
+        axis: the axis to sum over. Default: all named ones.
     """
     return _over(jnp.add, jnp.sum, A, named, axis)
 
 
 def largest(A: Array, named: int, axis: int | None = None) -> Array:
-    """Return the maximum over one named axis or over all of them, lane by lane. Arguments as of `total`."""
+    """Return the maximum over one named axis or all of them, lane by lane. The arguments are those of `total`."""
     return _over(jnp.maximum, jnp.max, A, named, axis)
 
 
 def _over(
     combine: Callable[[Array, Array], Array], all_of: Callable[..., Array], A: Array, named: int, axis: int | None
 ) -> Array:
-    """Combine along axes; written out, as XLA's own way along an axis in front takes some ten times as long."""
+    """Combine along axes, written out: XLA's own reduction along a leading axis takes about ten times as long."""
     axes = range(named) if axis is None else (axis,)
     if A.ndim == named:
         return all_of(A, axis=tuple(axes))
-    # The first ones first: numbers that are neighbours in memory are combined last, when few are left.
+    # First axes first, so that neighbours in memory are combined last, when few are left.
     for done, one in enumerate(axes):
         parts = (jax.lax.index_in_dim(A, k, one - done, keepdims=False) for k in range(A.shape[one - done]))
         A = reduce(combine, parts) if A.shape[one - done] <= TERMS else all_of(A, axis=one - done)

@@ -1,9 +1,9 @@
-"""Several processes of one run (`jax.distributed`): one begins and ends the work, all take their part of it.
+"""Several processes of one run (`jax.distributed`): the first begins and ends the work, and all take a part of it.
 
-They speak through the key-value store of JAX's coordinator, which also ends all of them when one dies. Collective
-operations would do on an accelerator; on the CPU they give up on a process that lets them wait for half a minute. JAX
-has no public name for that store (`jax.experimental.multihost_utils` has the collectives alone); `_store` is the one
-place that reaches for it.
+They communicate through the key-value store of JAX's coordinator, which also ends all of them when one dies. Collective
+operations would suffice on an accelerator; on the CPU they time out after half a minute of waiting. JAX has no public
+access to that store (`jax.experimental.multihost_utils` only has the collectives); `_store` is the one place that
+accesses it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["ProcessError", "Team"]
 
 Item = TypeVar("Item")
 
-# Each team's number; every process makes the same teams in the same order.
+# The number of each team; all processes make the same teams in the same order.
 _teams = count()
-# Seconds between two looks at what the others say.
+# Seconds between two checks of the other processes' messages.
 _PAUSE = 0.05
 
 
 class ProcessError(RuntimeError):
-    """Another process of this run has failed; names it and says why."""
+    """Another process of this run has failed; the message names it and the reason."""
 
 
 class Team:
-    """All processes of a run, at one piece of work; a lone process is a team too."""
+    """All processes of a run during one piece of work; a single process is a team too."""
 
     def __init__(self) -> None:
         self._name = f"jaxattn/{next(_teams)}"
@@ -41,14 +41,14 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that begins and ends the work."""
+        """Whether this process begins and ends the work."""
         return jax.process_index() == 0
 
     def told(self, make: Callable[[], Any]) -> Any:
-        """Return what `make` returns, a JSON value; only the first process calls it, the others wait to be told.
+        """Return the JSON value of `make`; only the first process calls it, and the others receive the value.
 
         Raises:
-            ProcessError: it failed, in the other processes; in the first, what `make` raised.
+            ProcessError: in the other processes: `make` failed. The first process raises the original error.
         """
         if jax.process_count() == 1:
             return make()
@@ -67,7 +67,7 @@ class Team:
 
     @contextmanager
     def working(self, parts: Sequence[Item]) -> Iterator[Iterator[Item]]:
-        """Give this process its own of all parts, and leave when all processes are done with theirs.
+        """Give this process its share of the parts, and leave when all processes have finished theirs.
 
         Raises:
             ProcessError: another process failed; raised before the next part, or at the end.
@@ -97,7 +97,7 @@ def _said(folder: str) -> dict[str, str]:
 
 
 def _awaited(key: str) -> str:
-    """Wait for ever, but open to interrupts; if a process dies, the coordinator ends this one too."""
+    """Wait indefinitely, but allow interrupts; if a process dies, the coordinator ends this one too."""
     while key not in (said := _said(key.rpartition("/")[0] + "/")):
         time.sleep(_PAUSE)
     return said[key]

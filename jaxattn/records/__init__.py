@@ -1,4 +1,4 @@
-"""Records: what a run left behind, written block by block, held by one writer at a time, and read back whole."""
+"""Records of runs: written block by block by one writer at a time, and read back with checksums."""
 
 from jaxattn.records.datasets import check_folder, check_place, load_dataset, save_dataset
 from jaxattn.records.errors import RecordError, RecordWarning

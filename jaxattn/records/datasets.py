@@ -1,4 +1,4 @@
-"""Whole datasets on disk: measured ones, and what a user gathers; nothing of anyone else's is ever replaced."""
+"""Datasets on disk, measured or gathered; saving never replaces anything that jaxattn did not write."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from jaxattn.records.errors import UNREADABLE, RecordError, of_system
 
 __all__ = ["check_folder", "check_place", "load_dataset", "save_dataset"]
 
-# The attribute that marks a store that `save_dataset` wrote; its value has a checksum for each of the store's arrays.
+# The attribute that marks a store written by `save_dataset`; its value has a checksum for each array.
 _MARK = "written_by_jaxattn"
 
 
 def check_place(path: Path) -> None:
-    """Check that `save_dataset` may write at `path`: nothing is there, or a store that `save_dataset` wrote.
+    """Check that `save_dataset` may write at `path`: nothing exists there, or a store that it wrote.
 
-    Such a store is one as long as it holds its own files only: a store with notes put into it is not replaced.
+    A store to which other files have been added is not replaced.
 
     Raises:
-        RecordError: something else is there, a symbolic link included, or the folder above cannot be written.
+        RecordError: there is something else, a symbolic link included, or the folder above cannot be written.
 
     Example:
         >>> from pathlib import Path
@@ -50,10 +50,10 @@ def check_place(path: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that files can be written in a folder, or that it can be made. A symbolic link to one will do.
+    """Check that files can be written in a folder, or that it can be created. A symbolic link to one is accepted.
 
     Raises:
-        RecordError: it is no folder, or may not be written, or that is so of the nearest one above that is there.
+        RecordError: it, or the nearest existing folder above it, is not a folder or cannot be written.
 
     Example:
         >>> from pathlib import Path
@@ -73,12 +73,12 @@ def check_folder(folder: Path) -> None:
 def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
     """Write a whole dataset into a temporary folder beside `path`, then move it there.
 
-    A store that an earlier call wrote at `path` is replaced, and stays as it was if this call fails. A process that is
-    killed leaves the temporary folder behind; its name is that of `path` with `.partial` at the end. One killed between
-    the two renames of the replacement leaves the earlier store whole in there, as `old`.
+    A store that an earlier call wrote at `path` is replaced, and is unchanged if this call fails. A killed process
+    leaves the temporary folder behind, named like `path` with `.partial` at the end. If it is killed between the two
+    renames of a replacement, that folder contains the complete earlier store as `old`.
 
     Raises:
-        RecordError: the place cannot be written, or holds anything but a store that this function wrote.
+        RecordError: `path` cannot be written, or contains anything but a store written by this function.
 
     Example:
         >>> from pathlib import Path
@@ -88,16 +88,16 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
     check_place(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own: two writers do not mix, and nothing of anyone else's is in the way.
+        # A unique name: two writers do not mix, and no other file is in the way.
         partial = Path(tempfile.mkdtemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent))
     except OSError as error:
         raise RecordError(f"cannot write {path}: {of_system(error)}") from error
     new, old = partial / "new", partial / "old"
     try:
         marked = dataset.assign_attrs({_MARK: _checksums(dataset)})
-        # A chunk of fill values is written as any other: its NaNs may have other bits than the fill value's.
+        # Write chunks of fill values too: their NaNs may have other bits than the fill value.
         marked.to_zarr(new, mode="w", consolidated=False, zarr_format=3, write_empty_chunks=True)
-        check_place(path)  # Writing takes time: something may have been put there.
+        check_place(path)  # Writing takes time: something may have been created there.
         if path.exists():
             path.rename(old)
         new.rename(path)
@@ -105,16 +105,17 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
         raise RecordError(f"cannot write {path}: {of_system(error)}") from error
     finally:
         _put_back(old, path)
-        # The earlier store goes with it, but not if it could not be put back.
+        # The earlier store is deleted too, unless it could not be put back.
         if path.exists() or not old.exists():
             shutil.rmtree(partial, ignore_errors=True)
 
 
 def load_dataset(path: Path) -> xarray.Dataset:
-    """Read a dataset that `save_dataset` wrote, every array held against its checksum.
+    """Read a dataset written by `save_dataset`, and check each array against its checksum.
 
     Raises:
-        RecordError: it is not there, cannot be read, was not written by this version, or differs from what was written.
+        RecordError: it does not exist, cannot be read, was not written by this version, or differs from what was
+            written.
 
     Example:
         >>> from pathlib import Path
@@ -144,24 +145,24 @@ def load_dataset(path: Path) -> xarray.Dataset:
 
 
 def _checksums(dataset: xarray.Dataset) -> dict[str, int]:
-    """Return the CRC-32 of every array, its axes and its type."""
+    """Return the CRC-32 of each array, including its axes and type."""
     return {str(name): _checksum(variable) for name, variable in sorted(dataset.variables.items())}
 
 
 def _checksum(variable: xarray.Variable) -> int:
     values = variable.values
-    # Zarr gives texts back with another type.
+    # Zarr returns texts with another type.
     numbers = values.dtype.kind in "biufc"
     texts = [] if numbers else [str(one) for one in values.ravel().tolist()]
     content = np.ascontiguousarray(values).tobytes() if numbers else json.dumps(texts).encode()
     kind = values.dtype.name if numbers else "text"
-    # A name may be a NumPy text, whose representation differs.
+    # A name may be a NumPy string, whose representation differs.
     dims = tuple(map(str, variable.dims))
     return zlib.crc32(content, zlib.crc32(f"{kind} {dims} {variable.shape}".encode()))
 
 
 def _not_ours(path: Path) -> str:
-    """Say what is at `path`, if it is anything but a store that `save_dataset` wrote; empty if not."""
+    """Return what is at `path`, if it is anything but a store written by `save_dataset`; empty otherwise."""
     if path.is_symlink():
         return "a symbolic link"
     if not path.exists():
@@ -173,7 +174,7 @@ def _not_ours(path: Path) -> str:
         arrays = "|".join(re.escape(name) for name in names)
     except (OSError, ValueError, KeyError, TypeError):
         return "a folder that is no such store"
-    # As Zarr lays out an array: a description, and chunks with numbers for names.
+    # Zarr's files of an array: a description, and chunks with numbers as names.
     own = re.compile(rf"zarr\.json|({arrays})/(zarr\.json|c(/\d+)*)")
     for folder, folders, files in os.walk(path):
         for name in (*files, *(one for one in folders if Path(folder, one).is_symlink())):
@@ -184,7 +185,7 @@ def _not_ours(path: Path) -> str:
 
 
 def _put_back(old: Path, path: Path) -> None:
-    """Move a store back to `path` after a failure, unless something is there."""
+    """Move a store back to `path` after a failure, unless something exists there."""
     if old.exists() and not os.path.lexists(path):
         with contextlib.suppress(OSError):
             old.rename(path)

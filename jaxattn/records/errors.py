@@ -1,19 +1,19 @@
-"""Internal: what is raised, and what is said, of records."""
+"""Internal: errors and warnings about records."""
 
 from __future__ import annotations
 
-# Whatever Zarr and xarray raise over a description that is cut short, or not theirs.
+# Errors of Zarr and xarray for a description that is truncated or invalid.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OSError)
 
 
 class RecordError(RuntimeError):
-    """A record that is missing, unfinished, damaged, or cannot be written; names it and says why."""
+    """A record is missing, unfinished, damaged, or cannot be written; the message names it and the reason."""
 
 
 class RecordWarning(UserWarning):
-    """A block of a record that was half-written or damaged, and is computed anew; names the record and its seeds."""
+    """A block of a record was half-written or damaged, and is computed again; the message names record and seeds."""
 
 
 def of_system(error: OSError) -> str:
-    """Return what the operating system says of an error, without its number."""
+    """Return the operating system's text of an error, without its number."""
     return error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""Internal: how a record is laid out on disk: its arrays, and what it states of itself and of each block of seeds."""
+"""Internal: the layout of a record on disk: its arrays, and its statements about itself and each block of seeds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import zarr
 
-# Of each block: what proves each of its arrays whole, and the seconds it took.
+# For each block: the checksums of its arrays, and the seconds it took.
 CHECKSUM, SECONDS = "checksum", "seconds"
 UNWRITTEN = -1
-# Goes up when a record is laid out otherwise; a record without a number is of the first layout.
+# Incremented when the layout changes; a record without a number has the first layout.
 LAYOUT = 1
-# Attributes of every record: its layout, the names of its arrays, what each is, and what proves its coordinates whole.
+# Attributes of each record: its layout, the names and descriptions of its arrays, and the checksums of its coordinates.
 NUMBER, NAMES, ARRAYS, COORDINATES = "layout", "variables", "arrays", "coordinate_checksums"
 
 
@@ -25,9 +25,9 @@ class Variable:
     """An array of a record.
 
     Attributes:
-        dims: names of its axes; the first is "seed".
+        dims: the names of its axes; the first is "seed".
         shape: their lengths.
-        dtype: of its entries.
+        dtype: the type of its entries.
     """
 
     dims: tuple[str, ...]
@@ -42,7 +42,7 @@ def lay_out(
     attributes: Mapping[str, Any],
     block: int,
 ) -> None:
-    """Write a record of these arrays, with every block unwritten; arguments as of `records.Record.create`."""
+    """Write a record of these arrays with all blocks unwritten; the arguments are those of `records.Record.create`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = sorted(variables)
     stated = statement(variables, coordinates)
@@ -56,7 +56,7 @@ def lay_out(
             dtype=variable.dtype,
             chunks=(min(block, variable.shape[0]), *variable.shape[1:]),
             dimension_names=variable.dims,
-            compressors=None,  # Random mantissas do not compress.
+            compressors=None,  # Random digits do not compress.
         )
     count = len(blocks(len(coordinates["seed"]), block))
     group.create_array(
@@ -80,7 +80,7 @@ def lay_out(
 
 
 def statement(variables: Mapping[str, Variable], coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return what a record of these arrays states of itself, as JSON values."""
+    """Return a record's statement about these arrays, as JSON values."""
     return {
         NUMBER: LAYOUT,
         NAMES: sorted(variables),
@@ -90,7 +90,7 @@ def statement(variables: Mapping[str, Variable], coordinates: Mapping[str, np.nd
 
 
 def described(dims: Any, shape: Any, dtype: Any) -> str:
-    """Say what an array is, such as "float64 (seed: 300, input: 2)"."""
+    """Describe an array, for example "float64 (seed: 300, input: 2)"."""
     axes = ", ".join(f"{name}: {length}" for name, length in zip(dims, shape, strict=True))
     return f"{np.dtype(dtype).name} ({axes})"
 
@@ -101,5 +101,5 @@ def checksum(array: np.ndarray) -> int:
 
 
 def blocks(seeds: int, block: int) -> list[slice]:
-    """Return the blocks of so many seeds, `block` in each but the last."""
+    """Return the blocks of this many seeds, with `block` seeds in each except the last."""
     return [slice(start, min(start + block, seeds)) for start in range(0, seeds, block)]

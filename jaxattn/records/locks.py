@@ -1,4 +1,4 @@
-"""One writer at a time: a record is held while it is written, and let go however its process ends."""
+"""Locks that allow one writer of a record at a time, and end with the writer's process."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["HeldError", "held"]
 
 
 class HeldError(RecordError):
-    """A record that another process is writing; names the process and when it started."""
+    """Another process is writing the record; the message names it and when it started."""
 
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold what is written at `path`, by a lock on a file beside it that names this process.
+    """Lock `path` for writing, with a lock file beside it that names this process.
 
-    The lock is the operating system's: it ends with the process, also one that is killed.
+    The operating system holds the lock, so it ends with the process, even if that is killed.
 
     Raises:
-        HeldError: another process, or another thread of this one, holds it.
-        RecordError: the file cannot be written.
+        HeldError: another process, or another thread of this one, holds the lock.
+        RecordError: the lock file cannot be written.
 
     Example:
         >>> from pathlib import Path
@@ -38,7 +38,7 @@ def held(path: Path) -> Iterator[None]:
         ...     pass  # write it
     """
     file = path.with_name(path.name + ".lock")
-    # A lock that is only a file would outlive a process that is killed.
+    # A lock that is only a file would survive a killed process.
     lock = filelock.FileLock(file, blocking=False, fallback_to_soft=False, on_acquired=_sign)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 def _sign(descriptor: int) -> None:
-    """Write into a lock's file which process holds it."""
+    """Write the process that holds a lock into its file."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
     signed = {"process": os.getpid(), "host": socket.gethostname(), "started": started}
     os.ftruncate(descriptor, 0)
@@ -65,5 +65,5 @@ def _holder(file: Path) -> str:
     try:
         holder = json.loads(file.read_text())
         return f"process {holder['process']} on {holder['host']}, started {holder['started']}"
-    except (OSError, ValueError, KeyError, TypeError):  # Not signed yet, or (on Windows) not to be read while locked.
+    except (OSError, ValueError, KeyError, TypeError):  # Not written yet, or (on Windows) unreadable while locked.
         return "another process"

@@ -1,8 +1,8 @@
-"""Records: what a training run left behind, written block by block and read back whole.
+"""Records of training runs, written block by block and read back whole.
 
-A record is a zarr store with named dimensions that xarray opens. It is laid out in full before the
-first seed is trained; each block of seeds is one chunk of every array, a file each, written data first
-and their checksums last. A block without checksums was never finished, one with a wrong one was damaged.
+A record is a Zarr store with named dimensions that xarray opens. It is laid out in full before the first seed is
+trained. Each block of seeds is one chunk (one file) of every array; data are written first and checksums last. A block
+without checksums was never finished; one with a wrong checksum is damaged.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class Record:
         block: int,
         notes: Mapping[str, Any] | None = None,
     ) -> Record:
-        """Lay out an empty record at `path`, or open the one that was begun there.
+        """Lay out an empty record at `path`, or open an unfinished one.
 
-        A begun one is gone on with if it states the same arrays, coordinates and attributes. Its blocks that are
-        damaged, or have a file that is missing or cut short, as a machine that stopped leaves them, count as unwritten
-        again, with a `RecordWarning`.
+        An unfinished record is continued if it has the same arrays, coordinates and attributes. Its damaged blocks, and
+        those with a missing or truncated file, as a machine that stops may leave them, count as unwritten again, with a
+        `RecordWarning`.
 
         Args:
-            path: of the store; a begun record keeps its finished blocks.
-            variables: every array, with its seed axis first.
-            coordinates: values of the dimensions that have any.
+            path: the store; an unfinished record keeps its finished blocks.
+            variables: all arrays, with their seed axis first.
+            coordinates: the values of the dimensions that have any.
             attributes: JSON values that its numbers depend on.
-            block: seeds written at a time; a begun record keeps its own.
-            notes: further attributes, JSON values; those of a begun record may be others, and stay.
+            block: the number of seeds written at a time; an unfinished record keeps its own.
+            notes: further attributes, JSON values; those of an unfinished record may differ, and are kept.
 
         Raises:
-            RecordError: the place cannot be written; a begun record cannot be read, or was begun otherwise. Nothing is
-                deleted.
+            RecordError: `path` cannot be written; an unfinished record cannot be read, or was begun differently.
+                Nothing is deleted.
         """
         try:
             if not (path / "zarr.json").exists():
@@ -76,7 +76,7 @@ class Record:
         return record
 
     def unwritten(self) -> list[slice]:
-        """Return the blocks of seeds that are still to be written."""
+        """Return the blocks of seeds that are not written yet."""
         missing = np.any(np.asarray(self._group[layout.CHECKSUM]) == layout.UNWRITTEN, axis=1)
         return [part for part, one in zip(self.blocks(), missing, strict=True) if one]
 
@@ -85,10 +85,10 @@ class Record:
         return layout.blocks(self._group["seed"].shape[0], self._block)
 
     def write(self, seeds: slice, arrays: Mapping[str, np.ndarray], seconds: float = 0.0) -> None:
-        """Write one block of seeds and the seconds it took: the data first, their checksums last.
+        """Write one block of seeds and the seconds it took: data first, checksums last.
 
         Raises:
-            RecordError: a full disk or another failure to write; what was written before stays.
+            RecordError: a full disk or another failure to write; earlier blocks are kept.
         """
         k = seeds.start // self._block
         try:
@@ -106,18 +106,18 @@ class Record:
 
     @property
     def names(self) -> list[str]:
-        """Its arrays, by name."""
+        """The names of its arrays."""
         return sorted(self._group.array_keys())
 
     def __contains__(self, name: str) -> bool:
         return name in self._group
 
     def read(self, name: str, seeds: slice = slice(None)) -> np.ndarray:
-        """Return an array of the record, or its part of some seeds."""
+        """Return an array of the record, or its part for some seeds."""
         return np.asarray(self._group[name][seeds])
 
     def finish(self, **attributes: Any) -> None:
-        """Add attributes that are known at the end and the seconds of all blocks, and mark the record complete.
+        """Add final attributes and the seconds of all blocks, and mark the record as complete.
 
         Raises:
             RecordError: a full disk or another failure to write.
@@ -129,7 +129,7 @@ class Record:
             raise RecordError(f"cannot finish {self.path}: {of_system(error)}") from error
 
     def _mend(self) -> None:
-        """Forget the checksums of blocks that are not whole, and what a killed write left behind."""
+        """Discard the checksums of blocks that are not whole, and files that a killed process left behind."""
         for leftover in self.path.rglob("*.partial"):
             leftover.unlink()
         for name in (layout.CHECKSUM, layout.SECONDS):
@@ -157,7 +157,7 @@ class Record:
 
 
 def is_complete(path: Path) -> bool:
-    """Whether a finished record stands at `path`.
+    """Return whether there is a finished record at `path`.
 
     Example:
         >>> from pathlib import Path
@@ -183,15 +183,15 @@ def attributes(path: Path) -> dict[str, Any]:
 
 
 def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
-    """Read a finished record, every block held against its checksums.
+    """Read a finished record, and check each block against its checksums.
 
     Args:
-        path: of the record.
-        names: the arrays to read, with their coordinates; all if None.
+        path: the record.
+        names: the arrays to read, with their coordinates. Default: all.
 
     Raises:
-        RecordError: no record, an unfinished one, a name it does not have (the known ones are listed), or a block
-            that differs from what was written.
+        RecordError: no record, an unfinished one, an unknown name (the message lists the known ones), or a block that
+            differs from what was written.
 
     Example:
         >>> from pathlib import Path
@@ -230,10 +230,10 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON so that the file is there whole or as it was before.
+    """Write JSON such that the file is either complete or unchanged.
 
     Raises:
-        RecordError: the place cannot be written.
+        RecordError: the file cannot be written.
 
     Example:
         >>> from pathlib import Path
@@ -249,10 +249,10 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def check_room(path: Path, needed: int) -> None:
-    """Check that the disk has room for so many bytes at a path, whose folder may still have to be made.
+    """Check that the disk has room for this many bytes at a path, whose folder may not exist yet.
 
     Raises:
-        RecordError: it has not, or cannot be asked.
+        RecordError: it has not, or its free space cannot be read.
 
     Example:
         >>> from pathlib import Path

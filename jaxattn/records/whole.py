@@ -1,4 +1,4 @@
-"""Internal: whether a record is what it states: its descriptions, its arrays, and every block of seeds."""
+"""Internal: check that a record matches its own statement: descriptions, arrays, and blocks of seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import zarr
 from jaxattn.records import layout
 from jaxattn.records.errors import UNREADABLE, RecordError, of_system
 
-# What to do where nothing can be mended.
+# The advice for records that cannot be repaired.
 _ASIDE = "nothing was changed: move {path} away, and the same command computes it anew"
 
 
@@ -21,7 +21,7 @@ def opened(path: Path, mode: Any) -> Any:
     """Return the Zarr group of a record.
 
     Raises:
-        RecordError: none is there, or its description cannot be read, lacks something, or is of another layout.
+        RecordError: there is none, or its description cannot be read, is incomplete, or has another layout.
     """
     if not (path / "zarr.json").is_file():
         raise RecordError(f"no readable record at {path}: expected a folder with zarr.json, found none")
@@ -43,10 +43,10 @@ def opened(path: Path, mode: Any) -> Any:
 
 
 def array_of(path: Path, group: Any, name: str) -> Any:
-    """Return an array of a record, unread, held against what the record states of it.
+    """Return an array of a record, not read yet, after checking it against the record's statement.
 
     Raises:
-        RecordError: its description cannot be read, or is another.
+        RecordError: its description cannot be read, or differs.
     """
     try:
         array = group[name]
@@ -66,10 +66,10 @@ def differences(
     coordinates: Mapping[str, np.ndarray],
     attributes: Mapping[str, Any],
 ) -> list[str]:
-    """Return in what a begun record differs from one that would be laid out now, each with expected and found.
+    """Return how an unfinished record differs from one that would be laid out now, with expected and found values.
 
     Raises:
-        RecordError: the description of one of its arrays cannot be read, or is another than it states.
+        RecordError: the description of one of its arrays cannot be read, or differs from the record's statement.
     """
     now = json.loads(json.dumps({**layout.statement(variables, coordinates), **attributes}))
     then = dict(group.attrs)
@@ -102,7 +102,7 @@ def _shortened(text: str, most: int = 200) -> str:
 
 
 def refused(path: Path, found: list[str]) -> RecordError:
-    """Return the error of a begun record that is not gone on with."""
+    """Return the error for an unfinished record that cannot be continued."""
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return RecordError(
         f"the record {path} was begun otherwise and cannot be gone on with: {found[0]}{more}; {_aside(path)}"
@@ -110,7 +110,7 @@ def refused(path: Path, found: list[str]) -> RecordError:
 
 
 def cut_short(path: Path, group: Any, name: str, parts: list[slice]) -> Iterator[tuple[slice, Path]]:
-    """Yield the blocks of an array whose file is missing or has not the length it must have."""
+    """Yield the blocks of an array whose file is missing or has the wrong length."""
     array = array_of(path, group, name)
     length = int(np.prod(array.chunks)) * array.dtype.itemsize
     for k, part in enumerate(parts):
@@ -120,12 +120,12 @@ def cut_short(path: Path, group: Any, name: str, parts: list[slice]) -> Iterator
 
 
 def is_whole(group: Any, name: str, part: slice, proof: int) -> bool:
-    """Whether a block of an array is what was written."""
+    """Return whether a block of an array is what was written."""
     return layout.checksum(np.asarray(group[name][part])) == proof
 
 
 def damaged(path: Path, what: str) -> RecordError:
-    """Return the error of a finished record that is not whole."""
+    """Return the error for a damaged finished record."""
     return RecordError(f"the record {path} is damaged: {what}; {_aside(path)}")
 
 

@@ -1,7 +1,7 @@
-"""Regularization paths: the smallest risk on a ball of W, or of (K, Q), for every radius.
+"""Regularization paths: minimizers of the risk over balls of W, or of (K, Q), of increasing radius.
 
-`path` and `narrow_path` are pure and work under `jit` and `vmap`; they are written for one problem, and
-`batch.over_seeds` lifts them.
+`path` and `narrow_path` take one problem, are pure, and work under `jit` and `vmap`; use `batch.over_seeds` for many
+seeds.
 """
 
 from jaxattn.regularization.balls import FROBENIUS, NUCLEAR, Ball, Frobenius, Narrow, Nuclear

@@ -1,11 +1,12 @@
-"""The two balls that a risk is minimized on, in coordinates in which each is a sphere.
+"""Balls of matrices to minimize a risk on, with coordinates in which the boundary is a sphere.
 
-W itself is `||W||_F <= R`. In `W = K Q^T` with `||K||_F^2 + ||Q||_F^2 <= 2 R`, where factors of min(d, n) columns or
-more reach every W with `||W||_* <= R` and no other (2308.16898, KQ-path), K and Q stand above each other in one array.
+One is `||W||_F <= R`, with W itself as coordinates. Another is `||K||_F^2 + ||Q||_F^2 <= 2 R` for `W = K Q^T`. Factors
+of min(d, n) columns or more reach exactly the W with `||W||_* <= R` (2308.16898, KQ-path). K and Q are stacked in one
+array.
 
-A ball knows the logits `l_k = <A_k, W>` of the rows A_k (`svm.constraints`), and of a function of them whose gradient
-with respect to W is `G = sum_k a_k A_k` what its coordinates see: the gradient in them, and the part `lambda I + S` of
-the Lagrangian's Hessian that is not from the function's own curvature.
+The logits `l_k = <A_k, W>` have the rows A_k (`svm.constraints`). For a function of the logits whose gradient with
+respect to W is `G = sum_k a_k A_k`, a ball returns the gradient in its coordinates, and the part `lambda I + S` of the
+Lagrangian's Hessian that does not come from the function's own curvature.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from jaxattn.svm.pivoting import inverse_root
 
 __all__ = ["Ball", "Frobenius", "Narrow", "Nuclear"]
 
-# Powers of two that a matrix is raised to for its largest eigenvalue, which is then exact to 2^-_SQUARINGS.
+# How often a matrix is squared to find its largest eigenvalue, which is then accurate to 2^-_SQUARINGS.
 _SQUARINGS = 40
-# What is added to the factors before the next radius, as a share of their length: a column of zeros stays one.
+# Perturbation of the factors before the next radius, relative to their length: a zero column would stay zero.
 _KICK = 1e-4
 
 
 class Ball(Protocol):
-    """A ball of matrices, and the coordinates x of its boundary, `||x|| = length(R)`."""
+    """A ball of matrices with coordinates x; its boundary is `||x|| = length(R)`."""
 
     @property
     def name(self) -> str:
-        """The norm, as `svm.solve` names it."""
+        """The name of the norm in `svm.solve`."""
         ...
 
     def length(self, R: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Return the length of the coordinates on the ball of radius R."""
+        """Return the length of the coordinates on the boundary of the ball of radius R."""
         ...
 
     def toward(self, G: Float[Array, "p q"]) -> Float[Array, "a b"]:
-        """Return coordinates, of any length, of about the point of the ball that has the largest `<G, W>`."""
+        """Return coordinates, at any scale, of roughly the point of the ball that maximizes `<G, W>`."""
         ...
 
     def matrix(self, x: Float[Array, "a b"], rows: Constraints) -> Float[Array, "p q"]:
@@ -54,11 +55,11 @@ class Ball(Protocol):
         ...
 
     def weights(self, x: Float[Array, "a b"], reduction: cons.Reduction) -> Weights:
-        """Return the attention weights in the coordinates of the tokens and queries."""
+        """Return the attention weights in the original coordinates of tokens and queries."""
         ...
 
     def dual_norm(self, G: Float[Array, "p q"]) -> Float[Array, ""]:
-        """Return the largest `<G, W>` on the ball of radius 1."""
+        """Return the maximum of `<G, W>` over the ball of radius 1."""
         ...
 
     def residual(
@@ -69,7 +70,7 @@ class Ball(Protocol):
         dual: Float[Array, ""],
         R: Float[Array, ""],
     ) -> Float[Array, ""]:
-        """Return zero if and only if x satisfies the first-order conditions of a risk of gradient G on the ball."""
+        """Return a residual for a risk with gradient G: zero if and only if x satisfies the first-order conditions."""
         ...
 
     def logits(self, x: Float[Array, "a b"], move: Float[Array, "a b"], rows: Constraints) -> Float[Array, "n m"]:
@@ -77,11 +78,11 @@ class Ball(Protocol):
         ...
 
     def gradient(self, x: Float[Array, "a b"], G: Float[Array, "p q"]) -> Float[Array, "a b"]:
-        """Return the gradient in the coordinates: the adjoint of `logits` applied to a."""
+        """Return the gradient in the coordinates, which is the adjoint of `logits` applied to a."""
         ...
 
     def least(self, G: Float[Array, "p q"], dual: Float[Array, ""]) -> Float[Array, ""]:
-        """Return the lambda from which on `lambda I + S` has no negative eigenvalue; the dual norm of G is given."""
+        """Return the least lambda for which `lambda I + S` has no negative eigenvalue, given the dual norm of G."""
         ...
 
     def bent(self, v: Float[Array, "a b"], G: Float[Array, "p q"], level: Float[Array, ""]) -> Float[Array, "a b"]:
@@ -91,17 +92,17 @@ class Ball(Protocol):
     def inverse(
         self, x: Float[Array, "a b"], G: Float[Array, "p q"], level: Float[Array, ""], rows: Constraints
     ) -> tuple[Callable[[Array], Array], Float[Array, "c c"]]:
-        """Return the inverse `P` of that, and `J P J^T` for J the derivative of the logits."""
+        """Return the inverse P of `lambda I + S` as a function, and `J P J^T` for J the derivative of the logits."""
         ...
 
     def kicked(self, x: Float[Array, "a b"]) -> Float[Array, "a b"]:
-        """Return coordinates a little off those of a solution that has less freedom than the next one may need."""
+        """Return slightly perturbed coordinates, for a next solution that needs more freedom than this one has."""
         ...
 
 
 @dataclass(frozen=True)
 class Frobenius:
-    """`||W||_F <= R`; the coordinates are W."""
+    """The ball `||W||_F <= R` with coordinates W."""
 
     name: str = "frobenius"
 
@@ -127,7 +128,7 @@ class Frobenius:
         return metrics.norm(G)
 
     def residual(self, x: Array, W: Array, G: Array, dual: Array, R: Array) -> Array:
-        """Return `1 - <-G, W> / (||G||_dual R)`, never below zero but by rounding."""
+        """Return `1 - <-G, W> / (||G||_dual R)`, which is at least zero up to rounding."""
         del x
         return _short_of(W, G, dual, R)
 
@@ -152,7 +153,7 @@ class Frobenius:
         return level * v
 
     def inverse(self, x: Array, G: Array, level: Array, rows: Constraints) -> tuple[Callable[[Array], Array], Array]:
-        """Return the division by the level, and the Gram matrix over it."""
+        """Return division by the level, and the Gram matrix divided by it."""
         del x, G
         return lambda v: v / level, cons.gram(rows) / level
 
@@ -163,7 +164,7 @@ class Frobenius:
 
 @dataclass(frozen=True)
 class Nuclear:
-    """`||K||_F^2 + ||Q||_F^2 <= 2 R`, that is `||K Q^T||_* <= R`; the coordinates are K above Q, (p + q, min(p, q))."""
+    """The ball `||K||_F^2 + ||Q||_F^2 <= 2 R`, or `||K Q^T||_* <= R`; coordinates K above Q, (p + q, min(p, q))."""
 
     name: str = "nuclear"
 
@@ -172,7 +173,7 @@ class Nuclear:
         return jnp.sqrt(2 * R)
 
     def toward(self, G: Array) -> Array:
-        """Return factors of G, weighted towards its first singular vectors, but of full rank."""
+        """Return factors of G that emphasize its first singular vectors but have full rank."""
         square = G.T @ G if G.shape[0] >= G.shape[1] else G @ G.T
         first = _power(square, 8)
         right = first + 1e-3 * jnp.eye(first.shape[0], dtype=G.dtype)
@@ -197,7 +198,7 @@ class Nuclear:
         return jnp.sqrt(jnp.sum(square * power) / jnp.trace(power))
 
     def residual(self, x: Array, W: Array, G: Array, dual: Array, R: Array) -> Array:
-        """Return `1 - <-G, W> / (||G||_dual R)`, never below zero but by rounding."""
+        """Return `1 - <-G, W> / (||G||_dual R)`, which is at least zero up to rounding."""
         del x
         return _short_of(W, G, dual, R)
 
@@ -218,11 +219,11 @@ class Nuclear:
         return dual
 
     def bent(self, v: Array, G: Array, level: Array) -> Array:
-        """Return `level v` and the gradient that a function linear in W has at v."""
+        """Return `level v` plus the gradient at v of the function `<G, W>` in the factors."""
         return level * v + self.gradient(v, G)
 
     def inverse(self, x: Array, G: Array, level: Array, rows: Constraints) -> tuple[Callable[[Array], Array], Array]:
-        """Return the product with a matrix of p + q rows, and a sum of products of Gram matrices."""
+        """Return multiplication by a matrix of p + q rows, and a sum of products of Gram matrices."""
         n, m, p = rows.differences.shape
         S = jnp.block([[level * jnp.eye(p, dtype=G.dtype), G], [G.T, level * jnp.eye(G.shape[1], dtype=G.dtype)]])
         R = inverse_root(S)
@@ -234,17 +235,17 @@ class Nuclear:
         return lambda v: P @ v, N + mixed + mixed.T
 
     def kicked(self, x: Array) -> Array:
-        """Return factors none of whose columns is zero."""
+        """Return factors without zero columns."""
         off = _numbers(x.shape, x)
         return x + _KICK * metrics.norm(x) / metrics.norm(off) * off
 
 
 @dataclass(frozen=True)
 class Narrow(Nuclear):
-    """The same in factors of m columns: the W of rank at most m among those with `||W||_* <= R`, which are not convex.
+    """The same with factors of m columns: the W with `||W||_* <= R` and rank at most m, a set that is not convex.
 
     Attributes:
-        m: columns, at least 1.
+        m: the number of columns, at least 1.
     """
 
     m: int = 1
@@ -254,12 +255,12 @@ class Narrow(Nuclear):
             raise ValueError(f"m: expected at least 1, found {self.m}")
 
     def toward(self, G: Array) -> Array:
-        """Return factors of about the first singular vectors of G, none of whose columns is zero."""
+        """Return factors close to the first singular vectors of G, without zero columns."""
         wide = super().toward(G)
         return wide @ _numbers((wide.shape[1], self.m), G)
 
     def residual(self, x: Array, W: Array, G: Array, dual: Array, R: Array) -> Array:
-        """Return the sine of the angle between x and the step that the risk falls most along; 1 if it is not acute."""
+        """Return the sine of the angle between x and the direction of steepest descent; 1 if the angle is not acute."""
         del W, dual, R
         g = self.gradient(x, G)
         square, along = jnp.sum(x * x), -jnp.sum(g * x)
@@ -267,7 +268,7 @@ class Narrow(Nuclear):
         return jnp.where(length > 0, jnp.where(along > 0, off / jnp.where(length > 0, length, 1.0), 1.0), 0.0)
 
     def least(self, G: Array, dual: Array) -> Array:
-        """Return 0: among m columns `lambda I + S` may have negative eigenvalues at a minimizer."""
+        """Return 0: with m columns `lambda I + S` may have negative eigenvalues at a minimizer."""
         return FROBENIUS.least(G, dual)
 
 
@@ -283,7 +284,7 @@ def _factors(x: Float[Array, "r m"], p: int) -> tuple[Float[Array, "p m"], Float
 
 
 def _numbers(shape: tuple[int, ...], like: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return numbers without a pattern that a gradient could be orthogonal to."""
+    """Return irregular fixed numbers, so that a gradient is unlikely to be orthogonal to them."""
     return jnp.cos(jnp.arange(1.0, math.prod(shape) + 1) ** 2).reshape(shape).astype(like.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Internal: following the minimizers of a risk on a ball from radius to radius."""
+"""Internal: follow minimizers of a risk on a ball from radius to radius."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.regularization.newton import Task, step
 
-# Damping at the first step on a radius, and after how many radii without a solution a path is given up.
+# The damping of the first step on each radius, and the number of consecutive failures after which a path ends.
 _FIRST, _ENDS = 1e-3, 3
 
 
 class Branch(NamedTuple):
-    """What was found on each of the radii, in the order they were given.
+    """The points found on all radii, in the given order.
 
     Attributes:
-        x: coordinates of the ball, (radii, a, b); zero where the path had been given up.
-        steps: made on each, (radii).
+        x: coordinates of the ball, (radii, a, b); zero for radii after the path was abandoned.
+        steps: the number of steps on each radius, (radii).
     """
 
     x: Float[Array, "radii a b"]
@@ -39,17 +39,17 @@ class _State(NamedTuple):
 def follow(
     task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], most: int, count: Int[Array, ""] | None = None
 ) -> Branch:
-    """Find a point of small residual on every radius, each from the one before.
+    """Find a point of small residual on each radius, starting from the point on the previous one.
 
-    A radius is left by one more step from a point that is good already, or after `most` steps. In a batch each seed is
-    at a radius of its own: all wait for the longest path, not on every radius for the slowest point.
+    On each radius steps are made until the residual is small, or `most` times. In a batch each seed proceeds through
+    the radii independently, so that all wait only for the seed with the most steps in total.
 
     Args:
         task: the risk and the ball.
-        x: coordinates to begin from, of any length.
-        radii: in the order to go through, up or down.
-        most: steps allowed on one radius.
-        count: how many radii are gone through; all if None.
+        x: initial coordinates, at any scale.
+        radii: the radii in the order to follow, increasing or decreasing.
+        most: the largest number of steps on one radius.
+        count: the number of radii to follow. Default: all.
     """
     count = jnp.asarray(radii.size) if count is None else count
     sharp = jnp.finfo(x.dtype).eps ** 0.4

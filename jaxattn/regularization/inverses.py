@@ -1,13 +1,14 @@
-"""Internal: how the equations of a Newton step on the sphere of a ball's coordinates are solved.
+"""Internal: solve the equations of a Newton step on the sphere of a ball's coordinates.
 
-The risk knows x by n (T - 1) logits alone: `A = (lambda I + S) + J^T B J` with J their derivative, B the risk's Hessian
-in them, one block an input, and `lambda I + S` what the ball knows (see `balls`). Where that is positive definite, with
-P its inverse and `C C^T = J P J^T`,
+The risk depends on x only through n (T - 1) logits: `A = (lambda I + S) + J^T B J`, with J the derivative of the
+logits, B the risk's Hessian with respect to them (one block per input), and `lambda I + S` from the ball (see `balls`).
+If the latter is positive definite, with inverse P and `C C^T = J P J^T`, then
 
     (A + tau)^{-1} = P - P J^T (B - B C (I + C^T B C)^{-1} C^T B) J P,
 
-so that only matrices of the number of logits, and the ball's own, are factored, and `A + tau` is positive definite if
-and only if `I + C^T B C` is. Where it need not be, as in few columns, `A + tau` itself is formed and factored.
+so that only matrices of the size of the number of logits, and the ball's own, are factored, and `A + tau` is positive
+definite if and only if `I + C^T B C` is. If it need not be positive definite, as with few columns, `A + tau` itself is
+formed and factored.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Linear(NamedTuple):
 
     Attributes:
         x: coordinates.
-        G: the risk's gradient with respect to W.
+        G: the risk's gradient with respect to W, divided by a positive factor.
         level: lambda + tau.
-        B: the risk's Hessian in the logits, over the factor of G.
+        B: the risk's Hessian with respect to the logits, divided by the same factor.
     """
 
     x: Float[Array, "a b"]
@@ -42,12 +43,12 @@ class Linear(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """What a step needs of its equations.
+    """The solution operators of the equations.
 
     Attributes:
-        inside: whether `A + tau` is positive definite on the moves along the sphere.
-        solved: from v to d with `(A + tau) d = v + nu x`, `<x, d> = 0`.
-        applied: from v to `(A + tau) v`.
+        inside: whether `A + tau` is positive definite on moves along the sphere.
+        solved: maps v to the d with `(A + tau) d = v + nu x`, `<x, d> = 0`.
+        applied: maps v to `(A + tau) v`.
     """
 
     inside: Bool[Array, ""]
@@ -59,11 +60,11 @@ Inverse = Callable[[Ball, Constraints, Linear], Solved]
 
 
 def by_logits(ball: Ball, rows: Constraints, equations: Linear) -> Solved:
-    """Solve in the space of the logits: where the ball's own part is positive definite."""
+    """Solve in the space of the logits; requires a positive definite `lambda I + S`."""
     x, G, level, B = equations
     n, m = B.shape[:2]
     anywhere, gram = ball.inverse(x, G, level, rows)
-    # Moves stay on the sphere: the inverse among all `<x, d> = 0`, along x the risk may be concave.
+    # Restrict the inverse to moves along the sphere, `<x, d> = 0`; along x the risk may be concave.
     Px = anywhere(x)
     xPx, JPx = jnp.sum(x * Px), ball.logits(x, Px, rows).ravel()
 
@@ -86,7 +87,7 @@ def by_logits(ball: Ball, rows: Constraints, equations: Linear) -> Solved:
 
 
 def by_coordinates(ball: Ball, rows: Constraints, equations: Linear) -> Solved:
-    """Solve in the coordinates, which are few: whatever the ball's own part is."""
+    """Solve in the coordinates, which are few; `lambda I + S` may be indefinite."""
     x = equations.x
     u = x.ravel() / jnp.sqrt(jnp.sum(x * x))
     A = _on_sphere(_matrix(ball, rows, equations), u)
@@ -110,7 +111,7 @@ def _matrix(ball: Ball, rows: Constraints, equations: Linear) -> Float[Array, "k
 
 
 def _on_sphere(A: Float[Array, "k k"], u: Float[Array, " k"]) -> Float[Array, "k k"]:
-    """Return the matrix on what is orthogonal to u, and about its size along u."""
+    """Return the matrix restricted to the complement of u, with about the same size along u."""
     Au = A @ u
     size = jnp.sqrt(jnp.sum(A * A) / u.size)
     return A - jnp.outer(u, Au) - jnp.outer(Au, u) + (u @ Au + size) * jnp.outer(u, u)

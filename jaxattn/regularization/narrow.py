@@ -1,4 +1,4 @@
-"""The regularization path of (K, Q) of few columns: the smallest risk that is found among W of bounded rank."""
+"""The regularization path of (K, Q) with few columns: the smallest risk found among W of bounded rank."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from jaxattn.svm import constraints as cons
 
 __all__ = ["NarrowPath", "narrow_path"]
 
-# Two points nearer than this, in units of R, are one.
+# Two points closer than this, in units of R, count as the same.
 _SAME = 1e-3
-# A point counts as a minimum if the Hessian has no eigenvalue below this share of the multiplier, negative.
+# A point counts as a minimum if no eigenvalue of the Hessian is below minus this fraction of the multiplier.
 _BENT = 1e-4
 
 
 class NarrowPath(NamedTuple):
-    """The best point found on every radius, with its evidence. None of it says that no better one exists.
+    """The best point found on each radius, with its evidence. Better points may exist.
 
     Attributes:
         weights: K and Q, (radii, d, m) each.
         risk: (radii).
-        excess: logarithm of the risk above that of the optimal tokens, where it is above, (radii).
+        excess: `log(risk - risk of the optimal tokens)` where the difference is positive, (radii).
         residual: the sine of the angle between (K, Q) and the negative gradient of the risk with respect to it, 1 if
-            that is not acute, (radii). Zero if and only if (K, Q) satisfies the first-order conditions on its ball.
-        solved: whether the residual is within the tolerance; what is not solved is no answer, (radii).
-        minimum: whether also the Hessian along the sphere has no negative eigenvalue but by rounding, so that the point
-            is a local minimum to second order, (radii).
-        agreeing: the share of the starts on this radius that end at this point, (radii).
-        continued: whether none of them does but the one from a neighbouring radius, (radii).
+            that angle is not acute, (radii). It is zero if and only if (K, Q) satisfies the first-order conditions on
+            its ball.
+        solved: whether the residual is within the tolerance, (radii); if not, the point is not an answer.
+        minimum: whether, in addition, the Hessian along the sphere has no negative eigenvalue up to rounding, so that
+            the point is a local minimum to second order, (radii).
+        agreeing: the fraction of starts on this radius that end at this point, (radii).
+        continued: whether only the start from a neighbouring radius ends at this point, (radii).
     """
 
     weights: Factored
@@ -57,21 +58,21 @@ class NarrowPath(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """A point on every radius: its coordinates and what is read at them."""
+    """A point on each radius: its coordinates and its evidence."""
 
     x: Float[Array, "radii a m"]
     end: End
 
 
 class _State(NamedTuple):
-    """The starts that are followed from radius to radius, and the best points."""
+    """The current points of all starts, which are followed from radius to radius, and the best points."""
 
     x: Float[Array, "starts a m"]
     best: _Points
 
 
 class _Turn(NamedTuple):
-    """One minimization: on which radius, from which radius's best point, of the risk or not, and from which starts."""
+    """One minimization: its radius, the radius whose best point is used, the function, and the starts."""
 
     place: Int[Array, "..."]
     source: Int[Array, "..."]
@@ -93,30 +94,30 @@ def narrow_path(
 ) -> NarrowPath:
     """Minimize the risk over K and Q of m columns with `||K||_F^2 + ||Q||_F^2 <= 2 R` (2308.16898, KQ-path, any m).
 
-    The same as minimizing it over the W with `||W||_* <= R` and rank at most m. For m below min(d, n) such W are not
-    convex, and local minima abound: the risk is minimized from many starts, and the lowest that is found is kept. From
-    the smallest radius up, every radius has the best point of the one below, on the first radius the direction that the
-    risk falls most in from W = 0, and random directions. Then, from the largest radius down, every radius has the best
-    point of the one above, and the ends of `starts - 1` paths. These come from the same random directions: from the
-    middle radius up they follow the minimizers of the cross entropy of the optimal tokens, and from the top down those
-    of the risk.
+    This is the minimum over the W with `||W||_* <= R` and rank at most m. For m below min(d, n) that set is not convex,
+    and there are many local minima. The risk is therefore minimized from many starts, and the lowest result is kept.
+    First, from the smallest radius up, each radius starts from the best point of the radius below (the first radius
+    from the direction of steepest descent at W = 0) and from random directions. Then, from the largest radius down,
+    each radius starts from the best point of the radius above, and from the ends of `starts - 1` paths. These begin at
+    the same random directions, and follow the minimizers of the cross entropy of the optimal tokens from the middle
+    radius up, and then those of the risk from the top down.
 
-    Works under `jit` and `vmap`; calls no LAPACK.
+    Works under `jit` and `vmap`; makes no LAPACK calls.
 
     Args:
         problem: one problem.
         radii: positive and increasing.
-        m: columns of K and Q.
-        starts: on every radius, each way, at least 2.
-        seed: of the random directions.
-        loss: of one margin.
-        head: of one attention output.
-        most: Newton steps from one start.
-        tolerance: of the residual.
+        m: the number of columns of K and Q.
+        starts: the number of starts on each radius in each direction, at least 2.
+        seed: the seed of the random directions.
+        loss: a function of one margin.
+        head: a function of one attention output and v.
+        most: the largest number of Newton steps from one start.
+        tolerance: the tolerance of the residual.
 
     Raises:
-        ValueError: what is no Problem; radii that are not positive and increasing numbers; m, most or tolerance not
-            positive; less than two starts.
+        ValueError: not a Problem; radii that are not positive and increasing numbers; m, most or tolerance not
+            positive; fewer than two starts.
 
     Example:
         >>> found = regularization.narrow_path(problem, jnp.logspace(0, 1, 3), m=1, starts=2)
@@ -141,10 +142,10 @@ def narrow_path(
         return _Points(x, read_path(task, problem, reduction, optimal, R, x, tolerance, loss, head))
 
     def take(now: _State, turn: _Turn) -> tuple[_State, tuple[Array, Array]]:
-        """Minimize from all starts on one radius; of the risk, keep the best point."""
+        """Minimize from all starts on one radius; keep the best point if the function is the risk."""
 
         def slope(logits: Array) -> tuple[Array, Array]:
-            # One program for both.
+            # One program for risk and cross entropy.
             return jax.tree.map(lambda a, b: jnp.where(turn.of_risk, a, b), risk(logits), entropy(logits))
 
         x = jnp.where(turn.anew, begun, now.x)
@@ -184,7 +185,7 @@ def narrow_path(
 
 
 def _turns(radii: int) -> _Turn:
-    """Return what is done in turn: the cross entropy up from the middle, the risk up anew, and down from the top."""
+    """Return the minimizations in order: cross entropy from the middle up, risk up from new starts, risk down."""
     up, high = np.arange(radii), np.arange(radii // 2, radii)
     down = up[::-1]
     return _Turn(
@@ -196,7 +197,7 @@ def _turns(radii: int) -> _Turn:
 
 
 def _begun(task: Task, entropy: Slope, m: int, starts: int, seed: int) -> Float[Array, "starts a m"]:
-    """Return random directions `G R R^T` that the cross entropy falls along, G its negative gradient at W = 0."""
+    """Return random directions `G R R^T` in which the cross entropy falls, G its negative gradient at W = 0."""
     coefficients, _ = entropy(jnp.zeros(task.rows.differences.shape[:2], task.rows.differences.dtype))
     G = -cons.combination(task.rows, coefficients)
     right = jax.random.normal(jax.random.key(seed), (starts, G.shape[1], m), G.dtype)
@@ -206,7 +207,7 @@ def _begun(task: Task, entropy: Slope, m: int, starts: int, seed: int) -> Float[
 
 
 def _better(one: _Points, other: _Points) -> _Points:
-    """Return, radius by radius, the first point where it is solved and the other is not or has a higher risk."""
+    """Return per radius the first point if it is solved and the second is unsolved or higher, else the second."""
     better = one.end.solved & (~other.end.solved | lower(one.end, other.end))
     return jax.tree.map(lambda a, b: jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other)
 

@@ -1,9 +1,9 @@
 """Internal: a damped Newton step for the smallest risk on the boundary of a ball.
 
-On the sphere `||x|| = r` of a ball's coordinates a minimizer satisfies `g + lambda x = 0`, g the gradient of the risk,
-and a step d solves `(A + tau) d = -(g + lambda x) + nu x`, `<x, d> = 0`, with A the Hessian of the Lagrangian (see
-`inverses`). The risk's gradient and Hessian are formed up to one positive factor (`gradients.direction`): no R is so
-large that they underflow, and no value of the risk is ever compared.
+On the sphere `||x|| = r` of a ball's coordinates a minimizer satisfies `g + lambda x = 0`, with g the gradient of the
+risk. A step d solves `(A + tau) d = -(g + lambda x) + nu x`, `<x, d> = 0`, with A the Hessian of the Lagrangian (see
+`inverses`). The risk's gradient and Hessian are formed up to one positive factor (`gradients.direction`), so they do
+not underflow for any R, and values of the risk are never compared.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from jaxattn.regularization.inverses import Inverse, Linear, by_logits
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 
-# From logits relative to those of the first tokens, (n, T - 1), to the risk's gradient in them over a positive factor,
-# and the logarithm of that factor.
+# Maps the logits minus those of the first tokens, (n, T - 1), to the risk's gradient with respect to them, divided by a
+# positive factor, and the logarithm of that factor.
 Slope = Callable[[Array], tuple[Array, Array]]
 
-# A step is tried at these shares; with the damping from `_LEAST` up, as a share of lambda at a solution.
+# Fractions of a step to try; the smallest damping, relative to lambda at a solution.
 _SHARES = (1.0, 0.5, 0.2, 0.05)
 _LEAST = 1e-4
-# Of the slope along a step at its beginning, how much may be left at its end, upwards.
+# The largest slope that may remain at the end of a step, upwards, as a fraction of its slope at the beginning.
 _UPWARDS = 0.3
 
 
 class Task(NamedTuple):
-    """A risk on a ball: rows whose margins are the logits, its gradient, and how a step's equations are solved."""
+    """A risk on a ball: rows whose margins are the logits, the gradient, and how to solve the equations of a step."""
 
     rows: Constraints
     slope: Slope
@@ -41,15 +41,15 @@ class Task(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What is read at coordinates on the sphere.
+    """The gradient and residual at coordinates on the sphere.
 
     Attributes:
-        logits: relative to those of the first tokens, (n, T - 1).
-        coefficients: of the gradient, over `exp(log_scale)`.
+        logits: the logits minus those of the first tokens, (n, T - 1).
+        coefficients: the gradient with respect to the logits, divided by `exp(log_scale)`.
         log_scale: see `gradients.Slope`.
-        G: the gradient with respect to W over the same factor.
-        dual: its dual norm.
-        residual: of the ball's first-order conditions (`Ball.residual`).
+        G: the gradient with respect to W, divided by the same factor.
+        dual: the dual norm of G.
+        residual: the residual of the ball's first-order conditions (`Ball.residual`).
     """
 
     logits: Float[Array, "n m"]
@@ -61,12 +61,13 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Where a step led, and what the next one needs of it.
+    """The result of a step, with what the next one needs.
 
     Attributes:
-        x: the new coordinates, or the old ones where no share of the step is any good.
-        residual: of the old ones.
-        tangent: of the path of solutions, for each unit of the sphere's radius, if the old point was one.
+        x: the new coordinates, or the old ones if no fraction of the step is acceptable.
+        residual: the residual at the old coordinates.
+        tangent: the derivative of the path of solutions with respect to the sphere's radius, if the old point was a
+            solution.
         damping: tau for the next step.
         good: whether the point moved.
     """
@@ -79,7 +80,7 @@ class Step(NamedTuple):
 
 
 def read(task: Task, x: Float[Array, "a b"], R: Float[Array, ""]) -> Point:
-    """Read the risk at coordinates of the sphere of a ball of radius R."""
+    """Evaluate the risk's gradient at coordinates on the sphere of a ball of radius R."""
     W = task.ball.matrix(x, task.rows)
     logits = cons.margins(task.rows, W)
     coefficients, log_scale = task.slope(logits)
@@ -91,7 +92,7 @@ def read(task: Task, x: Float[Array, "a b"], R: Float[Array, ""]) -> Point:
 def step(
     task: Task, x: Float[Array, "a b"], R: Float[Array, ""], damping: Float[Array, ""], was_good: Bool[Array, ""]
 ) -> Step:
-    """Take one step on the ball of radius R."""
+    """Make one step on the ball of radius R."""
     now = read(task, x, R)
     ball, rows, G = task.ball, task.rows, now.G
     square = jnp.sum(x * x)
@@ -108,12 +109,12 @@ def step(
         return found + solved(v - applied(found))
 
     d = refined(-(g + multiplier * x))
-    # As the radius grows x does, and turns so that the gradient stays along it.
+    # As the radius grows, x grows and turns such that the gradient stays parallel to it.
     tangent = x - refined(applied(x))
     falls = jnp.sum(g * d)
 
     def slope_after(share: Array) -> Array:
-        """Return the risk's slope along the step at a share of it, over that at its beginning."""
+        """Return the risk's slope along the step at a fraction of it, divided by the slope at its beginning."""
         new = _on_sphere(x + share * d, square)
         logits = cons.margins(rows, ball.matrix(new, rows))
         coefficients, log_scale = task.slope(logits)
@@ -126,7 +127,7 @@ def step(
     fine = (left >= -_UPWARDS) & jnp.isfinite(left) & (falls < 0) & inside
     first = jnp.argmax(fine)
     good = fine[first]
-    # After a step that failed the damping that the next one succeeded with is kept.
+    # After a failed step, keep the damping with which the next one succeeded.
     relaxed = jnp.where(was_good & (first == 0), damping / 8, damping)
     return Step(
         x=jnp.where(good, _on_sphere(x + shares[first] * d, square), x),
@@ -142,10 +143,10 @@ def _on_sphere(x: Float[Array, "a b"], square: Float[Array, ""]) -> Float[Array,
 
 
 def hessian(slope: Slope, logits: Float[Array, "n m"]) -> Float[Array, "n m m"]:
-    """Return the blocks of the risk's Hessian over the factor of its gradient.
+    """Return the blocks of the risk's Hessian, divided by the factor of its gradient.
 
-    An input's gradient depends on its own logits alone, but for the factor: one derivative along the t-th logit of all
-    inputs at once gives the t-th column of every block.
+    Except for that factor, an input's gradient depends only on its own logits, so the derivative along the t-th logit
+    of all inputs at once gives the t-th column of each block.
     """
 
     def column(t: Array) -> Array:

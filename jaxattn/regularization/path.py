@@ -1,4 +1,4 @@
-"""The regularization path: the smallest risk on a ball, radius by radius, followed from both ends."""
+"""The regularization path: minimizers of the risk on balls, followed from small and from large radii."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from jaxattn.svm import constraints as cons
 
 __all__ = ["Path", "check_radii", "path"]
 
-# Two solutions nearer than this, in units of R, are one.
+# Two solutions closer than this, in units of R, count as the same.
 _SAME = 1e-4
 
 
 class Path(NamedTuple):
-    """The best point found on every radius, with its evidence.
+    """The best point found on each radius, with its evidence.
 
     Attributes:
-        weights: W, (radii, d, d), or K and Q, (radii, d, m) each, with m the smaller of d and n.
+        weights: W, (radii, d, d), or K and Q, (radii, d, m) each, with m = min(d, n).
         risk: (radii).
-        excess: logarithm of the risk above that of the optimal tokens, where it is above, (radii).
-        residual: `1 - <-G, W> / (||G||_dual R)`, G the gradient of the risk with respect to W, (radii). Zero if and
-            only if W satisfies the first-order conditions on the ball; the risk is not convex, so that there may be
-            several such.
-        solved: whether the residual is within the tolerance; what is not solved is no answer, (radii).
-        falling: whether the point is that of the path followed down, (radii).
-        apart: the distance of the two paths in units of R, inf where one of them is not solved, (radii).
-        steps: of the paths followed up and down, (2, radii).
+        excess: `log(risk - risk of the optimal tokens)` where the difference is positive, (radii).
+        residual: `1 - <-G, W> / (||G||_dual R)`, G the gradient of the risk with respect to W, (radii). It is zero if
+            and only if W satisfies the first-order conditions on the ball. The risk is not convex, so several W may
+            satisfy them.
+        solved: whether the residual is within the tolerance, (radii); if not, the point is not an answer.
+        falling: whether the point comes from the path followed down, (radii).
+        apart: the distance between the two paths in units of R, inf if one of them is not solved, (radii).
+        steps: the number of steps of the paths up and down, (2, radii).
     """
 
     weights: Weights
@@ -65,22 +65,22 @@ def path(
 ) -> Path:
     """Minimize the risk on balls of growing radius (2308.16898, regularization paths of W and of (K, Q)).
 
-    The path is followed up from the smallest radius, where the risk is all but linear, and down from the largest, where
-    it is begun at the minimizer of the cross entropy of the optimal tokens, a convex problem; on every radius the point
-    of lower risk is kept. Works under `jit` and `vmap`; calls no LAPACK.
+    One path is followed up from the smallest radius, where the risk is nearly linear. Another is followed down from the
+    largest radius, starting from the minimizer of the cross entropy of the optimal tokens, a convex problem. On each
+    radius the point of lower risk is kept. Works under `jit` and `vmap`; makes no LAPACK calls.
 
     Args:
         problem: one problem.
         radii: positive and increasing.
         ball: `FROBENIUS` for W, `NUCLEAR` for (K, Q), or another.
-        loss: of one margin.
-        head: of one attention output.
-        most: Newton steps on one radius of one path.
-        tolerance: of the residual.
+        loss: a function of one margin.
+        head: a function of one attention output and v.
+        most: the largest number of Newton steps on one radius of one path.
+        tolerance: the tolerance of the residual.
 
     Raises:
-        ValueError: what is no Problem, or no ball; radii that are not positive and increasing numbers; most or
-            tolerance not positive.
+        ValueError: not a Problem, or not a ball; radii that are not positive and increasing numbers; most or tolerance
+            not positive.
 
     Example:
         >>> found = regularization.path(problem, jnp.logspace(0, 1, 4), regularization.FROBENIUS)
@@ -102,7 +102,7 @@ def path(
 
     def stage(starts: Array, turn: _Turn) -> tuple[Array, Branch]:
         def slope(logits: Array) -> tuple[Array, Array]:
-            # One program for both stages.
+            # One program for risk and cross entropy.
             return jax.tree.map(lambda a, b: jnp.where(turn.of_risk, a, b), risk(logits), entropy(logits))
 
         def one(x: Array, radii: Array, count: Array) -> Branch:
@@ -132,7 +132,7 @@ def path(
 
 
 def check_radii(radii: ArrayLike) -> None:
-    """Raise ValueError unless radii are at least one number, all of them finite, positive and increasing.
+    """Raise ValueError unless radii is a non-empty list of finite, positive and increasing numbers.
 
     Example:
         >>> regularization.check_radii([1.0, 10.0, 100.0])
@@ -150,12 +150,12 @@ def check_radii(radii: ArrayLike) -> None:
 
 
 class _Turn(NamedTuple):
-    """What is followed at once: a path up and one down of the risk, or before them one of the cross entropy.
+    """Paths followed together: those of the risk, up and down, or before them one of the cross entropy.
 
     Attributes:
-        of_risk: whether it is the risk.
-        radii: of both paths, in the order that they are gone through.
-        counts: how many of them are.
+        of_risk: whether the function is the risk.
+        radii: the radii of both paths, in the order in which they are followed.
+        counts: the number of radii to follow on each path.
     """
 
     of_risk: Bool[Array, "..."]
@@ -164,7 +164,7 @@ class _Turn(NamedTuple):
 
 
 def _turns(R: Float[Array, " radii"]) -> _Turn:
-    # Every second radius will do for a convex problem, up to the last one; the other path does nothing meanwhile.
+    # For a convex problem every second radius suffices, including the last. The other path is not needed here.
     seconds = R[::-1][::2][::-1]
     convex = jnp.concatenate([seconds, jnp.broadcast_to(R[-1], (R.size - seconds.size,))])
     return _Turn(
@@ -179,5 +179,5 @@ def _at_length(x: Float[Array, "a b"], like: Float[Array, "a b"]) -> Float[Array
 
 
 def _apart(both: Branch) -> tuple[Array, Array]:
-    """Return the coordinates of the two paths, in the order of the radii each."""
+    """Return the coordinates of the two paths, each in the order of the radii."""
     return both.x[0], both.x[1, ::-1]

@@ -1,4 +1,4 @@
-"""Internal: the risks that are minimized on balls, as what a Newton step reads of them, and the evidence of a point."""
+"""Internal: risks in the form that Newton steps need, and the evidence of a point."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jaxattn.problem import Problem
 from jaxattn.regularization.newton import Slope, Task, read
 from jaxattn.svm import constraints as cons
 
-# Of the risk, below which two of them are told apart by how far each is above that of the optimal tokens.
+# Risks whose relative difference is below this are compared by their excess over the risk of the optimal tokens.
 _EQUAL = 1e-9
 
 
 class End(NamedTuple):
-    """A point on every radius, with its evidence."""
+    """A point on each radius, with its evidence."""
 
     weights: Weights
     W: Float[Array, "radii d d"]
@@ -37,16 +37,16 @@ class Surprise:
     """The loss `-log p` of a probability p."""
 
     def __call__(self, p: Array) -> Array:
-        """Return it."""
+        """Return `-log p`."""
         return -jnp.log(p)
 
     def log_slope(self, p: Array) -> Array:
-        """Return the logarithm of the size of its slope."""
+        """Return the logarithm of the absolute slope."""
         return -jnp.log(p)
 
 
 def of_tokens(alpha: Int[Array, " n"]) -> gradients.Reading:
-    """Return the reading whose predictions are the probabilities of one token of every input."""
+    """Return the reading whose predictions are the probabilities of one token of each input."""
 
     def of(_: Array, probabilities: Array) -> tuple[Array, Array]:
         chosen = jax.nn.one_hot(alpha, probabilities.shape[1], dtype=probabilities.dtype)
@@ -56,7 +56,7 @@ def of_tokens(alpha: Int[Array, " n"]) -> gradients.Reading:
 
 
 def slope_of(problem: Problem, Y: Float[Array, " n"], reading: gradients.Reading, loss: losses.Loss) -> Slope:
-    """Return what a Newton step reads of a risk."""
+    """Return a risk's gradient in the form that Newton steps need."""
 
     def of(logits: Array) -> tuple[Array, Array]:
         full = jnp.concatenate([jnp.zeros_like(logits[:, :1]), logits], axis=1)
@@ -67,7 +67,7 @@ def slope_of(problem: Problem, Y: Float[Array, " n"], reading: gradients.Reading
 
 
 def first(task: Task) -> Float[Array, "a b"]:
-    """Return coordinates of the direction that the risk falls most in from `W = 0`."""
+    """Return coordinates of the direction of steepest descent at `W = 0`."""
     coefficients, _ = task.slope(jnp.zeros(task.rows.differences.shape[:2], task.rows.differences.dtype))
     return task.ball.toward(-cons.combination(task.rows, coefficients))
 
@@ -83,7 +83,7 @@ def read_path(
     loss: losses.Loss,
     head: heads.Head,
 ) -> End:
-    """Read a path, from the coordinates that it was left at alone."""
+    """Compute weights and evidence of a path from its final coordinates."""
 
     def one(x: Array, R: Array) -> End:
         weights = task.ball.weights(x, reduction)
@@ -100,10 +100,10 @@ def read_path(
 def excess_of(
     weights: Weights, problem: Problem, optimal: Int[Array, " n"], loss: losses.Loss, head: heads.Head
 ) -> Float[Array, ""]:
-    """Return the logarithm of the risk above that of the optimal tokens, finite however small that is.
+    """Return `log(risk - risk of the optimal tokens)`, finite however small the difference is.
 
-    To first order in what the attention leaves to other tokens: two risks that double precision cannot tell apart leave
-    very little.
+    Accurate to first order in the attention to other tokens, which is very small if double precision cannot
+    distinguish two risks.
     """
     log_share = jax.nn.log_softmax(attention.logits(weights, problem), axis=1)
     predictions, worth = gradients.reading(problem, head)(lanes.before(), jnp.exp(log_share))
@@ -116,6 +116,6 @@ def excess_of(
 
 
 def lower(one: End, other: End) -> Bool[Array, "..."]:
-    """Whether the first of two points has the lower risk."""
+    """Return whether the first of two points has the lower risk."""
     apart = jnp.abs(one.risk - other.risk) > _EQUAL * jnp.abs(other.risk)
     return jnp.where(apart, one.risk < other.risk, one.excess < other.excess)

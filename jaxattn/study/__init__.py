@@ -1,1 +1,1 @@
-"""What every experiment shares: settings and recording, measuring, claims and statistics, style, and running it all."""
+"""The shared parts of all experiments: settings, records, measurements, claims, statistics, style and commands."""

@@ -1,4 +1,4 @@
-"""The command `jaxattn`, as `python -m jaxattn.study`."""
+"""Run the command `jaxattn` as `python -m jaxattn.study`."""
 
 from jaxattn.study.command import main
 

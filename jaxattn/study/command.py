@@ -1,4 +1,4 @@
-"""The command `jaxattn`: what it can do, and how a mistake of the user's ends it. Imported without JAX."""
+"""The command `jaxattn`: dispatch to subcommands, and how errors and signals end it. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from jaxattn.study import ending, mistakes
 
 
 def guarded(run: Callable[[], None]) -> None:
-    """Run a command; a mistake of the user's ends it with one message and status 2, a signal with its own status."""
+    """Run a command. A user's mistake ends it with one message and status 2, a signal with that signal's status."""
     ending.on_terminate()
     try:
         run()
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, ending.Terminated)
         said = "terminated" if terminated else "interrupted"
-        print(f"jaxattn: {said}; what was finished is kept, the same command goes on from there", file=sys.stderr)
+        print(f"jaxattn: {said}; finished work is kept; run the same command again to continue", file=sys.stderr)
         raise SystemExit(143 if terminated else 130) from None
     except mistakes.known() as error:
         print(f"jaxattn: {error}", file=sys.stderr)
@@ -25,10 +25,10 @@ def guarded(run: Callable[[], None]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command that the arguments name.
+    """Run the command given by the arguments.
 
     Args:
-        arguments: the command and its arguments; those of the process if None.
+        arguments: the command and its arguments. Default: those of the process.
     """
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     guarded(lambda: _run(name, rest))

@@ -1,4 +1,4 @@
-"""What it costs to make figures: seconds of compiling, computing and drawing in each process, and programs compiled."""
+"""The cost of making figures: seconds of compiling, computing and drawing, and the number of programs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ import jax
 from jaxattn.study.events import Compiling, Event, Report, Stage, Staged
 
 _TRACE = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration")
-# Sent for every program, also for one that is found compiled.
+# JAX's event for every program, also for one loaded from the cache.
 _COMPILE = "/jax/core/compile/backend_compile_duration"
 _FOUND = "/jax/compilation_cache/cache_hits"
-# How JAX's warning begins where a kept program cannot be loaded. It leaves the entry where it is.
+# The beginning of JAX's warning that a cached program cannot be loaded. JAX leaves the entry in the cache.
 _UNREADABLE = "Error reading persistent compilation cache entry"
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What processes have spent.
+    """The time and programs that processes have used.
 
     Attributes:
-        seconds: in all processes together.
-        tracing: seconds of these in which JAX traced and lowered programs.
-        compiling: seconds in which XLA compiled them, or loaded what was compiled before.
-        drawing: seconds in which figures were drawn.
-        programs: how many were asked for.
-        found: how many of them were compiled before.
-        unreadable: how many were compiled before, but could not be loaded.
+        seconds: total of all processes.
+        tracing: seconds of tracing and lowering by JAX.
+        compiling: seconds of compiling by XLA, or of loading cached programs.
+        drawing: seconds of drawing figures.
+        programs: the number of programs requested.
+        found: how many of them were in the cache.
+        unreadable: how many were in the cache but could not be loaded.
     """
 
     seconds: float = 0.0
@@ -47,17 +47,17 @@ class Costs:
     unreadable: int = 0
 
     def __add__(self, other: Costs) -> Costs:
-        """Return the costs of both."""
+        """Return the sum of both costs."""
         sums = (a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True))
         return Costs(*sums)
 
     def computing(self) -> float:
-        """Return the seconds that are left for draws, descent, solvers and statistics."""
+        """Return the remaining seconds, of draws, descent, solvers and statistics."""
         return max(0.0, self.seconds - self.tracing - self.compiling - self.drawing)
 
 
 class Counter:
-    """Counts what this process spends from now on, and hands on what an experiment reports."""
+    """Measure this process's costs from now on, and forward the reports of an experiment."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -65,11 +65,11 @@ class Counter:
         self._began = time.perf_counter()
         self._drawing_since: float | None = None
         self._costs = Costs()
-        # Of each thread the durations that are counted so far, with when they began: an outer one contains inner ones.
+        # Durations counted so far in each thread, with their starting times: outer durations contain inner ones.
         self._counted: dict[int, list[tuple[float, float]]] = {}
 
     def report(self, event: Event) -> None:
-        """Take the time of drawing, and hand the event on."""
+        """Count the time of drawing, and forward the event."""
         if isinstance(event, Staged):
             self._drawn()
             if event.stage is Stage.DRAWING:
@@ -77,22 +77,22 @@ class Counter:
         self._report(event)
 
     def costs(self) -> Costs:
-        """Return what was spent so far."""
+        """Return the costs so far."""
         self._drawn()
         return dataclasses.replace(self._costs, seconds=time.perf_counter() - self._began)
 
     def event(self, name: str) -> None:
-        """Hear from JAX that something has happened."""
+        """Handle a JAX event."""
         if name == _FOUND:
             self._add(found=1)
 
     def started(self, name: str) -> None:
-        """Hear from JAX that something has begun."""
+        """Handle the beginning of a JAX event."""
         if name == _COMPILE:
             self._report(Compiling(True))
 
     def duration(self, name: str, seconds: float) -> None:
-        """Hear from JAX how long something took that has just ended."""
+        """Handle the end of a JAX event that took this long."""
         if name != _COMPILE and name not in _TRACE:
             return
         own = self._without_inner(seconds)
@@ -103,7 +103,7 @@ class Counter:
             self._add(tracing=own)
 
     def warned(self, shown: Callable[..., None], message: Warning | str, *given: Any, **more: Any) -> None:
-        """Count a warning of JAX's that a kept program cannot be loaded; show every other one."""
+        """Count JAX's warnings that a cached program cannot be loaded; show all other warnings."""
         if str(message).startswith(_UNREADABLE):
             self._add(unreadable=1)
         else:
@@ -119,7 +119,7 @@ class Counter:
             self._drawing_since = None
 
     def _without_inner(self, seconds: float) -> float:
-        """Return the part of a duration, ending now, that is not counted yet: what is traced may trace and compile."""
+        """Return the part of a duration, ending now, that is not counted yet: tracing may trace and compile inside."""
         now = time.perf_counter()
         counted, inner = self._counted.setdefault(threading.get_ident(), []), 0.0
         while counted and counted[-1][0] >= now - seconds:
@@ -128,16 +128,16 @@ class Counter:
         return max(0.0, seconds - inner)
 
 
-# Whom JAX is heard for.
+# The counters that receive JAX's events.
 _counters: list[Counter] = []
 
 
 @contextmanager
 def counted(report: Report) -> Iterator[Counter]:
-    """Count what this process spends in a `with`.
+    """Measure this process's costs in a `with` block.
 
     Args:
-        report: also called as XLA begins and ends to compile a program.
+        report: also called when XLA begins or ends compiling a program.
     """
     _listen()
     counter = Counter(report)
@@ -154,7 +154,7 @@ def counted(report: Report) -> Iterator[Counter]:
 
 @functools.cache
 def _listen() -> None:
-    """Hear JAX from now on: versions before 0.9 have no public way to stop."""
+    """Listen to JAX's events from now on: versions before 0.9 have no public way to stop."""
 
     def happened(event: str, **_: Any) -> None:
         for counter in _counters:

@@ -1,4 +1,4 @@
-"""How a command ends when it is told to: SIGTERM is an interrupt, so that what runs can say that it has stopped."""
+"""How commands end on signals: SIGTERM becomes an interrupt, so that each process can report that it has stopped."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-# Seconds until an interrupt that was lost is raised again.
+# Seconds until a lost interrupt is raised again.
 _AGAIN = 0.1
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end, by a user, a scheduler, or a machine that shuts down."""
+    """The process was asked to end by a user, a scheduler, or a machine that shuts down."""
 
 
 def on_terminate() -> None:
-    """Raise `Terminated` in the main thread when the process is asked to end, and lose no interrupt.
+    """Raise `Terminated` in the main thread on SIGTERM, and make sure that no interrupt is lost.
 
-    The garbage collector calls a Python function of JAX, often the first to run after a long computation, so that an
-    interrupt is raised there. Python ignores an exception there; an interrupt is raised once more.
+    The garbage collector calls a Python function of JAX, often the first Python code to run after a long computation,
+    so an interrupt is likely to be raised there, where Python ignores exceptions. Such an interrupt is raised again.
     """
     signal.signal(signal.SIGTERM, _raise)
     if not isinstance(sys.unraisablehook, _Again):
@@ -30,7 +30,7 @@ def on_terminate() -> None:
 
 
 class _Again:
-    """Raises once more an interrupt that Python has ignored, and leaves all else to the hook before it."""
+    """Raise again an interrupt that Python has ignored; pass everything else to the previous hook."""
 
     def __init__(self, before: Callable[[Any], None]) -> None:
         self._before = before
@@ -39,7 +39,7 @@ class _Again:
         if not isinstance(unraisable.exc_value, KeyboardInterrupt):
             return self._before(unraisable)
         number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
-        # From another thread and later: what is raised here is ignored, too.
+        # From another thread and later, since exceptions raised here are ignored too.
         threading.Timer(_AGAIN, _thread.interrupt_main, (number,)).start()
         return None
 

@@ -1,4 +1,4 @@
-"""What an experiment reports while it is made: its stage, the seeds that are trained, and when it compiles."""
+"""The events that an experiment reports while it is made: its stage, the seeds trained, and compilations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Stage(Enum):
-    """What an experiment does; the value is what is said of it."""
+    """The stages of an experiment; the value is the text shown."""
 
     STARTING = "starting"
     TRAINING = "drawing problems, training"
@@ -19,11 +19,11 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Staged:
-    """A stage begins, of the whole experiment or of one of its runs.
+    """A stage begins, for the whole experiment or for one of its runs.
 
     Attributes:
-        stage: the one that begins.
-        run: the number of the run, from 1; 0 where the stage is about all of them.
+        stage: the stage.
+        run: the number of the run, from 1; 0 if the stage concerns all runs.
     """
 
     stage: Stage
@@ -32,12 +32,13 @@ class Staged:
 
 @dataclass(frozen=True)
 class Trained:
-    """Some more seeds of a run are in its record.
+    """More seeds of a run are in its record.
 
     Attributes:
-        seeds: how many more.
-        steps: of descent that each has made just now; 0 if they were recorded before, or nothing descends.
-        seconds: that this took, compilation included.
+        seeds: the number of additional seeds.
+        steps: the number of steps made for each of them just now; 0 if they were recorded before, or nothing is
+            trained.
+        seconds: the time this took, including compilation.
     """
 
     seeds: int
@@ -47,7 +48,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Compiling:
-    """XLA begins to compile a program, or has ended."""
+    """XLA begins or ends compiling a program."""
 
     now: bool
 
@@ -57,5 +58,5 @@ Report = Callable[[Event], None]
 
 
 def unheard(event: Event) -> None:
-    """Report to nobody."""
+    """Ignore an event."""
     del event

@@ -1,9 +1,9 @@
-"""What a result depends on: the source files that its code imports, found by reading them, and a hash of all.
+"""Fingerprints of code: the source files that a result depends on, found by following imports, and their hash.
 
-Imports are followed name by name: `from jaxattn import svm` with `svm.solve` in use leads to the module that defines
-`solve`, and not to all that the package offers. Imports inside functions count, as do a user's own modules beside the
-one that is named in a configuration. What is installed from elsewhere does not; its version is in the record. Comments,
-docstrings, blank lines and the messages of errors are not hashed, so that rewording them leaves every record current.
+Imports are followed name by name: `from jaxattn import svm` and a use of `svm.solve` lead to the module that defines
+`solve`, not to everything in the package. Imports inside functions count, and so do a user's modules beside one that is
+named in a configuration. Installed packages do not; the record has their versions. Comments, docstrings, blank lines and
+the messages of errors are not hashed, so rewording them leaves all records current.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from typing import Any, NamedTuple
 
 PACKAGE = "jaxattn"
 _ROOT = Path(__file__).resolve().parents[2]
-# Files beside a module that it reads.
+# Other files that modules read from their folder.
 _READ = ("*.mplstyle",)
 
 
 class _Imported(NamedTuple):
-    """A name that a module imports: `name` of `module`, or the module itself where `name` is empty."""
+    """An imported name: `name` of `module`, or the module itself if `name` is empty."""
 
     module: str
     name: str
 
 
 class _Source(NamedTuple):
-    """What a file imports, by the local names; which attributes of these it uses; and what it imports as a whole."""
+    """A file's imports by local name, the attributes used of each, and the modules imported as a whole."""
 
     names: Mapping[str, _Imported]
     uses: Mapping[str, frozenset[str]]
@@ -44,7 +44,7 @@ class _Source(NamedTuple):
 
 
 def targets(config: Any) -> Iterator[str]:
-    """Yield every `_target_` of a configuration, however deep."""
+    """Yield every `_target_` of a configuration, at any depth."""
     if isinstance(config, Mapping):
         for key, value in config.items():
             if key == "_target_":
@@ -60,7 +60,7 @@ def sources(named: Iterable[str], root: Path = _ROOT) -> dict[str, Path]:
 
     Args:
         named: dotted paths of modules, or of functions and classes in them.
-        root: the folder in which the package stands.
+        root: the folder that contains the package.
 
     Raises:
         ValueError: a path that leads to no module, or a name that its package does not have.
@@ -72,7 +72,7 @@ def sources(named: Iterable[str], root: Path = _ROOT) -> dict[str, Path]:
         top = path.partition(".")[0]
         if top not in places:
             place = _place(top, path)
-            if place is None:  # Installed from elsewhere.
+            if place is None:  # An installed package.
                 continue
             places[top] = place
         waiting.append(_split(path, places[top]))
@@ -92,7 +92,7 @@ def sources(named: Iterable[str], root: Path = _ROOT) -> dict[str, Path]:
             continue
         source = _read(file, module, file.stat().st_mtime_ns)
         if name and file.name == "__init__.py":
-            # Of a package only what leads to this name.
+            # Follow only this name of a package.
             if name in source.names:
                 waiting.append(source.names[name])
                 continue
@@ -104,11 +104,11 @@ def sources(named: Iterable[str], root: Path = _ROOT) -> dict[str, Path]:
 
 
 def of(named: Iterable[str], root: Path = _ROOT) -> str:
-    """Return a hash of all files that some code depends on, and of those that stand beside them to be read.
+    """Return a hash of all files that some code depends on, and of the files that these read from their folders.
 
     Args:
         named: dotted paths of modules, or of functions and classes in them.
-        root: the folder in which the package stands.
+        root: the folder that contains the package.
     """
     asked = frozenset(named), root
     if _known is None:
@@ -119,19 +119,19 @@ def of(named: Iterable[str], root: Path = _ROOT) -> str:
 
 
 class _Known(NamedTuple):
-    """What was found out since the files stand still: hashes, and in which file a module stands."""
+    """Cached hashes and locations of modules, valid while no file changes."""
 
     hashes: dict[tuple[frozenset[str], Path], str]
     files: dict[tuple[str, Path], Path | None]
 
 
-# None where files may change.
+# None: files may change, so nothing is cached.
 _known: _Known | None = None
 
 
 @contextmanager
 def still() -> Iterator[None]:
-    """Take it that no file changes in a `with`, such as while a command runs, whose code is loaded already."""
+    """Assume that no file changes inside a `with` block, for example while a command runs with its code loaded."""
     global _known
     before, _known = _known, _Known({}, {}) if _known is None else _known
     try:
@@ -153,10 +153,10 @@ def _hash(named: Iterable[str], root: Path) -> str:
 
 
 def _code(text: str, file: str) -> str:
-    """Return a file's text without its comments, docstrings and blank lines; with them where it reads `__doc__`."""
+    """Return a file's text without comments, docstrings and blank lines; with docstrings if it reads `__doc__`."""
     if "__doc__" in text:
         return text
-    # Positions are the same in every version of Python; a dump of the tree is not.
+    # Use positions, which are the same in all versions of Python; a dump of the tree is not.
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -179,7 +179,7 @@ def _blank(lines: list[str], statement: ast.stmt) -> None:
 
 
 def _followed(source: _Source, places: Mapping[str, Path]) -> Iterator[_Imported]:
-    """Yield what a file imports, of packages only the attributes that it uses."""
+    """Yield what a file imports; of packages only the attributes that it uses."""
     yield from (_Imported(module, "") for module in source.whole)
     for local, (module, name) in source.names.items():
         full = f"{module}.{name}" if name else module
@@ -192,7 +192,7 @@ def _followed(source: _Source, places: Mapping[str, Path]) -> Iterator[_Imported
 
 
 def _home(module: str, places: Mapping[str, Path]) -> Path | None:
-    """Return the folder in which a module's top level stands: that of the package, or one of a user's."""
+    """Return the folder of a module's top level: that of the package, or one of a user."""
     top = module.partition(".")[0]
     if top in places:
         return places[top]
@@ -201,7 +201,7 @@ def _home(module: str, places: Mapping[str, Path]) -> Path | None:
 
 
 def _place(top: str, path: str) -> Path | None:
-    """Return the folder in which a user's module or package stands, or None if it is installed from elsewhere.
+    """Return the folder of a user's module or package, or None if it is an installed package.
 
     Raises:
         ValueError: there is no such module.
@@ -219,7 +219,7 @@ def _place(top: str, path: str) -> Path | None:
 
 
 def _split(path: str, place: Path) -> _Imported:
-    """Return module and name of a dotted path: as much of it as is a module, then the first part of the rest."""
+    """Split a dotted path into the longest part that is a module, and the first name after it."""
     parts = path.split(".")
     for length in range(len(parts), 0, -1):
         if _file(".".join(parts[:length]), place):
@@ -228,7 +228,7 @@ def _split(path: str, place: Path) -> _Imported:
 
 
 def _file(module: str, place: Path) -> Path | None:
-    """Return the file in which a module stands below a folder, if there is one."""
+    """Return the file of a module below a folder, or None."""
     if _known is None:
         return _looked_up(module, place)
     if (module, place) not in _known.files:
@@ -249,7 +249,7 @@ def _looked_up(module: str, place: Path) -> Path | None:
 
 @functools.lru_cache(maxsize=1024)
 def _read(file: Path, module: str, changed: int) -> _Source:
-    """Read what a file imports; `changed` is when it was written, so that a file that changes is read anew."""
+    """Read what a file imports; `changed` is its modification time, so that a changed file is read again."""
     del changed
     tree = ast.parse(file.read_text(), str(file))
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
@@ -281,7 +281,7 @@ def _read(file: Path, module: str, changed: int) -> _Source:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in names and id(node) not in held:
             bare.add(node.id)
-    # Annotations are strings to a reader of the file, too.
+    # Annotations count as names too.
     defined = {one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
     defined |= {
         t.id for one in tree.body if isinstance(one, ast.Assign) for t in one.targets if isinstance(t, ast.Name)

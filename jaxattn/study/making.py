@@ -1,4 +1,4 @@
-"""The post-processing of one experiment: records in, measurements, claims and figure out."""
+"""Make one experiment from its records: measurements, claims and figure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from jaxattn.study.configuration import composition
 from jaxattn.study.events import Report, Stage, Staged, unheard
 from jaxattn.study.style import page
 
-# What measures a record that belongs to no experiment.
+# The measurement of a record that belongs to no experiment.
 _COMPARE = "jaxattn.study.measuring.comparison.compare"
 
 
 def place(config: DictConfig) -> Path:
-    """Return the folder of the figures of a configuration's size."""
+    """Return the folder of the figures for a configuration's size."""
     return Path(config.figures) / ("small" if config.size == "small" else "")
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
-    """Compose the configurations of all runs that an experiment's figure needs.
+    """Compose the configurations of all runs of an experiment's figure.
 
     Raises:
-        UsageError: a mistake in them, or a folder that has no claim on this experiment.
+        UsageError: a mistake in them, or a folder without claims of this experiment.
     """
     base = [f"experiment={name}", *overrides]
     composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
@@ -49,7 +49,7 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     for sweep in sweeps:
         for combination in itertools.product(*sweep.values()):
             run = dict(zip(sweep, combination, strict=True))
-            # Composing takes a tenth of a second: once for each choice of groups.
+            # Composing takes a tenth of a second, so it is done once per choice of groups.
             chosen = tuple(f"{key}={value}" for key, value in run.items() if composition.is_group(key))
             if chosen not in composed:
                 composed[chosen] = composition.compose([*base, *chosen])
@@ -59,16 +59,16 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
 
 
 def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> xarray.Dataset:
-    """Return what is measured of a configuration's record, made anew only if solvers or record changed.
+    """Return the measurement of a configuration's record; recomputed only if solvers or record changed.
 
-    Its attribute `seconds` is what both stages took, whenever that was.
+    Its attribute `seconds` is the time that both stages took when they were computed.
 
     Args:
-        config: of the run.
-        report: called as a stage begins, and as seeds are trained.
-        number: of the run in its experiment, from 1.
+        config: the configuration of the run.
+        report: called when a stage begins, and when seeds are trained.
+        number: the number of the run in its experiment, from 1.
     """
-    # Before the training: a mistake in these should not wait for that.
+    # Before training, so that a mistake in these is found at once.
     value, measure = instantiate(config.svm.solver), composition.named(_measure(config))
     report(Staged(Stage.TRAINING, number))
     record = runs.run(config, report)
@@ -93,9 +93,9 @@ def source(configs: Sequence[DictConfig]) -> str:
 
 
 def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Collection[str]) -> bool:
-    """Whether records, figure and claims are there and were made from these configurations and this code.
+    """Return whether records, figure and claims exist and were made from these configurations and this code.
 
-    A clone has the figures but not the records, so there everything is run.
+    A clone has the figures but not the records, so everything is run there.
     """
     drawn = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
     recorded = all(map(runs.is_recorded, configs))
@@ -105,12 +105,12 @@ def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Colle
 def judged(
     name: str, configs: Sequence[DictConfig], report: Report = unheard
 ) -> tuple[Datasets | None, list[tuple[Claim, Judgement]], float]:
-    """Return the estimates of an experiment, its claims with their judgements, and the seconds that both stages took.
+    """Return the estimates of an experiment, its claims with judgements, and the seconds that both stages took.
 
     Args:
-        name: of the experiment's configuration.
-        configs: of its runs; what is not recorded or measured yet is.
-        report: called as a stage begins, and as seeds are trained.
+        name: the experiment's configuration.
+        configs: the configurations of its runs; missing records and measurements are made.
+        report: called when a stage begins, and when seeds are trained.
 
     Raises:
         ValueError: `measure` gives two runs the same name.
@@ -129,16 +129,16 @@ def judged(
 
 
 def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
-    """Train and measure what is not there yet, draw an experiment's figure, and return the lines of its claims.
+    """Train and measure what is missing, draw an experiment's figure, and return the entries of its claims.
 
     Args:
-        name: of the experiment's configuration.
-        configs: of its runs.
-        folder: of the figures.
-        report: called as a stage begins, and as seeds are trained.
+        name: the experiment's configuration.
+        configs: the configurations of its runs.
+        folder: the folder of the figures.
+        report: called when a stage begins, and when seeds are trained.
 
     Raises:
-        ValueError: a measured number is NaN, so that there is nothing to draw.
+        ValueError: a measured number is NaN, so that nothing can be drawn.
     """
     summaries, found, seconds = judged(name, configs, report)
     if summaries is None:
@@ -157,7 +157,7 @@ def _measure(config: DictConfig) -> str:
 
 
 def _measured_by(config: DictConfig) -> list[str]:
-    """Return what a configuration's record is made and measured by, as dotted paths."""
+    """Return the functions that make and measure a configuration's record, as dotted paths."""
     solver = OmegaConf.to_container(config.svm, resolve=True)
     return [_measure(config), *runs.code(config), *fingerprints.targets(solver)]
 

@@ -1,4 +1,4 @@
-"""What one sees while experiments are made: a display that moves on a terminal, else one line an event."""
+"""Show the progress of experiments: a live display on a terminal, else one line per event."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from rich.text import Text
 
 from jaxattn.study.events import Compiling, Event, Report, Stage, Staged, Trained
 
-# How often a second the display is drawn.
+# How often the display is redrawn, per second.
 _RATE = 4
-# Lines of a terminal that no experiment takes: headings, totals, and those that are not shown.
+# Lines of a terminal used for headings, totals, and the count of rows not shown.
 _OTHERS = 5
 _HEADINGS = ("experiment", "stage", "seeds", "steps/s", "time", "left")
 
 
 @dataclass
 class _Row:
-    """How an experiment stands that is being made."""
+    """The state of an experiment in progress."""
 
     began: float
     runs: int
@@ -60,10 +60,10 @@ class _Row:
 
 
 class Board:
-    """How many experiments are made, running and waiting, what each running one does, and how long all will take.
+    """The numbers of experiments made, running and waiting, the state of each running one, and the time left.
 
     Args:
-        shown: whether a display moves; if None, where the output is a terminal.
+        shown: whether to show a live display. Default: if the output is a terminal.
     """
 
     def __init__(self, shown: bool | None = None) -> None:
@@ -79,17 +79,17 @@ class Board:
         self._spinner = Spinner("dots")
 
     def __enter__(self) -> Board:
-        """Begin to move."""
+        """Start the live display."""
         if self.shown:
             self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Take the display away, also after a mistake or an interrupt."""
+        """Remove the display, also after an error or an interrupt."""
         self._live.stop()
 
     def phase(self, text: str) -> None:
-        """Say what is done before the experiments are."""
+        """Show a phase of work before the experiments begin."""
         self._phase = (text, time.monotonic())
         if not self.shown:
             self.say(f"jaxattn: {text}")
@@ -98,15 +98,15 @@ class Board:
         """Show experiments from now on.
 
         Args:
-            seconds: what each experiment to be made took earlier; None where that is not known.
-            processes: that make them side by side.
+            seconds: the previous duration of each experiment to be made; None if unknown.
+            processes: the number of processes that make them side by side.
         """
         self._seconds, self._processes = dict(seconds), processes
         self._waiting = set(seconds)
         self._phase = None
 
     def begun(self, name: str, runs: int = 1, seeds: int = 0) -> None:
-        """Note that an experiment is being made from now on, and how many runs and seeds it has."""
+        """Note that an experiment has begun, with its numbers of runs and seeds."""
         self._waiting.discard(name)
         self._running[name] = _Row(time.monotonic(), runs, seeds)
         if not self.shown:
@@ -114,23 +114,23 @@ class Board:
             self.say(f"{name}: begun" + ("" if known is None else f", {duration(known)} when it was made before"))
 
     def note(self, name: str, event: Event) -> None:
-        """Note what an experiment reports; nothing where it is made already, or has not begun."""
+        """Note a report of an experiment; ignored if the experiment is finished or has not begun."""
         if row := self._running.get(name):
             row.hear(event)
 
     def made(self, name: str) -> None:
-        """Note that an experiment is made."""
+        """Note that an experiment is finished."""
         del self._running[name]
 
     def say(self, line: str) -> None:
-        """Print a line that stays, above the display."""
+        """Print a permanent line above the display."""
         if self.shown:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             print(line, flush=True)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return what is shown of each running experiment, column by column."""
+        """Return the rows of the display for the running experiments, column by column."""
         now = time.monotonic()
         found = []
         for name, row in list(self._running.items()):
@@ -145,7 +145,7 @@ class Board:
         return time.monotonic() - self._since
 
     def totals(self) -> str:
-        """Return the line below the experiments: how many stand how, since when, and how long all will take."""
+        """Return the line below the experiments: the numbers in each state, the elapsed time, and the time left."""
         now = time.monotonic()
         if self._phase:
             text, since = self._phase
@@ -158,7 +158,7 @@ class Board:
         return "; ".join(parts)
 
     def __rich__(self) -> RenderableType:
-        """Return the display as it is now."""
+        """Return the current display."""
         parts: list[RenderableType] = []
         if rows := self.rows():
             table = Table(box=None, pad_edge=False, header_style="dim")
@@ -175,14 +175,14 @@ class Board:
         return Group(*parts, self._spinner)
 
     def _left_of(self, name: str, row: _Row, now: float) -> float | None:
-        """Return for how many seconds more, by what it took earlier, else by the seeds that are trained."""
+        """Return the seconds left for an experiment, from its previous duration or else from the seeds trained."""
         known = self._seconds.get(name)
         if known is not None:
             return max(0.0, known - (now - row.began))
         return (now - row.began) * (row.seeds / row.trained - 1) if 0 < row.trained < row.seeds else None
 
     def _left(self, running: Mapping[str, _Row], waiting: set[str], now: float) -> float | None:
-        """Return for how many seconds more all will take; None if that is not known of all."""
+        """Return the seconds left for all experiments; None if this is not known for all."""
         left = [self._left_of(name, row, now) for name, row in running.items()]
         known = [one for one in (*left, *(self._seconds[name] for name in waiting)) if one is not None]
         if not known or len(known) < len(running) + len(waiting):
@@ -192,7 +192,7 @@ class Board:
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Show on a terminal, in the error output, that something is done; what a script reads stays as it is."""
+    """Show a message on the terminal's error output while something is done; standard output is not touched."""
     console = Console(stderr=True)
     with console.status(Text(text)) if is_terminal(sys.stderr) else nullcontext():
         yield
@@ -200,12 +200,12 @@ def waiting(text: str) -> Iterator[None]:
 
 @contextmanager
 def bar(name: str, seeds: int, hidden: bool) -> Iterator[Report]:
-    """Show how many seeds of one run are trained, on a terminal and in the error output; yield what hears of them.
+    """Show a progress bar of a run's trained seeds on the terminal's error output; yield the function that updates it.
 
     Args:
-        name: of the run.
-        seeds: that it has.
-        hidden: as bars of several processes would write over each other.
+        name: the run.
+        seeds: its number of seeds.
+        hidden: whether to show nothing, since bars of several processes would overwrite each other.
     """
     hidden = hidden or multiprocessing.parent_process() is not None or not is_terminal(sys.stderr)
     columns = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), "seeds")
@@ -224,12 +224,12 @@ def bar(name: str, seeds: int, hidden: bool) -> Iterator[Report]:
 
 
 def is_terminal(output: TextIO) -> bool:
-    """Whether a display can move on an output."""
+    """Return whether an output can show a live display."""
     return output.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as one reads it.
+    """Return a duration in readable form.
 
     Example:
         >>> duration(7.3), duration(190.0)
@@ -240,7 +240,7 @@ def duration(seconds: float) -> str:
 
 
 def _short(number: float) -> str:
-    """Return a large number in three digits.
+    """Return a large number with three digits.
 
     Example:
         >>> _short(4_623_000.0), _short(870.4)

@@ -1,4 +1,4 @@
-"""Making every figure anew whose records, code or configuration changed, and the claims beside them."""
+"""Make the figures whose records, code or configuration changed, and claims.json."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from jaxattn.study.mistakes import UsageError
 from jaxattn.study.progress import Board, duration
 from jaxattn.study.tuning import tune
 
-# What is said of a claims.json that cannot be read, and what these commands read of a line of it.
+# Parts of the messages about a claims.json that cannot be read.
 _CLAIMS = "the claims that `jaxattn figures` writes"
 _ASIDE = "nothing was changed: move it away, and they are written anew"
 _READ = {"id", "verdict", "made_from", "seconds"}
 
 
 def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> list[str]:
-    """Make every figure whose records, code or configuration changed, and claims.json beside them.
+    """Make the figures whose records, code or configuration changed, and claims.json.
 
     Args:
-        names: of the experiments.
-        overrides: of their configurations.
-        board: says what is done.
+        names: the experiments.
+        overrides: overrides of their configurations.
+        board: shows the progress.
 
     Returns:
-        What there is to say in the end, line by line.
+        The lines to print at the end.
 
     Raises:
         UsageError: a mistake in the overrides, or claims of another version beside those to be made.
@@ -65,7 +65,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         while_made.enter_context(fingerprints.still())
         pool = None
         if not Path(config.runs).exists():
-            # All will be made: the processes import JAX while this one reads what there is to do.
+            # All will be made: the processes import JAX while this one finds out what to do.
             pool = while_made.enter_context(side_by_side.pool(side_by_side.processes(config.workers, len(names))))
         composed = _composed(names, overrides)
         unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
@@ -80,7 +80,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         def begun(name: str) -> None:
             board.begun(name, len(composed[name]), sum(one.seeds for one in composed[name]))
 
-        # Other sizes, in other folders, take other times, but the longest are the longest there, too.
+        # Other sizes, in other folders, take other times, but the order of durations is similar.
         made = side_by_side.each(composed, folder, durations.of_checkout() | seconds, pool, begun, board.note)
         for number, (name, (claims, cost)) in enumerate(made, start=1):
             board.made(name)
@@ -106,7 +106,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
 
 
 def _composed(names: Sequence[str], overrides: Sequence[str]) -> dict[str, list[DictConfig]]:
-    """Compose all before anything is made, so that a mistake in the last one ends all at once."""
+    """Compose all configurations before anything is made, so that a mistake in the last one is found at once."""
     composed = {name: making.configurations(name, overrides) for name in names}
     for one in itertools.chain.from_iterable(composed.values()):
         composition.setting_of(one)
@@ -114,12 +114,12 @@ def _composed(names: Sequence[str], overrides: Sequence[str]) -> dict[str, list[
 
 
 def told(seconds: float, processes: int, spent: Costs) -> str:
-    """Return in one line how long it took, and what the processes did in that time.
+    """Return one line on the time taken and what the processes did in it.
 
     Args:
-        seconds: from beginning to end.
-        processes: that made experiments side by side.
-        spent: by all of them.
+        seconds: the elapsed time.
+        processes: the number of processes.
+        spent: the costs of all of them.
 
     Example:
         >>> told(80.0, 2, Costs(seconds=130.0, tracing=20.0, compiling=30.0, drawing=10.0, programs=400, found=380))
@@ -138,7 +138,7 @@ def told(seconds: float, processes: int, spent: Costs) -> str:
 
 
 def unreadable_programs(number: int) -> str:
-    """Return in one line that programs compiled earlier could not be loaded, and what to do."""
+    """Return one line saying that cached programs could not be loaded, and what to do."""
     folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     return (
         f"{number:,} program{'s' * (number != 1)} compiled earlier could not be loaded (made on another processor, or "
@@ -148,10 +148,10 @@ def unreadable_programs(number: int) -> str:
 
 
 def claimed(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the lines of a claims.json by their ids; none if it is not there.
+    """Return the entries of a claims.json by id; empty if it does not exist.
 
     Raises:
-        RecordError: it cannot be read, or is no list of claims.
+        RecordError: it cannot be read, or is not a list of claims.
     """
     if not path.exists():
         return {}

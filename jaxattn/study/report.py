@@ -1,4 +1,4 @@
-"""figures/README.md: each figure beside its claims, for a reader who has the paper open."""
+"""Write figures/README.md: each figure with its claims, for a reader who has the paper open."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 from jaxattn.study.claims import DOUBTED, EXCLUDED, Kind, Verdict, doubts
 
-# What the page reads of a line of claims.json.
+# The keys of an entry of claims.json that the page uses.
 READ = (
     *("id", "source", "setting", "kind", "statement", "expected", "measured", "interval", "counts", "criteria"),
     *("criteria of the correction", "intervals", "verdict", "note", "seconds"),
 )
-# How often an interval misses the true number.
+# The probability that a 95 % interval misses the true number.
 _MISSES = 0.05
-# More numbers, or more runs, than these are folded away or added up.
+# More numbers than this are folded, and the counts of more runs than this are added up.
 _NUMBERS, _RUNS = 8, 4
-# How arXiv numbers its papers.
+# The form of arXiv identifiers.
 _NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
 _PREFACE = """# Figures and claims
 
-Written by `make figures` from the records it has just made, as `claims.json` beside it is. Each figure comes with the
-claims it decides: what the paper says, what was expected (a published or predicted number, where there is one), what
-was measured with its 95 % interval over seeds, what was excluded and why, and a verdict. The letters are the paper's:
+Written by `make figures` from its records, together with `claims.json`. Each figure comes with the claims that it
+decides: what the paper says, what was expected (a published or predicted number, if there is one), what was measured
+with its 95 % interval over seeds, which seeds were excluded and why, and a verdict. The letters are the paper's:
 attention softmax(X W z), with W free or W = K Q^T.
 
 A claim *holds* if the interval of every number that it asks for lies on the right side of a threshold. If one lies on
@@ -38,9 +38,9 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
     """Write the page.
 
     Args:
-        path: of the page, in the folder of the figures.
-        studies: the `study` of every experiment's configuration, in any order.
-        lines: of claims.json.
+        path: the page, in the folder of the figures.
+        studies: the `study` part of each experiment's configuration, in any order.
+        lines: the entries of claims.json.
 
     Raises:
         OSError: the page cannot be written.
@@ -52,7 +52,7 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
     sums = f"{summed(shown)}."
     if checks:
         sums += (
-            f" Beside them stand {len(checks)} checks of what is true by definition or by algebra, which test this "
+            f" There are also {len(checks)} checks of what is true by definition or by algebra, which test this "
             f"program and not a paper: {_summed(checks)}."
         )
     papers = _by_paper(shown)
@@ -66,7 +66,7 @@ def _counted(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of the papers, in the order of their first claims, with their numbers of verdicts.
 
     Args:
-        lines: of claims.json; checks do not count.
+        lines: the entries of claims.json; checks are not counted.
     """
     rows = [f"| paper | claims | {' | '.join(Verdict)} |", "|---|" + "---|" * (1 + len(Verdict))]
     for paper, own in _by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
@@ -76,7 +76,7 @@ def _counted(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Sort lines by the papers that make their claims; of a source, what stands before the first comma is the paper."""
+    """Group entries by paper, which is the part of the source before the first comma."""
     papers: dict[str, list[Mapping[str, Any]]] = {}
     for line in lines:
         papers.setdefault(line["source"].partition(", ")[0], []).append(line)
@@ -97,10 +97,10 @@ def _of_paper(paper: str, lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def summed(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many claims there are, checks apart, and how many have which verdict.
+    """Return the number of claims, with checks counted separately, and of each verdict.
 
     Args:
-        lines: of claims.json.
+        lines: the entries of claims.json.
     """
     findings = [line for line in lines if line["kind"] != Kind.CHECK]
     return f"{len(findings)} claim{'s' * (len(findings) != 1)}: {_summed(findings)}"
@@ -112,7 +112,7 @@ def _summed(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _errors(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Say how many intervals, and verdicts that rest on them, are expected to be wrong by chance."""
+    """Say how many intervals, and verdicts that depend on them, are expected to be wrong by chance."""
     intervals = sum(line["intervals"] for line in lines)
     resting = sum(line["intervals"] > 0 for line in lines)
     touched = sum(min(1.0, _MISSES * line["intervals"]) for line in lines)
@@ -145,7 +145,7 @@ def _section(name: str, study: Any, lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _source(line: Mapping[str, Any]) -> str:
-    """Return where the claim is made, and how near the measurement is to the paper's."""
+    """Return where the claim is made, and how close the measurement is to the paper's setting."""
     settings = {
         "exact": "the paper's setting",
         "proxy": "in a setting that stands for the paper's",
@@ -155,7 +155,7 @@ def _source(line: Mapping[str, Any]) -> str:
 
 
 def _criteria(line: Mapping[str, Any]) -> list[str]:
-    """Return what the verdict follows from, folded away."""
+    """Return the criteria behind the verdict, folded."""
     text = ["<details><summary>What decides it</summary>", ""]
     for heading, key in (("As stated:", "criteria"), ("As corrected:", "criteria of the correction")):
         if line[key]:
@@ -164,7 +164,7 @@ def _criteria(line: Mapping[str, Any]) -> list[str]:
 
 
 def _numbers(line: Mapping[str, Any]) -> list[str]:
-    """Return a table of what was expected and measured: the expected first; the rest of a long one is folded."""
+    """Return a table of expected and measured numbers, expected ones first; the rest of a long table is folded."""
     expected, measured, interval = line["expected"], line["measured"], line["interval"]
     labels = [*expected, *(label for label in measured if label not in expected)]
     shown = labels if len(labels) <= _NUMBERS else [label for label in labels if label in expected][:_NUMBERS]
@@ -187,10 +187,10 @@ def _numbers(line: Mapping[str, Any]) -> list[str]:
 
 
 def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Return attempted, kept and left out of each run; of many runs added up."""
+    """Return attempted, kept and excluded seeds of each run; many runs are added up."""
     if len(counts) > _RUNS:
         summed = sum((Counter(one) for one in counts.values()), Counter())
-        # A counter forgets what is zero.
+        # Reasons with a count of zero may be missing in some runs.
         known = [reason for reason in (*EXCLUDED, *DOUBTED) if any(reason in one for one in counts.values())]
         reasons = {reason: summed[reason] for reason in known}
         counts = {f"{len(counts)} runs": {"attempted": summed["attempted"], "kept": summed["kept"]} | reasons}
@@ -206,5 +206,5 @@ def _number(value: float) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text that does not end its cell of a table."""
+    """Return a text that does not end its table cell."""
     return text.replace("|", "\\|")

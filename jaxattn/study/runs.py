@@ -1,4 +1,4 @@
-"""The runs of configurations: where their records stand, what these depend on, and how they are made."""
+"""Runs of configurations: where their records are, what these depend on, and how they are made."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jaxattn.study.settings import recording
 
 
 def folder(config: DictConfig) -> Path:
-    """Return the folder of a configuration's run: what kind of record, then a hash of config and code.
+    """Return the folder of a configuration's run, named by the kind of record and a hash of configuration and code.
 
     Experiments that need the same run share it.
     """
@@ -36,17 +36,17 @@ def folder(config: DictConfig) -> Path:
 
 
 def record_path(config: DictConfig) -> Path:
-    """Return where the record of a configuration's run stands, or will."""
+    """Return the path of the record of a configuration's run, whether it exists or not."""
     return folder(config) / "record.zarr"
 
 
 def is_recorded(config: DictConfig) -> bool:
-    """Whether the finished record of a configuration's run is there."""
+    """Return whether the finished record of a configuration's run exists."""
     return is_complete(record_path(config))
 
 
 def code(config: DictConfig) -> list[str]:
-    """Return what a record is made by, as dotted paths: its setting, and every target of the configuration's values."""
+    """Return the code that makes a record, as dotted paths: its setting, and all targets in the configuration."""
     values = OmegaConf.to_container(config, resolve=True)
     assert isinstance(values, dict)
     targets = fingerprints.targets([values[place] for place in places(config).values()])
@@ -54,20 +54,20 @@ def code(config: DictConfig) -> list[str]:
 
 
 def fingerprint(config: DictConfig) -> str:
-    """Return a hash of the code that a record depends on, a user's own head or law and what it imports included."""
+    """Return a hash of the code that a record depends on, including a user's own head or law and its imports."""
     return fingerprints.of(code(config))
 
 
 def run(config: DictConfig, report: Report = unheard) -> Path:
-    """Draw and train what a configuration describes, unless its record is there, and return the record's path.
+    """Draw and train what a configuration describes, unless its record exists, and return the record's path.
 
     Args:
-        config: of the run.
-        report: called as seeds are trained; first with those that are recorded already.
+        config: the configuration of the run.
+        report: called when seeds are trained; first with those that are already recorded.
 
     Raises:
-        UsageError: values out of range, or several processes asked for that this one has not joined.
-        RecordError: the record cannot be written, is being written by another run, or was begun otherwise.
+        UsageError: values out of range, or several processes requested that this one has not joined.
+        RecordError: the record cannot be written, is being written by another run, or was begun differently.
         ProcessError: another process of this run has failed.
     """
     asked = config.processes
@@ -91,7 +91,7 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
     with jax.enable_x64(config.precision.name == "float64"):
 
         def advance(seeds: int) -> None:
-            # The first call is about the seeds that are recorded already.
+            # The first call gives the seeds that are already recorded.
             now = time.perf_counter()
             report(Trained(seeds, steps, now - since[-1]) if since else Trained(seeds))
             since.append(now)
@@ -100,10 +100,10 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
         try:
             recording.run(setting, record, attributes, progress=advance, notes=notes)
         except HeldError:
-            raise  # The status is that of the run that holds it.
+            raise  # The status belongs to the run that writes the record.
         except BaseException as error:
-            # Also on an interrupt: the finished blocks stay, and the status says why it ended.
-            with contextlib.suppress(RecordError):  # On a full disk what is raised below says more.
+            # Also on an interrupt: the finished blocks are kept, and the status gives the reason.
+            with contextlib.suppress(RecordError):  # On a full disk the error raised below is more useful.
                 _status(place, "stopped", reason=f"{type(error).__name__}: {error}")
             raise
         _status(place, "complete")
@@ -111,7 +111,7 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
 
 
 def ended(config: DictConfig) -> None:
-    """Say of a run whose process was killed that it has stopped, unless another process goes on with it."""
+    """Mark a run whose process was killed as stopped, unless another process has continued it."""
     status = folder(config) / "status.json"
     if status.exists():
         with contextlib.suppress(RecordError), held(record_path(config)):
@@ -139,6 +139,6 @@ def _revision() -> str:
 
 
 def _status(place: Path, state: str, **more: str) -> None:
-    """Say how a run stands, if it has a folder and this is the first of its processes."""
+    """Write the state of a run, if it has a folder and this is the first of its processes."""
     if place.exists() and jax.process_index() == 0:
         write_json(place / "status.json", {"state": state, **more})

@@ -1,4 +1,4 @@
-"""Experiments side by side, each in a process: tracing, compiling and drawing keep one core busy, and no other."""
+"""Run experiments side by side, one process each: tracing, compiling and drawing use only one core."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from jaxattn.study.events import Event, Report
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
 
-# Hundreds of programs are more than a process can hold: after so many experiments they are let go.
+# A process cannot hold hundreds of programs: clear them after this many experiments.
 _TOGETHER = 8
 _number = itertools.count(1)
-# Seconds between two looks at what the processes report.
+# Seconds between two checks of the processes' reports.
 _PAUSE = 0.2
 
-# The lines of an experiment's claims, and what it cost.
+# The entries of an experiment's claims, and its costs.
 Made = tuple[list[dict[str, Any]], costs.Costs]
 
 
 def processes(asked: int | None, experiments: int) -> int:
-    """Return how many to use: one where an accelerator does the work, as each would take its memory.
+    """Return how many processes to use: one if an accelerator does the work, since each would take its memory.
 
     Raises:
         UsageError: less than one is asked for.
@@ -48,7 +48,7 @@ def processes(asked: int | None, experiments: int) -> int:
 
 
 class Pool(NamedTuple):
-    """Processes that make experiments, and the queue by which they report."""
+    """Processes that make experiments, and the queue for their reports."""
 
     executor: ProcessPoolExecutor
     events: Any
@@ -57,7 +57,7 @@ class Pool(NamedTuple):
 
 @contextlib.contextmanager
 def pool(count: int) -> Iterator[Pool | None]:
-    """Start processes, which import JAX while the caller goes on; none where one is enough."""
+    """Start processes, which import JAX in the meantime; None if one process is enough."""
     if count == 1:
         yield None
         return
@@ -69,10 +69,10 @@ def pool(count: int) -> Iterator[Pool | None]:
         try:
             yield Pool(executor, events, count)
         except BaseException:
-            # An interrupt, or a mistake in one: what the others have finished is kept, as when they are interrupted.
+            # An interrupt, or an error in one process: what the others have finished is kept.
             executor.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
-                # By SIGTERM: what a shell starts in the background ignores SIGINT.
+                # SIGTERM, because background processes of a shell ignore SIGINT.
                 child.terminate()
             raise
 
@@ -85,21 +85,21 @@ def each(
     begun: Callable[[str], None],
     note: Callable[[str, Event], None],
 ) -> Iterator[tuple[str, Made]]:
-    """Yield the name of every experiment, the lines of its claims and what it cost, as they are made.
+    """Yield the name of each experiment, the entries of its claims and its costs, as they are finished.
 
-    Experiments that share a run are made one after the other. The shortest goes first, so that there is a figure soon;
-    of the others the longest, so that no long one is left for the end.
+    Experiments that share a run are made one after the other. The shortest goes first, to give a figure soon; then the
+    longest, so that no long one starts near the end.
 
     Args:
-        composed: the configurations of every experiment's runs.
-        folder: of the figures.
-        seconds: what an experiment took, where that is known.
-        pool: of processes; if None, all is made in this process, in the order given.
-        begun: called with the name of each as it begins.
-        note: called with its name and what it reports; in this process, at most a moment later.
+        composed: the configurations of each experiment's runs.
+        folder: the folder of the figures.
+        seconds: the known durations of experiments.
+        pool: the processes. None: all is made in this process, in the given order.
+        begun: called with the name of each experiment as it begins.
+        note: called with the name and each report; for this process after a moment at most.
 
     Raises:
-        ProcessError: a process ended without a word; and whatever `making.make` raises. The others are interrupted.
+        ProcessError: a process ended without a message; also whatever `making.make` raises. The others are interrupted.
     """
     if pool is None:
         for name, configs in composed.items():
@@ -126,33 +126,33 @@ def each(
                 made = future.result()  # If it raises, `running` still names the experiment.
                 yield running.pop(future), made
     except BrokenProcessPool as error:
-        # The pool has sent SIGTERM to the others.
+        # The pool has already sent SIGTERM to the others.
         pool.executor.shutdown()
         for name in running.values():
             for config in composed[name]:
                 runs.ended(config)
         raise ProcessError(
-            f"a process ended without a word (killed, or out of memory?) while these were made: "
-            f"{', '.join(sorted(running.values()))}; the same command goes on from there"
+            f"a process ended without a message (killed, or out of memory?) while making "
+            f"{', '.join(sorted(running.values()))}; run the same command again to continue"
         ) from error
 
 
 def _reported(events: Any) -> Iterator[tuple[str, Event]]:
-    """Yield what the processes have reported by now, with the names of their experiments."""
+    """Yield the reports received so far, with the names of their experiments."""
     with contextlib.suppress(queue.Empty):
         while True:
             yield events.get_nowait()
 
 
-# In each of several processes: what takes its reports to the one that has started it.
+# In each worker process: the queue of reports to the parent process.
 _events: Any = None
 
 
 def _begin(events: Any) -> None:
     global _events
     _events = events
-    # What is not told yet when this process ends is of no use: it does not wait, not even where another was killed
-    # while it wrote.
+    # Reports still in the queue when this process ends are not needed. Without this the process would wait for them,
+    # even if another one was killed while writing.
     events.cancel_join_thread()
     tune()
     ending.on_terminate()

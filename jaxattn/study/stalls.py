@@ -1,4 +1,4 @@
-"""Which runs stalled: what a command says of seeds whose gradient was lost to rounding, floor or penalty."""
+"""Report stalled runs: seeds whose gradient was lost to rounding, floor or penalty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxattn.study import runs
 
 
 def line(configs: Sequence[DictConfig]) -> str | None:
-    """Return how many seeds of some recorded runs stalled, since when, and the rule that goes on; None if none did."""
+    """Return one line on how many recorded seeds stalled, since when, and a rule that does not; None if none did."""
     steps, rules, seeds, stalled_runs, trained = [], set[str](), 0, 0, 0
     for config in configs:
         record = Record(runs.record_path(config))
@@ -34,5 +34,5 @@ def line(configs: Sequence[DictConfig]) -> str | None:
     return (
         f"{len(since):,} of {seeds:,} seeds stalled{of_runs}: the gradient was lost to rounding, floor or penalty from "
         f"step {since[0]:,} on at the earliest, {since[len(since) // 2]:,} in the median; "
-        f"{' or '.join(sorted(rules))} goes on"
+        f"{' or '.join(sorted(rules))} does not stall"
     )

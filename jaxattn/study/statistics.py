@@ -1,4 +1,4 @@
-"""Means over seeds with bootstrap intervals, and shares of seeds."""
+"""Means over seeds with bootstrap intervals, and proportions of seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BESIDE = 2**20
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds with an interval and its standard error, each of the shape of one seed's value."""
+    """A mean over seeds with its interval and standard error, each with the shape of one seed's value."""
 
     mean: Float[np.ndarray, "..."]
     low: Float[np.ndarray, "..."]
@@ -44,11 +44,11 @@ def variables(
 
 
 def beside(key: PRNGKeyArray, number: int = 0) -> PRNGKeyArray:
-    """Return a key for one more bootstrap, other than any that splitting the key into a few gives.
+    """Return a key for one more bootstrap, different from all keys that splitting the key into a few gives.
 
     Args:
-        key: that others have been split from.
-        number: which of several such keys.
+        key: a key that others have been split from.
+        number: the index among several such keys.
 
     Example:
         >>> from jaxattn.study.statistics import beside, bootstrap
@@ -66,17 +66,17 @@ def bootstrap(
 ) -> Estimate:
     """Estimate the mean over seeds with a percentile bootstrap interval.
 
-    `scipy.stats.bootstrap` gives the same interval, but holds every resample of every entry at once; here resampling is
-    one matrix product, and its random numbers follow from a JAX key.
+    `scipy.stats.bootstrap` gives the same interval, but holds all resamples of all entries at once. Here resampling is
+    one matrix product, and its random numbers come from a JAX key.
 
     Args:
-        values: one value, or array of values, a seed; the seed axis first.
-        key: of the resampling.
-        level: share of resampled means that the interval holds.
-        samples: number of resamples.
+        values: one value, or array of values, per seed; the seed axis first.
+        key: the random key of the resampling.
+        level: the confidence level.
+        samples: the number of resamples.
 
     Raises:
-        ValueError: no seeds, a non-finite value, or a level outside (0, 1).
+        ValueError: no seeds, a value that is not finite, or a level outside (0, 1).
 
     Example:
         >>> from jaxattn.study.statistics import bootstrap
@@ -105,20 +105,20 @@ def pooled(
     level: float = 0.95,
     samples: int = 2000,
 ) -> Estimate:
-    """Estimate the share of cases that are hits, where one seed has several that depend on each other.
+    """Estimate the proportion of cases that are hits, where cases of the same seed depend on each other.
 
-    Whole seeds are resampled. Where all cases are hits, or none is, that finds no spread; the interval is then the
-    one of as many independent cases as there are seeds, by `proportion`.
+    Whole seeds are resampled. If all cases are hits, or none, resampling gives no spread; the interval is then that of
+    as many independent cases as there are seeds, from `proportion`.
 
     Args:
         hits: the axis of cases first.
-        seed: of each case.
-        key: of the resampling.
-        level: share of resampled shares that the interval holds.
-        samples: number of resamples.
+        seed: the seed of each case.
+        key: the random key of the resampling.
+        level: the confidence level.
+        samples: the number of resamples.
 
     Raises:
-        ValueError: no cases, another number of seeds than of cases, or a level outside (0, 1).
+        ValueError: no cases, a number of seeds other than that of cases, or a level outside (0, 1).
 
     Example:
         >>> from jaxattn.study.statistics import pooled
@@ -129,7 +129,7 @@ def pooled(
     if hits.ndim < 1 or hits.shape[:1] != seed.shape:
         raise ValueError(f"pooled: expected hits with a seed each, found shapes {hits.shape} and {seed.shape}")
     of_seed, place = np.unique(seed, return_inverse=True)
-    # Checks the level and the number of cases, too.
+    # This also checks the level and the number of cases.
     certain = proportion(np.broadcast_to(hits[:1], (len(of_seed), *hits.shape[1:])), level)
     cases = np.bincount(place).astype(float)
     counted = np.zeros((len(of_seed), *hits.shape[1:]))
@@ -146,24 +146,23 @@ def pooled(
 
 
 def _resampled(seeds: int, key: PRNGKeyArray, samples: int) -> Int[np.ndarray, "samples seeds"]:
-    """Draw how often each seed is taken, in NumPy: compiling it would take longer than all the rest."""
+    """Draw how often each seed is taken, in NumPy, since compiling this would take longer than everything else."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     return generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=samples)
 
 
 def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Estimate:
-    """Estimate the share of seeds that are hits, with Wilson's score interval.
+    """Estimate the proportion of seeds that are hits, with Wilson's score interval.
 
-    `scipy.stats.binomtest` gives the same interval, but of one share at a time.
-
-    Resampling seeds of which all, or none, are hits finds no spread; this interval then still says how
-    few seeds there were.
+    `scipy.stats.binomtest` gives the same interval, but for one proportion at a time. If all seeds are hits, or none,
+    resampling would give no spread; this interval still reflects the number of seeds.
 
     Args:
         hits: the seed axis first.
-        level: share of such intervals that hold the true share.
+        level: the confidence level.
 
     Raises:
+        ValueError: no seeds, or a level outside (0, 1).
         ValueError: no seeds, or a level outside (0, 1).
 
     Example:
@@ -180,6 +179,6 @@ def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Esti
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (share + z**2 / (2 * seeds)) / (1 + z**2 / seeds)
     half = z * np.sqrt(share * (1 - share) / seeds + z**2 / (4 * seeds**2)) / (1 + z**2 / seeds)
-    # Where all or none are hits one bound is the share itself, whatever rounding makes of it.
+    # If all or none are hits one bound equals the proportion itself, up to rounding.
     low, high = np.minimum(centre - half, share), np.maximum(centre + half, share)
     return Estimate(share, np.clip(low, 0, 1), np.clip(high, 0, 1), np.sqrt(share * (1 - share) / seeds))

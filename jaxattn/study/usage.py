@@ -1,4 +1,4 @@
-"""What `--help` prints: the commands, their arguments, and the experiments; read from files, without JAX."""
+"""The text of `--help`: commands, arguments and experiments, read from files without importing JAX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxattn.study.configuration.names import described, experiments, names_of, 
 from jaxattn.study.progress import duration
 
 COMMANDS = "jaxattn.study.commands"
-# Whose help lists the experiments, and whose the groups of configurations.
+# The commands whose help lists the experiments; the others list the configuration groups.
 _OF_EXPERIMENTS = ("figures", "judge")
 _OF_GROUPS = ("train", "which")
 _WHERE = (
@@ -26,22 +26,22 @@ _WHERE = (
 
 
 def commands() -> dict[str, str]:
-    """Return the commands with what each does: the modules of `commands` and the first lines of their docstrings."""
+    """Return the commands with the first line of their docstrings, from the modules of `commands`."""
     names = [one.name for one in pkgutil.iter_modules(importlib.import_module(COMMANDS).__path__)]
     return {name: _docstring(name).partition("\n")[0] for name in names}
 
 
 def overview() -> str:
-    """Return what `jaxattn --help` prints."""
+    """Return the text of `jaxattn --help`."""
     lines = [f"  {name:8} {what}" for name, what in commands().items()]
     return "\n".join(["usage: jaxattn COMMAND [ARGUMENT ...]", "", *lines, "", *_WHERE])
 
 
 def of(name: str) -> str:
-    """Return what `jaxattn NAME --help` prints: the docstring of the command's module, and the names it can be given.
+    """Return the text of `jaxattn NAME --help`: the docstring of the command's module, and the names it accepts.
 
     Args:
-        name: of the command.
+        name: the command.
     """
     more = []
     if name in _OF_EXPERIMENTS:
@@ -52,14 +52,14 @@ def of(name: str) -> str:
 
 
 def _docstring(name: str) -> str:
-    # Read without an import, which would import JAX.
+    # Read without importing the module, which would import JAX.
     spec = importlib.util.find_spec(f"{COMMANDS}.{name}")
     source = Path(spec.origin).read_text() if spec and spec.origin else ""
     return ast.get_docstring(ast.parse(source)) or ""
 
 
 def _experiments() -> list[str]:
-    """Return a line of each experiment: its name, how long it takes, and what in the papers it is about."""
+    """Return one line per experiment: its name, its duration, and its subject in the papers."""
     names, seconds = experiments(), durations.of_checkout()
     width = max(map(len, names))
     room = max(40, shutil.get_terminal_size((120, 24)).columns - width - 14)
@@ -71,7 +71,7 @@ def _experiments() -> list[str]:
 
 
 def _groups() -> list[str]:
-    """Return the groups of configurations with their names."""
+    """Return the configuration groups with their choices."""
     groups = sorted(path.name for path in (root() / "conf").iterdir() if path.is_dir())
     return [
         line

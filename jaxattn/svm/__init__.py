@@ -1,8 +1,8 @@
-"""Certified max-margin solutions of the separation constraints; usable on its own.
+"""Certified solutions of max-margin problems with linear constraints on a matrix; usable on its own.
 
-`solve` and `solve_batch` hand the constraints to a solver (a value: `ActiveSet`, `InteriorPoint`,
-`PathFollowing`, `LowRank`, `ColumnGeneration`, `Cvxpy`, or any function of the constraints and a norm that
-returns a `Candidate`) and report what the certificate could prove of its answer.
+`solve` and `solve_batch` pass the constraints to a solver (a value: `ActiveSet`, `InteriorPoint`, `PathFollowing`,
+`LowRank`, `ColumnGeneration`, `Cvxpy`, or any function from the constraints and a norm to a `Candidate`), and return
+the answer with what the certificate proves about it.
 """
 
 from jaxattn.norms import (

@@ -1,4 +1,4 @@
-"""The Att-SVM of plain arrays, without labels or a head."""
+"""Solve the Att-SVM of plain arrays, without labels or a head."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def att(
     Args:
         X: tokens, (n, T, d).
         Z: queries, (n, d).
-        alpha: the token that each input is to select, (n,).
-        norm: as in `solve`, as are solver and tolerance.
-        solver: of the problem; those of the norm if None.
-        tolerance: what counts as proven; that of the precision if None.
+        alpha: the token to select in each input, (n,).
+        norm: the norm, as in `solve`.
+        solver: the solver or solvers. Default: those suited to the norm.
+        tolerance: what counts as proven. Default: the tolerance for the precision.
 
     Raises:
-        ValueError: a wrong shape, numbers that are not finite, alpha outside 0..T-1, and what `solve` raises.
+        ValueError: a wrong shape, numbers that are not finite, alpha outside 0..T-1; and as in `solve`.
 
     Example:
         >>> solution = svm.att(problem.X, problem.Z, [0, 2, 1])
@@ -47,6 +47,6 @@ def att(
     if tokens.ndim != 3:
         raise ValueError(f"X: expected shape (n, T, d), found {tuple(tokens.shape)}")
     n, _, d = tokens.shape
-    # Neither has a part in the constraints.
+    # Labels and head do not appear in the constraints.
     Y, v = jnp.ones(n, tokens.dtype), jnp.zeros(d, tokens.dtype)
     return solve(token_constraints(Problem(X=tokens, Z=Z, Y=Y, v=v), alpha), norm, solver, tolerance)

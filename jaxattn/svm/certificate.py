@@ -1,18 +1,17 @@
-"""The certificate: what a primal matrix and multipliers prove, whoever found them.
+"""The certificate: what a matrix and multipliers prove, independently of the solver that found them.
 
-A row asks `<A_k, W> >= b_k`, and its multiplier lies in a box: `a_k >= 0`, `a_k <= C` where a unit of
-shortfall costs C, any sign where the row is an equality. Weak duality: with `M = sum_k a_k A_k` in the
-box and `||M||_dual <= 1`, `<a, b>` bounds `||W|| + C sum of shortfalls` from below; for `||W||^2 / 2` in
-place of the norm, `<a, b> - ||M||_dual^2 / 2` does. Multipliers of hard rows may have any length, so that
-`||W|| >= <a, b> / ||M||_dual` for every W that satisfies these: where M is nearly 0, no W of ordinary size does
-(Farkas).
+A row requires `<A_k, W> >= b_k`, and its multiplier lies in a box: `a_k >= 0`; `a_k <= C` if a unit of shortfall costs
+C; any sign if the row is an equality. Weak duality: with `M = sum_k a_k A_k` in the box and `||M||_dual <= 1`, `<a, b>`
+is a lower bound of `||W|| + C sum of shortfalls`. For `||W||^2 / 2` instead of the norm, the bound is `<a, b> -
+||M||_dual^2 / 2`. Multipliers of hard rows may be scaled freely, so that `||W|| >= <a, b> / ||M||_dual` for every
+feasible W. If M is nearly 0, there is no feasible W of ordinary size (Farkas).
 
-What is stated holds in exact arithmetic of the floating-point numbers returned: whatever rounding may hide of a
-shortfall, a bound or M counts against it (see `evidence` and `rounding`). Constraints whose numbers leave the normal
-range of floating point, in units of their own, are not judged.
+All statements hold in exact arithmetic for the floating-point numbers returned: bounds of the rounding errors in a
+shortfall, an objective or M count against the candidate (see `evidence` and `rounding`). Constraints whose scaled
+numbers leave the normal range of floating point are not judged.
 
-A bound on the rank only raises the optimum: both hold under it too. A W of that rank that meets the bound is optimal;
-one that does not is at least known to be stationary where its first-order conditions hold (see `stationarity`).
+A rank bound only raises the optimum, so both bounds stay valid. A W of that rank that attains the lower bound is
+optimal. Otherwise W is at least known to be stationary if it satisfies the first-order conditions (see `stationarity`).
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ class Tolerance:
     """What counts as proven.
 
     Attributes:
-        gap: largest relative primal-dual gap of an optimal solution.
-        violation: largest shortfall of its worst margin, in units of the largest target if that is below 1.
-        farkas: largest `||sum a_k A_k||_F / sum |a_k| ||A_k||_F`, times `sum |a_k b_k| / <a, b>`, of a
-            proof of infeasibility, the sums below over rows with a target other than 0. To rounding that is
-            zero; strictly, it proves that no W of Frobenius norm below `min_k |b_k| / ||A_k||_F / farkas` satisfies
-            the constraints. `Solution.dual` is the bound that was proved.
-        stationarity: largest residual of the first-order conditions under a bound on the rank, and how far a
-            tight row may be above its target, as a share of the largest target.
+        gap: the largest relative primal-dual gap of an optimal solution.
+        violation: the largest shortfall of its worst margin, relative to the largest target if that is below 1.
+        farkas: the largest `||sum a_k A_k||_F / sum |a_k| ||A_k||_F`, times `sum |a_k b_k| / <a, b>`, of a proof of
+            infeasibility, where the sums in denominators run over rows with a nonzero target. Such a value is zero up
+            to rounding. Strictly, it proves that no W with a Frobenius norm below `min_k |b_k| / ||A_k||_F / farkas` is
+            feasible; `Solution.dual` is the bound that was proved.
+        stationarity: the largest residual of the first-order conditions with a rank bound, and the largest excess of a
+            tight row over its target, relative to the largest target.
     """
 
     gap: float = 1e-8
@@ -63,12 +62,12 @@ SINGLE = Tolerance(gap=1e-4, violation=1e-5, farkas=1e-6, stationarity=1e-3)
 
 
 def tolerance_of(dtype: jnp.dtype) -> Tolerance:
-    """Return the tolerance of a precision: 1e-8 of double, 1e-4 of single."""
+    """Return the default tolerance of a precision: 1e-8 for double, 1e-4 for single."""
     return DOUBLE if jnp.finfo(dtype).bits >= 64 else SINGLE
 
 
 def check_tolerance(tolerance: Any) -> None:
-    """Raise ValueError for what is no Tolerance, such as a number."""
+    """Raise ValueError unless the argument is a Tolerance."""
     fits = isinstance(tolerance, Tolerance)
     if not fits:
         raise ValueError(f"tolerance: expected a Tolerance such as svm.Tolerance(gap=1e-6), found {tolerance!r}")
@@ -77,12 +76,12 @@ def check_tolerance(tolerance: Any) -> None:
 def certify(constraints: Constraints, norm: str | Norm, candidate: Candidate, tolerance: Tolerance) -> Solution:
     """Return what `candidate` proves about `min ||W||^k / k + penalties  s.t. <A_k, W> >= b_k`.
 
-    The status is read off the numbers returned, never taken from the solver. Works under `jit` and
-    `vmap`. A candidate with NaN or infinite entries proves nothing and is reported as zero; so is any for
-    constraints with such entries, which only `jit` and `vmap` let through.
+    The status is computed from the numbers returned, never taken from the solver. Works under `jit` and `vmap`. A
+    candidate with NaN or infinite entries proves nothing and is reported as zero. So is every candidate for constraints
+    with such entries, which can occur only under `jit` and `vmap`.
 
     Raises:
-        ValueError: one of the four is of another kind, or the candidate of another shape than the constraints.
+        ValueError: an argument of the wrong type, or a candidate whose shape does not fit the constraints.
 
     Example:
         >>> candidate = svm.Candidate(solution.W, solution.duals, solution.iterations)
@@ -112,7 +111,7 @@ def certify(constraints: Constraints, norm: str | Norm, candidate: Candidate, to
     proof = finite & (lower.farkas <= tolerance.farkas) & ~optimal
     status = jnp.where(stationary, Status.STATIONARY, Status.NOT_CONVERGED)
     status = jnp.where(optimal, Status.OPTIMAL, jnp.where(proof, Status.INFEASIBLE, status))
-    # Back in the units of the problem, an upper bound may not fall to 0 nor a lower one rise to inf.
+    # Scaling back to the problem's units must not round an upper bound to 0 or a lower bound to inf.
     numbers, whole = jnp.finfo(W.dtype), problem.whole**norm.power
     value = jnp.where(objective > 0, jnp.maximum(objective * whole, float(numbers.tiny)), 0.0)
     bound = jnp.minimum(lower.bound * whole, float(numbers.max))
@@ -134,7 +133,7 @@ def certify(constraints: Constraints, norm: str | Norm, candidate: Candidate, to
 
 
 def _checked(constraints: Any, norm: str | Norm, candidate: Any, tolerance: Any) -> Norm:
-    """Return the norm, where all four are what a certificate is made of."""
+    """Return the norm after checking the types and shapes of all four arguments."""
     cons.check_kind(constraints)
     check_tolerance(tolerance)
     fits = isinstance(candidate, Candidate)

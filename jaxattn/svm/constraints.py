@@ -1,4 +1,4 @@
-"""The rows of a max-margin problem: `<A_k, W> >= b_k`, with `A_k = (difference of two tokens) (query)^T`."""
+"""The constraints (rows) of a max-margin problem: `<A_k, W> >= b_k`, `A_k = (difference of two tokens) (query)^T`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Constraints", "combination", "margins"]
 
 
 class Constraints(NamedTuple):
-    """`differences[i, t]^T W queries[i] >= targets[i, t]` for all i and t, hard or at a price.
+    """`differences[i, t]^T W queries[i] >= targets[i, t]` for all i and t, as hard or soft constraints.
 
-    A pytree. Groups share a query; a list of unrelated rows is the case of one to a group
-    (`listed`). W is (d, e): square for attention weights, (d, 1) for a prompt.
+    A pytree. The rows of a group share a query; unrelated rows form groups of one row (`listed`). W is (d, e): square
+    for attention weights, (d, 1) for a prompt.
 
     Attributes:
         differences: token differences, (n, m, d).
         queries: the query of each group, (n, e).
-        targets: (n, m); 1 if None.
-        equal: rows that ask for `=` instead of `>=`, (n, m); none if None.
-        present: rows that count, (n, m); the others only fill a ragged list up; all if None.
-        penalty: price C of a unit of shortfall (soft margin), (n, m), inf for hard rows and equalities; all
-            hard if None.
+        targets: (n, m). Default: 1.
+        equal: which rows are equations `=` instead of `>=`, (n, m). Default: none.
+        present: which rows are constraints, (n, m); the others only pad groups of different lengths. Default: all.
+        penalty: the cost C of a unit of shortfall (soft margin), (n, m); inf for hard rows and equalities. Default: all
+            hard.
     """
 
     differences: Float[Array, "*batch n m d"]
@@ -40,12 +40,12 @@ class Constraints(NamedTuple):
 
 
 def check(constraints: Constraints, batch: int = 0) -> None:
-    """Hold the arrays against each other; read their numbers too where that can be done.
+    """Check the arrays for consistency, and their numbers if they can be read.
 
     Raises:
-        ValueError: what is no Constraints, fields that are no arrays, shapes that do not fit behind `batch` batch
-            axes, different precisions, NaN or infinity (also from an alpha out of range under `vmap`), a penalty that
-            is not positive or one on an equality.
+        ValueError: not a Constraints, fields that are not arrays, shapes that do not fit behind `batch` batch axes,
+            different precisions, NaN or infinity (also from an alpha out of range under `vmap`), a penalty that is not
+            positive, or a finite penalty on an equality.
     """
     check_kind(constraints)
     for name, array in constraints._asdict().items():
@@ -92,7 +92,7 @@ def check(constraints: Constraints, batch: int = 0) -> None:
 
 
 def check_kind(constraints: Any) -> None:
-    """Raise ValueError for what is no Constraints, such as the Problem that they are made from."""
+    """Raise ValueError unless the argument is a Constraints."""
     fits = isinstance(constraints, Constraints)
     if not fits:
         raise ValueError(
@@ -102,10 +102,10 @@ def check_kind(constraints: Any) -> None:
 
 
 def margins(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, "n m"]:
-    """Return `<A_k, W>` for every row, (n, m).
+    """Return the margins `<A_k, W>`, (n, m).
 
     Raises:
-        ValueError: no Constraints, or W of another shape than the rows.
+        ValueError: not a Constraints, or W of another shape than the rows.
 
     Example:
         >>> bool(svm.margins(constraints, solution.W).min() > 1 - 1e-9)
@@ -119,10 +119,10 @@ def margins(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, "n
 
 
 def combination(constraints: Constraints, duals: Float[Array, "n m"]) -> Float[Array, "d e"]:
-    """Return `sum_k a_k A_k`, (d, e): the adjoint of `margins`.
+    """Return `sum_k a_k A_k`, (d, e), the adjoint of `margins`.
 
     Raises:
-        ValueError: no Constraints, or another number of multipliers than of rows.
+        ValueError: not a Constraints, or a number of multipliers other than that of the rows.
 
     Example:
         >>> W = svm.combination(constraints, solution.duals)  # sum_k a_k A_k
@@ -136,29 +136,29 @@ def combination(constraints: Constraints, duals: Float[Array, "n m"]) -> Float[A
 
 
 def lengths(constraints: Constraints) -> Float[Array, "n m"]:
-    """Return `||A_k||_F` for every row, (n, m)."""
+    """Return `||A_k||_F`, (n, m)."""
     of_queries = jnp.linalg.norm(constraints.queries, axis=-1)
     return jnp.linalg.norm(constraints.differences, axis=-1) * of_queries[:, None]
 
 
 def unit_lengths(constraints: Constraints) -> Float[Array, "n m"]:
-    """Return what each row is divided by to have length 1: 1 for a row of zeros or one that is not present."""
+    """Return the divisor that gives each row length 1; 1 for zero rows and rows that are not present."""
     of_rows = lengths(constraints)
     return jnp.where(rows(constraints).present & (of_rows > 0), of_rows, 1.0)
 
 
 def gram(constraints: Constraints) -> Float[Array, "c c"]:
-    """Return `<A_k, A_l>` for all pairs, (n m, n m)."""
+    """Return the Gram matrix `<A_k, A_l>` of all rows, (n m, n m)."""
     n, m, d = constraints.differences.shape
     flat, queries = constraints.differences.reshape(n * m, d), constraints.queries
     return (flat @ flat.T) * jnp.repeat(jnp.repeat(queries @ queries.T, m, axis=0), m, axis=1)
 
 
 class Rows(NamedTuple):
-    """What every row asks for, written out.
+    """Targets, kinds and multiplier bounds of all rows, without defaults.
 
-    A row's multiplier lies in [lower, upper]: `[0, inf)` for a hard inequality, all of R for an
-    equality, `[0, C]` for a soft row, 0 for one that is not present.
+    A row's multiplier lies in [lower, upper]: `[0, inf)` for a hard inequality, all of R for an equality, `[0, C]` for
+    a soft row, and 0 for a row that is not present.
     """
 
     targets: Float[Array, "n m"]
@@ -169,12 +169,12 @@ class Rows(NamedTuple):
 
     @property
     def hard(self) -> Bool[Array, "..."]:
-        """Rows that must be satisfied."""
+        """The rows that must be satisfied."""
         return self.present & jnp.isinf(self.upper)
 
 
 def rows(constraints: Constraints) -> Rows:
-    """Return targets, kinds and multiplier bounds of every row, each (n, m)."""
+    """Return targets, kinds and multiplier bounds of the rows, (n, m) each."""
     shape, dtype = constraints.differences.shape[:-1], constraints.differences.dtype
     _, _, targets, equal, present, penalty = constraints
     targets = jnp.ones(shape, dtype) if targets is None else targets
@@ -186,24 +186,24 @@ def rows(constraints: Constraints) -> Rows:
 
 
 def hard_part(constraints: Constraints) -> Constraints:
-    """Return the hard rows alone; the others are not present."""
+    """Return constraints in which only the hard rows are present."""
     if constraints.penalty is None:
         return constraints
     return constraints._replace(penalty=None, present=rows(constraints).hard)
 
 
 def is_free(constraints: Constraints) -> Bool[Array, ""]:
-    """Whether the hard rows allow any longer W: inequalities with targets above 0, and equalities of target 0."""
+    """Return whether W can be scaled up: inequalities have targets above 0, and equalities have target 0."""
     of = rows(constraints)
     bound = of.hard & jnp.where(of.equal, of.targets != 0, of.targets <= 0)
     return ~bound.any() & (of.hard & ~of.equal).any()
 
 
 def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
-    """Return what W must be divided by to satisfy the hard inequalities as closely as it can, ().
+    """Return the divisor of W that satisfies the hard inequalities as closely as possible, ().
 
-    1 where W's length is not free: a target of an equality other than 0, of an inequality not above 0, or
-    no hard inequality at all. Beside soft rows at most 1: they may be worth a longer W.
+    It is 1 if the scale of W is not free: an equality has a nonzero target, an inequality has a target that is not
+    above 0, or there is no hard inequality. With soft rows it is at most 1, since they may favour a longer W.
     """
     of = rows(constraints)
     inequality = of.hard & ~of.equal
@@ -214,9 +214,9 @@ def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Arra
 
 
 def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
-    """Return how far the worst hard row falls short of its target, at least 0.
+    """Return the largest shortfall of a hard row from its target, at least 0.
 
-    Where all targets are below 1, as a share of the largest: W = 0 is not close to targets of 1e-10.
+    If all targets are below 1, it is relative to the largest one: W = 0 is not close to targets of 1e-10.
     """
     of = rows(constraints)
     short = of.targets - margins(constraints, W)
@@ -227,14 +227,14 @@ def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, 
 
 
 class Equations(NamedTuple):
-    """The equalities that do not depend on earlier ones, and the inverse of their Gram matrix (0 elsewhere)."""
+    """The equalities that are independent of earlier ones, and the inverse of their Gram matrix (0 elsewhere)."""
 
     taken: Bool[Array, " c"]
     inverse: Float[Array, "c c"]
 
 
 def equations(constraints: Constraints) -> Equations:
-    """Find the independent equalities; the others, where they are consistent, are implied by them."""
+    """Find independent equalities; the other ones, if consistent, follow from them."""
     equal, G = rows(constraints).equal.ravel(), gram(constraints)
     dependent = 1e3 * jnp.finfo(G.dtype).eps * diagonal(G)
     order = jnp.argsort(~equal, stable=True)
@@ -259,7 +259,7 @@ def onto(constraints: Constraints, found: Equations, W: Float[Array, "d e"]) -> 
 
 
 def without_absent(constraints: Constraints) -> Constraints:
-    """Return constraints whose rows that are not present are 0, as are queries of groups without a row."""
+    """Return constraints with zeros in rows that are not present, and in the queries of groups without a row."""
     if (present := constraints.present) is None:
         return constraints
     return constraints._replace(
@@ -271,7 +271,7 @@ def without_absent(constraints: Constraints) -> Constraints:
 class Reduction(NamedTuple):
     """The same constraints in orthonormal bases of the spans of the differences and of the queries.
 
-    Every unitarily invariant norm has its minimizer between these spans, `W = left W_reduced right^T`.
+    Any unitarily invariant norm has a minimizer in these spans, `W = left W_reduced right^T`.
     """
 
     constraints: Constraints
@@ -286,7 +286,7 @@ class Reduction(NamedTuple):
 def reduce(constraints: Constraints) -> Reduction:
     """Express constraints in p = min(d, n m) and q = min(e, n) coordinates.
 
-    Numbers in rows that are not present are not read: these rows are 0, as are queries of groups without a row.
+    Rows that are not present are not read and become 0, as do the queries of groups without a row.
     """
     n, m, d = constraints.differences.shape
     e = constraints.queries.shape[-1]

@@ -1,8 +1,8 @@
 """Internal: upper bounds from a matrix and lower bounds from multipliers that hold in exact arithmetic.
 
-They are of the floating-point numbers returned, not of what these round. Sums of products, where digits cancel, are
-bounded by `rounding`. Values of norms are taken to be right to `2 (d + e)` roundings: sums of positive numbers and
-singular values are computed so, relative to the largest.
+They are bounds for the floating-point numbers returned. The error of sums of products, where digits cancel, is bounded
+by `rounding`. Values of norms are assumed to be accurate to `2 (d + e)` roundings, since sums of positive numbers and
+singular values are computed that accurately relative to the largest one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Primal(NamedTuple):
     """What a matrix proves.
 
     Attributes:
-        W: scaled to worst margin 1 where its length is free, in the units of the problem, (d, e).
-        small: the same matrix in units of `scaled`.
-        violation: no less than the shortfall of the worst hard row, as `constraints.violation` counts.
-        cost: no less than the price of its shortfalls, in units of `scaled`.
-        directed: whether every hard row that must be is on the right side.
+        W: scaled to worst margin 1 if its scale is free, in the units of the problem, (d, e).
+        small: the same matrix in the units of `scaled`.
+        violation: an upper bound of the shortfall of the worst hard row, measured as in `constraints.violation`.
+        cost: an upper bound of the cost of its shortfalls, in the units of `scaled`.
+        directed: whether all hard rows with a required sign have it.
     """
 
     W: Float[Array, "d e"]
@@ -40,10 +40,10 @@ class Primal(NamedTuple):
 
 
 def primal(problem: Scaled, targets: Float[Array, "n m"], W: Float[Array, "d e"]) -> Primal:
-    """Measure a matrix of finite numbers; `targets` are those of the problem in its own units."""
+    """Measure a finite matrix; `targets` are those of the problem in its own units."""
     of = problem.of
     least = float(jnp.finfo(W.dtype).tiny)
-    # Any length will do where the worst margin then scales it.
+    # If the scale is free, the worst margin determines it.
     free = cons.is_free(problem.constraints) & ~(of.present & ~of.hard).any()
     small = W / jnp.where(free, positive(power_below(jnp.max(jnp.abs(W)))), problem.whole)
     worst = cons.worst_margin(problem.constraints, small)
@@ -74,11 +74,11 @@ class Dual(NamedTuple):
     """What multipliers prove.
 
     Attributes:
-        duals: the multipliers, in the units of the problem, (n, m): within their bounds, or for a proof of
-            infeasibility of absolute sum 1.
-        bound: no more than the optimal value, in units of `scaled`.
-        farkas: how near the hard rows' multipliers come to combining them to zero (see `Tolerance`), at least; inf
-            where this is no proof.
+        duals: the multipliers in the units of the problem, (n, m): within their bounds, or, for a proof of
+            infeasibility, with absolute sum 1.
+        bound: a lower bound of the optimal value, in the units of `scaled`.
+        farkas: an upper bound of how far the hard rows' multipliers are from combining the rows to zero (see
+            `Tolerance`); inf if this is no proof.
     """
 
     duals: Float[Array, "n m"]
@@ -90,14 +90,14 @@ def dual(problem: Scaled, norm: Norm, own: Rows, duals: Float[Array, "n m"], far
     """Measure finite multipliers.
 
     Args:
-        problem: in its units.
+        problem: the scaled problem.
         norm: the norm.
         own: the rows of the problem in its own units.
-        duals: multipliers of any length, within no bounds.
-        farkas: below which multipliers are a proof of infeasibility.
+        duals: multipliers at any scale, without bounds.
+        farkas: the threshold below which multipliers prove infeasibility.
     """
     of, eps, least = problem.of, unit(duals.dtype), float(jnp.finfo(duals.dtype).tiny)
-    # First without bounds of rounding: which length is best, and whether the hard rows combine to zero.
+    # First ignore rounding, to find the best scale and whether the hard rows combine to zero.
     duals = jnp.clip(duals, own.lower, own.upper)
     duals = duals / positive(jnp.max(jnp.abs(duals)))
     a = duals * (problem.rows / jnp.max(problem.rows))
@@ -112,20 +112,20 @@ def dual(problem: Scaled, norm: Norm, own: Rows, duals: Float[Array, "n m"], far
     hard = jnp.where(of.hard, duals, 0.0)
     hard = hard / positive(jnp.sum(jnp.abs(hard)))
     hard = jnp.where(jnp.abs(hard) >= least, hard, 0.0)
-    # Then with them, of the multipliers that are returned.
+    # Then bound the rounding errors for the multipliers that are returned.
     a = jnp.where(proves, hard * problem.rows, best * problem.multipliers)
     M = _combination(problem, a)
     worths = a * of.targets
     worth = jnp.maximum(jnp.sum(worths) - 2 * (a.size + 1) * eps * jnp.sum(jnp.abs(worths)) - a.size * least, 0.0)
     d, e = M.head.shape
     roundings = 1 + 2 * (d + e) * eps
-    # A matrix of entries up to 1 has at most the norm of ones where the norm is one of absolute values or of lengths,
-    # and sqrt(rank) times that where it is one of singular values.
+    # A matrix with entries up to 1 has at most the norm of the all-ones matrix if the norm depends on absolute values
+    # or lengths, and at most sqrt(rank) times that if it depends on singular values.
     ones = min(d, e) ** 0.5 * norm.dual(jnp.ones((d, e), M.head.dtype))
     nearest = M.head + M.tail
     above = roundings * (norm.dual(nearest) + M.error * ones)
     frobenius = roundings * (metrics.norm(nearest) + M.error * (d * e) ** 0.5)
-    # Multipliers of hard rows may have any length, the others have theirs.
+    # Multipliers of hard rows may be scaled freely; the other ones may not.
     ray = jnp.where(worth > 0, worth / positive(above), 0.0)
     ray = jnp.where((worth > 0) & (above <= 0), jnp.inf, ray)
     if norm.power == 2:
@@ -151,7 +151,7 @@ def _margins(problem: Scaled, W: Float[Array, "d e"]) -> Enclosed:
 def _combination(problem: Scaled, a: Float[Array, "n m"]) -> Enclosed:
     """Return `sum_k a_k A_k`, (d, e)."""
     differences, queries, *_ = problem.constraints
-    # A row of zeros adds nothing that could be flushed: alone it is combined to exactly 0.
+    # A zero row contributes exactly 0, so it must not add to the bound of flushed numbers.
     a = jnp.where((differences != 0).any(axis=-1) & (queries != 0).any(axis=-1)[:, None], a, 0.0)
     head, tail, small, error = dot(differences, exactly(a[..., None]))
     head, tail, small, error = dot(queries, Enclosed(head[..., 0], tail[..., 0], small, error))
@@ -161,22 +161,22 @@ def _combination(problem: Scaled, a: Float[Array, "n m"]) -> Enclosed:
 def _length(
     norm: Norm, of: Rows, duals: Float[Array, "n m"], bound: Float[Array, ""], worth: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Return the factor on the multipliers that gives the best lower bound within their box, at least 0."""
+    """Return the factor of the multipliers, at least 0, that gives the best lower bound within their box."""
     limit = jnp.where(duals > 0, of.upper, -of.lower)
     bounded = (duals != 0) & jnp.isfinite(limit)
     room = jnp.min(jnp.where(bounded, limit / jnp.where(bounded, jnp.abs(duals), 1.0), jnp.inf))
     best = jnp.where(bound > 0, (worth if norm.power == 2 else 1.0) / positive(bound) ** norm.power, jnp.inf)
     length = jnp.minimum(best, room)
-    # Without a bound of either kind the multipliers can only be a proof of infeasibility.
+    # Without an upper limit of the factor, the multipliers can only prove infeasibility.
     return jnp.where((worth > 0) & jnp.isfinite(length), length, 0.0)
 
 
 def _farkas(
     problem: Scaled, hard: Float[Array, "n m"], combined: Float[Array, ""], worth: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Return how near multipliers of hard rows combine them to zero; inf where their targets do not to more."""
+    """Return how close multipliers of hard rows combine them to zero; inf if `<a, b>` is not positive."""
     of, size = problem.of, jnp.abs(hard)
-    # Rows of target 0 may cancel at any length: they must not widen what counts as zero.
+    # Multipliers of rows with target 0 may cancel at any scale: they must not widen what counts as zero.
     counted = jnp.where(of.targets != 0, size * cons.lengths(problem.constraints), 0.0)
     share = combined / positive(jnp.sum(counted)) * (jnp.sum(size * jnp.abs(of.targets)) / positive(worth))
     share = jnp.where(jnp.sum(counted) > 0, share, jnp.where(combined > 0, jnp.inf, 0.0))

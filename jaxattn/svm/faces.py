@@ -1,16 +1,16 @@
-"""Internal: where the optimal matrices of a norm lie, by the multipliers that certify one of them.
+"""Internal: where the optimal matrices of a norm lie, given the multipliers that certify one of them.
 
-Let `M = sum_k a_k A_k` have dual norm at most 1, and let `||W|| - <M, W> <= delta` (see `unique`). It is said here, of
-every norm, where such a W lies: near a linear space, its *face*, with an orthonormal basis. `off` bounds the
-Frobenius norm of what W has outside the space, and `size` bounds ||W||. `u_i, v_i, s_i` are the singular vectors and
-values of M.
+Let `M = sum_k a_k A_k` have dual norm at most 1, and let `||W|| - <M, W> <= delta` (see `unique`). For each norm this
+module gives a linear space, the *face*, near which such W lie, with an orthonormal basis. `off` bounds the Frobenius
+norm of the part of W outside the space, and `size` bounds ||W||. `u_i, v_i, s_i` are the singular vectors and values of
+M.
 
-- Nuclear, `s_i <= 1`: the space of `U S V^T`, S symmetric, U and V the first r singular vectors: the subdifferential of
-  the nuclear norm read backwards (Watson 1992). In the basis of all singular vectors let W have the blocks B, X, Y, Z.
+- Nuclear, `s_i <= 1`: the space of `U S V^T`, S symmetric, U and V the first r singular vectors (by the subdifferential
+  of the nuclear norm, Watson 1992). In the basis of all singular vectors let W have the blocks B, X, Y, Z.
   Pinching gives `||W||_* >= ||B||_* + ||Z||_*`, hence `||Z||_* <= delta / (1 - s_{r+1})`. The contractions
   `[sqrt(1 - t^2 C C^T), t C; 0, 0]`, C the polar factor of X, and `exp(t C)`, C that of the skew part of B, bound the
   norm from below, to first order in X and to second in t. So X, Y and the skew part have nuclear norm at most
-  `1.43 sqrt(size delta (1 / (1 - s_{r+1}) + 1 - s_r))` each. On the face `||W||_* = <M, W>` where S is positive
+  `1.43 sqrt(size delta (1 / (1 - s_{r+1}) + 1 - s_r))` each. On the face `||W||_* = <M, W>` if S is positive
   semidefinite.
 - Spectral, `sum s_i <= 1`: the span of `sum_{i<=m} u_i v_i^T` and of all `u_i v_j^T`, i, j > m. With `c = ||W||`,
   `sum s_i (c - u_i^T W v_i) <= delta`, and `||W v_i - c u_i||^2 <= 2 c (c - u_i^T W v_i)`: the first m rows and columns
@@ -18,11 +18,11 @@ values of M.
 - l_1 of all entries, `|M_ij| <= 1`: the r entries of largest |M_ij|; the others sum to at most `delta / (1 - |M_ij|)`.
 - l_inf of all entries, `sum |M_ij| <= 1`: the signs of the m largest |M_ij|, and all other entries; the m differ from
   `c = ||W||` by at most `delta / |M_ij|` in sum.
-- l_p, 1 < p < inf: the ray of W, since the balls are strictly convex. Of two matrices x, y of norm 1 with
+- l_p, 1 < p < inf: the ray of W, since the balls are strictly convex. For two matrices x, y of norm 1 with
   `||(x + y) / 2|| >= 1 - t`, `||x - y|| <= 2 sqrt(2 t / (p - 1))` for p <= 2 (Ball, Carlen and Lieb 1994) and
   `2 (p t)^(1/p)` for p >= 2 (Clarkson 1936).
 
-Arrays have a leading axis of lanes. Faces of different dimension have coordinates of one number: the others are 0.
+Arrays have a leading axis of lanes. Faces of different dimensions have the same number of coordinates, padded with 0.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from jaxattn.norms import Entrywise, Norm, OfRank, frobenius, nuclear, spectral
 
 
 class Near(NamedTuple):
-    """What is known of every near optimum.
+    """What is known about all near optima.
 
     Attributes:
-        M: of dual norm at most 1.
-        W: one of them.
-        left: the rows' differences; a row is `left right^T`.
-        right: the rows' queries.
+        M: a matrix of dual norm at most 1.
+        W: one of the near optima.
+        left: the differences of the rows; a row is `left right^T`.
+        right: the queries of the rows.
         delta: an upper bound of `||W|| - <M, W>`.
         size: an upper bound of `||W||`.
     """
@@ -57,14 +57,16 @@ class Near(NamedTuple):
 
 
 class Face(NamedTuple):
-    """The space near which all near optima lie, with coordinates of p matrices.
+    """The space near which all near optima lie, with coordinates in a basis of p matrices.
 
     Attributes:
         rows: the rows in these coordinates.
-        dimension: how many of them count, p or less.
-        off: the largest Frobenius norm of what the difference of two near optima, one of them W, has outside the space.
-        lift: matrices, (lanes, g, d, e), of g lists of coordinates each, (lanes, g, p).
-        room: how far W may be moved along such lists within the unit ball's face, forwards and backwards, (lanes, g).
+        dimension: how many of the coordinates exist, at most p.
+        off: an upper bound, for the difference of W and another near optimum, of the Frobenius norm of its part outside
+            the space.
+        lift: maps coordinate vectors, (lanes, g, p), to matrices, (lanes, g, d, e).
+        room: maps coordinate vectors to how far W may move along them within the face of the unit ball, forwards and
+            backwards, (lanes, g).
     """
 
     rows: Float[np.ndarray, "lanes k p"]
@@ -78,12 +80,12 @@ class Faces(NamedTuple):
     """The faces of a norm's ball.
 
     Attributes:
-        value: the norm of every matrix, (lanes).
-        dual: its dual norm.
-        number: r or m of each lane, (lanes).
-        width: that number, rounded so that few differ: lanes of one width are treated together, so that what comes out
-            of one does not depend on the others.
-        face: the faces of lanes of one width, by these numbers.
+        value: the norm of each matrix, (lanes).
+        dual: the dual norm of each matrix, (lanes).
+        number: the number r or m of each lane, (lanes).
+        width: that number, rounded so that it takes few values. Lanes of one width are treated together, which makes
+            the result of a lane independent of the others.
+        face: the faces of lanes of one width, from these numbers.
     """
 
     value: Callable[[np.ndarray], np.ndarray]
@@ -94,7 +96,7 @@ class Faces(NamedTuple):
 
 
 def faces(norm: Norm) -> Faces | None:
-    """Return the faces of a norm's ball, or None where they are not known."""
+    """Return the faces of a norm's ball, or None if they are not known."""
     plain = norm.plain
     if plain == nuclear or isinstance(norm, OfRank):
         return Faces(_sum, _first, lambda near: _at_one(_singular(near.M), near), lambda r: r, _nuclear)
@@ -150,7 +152,7 @@ def _spectral(near: Near, m: np.ndarray, k: int) -> Face:
     d, e = near.W.shape[1:]
     U, s, Vt = np.linalg.svd(near.M)
     V, least = np.swapaxes(Vt, 1, 2), _last(s, m)
-    # The block of the last singular vectors begins at k, no later than at m.
+    # The block of the last singular vectors begins at k <= m.
     top = (np.arange(min(d, e)) < m[:, None]) / np.sqrt(np.maximum(m, 1))[:, None]
     free = (np.arange(k, d) >= m[:, None])[:, :, None] & (np.arange(k, e) >= m[:, None])[:, None, :]
     shape = free.shape[1:]
@@ -174,7 +176,7 @@ def _spectral(near: Near, m: np.ndarray, k: int) -> Face:
 
     def arrow(y: np.ndarray) -> np.ndarray:
         a, b = shape
-        # Beside the block, for lanes without one.
+        # One extra row and column, for lanes without a block.
         X = np.zeros((*y.shape[:2], a + b + 1, a + b + 1))
         X[..., :a, a : a + b] = block(y)
         return X + np.swapaxes(X, 2, 3) + (y[..., 0] * share[:, None])[..., None, None] * np.eye(a + b + 1)
@@ -240,30 +242,30 @@ def _largest_entries(near: Near, m: np.ndarray, k: int) -> Face:
 
 
 def _ray(near: Near, r: np.ndarray, p: float) -> Face:
-    """Return the ray of W, in a norm l_p, 1 < p < inf."""
+    """Return the ray of W, in an l_p norm with 1 < p < inf."""
     length = np.linalg.norm(near.W, axis=(1, 2))
     along = near.W / np.where(length > 0, length, 1.0)[:, None, None]
     norm = np.sum(np.abs(near.W) ** p, axis=(1, 2)) ** (1 / p)
-    # Of W and any other W', times the norm of W': delta / ||W|| and delta / ||W'|| in mean.
+    # For W and any other W', times the norm of W': the mean of delta / ||W|| and delta / ||W'||.
     t = near.delta * near.size / np.maximum(norm, _LEAST)
     apart = 2 * np.sqrt(2 * near.size * t / (p - 1)) if p <= 2 else 2 * near.size * (p * t / near.size) ** (1 / p)
     rows = np.einsum("lkd,lde,lke->lk", near.left, along, near.right, optimize=True)[..., None]
     return Face(
         rows=rows,
         dimension=r,
-        # l_p is at least a share of the Frobenius norm.
+        # The l_p norm is at least a fixed fraction of the Frobenius norm.
         off=apart * max(1.0, near.W[0].size ** (0.5 - 1 / p)),
         lift=lambda y: y[..., None] * along[:, None],
         room=lambda y: until_zero(length[:, None, None], y),
     )
 
 
-# A divisor that is 0 gives a bound that proves nothing.
+# A divisor of 0 would give a bound that proves nothing.
 _LEAST = 1e-300
 
 
 def _down(number: np.ndarray) -> np.ndarray:
-    """Return multiples of 8."""
+    """Return numbers rounded down to multiples of 8."""
     return number // 8 * 8
 
 
@@ -292,28 +294,28 @@ def _sorted(M: np.ndarray) -> np.ndarray:
 
 
 def _at_one(falling: np.ndarray, near: Near) -> np.ndarray:
-    """Return how many of the values are 1, as far as the gap can tell."""
+    """Return how many values are 1, to the accuracy of the gap."""
     return _split(np.maximum(1.0 - falling, 0.0), near.delta / near.size)
 
 
 def _not_zero(falling: np.ndarray, near: Near) -> np.ndarray:
-    """Return how many of the values are not 0, as far as the gap can tell."""
+    """Return how many values are not 0, to the accuracy of the gap."""
     return falling.shape[1] - _split(falling[:, ::-1], near.delta / near.size)
 
 
 def _last(values: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Return the last value of the first so many."""
+    """Return the `number`-th value of each lane."""
     return np.take_along_axis(values, np.maximum(number - 1, 0)[:, None], 1)[:, 0]
 
 
 def _beyond(rising: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Return the first value after so many; 1, the largest, where there is none."""
+    """Return the value after the `number`-th; 1, the largest possible, if there is none."""
     padded = np.pad(rising, ((0, 0), (0, 1)), constant_values=1.0)
     return np.take_along_axis(padded, number[:, None], 1)[:, 0]
 
 
 def _split(rising: Float[np.ndarray, "lanes k"], floor: Float[np.ndarray, " lanes"]) -> Int[np.ndarray, " lanes"]:
-    """Return how many of some numbers from 0 to 1, in rising order, are taken for 0: those before the largest jump."""
+    """Return how many of some increasing numbers from 0 to 1 count as 0: those before the largest jump."""
     ends = np.zeros((len(rising), 1)), np.ones((len(rising), 1))
     levels = np.concatenate([ends[0], rising, ends[1]], axis=1) + np.maximum(floor, 1e-16)[:, None]
     return np.argmax(levels[:, 1:] / levels[:, :-1], axis=1)
@@ -324,7 +326,7 @@ def _flat(matrices: Float[np.ndarray, "lanes d e"]) -> Float[np.ndarray, "lanes 
 
 
 def _entries(near: Near, places: Int[np.ndarray, "lanes p"]) -> Float[np.ndarray, "lanes k p"]:
-    """Return some entries of every row's matrix."""
+    """Return some entries of each row's matrix."""
     row, column = np.divmod(places, near.W.shape[2])
     return np.take_along_axis(near.left, row[:, None], 2) * np.take_along_axis(near.right, column[:, None], 2)
 

@@ -14,16 +14,16 @@ __all__ = ["with_finite_part"]
 def with_finite_part(
     W: Float[Array, "d e"], W_fin: Float[Array, "d e"], W_mm: Float[Array, "d e"]
 ) -> Float[Array, "d e"]:
-    """Return `W_SVMeq = W_fin + C W_mm`, with the `C >= 0` that brings it closest to the descended W.
+    """Return `W_SVMeq = W_fin + C W_mm` with the `C >= 0` that brings it closest to the trained W in least squares.
 
-    The descent's limit is `W_fin` plus ever more of `W_mm`; C is how much of it W has reached, the least
-    squares fit (an inner product that is not normalized has no largest value in C).
+    In the limit of training W approaches `W_fin` plus a growing multiple of `W_mm`; C is the multiple reached so far.
+    (The unnormalized inner product with W has no maximum in C.)
 
     Args:
-        W: descended weights, (d, e).
-        W_fin: least-norm solution of `svm.finite_constraints`, (d, e).
-        W_mm: solution of `svm.set_constraints`, (d, e); where it is zero (as of an infeasible problem), W_fin
-            is returned.
+        W: trained weights, (d, e).
+        W_fin: the least-norm solution of `svm.finite_constraints`, (d, e).
+        W_mm: the solution of `svm.set_constraints`, (d, e). If it is zero, as for an infeasible problem, W_fin is
+            returned.
 
     Example:
         >>> W = svm.with_finite_part(run.weights, jnp.zeros((5, 5)), solution.W)

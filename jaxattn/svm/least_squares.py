@@ -1,4 +1,4 @@
-"""Internal: non-negative least squares of a Gram matrix, by an active set (Lawson and Hanson, chapter 23)."""
+"""Internal: non-negative least squares with a Gram matrix, by an active set (Lawson and Hanson, chapter 23)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jaxattn.svm.pivoting import diagonal, per_lane, pivot, positive
 
 
 class Pivoted(NamedTuple):
-    """Multipliers `u` on the active set, and the tableau that has been pivoted on it.
+    """Multipliers `u` on the active set, and the tableau after pivoting on that set.
 
-    Row k of the tableau gives, for an active constraint, its multiplier at the optimum of the active
-    set (last column), and for another one how far the constraint is over-satisfied there. Between
-    active rows and columns stands the inverse of the Gram matrix. `pending` constraints are still to
-    be pivoted in from a warm start; `banned` ones depend on the active set and cannot enter.
+    The last column of the tableau gives the optimum of the active set: for an active constraint its multiplier, and for
+    an inactive one how far it is over-satisfied. The block of active rows and columns is the inverse of the Gram
+    matrix. `pending` constraints of a warm start are still to be pivoted in; `banned` ones depend on the active set and
+    cannot enter.
     """
 
     u: Float[Array, " c"]
@@ -33,12 +33,12 @@ class Pivoted(NamedTuple):
 def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Float[Array, " c"], most: int) -> Pivoted:
     """Minimize `u^T H u / 2 - <b, u>` over `u >= 0` (any u at equalities), starting from the given multipliers.
 
-    H is positive semidefinite, with b in its range: `G + b b^T` for `u^T G u + (1 - <b, u>)^2`.
+    H is positive semidefinite with b in its range: for `u^T G u + (1 - <b, u>)^2` it is `G + b b^T`.
     """
     eps = jnp.finfo(H.dtype).eps
     equal, absent = of.equal.ravel(), ~of.present.ravel()
     longest = diagonal(H)
-    # Rounding grows with the number of equalities, which are often more than the dimensions.
+    # Rounding grows with the number of equalities, of which there are often more than dimensions.
     dependent = jnp.where(equal.any(), 1e3, 64.0) * eps * longest
     index = jnp.arange(u.size)
 
@@ -52,10 +52,10 @@ def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Fl
         dropped = jnp.argmin(ratio)
         toward = jnp.where(now.active, now.u + jnp.min(ratio) * (optimum - now.u), 0.0)
         toward = jnp.where(index == dropped, 0.0, feasible(toward, equal))
-        # Not blocked: take the optimum, and let the most violated constraint in, if there is one.
+        # Not blocked: take the optimum, and add the most violated constraint, if there is one.
         shortfall = jnp.where(now.active | now.banned | equal | absent, -jnp.inf, -optimum)
-        # Equalities first: they never leave, so one that depends on others then is implied by them. Of these
-        # the most independent one, lest a pivot at rounding level comes before a better one.
+        # Equalities enter first: they never leave, so later equalities that depend on them are implied. Of these choose
+        # the most independent one, to avoid pivots at rounding level.
         share = diagonal(now.tableau) / positive(longest)
         first = jnp.where(equal, 2.0 + share, 1.0)
         shortfall = jnp.where(warming, jnp.where(now.pending, first, -jnp.inf), shortfall)
@@ -63,7 +63,7 @@ def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Fl
         finished = ~blocked & (shortfall[entering] <= 16 * eps)
 
         k = jnp.where(blocked, dropped, entering)
-        # A pivot at rounding level: the constraint depends on the active ones.
+        # A pivot at rounding level means that the constraint depends on the active ones.
         refused = ~blocked & (now.tableau[k, k] <= dependent[k])
         pivots = ~finished & ~refused
         at_k = index == k
@@ -91,5 +91,5 @@ def least_squares(H: Float[Array, "c c"], b: Float[Array, " c"], of: Rows, u: Fl
 
 
 def feasible(u: Float[Array, " c"], equal: Bool[Array, " c"]) -> Float[Array, " c"]:
-    """Return u, at least 0 but for equalities."""
+    """Return u with negative entries set to 0, except at equalities."""
     return jnp.where(equal, u, jnp.maximum(u, 0.0))

@@ -1,4 +1,4 @@
-"""Internal: how large the set of optima is, by the multipliers that certify one of them (the mathematics: `unique`)."""
+"""Internal: bound the set of optima from the multipliers that certify one of them (mathematics: see `unique`)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from jaxattn.norms import Norm
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.faces import Face, Faces, Near, until_zero
 
-# The distance of all optima from W, as a share of ||W||_F, up to which it counts as unique.
+# W counts as unique if all optima are this close to it, relative to ||W||_F.
 NEAR = 1e-3
-# How much of a way is gone; how many ways are tried; what counts as constant along one, beside the largest change.
+# The fraction of a way that is taken; the number of ways tried; which changes count as zero, relative to the largest.
 _WAY, _WAYS, _CONSTANT = 0.9, 6, 1e-6
-# Rows with smaller multipliers, as shares of the largest, are not read: they say next to nothing.
+# Rows with multipliers below this fraction of the largest are ignored: they contribute almost nothing.
 _IDLE = 1e-9
-# Bytes of the arrays of one part of a batch.
+# The size of the arrays of one part of a batch, in bytes.
 _MEMORY = 2**27
 
 
 class Found(NamedTuple):
-    """What the multipliers tell of the set of optima, with a leading axis of lanes.
+    """What the multipliers prove about the set of optima, with a leading axis of lanes.
 
     Attributes:
-        diameter: an upper bound of the distance of every optimum from W, as a share of ||W||_F; inf if none is known.
-        second: another optimum, as far as is known before it is certified; W where there is none.
+        diameter: an upper bound of the distance of every optimum from W, relative to ||W||_F; inf if none is known.
+        second: another optimum, still to be certified; W if there is none.
     """
 
     diameter: Float[np.ndarray, " lanes"]
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The rows of every lane, (lanes, k) each: multipliers, prices, kinds, and by how much W exceeds the targets."""
+    """The rows of each lane, (lanes, k) each: multipliers, penalties, kinds, and the margins minus the targets."""
 
     a: np.ndarray
     price: np.ndarray
@@ -45,12 +45,12 @@ class _Rows(NamedTuple):
 
 
 class _Errors(NamedTuple):
-    """How far off near optima may be, (lanes) each.
+    """Error bounds of near optima, (lanes) each.
 
     Attributes:
-        delta: the sum of all terms.
-        level: `<M, W' - W>`; inf where nothing is known of it.
-        scale: what `sum_k a_k A_k` is divided by to be M.
+        delta: the bound of the sum of all terms.
+        level: the bound of `<M, W' - W>`; inf if unknown.
+        scale: the divisor that makes `sum_k a_k A_k` the matrix M.
     """
 
     delta: np.ndarray
@@ -65,7 +65,7 @@ def optima(
     W: Float[np.ndarray, "lanes d e"],
     duals: Float[np.ndarray, "lanes n m"],
 ) -> Found:
-    """Return what is known of the optima of every lane, from W and multipliers that certify each other."""
+    """Return what is known about the optima of each lane, from W and multipliers that certify each other."""
     near, rows, errors = _evidence(constraints, norm, known, W, duals)
     number = known.number(near)
     width = known.width(number)
@@ -82,7 +82,7 @@ def optima(
 
 
 def _parts(width: np.ndarray, near: Near) -> Iterator[np.ndarray]:
-    """Yield lanes of one width, as many as memory allows."""
+    """Yield groups of lanes of one width, as many as memory allows."""
     k, (d, e) = near.left.shape[1], near.W.shape[1:]
     together = max(1, _MEMORY // (8 * (k + d + e) * (k + d * e)))
     for one in np.unique(width):
@@ -93,7 +93,7 @@ def _parts(width: np.ndarray, near: Near) -> Iterator[np.ndarray]:
 def _evidence(
     constraints: Constraints, norm: Norm, known: Faces, W: np.ndarray, duals: np.ndarray
 ) -> tuple[Near, _Rows, _Errors]:
-    """Return what is known of every near optimum, the rows, and delta as these know it."""
+    """Return bounds for all near optima, the rows, and the errors delta."""
     lanes, n, m, d = constraints.differences.shape
     left = np.asarray(constraints.differences, float).reshape(lanes, n * m, d)
     right = np.repeat(np.asarray(constraints.queries, float), m, axis=1)
@@ -125,7 +125,7 @@ def _evidence(
     delta = np.maximum(upper - lower, 0.0) + 2 * violated + rounding
     size = np.sqrt(2 * (upper + delta)) if norm.power == 2 else upper + delta
     scale = np.where(of_M > 0, of_M, 1.0)
-    # Behind the rows random ones, whose coordinates on the face are ways along it.
+    # Append random rows: their coordinates on the face serve as ways along it.
     rng = np.random.default_rng(0)
     left, right = (
         np.concatenate([one, np.broadcast_to(rng.normal(size=(_WAYS, one.shape[2])), (lanes, _WAYS, one.shape[2]))], 1)
@@ -141,9 +141,9 @@ def _evidence(
 
 
 def _of_face(near: Near, rows: _Rows, errors: _Errors, face: Face) -> Found:
-    """Bound the set of optima, and look for a second one where it may be large."""
+    """Bound the set of optima, and look for a second one if it may be large."""
     length = np.linalg.norm(near.W, axis=(1, 2))
-    # M as one more row: the sum of the others.
+    # M as one more row, the weighted sum of the others.
     k = rows.a.shape[1]
     of_M = ((rows.a / errors.scale[:, None])[:, None] @ face.rows[:, :k])[:, 0]
     diameter = _diameter(near, rows, errors, face, of_M) / np.where(length > 0, length, 1.0)
@@ -157,7 +157,7 @@ def _of_face(near: Near, rows: _Rows, errors: _Errors, face: Face) -> Found:
 def _diameter(near: Near, rows: _Rows, errors: _Errors, face: Face, of_M: np.ndarray) -> np.ndarray:
     """Bound the Frobenius distance of every optimum from W, (lanes)."""
     delta = errors.delta
-    # Rows without a multiplier say nothing, nor do fewer rows than the face has dimensions.
+    # Rows without a multiplier give no bound, nor do fewer rows than the face has dimensions.
     active = rows.present & (rows.equal | (_share(near, rows) > _IDLE))
     count = active.sum(axis=1)
     k = max(1, int(count.max()))
@@ -177,21 +177,22 @@ def _diameter(near: Near, rows: _Rows, errors: _Errors, face: Face, of_M: np.nda
     gram = np.block([[gram, with_M], [np.swapaxes(with_M, 1, 2), np.sum(near.M**2, axis=(1, 2))[:, None, None]]])
     L, within = np.concatenate([L, of_M[:, None]], axis=1), np.concatenate([within, errors.level[:, None]], axis=1)
     active, count, k = np.pad(active, ((0, 0), (0, 1)), constant_values=True), count + 1, k + 1
-    # What the rows make of a matrix outside the face, of Frobenius norm 1: an ellipsoid.
+    # The images under the rows of matrices outside the face with Frobenius norm 1: an ellipsoid.
     outside = gram - L @ np.swapaxes(L, 1, 2)
-    # With room for the rounding of this difference, so that the ellipsoid is one.
+    # Add a bound of the rounding of this difference, so that its matrix stays positive.
     rounding = 8 * np.finfo(float).eps * k * np.diagonal(gram, axis1=1, axis2=2)
     outside = outside + rounding[:, :, None] * np.eye(k)
     spread = np.sqrt(np.maximum(np.diagonal(outside, axis1=1, axis2=2), 0.0))
     off = np.minimum(face.off, 1e150)[:, None]
     largest = np.where(active & np.isfinite(within), within + off * spread, 0.0)
     weight = np.where(largest > 0, 1 / np.where(largest > 0, largest, 1.0), 0.0)
-    # That ellipsoid and one around the box of `within` add up to within twice the sum of their matrices.
+    # The sum of that ellipsoid and one around the box of `within` lies in the ellipsoid with twice the sum of their
+    # matrices.
     box = np.where(weight > 0, count[:, None] * (weight * np.where(weight > 0, within, 0.0)) ** 2, 1.0)
     E = (weight * off)[:, :, None] * outside * (weight * off)[:, None, :]
     E = 2 * (E + (box + 1e-9)[:, :, None] * np.eye(k))
     values = np.linalg.svd(np.linalg.solve(np.linalg.cholesky(E), weight[..., None] * L), compute_uv=False)
-    # Of the coordinates that count; a first value of 0 stands for fewer rows than these.
+    # Count only coordinates that exist; the first value 0 stands for fewer rows than coordinates.
     values = np.pad(values, ((0, 0), (1, 0)))
     least = np.take_along_axis(values, np.where(face.dimension <= k, face.dimension, 0)[:, None], 1)[:, 0]
     least = np.where(face.dimension == 0, np.inf, least)
@@ -199,17 +200,17 @@ def _diameter(near: Near, rows: _Rows, errors: _Errors, face: Face, of_M: np.nda
 
 
 def _share(near: Near, rows: _Rows) -> np.ndarray:
-    """Return every multiplier times its row's length, as a share of the largest."""
+    """Return each multiplier times its row's length, relative to the largest."""
     k = rows.a.shape[1]
     weight = np.abs(rows.a) * np.linalg.norm(near.left[:, :k], axis=2) * np.linalg.norm(near.right[:, :k], axis=2)
     return weight / np.maximum(np.max(weight, axis=1, keepdims=True), 1e-300)
 
 
 def _moved(near: Near, rows: _Rows, face: Face, of_M: np.ndarray) -> np.ndarray:
-    """Move W along its face as far as one of several ways allows, with `<M, W>` constant; (lanes, d, e)."""
+    """Move W along its face, with `<M, W>` constant, as far as one of several ways allows, (lanes, d, e)."""
     k = rows.a.shape[1]
     L, ways = face.rows[:, :k], face.rows[:, k:]
-    # Of a row with a multiplier, or without: which of the two is nearer to 0, each as a share of what it might be.
+    # Decide whether a row is tight: compare its multiplier and its slack, each relative to its possible size.
     size = np.linalg.norm(near.left[:, :k], axis=2) * np.linalg.norm(near.right[:, :k], axis=2)
     slack = np.abs(rows.excess) / np.maximum(size * np.linalg.norm(near.W, axis=(1, 2))[:, None], 1e-300)
     hard = np.isinf(rows.price)
@@ -238,12 +239,12 @@ def _moved(near: Near, rows: _Rows, face: Face, of_M: np.ndarray) -> np.ndarray:
 
 
 def _constant(ways: np.ndarray, L: np.ndarray, tight: np.ndarray) -> np.ndarray:
-    """Return the part of the ways, (lanes, g, p), along which the tight rows, of (lanes, k, p), are constant."""
+    """Return the part of the ways, (lanes, g, p), along which the tight rows, (lanes, k, p), are constant."""
     places = np.argsort(~tight, axis=1, kind="stable")[:, : int(tight.sum(axis=1).max())]
     T = np.take_along_axis(np.where(tight[..., None], L, 0.0), places[..., None], 1)
     T = T / np.maximum(np.linalg.norm(T, axis=2, keepdims=True), 1e-300)
     across = np.swapaxes(T, 1, 2)
-    # By the Gram matrix: singular vectors would take LAPACK's threads, which small matrices wait for.
+    # Use the Gram matrix: an SVD would start LAPACK threads, which are slow for small matrices.
     values, vectors = np.linalg.eigh(T @ across)
     counts = values > _CONSTANT**2 * np.max(values, axis=1, keepdims=True, initial=0.0)
     inverse = (vectors * np.where(counts, 1 / np.where(counts, values, 1.0), 0.0)[:, None]) @ np.swapaxes(vectors, 1, 2)

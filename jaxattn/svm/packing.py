@@ -1,11 +1,11 @@
-"""Internal: a batch's rows without those that are not present, in coordinates and shapes that many problems share.
+"""Internal: pack a batch's rows into standard shapes and coordinates that many problems can share.
 
-A step of most solvers costs the cube of the number of rows, so the rows of a lane that count are moved to its front.
-How many places there are follows from the lane's own rows, and from how many lanes are solved: lanes of different
-widths are solved apart, and no lane's answer depends on another's rows. Rows of zeros that do not count, and
-coordinates of zero, change neither a problem nor its solution, so the more a compilation takes in comparison, the
-fewer the widths and dimensions. Solvers for norms of singular values are given the coordinates of the spans of the
-differences and of the queries: what is added to a span is then 0 to the last bit, which a path along it needs.
+A step of most solvers costs the cube of the number of rows, so the present rows of each lane are moved to the front.
+The width follows from the lane's own rows and the number of lanes to solve. Lanes of different widths are solved
+separately, and no lane's answer depends on another's rows. Padding with absent zero rows or zero coordinates changes
+neither a problem nor its solution, so the more a compilation costs relative to the work, the fewer widths and
+dimensions are used. Solvers for norms of singular values work in the coordinates of the spans of differences and
+queries: padding is then exactly 0, as path following requires.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from jaxtyping import Bool, Float, Int
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.solution import Candidate, Solution
 
-# Widths, from few to many: those of the last row are so near to each other that the places filled up cost little.
+# Sets of widths, from few to many. Those of the last set are so close to each other that padding costs little.
 _WIDTHS = (
     64 * 4 ** np.arange(9),
     32 * 2 ** np.arange(18),
     np.asarray(sorted({factor * 2**power for factor in (2, 3) for power in range(2, 20)})),
 )
-# The least standard dimension; the others are its doubles.
+# The smallest standard dimension; each of the others is twice the one before.
 _LEAST = 16
-# A step of the interior-point method for the nuclear norm takes about `(rows + 3 coordinates)^3`, and all steps of one
-# problem 3 ns times that; it compiles in two to three seconds.
+# A step of the interior-point method for the nuclear norm costs about `(rows + 3 coordinates)^3`; all steps of one
+# problem take 3 ns times that. Compiling it takes two to three seconds.
 _OF_COORDINATE, _COMPILING = 3, 8e8
 
 Found = TypeVar("Found", Candidate, Solution)
 
 
 class Sharing(Enum):
-    """How far a program may be shared with problems of other shapes."""
+    """Which changes of shape leave a solver's answer unchanged, so that problems may share its program."""
 
     NOT = "rows and coordinates stay as they are where all rows count"
     SHAPES = "rows and coordinates of zero are added"
@@ -48,13 +48,14 @@ class Packed(NamedTuple):
     """Lanes of one shape.
 
     Attributes:
-        rows: one to a group, the rest of the width filled up with rows of zeros that do not count; as they were given
-            where the width is that of all rows.
-        lanes: which lanes of the batch these are, (k).
-        places: the row that each of `rows` was, (k, width); None where they stand in the groups as given.
-        given: n, m, d and e of the constraints as given.
-        left: the coordinates that `rows` are in, as orthonormal columns, (k, d, p); None where they are as given.
-        right: likewise those of the queries, (k, e, q).
+        rows: groups of one row, padded to the width with absent zero rows; the original groups if the width is that of
+            all rows.
+        lanes: the indices of these lanes in the batch, (k).
+        places: the original index of each of `rows`, (k, width); None for the original groups.
+        given: n, m, d and e of the original constraints.
+        left: the basis of the coordinates of `rows` as orthonormal columns, (k, d, p); None for the original
+            coordinates.
+        right: the same for the queries, (k, e, q).
     """
 
     rows: Constraints
@@ -70,7 +71,7 @@ class Packed(NamedTuple):
         return self.places is not None
 
     def spread(self, found: Found) -> Found:
-        """Return what was found with its multipliers in the places of the rows as given, and W in their dimension."""
+        """Return results with multipliers and W in the original places and dimensions."""
         n, m, d, e = self.given
         duals, W = np.asarray(found.duals), np.asarray(found.W)
         W = W[:, :d] if self.left is None else self.left @ W[:, : self.left.shape[-1]]
@@ -83,7 +84,7 @@ class Packed(NamedTuple):
         return found._replace(duals=duals.reshape(-1, n, m), W=W)
 
     def laid_out(self, candidate: Candidate) -> Candidate:
-        """Return candidates for the constraints as given in the places of `rows`, whose coordinates are theirs."""
+        """Return candidates for the original constraints in the places and coordinates of `rows`."""
         if self.places is None:
             return candidate
         flat = np.asarray(candidate.duals).reshape(len(self.lanes), -1)
@@ -93,23 +94,23 @@ class Packed(NamedTuple):
 
 
 def picked(leaves: Any, lanes: Any) -> Any:
-    """Return some lanes, or one, of a pytree of arrays with a leading axis of lanes, in NumPy."""
+    """Return some lanes, or one, of a pytree of arrays with a leading axis of lanes, as NumPy arrays."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[lanes], leaves)
 
 
 def with_kinds(constraints: Constraints) -> Constraints:
-    """Return rows that were laid out with `equal` written out, all False if not given; others as they are."""
+    """Return packed rows with `equal` as an array, all False if it was None; other rows unchanged."""
     if constraints.equal is not None or constraints.present is None:
         return constraints
     return constraints._replace(equal=np.zeros(constraints.differences.shape[:-1], bool))
 
 
 def packed(constraints: Constraints, of: int, sharing: Sharing) -> Iterator[Packed]:
-    """Yield some lanes of a batch of NumPy arrays by shape.
+    """Yield the lanes of a batch of NumPy arrays, grouped by shape.
 
     Args:
         constraints: the lanes.
-        of: how many the whole batch has.
+        of: the number of lanes of the whole batch.
         sharing: how far programs may be shared.
     """
     lanes, n, m, d = constraints.differences.shape
@@ -130,13 +131,13 @@ def packed(constraints: Constraints, of: int, sharing: Sharing) -> Iterator[Pack
 def _shapes(
     counts: Int[np.ndarray, " k"], given: tuple[int, int, int], of: int, *, shared: bool
 ) -> Iterator[tuple[tuple[int, int, int], Int[np.ndarray, " k"]]]:
-    """Yield the rows and the two dimensions that programs have, each with the lanes that it takes.
+    """Yield the shapes of programs, rows and two dimensions, each with its lanes.
 
     Args:
-        counts: how many rows of each lane count.
-        given: how many rows there are, d and e.
-        of: how many lanes the whole batch has.
-        shared: as in `packed`.
+        counts: the number of present rows of each lane.
+        given: the number of all rows, d and e.
+        of: the number of lanes of the whole batch.
+        shared: whether shapes may be shared.
     """
     most, d, e = given
     own = np.minimum(most, _nearest(_WIDTHS[-1], counts))
@@ -153,7 +154,7 @@ def _shapes(
 
 
 def _nearest(widths: Int[np.ndarray, " w"], counts: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:
-    """Return the least width that has room for each count."""
+    """Return the smallest width that holds each count."""
     return widths[np.searchsorted(widths, counts)]
 
 
@@ -162,12 +163,12 @@ def _work(rows: Int[np.ndarray, " k"], d: int, e: int) -> np.ndarray:
 
 
 def _dimension(d: int) -> int:
-    """Return the least standard dimension that has room for d coordinates."""
+    """Return the smallest standard dimension that holds d coordinates."""
     return max(_LEAST, 1 << (d - 1).bit_length())
 
 
 def _in_spans(part: Packed, present: Bool[np.ndarray, "k rows"], spans: tuple[int, int]) -> Packed:
-    """Return lanes in coordinates of their spans, where these have fewer."""
+    """Return lanes in coordinates of their spans, if these have fewer dimensions."""
     rows, (k, n, m, d) = part.rows, part.rows.differences.shape
     given = d, rows.queries.shape[-1]
     if spans == given:
@@ -176,7 +177,7 @@ def _in_spans(part: Packed, present: Bool[np.ndarray, "k rows"], spans: tuple[in
     differences = np.where(counts[..., None], rows.differences, 0)
     queries = np.where(np.any(counts, axis=2, keepdims=True), rows.queries, 0)
     left, right = None, None
-    # Not by `@`: a row and its double stay that to the last bit, which proofs of infeasibility need.
+    # Not with `@`: exact multiples of a row must stay exact multiples, which proofs of infeasibility need.
     if spans[0] < given[0]:
         left = np.linalg.qr(differences.reshape(k, n * m, d).mT)[0]
         differences = np.einsum("knmd,kdp->knmp", differences, left)
@@ -188,10 +189,10 @@ def _in_spans(part: Packed, present: Bool[np.ndarray, "k rows"], spans: tuple[in
 
 
 def _of_shape(part: Packed, present: Bool[np.ndarray, "k rows"], shape: tuple[int, int, int]) -> Packed:
-    """Lay out lanes in a shape, the rows that count first."""
+    """Pack lanes into a shape, with the present rows first."""
     constraints, (width, *sizes) = part.rows, shape
     k, n, m, _ = constraints.differences.shape
-    # Those that count first, in their order; places beyond the last row are its own once more, and do not count.
+    # Present rows first, in their order. Places beyond the last row repeat a row, marked as absent.
     order = np.argsort(~present, axis=1, kind="stable")
     places = order[:, np.minimum(np.arange(width), n * m - 1)]
     counts = np.take_along_axis(present, places, axis=1) & (np.arange(width)[None] < n * m)
@@ -212,6 +213,6 @@ def _of_shape(part: Packed, present: Bool[np.ndarray, "k rows"], shape: tuple[in
 
 
 def _wider(array: np.ndarray, *lengths: int) -> np.ndarray:
-    """Return an array with zeros added behind along its last axes, up to these lengths."""
+    """Return an array padded with trailing zeros along its last axes to these lengths."""
     missing = [(0, length - own) for length, own in zip(lengths, array.shape[-len(lengths) :], strict=True)]
     return np.pad(array, [(0, 0)] * (array.ndim - len(lengths)) + missing)

@@ -1,8 +1,8 @@
 """Internal: small dense linear algebra as plain array code, for `vmap`.
 
-Batched LAPACK calls are avoided where two of them could run at once: XLA's CPU thread pool runs
-independent ones together, each waits inside the pool for its own batch, and with two threads they
-can wait for ever (seen with jaxlib 0.10.2: QR, SVD and triangular solves in one program).
+Batched LAPACK calls that do not depend on each other are avoided. XLA's CPU thread pool runs them together, each waits
+inside the pool for its own batch, and with two threads they can deadlock (seen with jaxlib 0.10.2: QR, SVD and
+triangular solves in one program).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 def positive(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return x, or 1 in place of what is not above 0: a divisor that leaves 0/0 at 0."""
+    """Return x, with 1 in place of entries that are not above 0, for use as a divisor."""
     return jnp.where(x > 0, x, 1.0)
 
 
 def pivot(tableau: Float[Array, "a b"], k: Int[Array, ""]) -> Float[Array, "a b"]:
     """Exchange the k-th unknown with the k-th equation of `y = tableau x` (principal pivot transform).
 
-    Doing it again undoes it; doing it for every k inverts a square tableau.
+    A second exchange undoes the first; exchanging all k inverts a square tableau.
     """
     row, column, corner = tableau[k], tableau[:, k], tableau[k, k]
     in_row = jnp.arange(column.size)[:, None] == k
@@ -33,9 +33,9 @@ def pivot(tableau: Float[Array, "a b"], k: Int[Array, ""]) -> Float[Array, "a b"
 
 
 def orthonormal(vectors: Float[Array, "k d"]) -> Float[Array, "d k"]:
-    """Return orthonormal columns that span the given rows (Gram and Schmidt, twice).
+    """Return orthonormal columns that span the given rows (Gram-Schmidt with two passes).
 
-    A row that depends on those before it, to rounding, gives a zero column.
+    A row that depends on earlier ones, to rounding, gives a zero column.
     """
     eps = jnp.finfo(vectors.dtype).eps
 
@@ -59,18 +59,19 @@ def after(first: Float[Array, "..."], then: Float[Array, "..."]) -> Float[Array,
 
 
 def diagonal(tableau: Float[Array, "a b"]) -> Float[Array, " a"]:
-    """Return the entries (k, k); a <= b.
+    """Return the entries (k, k); requires a <= b.
 
-    `jnp.diagonal` is written out once for every platform: a tenth of what a step of a solver takes to trace.
+    `jnp.diagonal` would be lowered separately for each platform: a tenth of the time to trace a solver's step.
     """
     a, b = tableau.shape
     return tableau.ravel()[: a * b : b + 1]
 
 
 def per_lane(leaves: Any, of: Float[Array, "..."]) -> Any:
-    """Return the leaves as they are, each as much an array of one lane under `vmap` as the array `of` is.
+    """Return the leaves unchanged in value, but batched under `vmap` wherever the array `of` is.
 
-    `vmap` traces a loop's body once more for each time it finds that a part of the state, the same for all lanes at
+    `vmap` retraces the body of a loop whenever a part of the state that is the same for all lanes at the start differs
+    between lanes after a step. This avoids the retracing and leaves no trace in the compiled program.
     the start, differs between them after a step. Nothing is left of this in the compiled program.
     """
     told = of.ravel()[0] == 0
@@ -80,22 +81,22 @@ def per_lane(leaves: Any, of: Float[Array, "..."]) -> Any:
 def cholesky(
     symmetric: Float[Array, "a a"], least: Float[Array, " a"] | None = None
 ) -> tuple[Float[Array, "a a"], Float[Array, " a"]]:
-    """Return the lower triangular L with `L L^T` the matrix, and its pivots.
+    """Return the lower triangular L with `L L^T` equal to the matrix, and its pivots.
 
-    A pivot that is not above rounding level gives a column of zeros: of a positive semidefinite matrix nothing is lost
-    so; another one is not positive definite if and only if a pivot is negative beyond rounding.
+    A pivot at or below rounding level gives a zero column. For a positive semidefinite matrix this loses nothing. A
+    matrix has a negative eigenvalue, beyond rounding, if and only if some pivot is negative beyond rounding.
 
     Args:
         symmetric: the matrix.
-        least: the rounding level of each pivot, not negative; that of the largest if None.
+        least: the rounding level of each pivot, at least 0. Default: the level of the largest pivot.
     """
     if least is None:
         largest = jnp.max(_rounding(symmetric))
         least = jnp.broadcast_to(largest, symmetric.shape[:1])
     index = jnp.arange(symmetric.shape[0])
 
-    # Row by row of L^T, one product with the rows that are there already for each: three times as fast as to update
-    # all that is left.
+    # Computing L^T row by row, each by one product with the rows before it, is three times as fast as updating the
+    # remaining matrix.
     def row(upper: Array, here: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         k, entries, level = here
         left = entries - jax.lax.dynamic_index_in_dim(upper, k, 1, keepdims=False) @ upper
@@ -109,7 +110,7 @@ def cholesky(
 
 
 def inverse_of_lower(L: Float[Array, "a a"]) -> Float[Array, "a a"]:
-    """Return the inverse of a lower triangular matrix; where it has 0 on its diagonal, a row of zeros."""
+    """Return the inverse of a lower triangular matrix, with a zero row for each zero on its diagonal."""
     index = jnp.arange(L.shape[0])
 
     def row(inverse: Array, here: tuple[Array, Array, Array]) -> tuple[Array, None]:
@@ -122,22 +123,22 @@ def inverse_of_lower(L: Float[Array, "a a"]) -> Float[Array, "a a"]:
 
 
 def inverse_root(symmetric: Float[Array, "a a"]) -> Float[Array, "a a"]:
-    """Return the lower triangular R with `R^T R` the inverse of a positive definite matrix.
+    """Return the lower triangular R with `R^T R` equal to the inverse of a positive definite matrix.
 
-    The matrix is positive definite, beyond rounding, if and only if the diagonal of R is positive. Where a pivot is at
-    rounding level its row of R is 0: of two equal rows of a Gram matrix the second is left out so. With a negative one
-    R means nothing. Unlike an inverse formed by itself, `R^T R` stays positive definite for a matrix that is nearly
-    singular, and small eigenvalues of the inverse are not lost beside large ones.
+    The matrix is positive definite, beyond rounding, if and only if the diagonal of R is positive. A pivot at rounding
+    level gives a zero row of R, which excludes the second of two equal rows of a Gram matrix. With a negative pivot R
+    is meaningless. Unlike an explicit inverse, `R^T R` stays positive definite for a nearly singular matrix, and small
+    eigenvalues of the inverse are not lost beside large ones.
     """
     return inverse_of_lower(cholesky(symmetric, _rounding(symmetric))[0])
 
 
 def is_positive_definite(symmetric: Float[Array, "a a"]) -> Bool[Array, ""]:
-    """Whether a matrix is positive definite, by more than rounding."""
+    """Return whether a matrix is positive definite, by more than rounding."""
     least = _rounding(symmetric)
     return (cholesky(symmetric, least)[1] > least).all()
 
 
 def _rounding(symmetric: Float[Array, "a a"]) -> Float[Array, " a"]:
-    """Return the rounding level of each pivot, from the entry that it is what is left of."""
+    """Return the rounding level of each pivot, from the diagonal entry that it is a remainder of."""
     return 4 * jnp.finfo(symmetric.dtype).eps * jnp.abs(diagonal(symmetric))

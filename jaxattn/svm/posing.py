@@ -1,4 +1,4 @@
-"""Max-margin problems posed as constraints: of tokens, of any list of differences, hard or soft, of a prompt."""
+"""Make the constraints of max-margin problems: for tokens, token sets, lists, soft margins and prompts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ __all__ = ["finite_constraints", "listed", "prompt_constraints", "set_constraint
 def token_constraints(problem: Problem, alpha: Any) -> Constraints:
     """Return the Att-SVM constraints that select token `alpha[i]` in input `i` (2308.16898, eq. Att-SVM).
 
-    The differences `x_i,alpha_i - x_it` run over `t != alpha_i` in increasing order, (n, T-1, d);
-    duals and margins keep that order. Rows of tokens that input i cannot see do not count.
+    The differences `x_i,alpha_i - x_it` run over `t != alpha_i` in increasing order, (n, T-1, d); duals and margins
+    have the same order. Rows of tokens that input i cannot see are marked as not present.
 
     Raises:
-        ValueError: what is no Problem; alpha of a wrong shape or kind, outside 0..T-1, or a token that its input
-            cannot see.
-            Under `jit` and `vmap`, where numbers cannot be read, such a one gives NaN constraints, which
-            `solve` refuses.
+        ValueError: not a Problem; alpha of a wrong shape or type, outside 0..T-1, or a token that its input cannot see.
+            Under `jit` and `vmap`, where numbers cannot be checked, such an alpha gives NaN constraints, which `solve`
+            refuses.
 
     Example:
         >>> constraints = svm.token_constraints(problem, tokens.optimal(problem))
@@ -57,18 +56,18 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
 
 
 def set_constraints(problem: Problem, selected: Any) -> Constraints:
-    """Return the Gen-SVM constraints that select a set `O_i` of tokens in every input (2308.16898, eq. Gen-SVM).
+    """Return the Gen-SVM constraints that select a set `O_i` of tokens in each input (2308.16898, eq. Gen-SVM).
 
-    Margins of at least 1 between `O_i` and the other tokens and of 0 inside it. One token of `O_i`, its
-    first, is held against all others, which asks for the same with T-1 rows.
+    They require margins of at least 1 between `O_i` and the other tokens, and of 0 inside `O_i`. Comparing the first
+    token of `O_i` with all other tokens is equivalent, and needs only T-1 rows.
 
     Args:
-        problem: of n inputs of T tokens.
-        selected: whether a token is in `O_i`, (n, T) truth values.
+        problem: a problem of n inputs of T tokens.
+        selected: truth values, (n, T): whether a token is in `O_i`.
 
     Raises:
-        ValueError: selected of a wrong shape or kind, an input without a selected token, or with one that it
-            cannot see. Under `jit` and `vmap` such an input gives NaN constraints, which `solve` refuses.
+        ValueError: selected of a wrong shape or type, an input without a selected token, or with one that it cannot
+            see. Under `jit` and `vmap` such an input gives NaN constraints, which `solve` refuses.
 
     Example:
         >>> s = attention.probabilities(run.weights, problem)
@@ -87,16 +86,16 @@ def set_constraints(problem: Problem, selected: Any) -> Constraints:
 def finite_constraints(problem: Problem, selected: Any, logits: Any) -> Constraints:
     """Return the equations of the finite part: `(x_it - x_iu)^T W z_i` as in the logits, for t, u in `O_i`.
 
-    Their least-norm solution is `W_fin` of the multi-token limit (2308.16898, eq. 9): the differences of
-    the logits are the log ratios of the attention inside `O_i`.
+    Their least-norm solution is `W_fin` of the multi-token limit (2308.16898, eq. 9): the differences of the logits are
+    the log ratios of the attention inside `O_i`.
 
     Args:
-        problem: of n inputs of T tokens.
+        problem: a problem of n inputs of T tokens.
         selected: as in `set_constraints`.
-        logits: of the descended weights, (n, T), as `attention.logits` gives them.
+        logits: the logits of the trained weights, (n, T), as returned by `attention.logits`.
 
     Raises:
-        ValueError: as `set_constraints`; logits of a wrong shape, or no numbers.
+        ValueError: as in `set_constraints`; logits of a wrong shape or type.
 
     Example:
         >>> logits = attention.logits(run.weights, problem)
@@ -119,10 +118,12 @@ def finite_constraints(problem: Problem, selected: Any, logits: Any) -> Constrai
 def prompt_constraints(X: Any, alpha: Any) -> Constraints:
     """Return the constraints `(x_i,alpha_i - x_it)^T p >= 1` on a prompt p, a (d, 1) matrix (2306.13596).
 
-    X are the tokens, (n, T, d).
+    Args:
+        X: tokens, (n, T, d).
+        alpha: the selected tokens, (n,).
 
     Raises:
-        ValueError: as `token_constraints` and `Problem`.
+        ValueError: as in `token_constraints` and `Problem`.
 
     Example:
         >>> svm.solve(svm.prompt_constraints(problem.X, alpha)).W.shape  # a prompt p
@@ -137,15 +138,15 @@ def prompt_constraints(X: Any, alpha: Any) -> Constraints:
 
 
 def listed(differences: Sequence[Any], queries: Any) -> Constraints:
-    """Return constraints of groups of any lengths: `differences[i]` (m_i, d) all have the query `queries[i]`.
+    """Return constraints in groups of any lengths: all rows of `differences[i]`, (m_i, d), have the query `queries[i]`.
 
-    So are posed sequence-to-sequence and causal attention (a group an input and position, over all or
-    earlier tokens) and next-token prediction. Shorter groups are filled up with rows that do not count; a
-    group may be empty. The groups are read here, so this is not for use under `jit`; the result is.
+    Use it for sequence-to-sequence and causal attention (one group per input and position, with all or earlier tokens)
+    and for next-token prediction. Shorter groups are padded with absent rows; a group may be empty. The groups must be
+    concrete, so the function does not work under `jit`; its result does.
 
     Raises:
-        ValueError: no rows, groups that are not (m_i, d) for one d and one precision, as many as queries;
-            NaN or infinity.
+        ValueError: no rows; groups that are not (m_i, d) with one d and one precision, or not as many as queries; NaN
+            or infinity.
 
     Example:
         >>> rows = svm.listed([np.eye(3), -np.eye(3)[:1]], np.eye(3)[:2])
@@ -179,14 +180,13 @@ def listed(differences: Sequence[Any], queries: Any) -> Constraints:
 
 
 def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
-    """Return the same rows at a price: `min ||W|| + C sum of shortfalls`, the soft margin.
+    """Return the soft-margin version of constraints, with the objective `min ||W|| + C sum of shortfalls`.
 
-    Rows of an equality stay as they are. `solve` with a squared norm (`svm.squared`) gives
-    `min ||W||^2 / 2 + C sum of shortfalls`.
+    Equalities stay hard. `solve` with a squared norm (`svm.squared`) minimizes `||W||^2 / 2 + C sum of shortfalls`.
 
     Args:
-        constraints: of any kind.
-        C: the price, one or one a row, (n, m); a row of price inf is hard.
+        constraints: constraints of any kind.
+        C: the cost of a unit of shortfall, one number or one per row, (n, m); rows with C = inf are hard.
 
     Raises:
         ValueError: C is not positive, not a number, or of another shape.
@@ -219,7 +219,7 @@ def _check_one(problem: Any) -> None:
 
 
 def _array(name: str, value: Any) -> Any:
-    """Return an array as it is, and lists of one shape as an array."""
+    """Return an array unchanged, and lists of one shape as an array."""
     try:
         return value if hasattr(value, "dtype") else np.asarray(value)
     except ValueError as error:
@@ -227,7 +227,7 @@ def _array(name: str, value: Any) -> Any:
 
 
 def _numbers(name: str, value: Any) -> Any:
-    """Return an array of real numbers as it is, and lists of them as an array."""
+    """Return an array of real numbers unchanged, and lists of them as an array."""
     array = _array(name, value)
     if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise ValueError(f"{name}: expected real numbers, found {array.dtype}")
@@ -235,7 +235,7 @@ def _numbers(name: str, value: Any) -> Any:
 
 
 def _others(alpha: Int[Array, " n"], T: int) -> Int[Array, "n m"]:
-    """Return the other tokens of every input in increasing order."""
+    """Return the other tokens of each input in increasing order."""
     others = jnp.arange(T - 1)[None, :]
     return others + (others >= alpha[:, None])
 
@@ -243,11 +243,11 @@ def _others(alpha: Int[Array, " n"], T: int) -> Int[Array, "n m"]:
 def _against_others(
     problem: Problem, alpha: Int[Array, " n"], good: Bool[Array, " n"]
 ) -> tuple[Float[Array, "n m d"], Int[Array, "n m"], Bool[Array, "n m"] | None]:
-    """Hold a token of every input against its others.
+    """Compare one token of each input with its other tokens.
 
     Returns:
-        The differences (NaN where alpha is not good, 0 for tokens that the input cannot see), the others, and
-        which of them it can see (None if all).
+        The differences (NaN where `good` is False, 0 for tokens that the input cannot see), the other tokens, and which
+            of them it can see (None if all).
     """
     others = _others(alpha, problem.T)
     chosen = jnp.where(good, alpha, problem.T)[:, None]
@@ -265,11 +265,11 @@ def _taken(X: Float[Array, "n T d"], which: Int[Array, "n m"]) -> Float[Array, "
 def _split(
     problem: Problem, selected: Any
 ) -> tuple[Float[Array, "n m d"], Int[Array, " n"], Int[Array, "n m"], Bool[Array, "n m"], Bool[Array, "n m"] | None]:
-    """Hold the first selected token of every input against the others.
+    """Compare the first selected token of each input with the others.
 
     Returns:
-        The differences (NaN where an input has no selected token or one that it cannot see), the first
-        selected token, the others, which of these are selected too, and which the input can see (None if all).
+        The differences (NaN if an input has no selected token, or one that it cannot see), the first selected token,
+            the other tokens, which of these are selected too, and which the input can see (None if all).
     """
     _check_one(problem)
     selected = _array("selected", selected)

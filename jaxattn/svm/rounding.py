@@ -1,12 +1,13 @@
-"""Internal: sums of products with a proven bound of their rounding, and exact scaling by powers of two.
+"""Internal: sums of products with proven bounds of their rounding errors, and exact scaling by powers of two.
 
-A factor is split into a head, its leading bits on a grid that the whole array shares, and what is left. Heads are so
-short that every product and every partial sum of them is exact: in any order, fused or not, as the compiler likes (but
-for `xla_cpu_enable_fast_math`, which JAX does not set and which rounds divisions otherwise than IEEE 754). Only what is
-left is rounded, and it is small: the error of a sum of k terms is about `k^2 2^-75` of the largest in double precision
-and `k^2 2^-32` in single precision (Rump, Ogita and Oishi, "Accurate floating-point summation", 2008, split sums so).
+Each factor is split into a head, its leading bits on a grid shared by the whole array, and a remainder. Heads are so
+short that all products and partial sums of them are exact, in any order, with or without fusion, as the compiler
+chooses (except with `xla_cpu_enable_fast_math`, which JAX does not set and which rounds divisions differently from IEEE
+754). Only the remainder is rounded, and it is small: the error of a sum of k terms is about `k^2 2^-75` of the largest
+term in double precision and `k^2 2^-32` in single precision (the splitting of Rump, Ogita and Oishi, "Accurate
+floating-point summation", 2008).
 
-Numbers below the normal range are flushed to zero by XLA; each flush counts with the smallest normal number.
+XLA flushes numbers below the normal range to zero; each flush counts as an error of the smallest normal number.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-# What covers the rounding of a bound itself.
+# A factor that covers the rounding of a bound itself.
 _SAFE = 1.0625
 
 
 class Enclosed(NamedTuple):
-    """Numbers `head + tail`, the sum not rounded.
+    """Numbers `head + tail`, the sum taken without rounding.
 
     Attributes:
-        head: the larger part, as an array.
-        tail: the smaller part, as an array.
-        small: what no tail exceeds, ().
-        error: what no number is off by more than, ().
+        head: the larger part, an array.
+        tail: the smaller part, an array.
+        small: an upper bound of the absolute tails, ().
+        error: an upper bound of the absolute error of each number, ().
     """
 
     head: Float[Array, "*shape"]
@@ -38,7 +39,7 @@ class Enclosed(NamedTuple):
 
 
 def exactly(x: Float[Array, "*shape"]) -> Enclosed:
-    """Return numbers that are what they are."""
+    """Return numbers without an error as `Enclosed`."""
     zero = jnp.zeros((), x.dtype)
     return Enclosed(x, jnp.zeros_like(x), zero, zero)
 
@@ -49,22 +50,22 @@ def unit(dtype: jnp.dtype) -> float:
 
 
 def power_below(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Return the largest power of two that is not above |x|; 0 for 0 and what is flushed to it, inf for inf and NaN."""
+    """Return the largest power of two that is at most |x|; 0 for 0 and flushed numbers, inf for inf and NaN."""
     return lax.bitcast_convert_type(_bits(x) & _bits(jnp.asarray(jnp.inf, x.dtype)), x.dtype)
 
 
 def is_flushed(x: Float[Array, "*shape"]) -> Bool[Array, "*shape"]:
-    """Whether a number is not 0 but below the normal range: comparisons take it for 0."""
+    """Return whether a number is nonzero but below the normal range, so that comparisons treat it as 0."""
     return ((_bits(x) << 1) != 0) & (_bits(power_below(x)) == 0)
 
 
 def is_normal(x: Float[Array, "*shape"]) -> Bool[Array, "*shape"]:
-    """Whether a positive number is within the normal range."""
+    """Return whether a positive number is within the normal range."""
     return (x >= float(jnp.finfo(x.dtype).tiny)) & (x < jnp.inf)
 
 
 def dot(A: Float[Array, "*batch k i"], B: Enclosed) -> Enclosed:
-    """Return `A^T B`, of A with entries of at most 1 and of B (*batch, k, j), as (*batch, i, j)."""
+    """Return `A^T B`, (*batch, i, j), for A with entries of at most 1 in absolute value and B, (*batch, k, j)."""
     count, info = A.shape[-2], jnp.finfo(A.dtype)
     bits = (info.nmant + 1 - (count - 1).bit_length()) // 2
     largest = jnp.max(jnp.abs(B.head))
@@ -72,12 +73,14 @@ def dot(A: Float[Array, "*batch k i"], B: Enclosed) -> Enclosed:
     short = jnp.round(A * 2.0**bits) * 2.0**-bits
     head = jnp.round(B.head / grid) * grid
     rest = (B.head - head) + B.tail
-    # What is rounded are sums of `A - short` times `head` and of A times `rest`: at most half and a whole grid's step.
+    # The rounded sums are `A - short` times `head`, and A times `rest`: at most half a step and a whole step of the
+    # grid.
     weight = jnp.max(jnp.sum(jnp.abs(A), axis=-2))
     step = 2.0**-bits * largest
     small = step + B.small
     terms = 0.5 * count * step * (1 + 2.0**-bits) + weight * small
-    # Whatever the order of each sum: its products, its additions, that of both, `rest`, and all that is flushed.
+    # Whatever the order of each sum, count its products, its additions, the final addition, `rest`, and all flushed
+    # numbers.
     flushed = jnp.where((largest > 0) | (B.small > 0), 8 * count * float(info.tiny) * (2 * largest + 1), 0.0)
     rounded = (count + 4) * unit(A.dtype) * terms
     return Enclosed(
@@ -89,7 +92,7 @@ def dot(A: Float[Array, "*batch k i"], B: Enclosed) -> Enclosed:
 
 
 def _product(A: Float[Array, "*batch k i"], B: Float[Array, "*batch k j"]) -> Float[Array, "*batch i j"]:
-    # Some accelerators would round the factors of products that need not be precise.
+    # Some accelerators would round the factors of products at default precision.
     return jnp.einsum("...ki,...kj->...ij", A, B, precision=lax.Precision.HIGHEST)
 
 

@@ -1,8 +1,8 @@
-"""Internal: a problem in units in which its numbers are about 1, by powers of two and so without rounding.
+"""Internal: rescale a problem by powers of two, without rounding, so that its numbers are about 1.
 
 Row k is divided by `rows_k`, which makes its largest product of two entries about 1, and W by `whole`, which makes the
-largest target of such a row about 1. Products then neither over- nor underflow where that matters. The objective
-`||W||^power / power` is in units of `whole^power`.
+largest target about 1. Products then neither overflow nor underflow where it matters. The objective `||W||^power /
+power` is in units of `whole^power`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from jaxattn.svm.rounding import is_flushed, is_normal, power_below
 
 
 class Scaled(NamedTuple):
-    """Constraints in such units; rows that are not present are 0.
+    """Rescaled constraints; rows that are not present are 0.
 
     Attributes:
-        constraints: the rows with their targets and prices, entries below 1.
-        of: what every row asks for.
+        constraints: the rows with their targets and penalties, entries below 1.
+        of: targets, kinds and multiplier bounds of the rows.
         rows: the unit of each row, (n, m).
         whole: the unit of W, ().
-        multipliers: what multipliers of the problem are multiplied by in these units, (n, m).
-        fits: whether no number leaves the normal range on the way, ().
+        multipliers: the factors that take multipliers of the problem to these units, (n, m).
+        fits: whether all intermediate numbers stay in the normal range, ().
     """
 
     constraints: Constraints
@@ -39,7 +39,7 @@ class Scaled(NamedTuple):
 
 
 def scaled(constraints: Constraints, power: int) -> Scaled:
-    """Return constraints of finite numbers in units of their own, for `||W||^power / power`."""
+    """Return the rescaled problem of finite constraints with the objective `||W||^power / power`."""
     of = cons.rows(constraints)
     differences, queries, *_ = cons.without_absent(constraints)
     targets = jnp.where(of.present, of.targets, 0.0)
@@ -65,9 +65,9 @@ def scaled(constraints: Constraints, power: int) -> Scaled:
 
 
 def is_posed(constraints: Constraints) -> Bool[Array, ""]:
-    """Whether all numbers are such as `constraints.check` asks for, as far as these can be read there.
+    """Return whether all numbers satisfy `constraints.check`; usable under `jit` and `vmap`.
 
-    Numbers below the normal range, which compiled programs take for 0, are not.
+    Numbers below the normal range, which compiled programs flush to 0, do not.
     """
     differences, queries, targets, _, _, penalty = constraints
     numbers = (leaf for leaf in (differences, queries, targets) if leaf is not None)

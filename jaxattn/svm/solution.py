@@ -1,4 +1,4 @@
-"""What a solver proposes, and what is reported once the certificate has read it."""
+"""Candidates that solvers propose, and certified solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Candidate", "Solution", "Solver", "Status", "Unique"]
 
 
 class Status(IntEnum):
-    """What the certificate could prove."""
+    """What the certificate proved."""
 
     OPTIMAL = 0
     INFEASIBLE = 1
@@ -24,7 +24,7 @@ class Status(IntEnum):
 
     @property
     def message(self) -> str:
-        """One sentence for a person."""
+        """A one-sentence explanation."""
         return {
             Status.OPTIMAL: "optimal: primal and dual value agree to the tolerance, no constraint is violated",
             Status.INFEASIBLE: "infeasible: the duals combine the constraints to nearly zero, so no W of an objective "
@@ -44,7 +44,7 @@ class Unique(IntEnum):
 
     @property
     def message(self) -> str:
-        """One sentence for a person."""
+        """A one-sentence explanation."""
         return {
             Unique.YES: "unique: every optimal W is this one, to a relative distance of 1e-3",
             Unique.NO: "not unique: another optimal W is known, at a relative distance of at least 1e-2",
@@ -53,13 +53,13 @@ class Unique(IntEnum):
 
 
 class Candidate(NamedTuple):
-    """A solver's proposal. Nothing in it is believed before the certificate has checked it.
+    """A solver's proposal, which the certificate checks.
 
     Attributes:
-        W: primal candidate, (d, e), of any length where the rows leave it free (`constraints.worst_margin`).
-        duals: multipliers, (n, m), of any length within their bounds (`constraints.rows`); a Farkas proof if
-            the problem is infeasible.
-        iterations: how many the solver made, ().
+        W: the primal candidate, (d, e), at any scale if the constraints allow it (`constraints.worst_margin`).
+        duals: multipliers, (n, m), at any scale within their bounds (`constraints.rows`); if the problem is infeasible,
+            a Farkas proof.
+        iterations: the number of the solver's iterations, ().
     """
 
     W: Float[Array, "d e"]
@@ -74,22 +74,24 @@ class Solution(NamedTuple):
     """A max-margin solution with its evidence.
 
     Attributes:
-        W: scaled to worst margin 1 where its length is free, (d, e); zero where the problem is infeasible.
-        duals: multipliers within their bounds, (n, m), non-negative but for equalities: those that prove
-            `dual`, or, where the problem is infeasible, of absolute sum 1 (the Farkas proof).
-        primal: the objective at W (its norm, or `||W||^2 / 2`, and the price of its shortfalls), an upper bound
-            of the optimal value; inf where W violates a hard row or exceeds the rank.
-        dual: a lower bound (see `certificate`): for a norm `<a, b>`, the sum of the duals where all targets
-            are 1. What satisfies an infeasible problem is at least so large: inf where the duals combine the rows to
-            exactly zero, else above the other numbers by the inverse of `Tolerance.farkas` or more. Under a bound on
-            the rank that of the problem without it.
-        gap: (primal - dual) / primal; inf where there is no primal value.
-        violation: how far the worst hard row falls short of its target at most, at least 0 (see
-            `constraints.violation`); inf where the constraints hold numbers that cannot be judged.
+        W: the solution, (d, e), scaled to worst margin 1 if the constraints leave its scale free; zero if the problem
+            is infeasible.
+        duals: multipliers within their bounds, (n, m), non-negative except for equalities: those that prove `dual`, or,
+            if the problem is infeasible, a Farkas proof with absolute sum 1.
+        primal: the objective at W (its norm, or `||W||^2 / 2`, plus the cost of shortfalls), an upper bound of the
+            optimal value; inf if W violates a hard constraint or exceeds the rank.
+        dual: a lower bound of the optimal value (see `certificate`): for a norm `<a, b>`, which is the sum of the duals
+            if all targets are 1. For an infeasible problem, any W that satisfies the constraints would have an
+            objective of at least this: inf if the duals combine the constraints to exactly zero, else larger than the
+            other numbers by the inverse of `Tolerance.farkas` or more. With a rank bound, the lower bound of the
+            problem without it.
+        gap: (primal - dual) / primal; inf without a primal value.
+        violation: an upper bound of the largest shortfall of a hard constraint, at least 0 (see
+            `constraints.violation`); inf if the constraints contain numbers that cannot be judged.
         status: a Status as an integer.
-        iterations: how many the solver made.
-        unique: a Unique as an integer: whether other matrices are optimal too. Directions and correlations mean little
-            of a solution that is not unique.
+        iterations: the number of the solver's iterations.
+        unique: a Unique as an integer: whether other matrices are optimal too. The direction of a solution that is not
+            unique is arbitrary, and so are cosines with it.
     """
 
     W: Float[Array, "*batch d e"]
@@ -105,26 +107,26 @@ class Solution(NamedTuple):
 
 @runtime_checkable
 class Improver(Protocol):
-    """A solver that begins from an answer of the same constraints' problem in another norm.
+    """A solver that starts from a solution of the same constraints in another norm.
 
-    `solve_batch` finds that answer by `start`, in a program of its own: a batch that is solved in several
-    norms compiles it once.
+    `solve_batch` computes that solution with `start`, in a separate program, which is compiled once even if a batch is
+    solved in several norms.
     """
 
     @property
     def start(self) -> Solver:
-        """The solver of that problem."""
+        """The solver for the other norm."""
         ...
 
     @property
     def start_norm(self) -> Norm:
-        """Its norm."""
+        """The other norm."""
         ...
 
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
-        """Propose a solution, having found the first answer itself."""
+        """Propose a solution, computing the first one itself."""
         ...
 
     def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
-        """Propose a solution, beginning from the first answer."""
+        """Propose a solution, starting from the first one."""
         ...

@@ -1,4 +1,4 @@
-"""One door to every solver: check the constraints, solve, certify."""
+"""Solve max-margin problems with any solver, and certify the answers."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ from jaxattn.svm.unique import uniqueness
 
 __all__ = ["solve", "solve_batch", "with_uniqueness"]
 
-# For the few problems that the first solver leaves open: slower, and more accurate where rows are nearly parallel.
+# For the few problems that the first solver leaves open: slower, but more accurate for nearly parallel rows.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
-# How many problems are solved together: what they work on, matrices of the rows, stays in a cache of so many bytes,
-# and the slowest of them, which all wait for, is not that of many. A certificate has no loop: there a chunk is as
-# long as any. Fewer problems are filled up to these lengths, so that any number of them compiles once.
+# How many problems are solved together: their working matrices should fit into a cache of this many bytes, and the
+# slowest problem, for which all wait, should not be that of a large batch. The certificate has no loop, so its chunks
+# may have any length. Smaller groups are padded to these lengths, so that every number of problems compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
-# Solvers that take one problem of numbers after another.
+# Solvers on the host, which solve one problem after another.
 _ON_HOST = (Cvxpy, ColumnGeneration)
-# How many times the steps of an interior-point method other solvers make, from several starts or with longer ones.
+# The number of steps of other solvers (with several starts, or longer steps), as a multiple of an interior-point
+# method's.
 _MORE_STEPS = 50
 
 
 def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
-    """Return what is tried in turn, each on what the one before left undecided."""
+    """Return the solvers to try in turn, each on what the previous ones left undecided."""
     if solver is not None:
         chosen: tuple[Any, ...] = tuple(solver) if isinstance(solver, Sequence) else (solver,)
         if isinstance(solver, str):
-            chosen = (solver,)  # A name is a sequence, too.
+            chosen = (solver,)  # A string is a sequence, too.
         if not chosen:
             raise ValueError("solver: expected at least one, found an empty list")
         for one in chosen:
@@ -75,7 +76,7 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
 
 
 def _tolerance(constraints: Constraints, tolerance: Tolerance | None) -> Tolerance:
-    """Return the tolerance asked for, or that of the rows' precision."""
+    """Return the given tolerance, or the default for the precision of the constraints."""
     if tolerance is None:
         return tolerance_of(constraints.differences.dtype)
     check_tolerance(tolerance)
@@ -90,22 +91,23 @@ def solve(
 ) -> Solution:
     """Solve `min ||W||  s.t. <A_k, W> >= b_k`, or its soft margin, and certify the answer (2308.16898, Att-SVM).
 
-    Works under `jit` and `vmap` with this package's own solvers; of several, the first is used there.
+    Works under `jit` and `vmap` with this package's own solvers; of several solvers only the first is used there.
 
     Args:
-        constraints: as `token_constraints` and the other functions of `posing` make them.
-        norm: a name, such as "nuclear" or "schatten_1.5" (see `norms.named`), or a Norm such as `nuclear_of_rank(2)`.
-        solver: a solver or several, each tried on what the one before left undecided; those of the
-            norm if None.
-        tolerance: what counts as proven; that of the precision if None.
+        constraints: made by `token_constraints` or another function of `posing`.
+        norm: a name, for example "nuclear" or "schatten_1.5" (see `norms.named`), or a Norm, for example
+            `nuclear_of_rank(2)`.
+        solver: a solver or several, each tried on what the previous ones left undecided. Default: solvers suited to the
+            norm.
+        tolerance: what counts as proven. Default: the tolerance for the precision of the constraints.
 
     Returns:
-        The solution with its evidence. Infeasible and unsolved problems are reported by `status`; whether other
-        matrices are optimal too by `unique`, under `jit` and `vmap` after `with_uniqueness` alone.
+        The solution with its evidence. `status` reports infeasible and unsolved problems. `unique` says whether other
+            matrices are optimal too; under `jit` and `vmap` it needs `with_uniqueness`.
 
     Raises:
-        ValueError: malformed, NaN or infinite constraints, an unknown norm, a norm without solver, a tolerance
-            that is no `Tolerance`, a solver that returns no `Candidate` for these constraints.
+        ValueError: malformed, NaN or infinite constraints, an unknown norm, a norm without a solver, a tolerance that
+            is not a `Tolerance`, a solver that does not return a `Candidate` for these constraints.
 
     Example:
         >>> solution = svm.solve(constraints, norm="frobenius")
@@ -131,11 +133,11 @@ def solve_batch(
 ) -> Solution:
     """Solve a batch of problems with one leading axis, in chunks of bounded memory.
 
-    Every lane has its own status and evidence, which do not depend on the other lanes in any bit. `solve` on the lane
-    alone, and a batch of another length, may run programs of other shapes: their W and duals differ from the lane's by
-    rounding, and so by no more than both certificates allow. Problems of up to 64, 256, ... rows and 16, 32, ...
-    coordinates share their programs, where to compile another takes longer than the larger shape. Returns a Solution of
-    NumPy arrays. Arguments and errors as in `solve`.
+    Each lane has its own status and evidence, which do not depend on the other lanes in any bit. `solve` on one lane,
+    or a batch of another length, may run a program of another shape, whose W and duals differ by rounding, within what
+    both certificates allow. Problems of up to 64, 256, ... rows and 16, 32, ... coordinates share programs if compiling
+    a new one would take longer than solving the larger shape. Returns a Solution of NumPy arrays. Arguments and errors
+    are those of `solve`.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -156,7 +158,7 @@ def solve_batch(
 def _solved(
     constraints: Constraints, norm: Norm, solvers: Sequence[Solver], tolerance: Tolerance, chunk: int | None = None
 ) -> Solution:
-    """Solve lanes of NumPy arrays by each solver in turn, on what the one before left undecided."""
+    """Solve lanes of NumPy arrays with each solver in turn, on what the previous ones left undecided."""
     door = _Door(norm, tolerance, _sizes(constraints), chunk)
     solution = door.attempt(constraints, solvers[0])
     for attempt in solvers[1:]:
@@ -173,19 +175,19 @@ def _solved(
 def with_uniqueness(
     constraints: Constraints, solution: Solution, norm: str | Norm = "frobenius", tolerance: Tolerance | None = None
 ) -> Solution:
-    """Return a solution, or a batch, with `unique` found out where it is UNKNOWN.
+    """Return a solution or a batch with `unique` determined where it is UNKNOWN.
 
-    `solve` and `solve_batch` have done so. A solution that comes out of `jit` or `vmap` has YES only where the
-    objective is strictly convex, since there the numbers cannot be read.
+    `solve` and `solve_batch` do this. A solution computed under `jit` or `vmap`, where numbers cannot be read, has YES
+    only if the objective is strictly convex.
 
     Args:
-        constraints: those solved; as many leading axes, none or one, as the solution.
-        solution: as `solve` or `certify` returns it.
-        norm: of the problem.
-        tolerance: what counts as proven of a second solution; that of the precision if None.
+        constraints: those that were solved, with as many leading axes, none or one, as the solution.
+        solution: a result of `solve` or `certify`.
+        norm: the norm of the problem.
+        tolerance: what counts as proven for a second solution. Default: the tolerance for the precision.
 
     Raises:
-        ValueError: malformed constraints, an unknown norm, a tolerance that is no `Tolerance`.
+        ValueError: malformed constraints, an unknown norm, a tolerance that is not a `Tolerance`.
 
     Example:
         >>> inside = jax.jit(lambda rows: svm.solve(rows, norm="nuclear"))(constraints)
@@ -202,12 +204,12 @@ def with_uniqueness(
 
 
 def _replaces(found: Solution, solution: Solution) -> np.ndarray:
-    """Whether an answer, or each of a batch, is decided or at least closer than the undecided one before it."""
+    """Return whether each answer is decided, or has a smaller gap than the undecided one before it."""
     return np.asarray((found.status != Status.NOT_CONVERGED) | (abs(found.gap) < abs(solution.gap)))
 
 
 class _Sizes(NamedTuple):
-    """How many lanes a batch has, of which each part is laid out as the whole, and how many of them fit into memory."""
+    """The number of lanes of a batch, which sets the layout of its parts, and how many lanes fit into memory."""
 
     lanes: int
     fits: int
@@ -228,13 +230,13 @@ class _Door(NamedTuple):
     chunk: int | None = None
 
     def attempt(self, constraints: Constraints, solver: Solver) -> Solution:
-        """Solve lanes without the rows that are not present, and certify what was found."""
+        """Solve lanes without their absent rows, and certify the answers."""
         parts = packed(constraints, self.sizes.lanes, _sharing(solver))
         found = [(part, self._candidates(part.rows, solver, self.norm, self._solving(part))) for part in parts]
         return self.certified(constraints, _joined(found))
 
     def certified(self, constraints: Constraints, candidates: Candidate) -> Solution:
-        """Certify lanes, each by its rows that are present."""
+        """Certify lanes by their rows that are present."""
         found = []
         sharing = Sharing.SHAPES if _is_blind_to_zeros(self.norm) else Sharing.NOT
         for part in packed(constraints, self.sizes.lanes, sharing):
@@ -252,15 +254,16 @@ class _Door(NamedTuple):
         over_seeds = partial(batch.over_seeds, effort=effort.solving(self.sizes.lanes, n * m + 3 * d, steps))
         if isinstance(solver, Improver) and constraints.penalty is None:
             first = self._candidates(constraints, solver.start, solver.start_norm, chunk)
-            # It works on the rows' Gram matrix and on a tableau beside it, so half as many stay in the cache.
+            # It works on the rows' Gram matrix and a tableau of the same size, so half as many lanes fit into the
+            # cache.
             width = min(chunk, max(_FEW, chunk // 2))
             return over_seeds(_improving(solver, norm), constraints, first, width=width)
-        # Path following treats equalities apart, and so asks whether there are any; this method does not.
+        # Path following handles equalities separately, so it checks whether there are any; the active set does not.
         given = with_kinds(constraints) if isinstance(solver, ActiveSet) else constraints
         return over_seeds(_proposing(solver, norm), given, width=chunk)
 
     def _solving(self, part: Packed) -> int:
-        """Return how many lanes a solver's program takes: those of which the pairs of rows stay in the cache."""
+        """Return how many lanes a solver's program takes: as many as have their Gram matrices in the cache."""
         pairs = part.rows.differences[0, ..., 0].size ** 2 * part.rows.differences.dtype.itemsize
         return self.chunk or min(self._together(part), self.sizes.fits, max(_FEW, _CACHE // pairs))
 
@@ -273,28 +276,28 @@ class _Door(NamedTuple):
 
 
 def _joined(found: Sequence[tuple[Packed, Found]]) -> Found:
-    """Return what was found for the parts of a batch, lane by lane as given."""
+    """Return the results for the parts of a batch in the order of its lanes."""
     order = np.argsort(np.concatenate([part.lanes for part, _ in found]))
     spread = [part.spread(one) for part, one in found]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *spread)
 
 
 def _sharing(solver: Solver) -> Sharing:
-    """Return what makes no difference to a solver's answers: of one of the user's own this is not known."""
+    """Return which changes of shape leave a solver's answers unchanged; none for a user's solver."""
     return Sharing.SPANS if isinstance(solver, ActiveSet | InteriorPoint) else Sharing.NOT
 
 
 def _is_blind_to_zeros(norm: Norm) -> bool:
-    """Whether rows and columns of zeros change neither the norm nor its dual; of a user's own this is not known.
+    """Return whether zero rows and columns change neither the norm nor its dual; assumed False for a user's norm.
 
-    They do not change gamma2 and sign either, but what these cost: it grows as the cube of their number, and as its
-    exponential.
+    It is also False for gamma2 and sign. Zeros do not change these norms, but their cost grows as the cube and the
+    exponential of the dimension.
     """
     return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | Lengths | OfRank | Schatten)
 
 
-# One function object for each solver, norm and tolerance, so that it is compiled once; and one program to find
-# an answer and another to certify it, which all solvers share.
+# One function object per solver, norm and tolerance, so that each compiles once. Solving and certifying are separate
+# programs, so that all solvers share the latter.
 @lru_cache(maxsize=256)
 def _proposing(solver: Solver, norm: Norm) -> Callable[[Constraints], Candidate]:
     return partial(_propose, solver, norm) if isinstance(solver, _ON_HOST) else jax.jit(partial(_propose, solver, norm))

@@ -1,10 +1,9 @@
-"""Whether a matrix of bounded rank is a stationary point of the nuclear norm under that bound.
+"""Test whether a matrix of bounded rank is a stationary point of the nuclear norm with that bound.
 
-In `W = K Q^T`, K and Q of m columns, the problem is `min (||K||_F^2 + ||Q||_F^2) / 2  s.t. <A_k, K Q^T> >= b_k`, and
-its first-order conditions are `K = G Q`, `Q = G^T K` with `G = sum_k a_k A_k`, `a >= 0` (any sign at an equality) and
-`a_k = 0` where the margin exceeds b_k. With the thin SVD `W = U S V^T` they say `G V = U` and `G^T U = V`; were also
-`||G|| <= 1`, W would be optimal among all matrices. The multipliers are found here, from W alone: nothing is believed
-of a solver.
+In `W = K Q^T`, K and Q of m columns, the problem is `min (||K||_F^2 + ||Q||_F^2) / 2  s.t. <A_k, K Q^T> >= b_k`. Its
+first-order conditions are `K = G Q`, `Q = G^T K` with `G = sum_k a_k A_k`, `a >= 0` (any sign for an equality) and `a_k
+= 0` if the margin exceeds b_k. With the thin SVD `W = U S V^T` they are `G V = U` and `G^T U = V`; if also `||G|| <=
+1`, W is optimal among all matrices. The multipliers are computed here from W alone, not taken from a solver.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ class Stationarity(NamedTuple):
     """How far W is from a stationary point of rank m.
 
     Attributes:
-        duals: multipliers a of the rows that are tight at W, (n, m), 0 at the others.
+        duals: multipliers a of the rows that are tight at W, (n, m); 0 for the other rows.
         residual: `||(G Q - K, G^T K - Q)||_F / ||(K, Q)||_F`, ().
-        excess: the (m + 1)-th singular value as a share of the first, (); 0 if there are no more than m.
+        excess: the (m + 1)-th singular value divided by the first, (); 0 if there is none.
     """
 
     duals: Float[Array, "n m"]
@@ -38,18 +37,18 @@ class Stationarity(NamedTuple):
 
 
 def stationarity(constraints: Constraints, W: Float[Array, "d e"], m: int, tight: float = 1e-7) -> Stationarity:
-    """Measure how far W is from a stationary point of `min ||W||_*` under the rows and rank W <= m.
+    """Measure how far W is from a stationary point of `min ||W||_*` under the constraints and rank W <= m.
 
-    Feasibility is not asked for here (see `constraints.violation`).
+    Feasibility is not checked (see `constraints.violation`).
 
     Args:
-        constraints: hard rows of every kind.
-        W: any matrix, scaled as the problem has it.
-        m: the bound on the rank.
-        tight: a row counts as tight if its margin exceeds its target by at most this share of the largest target.
+        constraints: hard rows of any kind.
+        W: any matrix, at the scale of the problem.
+        m: the rank bound.
+        tight: a row counts as tight if its margin exceeds its target by at most this fraction of the largest target.
 
     Raises:
-        ValueError: rows at a price.
+        ValueError: there are soft rows.
 
     Example:
         >>> narrow = svm.solve(constraints, norm=norms.nuclear_of_rank(2))
@@ -67,7 +66,7 @@ def stationarity(constraints: Constraints, W: Float[Array, "d e"], m: int, tight
     at = of._replace(present=of.present & (of.equal | (over <= allowed)))
     J = rows_of_factors(unit, K, Q)
     size = positive(metrics.norm(root))
-    # In units where `(K, Q)` has length 1, and with it each multiplier about 1.
+    # Scale `(K, Q)` to length 1, which makes the multipliers about 1.
     gram, reached = J.gram / size**2, J.reached / size**2
     found = least_squares(
         gram, 2 * jnp.where(at.present.ravel(), reached, 0.0), at, jnp.zeros_like(reached), 6 * reached.size
@@ -80,7 +79,7 @@ def stationarity(constraints: Constraints, W: Float[Array, "d e"], m: int, tight
 
 
 def is_of_rank(found: Stationarity, W: Float[Array, "d e"]) -> Bool[Array, ""]:
-    """Whether what W has beyond its rank is the rounding of a product of factors."""
+    """Return whether the singular values of W beyond its rank are rounding errors of a product of factors."""
     return found.excess <= 16 * max(W.shape) * jnp.finfo(W.dtype).eps
 
 
@@ -110,10 +109,11 @@ def rows_of_factors(rows: Constraints, K: Float[Array, "p r"], Q: Float[Array, "
 
 
 def refuse_soft(constraints: Constraints, who: str) -> None:
-    """Refuse rows at a price.
+    """Raise ValueError if there are soft rows.
 
-    Raises:
-        ValueError: there is a penalty.
+    Args:
+        constraints: the rows.
+        who: the caller's name, for the message.
     """
     if constraints.penalty is not None:
         raise ValueError(f"{who}: expected hard rows under a bound on the rank, found a penalty")

@@ -81,7 +81,7 @@ LINES = [
     ("which data=spheres", "data: expected a law of one dimension such as sphere"),
     ("which --multirun seeds=8,9", "--multirun: expected key=value, such as seeds=100; `jaxattn which` has one run"),
     ("which seeds=8,9", "seeds=8,9: expected one value, found several"),
-    ("which svm=scs", "svm=scs: expected no solver, as that of each norm is used"),
+    ("which svm=scs", "svm=scs: expected none, since each norm has its own certified solver"),
     ("which rate", "rate: expected key=value, such as seeds=8"),
     (
         "which optimizer=adam optimizer.optimizer.eps=1e-8",

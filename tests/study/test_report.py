@@ -92,8 +92,7 @@ def test_checks_stand_apart_from_claims(tmp_path):
     report.write(tmp_path / "README.md", STUDIES, [line("first:a"), line("first:b", kind="check")])
     page = (tmp_path / "README.md").read_text()
     assert (
-        "1 claim: holds 1, holds with a correction 0, does not hold 0, not decided 0. Beside them stand 1 checks"
-        in page
+        "1 claim: holds 1, holds with a correction 0, does not hold 0, not decided 0. There are also 1 checks" in page
     )
     assert "### first:b: check, holds" in page
     assert "| What first:b states of \\|x\\|. | check: holds |" in page

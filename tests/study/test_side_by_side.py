@@ -94,7 +94,7 @@ def test_a_signal_ends_all_processes_with_one_message(tmp_path, start, sent, sta
     begun.send_signal(sent)
     _, err = begun.communicate(timeout=120)
     assert begun.returncode == status, err
-    assert f"{said}; what was finished is kept" in err
+    assert f"{said}; finished work is kept" in err
     assert len(workers) >= 2
     deadline = time.monotonic() + 60
     while any(map(runs_still, workers)) and time.monotonic() < deadline:
@@ -119,7 +119,7 @@ def test_a_worker_that_is_killed_ends_all_with_one_error_and_what_was_finished_i
     os.kill(workers[0], signal.SIGKILL)
     _, err = begun.communicate(timeout=120)
     assert begun.returncode == 2, err
-    message = "a process ended without a word (killed, or out of memory?) while these were made: rate, trajectories-3; "
+    message = "a process ended without a message (killed, or out of memory?) while making rate, trajectories-3; "
     assert err.count(message) == 1
     assert "Traceback" not in err
     assert not any(map(runs_still, workers))

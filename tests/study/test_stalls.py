@@ -40,7 +40,7 @@ def test_the_published_rule_is_said_to_stall(said):
     assert beside.endswith(
         f"{runs.folder(config).name}: 3 of 3 seeds stalled: the gradient was lost to rounding, floor or penalty from "
         f"step {since[0]} on at the earliest, {since[1]} in the median; "
-        "descent.normalized_gd(step, floor=0, penalty=0) goes on\n"
+        "descent.normalized_gd(step, floor=0, penalty=0) does not stall\n"
     )
 
 

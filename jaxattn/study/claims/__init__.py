@@ -1,4 +1,4 @@
-"""Claims of the papers: values with a rule, judged from measured numbers and their intervals."""
+"""Claims of the papers, as values that are judged from measured numbers and their intervals."""
 
 from jaxattn.study.claims.claim import Claim, Datasets, Judgement, Kind, Setting, Source, Verdict, line
 from jaxattn.study.claims.counts import (

@@ -1,4 +1,4 @@
-"""A claim as a value: what the paper says, and a rule that judges it from measured numbers alone."""
+"""Claims as values: the paper's statement, and a rule that judges it from measured numbers alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Datasets = Mapping[str, xarray.Dataset]
 
 
 class Verdict(StrEnum):
-    """What a measurement says of a claim."""
+    """The verdict of a measurement on a claim."""
 
     HOLDS = "holds"
     CORRECTED = "holds with a correction"
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 
 class Setting(StrEnum):
-    """How near a measurement is to what the paper did: its own setting, one that stands for it, or one of ours."""
+    """How close a measurement is to the paper's: in the same setting, in one that represents it, or in one of ours."""
 
     EXACT = "exact"
     PROXY = "proxy"
@@ -34,10 +34,10 @@ class Setting(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a verdict is about: the paper, which the numbers may refute, or this program.
+    """What a verdict tests: a finding of the paper, which numbers may refute, or this program.
 
-    A check states what is true by definition or by algebra. It can only break where the program is wrong, so it is
-    listed apart and counts for no paper.
+    A check states what is true by definition or by algebra. It can fail only if the program is wrong, so checks are
+    listed separately and not counted for any paper.
     """
 
     FINDING = "finding"
@@ -51,7 +51,7 @@ class Source:
     Attributes:
         paper: its number or name.
         locator: theorem, figure, panel or section.
-        setting: how near the measurement is to the paper's.
+        setting: how close the measurement is to the paper's setting.
     """
 
     paper: str
@@ -65,21 +65,22 @@ class Source:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found of a claim; the verdict follows from the criteria, and from nothing else.
+    """The evidence on a claim. The verdict follows from the criteria, and from nothing else.
 
-    A claim holds if every criterion in `stated` is met. If one of them is broken, it holds with a correction if all
-    those in `corrected` are met, and does not hold otherwise. If none is broken and not all are met it is not decided.
+    A claim holds if every criterion in `stated` is met. If one of them is broken, the claim holds with a correction if
+    all those in `corrected` are met, and does not hold otherwise. If none is broken but not all are met, it is not
+    decided.
 
     Attributes:
-        measured: numbers by their labels: means over the kept seeds.
-        interval: 95 % intervals, (low, high), of those that have one.
-        expected: the published or predicted numbers, by the same labels.
-        counts: of each run: attempted, kept, and excluded by reason.
-        stated: what the statement asks for.
-        corrected: what the corrected statement asks for, if there is one.
-        correction: the correction, in a sentence made from the numbers.
-        undecided: why the data cannot decide: too few seeds, too few steps; empty if they can.
-        remark: what a reader should know beside the verdict, made from the numbers.
+        measured: numbers by label: means over the kept seeds.
+        interval: 95 % intervals, (low, high), for those numbers that have one.
+        expected: the published or predicted numbers, with the same labels.
+        counts: for each run: seeds attempted, kept, and excluded by reason.
+        stated: the criteria of the statement.
+        corrected: the criteria of the corrected statement, if there is one.
+        correction: the correction, a sentence made from the numbers.
+        undecided: why the data cannot decide (too few seeds, too few steps); empty if they can.
+        remark: what a reader should know besides the verdict, made from the numbers.
     """
 
     measured: Mapping[str, float]
@@ -100,19 +101,19 @@ class Judgement:
 
     @classmethod
     def withheld(cls, reason: str) -> Judgement:
-        """Return the judgement on data that cannot be judged, for this reason."""
+        """Return the judgement on data that cannot be judged, with the reason."""
         nothing = Criterion("what was measured", Number.exact(math.nan))
         return cls({}, {}, {}, {}, stated=(nothing,), undecided=reason)
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict that the criteria give."""
+        """The verdict that the criteria imply."""
         stated = together(self.stated)
         if self.undecided or stated is Outcome.UNCLEAR:
             return Verdict.OPEN
         if stated is Outcome.MET:
             return Verdict.HOLDS
-        # A statement that is refuted stays so where nobody knows yet whether another one holds in its place.
+        # A refuted statement stays refuted even if its correction is not decided.
         return Verdict.CORRECTED if self._correction is Outcome.MET else Verdict.FAILS
 
     @property
@@ -121,12 +122,12 @@ class Judgement:
 
     @property
     def intervals(self) -> int:
-        """How many different 95 % intervals the verdict rests on: those of its criteria that are not exact."""
+        """The number of different 95 % intervals behind the verdict: those of its criteria that are not exact."""
         return len({one.value for one in (*self.stated, *self.corrected) if one.value.low < one.value.high})
 
     @property
     def note(self) -> str:
-        """Why this is the verdict, in words made from the numbers."""
+        """The reason for the verdict, in words made from the numbers."""
         if self.undecided:
             return self.undecided
         parts = [self.remark]
@@ -142,13 +143,13 @@ class Claim:
     """A claim of a paper.
 
     Attributes:
-        id: the experiment and, after a colon, which of its claims.
+        id: the experiment, a colon, and a name of the claim within it.
         source: where the paper makes it.
-        statement: what the paper says, in one sentence and not narrowed.
-        judge: from what the experiment's `summarize` made of the measured datasets to a judgement; pure.
-        examples: measured datasets, built by hand, for every verdict that can be reached. Those that confirm, correct
-            and refute differ in measured numbers alone.
-        kind: a finding, or a check of what cannot be otherwise.
+        statement: what the paper says, in one sentence, without narrowing it.
+        judge: a pure function from the result of the experiment's `summarize` to a judgement.
+        examples: measured datasets, built by hand, for each verdict that can be reached. Those that confirm, correct
+            and refute differ only in measured numbers.
+        kind: a finding, or a check of what is true by definition or algebra.
     """
 
     id: str
@@ -160,12 +161,12 @@ class Claim:
 
     @property
     def experiment(self) -> str:
-        """The id of the experiment that decides it."""
+        """The id of the experiment that decides the claim."""
         return self.id.partition(":")[0]
 
 
 def line(claim: Claim, judgement: Judgement) -> dict[str, Any]:
-    """Return the line of claims.json: JSON values, numbers to six digits."""
+    """Return the entry of claims.json: JSON values, numbers to six digits."""
     return {
         "id": claim.id,
         "source": str(claim.source),

@@ -1,4 +1,4 @@
-"""How many seeds were attempted, kept and excluded, and when these are too few to decide a claim."""
+"""Count attempted, kept and excluded seeds, and tell whether these are too few to decide a claim."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping
 
 import xarray
 
-# Why a seed is excluded, as the second stage counts it. An experiment counts by those that it knows.
+# Reasons for excluding a seed, as counted by the measurement; an experiment uses those that apply to it.
 EXCLUDED = ("diverged", "labels", "ambiguous", "finite", "infeasible", "unsolved")
-# Why a correlation with the max-margin solution of a kept seed says little.
+# Reasons why the cosine with a kept seed's max-margin solution has little meaning.
 DOUBTED = {"not_unique": "with a solution that is not unique", "uniqueness_unknown": "with one not known to be unique"}
-# With less than these no verdict is given. Drawn problems cost less than descents, so more are asked for.
+# No verdict is given with fewer. Problems without training are cheaper, so more of them are required.
 LEAST_STEPS, LEAST_SEEDS, LEAST_DRAWN = 1000, 8, 20
 
 
 def counts_of(runs: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
-    """Return attempted, kept, excluded and doubted seeds or problems of each run, for a claim or under a figure."""
+    """Return attempted, kept, excluded and doubtful seeds or problems of each run, for a claim or below a figure."""
     counted = ("attempted", "kept", *EXCLUDED, *DOUBTED)
     return {name: {c: int(one.attrs[c]) for c in counted if c in one.attrs} for name, one in runs.items()}
 
 
 def doubts(counts: Mapping[str, int]) -> str:
-    """Return in words how many kept seeds have a solution that is not known to be unique, or nothing if all are.
+    """Say how many kept seeds have a solution that is not known to be unique; empty if there are none.
 
     Example:
         >>> doubts({"attempted": 9, "kept": 8, "not_unique": 2, "uniqueness_unknown": 0})
@@ -37,11 +37,11 @@ def total(runs: Mapping[str, xarray.Dataset]) -> dict[str, int]:
 
 
 def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
-    """Return why a run cannot decide a claim, or nothing if it can.
+    """Return why a run cannot decide a claim; empty if it can.
 
     Args:
-        summary: a comparison, or what is left of it: its snapshots and counts are read.
-        published: the steps that the verdict compares with the paper.
+        summary: a comparison or an excerpt of one: its snapshots and counts are read.
+        published: the steps at which the verdict compares with the paper.
     """
     steps, kept = summary["snapshot"].values, int(summary.attrs["kept"])
     last, missing = int(steps[-1]), sorted(set(published) - set(steps.tolist()))
@@ -55,10 +55,10 @@ def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
 
 
 def too_short(steps: int) -> str:
-    """Return why a run of so few steps cannot decide a claim, or nothing if it can."""
+    """Return why a run of this many steps cannot decide a claim; empty if it can."""
     return f"A run of {steps} steps is too short to decide; the published size is 2000." if steps < LEAST_STEPS else ""
 
 
 def too_few(kept: int, least: int = LEAST_DRAWN) -> str:
-    """Return why so few kept seeds cannot decide a claim, or nothing if they can."""
+    """Return why this many kept seeds cannot decide a claim; empty if they can."""
     return f"{kept} kept seeds are too few to decide; at least {least} are needed." if kept < least else ""

@@ -1,4 +1,4 @@
-"""Criteria: where a number has to lie, judged by its interval; met, broken, or unclear."""
+"""Criteria: bounds that a number's interval meets, breaks, or leaves unclear."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import xarray
 
 
 class Outcome(StrEnum):
-    """What the evidence says of a criterion."""
+    """The outcome of a criterion."""
 
     MET = "met"
     BROKEN = "broken"
@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 
 
 class Number(NamedTuple):
-    """A measured number with the bounds of its 95 % interval; a number without an error has three equal ones."""
+    """A measured number with the bounds of its 95 % interval; for an exact number all three are equal."""
 
     mean: float
     low: float
@@ -29,11 +29,11 @@ class Number(NamedTuple):
 
     @classmethod
     def exact(cls, value: float) -> Number:
-        """Return a number that has no interval: a count, a largest error, a certified value."""
+        """Return a number without an interval: a count, a largest error, a certified value."""
         return cls(float(value), float(value), float(value))
 
     def minus(self, other: Number) -> Number:
-        """Return the difference of two independent numbers, its interval by adding the squares of the half-widths."""
+        """Return the difference of two independent numbers; the half-widths of their intervals add in quadrature."""
         mean = self.mean - other.mean
         below = math.hypot(self.mean - self.low, other.high - other.mean)
         above = math.hypot(self.high - self.mean, other.mean - other.low)
@@ -42,16 +42,16 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class Criterion:
-    """A number has to lie in `[least, most]`.
+    """A number must lie in `[least, most]`.
 
-    It is met if the whole interval of the number lies there, broken if all of it lies elsewhere, and unclear otherwise:
-    also where the number, or a bound of its interval, is not a number.
+    The criterion is met if the number's whole interval lies inside, broken if it lies entirely outside, and unclear
+    otherwise, or if the number or a bound of its interval is NaN.
 
     Attributes:
-        quantity: what the number is, in words.
+        quantity: the number in words.
         value: the number.
-        least: of what is allowed.
-        most: of what is allowed.
+        least: the smallest value allowed.
+        most: the largest value allowed.
     """
 
     quantity: str
@@ -70,13 +70,13 @@ class Criterion:
         return Outcome.BROKEN if high < self.least or low > self.most else Outcome.UNCLEAR
 
     def turned(self) -> Criterion:
-        """Return the criterion with its thresholds moved to the other side of the number: met if broken, and back."""
+        """Return the criterion with thresholds moved to the number's other side, which swaps met and broken."""
         if self.outcome is Outcome.MET:
             return dataclasses.replace(self, least=math.nextafter(self.value.high, math.inf), most=math.inf)
         return dataclasses.replace(self, least=-math.inf, most=math.inf)
 
     def __str__(self) -> str:
-        """Say the number, its interval and what is asked of it."""
+        """Describe the number, its interval and the criterion."""
         asked = {
             (True, True): f"between {self.least:.4g} and {self.most:.4g}",
             (True, False): f"at least {self.least:.4g}",
@@ -88,10 +88,10 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Agreement(Criterion):
-    """A difference from a published number has to be none.
+    """A difference from a published number must be zero.
 
-    It is broken if 0 lies outside the interval of the difference, met if 0 lies inside and the interval inside
-    `[least, most]`, which says how close the two are at worst; unclear if the measurement is too coarse for that.
+    The criterion is broken if 0 lies outside the interval of the difference, and met if 0 lies inside and the interval
+    lies inside `[least, most]`, which bounds the difference. It is unclear if the measurement is too coarse for that.
     """
 
     @property
@@ -115,31 +115,32 @@ class Agreement(Criterion):
 
 
 def above(quantity: str, value: Number, threshold: float) -> Criterion:
-    """Ask for a number of at least the threshold."""
+    """Require a number of at least the threshold."""
     return Criterion(quantity, value, least=threshold)
 
 
 def below(quantity: str, value: Number, threshold: float) -> Criterion:
-    """Ask for a number of at most the threshold."""
+    """Require a number of at most the threshold."""
     return Criterion(quantity, value, most=threshold)
 
 
 def between(quantity: str, value: Number, least: float, most: float) -> Criterion:
-    """Ask for a number between two thresholds."""
+    """Require a number between two thresholds."""
     return Criterion(quantity, value, least, most)
 
 
 def agrees(quantity: str, mean: float, error: float, expected: float, within: float) -> Agreement:
-    """Ask for a mean that agrees with a published one over as many seeds, so of the same standard error.
+    """Require a mean that agrees with a published mean over as many seeds, which has the same standard error.
 
-    The difference has sqrt(2) times the error of one mean; its interval is two of these to each side.
+    The standard error of the difference is sqrt(2) times that of one mean; its interval extends by two of these to each
+    side.
 
     Args:
         quantity: what is compared.
-        mean: measured.
+        mean: the measured mean.
         error: its standard error.
         expected: the published mean.
-        within: how far apart the two may be at most, by the interval, to be called equal.
+        within: the largest difference, by the interval, at which the two count as equal.
     """
     half = 2 * math.sqrt(2) * float(error)
     difference = float(mean) - float(expected)
@@ -148,7 +149,7 @@ def agrees(quantity: str, mean: float, error: float, expected: float, within: fl
 
 
 def number(one: xarray.Dataset, name: str) -> Number:
-    """Return an estimated mean and its interval, of a dataset with the variables of `statistics.variables`."""
+    """Return an estimated mean with its interval, from a dataset with the variables of `statistics.variables`."""
     return Number(float(one[name]), float(one[f"{name}_low"]), float(one[f"{name}_high"]))
 
 

@@ -1,4 +1,4 @@
-"""All experiments and all claims, read off the folders of `jaxattn.experiments`."""
+"""All experiments and claims, found in the folders of `jaxattn.experiments`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPERIMENTS = "jaxattn.experiments"
 
 
 class Experiment(NamedTuple):
-    """The rooms of an experiment, in the order in which data passes them.
+    """The parts of an experiment, in the order in which data passes through them.
 
     Attributes:
         measure: `measure(record, solver=None)`, from a record to a dataset.
@@ -40,10 +40,10 @@ def experiment(folder: str) -> Experiment:
     """Return the experiment in a folder with the modules measure, claims and figure.
 
     Args:
-        folder: as a dotted path, such as `jaxattn.experiments.local.rate`.
+        folder: a dotted path, for example `jaxattn.experiments.local.rate`.
 
     Raises:
-        ValueError: there is no such folder, or a module or function is missing; names it.
+        ValueError: there is no such folder, or a module or function is missing; the message names it.
     """
     found = []
     for room, names in (("measure", ("measure",)), ("claims", ("summarize", "CLAIMS")), ("figure", ("draw",))):
@@ -69,7 +69,7 @@ def folders() -> list[str]:
 
 
 def registry() -> dict[str, Claim]:
-    """Return every claim by its id.
+    """Return all claims by id.
 
     Raises:
         ValueError: two claims have the same id.
@@ -83,7 +83,7 @@ def registry() -> dict[str, Claim]:
 
 
 def not_a_number(datasets: Datasets) -> str:
-    """Return which measured variable holds NaN, or nothing if none does. NaN is never a result."""
+    """Return which measured variable contains NaN; empty if none does. NaN is never a result."""
     for run, one in datasets.items():
         for name, variable in one.variables.items():
             if variable.dtype.kind == "f" and (wrong := int(np.isnan(variable.values).sum())):
@@ -94,15 +94,15 @@ def not_a_number(datasets: Datasets) -> str:
 def judged(
     experiment: Experiment, name: str, datasets: Datasets, key: PRNGKeyArray
 ) -> tuple[Datasets | None, list[tuple[Claim, Judgement]]]:
-    """Return the estimates of an experiment, and each of its claims with the judgement on it.
+    """Return the estimates of an experiment, and its claims with their judgements.
 
-    Where a measured number is NaN nothing is estimated, and no claim is decided.
+    If a measured number is NaN, nothing is estimated and no claim is decided.
 
     Args:
-        experiment: what judges.
-        name: id of the configuration, whose claims are judged.
-        datasets: as `measure` returned them, by the name of their run.
-        key: of the bootstrap.
+        experiment: the experiment.
+        name: the id of the configuration whose claims are judged.
+        datasets: the datasets returned by `measure`, by the name of their run.
+        key: the random key of the bootstrap.
 
     Raises:
         ValueError: the datasets are not those of the experiment.

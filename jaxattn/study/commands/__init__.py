@@ -1,1 +1,1 @@
-"""The commands of `jaxattn`: each a module with a function `main(arguments)`, whose docstring is its help."""
+"""The commands of `jaxattn`: modules with a function `main(arguments)`, whose docstring is the command's help."""

@@ -1,20 +1,20 @@
-"""Make figures and claims anew, of all experiments or of some.
+"""Make the figures and claims of all experiments, or of some.
 
 usage: jaxattn figures [NAME ...] [KEY=VALUE ...]
 
-Trains, solves, measures, judges and draws what changed since the last time. Experiments are made side by side, one
-process a core; interrupted, the same command goes on from what was finished.
+Trains, solves, measures, judges and draws whatever is missing or out of date. Experiments run side by side, one
+process per core. If interrupted, run the same command again: it continues from what was finished.
 
-  NAME            an experiment of the list below; all of them if none is named
-  size=small      every experiment in seconds, into figures/small, for a first look
-  workers=2       how many experiments are made at once; with 1, one after the other
-  runs=DIR        where the records go, and are found again: `runs` if not given
-  figures=DIR     where the figures go: `figures` if not given
-  KEY=VALUE       any key of conf/config.yaml, for all these experiments, such as seeds=1000 or data.d=20
+  NAME            an experiment in the list below; default: all
+  size=small      small versions of all experiments, seconds each, in figures/small, for a first look
+  workers=2       how many experiments to run at once; 1: one after the other
+  runs=DIR        where records are written and found again; default: `runs`
+  figures=DIR     where figures are written; default: `figures`
+  KEY=VALUE       any key of conf/config.yaml, for all these experiments, for example seeds=1000 or data.d=20
 
 Examples:
   jaxattn figures size=small                   all of them, small
-  jaxattn figures rate kq-penalty              two of them, as published
+  jaxattn figures rate kq-penalty              two of them, in the published size
   jaxattn figures lipschitz seeds=4 figures=my-figures
 """
 
@@ -28,11 +28,11 @@ from jaxattn.study.progress import Board
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make every figure whose records, code or configuration changed, and claims.json beside them."""
+    """Make each figure whose records, code or configuration changed, and claims.json."""
     names, overrides = chosen(arguments)
     with Board() as board:
         board.phase("importing JAX")
-        # Takes seconds, in which the board moves already.
+        # The import takes seconds; the progress display already runs.
         from jaxattn.study.regenerating import regenerate
 
         ending = regenerate(names, overrides, board)
@@ -40,12 +40,12 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the experiments that a command line names, all if it names none, and its other arguments.
+    """Return the experiments named on a command line (default: all), and its other arguments.
 
-    Both `rate` and `experiment=rate,kq-penalty` name some.
+    Experiments are named as in `rate`, or as in `experiment=rate,kq-penalty`.
 
     Raises:
-        UsageError: an experiment that is not there.
+        UsageError: there is no such experiment.
     """
     given = [one.partition("=")[2] for one in arguments if one.startswith("experiment=")]
     bare = [one for one in arguments if "=" not in one and not one.startswith("~")]

@@ -1,17 +1,17 @@
-"""Gather the runs of a sweep into one dataset, with max-margin solutions and correlations.
+"""Gather the records of a sweep into one dataset, with max-margin solutions and cosines.
 
 usage: jaxattn gather [KEY=VALUE ...] [--norms NAMES] --to DIR
 
   KEY=VALUE       the sweep, as given to `jaxattn train --multirun`; all its runs must be finished
-  --to DIR        Zarr store to write; one that jaxattn wrote is replaced, anything else is refused
-  --norms NAMES   norms of the max-margin problems, separated by commas: frobenius,nuclear if not given;
+  --to DIR        Zarr store to write; a store written by jaxattn is replaced, anything else is refused
+  --norms NAMES   norms of the max-margin problems, separated by commas; default: frobenius,nuclear;
                   an unknown name is an error that lists the known ones
 
 Examples:
   jaxattn gather data.d=4,8,16 weights=free,factored seeds=1000 --to sweep.zarr
   jaxattn gather data.n=4,6 --norms frobenius,spectral --to sweep.zarr
 
-`jaxattn.records.load_dataset("sweep.zarr")` reads it: an axis `run`, with the swept values as coordinates.
+Read it with `jaxattn.records.load_dataset("sweep.zarr")`: it has an axis `run`, with the swept values as coordinates.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from jaxattn.study.measuring import comparison
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
 
-# What has one shape whatever the sizes of a run; where nothing descended the last two are not there.
+# Variables whose shape does not depend on the sizes of a run. The last two are missing if nothing was trained.
 _GATHERED = ("status", "unique", "primal", "gap", "rank", "correlation", "probability")
-# What says where the numbers of a run come from: attributes of its record.
+# Attributes of a record that tell where its numbers come from.
 _PROVENANCE = ("fingerprint", "revision", "versions")
 _COMPARE = f"{comparison.compare.__module__}.{comparison.compare.__qualname__}"
 
 
 def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xarray.Dataset:
-    """Return one dataset with an axis `run`, and the swept values as coordinates on it.
+    """Return one dataset with an axis `run` and the swept values as coordinates on it.
 
-    Swept numbers are numbers; choices of a group, lists and all else are strings, as given. The variables `record`
-    (the record's folder), `fingerprint`, `revision` and `versions` (JSON) say for each run where its numbers come from.
-    The attributes are `overrides` (JSON, the sweep), `config` (JSON, what the configurations of all runs share) and
+    Swept numbers are stored as numbers; choices of a group, lists and other values as strings. The variables `record`
+    (the record's folder), `fingerprint`, `revision` and `versions` (JSON) give the provenance of each run. The
+    attributes are `overrides` (JSON, the sweep), `config` (JSON, the common part of the runs' configurations) and
     `norms` (JSON, their names).
 
     Args:
-        overrides: of the sweep, as given to `jaxattn train --multirun`.
-        norms: of the max-margin problems. A seed is kept if the problem is solved in all of them. If None, what
-            measures the runs' experiment decides; without one Frobenius and nuclear norm.
+        overrides: the sweep, as given to `jaxattn train --multirun`.
+        norms: the norms of the max-margin problems. A seed is kept if the problem is solved in all of them. Default:
+            those of the measurement of the runs' experiment; without an experiment, Frobenius and nuclear norm.
 
     Raises:
-        RecordError: a run of the sweep is missing or unfinished; all of them are listed.
-        UsageError: a mistake in the overrides, or norms for an experiment that measures in its own way.
+        RecordError: runs of the sweep are missing or unfinished; the message lists all of them.
+        UsageError: a mistake in the overrides, or norms for an experiment that has its own measurement.
     """
     combinations = composition.expand(overrides)
     configs = _configurations(combinations)
@@ -95,7 +95,7 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
 def _configurations(combinations: Sequence[Sequence[str]]) -> list[DictConfig]:
     """Compose the configurations of a sweep.
 
-    Composing takes a tenth of a second: once for each choice of groups. Where only plain values differ they are set.
+    Composing takes a tenth of a second, so it is done once per choice of groups. Plain values are then set directly.
     """
     composed: dict[tuple[str, ...], DictConfig] = {}
     configs = []
@@ -103,14 +103,14 @@ def _configurations(combinations: Sequence[Sequence[str]]) -> list[DictConfig]:
         values = _values(one)
         rest = tuple(override for override in one if key_of(override) not in values)
         if rest not in composed:
-            # With its values, so that all of its keys are checked.
+            # Compose with the values, so that all keys are checked.
             composed[rest] = composition.compose(one)
         configs.append(composition.with_values(composed[rest], values))
     return configs
 
 
 def _values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the overrides that do nothing but set a number, a text or a list at a key, once."""
+    """Return the overrides that only set a number, text or list at a key, and set each key once."""
     found: dict[str, Any] = {}
     keys = [key_of(override) for override in overrides]
     for one, key in zip(parsed(list(overrides)), keys, strict=True):
@@ -119,15 +119,15 @@ def _values(overrides: Sequence[str]) -> dict[str, Any]:
             continue
         if isinstance(value := one.value(), int | float | str | list):
             found[key] = value
-    # A value within another of them would depend on the order.
+    # The result for a key inside another one would depend on the order.
     return {key: value for key, value in found.items() if not any(k.startswith(f"{key}.") for k in keys)}
 
 
 def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:
-    """Return what is compared in these norms, made anew only if solver, norms or record changed."""
+    """Return the comparison in these norms; it is recomputed only if solver, norms or record changed."""
     names = [norm.name for norm in norms]
     if set(names) == {norm.name for norm in comparison.NORMS}:
-        # Kept already by what makes the figures.
+        # `jaxattn figures` keeps this measurement.
         return making.measured(config).sel(norm=names)
     record = runs.record_path(config)
     solver = OmegaConf.to_container(config.svm, resolve=True)
@@ -144,7 +144,7 @@ def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:
 
 def _swept(combinations: Sequence[Sequence[str]], configs: Sequence[DictConfig]) -> dict[str, Any]:
     """Return the swept keys, each with its values as a coordinate on the axis `run`."""
-    # Of a key that is given twice the last value counts.
+    # If a key is given twice the last value counts.
     given = [{key_of(one): one.partition("=")[2] for one in combination} for combination in combinations]
     swept = [key for key in given[0] if len({one[key] for one in given}) > 1]
     return {
@@ -154,7 +154,7 @@ def _swept(combinations: Sequence[Sequence[str]], configs: Sequence[DictConfig])
 
 
 def _numbers(values: Sequence[Any], written: Sequence[str]) -> np.ndarray:
-    """Return values as integers, truths or floats, if all of them are; else as they were written."""
+    """Return values as integers, booleans or floats if all of them are, else as they were written."""
     kinds = {type(value) for value in values}
     exact = all(abs(value) <= 2**53 for value in values if type(value) is int)
     if kinds in ({bool}, {float}) or (kinds == {int} and all(abs(value) < 2**63 for value in values)):
@@ -163,7 +163,7 @@ def _numbers(values: Sequence[Any], written: Sequence[str]) -> np.ndarray:
 
 
 def _text(texts: Sequence[str]) -> np.ndarray:
-    """Return an array of texts of any length, which Zarr has a type for; of texts of one length it has none."""
+    """Return an array of texts of variable length, since Zarr has no type for texts of fixed length."""
     found = np.empty(len(texts), object)
     found[:] = texts
     return found
@@ -177,7 +177,7 @@ def _described(config: DictConfig) -> dict[str, Any]:
 
 
 def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the part of nested mappings that is the same in all of them."""
+    """Return the common part of nested mappings."""
     first, *others = described
     shared = {}
     for key, value in first.items():
@@ -193,16 +193,16 @@ def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _norms(names: str) -> list[Norm]:
-    """Read a list of norms, each counted once.
+    """Read a list of norms, dropping repeated ones.
 
     Raises:
-        ValueError: a name that is not known; the message lists those that are.
+        ValueError: an unknown name; the message lists the known ones.
     """
     return [matrix_norms.named(name) for name in dict.fromkeys(one.strip() for one in names.split(","))]
 
 
 def main(arguments: list[str]) -> None:
-    """Gather and write; the place and the norms are checked before anything else."""
+    """Gather and write; destination and norms are checked first."""
     tune()
     parser = argparse.ArgumentParser(prog="jaxattn gather", add_help=False)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")

@@ -1,18 +1,18 @@
-"""Judge claims again, without training, from the records that are there.
+"""Judge claims again from existing records, without training.
 
 usage: jaxattn judge [NAME ...] [KEY=VALUE ...]
 
-Prints each claim with its verdict, the criteria that decide it, and the verdict of claims.json where it differs.
+Prints each claim with its verdict, the criteria that decide it, and the verdict in claims.json if it differs.
 Writes no figure and no claims.json.
 
-  NAME            an experiment of the list below; all of them if none is named
-  size=small      the records of `jaxattn figures size=small`
-  runs=DIR        where the records are: `runs` if not given
-  figures=DIR     whose claims.json to hold the verdicts against: `figures` if not given
+  NAME            an experiment in the list below; default: all
+  size=small      use the records of `jaxattn figures size=small`
+  runs=DIR        where the records are; default: `runs`
+  figures=DIR     folder of the claims.json to compare with; default: `figures`
   KEY=VALUE       as given to `jaxattn figures`
 
 Examples:
-  jaxattn judge                                every experiment whose records are there
+  jaxattn judge                                all experiments that have records
   jaxattn judge rate size=small
 """
 
@@ -27,7 +27,7 @@ from jaxattn.study.tuning import tune
 
 
 def main(arguments: list[str]) -> None:
-    """Print every claim with its verdict, the numbers that decide it, and what claims.json says if that differs.
+    """Print each claim with its verdict, the numbers that decide it, and the verdict in claims.json if it differs.
 
     Raises:
         UsageError: no experiment has all its records.
@@ -52,6 +52,6 @@ def main(arguments: list[str]) -> None:
             if judgement.note:
                 print(f"    {judgement.note}", flush=True)
     if missing:
-        print(f"not judged, as records are missing: {', '.join(missing)}; `jaxattn figures` makes them")
+        print(f"not judged, because records are missing: {', '.join(missing)}; `jaxattn figures` makes them")
     if len(missing) == len(names):
         raise UsageError("expected the records of at least one experiment, found none")

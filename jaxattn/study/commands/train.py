@@ -2,21 +2,21 @@
 
 usage: jaxattn train [GROUP=NAME ...] [KEY=VALUE ...] [--multirun] [--cfg job]
 
-  GROUP=NAME      one of a group of configurations, such as weights=factored; the groups are listed below
+  GROUP=NAME      a choice from a configuration group, for example weights=factored; the groups are listed below
   KEY=VALUE       any key of conf/config.yaml (seeds, key, steps, record_every, precision, ...) or of a group's
-                  configuration, such as data.d=20
-  --multirun      several values for a key, such as data.d=4,8,16: every combination is trained
-  --cfg job       print the resolved configuration, and train nothing
-  processes.*     several processes that share a run: conf/config.yaml says how each is told
-  --hydra-help    Hydra's own options, such as the launchers of a sweep
+                  configuration, for example data.d=20
+  --multirun      several values per key, for example data.d=4,8,16: every combination is trained
+  --cfg job       print the resolved configuration without training
+  processes.*     split a run among several processes; see conf/config.yaml
+  --hydra-help    Hydra's own options, for example the launchers of a sweep
 
-A finished run is found again, and an interrupted one goes on from its last block of seeds.
+A finished run is not repeated, and an interrupted one continues from its last block of seeds.
 
 Examples:
   jaxattn train data.d=20 seeds=1000
   jaxattn train experiment=rate optimizer=scale_free_gd
   jaxattn train --multirun data.d=4,8,16 weights=free,factored seeds=1000
-  jaxattn train head._target_=mymodule.myhead       a head of your own, with mymodule on the PYTHONPATH
+  jaxattn train head._target_=mymodule.myhead       your own head, with mymodule on the PYTHONPATH
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _OPTIONS = (
 
 
 def run(config: DictConfig) -> None:
-    """Train what one configuration describes and print where its record is."""
-    # A launcher calls this in processes of its own, which have done nothing of what stands below.
+    """Train the setting of one configuration, and print where its record is."""
+    # A launcher calls this in its own processes, which have not run `main`.
     tune()
     config = composition.settled(config, HydraConfig.get().overrides.task)
     joining.join(config)
@@ -56,17 +56,17 @@ def run(config: DictConfig) -> None:
     if jax.process_index() == 0:
         print(record)
         if said := stalls.line([config]):
-            # Beside the path, which is all that a script reads.
+            # To stderr: scripts read the path from stdout.
             print(f"{record.parent.name}: {said}", file=sys.stderr)
 
 
 def main(arguments: list[str]) -> None:
-    """Check the whole command line first, then hand it to Hydra."""
+    """Check the whole command line first, then pass it to Hydra."""
     tune()
     _check_options(arguments)
     own = [argument for argument in arguments if not argument.lstrip("+~").startswith(("-", "hydra"))]
     if not {"--multirun", "-m"} & set(arguments):
-        # Says so where a key is given several values.
+        # Raises an error if a key has several values without --multirun.
         composition.compose(own)
     config = joining.alike([composition.compose(one) for one in composition.expand(own)])
     if any(argument.startswith("hydra/launcher=") for argument in arguments):
@@ -74,9 +74,9 @@ def main(arguments: list[str]) -> None:
     else:
         joining.join(config)
     composition.check(own)
-    # Hydra would print an error's whole trace; passed on, it ends in one message.
+    # Otherwise Hydra prints an error's traceback; passed on, the error ends in one message.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    # It reads the arguments of the process, and no option behind a key.
+    # Hydra reads sys.argv, and accepts no option after a key.
     sys.argv = ["jaxattn train", *sorted(composition.forced(arguments), key=lambda one: not one.startswith("-"))]
     failed: list[Exception] = []
 
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> None:
         except mistakes.known() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
-            # Hydra would say before it that a job has failed.
+            # Otherwise Hydra would first print that a job has failed.
             failed.append(error)
 
     try:
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _check_options(arguments: list[str]) -> None:
-    """Raise UsageError for an option that is none, such as `--seeds 8`."""
+    """Raise UsageError for an unknown option, for example `--seeds 8`."""
     for place, argument in enumerate(arguments):
         if argument.startswith("-") and argument.partition("=")[0] not in _OPTIONS:
             name, equals, value = argument.lstrip("-").partition("=")

@@ -1,36 +1,36 @@
-"""Say which max-margin problem a variant obeys, or that it obeys none, or that the run does not decide.
+"""Find which max-margin problem a variant obeys: one or several norms, none of them, or not decided.
 
 usage: jaxattn which [GROUP=NAME ...] [KEY=VALUE ...] [norms=[NAME,...]]
 
-Trains the variant over many seeds, and prints for every norm the margin of W as a share of the largest margin, which is
-certified (the margin ratio: 1 where W obeys the norm), with its 95 % interval and its change in a decade of steps; then
-the verdict: a norm, several that cannot be told apart, none of these, or not decided, with the reason. The ranking
-(Zarr) and its figure (PNG, PDF) are written beside the record; all paths are printed. The exit status is 0 whatever the
-verdict.
+Trains the variant over many seeds. For each norm it prints the margin ratio (the margin of W divided by the certified
+largest margin, 1 if W obeys the norm) with its 95 % interval and its change per decade of steps. Then it prints the
+verdict: one norm, several that cannot be distinguished, none of these, or not decided, with the reason. The ranking
+(Zarr) and its figure (PNG, PDF) are written beside the record, and all paths are printed. The exit status is 0 for
+every verdict.
 
-  GROUP=NAME      one of a group of configurations, such as optimizer=muon; the groups are listed below
+  GROUP=NAME      a choice from a configuration group, for example optimizer=muon; the groups are listed below
   KEY=VALUE       any key of conf/config.yaml or of a group's configuration, as for `jaxattn train`
   norms=[...]     frobenius, nuclear, spectral, max, l1, l_p with any p (l_1.5), or values with a _target_;
-                  [frobenius,nuclear,spectral,max,l1] if not given
+                  default: [frobenius,nuclear,spectral,max,l1]
 
-What differs from `jaxattn train`, unless you say otherwise, so that a run decides:
-  optimizer=scale_free_gd       the published normalized_gd stalls after some hundred steps
+Its defaults differ from `jaxattn train`, so that a run can decide:
+  optimizer=scale_free_gd       the published normalized_gd stalls after a few hundred steps
   weights=free_zero             W = 0 at the start
   steps=20000                   (not with size=small, which has its own)
-  snapshots=logarithmically     they have to tell what changes in the last decade of steps
+  snapshots=logarithmically     needed to see what changes in the last decade of steps
   record_every=100
-With experiment=NAME its own settings hold instead of these. Whatever the head, the constraints are those of the tokens
-that a seed selects in the end; a head that mixes tokens, and so does not select one, is not decided. Nor are runs that
-stalled, and fewer than 8 seeds.
+With experiment=NAME the experiment's settings replace these. The constraints are those of the tokens that a seed has
+selected at the end, for any head. If a head mixes tokens and so does not select one, the verdict is not decided. The
+same holds for runs that stalled, and for fewer than 8 seeds.
 
-A finished run is found again, and an interrupted one goes on from its last block of seeds.
+A finished run is not repeated, and an interrupted one continues from its last block of seeds.
 
 Examples:
   jaxattn which                                             normalized descent on W: frobenius
   jaxattn which optimizer=sign data.d=10 seeds=100
   jaxattn which optimizer=steepest optimizer.norm=spectral optimizer.step=0.03 weights=factored
   jaxattn which optimizer=mirror optimizer.p=1.5 optimizer.step=0.1 "norms=[frobenius,l_1.5,max]"
-  jaxattn which head._target_=mymodule.myhead               a head of your own, with mymodule on the PYTHONPATH
+  jaxattn which head._target_=mymodule.myhead               your own head, with mymodule on the PYTHONPATH
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from jaxattn.study.settings.training import Training
 from jaxattn.study.style import page
 from jaxattn.study.tuning import tune
 
-# Where a command line says nothing else: a run that goes on for ever, and is looked at along decades.
+# Defaults of this command: an optimizer that does not stall, and snapshots along decades of steps.
 DEFAULTS = {
     "optimizer": "scale_free_gd",
     "weights": "free_zero",
@@ -72,12 +72,12 @@ DEFAULTS = {
     "record_every": "100",
 }
 _CODE = (f"{ranked.__module__}.{ranked.__qualname__}", "jaxattn.plots.alignment")
-# What says where the numbers of a record come from.
+# Attributes of a record that tell where its numbers come from.
 _PROVENANCE = ("config", "fingerprint", "revision", "versions")
 
 
 def main(arguments: list[str]) -> None:
-    """Check the whole command line, train and rank what it describes, and print the ranking and where it is."""
+    """Check the whole command line, train, rank, and print the ranking and where it is."""
     tune()
     config, norms = checked(arguments)
     place = runs.folder(config)
@@ -97,9 +97,9 @@ def main(arguments: list[str]) -> None:
 
 
 def with_defaults(overrides: Sequence[str]) -> list[str]:
-    """Return a command line with the defaults of this command before it, where it says nothing of them.
+    """Return a command line preceded by this command's defaults, except those that it sets itself.
 
-    An experiment has its own settings, and so has a size its steps.
+    An experiment replaces the defaults by its own settings, and a size the number of steps.
     """
     given = {key_of(one) for one in overrides}
     if "experiment" in given:
@@ -109,18 +109,16 @@ def with_defaults(overrides: Sequence[str]) -> list[str]:
 
 
 def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
-    """Return the configuration that a command line describes, and its norms, before anything is trained.
+    """Return the configuration of a command line and its norms, before anything is trained.
 
     Raises:
-        UsageError: a mistake in it, a setting whose record cannot be ranked, or snapshots that tell no trend.
-        ValueError: norms that are not known, or cannot be ranked by.
+        UsageError: a mistake in it, a setting whose record cannot be ranked, or snapshots that show no trend.
+        ValueError: norms that are unknown or cannot be used for ranking.
     """
     if options := [one for one in arguments if one.startswith("-")]:
-        raise UsageError(
-            f"{options[0]}: expected key=value, such as seeds=100; `jaxattn which` has one run, no options"
-        )
+        raise UsageError(f"{options[0]}: expected key=value, such as seeds=100; `jaxattn which` takes no options")
     if solver := [one for one in arguments if key_of(one).partition(".")[0] == "svm"]:
-        raise UsageError(f"{solver[0]}: expected no solver, as that of each norm is used and certified, found one")
+        raise UsageError(f"{solver[0]}: expected none, since each norm has its own certified solver, found one")
     overrides = with_defaults(arguments)
     config = composition.compose(overrides)
     norms = _norms(config)
@@ -143,14 +141,14 @@ def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
     try:
         composition.check(overrides)
     except UsageError as error:
-        # It names the whole line, of the defaults as well, as of one run of a sweep.
+        # The error names the whole line, including defaults: remove it.
         raise UsageError(str(error).removeprefix(f"{' '.join(overrides)}: ")) from error
     records.check_folder(Path(config.runs))
     return config, norms
 
 
 def _norms(config: DictConfig) -> list[Any]:
-    """Return the norms of a configuration: names, or what a _target_ makes."""
+    """Return the norms of a configuration: names, or values made from a _target_."""
     given = OmegaConf.to_container(config.norms, resolve=True)
     assert isinstance(given, list)
     return [_made_norm(one) if isinstance(one, dict) else one for one in given]
@@ -167,17 +165,17 @@ def _made_norm(described: dict[Any, Any]) -> Any:
 
 
 def _digest(config: DictConfig) -> str:
-    """Return a hash of the norms, and of the code that ranks by them and draws."""
+    """Return a hash of the norms, and of the code that ranks and draws."""
     norms = OmegaConf.to_container(config.norms, resolve=True)
     code = fingerprints.of([*_CODE, *fingerprints.targets(norms)])
     return hashlib.sha256(f"{norms}\n{code}".encode()).hexdigest()[:12]
 
 
 def _kept(path: Path) -> xarray.Dataset | None:
-    """Return the ranking that stands at a path; None if nothing does, and it may be written there.
+    """Return the ranking stored at a path, or None if there is none and it may be written there.
 
     Raises:
-        RecordError: something else is there.
+        RecordError: there is something else.
     """
     if os.path.lexists(path):
         return records.load_dataset(path)
@@ -195,14 +193,14 @@ def _ranked(config: DictConfig, norms: Sequence[Any], record: Path, path: Path) 
 
 
 def drawn(ranking: bias.Ranking, folder: Path, name: str) -> list[Path]:
-    """Draw a ranking as PNG and PDF, and return their paths; what is there already is left as it is.
+    """Draw a ranking as PNG and PDF, and return their paths; existing files are kept.
 
     Raises:
         OSError: the folder cannot be written.
     """
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     if not all(map(os.path.lexists, paths)):
-        # Whole or not at all: a process may be killed while it writes.
+        # Write completely or not at all: a process may be killed while it writes.
         with tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=".partial", dir=folder) as partial:
             for made, path in zip(page.save(ranking.plot(), Path(partial), name), paths, strict=True):
                 if not os.path.lexists(path):

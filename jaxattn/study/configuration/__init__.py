@@ -1,1 +1,1 @@
-"""Configurations: composed by Hydra, every key checked, and made into settings."""
+"""Configurations: composed by Hydra, checked key by key, and turned into settings."""

@@ -1,4 +1,4 @@
-"""From a command line to values: configurations composed by Hydra, checked, and made into settings."""
+"""Turn a command line into values: compose a configuration with Hydra, check it, and make its setting."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ __all__ = [
     "with_values",
 ]
 
-# Where a field of a setting stands in the configuration, if under another name.
+# The place in the configuration of a setting's field, if it has another name there.
 _PLACES = {"law": "data", "initial": "weights"}
-# What an annotation asks of a number in a configuration.
+# The numbers that an annotation allows in a configuration.
 _NUMBERS = {
     "int": ("an integer", int),
     "float": ("a number", (int, float)),
@@ -60,7 +60,7 @@ logging.getLogger("jax").setLevel(logging.WARNING)
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
-    """Return the configuration that these overrides describe.
+    """Return the configuration of these overrides.
 
     Raises:
         UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept,
@@ -83,7 +83,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
 
 
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
-    """Return a copy of a configuration with other values at some of its keys, such as `data.n`.
+    """Return a copy of a configuration with other values at some of its keys, for example `data.n`.
 
     Raises:
         UsageError: an unknown key, or a value of the wrong type.
@@ -99,7 +99,7 @@ def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """Return every combination of a sweep such as `data.d=4,8 weights=free,factored`.
+    """Return all combinations of a sweep, for example `data.d=4,8 weights=free,factored`.
 
     Raises:
         UsageError: an override that cannot be read, or too many runs.
@@ -116,7 +116,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def check(overrides: Sequence[str]) -> None:
-    """Compose and trace every combination of a sweep, so that a mistake in the last is found before the first runs.
+    """Compose and trace all combinations of a sweep, so that a mistake in the last one is found before the first runs.
 
     Raises:
         UsageError: a combination that cannot be trained.
@@ -138,10 +138,10 @@ def check(overrides: Sequence[str]) -> None:
 
 
 def setting_of(config: DictConfig) -> recording.Setting:
-    """Instantiate what a configuration's record is made from: its `study.record`, field by field.
+    """Instantiate the setting that a configuration's record is made from: its `study.record`, field by field.
 
     Raises:
-        UsageError: a value out of range, or a target that cannot be made.
+        UsageError: a value out of range, or a target that cannot be instantiated.
     """
     try:
         fields = {
@@ -160,7 +160,7 @@ def setting_of(config: DictConfig) -> recording.Setting:
 
 
 def places(config: DictConfig) -> dict[str, str]:
-    """Return the fields of the setting that a record depends on, each with its place in the configuration."""
+    """Return the fields of the setting that a record depends on, with their places in the configuration."""
     names = inspect.signature(named(config.study.record)).parameters
     return {name: _PLACES.get(name, name) for name in names}
 
@@ -169,7 +169,7 @@ def _made(place: str, node: DictConfig) -> Any:
     """Return the value that a group's configuration describes.
 
     Raises:
-        UsageError: a parameter that its function wants a number for is none.
+        UsageError: a parameter that must be a number is not one.
     """
     described = json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
     for name, parameter in inspect.signature(named(node["_target_"])).parameters.items():
@@ -183,7 +183,7 @@ def _made(place: str, node: DictConfig) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _value(described: str) -> Any:
-    """One object for each description, so that what was compiled for it is found again."""
+    """Return one object for each description, so that what was compiled for it is found again."""
     value = instantiate(json.loads(described))
     plain = isinstance(value, functools.partial) and not value.args and not value.keywords
     return value.func if plain else value

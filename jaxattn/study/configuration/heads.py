@@ -1,4 +1,4 @@
-"""A user's own values, above all the head, tried before anything is trained."""
+"""Check a user's own values, above all the head, before anything is trained."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from jaxattn.problem import Problem
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
 
-# How the fields of a setting that are functions of numbers are called.
+# The arguments of a setting's fields that are functions of numbers.
 CALLS = {"head": ("x", "v"), "loss": ("margin",)}
-# Fields that are called, each with its place in the configuration.
+# Fields that are called, with their places in the configuration.
 _CALLED = {"law": "data", "initial": "weights", "tokens": "tokens", "snapshots": "snapshots", "radii": "radii"}
-# How many problems a head is tried on.
+# The number of problems that a head is tested on.
 _TRIED = 4
 
 
 def check_call(name: str, value: Any) -> None:
-    """Raise UsageError, or ValueError, unless a head or loss can be called as one."""
+    """Raise UsageError or ValueError unless a head or loss can be called as one."""
     if isinstance(value, type):
         raise UsageError(
             f"{name}: expected a function {name}({', '.join(CALLS[name])}), found the class {value.__name__}; "
@@ -34,7 +34,7 @@ def check_call(name: str, value: Any) -> None:
 
 
 def check_kinds(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError for an optimizer that is no optax transformation, and UsageError for what cannot be called."""
+    """Raise ValueError if an optimizer is not an optax transformation, UsageError if a value is not callable."""
     for name, value in fields.items():
         if name == "optimizer":
             checks.transformation(name, value)
@@ -43,9 +43,9 @@ def check_kinds(fields: Mapping[str, Any]) -> None:
 
 
 def check_output(setting: Any) -> None:
-    """Raise UsageError, or what the head raises, unless it makes one number of one attention output.
+    """Raise UsageError, or the head's own error, unless the head returns one number for one attention output.
 
-    A setting that has no head, or whose law draws no problems, says so itself if that is a mistake.
+    A setting without a head, or whose law draws no problems, reports such mistakes itself.
     """
     if not hasattr(setting, "head") or isinstance(setting.law, Spheres):
         return
@@ -57,7 +57,7 @@ def check_output(setting: Any) -> None:
         output = jax.eval_shape(setting.head, x, problem.v)
     except (ValueError, TypeError):
         raise
-    except Exception as error:  # Whatever a user's head raises.
+    except Exception as error:  # A user's head may raise anything.
         raise UsageError(
             f"head: raised {type(error).__name__}: {error}, for x {x.shape}, v {problem.v.shape}"
         ) from error
@@ -67,10 +67,10 @@ def check_output(setting: Any) -> None:
 
 
 def check_numbers(setting: Any) -> None:
-    """Raise UsageError if the head gives NaN or infinity, or has such a slope, on every one of some drawn problems.
+    """Raise UsageError if the values or slopes of the head are NaN or infinite on all of a few drawn problems.
 
-    It is read where the attention is uniform, before anything is trained. One problem on which it is finite will do: a
-    head need not be defined everywhere, and seeds that leave its domain are counted as diverged.
+    They are computed at uniform attention, before anything is trained. One problem with finite values suffices: a head
+    need not be defined everywhere, and seeds that leave its domain are counted as diverged.
     """
     if not hasattr(setting, "head") or isinstance(setting.law, Spheres):
         return

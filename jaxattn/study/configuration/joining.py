@@ -1,4 +1,4 @@
-"""The processes of one run: what their keys ask for, checked, and the start of `jax.distributed`."""
+"""Check the keys for the processes of a run, and start `jax.distributed`."""
 
 import socket
 import time
@@ -15,7 +15,7 @@ _PATIENCE = 300
 
 
 def join(config: DictConfig) -> None:
-    """Join the processes of a run, before anything asks JAX for its devices; one process alone joins nothing.
+    """Join the processes of a run before JAX looks for its devices; a single process does nothing.
 
     Raises:
         UsageError: keys that are missing, out of range or contradict each other, or processes that do not meet.
@@ -24,7 +24,7 @@ def join(config: DictConfig) -> None:
     check(config)
     if (asked.count == 1 and asked.detect is None) or jax.distributed.is_initialized():
         return
-    # It would swallow the SIGTERM by which a user or a cluster ends a run.
+    # That service would swallow the SIGTERM by which a user or a cluster ends a run.
     jax.config.update("jax_enable_preemption_service", False)
     if asked.index:
         _reach(asked.coordinator)
@@ -43,7 +43,7 @@ def join(config: DictConfig) -> None:
 
 
 def _reach(coordinator: str) -> None:
-    """Wait until the first process listens; JAX would end this one with a trace of its own."""
+    """Wait until the first process listens. Otherwise JAX would end this process with a traceback."""
     host, _, port = coordinator.rpartition(":")
     for attempt in range(_PATIENCE):
         try:
@@ -59,7 +59,7 @@ def _reach(coordinator: str) -> None:
 
 
 def alike(configs: Sequence[DictConfig]) -> DictConfig:
-    """Return the first configuration of a sweep, whose processes are those of all.
+    """Return the first configuration of a sweep, after checking that all have the same processes.
 
     Raises:
         UsageError: they differ.
@@ -70,7 +70,7 @@ def alike(configs: Sequence[DictConfig]) -> DictConfig:
 
 
 def check(config: DictConfig, launched: bool = False) -> None:
-    """Check the keys of the processes, for a run of this process or one that a launcher starts.
+    """Check the keys for the processes of a run in this process, or in one that a launcher starts.
 
     Raises:
         UsageError: a key that is missing, out of range, or contradicts another.

@@ -1,4 +1,4 @@
-"""Which keys a configuration may have: those of the schema, and those that the target of a value accepts."""
+"""Check the keys of a configuration against the schema and against the arguments of each value's target."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from jaxattn.study.mistakes import UsageError
 
 
 def forced(arguments: Sequence[str]) -> list[str]:
-    """Return a command line in which Hydra sets every key, known or not; `settled` then says which are not known.
+    """Return a command line in which Hydra sets every key, known or not; `settled` then reports the unknown ones.
 
-    Hydra by itself refuses `optimizer.learning_rate=0.1` because the default optimizer has no such argument, whatever
-    `optimizer._target_` is, and advises to add unknown keys with a `+`.
+    Hydra itself refuses `optimizer.learning_rate=0.1` because the default optimizer has no such argument, whatever
+    `optimizer._target_` is, and advises adding unknown keys with a `+`.
     """
 
     def plain(argument: str) -> bool:
@@ -36,7 +36,7 @@ def forced(arguments: Sequence[str]) -> list[str]:
 
     found = []
     for one in map(quoted, arguments):
-        # Added with one plus or two, or set: all the same.
+        # A key may have one plus, two or none: treat all alike.
         bare = one.lstrip("+")
         if is_group(bare.partition("=")[0]):
             found.append(bare)
@@ -46,17 +46,17 @@ def forced(arguments: Sequence[str]) -> list[str]:
 
 
 def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    """Return a configuration of which every key is known to the schema or accepted by its target.
+    """Return a configuration after checking that the schema or a target accepts each of its keys.
 
-    Where the overrides name another `_target_`, the arguments of the former one that it does not accept are dropped,
-    unless the overrides give them, too.
+    If the overrides give another `_target_`, arguments of the previous target that the new one does not accept are
+    dropped, unless the overrides give them too.
 
     Raises:
-        UsageError: an unknown or missing key, or a target that is not there.
+        UsageError: an unknown or missing key, or a target that does not exist.
     """
     given = {key_of(override) for override in overrides}
     top = [field.name for field in dataclasses.fields(schema.Config)]
-    # An experiment is chosen like a group, and leaves no key of its own.
+    # An experiment is chosen like a group, but leaves no key in the configuration.
     _fits("", list(config), top, sorted([*top, "experiment"]))
     for name, part in (("study", schema.Study), ("processes", schema.Processes)):
         names = [field.name for field in dataclasses.fields(part)]
@@ -71,7 +71,7 @@ def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
 
 
 def _fits(place: str, found: Sequence[Any], names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise UsageError unless a part of the configuration has the keys of its schema, no more and no fewer."""
+    """Raise UsageError unless a part of the configuration has exactly the keys of its schema."""
     prefix = f"{place}." if place else ""
     for key in map(str, found):
         if key not in names:
@@ -83,7 +83,7 @@ def _fits(place: str, found: Sequence[Any], names: Sequence[str], known: Sequenc
 
 
 def _settle(place: str, node: DictConfig, given: Collection[str]) -> None:
-    """Check the keys of a value and of those inside it against their targets, and drop what another target left."""
+    """Check the keys of a value, and of values inside it, against their targets; drop those left by another target."""
     own = [str(key) for key in node if not (str(key).startswith("_") and str(key).endswith("_"))]
     if "_target_" in node:
         if not isinstance(node["_target_"], str):
@@ -115,7 +115,7 @@ def _settle(place: str, node: DictConfig, given: Collection[str]) -> None:
                 f"(it accepts {', '.join(accepted or ())})"
             )
     elif "." not in place:
-        # A group of values that may be left open, such as `svm.solver`.
+        # A group whose values may be null, for example `svm.solver`.
         known = keys_of(place)
         for key in own:
             if key not in known:
@@ -133,13 +133,13 @@ def _settle(place: str, node: DictConfig, given: Collection[str]) -> None:
 
 
 def _arguments(node: DictConfig) -> tuple[list[str] | None, list[str]]:
-    """Return which arguments the target of a value accepts by name, None if any, and which of these it needs.
+    """Return the arguments that a value's target accepts by name (None: any), and which of these it requires.
 
-    Of a function that is to be called later, the arguments which that call gives, such as a key, are left out.
+    For a function that is called later, the arguments of that call, for example a key, are excluded.
     """
     try:
         parameters = inspect.signature(named(node["_target_"])).parameters.values()
-    except (TypeError, ValueError):  # Written in C, it does not tell.
+    except (TypeError, ValueError):  # A C function may have no signature.
         return None, []
     byname = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     needed = [one.name for one in byname if one.default is one.empty]

@@ -1,4 +1,4 @@
-"""What a command line can name: configurations, their groups and keys, and functions at dotted paths."""
+"""The names available on a command line: configurations, groups, keys, and functions at dotted paths."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def root() -> Path:
-    """Return the checkout whose `conf/` is used: the one that this package stands in, or else the working folder.
+    """Return the checkout whose `conf/` is used: the one that contains this package, or else the working folder.
 
     Raises:
-        UsageError: neither has the configurations.
+        UsageError: neither has a `conf/config.yaml`.
     """
     for place in (_CHECKOUT, Path.cwd()):
         if (place / "conf" / "config.yaml").is_file():
@@ -31,7 +31,7 @@ def root() -> Path:
 
 
 def is_group(key: str) -> bool:
-    """Whether a key of the command line chooses one of a group of configurations."""
+    """Return whether a key of the command line chooses one of a group of configurations."""
     return bool(key) and (root() / "conf" / key).is_dir()
 
 
@@ -41,9 +41,9 @@ def experiments() -> list[str]:
 
 
 def described(name: str) -> DictConfig:
-    """Return what an experiment's file says of itself: `of`, `departs`, `place`, and the folder it lives in.
+    """Return an experiment file's own entries: `of`, `departs`, `place`, and its folder.
 
-    Read, not composed, which takes a tenth of a second.
+    The file is only read, since composing the configuration takes a tenth of a second.
     """
     own = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
     return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), own))
@@ -53,7 +53,7 @@ def named(path: str) -> Callable[..., Any]:
     """Return the function or class at a dotted path.
 
     Raises:
-        UsageError: there is no such module, or nothing of this name in it.
+        UsageError: there is no such module, or it has nothing of this name.
     """
     module, _, name = path.rpartition(".")
     if not module or not name:
@@ -64,7 +64,7 @@ def named(path: str) -> Callable[..., Any]:
         if not f"{module}.".startswith(f"{error.name}."):
             raise UsageError(f"{path}: {module} cannot be imported: {error}") from error
         raise UsageError(f"{path}: expected a module {error.name} on the PYTHONPATH, found none") from error
-    except Exception as error:  # Whatever a user's module raises while it is imported.
+    except Exception as error:  # A user's module may raise anything.
         raise UsageError(f"{path}: {module} cannot be imported: {type(error).__name__}: {error}") from error
     if not hasattr(found, name):
         names = getattr(found, "__all__", None) or [one for one in vars(found) if not one.startswith("_")]
@@ -75,14 +75,14 @@ def named(path: str) -> Callable[..., Any]:
 
 
 def suggestion(name: str, names: Collection[str], prefix: str = "") -> str:
-    """Ask whether one of the known names was meant."""
+    """Return a question whether a similar known name was meant; empty if there is none."""
     alike = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower(), alike, n=1)
     return f"; did you mean {prefix}{alike[near[0]]}?" if near else ""
 
 
 def key_of(override: str) -> str:
-    """Return the key that an override is about."""
+    """Return the key of an override."""
     return override.lstrip("+~").partition("=")[0]
 
 
@@ -97,7 +97,7 @@ def keys_of(group: str) -> list[str]:
 
 
 def listing(overrides: Sequence[str]) -> str:
-    """List the known names or keys of the groups that some overrides are about; the known keys if of none."""
+    """List the known names or keys of the groups in some overrides; the known keys if there are no groups."""
     lines = []
     for key in dict.fromkeys(map(key_of, overrides)):
         group, inside, _ = key.partition(".")

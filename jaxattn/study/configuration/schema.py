@@ -1,4 +1,4 @@
-"""The types of the configuration, checked by Hydra before anything runs."""
+"""The types of the configuration, which Hydra checks before anything runs."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,7 +9,7 @@ from omegaconf import MISSING
 
 
 class Precision(Enum):
-    """Of every array of a run."""
+    """The precision of all arrays of a run."""
 
     float64 = "float64"
     float32 = "float32"
@@ -17,12 +17,12 @@ class Precision(Enum):
 
 @dataclass
 class Study:
-    """What an experiment's figure needs: the runs, and the folder that measures, judges and draws them.
+    """What an experiment's figure needs: its runs, and the folder that measures, judges and draws them.
 
-    `runs` is a list of sweeps, each with the values of some keys, and `small` those at size=small, if fewer.
+    `runs` is a list of sweeps, each with the values of some keys. `small` is the list at size=small, if it is shorter.
     `experiment` is a folder with the modules measure, claims and figure, and `record` the setting that draws and
-    trains, both as dotted paths. `of` names what in the paper is reproduced, and `departs` says in what the figure
-    departs from the published one, and why; figures/README.md prints both, in the order of `place`, that of the paper.
+    trains, both as dotted paths. `of` names what is reproduced from the paper, and `departs` says where and why the
+    figure departs from the published one. figures/README.md prints both, ordered by `place`, the order in the paper.
     """
 
     of: str = ""
@@ -36,9 +36,9 @@ class Study:
 
 @dataclass
 class Processes:
-    """The processes of one run: how many, which of them this is, and where the first one listens ("host:port").
+    """The processes of one run: their number, the index of this one, and where the first one listens ("host:port").
 
-    `detect` names a cluster that JAX asks for all this: slurm, ompi, mpi4py or k8s.
+    With `detect` JAX asks a cluster for all of these: slurm, ompi, mpi4py or k8s.
     """
 
     count: int = 1
@@ -49,7 +49,7 @@ class Processes:
 
 @dataclass
 class Config:
-    """Top level of the configuration; the groups are values with a `_target_`."""
+    """The top level of the configuration; the groups are values with a `_target_`."""
 
     data: Any = MISSING
     head: Any = MISSING
@@ -81,5 +81,5 @@ class Config:
 
 
 def register() -> None:
-    """Make the schema known to Hydra under the name that conf/config.yaml extends."""
+    """Register the schema with Hydra under the name that conf/config.yaml extends."""
     ConfigStore.instance().store(name="schema", node=Config(study=Study()))

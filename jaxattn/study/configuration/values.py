@@ -1,4 +1,4 @@
-"""Single values of a command line, held against the schema before Hydra composes them: their types and sizes."""
+"""Check the types and sizes of single values of a command line against the schema, before Hydra composes them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.names import is_group, key_of, listing, names_of, root, suggestion
 from jaxattn.study.mistakes import UsageError
 
-# Steps, seeds and sizes are counted in 32 bits where JAX has no more; keys of random draws have 64.
+# The largest number of steps, seeds or sizes (JAX may have only 32-bit integers), and of a random key.
 _MOST = {"": 2**31 - 1, "key": 2**63 - 1}
-# What they are lists of, if not of sweeps.
+# What lists contain, if not sweeps.
 _LISTS = {"norms": "a list such as [frobenius,max]"}
-# Their values are paths, in which anything may stand.
+# Keys whose values are paths, which may contain any characters.
 _PATHS = ("runs", "figures")
 
 
 def quoted(override: str) -> str:
-    """Return an override with its value in quotes if it is a path, which may have blanks or any letters."""
+    """Return an override with its value in quotes if it is a path, which may contain blanks and any letters."""
     key, equals, value = override.partition("=")
     if not equals or key.lstrip("+") not in _PATHS or value[:1] in ("'", '"', "$") or value in ("", "null"):
         return override
@@ -35,7 +35,7 @@ def quoted(override: str) -> str:
 
 
 def parsed(overrides: list[str]) -> list[Override]:
-    """Read overrides, paths quoted.
+    """Parse overrides after quoting paths.
 
     Raises:
         UsageError: one that cannot be read.
@@ -56,9 +56,9 @@ def parsed(overrides: list[str]) -> list[Override]:
 
 
 def check_value(override: Override) -> None:
-    """Raise UsageError if an override gives a key of the schema a value of another type, or one out of range.
+    """Raise UsageError if an override gives a key of the schema a value of another type, or out of range.
 
-    A group is given the name of one of its configurations.
+    The value of a group is the name of one of its configurations.
     """
     key = override.key_or_group
     if is_group(key):
@@ -80,14 +80,14 @@ def check_value(override: Override) -> None:
 
 
 def check_size(key: str, value: Any) -> None:
-    """Raise UsageError for an integer that is too large to be counted with."""
+    """Raise UsageError for an integer that is too large."""
     most = _MOST.get(key, _MOST[""])
     if isinstance(value, int) and abs(value) > most:
         raise UsageError(f"{key}: expected at most {most:,} in size, found {value:,}")
 
 
 def own_words(error: BaseException) -> str:
-    """Return in one line what Hydra or OmegaConf says of a configuration that they cannot compose."""
+    """Return, in one line, why Hydra or OmegaConf cannot compose a configuration."""
     inner = error.__cause__ or error
     said = str(inner).partition("\n")[0] or type(inner).__name__
     key = getattr(inner, "full_key", None) or ""
@@ -112,7 +112,7 @@ def _check_choice(group: str, override: Override) -> None:
 
 
 def _field(key: str) -> Any:
-    """Return the type of a key of the schema; None if it is not of the schema, or may be anything."""
+    """Return the type of a key of the schema; None if the schema does not have it, or allows any type."""
     where: Any = schema.Config
     for name in key.split("."):
         fields = typing.get_type_hints(where) if dataclasses.is_dataclass(where) else {}
@@ -121,7 +121,7 @@ def _field(key: str) -> Any:
 
 
 def _expected(key: str, field: Any, value: Any) -> str:
-    """Return what a key expects, or nothing if a value is of its type."""
+    """Return what a key expects; empty if a value has its type."""
     kinds = typing.get_args(field) if isinstance(field, types.UnionType) else (field,)
     said = []
     for kind in kinds:

@@ -1,1 +1,1 @@
-"""Second stages that several topics share: records in, solved and certified datasets out."""
+"""Measurements that several topics share, from records to certified datasets."""

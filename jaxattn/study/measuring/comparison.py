@@ -1,4 +1,4 @@
-"""The second stage: hold a record's descent against certified max-margin solutions."""
+"""Compare the trained weights of a record with certified max-margin solutions."""
 
 from __future__ import annotations
 
@@ -28,24 +28,23 @@ def compare(
     norms: Sequence[svm.Norm] = NORMS,
     solver: svm.Solver | None = None,
 ) -> xarray.Dataset:
-    """Solve the Att-SVM of every seed's selected tokens and correlate the descent with it.
+    """Solve the Att-SVM for each seed's selected tokens, and compute the cosine of the trained weights with it.
 
-    The selected tokens are those of the final weights. A seed is kept if its weights stayed finite
-    and the solution in every norm is certified optimal (stationary, if the norm bounds the rank);
-    others are counted by reason in the attributes `attempted`, `kept`, `diverged`, `infeasible` and
-    `unsolved`. How many of the kept have a solution that is not unique, or not known to be, is counted
-    beside these (`doubted`).
+    The selected tokens are those of the final weights. A seed is kept if its weights stayed finite and the solution in
+    every norm is certified optimal (stationary, if the norm has a rank bound). Excluded seeds are counted by reason in
+    the attributes `attempted`, `kept`, `diverged`, `infeasible` and `unsolved`. Further attributes count the kept seeds
+    whose solution is not unique, or not known to be (`doubted`).
 
     Args:
-        record: of a `Training`, as `recording.run` writes it.
-        norms: of the max-margin problems.
-        solver: for all of them; those of each norm if None.
+        record: a record of a `Training`, as written by `recording.run`.
+        norms: the norms of the max-margin problems.
+        solver: the solver for all norms. Default: those suited to each norm.
 
     Returns:
-        A dataset with axis `attempt` for all seeds (their status and certificates) and axis `seed`
-        for the kept ones: solutions and their ranks, correlations at the snapshots, the paths
-        `W(k) z_i` and the rays `W_svm z_i`, and the selected tokens; and, unless a norm bounds the rank, where no
-        solution is certified optimal, the margin ratios at the snapshots.
+        A dataset with axis `attempt` for all seeds (their status and certificates) and axis `seed` for the kept ones:
+            solutions and their ranks, cosines at the snapshots, the paths `W(k) z_i` and rays `W_svm z_i`, the selected
+            tokens, and the margin ratios at the snapshots. Margin ratios are missing if a norm has a rank bound, since
+            no solution is then certified optimal.
     """
     attempted = record.sizes["seed"]
     arrays = {str(name): record[name].values for name in record.data_vars}
@@ -57,7 +56,7 @@ def compare(
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
     status = np.stack([solution.status for solution in solutions], axis=1)
     infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
-    # Where the rank is bounded, a certified stationary point is all that can be had.
+    # With a rank bound, at best a stationary point can be certified.
     optimal = np.isin(status, (svm.Status.OPTIMAL, svm.Status.STATIONARY)).all(axis=1)
     kept = finite & optimal
     counts = {
@@ -111,7 +110,7 @@ def _lanes(tree: Any, kept: np.ndarray) -> Any:
 
 
 def _paths(snapshots: Weights, Z: np.ndarray) -> np.ndarray:
-    """Follow `W(k) z_i` along the snapshots of every seed, (seed, snapshot, input, d)."""
+    """Return `W(k) z_i` at the snapshots of each seed, (seed, snapshot, input, d)."""
     if not isinstance(snapshots, attention.Factored):
         return np.einsum("skde,sie->skid", snapshots, Z, optimize=True)
     K, Q = snapshots
@@ -121,17 +120,17 @@ def _paths(snapshots: Weights, Z: np.ndarray) -> np.ndarray:
 def _posed(final: Weights, problem: Problem, finite: Bool[Array, ""]) -> tuple[Int[Array, " n"], svm.Constraints]:
     """Return a seed's selected tokens, and the constraints that select them.
 
-    A diverged run selects nothing; its lane is posed for token 0, and left out of what is compared.
+    Diverged weights select nothing: their lane is posed for token 0, and excluded from the comparison.
     """
     selected = jnp.where(finite, tokens.selected(final, problem), 0)
     return selected, svm.token_constraints(problem, selected)
 
 
 def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Correlate every snapshot of a seed with its solution in every norm, and count the solutions' ranks.
+    """Return the cosines of a seed's snapshots with its solution in each norm, and the solutions' ranks.
 
     Returns:
-        Correlations (seed, norm, snapshot) and ranks (seed, norm).
+        Cosines, (seed, norm, snapshot), and ranks, (seed, norm).
     """
     seeds, norms = W.shape[:2]
     if seeds == 0:
@@ -140,7 +139,7 @@ def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _margins(snapshots: Weights, constraints: svm.Constraints, norm: svm.Norm, solutions: svm.Solution) -> np.ndarray:
-    """Return the margin ratio of every snapshot of each seed in one norm, (seed, snapshot)."""
+    """Return the margin ratio of each snapshot of each seed in one norm, (seed, snapshot)."""
     if len(solutions.status) == 0:
         return np.zeros((0, jax.tree.leaves(snapshots)[0].shape[1]))
     return batch.over_seeds(_margins_in(norm), snapshots, constraints, solutions)
@@ -148,7 +147,7 @@ def _margins(snapshots: Weights, constraints: svm.Constraints, norm: svm.Norm, s
 
 @lru_cache(maxsize=16)
 def _margins_in(norm: svm.Norm) -> Callable[..., Array]:
-    # One object for each norm, so that it compiles once.
+    # One function object per norm, so that it compiles once.
     return partial(_margins_along_run, norm=norm)
 
 

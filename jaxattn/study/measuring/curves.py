@@ -1,4 +1,4 @@
-"""Curves of a compared run: means over the kept seeds at its snapshots, with intervals, and how to read them."""
+"""Mean curves of a comparison over the kept seeds, with intervals, and functions to read them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from jaxattn.study.statistics import bootstrap, variables
 
 
 def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate the mean correlations and the mean largest probability at a run's snapshots, with 95 % intervals.
+    """Estimate the mean cosines and the mean largest probability at a run's snapshots, with 95 % intervals.
 
     Args:
-        comparison: with `correlation` (seed, norm, snapshot) and `probability` (seed, step), as `comparison.compare`
-            returns it; at least one seed.
-        key: of the bootstrap.
+        comparison: with `correlation` (seed, norm, snapshot) and `probability` (seed, step), as returned by
+            `comparison.compare`; at least one seed.
+        key: the random key of the bootstrap.
 
     Returns:
-        `correlation` (norm, snapshot) and `probability` (snapshot), each with `_low`, `_high` and `_error`; the
-        attributes of the comparison.
+        `correlation` (norm, snapshot) and `probability` (snapshot), each with `_low`, `_high` and `_error`; and the
+            attributes of the comparison.
 
     Raises:
         ValueError: no seed was kept, or a value is not finite.
@@ -41,17 +41,17 @@ def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def at_steps(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: Any) -> dict[str, np.ndarray]:
-    """Read an estimate at those of the steps that the run has.
+    """Read an estimate at those of the given steps that the run has.
 
     Args:
-        summary: of `curves`.
-        name: of the estimate.
-        steps: wanted; those without a snapshot are skipped.
-        where: other coordinates, such as `norm`.
+        summary: a result of `curves`.
+        name: the name of the estimate.
+        steps: the steps to read; those without a snapshot are skipped.
+        where: other coordinates, for example `norm`.
 
     Returns:
-        The steps found, under "steps", and the parts of the estimate there, under "" (the mean), "_low", "_high" and
-        "_error", each (step,).
+        The steps found, under "steps", and the parts of the estimate at these, under "" (the mean), "_low", "_high" and
+            "_error", each (step,).
     """
     there = [step for step in steps if step in summary["snapshot"].values]
     read = {
@@ -64,7 +64,7 @@ def at_steps(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where
 def named(
     reads: Mapping[str, dict[str, np.ndarray]],
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Return the means and the intervals that `at_steps` read, each under its label and step."""
+    """Return the means and intervals read by `at_steps`, each under its label and step."""
     measured, interval = {}, {}
     for label, read in reads.items():
         for k, step in enumerate(read["steps"]):

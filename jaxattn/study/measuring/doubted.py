@@ -1,4 +1,4 @@
-"""Of how many kept seeds the max-margin solution is not unique, or not known to be: correlations with it say little."""
+"""Count the kept seeds whose max-margin solution is not unique, or not known to be: their cosines mean little."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxattn import svm
 def doubted(solutions: Sequence[svm.Solution], kept: Bool[np.ndarray, " attempts"]) -> dict[str, int]:
     """Return the counts of `claims.DOUBTED`, for the attributes of a dataset.
 
-    A seed counts as `not_unique` if its solution in some norm is known not to be unique, and as `uniqueness_unknown` if
-    that is so of none, but not all are known to be.
+    A seed counts as `not_unique` if its solution in some norm is known not to be unique. It counts as
+    `uniqueness_unknown` if there is no such norm, but not all solutions are known to be unique.
 
     Args:
-        solutions: in each norm, of all attempts.
+        solutions: the solutions of all attempts, one batch per norm.
         kept: the attempts that are compared with them.
     """
     codes = np.stack([np.asarray(one.unique) for one in solutions], axis=1)[kept]

@@ -1,4 +1,4 @@
-"""Whether the weights of a compared run still grow at its end, as those of a run with a limit in direction must."""
+"""Estimate whether the weights of a run still grow at its end, as they must if they have a limit in direction."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.study.claims.criteria import Number
 from jaxattn.study.statistics import bootstrap
 
-# Fixed beforehand. Weights that grow like log k, the slowest growth of any descent here, look like k^0.14 between the
-# steps 1000 and 2000; weights at rest like k^0. Growth slower than this counts as rest.
+# Fixed beforehand. Weights that grow like log k, the slowest growth of any descent here, appear as k^0.14 between the
+# steps 1000 and 2000, and constant weights as k^0. Slower growth than this counts as rest.
 AT_REST = 0.05
 
 
@@ -20,7 +20,7 @@ def lengths(comparison: xarray.Dataset) -> xarray.DataArray:
     """Return the Frobenius norms ||W(k) Z|| at the snapshots of a run, (seed, snapshot).
 
     Args:
-        comparison: with the paths `W(k) z_i`, (seed, snapshot, input, feature), as `comparison.compare` returns it.
+        comparison: with the paths `W(k) z_i`, (seed, snapshot, input, feature), as returned by `comparison.compare`.
     """
     squares = comparison["path"].transpose("seed", "snapshot", "input", "feature") ** 2
     total = squares.sum(("input", "feature"), skipna=False)
@@ -28,15 +28,15 @@ def lengths(comparison: xarray.Dataset) -> xarray.DataArray:
 
 
 def growth(length: xarray.DataArray, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run, the mean over its seeds with a 95 % interval.
+    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run: the mean over seeds with a 95 % interval.
 
     Args:
-        length: ||W(k) Z||, (seed, snapshot), with the steps of the snapshots, as `lengths` returns it.
-        key: of the bootstrap.
+        length: ||W(k) Z||, (seed, snapshot), with the steps of the snapshots, as returned by `lengths`.
+        key: the random key of the bootstrap.
 
     Returns:
-        `growth`, `growth_low` and `growth_high`, and the steps `since` and `until` that they are between; all without
-        axes. The first three are NaN if the run has one snapshot alone.
+        `growth`, `growth_low` and `growth_high`, and the steps `since` and `until` between which it is measured; all
+            without axes. The first three are NaN if the run has only one snapshot.
 
     Raises:
         ValueError: no seed was kept, or a length is not finite.
@@ -46,7 +46,7 @@ def growth(length: xarray.DataArray, key: PRNGKeyArray) -> xarray.Dataset:
     since, until = int(steps[middle]), int(steps[-1])
     estimate = Number.exact(math.nan)
     if since < until:
-        # Weights that have not left zero do not grow.
+        # Weights that are still zero count as not growing.
         ends = np.maximum(length.values[:, [middle, -1]], np.finfo(float).tiny)
         exponent = np.log(ends[:, 1] / ends[:, 0]) / math.log(until / since)
         found = bootstrap(exponent, key)

@@ -1,4 +1,4 @@
-"""The second stage under a bound on the rank: the stationary point of the nuclear problem that is near some weights."""
+"""Find the stationary point of the nuclear problem with a rank bound that is near some weights."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jaxattn.problem import Problem
 
 @lru_cache(maxsize=16)
 def nearest_of_rank(m: int) -> Callable[[Problem, Int[Array, " n"], Float[Array, "d d"]], svm.Solution]:
-    """Return the function that goes from weights to a stationary point of rank m; one object a rank: it compiles once.
+    """Return a function from weights to a stationary point of rank m; one object per rank, so that it compiles once.
 
-    Its arguments are a problem, the tokens to select and a W of rank at most m, (d, d); its result is certified.
+    The function takes a problem, the tokens to select and a W of rank at most m, (d, d). Its result is certified.
     """
     return partial(_follow, m)
 
 
 def effort_of(problems: Problem) -> effort.Effort:
-    """Return how long that function may compile, for a batch of problems."""
+    """Return the compilation effort of that function for a batch of problems."""
     lanes, n, T, d = problems.X.shape
     # It makes several times as many steps as an interior-point method.
     return effort.solving(lanes, n * (T - 1) + 3 * d, 8)

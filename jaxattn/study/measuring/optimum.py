@@ -1,4 +1,4 @@
-"""The second stage where the optimal tokens are asked for, whatever descent selects: their Frobenius Att-SVM."""
+"""Solve the Frobenius Att-SVM of the optimal tokens, whatever training selected."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 
 class Optimum(NamedTuple):
-    """What is kept of a record: problems with a certified solution, each with a leading seed axis.
+    """The kept part of a record: problems with a certified solution, each with a leading seed axis.
 
     Attributes:
-        problems: as they were drawn.
+        problems: the problems as drawn.
         alpha: their optimal tokens.
-        W: the direction `W_mm` that global convergence leads to.
-        kept: which of the record's seeds these are.
-        counts: attempted, kept and left out by reason, as attributes of a dataset.
+        W: the direction `W_mm` of global convergence.
+        kept: the indices of these seeds in the record.
+        counts: seeds attempted, kept and excluded by reason, as attributes of a dataset.
     """
 
     problems: Problem
@@ -33,18 +33,18 @@ class Optimum(NamedTuple):
     counts: dict[str, int]
 
     def of(self, array: xarray.DataArray) -> np.ndarray:
-        """Return an array of the record, of the kept seeds alone."""
+        """Return an array of the record for the kept seeds only."""
         return array.values[self.kept]
 
 
 def optimum(record: xarray.Dataset, solver: svm.Solver | None = None) -> Optimum:
-    """Solve the Att-SVM that selects the optimal tokens of every problem in a record.
+    """Solve the Att-SVM that selects the optimal tokens for each problem of a record.
 
-    A seed is kept if its weights, where it was trained, stayed finite and the solution is certified.
+    A seed is kept if its weights, if it was trained, stayed finite and the solution is certified.
 
     Args:
-        record: of a `Training` or a `Landscape`.
-        solver: of the max-margin problems; those of the norm if None.
+        record: a record of a `Training` or a `Landscape`.
+        solver: the solver of the max-margin problems. Default: those suited to the norm.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     problems = of_arrays(arrays)

@@ -1,4 +1,4 @@
-"""The second stage of regularization paths: how far they are from the max-margin solutions of the optimal tokens."""
+"""Compare regularization paths with the max-margin solutions of the optimal tokens."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from jaxattn.study.settings.parameters import weights_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold the paths against the Att-SVM solutions of the optimal tokens, in every norm.
+    """Compare the paths with the Att-SVM solutions of the optimal tokens, in each norm.
 
-    A seed is kept if its path is solved on every radius and both solutions are certified optimal; others are counted by
-    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. How many of the kept have a solution that
-    is not unique, or not known to be, is counted beside these (`doubted`).
+    A seed is kept if its path is solved on every radius and both solutions are certified optimal. Excluded seeds are
+    counted by reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. Further attributes count the
+    kept seeds whose solution is not unique, or not known to be (`doubted`).
 
     Args:
-        record: of a `Regularization`, as `recording.run` writes it.
-        solver: for all norms; those of each norm if None.
+        record: a record of a `Regularization`, as written by `recording.run`.
+        solver: the solver for all norms. Default: those suited to each norm.
 
     Returns:
-        A dataset with axes `seed`, `norm` and `radius`: `distance`, of W / R from the solution of each norm divided by
-        its norm that the ball is of, in the Frobenius norm, and `off`, 1 - correlation; whether the optimal tokens are
-        `selected`, and, along the path, `apart`, `falling`, `residual` and `excess`. With axis `attempt`, for all
-        seeds, what is `solved` and the `status` of each SVM and whether its solution is `unique`.
+        A dataset with axes `seed`, `norm` and `radius`: `distance`, the Frobenius distance of W / R from the solution
+            in each norm, normalized in the norm of the ball; `off`, 1 - cosine; whether the optimal tokens are
+            `selected`; and, along the path, `apart`, `falling`, `residual` and `excess`. With axis `attempt`, for all
+            seeds: what is `solved`, the `status` of each SVM, and whether its solution is `unique`.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     weights = weights_of(arrays)
@@ -89,7 +89,7 @@ def _posed(problem: Problem) -> svm.Constraints:
 def _along(
     weights: attention.Weights, problem: Problem, W: Float[Array, "norm d d"], radii: Float[Array, " radii"]
 ) -> tuple[Array, Array, Array]:
-    """Return distances and 1 - correlations, (norm, radii), and whether every optimal token is selected, (radii)."""
+    """Return distances and 1 - cosines, (norm, radii), and whether all optimal tokens are selected, (radii)."""
     optimal = tokens.optimal(problem)
 
     def one(weights: attention.Weights, R: Array) -> tuple[Array, Array, Array]:

@@ -1,4 +1,4 @@
-"""A record's descent ranked by norms: `bias.rank` of what `jaxattn train` writes, and the ranking as a dataset."""
+"""Rank the runs of a record by norms with `bias.rank`, and store the ranking as a dataset."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from jaxattn.study.settings.parameters import is_parameter, weights_of
 from jaxattn.study.statistics import Estimate, variables
 
 _PER_SEED = ("seed", "norm", "snapshot")
-# Of a problem, and of a run.
+# The arrays of a problem, and of a run.
 _PROBLEM, _RUN = ("X", "Z", "Y", "v"), ("probability", "loss", "gradient_norm", "stalled")
 
 
 def ranked(
     record: xarray.Dataset, norms: Sequence[str | Norm] = bias.NORMS, key: PRNGKeyArray | None = None
 ) -> bias.Ranking:
-    """Hold the seeds of a record against the max-margin problems of several norms, as `bias.rank` does.
+    """Compare the seeds of a record with the max-margin problems of several norms, as `bias.rank` does.
 
-    The model is that of the record's configuration. Snapshots at which the weights of every seed are zero, as at step 0
-    from W = 0, are not ranked: zero has no direction.
+    The model is that of the record's configuration. Snapshots at which the weights of all seeds are zero, as at step 0
+    from W = 0, are excluded because zero has no direction.
 
     Args:
-        record: of a `Training`, as `jaxattn train` writes it and `records.load` reads it.
+        record: a record of a `Training`, written by `jaxattn train` and read by `records.load`.
         norms: names or Norms.
-        key: of the bootstrap over seeds; `jax.random.key(0)` if None.
+        key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
 
     Raises:
-        ValueError: a record of something else or without snapshots that have a direction; else as `bias.rank`.
+        ValueError: a record of something else, or without snapshots that have a direction; and as in `bias.rank`.
 
     Example:
         >>> from pathlib import Path
@@ -65,7 +65,7 @@ def ranked(
 
 
 def alone(record: xarray.Dataset, head: str = "") -> xarray.Dataset:
-    """Return a record as that of one head on the tokens as given: of the head of this number, or of the only one."""
+    """Return a record restricted to the attention head of this number, or to the only head, on the original tokens."""
     names: dict[Any, str] = {
         f"{name}{head}{suffix}": f"{name}{suffix}" for name in "WKQ" for suffix in ("", "_initial", "_snapshots")
     }
@@ -76,30 +76,30 @@ def alone(record: xarray.Dataset, head: str = "") -> xarray.Dataset:
 
 
 def model_of(record: xarray.Dataset) -> models.Model:
-    """Return the model that a record's configuration names; the plain one where it names none."""
+    """Return the model in a record's configuration; the plain model if there is none."""
     config = json.loads(record.attrs.get("config", "{}"))
     return models.of(instantiate(config["model"])) if "model" in config else models.plain
 
 
 def _with_direction(snapshots: Any) -> np.ndarray:
-    """Whether the attention's weights of any seed are not zero at a snapshot, for each snapshot."""
+    """Return for each snapshot whether the attention weights of some seed are not zero."""
     weights: Any = models.parts(snapshots).attention
     several = isinstance(weights, tuple) and not isinstance(weights, attention.Factored)
     return np.any([_is_not_zero(one) for one in (weights if several else (weights,))], axis=0)
 
 
 def _is_not_zero(weights: Any) -> np.ndarray:
-    # A product is zero where one of its factors is.
+    # A product is zero if one of its factors is.
     parts = weights if isinstance(weights, attention.Factored) else (weights,)
     return np.all([np.any(np.asarray(part) != 0, axis=(0, 2, 3)) for part in parts], axis=0)
 
 
 def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
-    """Return a ranking as a dataset with the axes seed, norm and snapshot; `of_dataset` makes the ranking again.
+    """Return a ranking as a dataset with the axes seed, norm and snapshot; `of_dataset` is the inverse.
 
-    Of the estimates the mean has its own name (`ratio`, `trend`), its interval and standard error `_low`, `_high` and
-    `_error` behind it; where the snapshots do not tell a trend there is none. Attributes are the counts, `decades`, the
-    `verdict` as a line, and its parts: `verdict_norms` (JSON), `decided` and `reason`.
+    An estimate's mean has its own name (`ratio`, `trend`), and its interval and standard error the suffixes `_low`,
+    `_high` and `_error`. If the snapshots give no trend it is missing. The attributes are the counts, `decades`, the
+    `verdict` in one line, and its parts: `verdict_norms` (JSON), `decided` and `reason`.
 
     Example:
         >>> from jaxattn.study.measuring.ranked import to_dataset
@@ -134,7 +134,7 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
 
 
 def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
-    """Return the ranking that `to_dataset` made a dataset of.
+    """Return the ranking that `to_dataset` has stored.
 
     Example:
         >>> from jaxattn.study.measuring.ranked import of_dataset, to_dataset

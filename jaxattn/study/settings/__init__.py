@@ -1,1 +1,1 @@
-"""First stages: what to draw and train, and the record that is written of it."""
+"""Settings: what to draw and train, and the record that is written."""

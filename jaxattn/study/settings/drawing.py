@@ -1,4 +1,4 @@
-"""A first stage without descent: draw problems in several dimensions, and the token each input is to select."""
+"""A setting without training: draw problems in several dimensions, and the token that each input is to select."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 
-# The axes of every array of a record, behind the axes of seeds and dimensions.
+# The axes of each array of a record, after those of seeds and dimensions.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -29,14 +29,14 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """One setting: what to draw, which tokens to select, how often and from which key.
+    """A setting: what to draw, which tokens to select, how many seeds, and the key.
 
     Attributes:
-        law: of the problems, in each of its dimensions.
-        tokens: law of the tokens to select.
-        seeds: how many problems to draw in each dimension.
-        key: root key; seed s draws from `fold_in(key, s)`, and what it draws in dimension d from keys
-            with d folded in, however many seeds and whichever other dimensions there are.
+        law: the law of the problems, in each of its dimensions.
+        tokens: the law of the tokens to select.
+        seeds: the number of problems to draw in each dimension.
+        key: the root key; seed s draws from `fold_in(key, s)`, and in dimension d from keys with d folded in, whatever
+            the other seeds and dimensions are.
     """
 
     law: data.Spheres
@@ -59,7 +59,7 @@ class Drawing:
         return ("d", *_DIMS[name])
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Return the arrays of one seed by name; only their shapes are read."""
 
         def of_dimension(d: Any) -> dict[str, Any]:
             data_key, tokens_key = _keys(seed, d, root)
@@ -69,7 +69,7 @@ class Drawing:
         return jax.vmap(of_dimension)(np.asarray(self.law.d))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
-        """Draw the problems of some seeds and the tokens to select, a lane for each seed and dimension."""
+        """Draw the problems of some seeds and the tokens to select, one lane per seed and dimension."""
         seed, d = (axis.ravel() for axis in np.meshgrid(seeds, np.asarray(self.law.d), indexing="ij"))
         data_keys, tokens_keys = batch.over_seeds(_keys, seed, d, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys, d)
@@ -78,7 +78,7 @@ class Drawing:
         return {name: array.reshape(len(seeds), -1, *array.shape[1:]) for name, array in lanes.items()}
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Every drawn problem is kept; which can be separated is for the second stage to find out."""
+        """Count the drawn problems; all are kept, and the measurement finds which can be separated."""
         del record
         return {"kept": self.seeds}
 
@@ -86,7 +86,7 @@ class Drawing:
 def _keys(
     seed: Int[Array, ""], d: Int[Array, ""], root: UInt32[Array, " words"]
 ) -> tuple[UInt32[Array, " words"], ...]:
-    """Return the words of a lane's own keys, of its problem and of its tokens."""
+    """Return the words of a lane's keys: for its problem and for its tokens."""
     of_seed = (jax.random.wrap_key_data(words) for words in keys(seed, root))
     return tuple(jax.random.key_data(jax.random.fold_in(key, d)) for key in of_seed)
 

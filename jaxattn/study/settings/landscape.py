@@ -1,4 +1,4 @@
-"""A first stage without descent: draw problems, and the keys of weights at which their risk is looked at."""
+"""A setting without training: draw problems, and keys of weights at which to evaluate their risk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxattn.parallel import batch
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of each array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -28,15 +28,15 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Landscape:
-    """One setting: what to draw, how many, and at how many weights each is looked at.
+    """A setting: what to draw, how many problems, and the number of weights for each.
 
-    The weights themselves are drawn from their keys by the second stage, some of them about a solution that it finds.
+    The measurement draws the weights from their keys, some of them around a solution that it computes.
 
     Attributes:
-        law: of the problems.
-        seeds: how many problems to draw.
-        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
-        draws: how many weights each problem gets the keys of; draw j is that of j, however many there are.
+        law: the law of the problems.
+        seeds: the number of problems to draw.
+        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        draws: the number of keys of weights per problem; draw j depends only on j.
     """
 
     law: data.Law
@@ -52,7 +52,7 @@ class Landscape:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """None but the seeds."""
+        """No coordinates besides the seeds."""
         return {}
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Landscape:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Return the arrays of one seed by name; only their shapes are read."""
         data_key, draw_keys = _keys(seed, root, jnp.arange(self.draws))
         return from_words(self.law)(data_key).arrays | {"data_key": data_key, "draw_keys": draw_keys}
 
@@ -71,7 +71,7 @@ class Landscape:
         return problems.arrays | {"data_key": data_keys, "draw_keys": draw_keys}
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Every drawn problem is kept; which can be separated is for the second stage to find out."""
+        """Count the drawn problems; all are kept, and the measurement finds which can be separated."""
         del record
         return {"kept": self.seeds}
 
@@ -79,7 +79,7 @@ class Landscape:
 def _keys(
     seed: Int[Array, ""], root: UInt32[Array, " words"], draws: Int[Array, " draws"]
 ) -> tuple[UInt32[Array, " words"], UInt32[Array, "draws words"]]:
-    """Return the words of a seed's problem key, and of those of its weights."""
+    """Return the words of a seed's problem key, and of the keys of its weights."""
     data_key, own = keys(seed, root)
     of_draw = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.wrap_key_data(own), draws)
     return data_key, jax.random.key_data(of_draw)

@@ -1,6 +1,7 @@
-"""The parameters of models by name, as a record holds them, and back.
+"""Convert the parameters of models to the named arrays of a record, and back.
 
-W, or K and Q; of several heads each with its number behind it (W0, W1, ...); and beside a trained readout `readout`.
+The names are W, or K and Q; for several heads with the head's number (W0, W1, ...); and `readout` for a trained
+readout.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from jaxtyping import Bool
 from jaxattn.attention import Factored, Spanned
 from jaxattn.models import Joint
 
-# The axes of each parameter behind those of seeds and snapshots.
+# The axes of each parameter, after those of seeds and snapshots.
 _DIMS: dict[str, tuple[str, ...]] = {
     "W": ("feature", "query_feature"),
     "K": ("feature", "width"),
@@ -30,7 +31,7 @@ def named(params: Any) -> dict[str, Any]:
     """Return the arrays of a model's parameters by name.
 
     Raises:
-        TypeError: parameters that are no W, no Factored(K, Q), no tuple of these, and no Joint of these and a readout.
+        TypeError: parameters other than W, Factored(K, Q), a tuple of these, or a Joint of these and a readout.
     """
     if isinstance(params, Joint):
         return named(params.attention) | {"readout": params.readout}
@@ -44,7 +45,7 @@ def named(params: Any) -> dict[str, Any]:
 
 
 def weights_of(arrays: Mapping[str, Any], suffix: str = "") -> Any:
-    """Return the parameters that a record holds, with a suffix `_initial` or `_snapshots`."""
+    """Return the parameters stored in a record, with a suffix `_initial` or `_snapshots`."""
     own = {name.removesuffix(suffix): array for name, array in arrays.items() if name.endswith(suffix)}
     found = {name: array for name, array in own.items() if _NAME.fullmatch(name)}
     weights = {name: array for name, array in found.items() if name != "readout"}
@@ -59,17 +60,17 @@ def _weights(arrays: Mapping[str, Any]) -> Any:
 
 
 def is_parameter(name: str) -> bool:
-    """Whether an array of a record is a parameter at the end, at the start, or at the snapshots."""
+    """Return whether an array of a record is a parameter at the end, at the start, or at the snapshots."""
     return _NAME.fullmatch(_bare(name)) is not None
 
 
 def is_final(name: str) -> bool:
-    """Whether an array of a record is a parameter at the end."""
+    """Return whether an array of a record is a parameter at the end."""
     return _NAME.fullmatch(name) is not None
 
 
 def dims(name: str, axes: int) -> tuple[str, ...]:
-    """Return the names of the last so many axes of a parameter."""
+    """Return the names of the last `axes` axes of a parameter."""
     bare = _bare(name)
     return _DIMS[bare if bare == "readout" else bare[0]][:axes]
 
@@ -79,6 +80,6 @@ def _bare(name: str) -> str:
 
 
 def finite_seeds(params: Any) -> Bool[np.ndarray, " seeds"]:
-    """Whether all parameters of a seed are finite, for each seed of the leading axis."""
+    """Return whether all parameters of each seed are finite, for the seeds of the leading axis."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     return np.all([np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves], axis=0)

@@ -1,4 +1,4 @@
-"""Regularization paths over many problems: what to draw, on which balls to minimize its risk, and what is recorded."""
+"""A setting of regularization paths: what to draw, the balls to minimize the risk on, and the arrays recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of each array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -30,12 +30,12 @@ _DIMS = {
     "Q": ("radius", "query_feature", "width"),
     "steps": ("way", "radius"),
 }
-# Each takes its Newton steps after the one before.
+# The largest number of radii: each takes its Newton steps after the one before.
 MOST = 10_000
 _OF_PATH = ("risk", "excess", "residual", "solved", "falling", "apart", "steps")
-# Seeds that are followed together wait for the slowest of them.
+# The number of seeds followed together, which all wait for the slowest.
 _TOGETHER = 25
-# What a radius takes, in solutions of a max-margin problem of as many rows.
+# The cost of a radius, in units of the solution of a max-margin problem with as many rows.
 _STEPS = 5
 
 
@@ -44,9 +44,9 @@ class Radii:
     """Radii at equal distances on a logarithmic axis.
 
     Attributes:
-        first: the smallest.
-        last: the largest.
-        count: how many.
+        first: the smallest radius.
+        last: the largest radius.
+        count: the number of radii.
     """
 
     first: float
@@ -62,22 +62,22 @@ class Radii:
             raise ValueError(f"radii: expected 0 < first < last, found first = {self.first}, last = {self.last}")
 
     def __call__(self) -> np.ndarray:
-        """Return them."""
+        """Return the radii."""
         return np.geomspace(self.first, self.last, self.count)
 
 
 @dataclass(frozen=True)
 class Regularization:
-    """One setting: what to draw, on which balls to minimize its risk, how often and from which key.
+    """A setting: what to draw, the balls to minimize the risk on, how many seeds, and the key.
 
     Attributes:
-        law: of the problems.
-        ball: of W or of (K, Q).
-        loss: of one margin.
-        head: of one attention output.
-        seeds: how many problems to draw.
-        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
-        radii: of the balls.
+        law: the law of the problems.
+        ball: a ball of W or of (K, Q).
+        loss: a function of one margin.
+        head: a function of one attention output and v.
+        seeds: the number of problems to draw.
+        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        radii: the radii of the balls.
     """
 
     law: data.Law
@@ -95,7 +95,7 @@ class Regularization:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """The radii, and the two ways that they are gone through."""
+        """The radii, and the two directions in which they are followed."""
         return {"radius": self.radii(), "way": np.array([1, -1])}
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Regularization:
         return _DIMS.get(name, ("radius",))
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Return the arrays of one seed by name; only their shapes are read."""
         data_key, _ = keys(seed, root)
         problem = from_words(self.law)(data_key)
         return _arrays(problem, data_key, self._path()(problem))
@@ -129,7 +129,7 @@ class Regularization:
 def _path_of(
     ball: regularization.Ball, loss: losses.Loss, head: heads.Head, radii: Radii
 ) -> Callable[[Problem], regularization.Path]:
-    """Return the path as a function of the problem; one object a setting, so that it compiles once."""
+    """Return the path as a function of the problem; the same object per setting, so that it compiles once."""
     # Traced once, for the shapes of the record and for all seeds.
     return jax.jit(lambda problem: regularization.path(problem, radii(), ball, loss=loss, head=head))
 

@@ -1,4 +1,4 @@
-"""The first stage: draw one setting over many seeds, train it where the setting does, and write the record."""
+"""Compute the record of a setting: draw many seeds, train them if the setting does, and write the arrays."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from jaxattn.records import Record, check_room, is_complete
 from jaxattn.records.layout import Variable
 from jaxattn.records.locks import held
 
-# A block is written at once, and lost at once if the run is killed: some seconds of work, and files not too small.
+# A block is written at once, and lost if the run is killed: some seconds of work, and files that are not too small.
 BLOCK_SEEDS = 1024
 BLOCK_BYTES = 2**27
-# What computes the numbers: a record is of one version of each.
+# The packages that compute the numbers: a record requires one version of each.
 _COMPUTING = ("jax", "jaxlib", "numpy", "optax")
 
 
 class Setting(Protocol):
-    """What a record is made from; its fields are what the record depends on."""
+    """What a record is made from; the record depends on its fields."""
 
     @property
     def seeds(self) -> int:
-        """How many there are."""
+        """The number of seeds."""
         ...
 
     @property
     def key(self) -> int:
-        """The root key; seed s draws from `fold_in(key, s)`, however many seeds there are."""
+        """The root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds."""
         ...
 
     @property
     def coordinates(self) -> Mapping[str, np.ndarray]:
-        """Values of the axes that have any, but for "seed"."""
+        """The coordinates of axes, except "seed"."""
         ...
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Setting(Protocol):
         ...
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; traced for their shapes."""
+        """Return the arrays of one seed by name; traced for their shapes."""
         ...
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Setting(Protocol):
         ...
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Count what became of the seeds."""
+        """Count the seeds by their outcome."""
         ...
 
 
@@ -69,21 +69,21 @@ def run(
     progress: Callable[[int], None] = lambda seeds: None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Compute every seed of a setting and write the record at `path`, block by block.
+    """Compute all seeds of a setting, and write the record at `path` block by block.
 
-    A finished record is left as it is; one that was begun is gone on with if it states the same arrays and attributes,
-    and was begun by the same versions of JAX, NumPy and optax on a device of the same kind. The processes of a
-    distributed run all call this; the blocks are dealt out to them.
+    A finished record is left unchanged. An unfinished one is continued if it has the same arrays and attributes, and
+    was begun with the same versions of JAX, NumPy and optax on the same kind of device. All processes of a distributed
+    run call this; the blocks are divided among them.
 
     Args:
-        setting: a `Training` or a `Drawing`.
-        path: of the record; held, by a lock beside it, while it is written.
+        setting: a `Training` or a `Drawing`, for example.
+        path: the record; a lock beside it is held while it is written.
         attributes: what its numbers depend on; versions, device, seconds and the setting's outcome are added.
-        progress: called with the number of seeds that are there already, then of each block of this process.
-        notes: the rest of its provenance, which may differ when it is gone on with.
+        progress: called with the number of seeds that are already recorded, and then after each block of this process.
+        notes: further provenance, which may differ when the record is continued.
 
     Raises:
-        RecordError: the record cannot be written, is being written by another run, or was begun otherwise.
+        RecordError: the record cannot be written, is being written by another run, or was begun differently.
         ProcessError: another process of this run has failed.
         ValueError: a law or weights that do not fit; raised before anything is computed.
     """
@@ -125,27 +125,27 @@ def run(
 
 
 def _conditions() -> dict[str, str]:
-    """Return by what the numbers of this process are computed."""
+    """Return the versions and the kind of device that compute the numbers of this process."""
     return {name: version(name) for name in _COMPUTING} | {"device": str(jax.local_devices()[0].device_kind)}
 
 
 def _block(one: Any, seeds: int) -> int:
-    """Return how many seeds are written at a time: as many in every block but the last, which is not much shorter."""
+    """Return the number of seeds per block: the same in all blocks except the last, which is not much shorter."""
     most = max(1, min(BLOCK_SEEDS, BLOCK_BYTES // batch.size(one)))
     blocks = -(-seeds // batch.lanes((), one, most=most))
     return -(-seeds // blocks)
 
 
 def _bytes(one: Any, seeds: int) -> int:
-    """Return how much room a record takes: of each seed its arrays, and its number."""
+    """Return the size of a record in bytes, including the seed numbers."""
     return seeds * (batch.size(one) + 8)
 
 
 def shapes(setting: Setting) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes of one seed's arrays, by name, without computing anything.
+    """Return the shapes of one seed's arrays by name, without computing anything.
 
     Raises:
-        ValueError, TypeError: what a law, loss, head or optimizer raises that does not fit.
+        ValueError, TypeError: errors of a law, loss, head or optimizer that does not fit.
     """
     return jax.eval_shape(setting.one_seed, jax.ShapeDtypeStruct((), int), _root(setting))
 
@@ -156,7 +156,7 @@ def check_size(setting: Setting, path: Path) -> None:
     Raises:
         MemoryError: one seed alone does not fit.
         RecordError: the disk has too little room.
-        ValueError, TypeError: as `shapes`.
+        ValueError, TypeError: as in `shapes`.
     """
     one = shapes(setting)
     _block(one, setting.seeds)
@@ -164,21 +164,21 @@ def check_size(setting: Setting, path: Path) -> None:
 
 
 def keys(seed: Int[Array, ""], root: UInt32[Array, " words"]) -> tuple[UInt32[Array, " words"], ...]:
-    """Return the words of a seed's two own keys: of its problem, and of what is drawn for that problem."""
+    """Return the words of a seed's two keys: for its problem, and for what is drawn for that problem."""
     both = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(root), seed))
     return tuple(jax.random.key_data(both))
 
 
 def noise_key(seed: Int[Array, ""], root: UInt32[Array, " words"]) -> UInt32[Array, " words"]:
-    """Return the words of the key of a seed's noise in training, beside its two own keys."""
+    """Return the words of the key of a seed's training noise."""
     own = jax.random.fold_in(jax.random.wrap_key_data(root), seed)
-    # Those of `keys` are split off; a folded number gives another.
+    # `keys` splits the seed's key; folding in a number gives a different one.
     return jax.random.key_data(jax.random.fold_in(own, 2))
 
 
 @lru_cache(maxsize=64)
 def from_words(law: Callable[..., Any], *sizes: int) -> Callable[..., Any]:
-    """Return a law as a function of its key's words; one object a law, so that it compiles once."""
+    """Return a law as a function of its key's words; the same object per law, so that it compiles once."""
 
     def drawn(words: UInt32[Array, " words"], *given: Any) -> Any:
         return law(jax.random.wrap_key_data(words), *given, *sizes)

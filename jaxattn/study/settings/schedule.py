@@ -1,4 +1,4 @@
-"""After which steps a run keeps its weights."""
+"""Schedules of the steps at which a run keeps its weights."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 Schedule = Callable[[int], tuple[int, ...]]
-# A run keeps its weights at no more steps than this.
+# The largest number of steps at which a run keeps its weights.
 MOST = 10**6
 
 
 @dataclass(frozen=True)
 class Evenly:
-    """Every so many steps.
+    """Every `every` steps.
 
     Raises:
-        ValueError: fewer than 1; called for a run of fewer steps, or of so many that it would keep more than a million.
+        ValueError: every < 1; when called: a run with fewer steps, or with more than a million snapshots.
     """
 
     every: int
@@ -36,10 +36,10 @@ class Evenly:
 
 @dataclass(frozen=True)
 class Logarithmically:
-    """So many times while the number of steps grows tenfold, rounded to whole steps; the first and the last among them.
+    """A given number of snapshots per decade of steps, rounded to integers, including the first and the last step.
 
     Raises:
-        ValueError: fewer than 1; called for a run of which it would keep more than a million.
+        ValueError: fewer than 1 per decade; when called: a run with more than a million snapshots.
     """
 
     a_decade: int
@@ -56,7 +56,7 @@ class Logarithmically:
 
 
 def never(steps: int) -> tuple[int, ...]:
-    """Keep the final weights alone: of many seeds in a large dimension the snapshots would be most of a record."""
+    """Keep only the final weights: with many seeds in a large dimension, snapshots would be most of a record."""
     del steps
     return ()
 

@@ -1,4 +1,4 @@
-"""First stages of language modelling: draw texts, and train attention on them."""
+"""Settings of language modelling: draw texts, and train attention on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxattn.study.settings.schedule import Schedule
 
 Law = Callable[[PRNGKeyArray], language.Choices]
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of each array of a record, after the seed axis.
 _DIMS: dict[str, tuple[str, ...]] = {
     "E": ("word", "feature"),
     "last": ("prefix",),
@@ -40,14 +40,14 @@ _DIMS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Texts:
-    """One setting without descent: which texts to draw, how many, and from which key.
+    """A setting without training: which texts to draw, how many, and the key.
 
-    The key `draw_key` of a seed is for what the second stage draws about its text, such as weights to look at.
+    The key `draw_key` of a seed is for what the measurement draws for its text, for example weights.
 
     Attributes:
-        law: of the texts.
-        seeds: how many to draw.
-        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
+        law: the law of the texts.
+        seeds: the number of texts to draw.
+        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
     """
 
     law: Law
@@ -60,7 +60,7 @@ class Texts:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """None but the seeds."""
+        """No coordinates besides the seeds."""
         return {}
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class Texts:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Return the arrays of one seed by name; only their shapes are read."""
         data_key, draw_key = keys(seed, root)
         return arrays_of(from_words(self.law)(data_key)) | {"data_key": data_key, "draw_key": draw_key}
 
@@ -79,24 +79,24 @@ class Texts:
         return arrays_of(texts) | {"data_key": data_keys, "draw_key": draw_keys}
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Every drawn text is kept; which of them can be separated is for the second stage to find out."""
+        """Count the drawn texts; all are kept, and the measurement finds which can be separated."""
         del record
         return {"kept": self.seeds}
 
 
 @dataclass(frozen=True)
 class TextTraining:
-    """One setting: which texts to draw, how to train a free W on each from zero, how often and from which key.
+    """A setting: which texts to draw, how to train a free W on each from W = 0, how many seeds, and the key.
 
     Attributes:
-        law: of the texts.
-        optimizer: one that moves W along its gradient.
-        loss: of the attended score.
-        seeds: how many texts to draw and train on.
-        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
-        steps: updates of one run.
-        snapshots: after which of the steps the weights are kept.
-        record_every: steps from one entry of the series to the next.
+        law: the law of the texts.
+        optimizer: an optimizer that moves W along its gradient.
+        loss: a function of the attended score.
+        seeds: the number of texts to draw and train on.
+        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        steps: the number of updates.
+        snapshots: the schedule of the steps after which the weights are kept.
+        record_every: the number of steps from one entry of the series to the next.
     """
 
     law: Law
@@ -123,7 +123,7 @@ class TextTraining:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """The steps of the series, and of the kept weights."""
+        """The steps of the series, and of the snapshots."""
         kept = np.asarray(self.snapshots(self.steps), int)
         return {"step": np.arange(0, self.steps, self.record_every), "snapshot": kept}
 
@@ -132,13 +132,13 @@ class TextTraining:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Return the arrays of one seed by name; only their shapes are read."""
         data_key, _ = keys(seed, root)
         text = from_words(self.law)(data_key)
         return trained(text, data_key, language.train(text, **self.descent))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
-        """Draw the texts of some seeds, and train on them, each prefix that stands there several times once."""
+        """Draw the texts of some seeds, and train on them with duplicate prefixes merged."""
         data_keys, _ = batch.over_seeds(keys, seeds, shared=(root,))
         texts = batch.over_seeds(from_words(self.law), data_keys)
         short = texts if texts.scores is not None else language.compact(texts)
@@ -151,7 +151,7 @@ class TextTraining:
 
 
 def choices_of(arrays: Mapping[str, Any]) -> language.Choices:
-    """Return the choices that a record holds.
+    """Return the choices stored in a record.
 
     Raises:
         KeyError: it has none.
@@ -161,12 +161,12 @@ def choices_of(arrays: Mapping[str, Any]) -> language.Choices:
 
 
 def arrays_of(text: language.Choices) -> dict[str, Any]:
-    """Name the arrays of a text as a record does."""
+    """Return the arrays of a text under their names in a record."""
     return {name: leaf for name, leaf in text._asdict().items() if leaf is not None}
 
 
 def trained(text: language.Choices, data_key: Any, run: language.TextRun) -> dict[str, Any]:
-    """Name the arrays of a text and of its training as a record does."""
+    """Return the arrays of a text and of its training under their names in a record."""
     of_run = {"pairs_snapshots" if name == "snapshots" else name: leaf for name, leaf in run._asdict().items()}
     return arrays_of(text) | {"data_key": data_key} | of_run
 

@@ -1,4 +1,4 @@
-"""First stages with descent: draw problems and initial weights, and train."""
+"""Settings with training: draw problems and initial weights, and train."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from jaxattn.study.settings.parameters import finite_seeds, weights_of
 from jaxattn.study.settings.recording import from_words, keys, noise_key
 from jaxattn.study.settings.schedule import Schedule
 
-# The axes of every array of a record but its parameters, behind the seed axis.
+# The axes of each array of a record except parameters, after the seed axis.
 _DIMS: dict[str, tuple[str, ...]] = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
     "Y": ("input",),
-    "v": ("feature", "unit"),  # a direction has the first alone
+    "v": ("feature", "unit"),  # a direction has only the first
     "present": ("input", "token"),
     "data_key": ("key_word",),
     "weights_key": ("key_word",),
@@ -44,25 +44,25 @@ _DIMS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Training:
-    """One setting: what to draw, how to train, how often and from which key.
+    """A setting: what to draw, how to train, how many seeds, and the key.
 
-    A record of it holds every array of the problem and of the run (`descent.Run`), each seed's keys, and the weights at
-    the start, at the snapshots and at the end.
+    Its record holds all arrays of the problem and of the run (`descent.Run`), each seed's keys, and the weights at the
+    start, at the snapshots and at the end.
 
     Attributes:
-        law: of the problems.
-        initial: law of the initial weights.
+        law: the law of the problems.
+        initial: the law of the initial weights.
         optimizer: an optax transformation.
-        loss: of one margin.
-        head: of one attention output.
-        seeds: how many problems to draw and train.
-        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
-        steps: updates of one run.
-        snapshots: after which of the steps the weights are kept; without any, the record has no arrays of them.
-        record_every: steps from one entry of the series to the next.
-        model: of `models`, or a function from parameters and a problem to logits.
-        noise: of the gradient; its key of each seed is in the record.
-        penalty: on the attention.
+        loss: a function of one margin.
+        head: a function of one attention output and v.
+        seeds: the number of problems to draw and train on.
+        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        steps: the number of updates.
+        snapshots: the schedule of the steps after which the weights are kept; without any, the record has no snapshots.
+        record_every: the number of steps from one entry of the series to the next.
+        model: a value of `models`, or a function from parameters and a problem to logits.
+        noise: the noise of the gradient; its key for each seed is in the record.
+        penalty: the penalty on the attention.
     """
 
     law: data.Law
@@ -88,7 +88,7 @@ class Training:
             raise TypeError(f"weights: expected a law of a key and d such as free, found {self.initial!r}") from None
         for name in ("seeds", "steps", "record_every"):
             checks.count(name, getattr(self, name))
-        # Raises where the schedule does not fit the number of steps.
+        # Raises an error if the schedule does not fit the number of steps.
         self.snapshots(self.steps)
 
     @property
@@ -99,7 +99,7 @@ class Training:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """The steps of the series, and of the kept weights, if any."""
+        """The steps of the series, and of the snapshots if there are any."""
         kept = np.asarray(self.snapshots(self.steps), int)
         return {"step": np.arange(0, self.steps, self.record_every)} | ({"snapshot": kept} if kept.size else {})
 
@@ -113,11 +113,11 @@ class Training:
 
     @property
     def _axes_of_v(self) -> int:
-        """How many axes the head's numbers have: a direction one, a layer two."""
+        """The number of axes of the head's parameters: 1 for a direction, 2 for a layer."""
         return jax.eval_shape(self.law, jax.random.key(self.key)).v.ndim
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Return the arrays of one seed by name; only their shapes are read."""
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
         if not isinstance(problem, Problem):
@@ -153,11 +153,11 @@ class Training:
 
 
 class Screening(Training):
-    """A `Training` of a free W that records, at its snapshots, the logits and the Frobenius norm of W instead of W.
+    """A `Training` of a free W whose snapshots record the logits and the Frobenius norm of W instead of W.
 
-    W moves along its gradient, so these tell its correlation with every max-margin solution
-    (`several_tokens.descriptions.distances`), in a tenth of the room: for tens of thousands of seeds of which few are
-    looked at.
+    Since W moves along its gradient, these determine its cosine with every max-margin solution
+    (`several_tokens.descriptions.distances`), in a tenth of the space. This is for tens of thousands of seeds of which
+    few are examined.
     """
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Screening(Training):
         return own[name] if name in own else super().dims(name)
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Return the arrays of one seed by name; only their shapes are read."""
         arrays = super().one_seed(seed, root)
         if "W" not in arrays:
             raise ValueError("weights: expected a free W, of which the logits tell all, found K and Q")
@@ -185,18 +185,18 @@ class Screening(Training):
 def _read(
     snapshots: Float[Array, "snapshots d d"], X: Float[Array, "n T d"], Z: Float[Array, "n d"]
 ) -> dict[str, Array]:
-    """Return the logits `X_i W z_i` of every W, and its norm."""
+    """Return the logits `X_i W z_i` of each W, and its norm."""
     logits = jnp.einsum("ntd,kde,ne->knt", X, snapshots, Z)
     return {"logits_snapshots": logits, "size_snapshots": jnp.linalg.norm(snapshots, axis=(1, 2))}
 
 
 def _screened(arrays: Mapping[str, Any], read: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what takes most of the room; the initial weights follow from their key."""
+    """Remove the largest arrays; the initial weights follow from their key."""
     return {name: array for name, array in arrays.items() if name not in ("W_snapshots", "W_initial")} | dict(read)
 
 
 def _arrays(problem: Problem, weights: Any, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
-    """Name every array of a run as the record does."""
+    """Return all arrays of a run under their names in a record."""
     named: dict[str, Any] = problem.arrays | dict(keys)
     stages = {"": trained.weights, "_initial": weights, "_snapshots": trained.snapshots}
     if trained.snapshot_steps.shape[-1] == 0:

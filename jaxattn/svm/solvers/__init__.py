@@ -1,1 +1,1 @@
-"""The solvers of the max-margin problems, one a file, and the steps that several of them share."""
+"""Solvers of max-margin problems, one per module, and the steps that several of them share."""

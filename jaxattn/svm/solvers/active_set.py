@@ -1,9 +1,9 @@
-"""The Frobenius Att-SVM, solved exactly by an active set.
+"""An exact active-set solver for the Frobenius Att-SVM.
 
-`min ||W||_F  s.t. <A_k, W> >= b_k` is a least-distance problem, and its dual the non-negative least
-squares problem `min_{u >= 0} ||A^T u||^2 + (1 - <b, u>)^2`, with u of any sign at equalities (Lawson and
-Hanson, Solving Least Squares Problems, chapter 23). With residual `rho = 1 - <b, u>` the solution is
-`W = A^T u / rho`; a residual of zero makes `u` a proof of infeasibility.
+`min ||W||_F  s.t. <A_k, W> >= b_k` is a least-distance problem. Its dual is the non-negative least-squares problem
+`min_{u >= 0} ||A^T u||^2 + (1 - <b, u>)^2`, with u of any sign at equalities (Lawson and Hanson, Solving Least Squares
+Problems, chapter 23). With the residual `rho = 1 - <b, u>` the solution is `W = A^T u / rho`. If the residual is zero,
+`u` is a proof of infeasibility.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ __all__ = ["ActiveSet"]
 
 @dataclass(frozen=True)
 class ActiveSet:
-    """Lawson and Hanson's active-set method, each exchange one principal pivot of the Gram matrix.
+    """Lawson and Hanson's active-set method; each exchange is one principal pivot of the Gram matrix.
 
     A pivot is a rank-one update, so a batch of problems runs as plain array code under `vmap`.
 
     Attributes:
-        sweeps: pivots allowed for each constraint; a problem needs about two for each of its
-            support vectors.
+        sweeps: the number of pivots allowed per constraint; a problem needs about two per support vector.
     """
 
     sweeps: int = 6
@@ -54,7 +53,7 @@ class ActiveSet:
         of = cons.rows(constraints)
         n, m, _ = constraints.differences.shape
         most = self.sweeps * n * m
-        # Rows of length 1: short differences beside long ones would drown in rounding.
+        # Scale rows to length 1: short differences would otherwise be lost in the rounding of long ones.
         lengths = cons.unit_lengths(constraints)
         unit = constraints._replace(differences=constraints.differences / lengths[..., None])
         asked = jnp.where(of.present, of.targets / lengths, 0.0)
@@ -62,9 +61,9 @@ class ActiveSet:
         b = (asked / largest).ravel()
         G = cons.gram(unit)
 
-        # The first pass is at the scale of the constraints, the second at the solution's own, where the
-        # residual is 1/2 and the active set is read at full accuracy. Where the first one found
-        # (nearly) no residual, scale and multipliers stay: they are the proof.
+        # The first pass is at the scale of the constraints, the second at that of the solution, where the residual is
+        # 1/2 and the active set is found at full accuracy. If the first pass found (nearly) no residual, scale and
+        # multipliers are kept: they are the proof.
         def one_pass(start: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
             scale, u = start
             found = least_squares(G * scale + jnp.outer(b, b), b, of, u, most)
@@ -78,7 +77,7 @@ class ActiveSet:
         found, scale, separable = jax.tree.map(lambda leaf: leaf[-1], passes)
         W, duals = _refined(unit, b, of, found, scale, jnp.where(separable, 0.0, 1.0))
         W = jnp.where(separable, scale * largest, 1.0) * W
-        # A row of zeros that asks for more than 0 (a token to be told from its copy) is a proof by itself.
+        # A zero row with a target above 0 (a token and its copy) is a proof by itself.
         zero = of.present & (cons.lengths(constraints) == 0)
         absurd = zero & jnp.where(of.equal, of.targets != 0, of.targets > 0)
         duals = jnp.where(absurd.any(), jnp.where(absurd, jnp.sign(of.targets), 0.0), duals)
@@ -91,12 +90,12 @@ class ActiveSet:
 def _contradiction(
     unit: Constraints, G: Float[Array, "c c"], b: Float[Array, " c"], equal: Bool[Array, " c"]
 ) -> Float[Array, " c"]:
-    """Return multipliers of the equation that is farthest from being what others that combine to it ask for.
+    """Return the multipliers that show the largest contradiction among dependent equations.
 
-    Beside larger targets, small ones of such equations are lost in the squares of the least-squares problem.
+    Beside larger targets, small targets of such equations are lost in the squares of the least-squares problem.
     """
     found = cons.equations(unit)
-    # Of each row its multiples of the independent equations.
+    # The coefficients of each row in terms of the independent equations.
     multiples = jnp.where(found.taken[:, None], found.inverse @ G, 0.0)
     off, size = b - b @ multiples, jnp.abs(b) + jnp.abs(b) @ jnp.abs(multiples)
     k = jnp.argmax(jnp.where(equal & ~found.taken, jnp.abs(off) / positive(size), -1.0))
@@ -104,7 +103,7 @@ def _contradiction(
 
 
 def _left(unit: Constraints, b: Float[Array, "n m"], a: Float[Array, "n m"]) -> Float[Array, ""]:
-    """Return how near multipliers come to combining rows of length 1 to zero, as in `Tolerance.farkas`."""
+    """Return how close multipliers come to combining rows of length 1 to zero, as in `Tolerance.farkas`."""
     left, worth = metrics.norm(cons.combination(unit, a)), jnp.sum(a * b)
     share = left / positive(jnp.sum(jnp.abs(a))) * (jnp.sum(jnp.abs(a * b)) / positive(worth))
     return jnp.where(worth > 0, share, jnp.inf)
@@ -120,9 +119,9 @@ def _refined(
 ) -> tuple[Float[Array, "p q"], Float[Array, "n m"]]:
     """Solve `scale <A_k, W> + bias b_k <b, u> = b_k` on the active set, `W = sum_l u_l A_l`; return W and u.
 
-    Residuals are formed from W itself, and W corrected along with u: through the Gram matrix, or
-    with W summed up anew from large multipliers, the square of the condition number would be lost
-    (corrected seminormal equations). The inverse stands in the tableau.
+    Residuals are computed from W itself, and W is corrected along with u (corrected seminormal equations). Using the
+    Gram matrix, or recomputing W from large multipliers, would lose accuracy by the square of the condition number. The
+    inverse is taken from the tableau.
     """
     both = found.active[:, None] & found.active[None, :]
     inverse = jnp.where(both, found.tableau[:, :-1], 0.0)
@@ -136,7 +135,7 @@ def _refined(
 
     start = found.u, cons.combination(unit, found.u.reshape(shape))
     u, W = jax.lax.fori_loop(0, 6, correct, start)
-    # The inverse is that of `scale G + b b^T`, so the length, unlike the direction, comes only by halves.
+    # The inverse is that of `scale G + b b^T`, so the length converges by a factor of 2 only, unlike the direction.
     reached = jnp.where(found.active, scale * cons.margins(unit, W).ravel() * b, 0.0)
     length = jnp.sum(reached) / positive(jnp.sum(jnp.where(found.active, b * b, 0.0)))
     W = W / jnp.where((bias == 0) & (length > 0), length, 1.0)

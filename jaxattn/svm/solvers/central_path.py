@@ -1,19 +1,18 @@
 """Internal: the central path of the nuclear-norm problem, and a Newton step along it.
 
-With `||W||_* = min over Q > 0 of tr Q + tr V Q^{-1} V^T`, `W = 2 V` (V is p x q, Q is q x q, q <= p), and
-the dual `max <a, b>  s.t. 0 <= a <= C, ||M|| <= 1`, `M = sum_k a_k A_k`, the path of
+With `||W||_* = min over Q > 0 of tr Q + tr V Q^{-1} V^T`, `W = 2 V` (V is p x q, Q is q x q, q <= p), and the dual `max
+<a, b>  s.t. 0 <= a <= C, ||M|| <= 1`, `M = sum_k a_k A_k`, the path of
 
     min ||W||_* + <C, x>  s.t.  <A_k, W> - s_k + x_k = b_k,  s, x >= 0
 
-is `V = M Q`, `Q (I - M^T M) = mu I`, `a_k s_k = mu`, `(C_k - a_k) x_k = mu`; a hard row has no x, an equality
-neither. With `||W||_*^2 / 2` in place of the norm, M is bounded by tau at a price of `tau^2 / 2`, and
-N = M / tau takes its place: `V = N Q`, `tau Q (I - N^T N) = mu I`, `||W||_* = tau`.
+is `V = M Q`, `Q (I - M^T M) = mu I`, `a_k s_k = mu`, `(C_k - a_k) x_k = mu`. A hard row has no x, an equality neither s
+nor x. For `||W||_*^2 / 2` instead of the norm, M is bounded by tau at a cost of `tau^2 / 2`, and N = M / tau replaces
+M: `V = N Q`, `tau Q (I - N^T N) = mu I`, `||W||_* = tau`.
 
-Newton steps along the path follow the usual semidefinite ones (Helmberg, Kojima and Monteiro's directions
-with Mehrotra's correction), but the p x p block of the semidefinite form is eliminated: only matrices of
-the number of queries remain, and, as `A_k = (difference) (query)^T`, the Newton system of the multipliers
-is a sum of products of Gram matrices. A step costs about the cube of the number of rows, whatever the
-dimension d.
+Newton steps along the path are the usual semidefinite ones (Helmberg, Kojima and Monteiro's directions with Mehrotra's
+correction), with the p x p block of the semidefinite form eliminated. Only matrices of the size of the number of
+queries remain. As `A_k = (difference) (query)^T`, the Newton system of the multipliers is a sum of products of Gram
+matrices. A step costs about the cube of the number of rows, for any dimension d.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import inverse_root, is_positive_definite, per_lane, positive
 from jaxattn.svm.solvers import slacks
 
-# Steps are tried in this order, as shares of the longest step that keeps a, s and x in their bounds.
+# Steps tried in this order, as fractions of the longest step that keeps a, s and x within their bounds.
 _SHARES = (1.0, 0.98, 0.94, 0.85, 0.7, 0.45, 0.2, 0.05, 0.01)
-# Least centering, as a share of the gap's part that V is off from `M Q`.
+# The least centering, as a fraction of the share of the gap that is due to V differing from `M Q`.
 _RETURN = 0.5
 
 
 class Task(NamedTuple):
-    """The problem in units of the path: rows of length 1, `W` of about length 1.
+    """The problem in units of the path: rows of length 1, W of length about 1.
 
-    `C` is None where all rows are hard; inf for a hard row otherwise. `squared` is for soft rows only. A step
-    goes the share `reach` of the way to the boundary; `rounds` of refinement solve for it.
+    `C` is None if all rows are hard; otherwise it is inf for hard rows. `squared` requires soft rows. A step goes the
+    fraction `reach` of the way to the boundary, and is refined `rounds` times.
     """
 
     rows: Constraints
@@ -55,10 +54,10 @@ class Task(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Primal `V, Q > 0, s > 0, x > 0`, dual a with `||M|| < tau`, and what is read off them.
+    """Primal `V, Q > 0, s > 0, x > 0`, dual a with `||M|| < tau`, and derived quantities.
 
-    tau is 1 but for a squared norm. `left` is the gap `tau (tr Q + tr V Q^{-1} V^T) + <C, x> - <a, b>`
-    between the two values, `off` the part of it that V is off from `N Q`.
+    tau is 1 except for a squared norm. `left` is the gap `tau (tr Q + tr V Q^{-1} V^T) + <C, x> - <a, b>` between the
+    two values, `off` the part of it that is due to V differing from `N Q`.
     """
 
     V: Float[Array, "p q"]
@@ -92,7 +91,7 @@ class _Move(NamedTuple):
 
 
 def point(task: Task, V: Array, Q: Array, s: Array, x: Array, a: Array, tau: Array, M: Array, R: Array) -> Point:
-    """Complete a point by its gap, a sum of parts that are never negative; `R^T R` is the inverse of Q."""
+    """Add to a point its gap, computed as a sum of non-negative parts; `R^T R` is the inverse of Q."""
     N = M / tau
     off = tau * jnp.sum(((V - N @ Q) @ R.T) ** 2)
     left = off + tau * jnp.sum(Q * (jnp.eye(Q.shape[0], dtype=Q.dtype) - _square(N)))
@@ -101,10 +100,10 @@ def point(task: Task, V: Array, Q: Array, s: Array, x: Array, a: Array, tau: Arr
 
 
 def relative_gap(task: Task, now: Point, R: Array) -> Float[Array, ""]:
-    """Bound the relative gap of V, scaled to worst margin 1 where its length is free; `R^T R` is the inverse of Q.
+    """Bound the relative gap of V, scaled to worst margin 1 if its scale is free; `R^T R` is the inverse of Q.
 
-    `||2 V||_* <= tr Q + tr V Q^{-1} V^T`, and as `||M|| < tau` the dual value is at least `<a, b>`, less
-    `tau^2 / 2` for a squared norm.
+    `||2 V||_* <= tr Q + tr V Q^{-1} V^T`, and as `||M|| < tau` the dual value is at least `<a, b>`, minus `tau^2 / 2`
+    for a squared norm.
     """
     worst = cons.worst_margin(task.rows._replace(targets=task.b), 2 * now.V)
     scale = positive(worst)
@@ -160,7 +159,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
         return jax.lax.fori_loop(0, task.rounds, solve, follow(*per_lane((jnp.zeros_like(a), jnp.zeros_like(tau)), a)))
 
     def attempt(_: Int[Array, ""], before: Any) -> tuple[_Aim, Point, Array, Array]:
-        """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
+        """Make a step towards the aim, and choose the next aim from the gap that it leaves."""
         move = direction(before[0])
         longest = partial(slacks.longest, reach=task.reach)
         primal = jnp.minimum(longest(s, move.s), longest(x, move.x))
@@ -181,7 +180,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
         values = V + primal * move.V, Q + primal * move.Q, s + primal * move.s, x + primal * move.x
         R = inverse_root(values[1])
         new = point(task, *values, a + dual * move.a, tau + dual * move.tau, M + dual * move.M, R)
-        # Little left: aim far ahead. Far off `V = N Q`: come back to the path first.
+        # If little of the gap is left, aim far ahead. If V is far from `N Q`, return to the path first.
         centering = jnp.clip(jnp.maximum((new.left / now.left) ** 2, _RETURN * now.off / now.left), 1e-6, 1.0)
         turned = move.M.T @ N
         pairs = Q.shape[0] + jnp.sum(~equal) + jnp.sum(x > 0)
@@ -194,7 +193,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
         )
         return aim, new, relative_gap(task, new, R), (primal > 0) | (dual > 0)
 
-    # First straight ahead, then, with the aim and the second-order terms that this gave, the step itself.
+    # Predictor without centering, then the step itself with the aim and second-order terms from the predictor.
     zero = jnp.zeros_like(now.left)
     ahead = _Aim(zero, jnp.zeros_like(V), jnp.zeros_like(Q), jnp.zeros_like(s), jnp.zeros_like(x))
     _, new, gap, moved = jax.lax.fori_loop(0, 2, attempt, per_lane((ahead, now, zero, jnp.zeros((), bool)), a))
@@ -202,7 +201,7 @@ def step(task: Task, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, "
 
 
 def _border(now: Point) -> Callable[[_Move], Array]:
-    """Return what a move leaves of the one equation more of a squared norm, `tr Q + tr V Q^{-1} V^T = tau`."""
+    """Return the residual of a move in the extra equation of a squared norm, `tr Q + tr V Q^{-1} V^T = tau`."""
     R = inverse_root(now.Q)
     slope = (now.V @ R.T) @ R
     length, curve = jnp.trace(now.Q) + jnp.sum(now.V * slope), _square(slope)
@@ -221,8 +220,8 @@ def _bordered(
     residual: Callable[[_Move], Array],
     solved: Callable[[Array], Array],
 ) -> _Move:
-    """Solve the one equation more for the move of tau."""
-    # All is linear in the moves of a and tau: how much is missing changes along the second and what it takes of a.
+    """Solve the extra equation for the move of tau."""
+    # All is linear in the moves of a and tau: compute how the residual changes with tau, including a's response.
     along = solved(residual(follow(move.a, move.tau + 1.0)) - residual(move))
     rate = missing(follow(move.a + along, move.tau + 1.0)) - missing(move)
     dtau = -missing(move) / rate
@@ -236,7 +235,7 @@ def _newton_matrix(
     Q: Float[Array, "q q"],
     C: Float[Array, "q q"],
 ) -> Float[Array, "c c"]:
-    """Return `2 <A_k, A_l Q + M dQ_l>` for `dQ_l` the change of Q with the l-th multiplier."""
+    """Return `2 <A_k, A_l Q + M dQ_l>`, with `dQ_l` the derivative of Q with respect to the l-th multiplier."""
     n, m, p = rows.differences.shape
     Z, Y = rows.queries, rows.differences.reshape(n * m, p) @ M
 
@@ -262,7 +261,7 @@ def _wide(A: Float[Array, "k n"], m: int) -> Float[Array, "k c"]:
 
 
 def _inside(matrices: Callable[[Array], Array], reach: float, dtype: jnp.dtype) -> Float[Array, " k"]:
-    """Return, for each of k matrices, the largest tried share at which it is well positive definite, or 0."""
+    """Return, for each of k matrices, the largest of the tried steps at which it is well positive definite, or 0."""
     shares = jnp.asarray(_SHARES, dtype)
     tried = jax.vmap(matrices)(shares / reach)
     positive = jax.vmap(jax.vmap(is_positive_definite))(tried)

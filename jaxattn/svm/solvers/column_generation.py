@@ -1,4 +1,4 @@
-"""The max-margin problem in the norm of sign matrices, as a linear program whose columns are priced exactly."""
+"""A solver for the norm of sign matrices: a linear program with exact column generation."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["ColumnGeneration"]
 
 @dataclass(frozen=True)
 class ColumnGeneration:
-    """Solve `min sum_k lambda_k + prices  s.t. W = sum_k lambda_k x_k y_k^T` satisfies the rows, by HiGHS on the host.
+    """Solve `min sum_k lambda_k + penalties  s.t. W = sum_k lambda_k x_k y_k^T` satisfies the rows, with HiGHS.
 
-    The multipliers of the rows say which sign matrices are missing, by enumeration (see `signs`); one problem after
-    another.
+    The multipliers of the rows determine which sign matrices are missing, by enumeration (see `signs`). Problems are
+    solved one after another.
 
     Attributes:
-        most: rounds allowed; a problem needs 5 to 20.
-        above: by how much the multipliers' dual norm may exceed 1.
+        most: the largest number of rounds; a problem needs 5 to 20.
+        above: the amount by which the multipliers' dual norm may exceed 1.
         start: the solver that proves infeasibility.
     """
 
@@ -44,8 +44,8 @@ class ColumnGeneration:
 
         Raises:
             TypeError: called under `jit` or `vmap`.
-            ValueError: another norm than `norms.sign`, its square with soft rows, or a matrix of which both
-                sides are longer than 16.
+            ValueError: another norm than `norms.sign`, its square with soft rows, or a matrix with more than 16 rows
+                and columns.
         """
         if not is_concrete(constraints.differences):
             raise TypeError("ColumnGeneration: expected arrays of numbers, found tracers; jit and vmap cannot run it")
@@ -63,7 +63,7 @@ class ColumnGeneration:
         scale = max(float(np.abs(of.targets[of.present] / lengths[of.present]).max(initial=0.0)), 1e-300)
         b = of.targets / lengths / scale
         equal, above = np.flatnonzero(of.equal & of.present), np.flatnonzero(of.present & ~of.equal)
-        # Each row at a price may fall short; the price is of the row as given, and W in units of the targets.
+        # Soft rows may fall short. The penalty refers to the original row, and W is in units of the targets.
         short, price = np.flatnonzero(soft[above]), (of.upper * lengths)[above]
         yields = np.zeros((len(above), len(short)))
         yields[short, np.arange(len(short))] = 1.0
@@ -100,12 +100,12 @@ class ColumnGeneration:
         )
 
     def _infeasible(self, constraints: Constraints) -> Candidate:
-        """Return what the other solver proves of the hard rows."""
+        """Return what the other solver proves about the hard rows."""
         first = _compiled(self.start)(jax.tree.map(jnp.asarray, cons.hard_part(constraints)))
         return first._replace(W=jnp.zeros_like(first.W))
 
 
-# One program for each solver, and not its steps one by one.
+# Compile the solver as one program per solver, not step by step.
 @lru_cache(maxsize=16)
 def _compiled(solver: Solver) -> Callable[[Constraints], Candidate]:
     return jax.jit(lambda constraints: solver(constraints, frobenius))

@@ -1,9 +1,9 @@
-"""Internal: the part of the central path that belongs to the lengths of rows or columns.
+"""Internal: the central path for norms of the lengths of rows or columns.
 
-A row w with `|w| <= t` is a point `x = (t, w)` of a second-order cone, and `y = (z, -m)`, m the row of M, `|m| <= z`,
-one of its dual. On the path `x o y = mu e` in the Jordan algebra of the cone. For the largest length all t are the size
-and the z sum to 1; for the sum of lengths all z are 1, and the t sum to the size. Of half a squared norm the size takes
-the place of this 1. A step is that of Nesterov and Todd: `dx + H dy = mu y^-1 - x`, where `H y = x`.
+A row w with `|w| <= t` is a point `x = (t, w)` of a second-order cone. `y = (z, -m)`, with m the row of M and `|m| <=
+z`, is a point of its dual. On the path `x o y = mu e` in the Jordan algebra of the cone. For the largest length all t
+equal the size and the z sum to 1; for the sum of lengths all z are 1 and the t sum to the size. For half a squared norm
+the size replaces this 1. A step is a Nesterov-Todd step: `dx + H dy = mu y^-1 - x`, where `H y = x`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxattn.svm.solvers.norm_path import INSIDE, Aim, Local, Point, Task
 
 
 class Part(NamedTuple):
-    """`x = (t, w)` and `y = (z, -m)`, a row each, for the columns of W likewise; W itself."""
+    """`x = (t, w)` and `y = (z, -m)`, one row for each row or column of W; and W itself."""
 
     x: Float[Array, "k l"]
     y: Float[Array, "k l"]
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Cones:
-    """The path of the largest length, or of the sum of lengths."""
+    """The path of the largest length or of the sum of lengths."""
 
     norm: Lengths
 
@@ -45,7 +45,7 @@ class Cones:
         return jnp.swapaxes(W, -1, -2) if self.norm.turned else W
 
     def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
-        """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
+        """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         W = 2 * W
         w = self._turned(W)
         k, floor = w.shape[0], positive(metrics.norm(W))
@@ -58,11 +58,11 @@ class Cones:
         return part, size, lambda M: jnp.max(jax.vmap(metrics.norm)(self._turned(M))) / room
 
     def blank(self, part: Part) -> Float[Array, "k l"]:
-        """Return second-order terms of zero."""
+        """Return zero second-order terms."""
         return jnp.zeros_like(part.x)
 
     def at(self, task: Task, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
-        """Return the path's equations, linear at a point: row by row, but for the size."""
+        """Return the path's equations, linearized at a point; rows are coupled only by the size."""
         x, y, _ = part
         theta, root = jax.vmap(_scaling)(x, y)
         H = jnp.square(theta)[:, None, None] * jnp.einsum("kab,kbc->kac", root, root)
@@ -114,16 +114,16 @@ class Cones:
         return Local(matrix, across, rate, follow, missing, second)
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
-        """Return how far the part and the size can go, at most so far, less a margin."""
+        """Return how far part and size can go, at most `most`, less a safety margin."""
         ends = [jax.vmap(_until)(*pair) for pair in ((now.part.x, move.part.x), (now.part.y, move.part.y))]
         return jnp.minimum(most, INSIDE * jnp.min(jnp.stack(ends)))
 
     def moved(self, part: Part, move: Part, share: Float[Array, ""]) -> Part:
-        """Return the part after a share of a move."""
+        """Return the part after a fraction of a move."""
         return Part(*(one + share * change for one, change in zip(part, move, strict=True)))
 
     def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
-        """Return the sum of the products that are mu on the path, and their number."""
+        """Return the sum of the products that equal mu on the path, and their number."""
         return jnp.sum(part.x * part.y), part.x.shape[0]
 
     def bounds(self, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
@@ -154,12 +154,12 @@ def _scaling(x: Float[Array, " l"], y: Float[Array, " l"]) -> tuple[Float[Array,
 
 
 def _second(theta: Array, root: Array, y: Array, dx: Array, dy: Array) -> Float[Array, " l"]:
-    """Return the second-order term of a cone: `theta R l^-1 (dx' o dy')`, dx', dy' and l = y' scaled by it."""
+    """Return the second-order term of a cone: `theta R l^-1 (dx' o dy')`, dx', dy' and l = y' in scaled coordinates."""
     J = _reflected(jnp.ones_like(y))
     back = J[:, None] * root * J[None, :] / theta
     scaled, moved_x, moved_y = theta * (root @ y), back @ dx, theta * (root @ dy)
     product = jnp.concatenate([jnp.sum(moved_x * moved_y)[None], moved_x[0] * moved_y[1:] + moved_y[0] * moved_x[1:]])
-    # The arrow matrix of lambda, inverted.
+    # The inverse of the arrow matrix of lambda.
     first = (scaled[0] * product[0] - jnp.sum(scaled[1:] * product[1:])) / positive(_determinant(scaled))
     rest = (product[1:] - first * scaled[1:]) / scaled[0]
     return theta * (root @ jnp.concatenate([first[None], rest]))

@@ -1,10 +1,9 @@
-"""Internal: the entrywise norms' part of the central path.
+"""Internal: the central path for entrywise norms.
 
 With `W = w+ - w-`, `w = w+ + w-` and `M = (z- - z+) / 2`, `g = (z+ + z-) / 2` the path is `w+ z+ = w- z- = mu`, entry
-by entry as in linear programming, and `g` is the gradient of the norm at the sizes w of the entries:
-`g = (w / ||w||_p)^(p-1)`. So `|W| <= w` and `|M| <= g` throughout. Of the two it is the one with the exponent below 1
-that is written as a function of the other, `w = N g^(1/(p-1))` for p > 2: at p = 1 (g = 1) and p = inf (w = N) the same
-equations are those of the linear program.
+by entry as in linear programming, where `g` is the gradient of the norm at the entry sizes w: `g = (w /
+||w||_p)^(p-1)`. So `|W| <= w` and `|M| <= g` throughout. To keep the exponent below 1, either g is a function of w, or,
+for p > 2, `w = N g^(1/(p-1))`. At p = 1 (g = 1) and p = inf (w = N) the equations are those of the linear program.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from jaxattn.svm.pivoting import positive
 from jaxattn.svm.solvers import slacks
 from jaxattn.svm.solvers.norm_path import INSIDE, Aim, Local, Point, Task
 
-# Least gradient to begin with, as a share of the largest.
+# The smallest initial gradient, as a fraction of the largest.
 _FLOOR = 0.1
 
 
@@ -58,7 +57,7 @@ class Entries:
         return p - 1 if self._rises else 1 / (p - 1)
 
     def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
-        """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
+        """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         W = 2 * W
         length = metrics.norm(W)
         w = jnp.sqrt(W**2 + positive(length) ** 2 / W.size)
@@ -75,11 +74,11 @@ class Entries:
         return Part((w + W) / 2, (w - W) / 2, g, g), size, lambda M: jnp.max(jnp.abs(M) / g)
 
     def blank(self, part: Part) -> tuple[Array, Array]:
-        """Return second-order terms of zero."""
+        """Return zero second-order terms."""
         return jnp.zeros_like(part.wp), jnp.zeros_like(part.wp)
 
     def at(self, task: Task, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
-        """Return the path's equations, linear at a point: entry by entry, but for the size."""
+        """Return the path's equations, linearized at a point; entries are coupled only by the size."""
         wp, wm, zp, zm = part
         w, g, e = wp + wm, (zp + zm) / 2, self._exponent
         base, other = (w, g) if self._rises else (g, w)
@@ -104,7 +103,7 @@ class Entries:
         by_M, by_size = of_length * (up - down) / total, along / total
         rate = jnp.sum(of_length * by_size * (-(up + down) if self._rises else 1.0)) - (0.0 if fixed else 1.0)
         rate = rate if task.squared else rate - 1.0
-        # `along` is a multiple of `of_length`: the matrix is symmetric.
+        # `along` is a multiple of `of_length`, so the matrix is symmetric.
         response, across = (task.A @ field.ravel() for field in (by_M, (up - down) * by_size))
         matrix = (task.A * weight.ravel()[None, :]) @ task.A.T + jnp.outer(across, response) / rate
 
@@ -126,17 +125,17 @@ class Entries:
         return Local(matrix, across.reshape(task.b.shape), rate, follow, missing, second)
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
-        """Return how far the part and the size can go, at most so far, less a margin."""
+        """Return how far part and size can go, at most `most`, less a safety margin."""
         longest = partial(slacks.longest, reach=INSIDE)
         free = [longest(one, change) for one, change in zip(now.part, move.part, strict=True)]
         return jnp.min(jnp.stack([most, longest(now.size, move.size), *free]))
 
     def moved(self, part: Part, move: Part, share: Float[Array, ""]) -> Part:
-        """Return the part after a share of a move."""
+        """Return the part after a fraction of a move."""
         return Part(*(one + share * change for one, change in zip(part, move, strict=True)))
 
     def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
-        """Return the sum of the products that are mu on the path, and their number."""
+        """Return the sum of the products that equal mu on the path, and their number."""
         return jnp.sum(part.wp * part.zp) + jnp.sum(part.wm * part.zm), 2 * part.wp.size
 
     def bounds(self, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:

@@ -1,12 +1,13 @@
 """Internal: steps towards a stationary point of `min (||K||_F^2 + ||Q||_F^2) / 2  s.t. <A_k, K Q^T> >= b_k`.
 
-With `x = (K, Q)` a row is `<J_k, x> / 2`, `J_k = (A_k Q, A_k^T K)`, and linearized at x it asks a new x for
-`<J_k, x> >= b_k + <A_k, K Q^T>`. The x of least norm that does is a Frobenius problem again, solved by an active set
-on the Gram matrix of the J_k: `x = sum_k a_k J_k`. Where that x is the old one, it says `K = G Q`, `Q = G^T K`
-with `G = sum_k a_k A_k`: x is stationary. Otherwise a share of the way is gone.
+With `x = (K, Q)` a row is `<J_k, x> / 2`, `J_k = (A_k Q, A_k^T K)`. Linearized at x, it requires of a new x `<J_k, x>
+>= b_k + <A_k, K Q^T>`. The least-norm x that satisfies all linearized rows is again the solution of a Frobenius
+problem, found by an active set on the Gram matrix of the J_k: `x = sum_k a_k J_k`. If that x is the old one, then `K =
+G Q`, `Q = G^T K` with `G = sum_k a_k A_k`: x is stationary. Otherwise a fraction of the step is taken.
 
-Far from feasible the linearized rows may contradict each other, so a shortfall `h (a_k - a_k of the step before)` is
-free: at first with h large (a penalty on it), then small; at the end, where a stays, there is none whatever h is.
+Far from feasible points the linearized rows may be contradictory, so a shortfall of `h (a_k - previous a_k)` is
+allowed: first with a large h (a penalty on it), then with a small one. At the end, where a converges, the shortfall
+vanishes for any h.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from jaxattn.svm.least_squares import least_squares
 from jaxattn.svm.pivoting import positive
 from jaxattn.svm.stationarity import rows_of_factors
 
-# Shares of the longest step that are tried in this order, and that step as a share of the Lagrangian's least value.
+# Fractions of the longest step, tried in this order, and that step relative to the minimizer of the Lagrangian.
 _SHARES = tuple(0.7**k for k in range(20))
 _RELAXED = 0.9
-# What a unit of shortfall costs in the merit function, over the largest multiplier.
+# The cost of a unit of shortfall in the merit function, relative to the largest multiplier.
 _PRICE = 1.5
-# The freedom h to begin with, from step to step, and least, as a share of the root of the rounding unit.
+# The initial h, its factor from step to step, and its minimum in units of the square root of the rounding unit.
 _FREE, _SHRINK, _LEAST = 0.1, 0.3, 8.0
 
 
 class Task(NamedTuple):
-    """Rows `<A_k, W> >= b_k` of length 1, for W of about length 1; hard ones of every kind."""
+    """Rows `<A_k, W> >= b_k` of length 1, for W of length about 1; hard rows of any kind."""
 
     rows: Constraints
     b: Float[Array, "n m"]
@@ -41,18 +42,18 @@ class Task(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """Factors, and what the step to them found.
+    """Factors, and the results of the step that led to them.
 
     Attributes:
         K: (p, r).
         Q: (q, r).
         a: multipliers times `||x||^2`, (c).
         free: h.
-        price: of a unit of shortfall in the merit function.
-        moved: length of the whole step from the factors before, as a share of theirs: how far these were from
+        price: the cost of a unit of shortfall in the merit function.
+        moved: the length of the full step from the previous factors, relative to theirs: how far these were from
             stationary.
-        short: the worst shortfall, as a share of the largest target.
-        iterations: steps made.
+        short: the worst shortfall, relative to the largest target.
+        iterations: the number of steps made.
     """
 
     K: Float[Array, "p r"]
@@ -66,7 +67,7 @@ class Iterate(NamedTuple):
 
     @property
     def worth(self) -> Float[Array, ""]:
-        """About the norm that a feasible W along these factors has; inf far from feasible."""
+        """About the norm of a feasible W along these factors; inf far from feasible points."""
         left = 1.0 - self.short
         return jnp.where(left > 0, _square(self.K, self.Q) / 2 / positive(left), jnp.inf)
 
@@ -93,7 +94,7 @@ def step(task: Task, now: Iterate) -> Iterate:
     G = cons.combination(rows, a.reshape(n, m))
     dK, dQ = G @ Q - K, G.T @ K - Q
 
-    # Margins are `reached + t first + t^2 second` a share t of the way.
+    # At a fraction t of the step, the margins are `reached + t first + t^2 second`.
     dleft = rows.differences.reshape(n * m, p) @ dK
     dright = jnp.repeat(rows.queries @ dQ, m, axis=0)
     first, second = jnp.sum(dleft * at.right + at.left * dright, axis=1), jnp.sum(dleft * dright, axis=1)
@@ -101,11 +102,11 @@ def step(task: Task, now: Iterate) -> Iterate:
     def shortfall(margins: Array) -> Array:
         return jnp.where(equal, jnp.abs(b - margins), jnp.maximum(b - margins, 0.0))
 
-    # The price falls with the multipliers at first; later it may not, or steps and price could go in circles.
+    # At first the price falls with the multipliers; later it must not, to avoid cycles of steps and prices.
     price = jnp.maximum(_PRICE * jnp.max(jnp.abs(a)), jnp.where(now.free > least, 0.8, 1.0) * now.price)
     before, along, size = jnp.sum(shortfall(at.reached)), jnp.sum(K * dK) + jnp.sum(Q * dQ), _square(dK, dQ)
-    # Beyond this the Lagrangian rises again: it may be curved several times as much as the objective, and a whole
-    # step would overshoot for ever (by as much, where it changes the balance of K and Q).
+    # Beyond its minimizer the Lagrangian increases. Its curvature may be several times that of the objective, so full
+    # steps could overshoot forever (by the same amount if they change the balance of K and Q).
     curve = size - 2 * jnp.sum(G * (dK @ dQ.T))
     shares = jnp.asarray(_SHARES, b.dtype) * jnp.minimum(
         1.0, _RELAXED * size / jnp.maximum(curve, _RELAXED * size + eps)

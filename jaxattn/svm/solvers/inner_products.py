@@ -1,9 +1,9 @@
-"""Internal: gamma_2's part of the central path.
+"""Internal: the central path for gamma_2.
 
-`gamma_2(W) <= t` where `X = [A, W; W^T, B]` is positive semidefinite with diagonal t, and the dual variable of that is
-`Z = [Diag(p), -M; -M^T, Diag(q)]` with entries p, q of sum 2 (`2 t` for a squared norm); on the path `X Z = mu I`. Only
-the diagonal of Z and M are free, so a step is taken in them (Helmberg, Rendl, Vanderbei and Wolkowicz 1996):
-`X + dX = mu Z^-1 - (X dZ Z^-1 + Z^-1 dZ X) / 2`, whose diagonal is to be the size.
+`gamma_2(W) <= t` if and only if some `X = [A, W; W^T, B]` is positive semidefinite with diagonal t. Its dual variable
+is `Z = [Diag(p), -M; -M^T, Diag(q)]` with entries p, q of sum 2 (`2 t` for a squared norm); on the path `X Z = mu I`.
+Only the diagonal of Z and M are free, so steps are taken in them (Helmberg, Rendl, Vanderbei and Wolkowicz 1996): `X +
+dX = mu Z^-1 - (X dZ Z^-1 + Z^-1 dZ X) / 2`, with a diagonal equal to the size.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from jaxattn import metrics
 from jaxattn.svm.pivoting import diagonal, inverse_root, is_positive_definite, positive
 from jaxattn.svm.solvers.norm_path import Aim, Local, Point, Task
 
-# Steps are tried in this order, as shares of the longest step that the rows allow; the share of the distance to the
+# Steps tried in this order, as fractions of the longest step that the rows allow; the fraction of the distance to the
 # boundary that is taken.
 _SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
 _INSIDE = 0.97
 
 
 class Part(NamedTuple):
-    """X, the diagonal y of Z, and W and M, which stand in X and, with a minus, in Z."""
+    """X, the diagonal y of Z, and the off-diagonal blocks W of X and M of -Z."""
 
     X: Float[Array, "s s"]
     y: Float[Array, " s"]
@@ -40,7 +40,7 @@ class InnerProducts:
     """The path of gamma_2."""
 
     def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
-        """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
+        """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         p, q = W.shape
         W = 2 * W
         size = 1.2 * positive(metrics.norm(W))
@@ -50,11 +50,11 @@ class InnerProducts:
         return part, size, lambda M: metrics.norm(M) / level
 
     def blank(self, part: Part) -> Float[Array, "s s"]:
-        """Return second-order terms of zero."""
+        """Return zero second-order terms."""
         return jnp.zeros_like(part.X)
 
     def at(self, task: Task, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
-        """Return the path's equations, linear at a point."""
+        """Return the path's equations, linearized at a point."""
         X, y, _, _ = part
         p, _ = M.shape
         root = inverse_root(jnp.diag(y) - _beside(part.M))
@@ -68,7 +68,7 @@ class InnerProducts:
             return of_diagonal.T @ (of_diagonal @ of)
 
         def gram(of: Array) -> tuple[Array, Array, Array, Array]:
-            """Return the products of the rows' left and right vectors by a matrix, of which these are the images."""
+            """Return the products of the rows' left and right vectors with a matrix, given their images under it."""
             L, R = left @ of[:p], right @ of[p:]
             return L[:, :p] @ left.T, L[:, p:] @ right.T, R[:, :p] @ left.T, R[:, p:] @ right.T
 
@@ -98,13 +98,13 @@ class InnerProducts:
 
         def second(move: Part, share: Array) -> Array:
             both = move.X @ (jnp.diag(move.y) - _beside(move.M)) @ inverse
-            # Of a move that could not be made, what it says of second order counts as little.
+            # The shorter the step that could be made, the less its second-order term counts.
             return share * (both + both.T) / 2
 
         return Local(matrix, -of_size.reshape(task.b.shape), rate, follow, missing, second)
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
-        """Return how far the part and the size can go, at most so far, less a margin."""
+        """Return how far part and size can go, at most `most`, less a safety margin."""
 
         def inside(share: Array) -> Array:
             part = self.moved(now.part, move.part, share / _INSIDE)
@@ -114,19 +114,19 @@ class InnerProducts:
         return jnp.max(jnp.where(jax.vmap(inside)(shares), shares, 0.0))
 
     def moved(self, part: Part, move: Part, share: Float[Array, ""]) -> Part:
-        """Return the part after a share of a move."""
+        """Return the part after a fraction of a move."""
         return Part(*(one + share * change for one, change in zip(part, move, strict=True)))
 
     def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
-        """Return the sum of the products that are mu on the path, `<X, Z>`, and their number."""
+        """Return the sum of the products that equal mu on the path, `<X, Z>`, and their number."""
         return jnp.sum(diagonal(part.X) * part.y) - 2 * jnp.sum(part.W * part.M), sum(part.W.shape)
 
     def bounds(self, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
-        """Return upper bounds of the norm of W and of the dual norm of M, by X and Z."""
+        """Return upper bounds of the norm of W and of the dual norm of M, from X and Z."""
         return jnp.max(diagonal(part.X)), jnp.sum(part.y) / 2
 
 
 def _beside(M: Float[Array, "p q"]) -> Float[Array, "s s"]:
-    """Return the symmetric matrix that has M beside its diagonal blocks of zeros."""
+    """Return the symmetric matrix with off-diagonal block M and zero diagonal blocks."""
     p, q = M.shape
     return jnp.block([[jnp.zeros((p, p), M.dtype), M], [M.T, jnp.zeros((q, q), M.dtype)]])

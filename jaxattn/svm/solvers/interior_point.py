@@ -1,4 +1,4 @@
-"""The nuclear-norm Att-SVM, and the soft margin of both norms, by a primal-dual interior-point method."""
+"""A primal-dual interior-point solver for the nuclear norm, and for soft margins in the nuclear or Frobenius norm."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ __all__ = ["InteriorPoint"]
 class InteriorPoint:
     """Primal-dual path following on the reduced problem (see `central_path`), stopped by its own gap.
 
-    The Frobenius norm is the nuclear norm of W written as one column, so its soft margin needs no path
-    of its own.
+    The Frobenius norm is the nuclear norm of W written as one column, so its soft margin needs no separate path.
 
     Attributes:
-        most: iterations allowed; a problem needs 8 to 20.
-        sharpness: the gap to stop at, as a share of the certificate's tolerance. The error of W is of
-            the order of the gap's square root, and a step more makes a hundredth of it.
-        reach: the share of the way to the boundary that a step goes. Shorter steps stay closer to the path,
-            where nearly degenerate problems can be solved more accurately.
-        rounds: of refinement of each step.
-        start: the solver that decides feasibility of the hard rows and gives the first iterate.
+        most: the largest number of iterations; a problem needs 8 to 20.
+        sharpness: the gap to stop at, as a fraction of the certificate's tolerance. The error of W is of the order of
+            the square root of the gap, and one more step divides it by about a hundred.
+        reach: the fraction of the way to the boundary that a step goes. Shorter steps stay closer to the path, where
+            nearly degenerate problems can be solved more accurately.
+        rounds: the number of refinement rounds of each step.
+        start: the solver that decides whether the hard rows are feasible, and gives the first iterate.
     """
 
     most: int = 60
@@ -60,10 +59,10 @@ class InteriorPoint:
         return self.improve(constraints, norm, self.start(cons.hard_part(constraints), frobenius))
 
     def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
-        """Do as a call does, from an answer of the Frobenius problem of the hard rows that is known already.
+        """Do the same, starting from a given Frobenius solution for the hard rows.
 
         Raises:
-            ValueError: as a call.
+            ValueError: as in a call.
         """
         if norm.plain not in (frobenius, nuclear):
             raise ValueError(f"InteriorPoint: expected norm 'nuclear' or 'frobenius', found {norm.name!r}")
@@ -81,7 +80,7 @@ class InteriorPoint:
         )
 
     def _followed(self, problem: Scaled, squared: bool) -> tuple[Answer, Int[Array, ""]]:
-        """Follow the path; the answer's W is the path's V, half of W."""
+        """Follow the path. The W of the answer is the path's V, half of W."""
         rows = problem.rows
         flat = rows.differences.reshape(-1, rows.differences.shape[-1])
         G = flat @ flat.T
@@ -98,7 +97,7 @@ class InteriorPoint:
 
 
 def _column(constraints: Constraints, W: Float[Array, "p q"]) -> tuple[Constraints, Float[Array, "pq 1"]]:
-    """Write W, and with it every row, as one column."""
+    """Write W, and each row accordingly, as one column."""
     differences, queries, *rest = constraints
     n, m, p = differences.shape
     q = queries.shape[-1]
@@ -108,7 +107,7 @@ def _column(constraints: Constraints, W: Float[Array, "p q"]) -> tuple[Constrain
 
 
 def _start(task: Task, W: Float[Array, "p q"], separable: Bool[Array, ""]) -> Point:
-    """Begin inside, at twice the Frobenius solution W; a lane that is not separable will stand still."""
+    """Return a first interior point, at twice the Frobenius solution W; lanes that are not separable do not move."""
     over = 2 * cons.margins(task.rows, W) - task.b
     s, x, a = slacks.first_slacks(jnp.where(separable, over, 0.0), task.b, task.C, task.equal)
     a = a / (2 * positive(metrics.norm(cons.combination(task.rows, a))))

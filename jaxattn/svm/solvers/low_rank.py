@@ -1,4 +1,4 @@
-"""The nuclear norm under a bound on the rank: the convex solution where its rank allows, else a stationary point."""
+"""A solver for the nuclear norm with a rank bound: the convex solution if its rank allows, else a stationary point."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _SHARP = 0.1
 
 @dataclass(frozen=True)
 class LowRank:
-    """First the convex problem, for a bound, a proof of infeasibility and a start; then steps in the factors.
+    """Solve the convex problem for a lower bound, a proof of infeasibility and a start; then step in the factors.
 
-    The convex solution of rank m, cut off behind its m-th singular value, is the answer if that is certified. Otherwise
-    several starts are followed for a while, and the best of them to the end: the problem has local solutions, the
-    more the smaller m is.
+    The convex solution, truncated to rank m, is the answer if it can be certified. Otherwise several starts are
+    followed for some steps, and the best one to the end. The problem has local solutions, and more of them for smaller
+    m.
 
     Attributes:
-        starts: how many: that solution cut off, and random compressions of it, `U S^(1/2) R (V S^(1/2) R)^T`
-            with a Gaussian R of m columns.
-        seed: of their draws.
-        explore: steps made from every start.
-        most: steps made from the best of them; it needs 20 to 100.
-        start: the solver of the nuclear problem without a bound on the rank.
+        starts: the number of starts: the truncated solution, and random compressions of the convex one, `U S^(1/2) R (V
+            S^(1/2) R)^T` with a Gaussian R of m columns.
+        seed: the seed of the random compressions.
+        explore: the number of steps from each start.
+        most: the largest number of steps from the best start; it needs 20 to 100.
+        start: the solver of the nuclear problem without a rank bound.
     """
 
     starts: int = 8
@@ -70,10 +70,10 @@ class LowRank:
         return self.improve(constraints, norm, self.start(constraints, nuclear))
 
     def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
-        """Do as a call does, from an answer of the nuclear problem that is known already.
+        """Do the same, starting from a given solution of the nuclear problem.
 
         Raises:
-            ValueError: as a call.
+            ValueError: as in a call.
         """
         bound = _rank(norm)
         refuse_soft(constraints, "LowRank")
@@ -86,7 +86,7 @@ class LowRank:
         left, right = U * root, Vt.T * root
         cut = problem.scale * left[:, :m] @ right[:, :m].T
         tolerance = tolerance_of(s.dtype)
-        # Well within the tolerance, for the certificate of the problem that is not reduced rounds anew.
+        # Stricter than the tolerance, because the certificate of the original problem has rounding errors of its own.
         strict = Tolerance(SAFE * tolerance.gap, SAFE * tolerance.violation, tolerance.farkas)
         proven = certify(reduced, nuclear, Candidate(cut, after(cut, first.duals), first.iterations), strict)
         walks = problem.separable & (s[0] > 0) & (proven.status != Status.OPTIMAL)
@@ -95,7 +95,7 @@ class LowRank:
         W = jnp.where(walks, problem.scale * end.K @ end.Q.T, jnp.where(problem.separable, cut, 0.0))
         return Candidate(
             W=reduction.lift(W),
-            # The certificate of this candidate begins with an SVD too.
+            # The certificate of this candidate also begins with an SVD: avoid independent LAPACK calls.
             duals=after(proven.W, first.duals),
             iterations=first.iterations + jnp.where(walks, end.iterations, 0),
         )
@@ -125,7 +125,7 @@ class LowRank:
             )
             return _chosen(last | (end.worth < best.worth), end, best), None
 
-        # One start after the other and then the best, so that the loop is compiled once.
+        # All starts and the best one run in one loop, so that its body is compiled once.
         first = begin(task, left @ R[0], right @ R[0])
         turns = jnp.concatenate([R, R[:1]]), jnp.arange(self.starts + 1) == self.starts
         return jax.lax.scan(follow, first, turns)[0]

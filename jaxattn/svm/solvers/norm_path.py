@@ -1,11 +1,13 @@
 """Internal: the central path of a max-margin problem whose norm is a value, and a Newton step along it.
 
+The path of
+
     min ||W|| + <C, x>  s.t.  <A_k, W> - s_k + x_k = b_k,  s, x >= 0;  a hard row has no x, an equality no s
 
-has on its path `a_k s_k = mu`, `(C_k - a_k) x_k = mu`, and `M = sum_k a_k A_k` near a subgradient of the norm at W
-(of `||W||^2 / 2` in place of the norm, where `squared`). That last part is the norm's own and a value, a `Geometry`;
-the rows are common to all norms and stand here. Steps are Mehrotra's: first straight ahead, then, with the aim and
-the second-order terms that this gave, the step itself.
+has `a_k s_k = mu`, `(C_k - a_k) x_k = mu`, and `M = sum_k a_k A_k` near a subgradient at W of the norm (or of `||W||^2
+/ 2`, if `squared`). The last condition depends on the norm and is a value, a `Geometry`; this module has the rows,
+which are the same for all norms. Steps are Mehrotra's: a predictor, and then the step itself with the aim and
+second-order terms from the predictor.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import inverse_root, positive
 from jaxattn.svm.solvers import slacks
 
-# The share of the distance to the boundary that is taken.
+# The fraction of the distance to the boundary that a step takes.
 INSIDE = 0.98
-# Least and most centering.
+# The least and the largest centering.
 _CENTERING = 1e-6, 1.0
 
 
 class Task(NamedTuple):
-    """The problem in units of the path: rows of length 1, the Frobenius solution of length 1.
+    """The problem in units of the path: rows of length 1, Frobenius solution of length 1.
 
-    `C` is None where all rows are hard; inf for a hard row otherwise. `allowed` is the violation of a
-    row that the certificate lets pass.
+    `C` is None if all rows are hard; otherwise it is inf for hard rows. `allowed` is the violation of a row that the
+    certificate accepts.
     """
 
     rows: Constraints
@@ -55,17 +57,17 @@ class Aim(NamedTuple):
 
 
 class Local(NamedTuple):
-    """A norm's part of the path's equations, linear at a point.
+    """A norm's part of the path's equations, linearized at a point.
 
     Attributes:
-        matrix: what the margins gain, (c, c), by a change of each multiplier, where the size follows.
-        across: what the margins lose, (n, m), by a change of the size alone.
-        rate: what `missing` gains by a change of the size alone; one less where the norm is not squared.
-            There it tends to 0 along the path, W being free to grow along itself, and the matrix to
-            infinity. With this rate in the matrix the size follows in part, the rest being a border's.
-        follow: the move of the norm's part for an aim and changes of M and of the size.
-        missing: what a move of the part and the size leaves of the one equation that fixes the size.
-        second: the second-order terms of a move, of which such a share could be made.
+        matrix: the change of the margins, (c, c), per change of each multiplier, with the size following.
+        across: the decrease of the margins, (n, m), per change of the size alone.
+        rate: the change of `missing` per change of the size alone, minus 1 if the norm is not squared. In that case it
+            tends to 0 along the path, since W can grow along itself, and the matrix tends to infinity. With this rate
+            in the matrix the size follows in part; the border of the system gives the rest.
+        follow: the move of the norm's part, from an aim and changes of M and of the size.
+        missing: the residual of a move of part and size in the equation that fixes the size.
+        second: the second-order terms of a move, of which a given fraction could be made.
     """
 
     matrix: Float[Array, "c c"]
@@ -78,30 +80,30 @@ class Local(NamedTuple):
 
 @runtime_checkable
 class Geometry(Protocol):
-    """What the path needs of a norm; `part` is its share of a point, whatever it keeps, with a field `W`."""
+    """What the path needs of a norm. `part` is the norm's share of a point, any structure with a field `W`."""
 
     def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Any, Float[Array, ""], Callable[[Array], Array]]:
-        """Return the part, the size, and a function that tells how much of the room for M an M takes."""
+        """Return the part, the size, and a function that returns the fraction of the room for M that an M uses."""
         ...
 
     def blank(self, part: Any) -> Any:
-        """Return second-order terms of zero."""
+        """Return zero second-order terms."""
         ...
 
     def at(self, task: Task, part: Any, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
-        """Return the path's equations, linear at a point."""
+        """Return the path's equations, linearized at a point."""
         ...
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
-        """Return how far the part and the size can go, at most so far, less a margin."""
+        """Return how far part and size can go, at most `most`, less a safety margin."""
         ...
 
     def moved(self, part: Any, move: Any, share: Float[Array, ""]) -> Any:
-        """Return the part after a share of a move."""
+        """Return the part after a fraction of a move."""
         ...
 
     def products(self, part: Any, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
-        """Return the sum of the products that are mu on the path, and their number."""
+        """Return the sum of the products that equal mu on the path, and their number."""
         ...
 
     def bounds(self, part: Any, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
@@ -122,20 +124,21 @@ class Point(NamedTuple):
 class _Rows(NamedTuple):
     """Moves of the multipliers and of their combination M.
 
-    Where rows are nearly parallel large multipliers cancel in M. Its move is the sum of the combinations that were
-    added, each rounded by its own length: that of the sum would be rounded by the multipliers', again in each round.
+    If rows are nearly parallel, large multipliers cancel in M. The move of M is therefore stored as the sum of the
+    combinations that were added, each with rounding errors relative to its own length. Recomputing it from the
+    multipliers would add errors relative to their length, in each round.
     """
 
     a: Float[Array, "n m"]
     M: Float[Array, "p q"]
 
     def plus(self, other: _Rows, share: Float[Array, ""] | float = 1.0) -> _Rows:
-        """Return the move with a share of another added."""
+        """Return the move plus a fraction of another."""
         return _Rows(self.a + share * other.a, self.M + share * other.M)
 
 
 def begin(task: Task, geometry: Geometry, W: Float[Array, "p q"]) -> Point:
-    """Return a first point: of twice the Frobenius solution W, with small multipliers."""
+    """Return a first point: twice the Frobenius solution W, with small multipliers."""
     part, size, taken = geometry.begin(task, W)
     s, x, a = slacks.first_slacks(cons.margins(task.rows, part.W) - task.b, task.b, task.C, task.equal)
 
@@ -195,7 +198,7 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
         return follow(*jax.lax.fori_loop(0, 2, solve, nothing))
 
     def attempt(_: Int[Array, ""], before: Any) -> tuple[Aim, Point, Array]:
-        """Step towards the aim, and choose the next aim by what that step leaves of the gap."""
+        """Make a step towards the aim, and choose the next aim from the gap that it leaves."""
         move = direction(before[0])
         rise = jnp.where(soft, -move.a, 0.0)
         longest = partial(slacks.longest, reach=INSIDE)
@@ -215,7 +218,7 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
 
 
 def relative_gap(task: Task, geometry: Geometry, now: Point) -> Float[Array, ""]:
-    """Bound the relative gap of W, scaled to worst margin 1 where its length is free; inf where W violates a row."""
+    """Bound the relative gap of W, scaled to worst margin 1 if its scale is free; inf if W violates a row."""
     rows = task.rows._replace(targets=task.b)
     worst = cons.worst_margin(rows, now.part.W)
     scale = positive(worst)
@@ -237,7 +240,7 @@ def relative_gap(task: Task, geometry: Geometry, now: Point) -> Float[Array, ""]
 
 
 def _left(task: Task, geometry: Geometry, now: Point) -> tuple[Float[Array, ""], Array]:
-    """Return the sum of all products that are mu on the path, and their number."""
+    """Return the sum of all products that equal mu on the path, and their number."""
     of_norm, pairs = geometry.products(now.part, now.size)
     soft = slacks.is_soft(task.C, task.equal)
     rows = jnp.sum(jnp.where(task.equal, 0.0, now.a * now.s)) + jnp.sum(now.x * slacks.room(task.C, now.a))

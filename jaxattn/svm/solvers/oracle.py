@@ -1,4 +1,4 @@
-"""CVXPY as a solver value: slow, general, and the outside witness of the tests."""
+"""CVXPY as a solver value: slow and general, used as an independent reference in tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxattn.svm.solution import Candidate
 
 __all__ = ["Cvxpy"]
 
-# CVXPY's name for each norm; a norm of the user's own is given as `Cvxpy(atom=...)`.
+# CVXPY's expression of each norm; for a norm of your own pass `Cvxpy(atom=...)`.
 _ATOMS: dict[Norm, Callable[[Any, Any], Any]] = {
     frobenius: lambda cp, W: cp.norm(W, "fro"),
     nuclear: lambda cp, W: cp.normNuc(W),
@@ -31,24 +31,24 @@ class Cvxpy:
     """Solve with CVXPY, one problem at a time, on the host.
 
     Attributes:
-        solver: CVXPY's name of the solver behind it.
-        atom: the norm as CVXPY expresses it, a function of the module `cvxpy` and the variable;
-            None for the norms this package names.
+        solver: CVXPY's name of the solver to use.
+        atom: the norm as a CVXPY expression, a function of the module `cvxpy` and the variable. Default: the expression
+            for a norm of this package.
     """
 
     solver: str = "CLARABEL"
     atom: Callable[[Any, Any], Any] | None = None
 
     def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
-        """Propose what CVXPY returns; zero matrices where it returns nothing.
+        """Propose the solution of CVXPY; zero matrices if it returns none.
 
-        An infeasible problem's multipliers are found by a second, bounded problem: the combination
-        of the hard rows that is closest to zero.
+        For an infeasible problem the multipliers come from a second, bounded problem: the combination of the hard rows
+        that is closest to zero.
 
         Raises:
             ImportError: CVXPY is not installed.
             TypeError: called under `jit` or `vmap`.
-            ValueError: a norm that this solver has no expression of.
+            ValueError: a norm without a CVXPY expression.
         """
         import cvxpy as cp
 
@@ -76,10 +76,10 @@ class Cvxpy:
         iterations = self._solve(cp, cp.Problem(cp.Minimize(objective), [one for _, one in asked.values()]))
         found = {name: one.dual_value for name, (_, one) in asked.items()}
         if all(duals is not None for duals in found.values()):
-            # Where the problem is infeasible these are the solver's own proof, and there is no W.
+            # If the problem is infeasible these are the solver's own proof, and there is no W.
             a = np.zeros(n * m)
             for name, (which, _) in asked.items():
-                # CVXPY counts the multiplier of an equation from its other side.
+                # CVXPY's multiplier of an equation has the opposite sign.
                 a[which] = -found[name] if name == "equal" else found[name]
             return _candidate(constraints, np.zeros((d, e)) if W.value is None else W.value, a, iterations)
         u, soft = cp.Variable(n * m), np.flatnonzero(~of.hard)

@@ -1,4 +1,4 @@
-"""The max-margin problem in norms of singular values, entries, rows or columns, by a primal-dual interior point."""
+"""A primal-dual interior-point solver for norms of singular values, entries, rows or columns, and for gamma2."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class PathFollowing:
     """Primal-dual path following (see `norm_path`), stopped by its own gap.
 
     Attributes:
-        most: iterations allowed; a problem needs 10 to 30.
-        sharpness: the gap to stop at, as a share of the certificate's tolerance.
-        start: the solver that decides feasibility of the hard rows and gives the first iterate.
-        yielding: how far a soft row yields in the first iterate: the square of the entry that it has to itself, as a
-            share of the row's.
+        most: the largest number of iterations; a problem needs 10 to 30.
+        sharpness: the gap to stop at, as a fraction of the certificate's tolerance.
+        start: the solver that decides whether the hard rows are feasible, and gives the first iterate.
+        yielding: the square of the extra entry of W that each soft row has in the first problem, as a fraction of the
+            row's square; it sets how far the row may yield.
     """
 
     most: int = 80
@@ -52,18 +52,18 @@ class PathFollowing:
         """Propose the solution, or the Frobenius solver's proof of infeasibility.
 
         Raises:
-            ValueError: a norm that it has no path of.
+            ValueError: a norm without a path.
         """
-        # A squared norm costs nothing at W = 0 to first order, and its path comes from there more safely.
+        # To first order a squared norm costs nothing at W = 0, which makes that a safer start of its path.
         posed = cons.hard_part(constraints) if norm.power == 2 else _yielding(constraints, self.yielding)
         first = self.start(posed, frobenius)
         return self.improve(constraints, norm, first._replace(W=first.W[: constraints.differences.shape[-1]]))
 
     def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
-        """Do as a call does, from a Frobenius answer that satisfies the hard rows, or proves that none does.
+        """Do the same, starting from a Frobenius solution of the hard rows or a proof that they are infeasible.
 
         Raises:
-            ValueError: as a call.
+            ValueError: as in a call.
         """
         squared = norm.power == 2 or constraints.penalty is None
         geometry = _geometry(norm, squared=squared)
@@ -72,7 +72,7 @@ class PathFollowing:
         if reduction is not None:
             posed = reduction.constraints, reduction.left.T @ first.W @ reduction.right
         problem = scaled(*posed, squared=squared)
-        # Where no row is at a price and W = 0 satisfies all of them, that is the solution.
+        # If all rows are hard and W = 0 satisfies them, W = 0 is the solution.
         of = cons.rows(constraints)
         walks = (metrics.norm(problem.W) > 0) | (of.present & ~of.hard).any()
         best, steps = self._followed(problem, geometry, squared, problem.separable & walks)
@@ -107,9 +107,9 @@ class PathFollowing:
 
 
 def _yielding(constraints: Constraints, share: float) -> Constraints:
-    """Return hard rows, of which those that have a price may yield: each has an entry of W to itself, that costs much.
+    """Return hard rows in which each soft row may yield, by an extra entry of W of its own, at a large cost.
 
-    The Frobenius solution nearly satisfies soft rows where that can be done, and exists where the hard rows have one.
+    The Frobenius solution then nearly satisfies the soft rows if possible, and exists if the hard rows are feasible.
     """
     if constraints.penalty is None:
         return constraints
@@ -120,7 +120,7 @@ def _yielding(constraints: Constraints, share: float) -> Constraints:
     apart = jnp.diag(own.ravel()).reshape(n, m, n * m)
     return constraints._replace(
         differences=jnp.concatenate([constraints.differences, apart], axis=-1),
-        # A row of zeros cannot yield.
+        # A zero row cannot be satisfied by yielding: remove it.
         present=of.present & ~(soft & (cons.lengths(constraints) == 0)),
         penalty=None,
     )

@@ -1,10 +1,9 @@
-"""Internal: the Schatten norms' part of the central path, 1 < p < inf.
+"""Internal: the central path for Schatten norms, 1 < p < inf.
 
-Their balls are round, so the norm has no boundary to keep away from: `W` is the gradient of the dual norm at M, times
-the size where the norm is not squared, at every point of the path, and only the rows have slacks. In the singular
-vectors of M that gradient is `f(s) = s^(q-1)`, `q = p / (p - 1)`, up to a factor, and its derivative a divided
-difference of f (Daleckii and Krein 1951). For q < 2 that is infinite at `s = 0`, where
-`f(s) = s (s^2 + least^2)^(q/2-1)` takes its place.
+Their balls are smooth, so the path needs no barrier for the norm: at every point W is the gradient of the dual norm at
+M, times the size if the norm is not squared, and only the rows have slacks. In the singular vectors of M that gradient
+is `f(s) = s^(q-1)`, `q = p / (p - 1)`, up to a factor, and its derivative is a divided difference of f (Daleckii and
+Krein 1951). For q < 2 this is infinite at `s = 0`, so `f(s) = s (s^2 + least^2)^(q/2-1)` is used instead.
 """
 
 from __future__ import annotations
@@ -22,18 +21,19 @@ from jaxattn.norms import Schatten, conjugate
 from jaxattn.svm.pivoting import positive
 from jaxattn.svm.solvers.norm_path import Aim, Local, Point, Task
 
-# Below this share of their sum two singular values are taken for equal, in double precision and in single.
+# Two singular values count as equal if they differ by less than this fraction of their sum, in double and in single
+# precision.
 _EQUAL = 1e-5, 1e-3
-# Singular values below this are smoothed where q < 2, in double precision and in single.
+# Singular values below this are smoothed if q < 2, in double and in single precision.
 _LEAST = 1e-7, 1e-4
-# How much the path may bend along a step, as a share of the step.
+# The largest second-order term of a step, as a fraction of the step.
 _BEND = 0.3
-# How much M may change in a step, as a share of its length.
+# The largest change of M in a step, as a fraction of its length.
 _CHANGE = 2.0
 
 
 class Part(NamedTuple):
-    """W, the M that it is the gradient at, and the factor on that gradient."""
+    """W, the matrix M whose dual-norm gradient it is, and the factor of that gradient."""
 
     W: Float[Array, "p q"]
     M: Float[Array, "p q"]
@@ -53,7 +53,7 @@ class Powers:
         return (U * ((length if self.squared else factor) * f)[None]) @ Vt
 
     def _slopes(self, s: Float[Array, " k"]) -> tuple[Array, Array, Array]:
-        """Return the gradient of the dual norm at singular values, its own slope with the length held, and that."""
+        """Return the dual norm's gradient at singular values, its derivative at fixed length, and the length."""
         q = conjugate(self.norm.p)
         least = 0.0 if q >= 2 else _of(s, _LEAST)
         scale = positive(jnp.max(s))
@@ -64,9 +64,9 @@ class Powers:
         return power * t, power * (1 + (q - 2) * t**2 / base) / scale, scale * length
 
     def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
-        """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
+        """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         U, s, Vt = jnp.linalg.svd(2 * W, full_matrices=False)
-        # Directions that W has nothing of may be those of the solution.
+        # The solution may have directions in which W vanishes.
         s = jnp.maximum(s, 0.1 * positive(jnp.max(s)))
         length = self.norm.value(jnp.diag(s))
         powers = (s / length) ** (self.norm.p - 1)
@@ -76,11 +76,11 @@ class Powers:
         return part, dual if self.squared else length, lambda M: self.norm.dual(M) / dual
 
     def blank(self, part: Part) -> Float[Array, "p q"]:
-        """Return second-order terms of zero."""
+        """Return zero second-order terms."""
         return jnp.zeros_like(part.W)
 
     def at(self, task: Task, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
-        """Return the path's equations, linear at a point."""
+        """Return the path's equations, linearized at a point."""
         q = conjugate(self.norm.p)
         U, s, Vt = jnp.linalg.svd(part.M)
         f, slope, length = self._slopes(s)
@@ -96,7 +96,7 @@ class Powers:
         along = (2 - q) if self.squared else (1 - q) * part.factor / positive(length)
 
         def slope_along(dM: Array) -> Array:
-            """Return the change of the gradient, its length held, in the singular basis."""
+            """Return the change of the gradient at fixed length, in the singular basis."""
             square, rest = dM[:r, :r], dM[r:] if p > r else dM[:, r:].T
             turned = square.T
             inner = same * (square + turned) / 2 + other * (square - turned) / 2
@@ -129,34 +129,34 @@ class Powers:
             new = self.moved(part, move, share)
             first = share * (moved_W(move.M) + (0.0 if self.squared else move.factor * gradient))
             bend = new.W - part.W - first
-            # A bend that is larger than the move says that the move was too long to tell.
+            # A second-order term larger than the move means that the move was too long for the expansion.
             return bend * jnp.minimum(1.0, _BEND * metrics.norm(first) / positive(metrics.norm(bend)))
 
         return Local(matrix, across, jnp.full_like(size, -1.0), follow, missing, second)
 
     def _held(self, t: Float[Array, ""], s: Float[Array, " k"]) -> tuple[Array, Array, Array]:
-        """Return what `_slopes` does at one value, with the scale and length of others."""
+        """Return what `_slopes` does for one value, with the scale and length of other values."""
         f, slope, length = self._slopes(jnp.concatenate([t[None], s]))
         _, _, own = self._slopes(s)
         ratio = (length / own) ** (conjugate(self.norm.p) - 1)
         return f[0] * ratio, slope[0] * ratio, own
 
     def _ratio(self, s: Array, f: Array, slope: Array) -> Array:
-        """Return `f / s`, and the slope at 0 for s of 0."""
+        """Return `f / s`, or the slope at 0 for s = 0."""
         return jnp.where(s > 0, f / jnp.where(s > 0, s, 1.0), slope[-1])
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
-        """Return how far the part can go, at most so far: to where its linear equations say nothing any more."""
+        """Return how far the part can go, at most `most`: as far as its linearized equations are meaningful."""
         change = metrics.norm(move.part.M) / positive(metrics.norm(now.part.M))
         return jnp.minimum(most, _CHANGE / jnp.maximum(change, 1e-30))
 
     def moved(self, part: Part, move: Part, share: Float[Array, ""]) -> Part:
-        """Return the part after a share of a move."""
+        """Return the part after a fraction of a move."""
         M, factor = part.M + share * move.M, part.factor + share * move.factor
         return Part(self._gradient(M, factor), M, factor)
 
     def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
-        """Return that there are no products which are mu on the path."""
+        """Return 0 and 0: no products equal mu on this path."""
         return jnp.zeros_like(size), 0
 
     def bounds(self, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
@@ -165,5 +165,5 @@ class Powers:
 
 
 def _of(values: Float[Array, "*shape"], levels: tuple[float, float]) -> float:
-    """Return the first of two levels in double precision, the second in single."""
+    """Return the first of two levels for double precision, the second for single."""
     return levels[0] if jnp.finfo(values.dtype).bits >= 64 else levels[1]

@@ -1,4 +1,4 @@
-"""Internal: how the interior-point methods step along their path until the gap is small, keeping the best answer."""
+"""Internal: follow a central path until the gap is small, and keep the best answer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.svm.pivoting import per_lane
 
-# Share of the certificate's tolerance that leaves room for how the certificate computes the gap.
+# The fraction of the certificate's tolerance to aim for, since the certificate computes the gap differently.
 SAFE = 0.3
-# Steps in a row that may fail to narrow the gap.
+# The number of consecutive steps that may fail to reduce the gap.
 _PATIENCE = 20
 
 
@@ -41,19 +41,19 @@ def pursue(
     sharpness: float,
     most: int,
 ) -> tuple[Answer, Int[Array, ""]]:
-    """Return the best answer along a path, and how many steps were made.
+    """Return the best answer along a path, and the number of steps made.
 
-    Near the end rounding lets the gap rise again, so the best is kept. What is not finite or cannot move
-    ends the pursuit; so does the first failure to narrow a gap that is small enough already.
+    Near the end rounding may increase the gap again, so the best answer is kept. The pursuit ends at a point that is
+    not finite or cannot move, and at the first failure to reduce a gap that is already small enough.
 
     Args:
-        step: from a point of the path to the next one, what it answers, and whether it moved.
+        step: maps a point of the path to the next one, its answer, and whether it moved.
         start: the first point.
         first: the answer so far.
-        walks: whether to step at all.
-        tolerance: of the certificate, on the gap.
-        sharpness: the gap to stop at, as a share of the tolerance.
-        most: steps at most.
+        walks: whether to make any steps.
+        tolerance: the certificate's tolerance of the gap.
+        sharpness: the gap to stop at, as a fraction of the tolerance.
+        most: the largest number of steps.
     """
 
     def guarded(now: _Progress) -> _Progress:

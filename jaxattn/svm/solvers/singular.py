@@ -1,14 +1,13 @@
-"""Internal: the spectral norm's part of the central path.
+"""Internal: the central path for the spectral norm.
 
-`||W|| <= t` where `X = [t I, W; W^T, t I]` is positive semidefinite, and the dual variable of that is
-`Z = [P, -M; -M^T, Q]` with `tr Z = 2` (`2 t` for a squared norm), which makes the nuclear norm of M at most 1; on the
-path `X Z = mu I`.
+`||W|| <= t` if and only if `X = [t I, W; W^T, t I]` is positive semidefinite. Its dual variable is `Z = [P, -M; -M^T,
+Q]` with `tr Z = 2` (`2 t` for a squared norm), which makes the nuclear norm of M at most 1; on the path `X Z = mu I`.
 
-A Newton step is taken in the singular vectors of W, in which X is diagonal. There the complementarity
-`Z + dZ = mu X^{-1} - (Z dX X^{-1} + X^{-1} dX Z) / 2` ties each entry of dZ to one of dX but for the entries of Z off
-its diagonal, which are 0 on the path: they are left out of the Newton matrix and come back with Mehrotra's correction.
-What remains pairs `W_ij` with `W_ji` and is inverted in closed form, by sums of positive terms. All other equations are
-linear and kept exactly, so the multipliers prove what they prove wherever the step ends.
+Newton steps are taken in the singular vectors of W, where X is diagonal. There the complementarity `Z + dZ = mu X^{-1}
+- (Z dX X^{-1} + X^{-1} dX Z) / 2` relates each entry of dZ to one entry of dX, except through the off-diagonal entries
+of Z, which are 0 on the path. These are omitted from the Newton matrix, and accounted for by Mehrotra's correction. The
+remaining system pairs `W_ij` with `W_ji`, and is inverted in closed form by sums of positive terms. All other equations
+are linear and hold exactly, so the multipliers give valid bounds wherever a step ends.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from jaxattn import metrics
 from jaxattn.svm.pivoting import diagonal, inverse_root, is_positive_definite, positive
 from jaxattn.svm.solvers.norm_path import Aim, Local, Point, Task
 
-# Steps are tried in this order, as shares of the longest step that the rows allow; the share of the
-# distance to the boundary that is taken.
+# Steps tried in this order, as fractions of the longest step that the rows allow; the fraction of the distance to the
+# boundary that is taken.
 _SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
 _INSIDE = 0.97
-# Least eigenvalue of X Z, as a share of their mean: what is left out of the Newton matrix stays small. The
-# second where no step keeps the first.
+# The smallest eigenvalue of X Z, as a fraction of their mean, which keeps the terms omitted from the Newton matrix
+# small. The second value applies if no step satisfies the first.
 _NEAR = 0.1, 1e-3
 
 
 class Part(NamedTuple):
-    """W, and Z by its blocks `P, Q` and M."""
+    """W, and the blocks P, Q and M of Z."""
 
     W: Float[Array, "p q"]
     P: Float[Array, "p p"]
@@ -46,7 +45,7 @@ class Part(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """A change of each, and of X and Z in the singular basis."""
+    """Changes of these, and of X and Z in the singular basis."""
 
     W: Float[Array, "p q"]
     P: Float[Array, "p p"]
@@ -61,7 +60,7 @@ class Singular:
     """The path of the spectral norm."""
 
     def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
-        """Return the part and the size at twice the Frobenius solution W, and how much of the room for M an M takes."""
+        """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         p, q = W.shape
         W = 2 * W
         length = metrics.norm(W)
@@ -71,12 +70,12 @@ class Singular:
         return Part(W, level * eye_p, level * eye_q, jnp.zeros_like(W)), size, lambda M: metrics.norm(M) / level
 
     def blank(self, part: Part) -> Float[Array, "s s"]:
-        """Return second-order terms of zero."""
+        """Return zero second-order terms."""
         s = sum(part.W.shape)
         return jnp.zeros((s, s), part.W.dtype)
 
     def at(self, task: Task, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
-        """Return the path's equations, linear at a point but for the entries of Z off its diagonal."""
+        """Return the path's equations, linearized at a point without the off-diagonal entries of Z."""
         W, P, Q, _ = part
         p, q = W.shape
         r = min(p, q)
@@ -98,7 +97,7 @@ class Singular:
         beside = 2 / (K[2 * r :, :r] + K[2 * r :, r : 2 * r])
 
         def answer(M: Array) -> tuple[Array, Array, Array]:
-            """Return dW for what M has in excess, in the singular basis: symmetric part, the other, and the rest."""
+            """Return dW for an excess of M, in the singular basis: its symmetric part, its other part, and the rest."""
             square, rest = M[:r, :r], M[r:] if p > r else M[:, r:].T
             turned = square.T
             return same * (square + turned) / 2, other * (square - turned) / 2, beside * rest
@@ -107,7 +106,7 @@ class Singular:
             return jnp.concatenate([S + T, B], 0) if p > r else jnp.concatenate([S + T, B.T], 1)
 
         def between(S: Array, T: Array, B: Array) -> Array:
-            """Return the change of X, formed without cancellation: where K is large it is that of the slacks."""
+            """Return the change of X, formed without cancellation: where K is large it equals that of the slacks."""
             B = math.sqrt(0.5) * B
             C = -B if p > r else B
             return jnp.block([[S, -T, B.T], [T, -S, C.T], [B, C, jnp.zeros((abs(p - q),) * 2, W.dtype)]])
@@ -128,7 +127,7 @@ class Singular:
 
         def follow(aim: Aim, dM: Array, dsize: Array) -> _Move:
             first = jnp.diag(aim.mu / x) - aim.of_norm
-            # M cancels against the first term: done once, that leaves the same rounding in every round.
+            # M cancels against the first term. Doing this once gives the same rounding in every round.
             excess = M_hat + (H @ first @ H.T)[:p, p:]
             parts = answer(excess + (hat(dM) - dsize * by_size))
             dX = between(*parts) + dsize * jnp.eye(p + q, dtype=W.dtype)
@@ -142,18 +141,18 @@ class Singular:
             return trace - 2 * (size + dsize if task.squared else 1.0)
 
         def second(move: _Move, share: Array) -> Array:
-            # Of a move that could not be made, what it says of second order counts as little.
+            # The shorter the step that could be made, the less its second-order term counts.
             both = (Z + share * move.Z) @ move.X / x[None, :]
             return share * ((both + both.T) / 2 - K * move.X)
 
         return Local(matrix, across.reshape(task.b.shape), rate, follow, missing, second)
 
     def moved(self, part: Part, move: _Move, share: Float[Array, ""]) -> Part:
-        """Return the part after a share of a move."""
+        """Return the part after a fraction of a move."""
         return Part(*(one + share * change for one, change in zip(part, move[:4], strict=True)))
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
-        """Return how far the part and the size can go, at most so far, less a margin."""
+        """Return how far part and size can go, at most `most`, less a safety margin."""
 
         def inside(share: Array, near: Array) -> Array:
             part = self.moved(now.part, move.part, share / _INSIDE)
@@ -172,12 +171,12 @@ class Singular:
         return jnp.where(best[0] > 0, best[0], best[1])
 
     def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
-        """Return the sum of the products that are mu on the path, `<X, Z>`, and their number."""
+        """Return the sum of the products that equal mu on the path, `<X, Z>`, and their number."""
         trace = jnp.trace(part.P) + jnp.trace(part.Q)
         return size * trace - 2 * jnp.sum(part.W * part.M), sum(part.W.shape)
 
     def bounds(self, part: Part, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
-        """Return upper bounds of the norm of W and of the dual norm of M, by X and Z."""
+        """Return upper bounds of the norm of W and of the dual norm of M, from X and Z."""
         return size, (jnp.trace(part.P) + jnp.trace(part.Q)) / 2
 
 
@@ -186,12 +185,12 @@ def _blocks(P: Float[Array, "p p"], M: Float[Array, "p q"], Q: Float[Array, "q q
 
 
 def _eigenvectors(p: int, q: int) -> np.ndarray:
-    """Return the eigenvectors of X where W is diagonal: of `t + sigma`, of `t - sigma`, and of t."""
+    """Return the eigenvectors of X for diagonal W: those of `t + sigma`, of `t - sigma`, and of t."""
     r, half = min(p, q), math.sqrt(0.5)
     H = np.zeros((p + q, p + q))
     i = np.arange(r)
     H[i, i], H[p + i, i], H[i, r + i], H[p + i, r + i] = half, half, half, -half
     rest = np.arange(2 * r, p + q)
-    # Of the longer side, the rows beyond r.
+    # The rows beyond r of the longer side.
     H[rest - r if p > r else rest, rest] = 1.0
     return H

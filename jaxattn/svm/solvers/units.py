@@ -1,4 +1,4 @@
-"""Internal: a problem in the units of the interior-point methods: rows and solution of about length 1."""
+"""Internal: the units of the interior-point methods, in which rows and solution have length about 1."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from jaxattn.svm.pivoting import positive
 
 
 class Scaled(NamedTuple):
-    """Rows `<A_k, W> >= b_k` of length 1 at prices C, with what leads back to the problem they came from.
+    """Rows `<A_k, W> >= b_k` of length 1 with penalties C, and how to return to the original problem.
 
     Attributes:
-        rows: of length 1; one that is not present, or implied by other equalities, is the equation 0 = 0, which has
-            no slack and no multiplier and so no part in the path.
+        rows: rows of length 1. A row that is not present, or is implied by equalities, becomes the equation 0 = 0,
+            without slack or multiplier, which does not affect the path.
         b: targets.
-        C: prices, inf for hard rows; None where all are hard.
-        equal: equalities.
-        W: the Frobenius answer, of length 1 where there is one.
-        separable: whether that answer is near the hard rows; where it is not, a proof stands instead.
+        C: penalties, inf for hard rows; None if all rows are hard.
+        equal: which rows are equalities.
+        W: the Frobenius solution, of length 1 if there is one.
+        separable: whether that solution nearly satisfies the hard rows; if not, there is a proof of infeasibility
+            instead.
     """
 
     rows: Constraints
@@ -40,21 +41,21 @@ class Scaled(NamedTuple):
     equations: cons.Equations | None
 
     def restored(self, W: Float[Array, "p q"], a: Float[Array, "n m"]) -> tuple[Array, Array]:
-        """Return a solution and its multipliers in the units of the problem."""
+        """Return a solution and its multipliers in the units of the original problem."""
         W = self.scale * W
         if self.equations is not None:
-            # Rounding along the path leaves the equalities off by more than the certificate allows.
+            # Rounding along the path violates the equalities by more than the certificate allows.
             W = cons.onto(self.original, self.equations, W)
         return W, jnp.where(cons.rows(self.original).present, self.unit * a / self.lengths, 0.0)
 
 
 def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> Scaled:
-    """Return the problem in units of its Frobenius answer W, or of a guess where all rows are soft.
+    """Return the problem in units of its Frobenius solution W, or of a guess if all rows are soft.
 
     Args:
-        constraints: rows of every kind.
-        W: answer of the Frobenius problem of the hard rows.
-        squared: whether the objective is half the squared norm; multipliers are then in other units.
+        constraints: rows of any kind.
+        W: the Frobenius solution for the hard rows.
+        squared: whether the objective is half the squared norm, which has other units of multipliers.
     """
     every = constraints
     equations = None if constraints.equal is None else cons.equations(constraints)
@@ -64,13 +65,13 @@ def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> S
     of = cons.rows(constraints)
     worst = cons.worst_margin(constraints, W)
     W = W / positive(worst)
-    # Of all rows: equations that combine to another one may ask for something else.
+    # Check all rows: dependent equations may be inconsistent.
     separable = (worst > 0) & (cons.violation(every, W) <= 1e3 * tolerance_of(W.dtype).violation)
     lengths = cons.unit_lengths(constraints)
     length = metrics.norm(W)
     reach = jnp.max(jnp.where(of.present, jnp.abs(of.targets) / lengths, 0.0))
     if squared and constraints.penalty is not None:
-        # With all multipliers at their bounds, W is no longer than this, nor dearer than W = 0.
+        # With all multipliers at their bounds, W is no longer than this, and costs no more than W = 0.
         full = jnp.where(of.present & ~of.hard, of.upper, 0.0)
         dearest = jnp.sqrt(2 * jnp.sum(full * jnp.abs(of.targets)))
         reach = jnp.minimum(metrics.norm(cons.combination(constraints, full)), dearest)
