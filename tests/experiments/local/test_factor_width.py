@@ -123,7 +123,8 @@ def test_runs_without_a_kept_seed_are_refused():
 def test_seeds_are_told_apart_by_the_rank_of_their_solution():
     summaries, found = summarized(best=0.8)
     shares = {
-        name.replace(", share where the bound binds", ""): value for name, value in found["binds"].measured.items()
+        name.replace(", share where the constraint is active", ""): value
+        for name, value in found["binds"].measured.items()
     }
     assert shares == {
         "m=1, 40 seeds of rank above m": 1.0,

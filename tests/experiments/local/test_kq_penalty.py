@@ -119,7 +119,7 @@ def test_runs_that_are_missing_short_or_of_few_seeds_decide_nothing():
     runs = examples.runs()
     found = judged(without(runs, optimizer="normalized_gd"))[1]
     assert [one.verdict for one in found.values()] == [OPEN, HOLDS, HOLDS, HOLDS]
-    assert "with its penalty and a step that falls is missing" in found["published"].note
+    assert "its penalty and decreasing steps, is missing" in found["published"].note
     found = judged(without(runs, optimizer="jointly_normalized_gd"))[1]
     assert [one.verdict for one in found.values()] == [CORRECTED, OPEN, HOLDS, HOLDS]
     assert "under 0 penalties are too few" in found["normalization"].note
