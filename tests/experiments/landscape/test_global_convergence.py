@@ -171,7 +171,11 @@ def without(runs, start):
         (without(first(), "long"), ("first-gradient", "alignment"), "No run from a long first step."),
         (spreads(), ("first-gradient", "alignment"), "No run from W = 0 and none from a long first step."),
         (first(), ("equal-scores", "score-gap"), "No run from random weights."),
-        (dict([*spreads().items()][1:]), ("equal-scores",), "No run has equal scores of all non-optimal tokens"),
+        (
+            dict([*spreads().items()][1:]),
+            ("equal-scores",),
+            "There must be runs with equal scores of all non-optimal tokens",
+        ),
         (dict([*spreads().items()][:1]), ("score-gap",), "Only one spread of the scores was run"),
     ],
 )

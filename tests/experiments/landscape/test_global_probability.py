@@ -77,7 +77,7 @@ def test_trends_that_are_all_reversed_do_not_hold():
         in found["d"].note
     )
     assert found["n"].verdict is Verdict.OPEN
-    assert found["n"].undecided == "No two points that are compared have intervals apart."
+    assert found["n"].undecided == "No two compared points have disjoint intervals."
 
 
 def test_one_size_is_no_curve():
