@@ -142,7 +142,7 @@ def test_seeds_are_told_apart_by_the_rank_of_their_solution():
 
 def test_the_correction_says_how_far_the_point_reached_is_from_the_best_one():
     reaches = summarized(best=0.8)[1]["reaches"]
-    assert "farthest apart at m=1: the mean correlation is 0.999" in reaches.note
+    assert "The difference is largest at m=1: the mean correlation is 0.999" in reaches.note
     assert "and 0.800 with the best one found" in reaches.note
     assert "Correction" not in summarized()[1]["reaches"].note
 
