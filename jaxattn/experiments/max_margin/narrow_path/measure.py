@@ -68,9 +68,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     infeasible = finite & (nuclear.status == svm.Status.INFEASIBLE)
     kept = finite & arrays["solved"].all(axis=1) & (nuclear.status == svm.Status.OPTIMAL) & certified & ~lower
     shortest = np.minimum(found.primal, limit.primal)
-    with np.errstate(
-        divide="ignore", invalid="ignore"
-    ):  # Placeholder where there is no solution; such seeds are not kept.
+    with np.errstate(divide="ignore", invalid="ignore"):  # Unsolved seeds, which are not kept.
         seeds = {"bound": shortest / nuclear.primal - 1, "worse": limit.primal / found.primal - 1}
     lanes = (path, end, constraints, limit.W, reached.W)
     names = ("distance", "along", "margin", "correlation", "reached")
