@@ -14,7 +14,7 @@ from jaxattn.attention import Factored
 from jaxattn.study.measuring.comparison import NORMS, compare
 from jaxattn.study.settings.parameters import weights_of
 
-# The rounding error of 1 - correlation in double precision for equal directions.
+# The rounding error of 1 - cos in double precision for equal directions.
 _ROUNDING = 1e-16
 _KEPT = ("status", "gap", "violation", "selected", "margin_ratio", "size", "length", "gradient_norm", "probability")
 
@@ -29,7 +29,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: for all norms; each norm's default if None.
 
     Returns:
-        The dataset of `compare` without its paths, with `off`, 1 - correlation of every snapshot, (seed, norm,
+        The dataset of `compare` without its paths, with `off`, 1 - cos at every snapshot, (seed, norm,
         snapshot); `margin_ratio`, likewise, but not for a norm with a rank constraint; `size`, the Frobenius norm of W
         at the snapshots; for factors `balance`, ||K|| / ||Q|| there; `length`, the norm of all weights at the end; and
         the gradient's. Its attributes describe the run: `run` in words, and `weights`, `optimizer`, `step` ("constant"

@@ -37,7 +37,7 @@ _OWN = 3
 # Fixed beforehand: the largest share of runs that may have stopped growing if the norm is to diverge. The mean exponent
 # is not enough: under the published rule, which stalls by rounding, it was 0.2 although half of the runs had stopped.
 _AT_MOST = 0.05
-# The rounding error of 1 - correlation in double precision for equal directions.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
 

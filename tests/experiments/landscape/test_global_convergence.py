@@ -168,9 +168,9 @@ def without(runs, start):
 @pytest.mark.parametrize(
     ("runs", "names", "note"),
     [
-        (without(first(), "long"), ("first-gradient", "alignment"), "No run from a long first step."),
-        (spreads(), ("first-gradient", "alignment"), "No run from W = 0 and none from a long first step."),
-        (first(), ("equal-scores", "score-gap"), "No run from random weights."),
+        (without(first(), "long"), ("first-gradient", "alignment"), "There is no run from a long first step."),
+        (spreads(), ("first-gradient", "alignment"), "There is no run from W = 0 and none from a long first step."),
+        (first(), ("equal-scores", "score-gap"), "There is no run from random weights."),
         (
             dict([*spreads().items()][1:]),
             ("equal-scores",),

@@ -29,7 +29,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         For every kept seed `off`, 1 - cos, and `growth`, `||W||_F / ||W_mm||_F`, at the snapshots; `bound`, the
         smoothness constant L; `bend`, the largest second derivative found at each snapshot; whether the `optimal`
-        tokens are selected in the end; the recorded risk. The attribute `run` names the step size, and whether the risk
+        tokens are selected at the end; the recorded risk. The attribute `run` names the step size, and whether the risk
         was recorded at every step; `every` is the number of steps between recorded risks.
     """
     found = optimum(record, solver)

@@ -12,7 +12,7 @@ from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.measuring.ranked import alone
 
 _NAMES = {"correlation_loss": "correlation", "heavy_tail": "heavy-tail"}
-# The rounding error of 1 - correlation in double precision for equal directions.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
 
@@ -24,7 +24,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: for both norms; each norm's default if None.
 
     Returns:
-        `off`, 1 - correlation with both solutions, (seed, norm, snapshot), and `path`, W(k) z_i, of
+        `off`, 1 - cos with both solutions, (seed, norm, snapshot), and `path`, W(k) z_i, of
         `comparison.compare`. The attribute `run` is the name of the loss, prefixed with "joint " where v was trained
         too.
     """
