@@ -30,7 +30,7 @@ def _heads() -> Iterator[Prediction]:
     each = said_of("heads")
     for model, name in (("2 heads added up", "2"), ("4 heads added up", "4"), ("2 heads concatenated", "concatenated")):
         row = {"model": model, "rule": _JOINTLY}
-        training = f"Gradient descent on the W of {model}, with a joint norm,"
+        training = f"Gradient descent on the W of {model}, with a joint norm"
         yield _of(f"w-{name}-joint", "W", "frobenius", f"{training}, obeys {_OF_HEADS}", _DESCENT, **row)
         statement = f"{training}: each head obeys the Frobenius Att-SVM of its own tokens"
         yield _of(f"w-{name}-each", "W", "frobenius", statement, _DESCENT, each, **row)

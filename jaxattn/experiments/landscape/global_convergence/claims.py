@@ -178,8 +178,8 @@ def _judge_equal_scores(summaries: Datasets) -> Judgement:
         dict.fromkeys(shares, 1.0),
         stated=(below("seeds that end at other tokens (interval: those that stay there, to all),", elsewhere, 0),),
         corrected=tuple(explained),
-        correction="W converges to the max-margin solution of the inputs that descent serves (selects the optimal "
-        "token of). Along this solution the optimal token of every other input is behind by more than the "
+        correction="W converges in direction to the max-margin solution of the inputs that descent serves (selects "
+        "the optimal token of). Along this solution the optimal token of every other input is behind by more than the "
         f"margin 1. This happens for {left} of {sum(int(one['starts']) for one in far.values())} starts "
         "far along a wrong selection.",
         remark=_elsewhere(equal, wrong, settled),

@@ -139,12 +139,12 @@ def _judge_finite(summaries: Datasets) -> Judgement:
     readout = Number.exact(float(free["readout"].min()))
     numbers = {
         "stationary points on the axis of the instance": points,
-        "the same number with equal scores": of_equal,
+        "stationary points on the axis of the instance with equal scores": of_equal,
         "smallest cosine of -grad L and v u^T, free scores": readout,
     }
     found = [
         above("stationary points on the axis of the instance", points, 1),
-        below("the same number with equal scores", of_equal, 0),
+        below("stationary points on the axis of the instance with equal scores", of_equal, 0),
     ]
     if points.mean:
         lowest = unequal.isel(point=int(np.argmax(unequal["least"].values)))
@@ -159,7 +159,7 @@ def _judge_finite(summaries: Datasets) -> Judgement:
     label = "smallest cosine of -grad L and v u^T over drawn problems and weights"
     return _judgement(
         numbers,
-        {"the same number with equal scores": 0.0},
+        {"stationary points on the axis of the instance with equal scores": 0.0},
         {"free": free},
         stated=(*found, below(label, readout, 0.0)),
         corrected=(*found, above(label, readout, 0.0)),

@@ -164,7 +164,7 @@ def _judge_mixed(summaries: Datasets) -> Judgement:
             measured[f"1 - cos with the soft solution at the end, {run}"] = _last(one, "soft_1")
     asked = {
         "closer": "1 - cos with W_fin + C W_sets over 1 - cos with the soft solution, at the end",
-        "falls": "1 - cos with W_fin + C W_sets, at the end over at a tenth of the steps",
+        "falls": "1 - cos with W_fin + C W_sets at the end over 1 - cos at a tenth of the steps",
     }
     stated = tuple(
         below(f"{quantity}, {run},", number(one, name), 1 - _CHANGE)
@@ -255,7 +255,7 @@ CLAIMS = (
     Claim(
         "lm-cosine:mixed",
         Source(PAPER, "section 4, Figure 1 (cosines); the limit is ours", Setting.OURS),
-        "On a text with conflicts W is closer to W_fin + C W_sets than to the soft solution, and converges to it: "
+        "On a text with conflicts W is closer to W_fin + C W_sets than to the soft solution, and comes closer to it: "
         "between words that follow the same word the logits differ by log ratios of counts, and their margin over the "
         "other words grows.",
         _judge_mixed,

@@ -170,9 +170,9 @@ def _theorem(equal: dict[str, xarray.Dataset], close: dict[str, xarray.Dataset],
                 0,
             ),
         ),
-        correction="W converges to the max-margin solution of the prefixes that descent serves (selects the optimal "
-        "token of), or, if the other scores differ, of all tokens that it selects. The optimal token of "
-        "every other prefix is behind by more than 1, the margin of the served prefixes, along that "
+        correction="W converges in direction to the max-margin solution of the prefixes that descent serves "
+        "(selects the optimal token of), or, if the other scores differ, of all tokens that it selects. The "
+        "optimal token of every other prefix is behind by more than 1, the margin of the served prefixes, along that "
         "solution, so that its share of the gradient vanishes.",
         remark=f"Each text has {_numbers(runs, 'starts')} starts per run. {_left(runs)}. {_moving(runs)}. {astray} "
         "starts are near the solution of what they keep although an unserved prefix is at most 1 behind along "

@@ -74,8 +74,8 @@ def _theorem(
                 0,
             ),
         ),
-        correction="W converges to the max-margin solution of the inputs that descent serves (selects the optimal "
-        "token of), or, if the other scores differ, of all tokens that it selects. The optimal token of "
+        correction="W converges in direction to the max-margin solution of the inputs that descent serves (selects "
+        "the optimal token of), or, if the other scores differ, of all tokens that it selects. The optimal token of "
         "every other input is behind by more than 1, the margin of the served inputs, along that "
         f"solution, so that its share of the gradient vanishes. {_left(exact)}.",
         remark="The counter-example with two inputs is proved for any step size "

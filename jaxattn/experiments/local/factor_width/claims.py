@@ -120,8 +120,8 @@ def _judge_reaches(summaries: Datasets) -> Judgement:
         counts=counts_of(summaries),
         stated=(*stationary, *best),
         corrected=tuple(stationary),
-        correction="descent converges to a stationary point of the rank-constrained problem, which need not be its "
-        f"solution. The difference is largest at {run}: the mean correlation is {reached:.3f} with the "
+        correction="descent converges in direction to a stationary point of the rank-constrained problem, which "
+        f"need not be its solution. The difference is largest at {run}: the mean correlation is {reached:.3f} with the "
         f"stationary point reached by descent and {found:.3f} with the best one found.",
         undecided=_too_little(summaries) or _too_few(summaries, True),
     )

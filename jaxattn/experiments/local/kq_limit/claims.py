@@ -111,8 +111,8 @@ def _judge_direction(summaries: Datasets) -> Judgement:
         measured |= {
             f"1 - cos at the last step, {name}, c = {one.attrs['step_size']:g}": _off(one),
             f"margin ratio at the last step, {name}, c = {one.attrs['step_size']:g}": _margin(one),
-            f"exponent of the step, {name}, c = {one.attrs['step_size']:g}": _exponent(one),
-            f"exponent of ||W||, {name}, c = {one.attrs['step_size']:g}": number(one, "power"),
+            f"exponent of k in 1 - cos, {name}, c = {one.attrs['step_size']:g}": _exponent(one),
+            f"exponent of ||W|| in 1 - cos, {name}, c = {one.attrs['step_size']:g}": number(one, "power"),
         }
     ends = [_off(one).mean for runs in falling.values() for one in runs]
     least = min(_margin(one).mean for runs in falling.values() for one in runs)

@@ -155,7 +155,7 @@ def _claims(tokens: int) -> tuple[Claim, ...]:
         Claim(
             f"trajectories-{tokens}:{run}",
             Source("arXiv 2308.16898", "trajectories figure (figure 1; the figure of the poster)", Setting.EXACT),
-            f"The trajectories {_PATHS[run]} z_i of gradient descent become parallel to the directions to which the "
+            f"The trajectories {_PATHS[run]} z_i of gradient descent converge towards the directions to which the "
             f"solution of the {_SOLUTIONS[run]} maps z_i.",
             partial(_judge, run),
             partial(examples.of_run, run, tokens),

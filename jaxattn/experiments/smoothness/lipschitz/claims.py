@@ -139,7 +139,7 @@ def _judge_derived(summaries: Datasets) -> Judgement:
         f"largest found over the bound at R = {ASKED:g}, {risk}": number(asked.sel(risk=risk), "tightness")
         for risk in summary["risk"].values
     }
-    measured["the same, largest over all texts and R"] = Number.exact(over)
+    measured["largest found over the bound, over all texts and R"] = Number.exact(over)
     measured["residual of an eigenvalue over its size, largest"] = Number.exact(float(summary["residual"].max()))
     of_all = Number(over, over, max(over, at_most))
     return judgement(
