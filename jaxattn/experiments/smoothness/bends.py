@@ -109,8 +109,8 @@ class Largest(NamedTuple):
     """The largest step of plain descent such that all smaller steps tried descend.
 
     Attributes:
-        step: a lower bound, (); the upper end of the interval if all steps of the grid descend, the lower end if none
-            does.
+        step: a lower bound, (); the upper end of the interval if all steps of the grid descend, the lower end if that
+            one does not.
         descends: whether each step of the grid does, (points,); beyond the threshold some may descend again.
         exceeds: whether the risk is ever above its start, or not finite, with each of them, (points,).
     """
