@@ -1,1 +1,1 @@
-"""Questions beyond the papers: real tokens, and two layers of attention that are trained together."""
+"""Questions beyond the papers: real tokens, and two layers of attention trained together."""

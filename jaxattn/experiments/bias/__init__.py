@@ -1,1 +1,1 @@
-"""Which max-margin problem a way of training obeys: optimizers, parameterizations and schedules, norm by norm."""
+"""Which max-margin problem a training method obeys: optimizers, parameterizations and schedules, norm by norm."""

@@ -1,9 +1,9 @@
-"""How a prediction of the norm that a run obeys is judged.
+"""Judging a prediction of the norm that a run obeys.
 
-The rule, fixed before any run was ranked, is that of `bias.rank`: a prediction holds if the verdict on the run is
-decided and names the predicted norm, alone or together with others whose intervals overlap; it does not hold if the
-verdict is decided and does not name it; it is not decided if the verdict is not, for the same reason. That none is
-obeyed holds if the verdict is decided and names none.
+The rule, fixed before any run was ranked, is that of `bias.rank`. A prediction holds if the verdict on the run is
+decided and names the predicted norm, alone or together with others whose intervals overlap. It does not hold if the
+verdict is decided and does not name it. It is not decided if the verdict is not, for the same reason. A prediction of
+no norm holds if the verdict is decided and names none.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ from jaxattn.study.claims import (
 
 
 class Predicted(Protocol):
-    """Where a run is found, which norm it is said to obey, and where that is said; as `Prediction` says."""
+    """How to find a run, the norm that it is predicted to obey, and the source; see `Prediction`."""
 
     @property
     def name(self) -> str:
-        """Of the claim."""
+        """The name of the claim."""
         ...
 
     @property
     def source(self) -> Source:
-        """Where it is said."""
+        """The source."""
         ...
 
     @property
     def statement(self) -> str:
-        """What is said."""
+        """The statement."""
         ...
 
     @property
     def row(self) -> Mapping[str, str]:
-        """Attributes of the run."""
+        """The attributes of the run."""
         ...
 
     @property
     def norm(self) -> str:
-        """That it obeys, or nothing."""
+        """The norm that it obeys, or nothing."""
         ...
 
 
 class Prediction(NamedTuple):
-    """What is predicted of a run.
+    """The prediction for a run.
 
     Attributes:
         name: of the claim.
         row: attributes of the run, by which it is found among the summaries.
-        norm: that it obeys; empty if it obeys none of those it is held against.
-        source: where that is said.
-        statement: what is said.
+        norm: the norm that it obeys; empty if it obeys none of those it is compared with.
+        source: where this is stated.
+        statement: the statement.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Prediction(NamedTuple):
 
 
 def claims(experiment: str, predictions: Sequence[Predicted], examples: Callable[[Any], Any]) -> tuple[Claim, ...]:
-    """Return a claim of an experiment for each prediction, with the datasets that `examples` builds of it."""
+    """Return a claim of an experiment for each prediction, with the datasets that `examples` builds for it."""
     return tuple(
         Claim(
             f"{experiment}:{prediction.name}",
@@ -93,7 +93,7 @@ def claims(experiment: str, predictions: Sequence[Predicted], examples: Callable
 
 
 def judge(prediction: Predicted, summaries: Datasets) -> Judgement:
-    """The verdict of the run has to be decided, and to name the predicted norm, or none."""
+    """The verdict on the run must be decided, and name the predicted norm, or none."""
     one = run_of(summaries, **prediction.row)
     if one is None:
         return Judgement.withheld("This run is not made at this size.")

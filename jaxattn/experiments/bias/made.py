@@ -1,4 +1,4 @@
-"""Runs built by hand, as `ratios.measure` would return them: what the examples of claims are made of."""
+"""Runs built by hand, in the form that `ratios.measure` returns, for the examples of claims."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxattn.study.claims.claim import Datasets, Verdict
 from jaxattn.study.settings.schedule import Logarithmically
 
 SEEDS, STEPS = 40, np.array(Logarithmically(8)(20_000))
-# Of a norm that is not obeyed.
+# For a norm that is not obeyed.
 _FAR = 0.6
 
 
@@ -25,18 +25,18 @@ def run(
     probability: float = 0.9999,
     norms: Sequence[str] = NORMS,
 ) -> xarray.Dataset:
-    """Return a run with these mean margin ratios at its end.
+    """Return a run with these final mean margin ratios.
 
     Args:
         name: of the run.
-        ratios: of some norms; of the others 0.6.
+        ratios: for some norms; 0.6 for the others.
         described: its `weights`, `rule`, `step` and `variant`.
-        moving: by how much the ratios change in a decade of steps.
+        moving: by how much the ratios change per decade of steps.
         probability: of the selected tokens at the end.
-        norms: that it is held against.
+        norms: that it is compared with.
     """
     ends = np.array([ratios.get(norm, _FAR) for norm in norms])
-    # The seeds differ by a share of what lacks to 1.
+    # The seeds differ by a fraction of 1 - ratio.
     of_seeds = 1 - (1 - ends) * (1 + 0.1 * np.resize([-1.0, 1.0, -0.5, 0.5], SEEDS))[:, None]
     along = of_seeds[:, :, None] + moving * np.log10(STEPS / STEPS[-1])
     counts = {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
@@ -51,11 +51,11 @@ def run(
 
 
 def of_prediction(prediction: Predicted, run: Callable[..., xarray.Dataset]) -> dict[Verdict, Datasets]:
-    """Return a run in which the predicted norm is obeyed, or none; one that stands still elsewhere; one that moves.
+    """Return a run that obeys the predicted norm, or none; one that stays elsewhere; and one that still moves.
 
     Args:
-        prediction: the norm of which may be empty, for none.
-        run: of the prediction, mean margin ratios of some norms, and changes of `run` above.
+        prediction: its norm may be empty, for none.
+        run: makes a run from the prediction, mean margin ratios of some norms, and changes of `run` above.
     """
     refuting = {prediction.norm: 0.9} if prediction.norm else {NORMS[0]: 0.99}
     return {

@@ -1,4 +1,4 @@
-"""The margin ratios of one run in every norm, and which norms it obeys: what the experiments of this topic share."""
+"""Shared in this topic: the margin ratios of a run in every norm, and the norms that it obeys."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from jaxattn.study.claims import Datasets
 from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.statistics import Estimate, variables
 
-# Of a ranking as a dataset: what is kept of its arrays, and what became of the seeds.
+# What is kept from a ranking as a dataset: its arrays, and the outcomes of the seeds.
 KEPT = ["margin_ratio", "probability"]
 _COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
 
 
 def native(solver: svm.Solver | None) -> None:
-    """Raise ValueError where a solver is given: each norm is solved by its own."""
+    """Raise ValueError if a solver is given: each norm has its own."""
     if solver is not None:
         raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
 
 
 def counts(attributes: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many seeds were attempted and kept, and why others were not, from a ranking's attributes."""
+    """Return the numbers of seeds attempted, kept and excluded by reason, from a ranking's attributes."""
     return {name: attributes[name] for name in _COUNTS}
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold a run against the max-margin problems of all norms of the atlas, in double precision whatever its own is.
+    """Compare a run with the max-margin problems of all norms of the atlas, always in double precision.
 
     Args:
         record: of a `Training`, as `recording.run` writes it.
-        solver: none but those of each norm.
+        solver: must be None; each norm has its own.
 
     Returns:
         `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the largest attention
-        probability, (seed, snapshot). Attributes: counts, and what `rules.described` says of the run.
+        probability, (seed, snapshot). Attributes: counts, and what `rules.described` returns for the run.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
@@ -58,7 +58,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate the margin ratios of every run, and find which norms it obeys.
+    """Estimate the margin ratios of every run, and the norms that it obeys.
 
     Args:
         datasets: of `measure`.
@@ -66,9 +66,9 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each run a dataset: `ratio`, the mean margin ratio over the seeds at the last snapshot, (norm,), and
-        `trend`, its change in a decade of steps, where the snapshots tell, each with its interval; and `named`,
-        whether the verdict names the norm. Attributes beside those of `measure`: `decided`, `reason`, and the
-        `verdict` in a line.
+        `trend`, its change per decade of steps if the snapshots allow it, each with its interval; and `named`, whether
+        the verdict names the norm. Attributes in addition to those of `measure`: `decided`, `reason`, and the `verdict`
+        as one line.
 
     Raises:
         ValueError: a run of which no seed was kept.
@@ -93,6 +93,6 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def run_of(summaries: Mapping[str, xarray.Dataset], **wanted: str) -> xarray.Dataset | None:
-    """Return the run whose attributes are these, if it was made."""
+    """Return the run with these attributes, if it was made."""
     found = [one for one in summaries.values() if all(one.attrs[name] == value for name, value in wanted.items())]
     return cast("xarray.Dataset | None", next(iter(found), None))

@@ -1,4 +1,4 @@
-"""What the atlas ranks: the norms, and the rules by the names that are read off their configuration."""
+"""The norms of the atlas, and the names of its rules, which are read from their configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxattn.bias import NORMS as RANKED
 __all__ = ["NORMS", "RULES", "STEPS", "described", "last"]
 
 NORMS = (*RANKED, "l_1.75", "l_3")
-# How rules and steps are written in figures, the rules in the order of the rows.
+# Names of rules and steps in figures, the rules in the order of the rows.
 RULES = {
     "normalized_gd": "normalized GD",
     "momentum frobenius": "GD with momentum",
@@ -27,22 +27,22 @@ STEPS = {"constant": "constant", "falling": "$k^{-1/2}$"}
 
 
 def described(config: dict[str, Any], weights: str) -> dict[str, str]:
-    """Return what a run is, in words, from the configuration in its record.
+    """Return a description of a run from the configuration in its record.
 
     Args:
         config: of the run.
         weights: "W" or "KQ".
 
     Returns:
-        `run`, in words; `weights`; `rule`, one of RULES; `step`, one of STEPS; and `variant`, in what size, start or
-        precision differ from those of the atlas: empty if in nothing.
+        `run`, in words; `weights`; `rule`, one of RULES; `step`, one of STEPS; and `variant`, how size, start or
+        precision differ from those of the atlas: empty if they do not.
     """
     optimizer, step, prefix = config["optimizer"], "constant", ""
     while "optimizer" in optimizer:
         outer, optimizer = last(optimizer), optimizer["optimizer"]
         step = "falling" if outer == "falling" else step
         prefix = "momentum" if outer == "momentum" else prefix
-    # Without floor and penalty the exact rule is the published one on the exact direction, too.
+    # Without floor and penalty the exact rule is the published one along the exact gradient direction.
     rule = prefix or last(optimizer).removeprefix("exact_")
     length = next(optimizer[name] for name in ("step_size", "step", "learning_rate") if name in optimizer)
     if isinstance(length, dict):
@@ -67,5 +67,5 @@ def _variant(config: dict[str, Any]) -> str:
 
 
 def last(value: dict[str, Any]) -> str:
-    """Return what the target of a configuration's value is called in its module."""
+    """Return the last part of the target of a configuration's value."""
     return str(value["_target_"]).rpartition(".")[2]

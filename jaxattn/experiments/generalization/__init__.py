@@ -1,1 +1,1 @@
-"""What attention makes of inputs that it was not trained on."""
+"""The behaviour of attention on inputs that it was not trained on."""

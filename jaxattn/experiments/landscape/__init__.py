@@ -1,1 +1,1 @@
-"""The way there: which tokens are selected from any start, and what the risk looks like in between."""
+"""Global behaviour: which tokens are selected from any start, and what the risk looks like."""

@@ -1,4 +1,4 @@
-"""Which tokens finished runs have selected, in several sizes: what is read of their records, and their counts."""
+"""The tokens that finished runs of several sizes have selected: reading their records, and their counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.claims import EXCLUDED
 from jaxattn.study.settings.parameters import weights_of
 
-# The weights that runs are compared for.
+# The weights for which runs are compared.
 WEIGHTS = ("W", "KQ")
 
 
@@ -24,7 +24,7 @@ def read(record: xarray.Dataset) -> tuple[Weights, Problem]:
 
 
 def described(record: xarray.Dataset) -> dict[str, Any]:
-    """Return what a training was of: its weights, sizes and steps, and a name for these."""
+    """Return the description of a training: its weights, sizes and steps, and a name for these."""
     sizes = {"n": record.sizes["input"], "T": record.sizes["token"], "d": record.sizes["feature"]}
     weights = "W" if "W" in record else "KQ"
     steps = int(json.loads(record.attrs["config"])["steps"])
@@ -41,7 +41,7 @@ def by_weights(datasets: Mapping[str, xarray.Dataset], expected: str) -> dict[st
 
     Args:
         datasets: of W and of (K, Q), with axis `seed`.
-        expected: what each has to have at least one of, for the message if it does not: such as `a finite seed`.
+        expected: what each must have, for the error message: such as `a finite seed`.
 
     Raises:
         ValueError: a run has no seed, or there is no run of W, or none of (K, Q).
@@ -57,7 +57,7 @@ def by_weights(datasets: Mapping[str, xarray.Dataset], expected: str) -> dict[st
 
 
 def counts_by_run(summaries: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
-    """Return attempted, kept and excluded seeds of every run, from variables of these names beside `run`."""
+    """Return attempted, kept and excluded seeds of every run, from variables of these names along `run`."""
     counted = ("attempted", "kept", *EXCLUDED)
     return {
         str(run): {name: int(one[name].values[k]) for name in counted if name in one}

@@ -1,4 +1,4 @@
-"""Whether shares of seeds rise or fall along a size, judged by intervals that are apart."""
+"""Whether shares of seeds rise or fall with a size, judged by intervals that do not overlap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxattn.study.claims import Criterion, Number, above, below
 
-# Two intervals are apart if there is more than rounding between them.
+# Two intervals are disjoint if the gap between them exceeds rounding.
 _MORE = 1e-9
 
 
@@ -31,12 +31,12 @@ class Trend:
     """How shares change along curves, each from the smallest size to the largest.
 
     Attributes:
-        change: from end to end of a curve in the sense that is asked for, the least of all curves. Its interval is that
-            between the nearest and the farthest bounds of the two shares, so it lies above 0 if these are apart.
+        change: from end to end of a curve in the direction asked for, smallest over curves. Its interval goes from the
+            nearest to the farthest bounds of the two shares, so it is above 0 if these are disjoint.
         pairs: number of pairs of points that were compared.
-        apart: of these, with intervals apart in the sense that is asked for.
-        against: of these, with intervals apart in the other sense: "run to run".
-        level: last run of every curve whose ends are not apart in the sense that is asked for.
+        apart: of these, with disjoint intervals in the direction asked for.
+        against: of these, with disjoint intervals in the other direction: "run to run".
+        level: last run of every curve whose ends are not disjoint in the direction asked for.
     """
 
     change: Number
@@ -50,27 +50,27 @@ class Trend:
         """Why the curves cannot decide whether there is such a trend, or nothing if they can."""
         if not self.pairs:
             return "No curve has two points."
-        return "" if self.apart or self.against else "No two points that are compared have intervals apart."
+        return "" if self.apart or self.against else "No two compared points have disjoint intervals."
 
     def criteria(self, what: str, points: str) -> tuple[Criterion, Criterion]:
-        """Ask for ends that are apart on every curve, and for no pair of points apart in the other sense.
+        """Ask for disjoint ends on every curve, and for no pair of points that differ in the other direction.
 
         Args:
-            what: changes from end to end, in words.
-            points: in words, which are compared.
+            what: the change from end to end, in words.
+            points: the points that are compared, in words.
         """
         against = Number.exact(len(self.against))
         return (
-            above(f"{what}, least of all curves,", self.change, _MORE),
-            below(f"pairs of {points} with 95 % intervals apart in the other sense", against, 0),
+            above(f"{what}, smallest over curves,", self.change, _MORE),
+            below(f"pairs of {points} whose 95 % intervals are disjoint in the other direction", against, 0),
         )
 
     def remark(self, points: str) -> str:
-        """Say how many pairs of points are apart, in which sense, and on which curves the ends overlap."""
+        """Say how many pairs of points differ, in which direction, and on which curves the ends overlap."""
         against = f" ({'; '.join(self.against)})" if self.against else ""
-        level = f" Not apart in this sense are the ends of the curves to {'; '.join(self.level)}." if self.level else ""
+        level = f" The ends overlap on the curves to {'; '.join(self.level)}." if self.level else ""
         return (
-            f"{self.apart} of {self.pairs} pairs of {points} have 95 % intervals apart in this sense, "
+            f"{self.apart} of {self.pairs} pairs of {points} have disjoint 95 % intervals in this direction, "
             f"{len(self.against)} in the other{against}.{level}"
         )
 
@@ -80,8 +80,8 @@ def trend(curves: Iterable[Curve], up: bool, pairs: Pairs = itertools.pairwise) 
 
     Args:
         curves: each of at least two points, from the smallest size to the largest.
-        up: whether they are to rise; else to fall.
-        pairs: of the points of a curve that are compared, the smaller size first; neighbours if not given.
+        up: whether they should rise; otherwise fall.
+        pairs: the pairs of points of a curve to compare, the smaller size first; neighbours by default.
     """
 
     def change(a: Point, b: Point) -> Number:

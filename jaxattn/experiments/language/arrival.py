@@ -1,4 +1,4 @@
-"""Where descent from a given start ends on texts that can be separated: at the solution, or with some left behind."""
+"""Where descent from a given start ends on separable texts: at the solution, or with some prefixes unserved."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from jaxattn.study.claims import Criterion, Datasets, Number, below
 from jaxattn.study.measuring import served
 from jaxattn.study.settings.texts import choices_of
 
-# Fixed beforehand. A run has come to a solution if 1 - correlation with it is at most this.
+# Fixed beforehand. A run has converged to a solution if 1 - cos with it is at most this.
 NEAR = 0.05
-# A prefix is left behind if its next word is behind by more than the margin 1 along the solution of the others.
+# A prefix is left unserved if its next word is behind by more than the margin 1 along the solution of the others.
 _MARGIN = 1 + 1e-6
 
 
 def measure(record: xarray.Dataset, delta: float, step_size: float, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Say of every text that some W separates where descent from its start has ended.
+    """Measure for every separable text where descent from its start has ended.
 
     The solution of what a run `keeps` selects the next words of the prefixes that it serves, those whose next word has
     the largest logit; where the other scores differ it also selects the word that each other prefix attends to.
 
     Args:
         record: of a `StartedTraining`.
-        delta: of the scores that are not largest; above 0 where they differ.
+        delta: of the scores that are not largest; positive if they differ.
         step_size: of descent.
         solver: of the max-margin problems.
 
     Returns:
-        For every kept seed at the snapshots `off`, 1 - correlation with W_mm, and `growth`, the norm of W over that of
-        W_mm; `start`, the same of the start; in the end `margin`, the margin ratio, and `attention`, the least of a
-        prefix to its next word; `off_kept` and `margin_kept`, the same with the solution of what the run keeps (1 and 0
-        if it keeps nothing); `unserved`, how many prefixes are not served; `behind`, the least by which the next word
-        of one of them is behind along that solution (0 if there are none); `within`, the step size times the smoothness
-        constant L. Texts that no W separates are counted as infeasible, those without a prefix that chooses as
-        ambiguous.
+        For every kept seed at the snapshots `off`, 1 - cos with W_mm, and `growth`, the norm of W over that of W_mm;
+        `start`, the same for the start; at the end `margin`, the margin ratio, and `attention`, the smallest attention
+        of a prefix to its next word; `off_kept` and `margin_kept`, the same with the solution of what the run keeps (1
+        and 0 if it keeps nothing); `unserved`, the number of unserved prefixes; `behind`, the smallest amount by which
+        the next word of one of them is behind along that solution (0 if there are none); `within`, the step size times
+        the smoothness constant L. Texts that no W separates count as infeasible, those in which no prefix has a choice
+        as ambiguous.
     """
     texts = choices_of({str(name): record[name].values for name in record.data_vars})
     compact = language.compact(texts._replace(scores=None))
@@ -80,7 +80,7 @@ def measure(record: xarray.Dataset, delta: float, step_size: float, solver: svm.
 def _kept_by(
     pairs: Float[Array, "V V"], text: language.Choices, selects: Bool[Array, ""]
 ) -> tuple[Bool[Array, " N"], svm.Constraints]:
-    """Return which prefixes are served, and the problem of what the run keeps; others select if that is asked for."""
+    """Return which prefixes are served, and the problem of what the run keeps; others select only on request."""
     logits = language.logits(language.weights(pairs, text), text)
     own = language.constraints(text)
     right = served.served(language.weights(pairs, text).W, own)
@@ -90,7 +90,7 @@ def _kept_by(
 
 
 class _Ended(NamedTuple):
-    """What `measure` returns of one seed, the bound of the slope in place of the step."""
+    """What `measure` returns for one seed, with the bound of the slope in place of the step."""
 
     off: Float[Array, " snapshot"]
     margin: Float[Array, ""]
@@ -135,20 +135,20 @@ def _ended(
         behind=jnp.where(jnp.any(wrong), behind, 0.0),
         start=at_start / metrics.norm(W_mm),
         growth=jax.vmap(metrics.norm)(W) / metrics.norm(W_mm),
-        # The logistic loss of a score that is not negative has a slope of at most 1/2.
+        # The logistic loss of a nonnegative score has a slope of at most 1/2.
         bound=language.score_bound(text, slope=0.5),
     )
 
 
 class Outcomes(NamedTuple):
-    """What became of every start.
+    """The outcome of every start.
 
     Attributes:
         arrived: all prefixes are served, and W is near W_mm.
-        left: prefixes are left behind: W is near the solution of what it keeps, and the next word of every other prefix
-            is more than the margin behind along it.
+        left: prefixes are unserved: W is near the solution of what it keeps, and the next word of every other prefix is
+            behind by more than the margin along it.
         moving: neither.
-        unexplained: prefixes are not served though less behind.
+        unexplained: prefixes are unserved although less behind.
     """
 
     arrived: Bool[np.ndarray, " seed"]
@@ -158,13 +158,13 @@ class Outcomes(NamedTuple):
 
 
 def outcomes(one: xarray.Dataset) -> Outcomes:
-    """Say of every start where it has ended.
+    """Return the outcome of every start.
 
     Args:
         one: of `measure`.
 
     Raises:
-        ValueError: direction errors that are none.
+        ValueError: impossible direction errors.
     """
     for name in ("off", "off_kept"):
         if not np.all((one[name] >= -1e-9) & (one[name] <= 2 + 1e-9)):
@@ -177,12 +177,12 @@ def outcomes(one: xarray.Dataset) -> Outcomes:
 
 
 def late(one: xarray.Dataset) -> Float[np.ndarray, " seed"]:
-    """Return by how much the direction error of every start has changed in the last two decades of steps."""
+    """Return the change of the direction error of every start over the last two decades of steps."""
     errors = one["off"].values[:, one["snapshot"].values * 100 >= int(one["snapshot"][-1])]
     return errors[:, -1] - errors[:, 0]
 
 
 def elsewhere(what: str, ends: Datasets) -> Criterion:
-    """Ask that no start ends elsewhere: as few as those left behind, as many as all that have not arrived."""
+    """Ask that no start ends elsewhere: between the number left unserved and the number that have not arrived."""
     left, moving = (sum(int(one[name]) for one in ends.values()) for name in ("left", "moving"))
     return below(what, Number(left, left, left + moving), 0)

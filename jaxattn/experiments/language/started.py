@@ -1,4 +1,4 @@
-"""A first stage that trains attention on texts from weights of its own choice, and the laws of these weights."""
+"""A first stage that trains attention on texts from given starting weights, and the laws of these weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DIMS = {"pairs_initial": ("asking", "word"), "weights_key": ("key_word",)}
 
 @dataclass(frozen=True)
 class Drawn:
-    """Starts of one norm in a random direction: independent normal coefficients of every pair of an asking word.
+    """Starts of fixed norm in a random direction: independent normal coefficients for every pair with an asking word.
 
     Attributes:
         radius: Frobenius norm of W; 0 is the start at W = 0.
@@ -50,7 +50,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Toward:
-    """The start `W = c e_word e_asking^T` of a given norm: one word is far ahead where another one asks.
+    """The start `W = c e_word e_asking^T` of a given norm: one word is far ahead when another one asks.
 
     Attributes:
         asking: the word that asks.
@@ -72,11 +72,11 @@ class Toward:
 
 @dataclass(frozen=True)
 class Normal:
-    """Starts whose W has independent normal entries: what its logits see, the part within the embeddings' span.
+    """Starts whose W has independent normal entries, projected on the embeddings' span, which is all the logits use.
 
     Attributes:
         scale: standard deviation of an entry, and of a logit at the start, for unit embeddings; 0 is the start W = 0.
-        starts: how many starts a text has; seeds s with equal `s // starts` have one text.
+        starts: number of starts per text; seeds s with equal `s // starts` share a text.
 
     Raises:
         ValueError: a scale that is negative or infinite, or no start.
@@ -91,7 +91,7 @@ class Normal:
         checks.count("starts", self.starts)
 
     def __call__(self, key: PRNGKeyArray, text: language.Choices) -> Float[Array, "V V"]:
-        """Draw W, and return the coefficients of its part in the span."""
+        """Draw W, and return the coefficients of its projection on the span."""
         d = text.E.shape[1]
         inverse = jnp.linalg.pinv(text.E)
         return self.scale * (inverse.T @ jax.random.normal(key, (d, d), text.E.dtype) @ inverse).T
@@ -99,10 +99,10 @@ class Normal:
 
 @dataclass(frozen=True, kw_only=True)
 class StartedTraining(TextTraining):
-    """A `TextTraining` from drawn weights, each from a key of its own, which are recorded.
+    """A `TextTraining` from drawn weights, each with its own key; the weights are recorded.
 
     Attributes:
-        initial: law of the start, given a text; one with `starts` trains from so many on each text.
+        initial: law of the start, given a text; if it has `starts`, each text is trained from that many.
     """
 
     initial: Start
@@ -112,7 +112,7 @@ class StartedTraining(TextTraining):
         return _DIMS[name] if name in _DIMS else super().dims(name)
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Name the arrays of one seed; only their shapes are used."""
         _, weights_key = keys(seed, root)
         data_key, _ = keys(seed // self._starts, root)
         text = from_words(self.law)(data_key)
@@ -131,7 +131,7 @@ class StartedTraining(TextTraining):
 
     @property
     def _starts(self) -> int:
-        """How many seeds have one text."""
+        """The number of seeds that share a text."""
         return getattr(self.initial, "starts", 1)
 
     def _started(self, words: UInt32[Array, " words"], text: language.Choices) -> Float[Array, "V V"]:
@@ -139,7 +139,7 @@ class StartedTraining(TextTraining):
 
 
 def asking(texts: language.Choices) -> language.Choices:
-    """Return a batch of texts without the inputs of weight 0, but for those that fill a text up to the longest."""
+    """Return a batch of texts without the inputs of weight 0, except for padding to the longest text."""
     weight = np.asarray(texts.weight)
     longest = max(1, int((weight > 0).sum(axis=1).max()))
     places = np.argsort(weight == 0, axis=1, kind="stable")[:, :longest]

@@ -12,20 +12,20 @@ from jaxattn import language, svm
 from jaxattn.parallel import batch
 from jaxattn.study.settings.texts import choices_of
 
-# Price of a unit of shortfall, that of the paper.
+# Price of a unit of slack, as in the paper.
 C = 10.0
 
 
 class TextSolutions(NamedTuple):
-    """Texts that are kept, those whose hard and soft problems are decided, with their Frobenius solutions.
+    """The kept texts, whose hard and soft problems are decided, with their Frobenius solutions.
 
     Attributes:
-        kept: which of the attempted, (attempted,).
-        texts: compact ones.
-        hard: where no prefixes conflict; certified infeasible elsewhere.
+        kept: which of the attempted texts are kept, (attempted,).
+        texts: compact texts.
+        hard: of texts without conflicting prefixes; certified infeasible for others.
         soft: of the soft margin at price C.
         sets: of `language.set_constraints`, all words selected that follow a word.
-        finite: of `language.finite_constraints`; 0 where there are none.
+        finite: of `language.finite_constraints`; 0 if there are none.
         counts: attempted, kept, diverged, unsolved.
     """
 
@@ -44,13 +44,13 @@ class TextSolutions(NamedTuple):
 
     @property
     def both_parts(self) -> np.ndarray:
-        """Whether both parts of the limit of 2308.16898 of a kept text are solved, that of the sets and the finite."""
+        """Whether both parts of the limit of 2308.16898, of the sets and finite, are solved for a kept text."""
         of_sets, of_finite = (np.asarray(part.status) == svm.Status.OPTIMAL for part in (self.sets, self.finite))
         return of_sets & of_finite
 
     @property
     def mixed(self) -> np.ndarray:
-        """Whether a kept text that conflicts has both parts of the limit of 2308.16898; small dimensions lack them."""
+        """Whether a kept text with a conflict has both parts of the limit of 2308.16898, as in large dimensions."""
         return ~self.feasible & self.both_parts
 
 
@@ -61,7 +61,7 @@ def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextS
 
     Args:
         record: of a `TextTraining` with the vocabulary as candidates.
-        solver: for all problems; their own if None.
+        solver: for all problems; each problem's default if None.
 
     Raises:
         ValueError: no text is kept.

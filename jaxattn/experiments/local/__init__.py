@@ -1,1 +1,1 @@
-"""Local limits: where descent goes once the attention has settled on its tokens."""
+"""Local limits: where descent converges once the attention has selected its tokens."""

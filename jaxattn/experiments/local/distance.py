@@ -1,4 +1,4 @@
-"""How far long runs are from a max-margin solution, along their steps, and at what rate they approach it."""
+"""The distance of long runs from a max-margin solution, along their steps, and its rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxtyping import Float, PRNGKeyArray, Real
 
 from jaxattn.study.statistics import bootstrap
 
-# A rate is fitted from the first of these steps on, to runs of at least as many steps as the second.
+# Rates are fitted from the first of these steps on, to runs with at least as many steps as the second.
 FROM, LONG = 1000, 30_000
 _NEAR = 1e-6
 
@@ -25,7 +25,8 @@ def along(one: xarray.Dataset, norm: str, key: PRNGKeyArray, since: int = FROM) 
 
     Returns:
         Over the snapshots the geometric mean `off` with its interval and some quantiles; `near`, the share of seeds
-        that end below 1e-6; and of long runs `exponent_mean`, `exponent_low` and `exponent_high`, of the step.
+        that end below 1e-6; and for long runs `exponent_mean`, `exponent_low` and `exponent_high`, in the number of
+        steps.
     """
     steps, off = one["snapshot"].values, one["off"].sel(norm=norm).values
     keys = jax.random.split(key)
@@ -47,7 +48,7 @@ def along(one: xarray.Dataset, norm: str, key: PRNGKeyArray, since: int = FROM) 
 def exponents(
     x: Real[np.ndarray, "#seeds snapshots"], y: Float[np.ndarray, "seeds snapshots"]
 ) -> Float[np.ndarray, " seeds"]:
-    """Return the exponent of x with which each seed's y goes, by least squares on both logarithms."""
+    """Return the exponent p in y ~ x^p for each seed, by least squares on the logarithms."""
     x, y = np.broadcast_to(np.log(x), y.shape), np.log(y)
     x = x - x.mean(axis=1, keepdims=True)
     return np.sum(x * y, axis=1) / np.sum(x * x, axis=1)

@@ -1,4 +1,4 @@
-"""The second stage of long runs: how far the direction is from each max-margin solution, snapshot by snapshot."""
+"""Compare long runs with each max-margin solution, snapshot by snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxattn.attention import Factored
 from jaxattn.study.measuring.comparison import NORMS, compare
 from jaxattn.study.settings.parameters import weights_of
 
-# What double precision leaves of 1 - correlation where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _ROUNDING = 1e-16
 _KEPT = ("status", "gap", "violation", "selected", "margin_ratio", "size", "length", "gradient_norm", "probability")
 
@@ -22,18 +22,18 @@ _KEPT = ("status", "gap", "violation", "selected", "margin_ratio", "size", "leng
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare a run with its max-margin solutions, and keep what a figure over many runs needs.
 
-    Factors narrower than the tokens are also held against the nuclear solution of their rank.
+    Factors narrower than the tokens are also compared with the nuclear solution of their rank.
 
     Args:
         record: of a `Training`, as `recording.run` writes it.
-        solver: for all norms; those of each norm if None.
+        solver: for all norms; each norm's default if None.
 
     Returns:
-        The dataset of `compare` without its paths, with `off`, 1 - correlation of every snapshot, (seed, norm,
-        snapshot); `margin_ratio`, likewise, but not beside a norm of bounded rank; `size`, the Frobenius norm of W at
-        the snapshots; of factors `balance`, ||K|| / ||Q|| there; `length`, the norm of all weights at the end; and
-        the gradient's. Its attributes say what was run: `run` in words, and `weights`, `optimizer`, `step` ("constant"
-        or how it falls), `step_size`, `penalty`, `width`, `scale`, `steps`.
+        The dataset of `compare` without its paths, with `off`, 1 - cos at every snapshot, (seed, norm,
+        snapshot); `margin_ratio`, likewise, but not for a norm with a rank constraint; `size`, the Frobenius norm of W
+        at the snapshots; for factors `balance`, ||K|| / ||Q|| there; `length`, the norm of all weights at the end; and
+        the gradient's. Its attributes describe the run: `run` in words, and `weights`, `optimizer`, `step` ("constant"
+        or the schedule), `step_size`, `penalty`, `width`, `scale`, `steps`.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     snapshots, final = weights_of(arrays, "_snapshots"), weights_of(arrays)
@@ -57,7 +57,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _described(config: dict[str, Any], width: int) -> dict[str, Any]:
-    """Return what a run is, in words and in numbers, from the configuration in its record."""
+    """Return the description of a run, in words and in numbers, from the configuration in its record."""
     optimizer, step = config["optimizer"], "constant"
     if "optimizer" in optimizer:
         step, optimizer = str(optimizer["_target_"]).rpartition(".")[2], optimizer["optimizer"]

@@ -1,4 +1,4 @@
-"""Long runs built by hand, as `limits.measure` would return them: what the examples of several claims are made of."""
+"""Long runs built by hand, in the form that `limits.measure` returns, for the examples of several claims."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jaxattn.study.settings.schedule import Logarithmically
 
 SEEDS, D = 30, 10
 STEPS = np.array(Logarithmically(8)(200_000))
-# Standard deviations over the seeds, about those of the published runs: of the logarithm (to base 10) of the distance
-# near step 2000, and of the exponent of the step.
+# Standard deviations over the seeds, similar to those of the published runs: of the logarithm (base 10) of the distance
+# near step 2000, and of the exponent in the step.
 _LEVEL, _EXPONENTS = 0.1, {"W": 0.07, "KQ": 0.25}
-# The same of the natural logarithm of the gradient's length over that of the penalty.
+# The same for the natural logarithm of the ratio of the gradient's norm to that of the penalty.
 _BALANCE = 0.04
 
 
@@ -34,20 +34,20 @@ def long_run(
     balance: ArrayLike = 1.0,
     **more: Any,
 ) -> xarray.Dataset:
-    """Return a run that is this far from the solutions, 1 - cos, each seed at its own distance and rate.
+    """Return a run at these distances from the solutions, 1 - cos, with a spread of distances and rates over the seeds.
 
-    The logarithms of the distances have these means, and the exponents of the step those of `off`, up to rounding.
-    Two runs with different attributes have independent exponents; the distances near step 2000 go with the seed.
+    The logarithms of the distances have these means, and the exponents in the step are those of `off`, up to rounding.
+    Two runs with different attributes have independent exponents; the distance near step 2000 depends on the seed.
 
     Args:
-        off: of every norm and snapshot, or what broadcasts to (norm, snapshot).
+        off: for every norm and snapshot, or what broadcasts to (norm, snapshot).
         weights: "W" or "KQ".
         optimizer: its name.
         penalty: its coefficient; also the floor.
-        ratio: of the gradient's length at the end to that of the penalty, the geometric mean over the seeds.
+        ratio: of the gradient's norm at the end to that of the penalty, as the geometric mean over the seeds.
         norms: of the solutions.
         spread: standard deviation of the exponent over the seeds; as published for these weights if None.
-        margin: ratio of every norm and snapshot, or what broadcasts to (norm, snapshot).
+        margin: margin ratio for every norm and snapshot, or what broadcasts to (norm, snapshot).
         balance: ||K|| / ||Q|| of factors at every snapshot, or what broadcasts to (snapshot,).
         more: other attributes, such as `scale` or `steps`.
     """
@@ -70,7 +70,7 @@ def long_run(
         "margin_ratio": (("seed", "norm", "snapshot"), margins),
     }
     if width:
-        # Half of the seeds to each side, some farther than others.
+        # Half of the seeds on each side, at different distances.
         side = np.sign(_normal(2) - np.median(_normal(2))) * (1 + 0.2 * _normal(3))
         variables["balance"] = (("seed", "snapshot"), np.broadcast_to(balance, STEPS.shape) ** side[:, None])
     coordinates = {"seed": np.arange(SEEDS), "norm": np.array(norms, object), "snapshot": STEPS, "step": [0, 1000]}
@@ -78,7 +78,7 @@ def long_run(
 
 
 def _normal(key: int) -> Float[np.ndarray, " seeds"]:
-    """Draw a number a seed, of mean zero and standard deviation one over the seeds."""
+    """Draw one number per seed, with mean zero and standard deviation one over the seeds."""
     drawn = np.random.default_rng(key).normal(size=SEEDS)
     return (drawn - drawn.mean()) / drawn.std()
 
@@ -90,5 +90,5 @@ def named(runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Dataset]:
         ValueError: two have the same.
     """
     if len({one.attrs["run"] for one in runs}) < len(runs):
-        raise ValueError("runs: expected different ones, found the same name twice")
+        raise ValueError("runs: expected different ones, found two of the same name")
     return {one.attrs["run"]: one for one in runs}

@@ -1,4 +1,4 @@
-"""The second stage where nothing descended: solve the Att-SVM of every drawn problem, and count what was solved."""
+"""Solve the Att-SVM of every drawn problem without any descent, and count the solved ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxattn.study.measuring.comparison import NORMS
 from jaxattn.study.measuring.doubted import doubted
 
 _EVIDENCE = ("status", "unique", "primal", "dual", "gap", "violation", "iterations")
-# What is measured of these is never below 0.
+# These quantities are never negative.
 _NEVER_NEGATIVE = ("singular_values", "primal", "violation")
 
 
@@ -28,20 +28,19 @@ def separate(
 ) -> xarray.Dataset:
     """Solve, for every seed and dimension, the Att-SVM that selects the recorded tokens.
 
-    A problem counts as kept if the solution in every norm is certified optimal; others are counted by
-    reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`, and those of the kept that are
-    not known to be unique beside these (`doubted`). What a solver proposed
-    for an unsolved problem stays in the dataset, so that an inexact solver can be looked at.
+    A problem counts as kept if the solution in every norm is certified optimal; the attributes `attempted`, `kept`,
+    `infeasible` and `unsolved` count problems by reason, and `doubted` the kept ones whose solution is not known to be
+    unique. A solver's proposal for an unsolved problem stays in the dataset, so that inexact solvers can be examined.
 
     Args:
         record: of a `Drawing`, as `recording.run` writes it.
         norms: of the max-margin problems.
-        solver: for all of them; those of each norm if None.
+        solver: for all norms; each norm's default if None.
 
     Returns:
-        A dataset with axes `seed`, `d` and `norm`: status and certificates, the solutions with their
-        singular values and ranks, and the queries. Its attribute `run` names the sizes, and the solver
-        if one was given, its attribute `solver` the latter alone.
+        A dataset with axes `seed`, `d` and `norm`: status and certificates, the solutions with their singular values
+        and ranks, and the queries. The attribute `run` names the sizes, and the solver if one was given; the attribute
+        `solver` names only the solver.
     """
     arrays = {name: record[name].values for name in ("X", "Z", "Y", "v")}
     seeds, dimensions, n, T = arrays["X"].shape[:4]
@@ -84,7 +83,7 @@ def separate(
 
 
 def check(datasets: Datasets) -> None:
-    """Refuse datasets with numbers that no matrix has.
+    """Reject datasets with numbers that are impossible for a matrix.
 
     Args:
         datasets: of `separate`, or parts of these.
@@ -99,7 +98,7 @@ def check(datasets: Datasets) -> None:
 
 
 def tally(datasets: Datasets) -> xarray.DataArray:
-    """Return how many problems each run attempted, kept and excluded by reason, (dataset, reason)."""
+    """Return the number of problems attempted, kept and excluded by reason for each run, (dataset, reason)."""
     counts = counts_of(datasets)
     reasons = list(next(iter(counts.values())))
     table = [[one[reason] for reason in reasons] for one in counts.values()]

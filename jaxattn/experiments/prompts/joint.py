@@ -1,11 +1,12 @@
-"""The max-margin problems of attention and head trained together: plain, relaxed, and with offsets between these.
+"""The max-margin problems of attention and head trained together: unrelaxed, relaxed, and in between, with offsets.
 
-With v of length r along the max-margin classifier of the selected tokens, input i has the label margin `r m_i`, and W
-of length R the token margins `R a_it`. What row (i, t) adds to the risk is about `exp(-r m_i - R a_it)`, so that for
-`r / R = ratio` the direction of W maximizes the smallest `a_it + ratio m_i`. That is the SVM of least norm with targets
-`max(0, 1 - kappa (m_i - m))`, m the smallest `m_i` and `kappa = ratio ||W||` of its solution W. At ratio 0 all targets
-are 1; at ratio infinity those of inputs that are no support vectors of v are 0, which is the relaxed problem of
-2306.13596. (Below 0 the input would select another token, and lose its label margin: the target stays 0.)
+With v of norm r along the max-margin classifier of the selected tokens, input i has the label margin `r m_i`, and W of
+norm R the token margins `R a_it`. Row (i, t) contributes about `exp(-r m_i - R a_it)` to the risk, so that for `r / R =
+ratio` the direction of W maximizes the smallest `a_it + ratio m_i`. This is the SVM of smallest norm with targets
+`max(0, 1 - kappa (m_i - m))`, where m is the smallest `m_i` and `kappa = ratio ||W||` for its solution W. At ratio 0
+all targets are 1; at ratio infinity those of inputs that are not support vectors of v are 0, which is the relaxed
+problem of 2306.13596. (With a target below 0 the input would select another token and lose its label margin, so targets
+are at least 0.)
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from jaxattn.problem import Problem
 
 # The problems, in the order of their axis.
 PROBLEMS = ("unrelaxed", "relaxed", "offset")
-# Multipliers above this share of the largest make a support vector; an excess margin below it is none.
+# Multipliers above this share of the largest make a support vector; a smaller excess margin counts as zero.
 _SUPPORT = 1e-7
-# Most rounds of regula falsi for kappa, and the relative error that it has to reach.
+# The maximal number of rounds of regula falsi for kappa, and the relative error to reach.
 _ROUNDS, _EXACT = 40, 1e-6
 
 
@@ -37,7 +38,7 @@ class Solutions(NamedTuple):
         v: the max-margin classifier of the selected tokens.
         W: of the three problems of W.
         support: whether an input is a support vector of v.
-        excess: by how much its label margin exceeds the smallest, v of length 1.
+        excess: its label margin minus the smallest one, for v of norm 1.
         solved: whether v and all W are certified optimal.
         infeasible: whether one of them has no solution.
     """
@@ -65,7 +66,7 @@ def solve(
         problems: a batch.
         alpha: the selected tokens.
         ratio: `||v|| / ||W||`, positive.
-        solver: of all; those of the norm if None.
+        solver: for all problems; each norm's default if None.
     """
     head = svm.solve_batch(batch.over_seeds(label_constraints, problems, alpha), solver=solver)
     v, duals = np.asarray(head.W)[:, :, 0], np.asarray(head.duals)[:, :, 0]
@@ -100,7 +101,7 @@ def _with_offsets(
     longest: Float[np.ndarray, " seed"],
     shortest: Float[np.ndarray, " seed"],
 ) -> tuple[svm.Solution, Bool[np.ndarray, " seed"]]:
-    """Find kappa with `kappa = ratio ||W(kappa)||`; the norm falls with kappa, from that of all targets 1."""
+    """Find kappa with `kappa = ratio ||W(kappa)||`; the norm decreases with kappa, from that for all targets 1."""
 
     def solution(kappa: Float[np.ndarray, " seed"]) -> svm.Solution:
         return of(np.maximum(0.0, 1 - kappa[:, None] * excess))
@@ -120,7 +121,7 @@ def _with_offsets(
         exact = np.abs(here) <= _EXACT * np.maximum(kappa, np.finfo(float).tiny)
         if exact.all():
             break
-        # The end that stays counts half, so that both ends move (Illinois).
+        # The value at the retained end is halved, so that both ends move (Illinois method).
         left = here < 0
         at_low, at_high = np.where(left, here, at_low / 2), np.where(left, at_high / 2, here)
         low, high = np.where(left, kappa, low), np.where(left, high, kappa)
@@ -128,7 +129,7 @@ def _with_offsets(
 
 
 def _margins(problem: Problem, alpha: Int[Array, " n"], v: Float[Array, " d"]) -> Float[Array, " n"]:
-    """Return the label margins of the selected tokens, for v scaled to length 1; of v = 0 zeros."""
+    """Return the label margins of the selected tokens, for v scaled to norm 1; zeros for v = 0."""
     length = jnp.linalg.norm(v)
     return svm.margins(label_constraints(problem, alpha), v[:, None])[:, 0] / jnp.where(length > 0, length, 1.0)
 

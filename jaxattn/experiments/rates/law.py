@@ -1,4 +1,4 @@
-"""The data of the rates: one relevant token an input, among noise tokens that are nearly orthogonal to all others."""
+"""The data of the rates: one relevant token per input, among noise tokens that are nearly orthogonal to all others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def near_orthogonal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
     """Draw inputs with one relevant token `Y_i mu` at a random place, and T - 1 noise tokens.
 
     The data model of 2402.05738, as recalled. The noise is uniform on the unit sphere: the cosine of two tokens is
-    about 1 / sqrt(d), so for d far above n T all of them are nearly orthogonal. The query is the first token of its
-    input, labels are +-1 at random, and the head v is mu, the first axis; as the noise knows no direction, that loses
-    nothing.
+    about 1 / sqrt(d), so for d much larger than n T all of them are nearly orthogonal. The query is the first token of
+    its input, labels are +-1 at random, and the head v is mu, the first axis; this is no restriction, since the noise
+    is isotropic.
 
     Args:
         key: of the draw.

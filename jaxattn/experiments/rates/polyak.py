@@ -1,4 +1,4 @@
-"""Polyak's step: as long as it has to be for a line of the gradient's slope to fall to the least risk."""
+"""Polyak's step: the step at which a line with the slope of the gradient would reach the minimal risk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxattn import checks, losses
 from jaxattn.descent.optimizers import length_of
 
-# Below this distance from the best margin the risk is a line in it, to seven digits.
+# Below this distance from the best margin the risk is linear in it, to seven digits.
 _LINE = 1e-7
 
 
@@ -56,15 +56,15 @@ def _update(updates: Any, state: Any, params: Any = None, *, value: Any = None, 
 def log_excess(
     logits: Float[Array, "n T"], scores: Float[Array, "n T"], loss: losses.Loss, log_scale: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Return `log(L - L*) - log_scale`, exact however small the distance `L - L*` of the risk from its least value is.
+    """Return `log(L - L*) - log_scale`, accurate however small the distance `L - L*` of the risk from its minimum is.
 
-    An input's margin is `sum_t s_it g_it`, which is short of the best score by `sum_t s_it (max g_i - g_it)`.
+    An input's margin is `sum_t s_it g_it`, which is below the best score by `sum_t s_it (max g_i - g_it)`.
 
     Args:
         logits: of all tokens.
         scores: g, `Y_i <v, x_it>`.
         loss: of one margin, with a slope known to `losses.log_slope`.
-        log_scale: taken off before anything is rounded.
+        log_scale: subtracted before anything is rounded.
 
     Raises:
         ValueError: a loss whose slope is not known.

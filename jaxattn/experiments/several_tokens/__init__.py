@@ -1,1 +1,1 @@
-"""Several selected tokens an input: the finite part of the limit beside the max-margin part."""
+"""Several selected tokens per input: the finite part of the limit in addition to the max-margin part."""

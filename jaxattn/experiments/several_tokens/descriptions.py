@@ -1,4 +1,4 @@
-"""How far W is from each description of it, where an input selects several tokens."""
+"""The distance of W from each predicted form, where an input selects several tokens."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from jaxattn.experiments.several_tokens.screening import Runs, first_reason, pro
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
-# What W is held against. W_fin is the part of W_SVMeq that is fitted to the run.
+# W is compared with these. W_fin is the part of W_SVMeq that is fitted to the run.
 SOLUTIONS = ("W_SVMeq", "W_mm", "W_1token", "W_fin")
-# So many problems are posed together, however many there are.
+# The number of problems solved together, however many there are.
 _TOGETHER = 64
-# Problems of fewer dimensions are filled up to so many with zeros, which changes no solution: they compile once.
+# Problems of fewer dimensions are padded with zeros to this width, which changes no solution, so that they compile
+# once.
 _WIDTH = 10
 
 
 def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve for the descriptions of some runs, none of them excluded by `unselected`, and hold the runs against them.
+    """Solve for the descriptions of some runs, none of them excluded by `unselected`, and compare the runs with them.
 
     Returns:
-        With an axis `seed`: `reason`, "infeasible" or "unsolved" as a place in `claims.EXCLUDED`, or -1; `off`,
-        1 - correlation with each solution at the snapshots; `size`, the norm of W at the snapshots; `masked`, the
-        largest probability of a token that is not selected; `selected`, the tokens that are; `W_described`, the
-        solutions.
+        With an axis `seed`: `reason`, "infeasible" or "unsolved" as an index into `claims.EXCLUDED`, or -1; `off`, 1 -
+        cos with each solution at the snapshots; `size`, the norm of W at the snapshots; `masked`, the largest
+        probability of a token that is not selected; `selected`, the selected tokens; `W_described`, the solutions.
     """
     problems, selected = jax.tree.map(lambda leaf: np.asarray(leaf)[seeds], runs.problems), selected_sets(runs)[seeds]
     described = describe(problems, runs.W[seeds], selected, solver)
@@ -49,16 +49,16 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
 
 
 def failures(status: Int[np.ndarray, "seeds problems"]) -> Int[np.ndarray, " seeds"]:
-    """Return "infeasible" or "unsolved", as a place in `claims.EXCLUDED`, where a problem of a run is, or -1."""
+    """Return "infeasible" or "unsolved", as an index into `claims.EXCLUDED`, if a problem of a run is, or -1."""
     infeasible, optimal = status == svm.Status.INFEASIBLE, status == svm.Status.OPTIMAL
     return first_reason({"infeasible": infeasible.any(axis=1), "unsolved": ~optimal.all(axis=1)})
 
 
 class Described(NamedTuple):
-    """The max-margin descriptions of some descended weights.
+    """The max-margin descriptions of some trained weights.
 
     Attributes:
-        W: each of SOLUTIONS, (seeds, 4, d, d); of no meaning where one of the three problems is not solved.
+        W: each of SOLUTIONS, (seeds, 4, d, d); meaningless where one of the three problems is not solved.
         status: of the problems of W_mm, W_fin and W_1token, (seeds, 3), each a `svm.Status`.
     """
 
@@ -75,17 +75,18 @@ def describe(
 ) -> Described:
     """Solve for W_mm and W_fin of the selected sets, W_1token of the likeliest tokens, and form W_SVMeq.
 
-    `W_SVMeq = W_fin + C W_mm` with C the least-squares fit to W (2308.16898, eq. 9). W_fin has the ratios of the
-    descended attention inside the sets, so W_SVMeq holds a fit to the run; W_mm and W_1token hold its sets alone.
-    W_fin, of smallest norm among those with these ratios, is orthogonal to W_mm, which has none inside the sets: so
-    W_SVMeq is the projection of W on both, and whatever W is, never farther from it than W_mm.
+    `W_SVMeq = W_fin + C W_mm` with C the least-squares fit to W (2308.16898, eq. 9). W_fin has the attention ratios of
+    the trained W inside the sets, so W_SVMeq contains a fit to the run; W_mm and W_1token depend only on its sets.
+    W_fin has the smallest norm among matrices with these ratios, so it is orthogonal to W_mm, which has no logit
+    differences inside the sets. Therefore W_SVMeq is the projection of W on both, and never farther from W than W_mm
+    is.
 
     Args:
         problems: with a leading axis of seeds.
-        W: descended weights.
-        selected: tokens of every input, at least one, and in every seed an input that does not select all.
-        solver: of the three problems; those of the Frobenius norm if None.
-        logits: what W_fin is to agree with inside the sets; those of W if None.
+        W: trained weights.
+        selected: tokens of every input, at least one, and in every seed some input does not select all.
+        solver: of the three problems; the default of the Frobenius norm if None.
+        logits: which W_fin must match inside the sets; those of W if None.
     """
     d = problems.d
     if len(W) == 0:
@@ -112,10 +113,10 @@ def distances(
     size: Float[np.ndarray, "seeds snapshots"],
     W: Float[np.ndarray, "seeds solutions d d"],
 ) -> Float[np.ndarray, "seeds solutions snapshots"]:
-    """Return 1 - correlation of a run at its snapshots with solutions in the span of all `(x_it - x_iu) z_i^T`.
+    """Return 1 - cos of a run at its snapshots with solutions in the span of all `(x_it - x_iu) z_i^T`.
 
-    Such a solution B is `sum_it c_it (x_it - x_i0) z_i^T`, and `<W, B>` is c times the logits of W relative to those
-    of the first tokens. A solution that is zero, as W_fin of single tokens, has the correlation 0 with all.
+    Such a solution B is `sum_it c_it (x_it - x_i0) z_i^T`, and `<W, B>` is c times the logits of W relative to those of
+    the first tokens. A zero solution, such as W_fin for single tokens, has correlation 0 with everything.
 
     Args:
         problems: with a leading axis of seeds.
@@ -137,7 +138,7 @@ def distances(
 def _posed(
     X: Float[Array, "n T d"], Z: Float[Array, "n d"], logits: Float[Array, "n T"], selected: Bool[Array, "n T"]
 ) -> svm.Constraints:
-    """Stack the problems of W_mm, W_fin and W_1token; none of them reads labels or head."""
+    """Stack the problems of W_mm, W_fin and W_1token; none of them uses labels or head."""
     problem = Problem(X, Z, jnp.ones(len(X)), jnp.zeros(X.shape[-1]))
     single = jnp.argmax(logits, axis=1)[:, None] == jnp.arange(problem.T)[None, :]
     three = (

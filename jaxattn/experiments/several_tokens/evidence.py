@@ -1,4 +1,4 @@
-"""What the claims on several selected tokens share: the two parts of the runs, and when they are too few to decide."""
+"""Shared by the claims on several selected tokens: the two parts of the runs, and when they are too few to decide."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from jaxtyping import Float
 
 from jaxattn.study.claims import EXCLUDED, Datasets, Number, too_little
 
-# The runs that the published selection keeps, and all of the first ones; the summaries of the latter have this suffix.
+# The runs that the published selection keeps, and all of the first 500; summaries of the latter have this suffix.
 PARTS = ("published", "every")
 WITHOUT = ", no selection"
-# Runs on the exact direction of the gradient, which do not stall, have this suffix instead.
+# Runs along the exact gradient direction, which do not stall, have this suffix instead.
 EXACT = ", exact"
-# Distances of one matrix from itself differ by less than this: a difference below it is none.
+# Distances of a matrix from itself can differ by this much through rounding.
 ROUNDING = 1e-9
 
 
-# What W is held against, from the nearest to the farthest, as the paper has it.
+# W is compared with these, from the nearest to the farthest according to the paper.
 RANKED = ("W_SVMeq", "W_mm", "W_1token")
-# Why the fitted W_SVMeq is not judged against W_mm, for the remarks.
+# Why the fitted W_SVMeq is not compared with W_mm, for the remarks.
 IDENTITY = (
     "With the W_fin of the run itself, W_SVMeq is the projection of W on W_fin and W_mm, which are orthogonal: for any "
     "W it is at least as near as W_mm. That is an identity and is not judged. Judged is W_SVMeq with the predicted "
@@ -31,7 +31,7 @@ IDENTITY = (
 
 
 def ahead(one: xarray.Dataset) -> Float[np.ndarray, "whole 2"]:
-    """Return how much farther from W at the end W_mm and W_1token are than W_SVMeq with the predicted finite part.
+    """Return the final distances of W_mm and W_1token from W, minus that of W_SVMeq with the predicted finite part.
 
     Args:
         one: runs with `off` and what `prediction.held_against` returns.
@@ -54,12 +54,12 @@ def undecided(summaries: Datasets) -> str:
 
 
 def estimate(summary: xarray.Dataset, name: str, **place: int) -> Number:
-    """Return an estimated number with its interval; one that is NaN where there is none, as where no seed is kept.
+    """Return an estimated number with its interval; NaN if there is none, for example if no seed is kept.
 
     Args:
         summary: with the variables `name`, `name_low` and `name_high`.
         name: of the estimate.
-        place: along its axes, if it has any.
+        place: index along its axes, if it has any.
     """
     if name not in summary:
         return Number.exact(math.nan)

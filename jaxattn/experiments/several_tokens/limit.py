@@ -29,29 +29,29 @@ from jaxattn.study.statistics import Estimate, bootstrap, proportion
 SOURCE = Source("arXiv 2308.16898", "general SVM of nonlinear heads (eq. 9; the poster)", Setting.OURS)
 NORM = "Where descent under a nonlinear head ({}) selects several tokens, the norm of W diverges."
 DIRECTION = (
-    "Where descent under a nonlinear head ({}) selects several tokens, W is W_fin + ||W|| W_mm / ||W_mm||, so that its "
-    "direction tends to that of W_mm."
+    "Where descent under a nonlinear head ({}) selects several tokens, W is W_fin + ||W|| W_mm / ||W_mm||, so that "
+    "its direction converges to that of W_mm."
 )
-# Made from the key of the other estimates of a run.
+# Derived from the key of the other estimates of a run.
 _OWN = 3
-# Fixed beforehand: the share of the runs that may be at rest where the norm is said to diverge. The mean exponent alone
-# does not tell: under the published rule, which stalls by rounding, it was 0.2 with half of the runs at rest.
+# Fixed beforehand: the largest share of runs that may have stopped growing if the norm is to diverge. The mean exponent
+# is not enough: under the published rule, which stalls by rounding, it was 0.2 although half of the runs had stopped.
 _AT_MOST = 0.05
-# What double precision leaves of 1 - correlation where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
 
 def estimates(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[str, ...], Estimate]]:
-    """Estimate how W moves in the second half of the runs that select several tokens.
+    """Estimate how W moves in the second half of training, for runs that select several tokens.
 
     Args:
         one: kept runs, with `off`, `size` and `several`.
         key: of the other estimates of these runs.
 
     Returns:
-        `growth`, p in ||W|| ~ k^p; `rest`, the share of the runs of less than AT_REST; `approach`, the change of the
-        logarithm of (1 - cos(W, W_mm)) ||W||, which is negative where 1 - cos falls faster than 1 / ||W||; and
-        `nearer`, the share of the runs in which 1 - cos falls. Nothing of fewer than LEAST_SEEDS runs or one snapshot.
+        `growth`, p in ||W|| ~ k^p; `rest`, the share of runs with an exponent below AT_REST; `approach`, the change of
+        the logarithm of (1 - cos(W, W_mm)) ||W||, which is negative where 1 - cos falls faster than 1 / ||W||; and
+        `nearer`, the share of runs in which 1 - cos falls. Empty for fewer than LEAST_SEEDS runs or for one snapshot.
     """
     here, steps = one["several"].values, one["snapshot"].values
     middle = int(np.abs(steps - steps[-1] / 2).argmin())
@@ -71,7 +71,7 @@ def estimates(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[s
 
 
 def judge_norm(runs: Datasets) -> Judgement:
-    """In every run the norm has to grow faster than one at rest does, and nearly no seed of all runs may be at rest."""
+    """In every run the norm must grow, and nearly no seed may have stopped growing."""
     several = [one.attrs["several"] for one in runs.values() if "rest" in one]
     resting = [round(float(one["rest"]) * one.attrs["several"]) for one in runs.values() if "rest" in one]
     share = Number.exact(math.nan)
@@ -80,23 +80,24 @@ def judge_norm(runs: Datasets) -> Judgement:
     return _judgement(
         runs,
         ("growth", "rest"),
-        lambda run, one: above(f"{run}: exponent of the steps in ||W||", estimate(one, "growth"), AT_REST),
-        (below(f"share of the {sum(several)} seeds whose norm is at rest", share, _AT_MOST),),
-        "Over the second half of the run, of the seeds that select several tokens. Rest: the share of them whose "
-        f"exponent is below {AT_REST}; a norm that grows like the logarithm of the steps has one of about 0.1.",
+        lambda run, one: above(f"{run}: p in ||W|| ~ k^p", estimate(one, "growth"), AT_REST),
+        (below(f"share of the {sum(several)} seeds whose norm no longer grows", share, _AT_MOST),),
+        "The numbers are over the second half of training, for seeds that select several tokens. Rest: the share of "
+        f"seeds with an exponent below {AT_REST}; a norm that grows like the logarithm of the steps has an exponent "
+        "of about 0.1.",
     )
 
 
 def judge_direction(runs: Datasets) -> Judgement:
-    """In every run 1 - cos(W, W_mm) has to fall, and faster than 1 / ||W||."""
+    """In every run 1 - cos(W, W_mm) must fall faster than 1 / ||W||."""
     return _judgement(
         runs,
         ("approach", "nearer"),
         lambda run, one: below(f"{run}: change of log((1 - cos) ||W||)", estimate(one, "approach"), -ROUNDING),
         (),
-        "Over the second half of the run, of the seeds that select several tokens. If W is W_fin + C W_mm with W_fin "
-        "at rest, 1 - cos(W, W_mm) falls like 1 / ||W||^2; asked for is 1 / ||W||. Nearer: the share of the seeds that "
-        "end nearer to W_mm than they were half way.",
+        "The numbers are over the second half of training, for seeds that select several tokens. If W is W_fin + C "
+        "W_mm with a constant W_fin, 1 - cos(W, W_mm) falls like 1 / ||W||^2; the criterion asks for faster than 1 / "
+        "||W||. Nearer: the share of seeds that are nearer to W_mm at the end than half way.",
     )
 
 

@@ -1,8 +1,8 @@
-"""The finite part that a problem determines by itself: that of the best distributions on the selected sets.
+"""The finite part that a problem determines without a run: that of the best distributions on the selected sets.
 
-W_fin is defined by the ratios that descent ends with, so that W_SVMeq = W_fin + C W_mm is a projection of W, and never
-farther from W than W_mm. What can be: the same with the ratios of the best distribution (`stationary`), which knows no
-run, where there is one only and it mixes the whole set.
+W_fin is defined by the ratios at the end of descent, so that W_SVMeq = W_fin + C W_mm is a projection of W and never
+farther from W than W_mm. A testable alternative uses the ratios of the best distribution (`stationary`), which does not
+depend on a run, if it is unique and mixes the whole set.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from jaxattn import svm
 from jaxattn.experiments.several_tokens import descriptions, screening, stationary
 from jaxattn.problem import Problem
 
-# What the best distribution on a set of several tokens is: the only one, of all its tokens or of fewer; or one of many.
+# The best distribution on a set of several tokens: unique, on all its tokens or on fewer; or not unique.
 KINDS = ("mixes the set", "mixes fewer", "not unique")
 
 
 class Prediction(NamedTuple):
-    """What the problems determine of the attention inside the selected sets.
+    """What the problems determine about the attention inside the selected sets.
 
     Attributes:
         best: the best distribution on every set, or one of them.
-        kind: of it, a place in KINDS.
+        kind: its kind, an index into KINDS.
         several: whether an input selects several tokens.
     """
 
@@ -36,7 +36,7 @@ class Prediction(NamedTuple):
 
     @property
     def whole(self) -> Bool[np.ndarray, " seeds"]:
-        """The runs that select several tokens in some input, and whose ratios are determined in all of these."""
+        """The runs that select several tokens in some input, and whose ratios are determined in all such inputs."""
         return self.several.any(axis=1) & ((self.kind == 0) | ~self.several).all(axis=1)
 
 
@@ -59,19 +59,19 @@ def predict(problems: Problem, selected: Bool[np.ndarray, "seeds n T"], penalty:
 def held_against(
     runs: screening.Runs, seeds: Int[np.ndarray, " kept"], penalty: float | None, solver: svm.Solver | None = None
 ) -> tuple[xarray.Dataset, Int[np.ndarray, " kept"]]:
-    """Hold runs against W_SVMeq with the predicted finite part, where all of it is determined.
+    """Compare runs with W_SVMeq with the predicted finite part, where all of it is determined.
 
     Args:
         runs: of a record.
         seeds: which of them, none of them excluded by `screening.unselected`.
-        penalty: as of `predict`.
-        solver: of all problems; those of the Frobenius norm if None.
+        penalty: as in `predict`.
+        solver: of all problems; the default of the Frobenius norm if None.
 
     Returns:
-        With an axis `whole`, the runs of `Prediction.whole`: `fitted` and `foretold`, 1 - correlation at the end with
-        W_SVMeq, its finite part from the run and from the prediction; `whole_seed`, which runs they are; and with an
-        axis `seed`, `several`, the runs that select several tokens in some input. And for each seed why it has no such
-        solution though it is one of them, a place in `claims.EXCLUDED`, or -1.
+        With an axis `whole`, the runs of `Prediction.whole`: `fitted` and `foretold`, final 1 - cos with W_SVMeq, its
+        finite part fitted to the run or predicted; `whole_seed`, the numbers of the runs; and with an axis `seed`,
+        `several`, the runs that select several tokens in some input. Also, for each seed, the reason why its solution
+        is missing, an index into `claims.EXCLUDED`, or -1.
     """
     own = screening.taken(runs, seeds)
     selected = screening.selected_sets(own)

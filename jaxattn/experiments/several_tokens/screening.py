@@ -1,4 +1,4 @@
-"""The runs of a screening: which tokens each one selects, which runs are kept, and why the others are excluded."""
+"""The runs of a screening: which tokens each selects, which runs are kept, and why the others are excluded."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jaxattn.problem import Problem
 from jaxattn.study.claims import EXCLUDED
 from jaxattn.study.settings.parameters import finite_seeds
 
-# The published thresholds: a token is selected from the first on, and masked up to the second.
+# The published thresholds: a token is selected at or above the first, and masked at or below the second.
 SELECTED, MASKED = 1e-3, 1e-6
-# The published figure is over so many kept runs of each setting; the one without a selection over the first so many.
+# The published figure uses this many kept runs per setting; the one without a selection uses this many first runs.
 SEEDS = 500
 
 
@@ -47,13 +47,13 @@ def runs_of(record: xarray.Dataset) -> Runs:
 
 
 def taken(runs: Runs, seeds: Int[np.ndarray, " some"]) -> Runs:
-    """Return these runs alone."""
+    """Return only these runs."""
     problems = jax.tree.map(lambda leaf: np.asarray(leaf)[seeds], runs.problems)
     return Runs(problems, runs.W[seeds], runs.logits[seeds], runs.size[seeds], runs.steps)
 
 
 def penalty_of(record: xarray.Dataset) -> float:
-    """Return lambda of the head `v . x - lambda ||x||^2`, as the record's configuration has it.
+    """Return lambda of the head `v . x - lambda ||x||^2`, from the record's configuration.
 
     Raises:
         ValueError: another head.
@@ -75,10 +75,11 @@ def probabilities(runs: Runs) -> Float[np.ndarray, "seeds n T"]:
 
 
 def selected_sets(runs: Runs) -> Bool[np.ndarray, "seeds n T"]:
-    """Return the tokens that every run selects: those before the first gap.
+    """Return the tokens that each run selects: those before the first gap.
 
-    That is where, in falling order, a probability is at most 1e-3 of the one before; all tokens where none is. Of a run
-    that `published` keeps these are the published sets, the tokens of a probability of at least 1e-3.
+    A gap is where, in decreasing order, a probability is at most 1e-3 of the previous one; without a gap all tokens are
+    selected. For a run that `published` keeps, these are the published sets, the tokens with a probability of at least
+    1e-3.
     """
     falling = np.argsort(-runs.logits[:, -1], axis=-1)
     ordered = np.take_along_axis(runs.logits[:, -1], falling, axis=-1)
@@ -90,10 +91,10 @@ def selected_sets(runs: Runs) -> Bool[np.ndarray, "seeds n T"]:
 
 
 def published(runs: Runs, **further: Bool[np.ndarray, " seeds"]) -> Int[np.ndarray, " seeds"]:
-    """Return why the published code excludes a run, as a place in `claims.EXCLUDED`, or -1 where it keeps it.
+    """Return why the published code excludes a run, as an index into `claims.EXCLUDED`, or -1 if it is kept.
 
     The reasons are, in this order: "diverged"; those in `further`; "ambiguous", a probability in (1e-6, 1e-3];
-    "finite", no probability of at most 1e-6, so that nothing says that W grows.
+    "finite", no probability of at most 1e-6, so that nothing shows that W grows.
 
     Args:
         runs: of a record.
@@ -110,9 +111,9 @@ def published(runs: Runs, **further: Bool[np.ndarray, " seeds"]) -> Int[np.ndarr
 
 
 def unselected(runs: Runs) -> Int[np.ndarray, " seeds"]:
-    """Return why a run is excluded even without the published selection, in the numbers of `published`.
+    """Return why a run is excluded even without the published selection, in the encoding of `published`.
 
-    The reasons are "diverged", and "finite": no token is masked, and then no direction is predicted.
+    The reasons are "diverged", and "finite": no token is masked, so that no direction is predicted.
     """
     selected = selected_sets(runs)
     return first_reason({"diverged": ~finite_seeds(runs.W), "finite": np.all(selected, axis=(1, 2))})
@@ -121,7 +122,7 @@ def unselected(runs: Runs) -> Int[np.ndarray, " seeds"]:
 def attempts(
     runs: Runs, **further: Bool[np.ndarray, " seeds"]
 ) -> tuple[Int[np.ndarray, " published"], Int[np.ndarray, " every"]]:
-    """Return `published` of so many runs that 500 are kept, or of all, and `unselected` of the first 500."""
+    """Return `published` for as many runs as contain 500 kept ones (or all), and `unselected` for the first 500."""
     reason = published(runs, **further)
     enough = np.flatnonzero(reason < 0)[:SEEDS]
     return reason[: enough[-1] + 1] if len(enough) == SEEDS else reason, unselected(runs)[:SEEDS]
@@ -133,7 +134,7 @@ def kept_of(seeds: Int[np.ndarray, " kept"], reason: Int[np.ndarray, " attempts"
 
 
 def first_reason(conditions: dict[str, Bool[np.ndarray, " seeds"]]) -> Int[np.ndarray, " seeds"]:
-    """Return the first reason that holds for a run, a place in `claims.EXCLUDED`, or -1 where none does."""
+    """Return the first reason that applies to each run, an index into `claims.EXCLUDED`, or -1 if none does."""
     places = np.array([EXCLUDED.index(name) for name in conditions])
     holds = np.stack(list(conditions.values()))
     return np.where(holds.any(axis=0), places[holds.argmax(axis=0)], -1)
@@ -142,6 +143,6 @@ def first_reason(conditions: dict[str, Bool[np.ndarray, " seeds"]]) -> Int[np.nd
 def counts(
     reason: Int[np.ndarray, " seeds"], reasons: tuple[str, ...] = ("diverged", "finite", "infeasible", "unsolved")
 ) -> dict[str, int]:
-    """Return how many runs were attempted, kept, and excluded by each of these reasons."""
+    """Return the number of runs attempted, kept, and excluded by each of these reasons."""
     by_reason = {name: int((reason == EXCLUDED.index(name)).sum()) for name in reasons}
     return {"attempted": len(reason), "kept": int((reason < 0).sum()), **by_reason}

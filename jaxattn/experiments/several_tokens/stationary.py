@@ -1,7 +1,7 @@
-"""Where descent on the attention of an input can come to rest: the best distribution over the tokens it selects.
+"""Where descent on the attention of an input can converge: the best distribution over the tokens that it selects.
 
-The risk reads an input through `Y h(X^T s)` alone, so that s, once all but the selected tokens are masked, rests where
-that is largest over the distributions on them. This knows the head and the tokens, and neither W nor a run.
+The risk depends on an input only through `Y h(X^T s)`. Once all but the selected tokens are masked, s converges to the
+maximizer over distributions on these tokens. This uses the head and the tokens, but neither W nor a run.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from jaxtyping import Bool, Float
 from jaxattn import heads
 from jaxattn.problem import Problem
 
-# Objectives and places of distributions that count as equal.
+# Tolerances for equal objectives and for equal distributions.
 _EQUAL, _NEAR = 1e-9, 1e-6
 
 
 def quadratic(
     problems: Problem, penalty: float, allowed: Bool[np.ndarray, "seeds n T"]
 ) -> tuple[Float[np.ndarray, "seeds n T"], Bool[np.ndarray, "seeds n"]]:
-    """Return the distribution on the allowed tokens that is best under `heads.Quadratic(penalty)`, for labels of +1.
+    """Return the distribution on the allowed tokens that is best under `heads.Quadratic(penalty)`, for labels +1.
 
-    With orthonormal tokens `h(X^T s) = <X v, s> - penalty ||s||^2`, so that s is the point of the simplex nearest to
-    `X v / (2 penalty)`.
+    With orthonormal tokens `h(X^T s) = <X v, s> - penalty ||s||^2`, so that s is the point of the simplex nearest to `X
+    v / (2 penalty)`.
 
     Args:
         problems: with a leading axis of seeds.
@@ -32,7 +32,7 @@ def quadratic(
         allowed: tokens, at least one in every input.
 
     Returns:
-        The distributions, and whether each is the only best one.
+        The distributions, and whether each is the unique best one.
 
     Raises:
         ValueError: tokens that are not orthonormal, or a label of -1.
@@ -48,7 +48,7 @@ def quadratic(
     if penalty == 0:
         best = scores == scores.max(axis=-1, keepdims=True)
         return best / best.sum(axis=-1, keepdims=True), best.sum(axis=-1) == 1
-    # The k best tokens share what is left when each has its score above a common threshold.
+    # The k best tokens have weights equal to their scores above a common threshold.
     falling = -np.sort(-scores / (2 * penalty), axis=-1)
     k = np.arange(1, problems.T + 1)
     thresholds = (np.cumsum(falling, axis=-1) - 1) / k
@@ -62,16 +62,16 @@ def relu(
 ) -> tuple[Float[np.ndarray, "seeds n T"], Bool[np.ndarray, "seeds n"]]:
     """Return the distribution on the allowed tokens that is best under `heads.mlp`.
 
-    h is convex and linear between its kinks. A label of +1 asks for its maximum, which is at one token; a label of
-    -1 for its minimum, at an intersection of kinks and sides of the simplex, all of which are tried. Where all units
-    can be switched off at once the head is flat, and there is no only best one.
+    h is convex and linear between its kinks. For a label +1 the best is its maximum, which is at one token; for a label
+    -1 it is its minimum, at an intersection of kinks and faces of the simplex, all of which are tried. Where all units
+    can be off at once, the head is flat, and the best distribution is not unique.
 
     Args:
         problems: with a leading axis of seeds.
         allowed: tokens, at least one in every input.
 
     Returns:
-        The distributions, and whether each is the only best one.
+        The distributions, and whether each is the unique best one.
     """
     X, V, Y = np.asarray(problems.X), np.asarray(problems.v), np.asarray(problems.Y)
     heads.check("mlp", V.shape[1:], axes=2)
@@ -93,12 +93,12 @@ def relu(
 def _least(
     seen: Float[np.ndarray, "inputs k width"],
 ) -> tuple[Float[np.ndarray, "inputs k"], Bool[np.ndarray, " inputs"]]:
-    """Minimize `1^T ReLU(s^T seen)` over distributions s on k > 1 tokens; say where the minimum is at one point."""
+    """Minimize `1^T ReLU(s^T seen)` over distributions s on k > 1 tokens; also return if the minimizer is unique."""
     k = seen.shape[1]
     sides = np.broadcast_to(np.eye(k), (len(seen), k, k))
     planes = np.concatenate([np.swapaxes(seen, 1, 2), sides], axis=1)
     chosen = np.array(list(combinations(range(planes.shape[1]), k - 1)))
-    # The direction orthogonal to k - 1 planes has their minors for coordinates.
+    # The direction orthogonal to k - 1 planes has their minors as coordinates.
     rows = planes[:, chosen]
     minors = [(-1) ** t * np.linalg.det(np.delete(rows, t, axis=-1)) for t in range(k)]
     points = np.stack(minors, axis=-1)

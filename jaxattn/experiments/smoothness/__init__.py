@@ -1,1 +1,1 @@
-"""The second paper: how fast gradients change, softmax against linear attention, and the tensor trick."""
+"""The second paper: smoothness of the risk, softmax against linear attention, and the tensor trick."""

@@ -1,4 +1,4 @@
-"""How much risks of a text bend: at drawn W, along a descent, and the largest step that descends."""
+"""The curvature of the risks of a text, at drawn W and along descent, and the largest step that descends."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jaxattn.descent import curvature
 from jaxattn.language.model import Attention
 from jaxattn.study.settings.texts import choices_of
 
-# Products with a second derivative at one W.
+# Products with a second derivative at one W in the power iteration.
 _PRODUCTS = 16
-# A risk that rises in a step by less than this, of what it was at the start, has not risen but been rounded.
+# An increase of the risk below this fraction of its initial value counts as rounding.
 _ROUNDING = 1e-12
 
 
 def texts(record: xarray.Dataset) -> language.Choices:
-    """Return the texts of a record, embeddings in coordinates of their span: no second derivative reaches out of it."""
+    """Return the texts of a record, embeddings in coordinates of their span, which contains all second derivatives."""
     return language.compact(choices_of({str(name): record[name].values for name in record.data_vars}))
 
 
@@ -42,7 +42,7 @@ def logistic(
 def scaled(
     choices: language.Choices, words: UInt32[np.ndarray, "seeds words"], scales: Float[np.ndarray, " scales"]
 ) -> tuple[language.Choices, UInt32[np.ndarray, "lanes words"], Float[np.ndarray, " lanes"]]:
-    """Return lanes of every text at every scale of its embeddings, the scale first to change: texts, words, scale."""
+    """Return lanes for every text at every scale of its embeddings, scale varying fastest: texts, words, scale."""
     of_each = jax.tree.map(lambda leaf: np.repeat(leaf, len(scales), axis=0), choices)
     scale = np.tile(scales, len(words))
     embeddings = of_each.E * scale[:, None, None]
@@ -56,10 +56,11 @@ def drawn(
     longest: Float[Array, ""],
     count: int,
 ) -> Float[Array, "count d d"]:
-    """Draw W of lengths log-uniform between two: every other one free, every other one a tie.
+    """Draw W with norms log-uniform between two bounds: alternately free and ties.
 
     A free W has a uniform direction. A tie `(e_next + b e_t) e_last^T` belongs to one input and another word t, with b
-    such that their two logits differ by up to 6: there attention is split between two words, and bends most.
+    such that their two logits differ by up to 6: there attention is split between two words, and the curvature is
+    largest.
     """
     V, share = choices.E.shape[-2], jnp.cumsum(choices.weight) / jnp.sum(choices.weight)
 
@@ -82,7 +83,7 @@ def drawn(
 def largest_at(
     function: Callable[[Array], Array], W: Float[Array, "places d d"], words: UInt32[Array, " words"]
 ) -> tuple[Float[Array, " places"], Float[Array, " places"]]:
-    """Return the size of the largest eigenvalue of the second derivative at each W, from below, and its residual."""
+    """Return a lower bound of the largest eigenvalue (in size) of the second derivative at each W, and its residual."""
 
     def of_one(W: Array) -> tuple[Array, Array]:
         found = curvature.largest(function, W, jax.random.wrap_key_data(words), _PRODUCTS)
@@ -105,11 +106,12 @@ def descent(
 
 
 class Largest(NamedTuple):
-    """The largest step of plain descent up to which every one that was tried descends.
+    """The largest step of plain descent such that all smaller steps tried descend.
 
     Attributes:
-        step: from below, (); the upper end of the interval if all of the grid descend, the lower one if it does not.
-        descends: whether each step of the grid does, (points,); beyond the threshold some may again.
+        step: a lower bound, (); the upper end of the interval if all steps of the grid descend, the lower end if that
+            one does not.
+        descends: whether each step of the grid does, (points,); beyond the threshold some may descend again.
         exceeds: whether the risk is ever above its start, or not finite, with each of them, (points,).
     """
 
@@ -127,10 +129,10 @@ def largest_step(
     points: int,
     halvings: int,
 ) -> Largest:
-    """Return the largest step that descends: with none of `steps` steps does the risk rise.
+    """Return the largest step that descends: the risk rises in none of `steps` steps.
 
-    A grid of steps, evenly on the logarithmic scale, is tried first; between the first of them that does not descend
-    and the one below, halving in the logarithm finds the threshold.
+    A logarithmic grid of steps is tried first; bisection in the logarithm between the first step that does not descend
+    and the one below it then finds the threshold.
 
     Args:
         function: the risk.
@@ -148,7 +150,7 @@ def largest_step(
         def one(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             W, before, falls, exceeds = state
             risk, slope = risk_and_slope(W)
-            # A comparison with what is not a number is false.
+            # A comparison with NaN is false.
             falls = falls & (risk <= before + _ROUNDING * at_start)
             return W - step * slope, risk, falls, exceeds | ~(risk <= at_start * (1 + _ROUNDING))
 

@@ -1,4 +1,4 @@
-"""What the claims on a single run of texts share: which run it is, and how many texts decide a claim."""
+"""Shared by the claims on a single run of texts: the run, and how many texts decide a claim."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxattn.study.claims import Criterion, Datasets, Judgement, Number, counts_
 
 
 def only(experiment: str, datasets: Datasets) -> tuple[str, xarray.Dataset]:
-    """Return the run of an experiment that has one, with its name.
+    """Return the single run of an experiment, with its name.
 
     Args:
         experiment: its id, for the message.
@@ -36,12 +36,12 @@ def judgement(
     expected: Mapping[str, float] | None = None,
     remark: str = "",
 ) -> Judgement:
-    """Return the judgement on a run; few texts decide nothing.
+    """Return the judgement on a run; with few texts it is not decided.
 
     Args:
         summary: estimates with the counts of the run among their attributes.
         measured: numbers by their labels; only those whose bounds differ have an interval.
-        stated: as in `Judgement`, like all that follows.
+        stated: as in `Judgement`, like all following arguments.
         corrected: criteria of the correction.
         correction: the correction in a sentence.
         expected: published numbers.

@@ -89,7 +89,7 @@ def test_problems_that_no_certificate_tells_leave_it_open():
     (claim,) = (one for one in CLAIMS if one.id == "digits:separable")
     judgement = claim.judge(summarize(datasets, KEY))
     assert judgement.verdict is Verdict.OPEN
-    assert "Of 3 problems it is not certified" in judgement.note
+    assert "For 3 problems separability is not certified" in judgement.note
 
 
 def test_without_the_sphere_no_rate_is_judged():

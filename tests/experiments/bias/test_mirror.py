@@ -57,7 +57,7 @@ def test_only_what_falls_more_slowly_refutes_the_bound(p, slack, verdict):
 def test_short_runs_and_missing_ones_decide_nothing():
     short = judged("rate-2", examples.run(PLAIN, 2.0, 20_000))
     assert short.verdict is Verdict.OPEN
-    assert short.note == "A run of 20000 steps is too short for a rate of log k."
+    assert short.note == "A run of 20000 steps is too short for a rate in log k."
     for name in ("rate-2", "nearest-2", "direction-2"):
         missing = judged(name, examples.run(PLAIN, 3.0, 1500), examples.run(NORMALIZED, 3.0, 20_000))
         assert missing.verdict is Verdict.OPEN

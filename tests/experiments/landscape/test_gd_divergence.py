@@ -104,7 +104,7 @@ def test_never_is_judged_on_every_step():
     found = judged({"first": run(0.05)})[1]["step"]
     assert found.verdict is Verdict.OPEN
     assert "every step" in found.note
-    assert judged(runs())[1]["step"].measured["steps of all seeds, step 0.05, every step"] == 60
+    assert judged(runs())[1]["step"].measured["number of steps of all seeds, step 0.05, every step"] == 60
 
 
 def test_short_runs_and_few_seeds_decide_nothing():
@@ -123,7 +123,7 @@ def test_a_run_without_seeds_and_impossible_numbers_are_refused():
 def test_the_note_says_how_far_both_runs_are_at_equal_times():
     # A hundred times the step, so that the second run is at this time at step 1000.
     note = judged(runs(second={"growth": np.log(1 + 100 * STEPS)}))[1]["norm"].note
-    assert "At time 5000, step size times steps, ||W|| / ||W_mm|| is 11.5 (step 0.05) and 11.5 (step 5)." in note
+    assert "At time 5000 (step size times steps), ||W|| / ||W_mm|| is 11.5 (step 0.05) and 11.5 (step 5)." in note
     assert "At time" not in judged({"first": run(0.05)})[1]["norm"].note
 
 

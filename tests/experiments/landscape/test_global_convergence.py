@@ -168,10 +168,14 @@ def without(runs, start):
 @pytest.mark.parametrize(
     ("runs", "names", "note"),
     [
-        (without(first(), "long"), ("first-gradient", "alignment"), "No run from a long first step."),
-        (spreads(), ("first-gradient", "alignment"), "No run from W = 0 and none from a long first step."),
-        (first(), ("equal-scores", "score-gap"), "No run from random weights."),
-        (dict([*spreads().items()][1:]), ("equal-scores",), "No run has equal scores of all non-optimal tokens"),
+        (without(first(), "long"), ("first-gradient", "alignment"), "There is no run from a long first step."),
+        (spreads(), ("first-gradient", "alignment"), "There is no run from W = 0 and none from a long first step."),
+        (first(), ("equal-scores", "score-gap"), "There is no run from random weights."),
+        (
+            dict([*spreads().items()][1:]),
+            ("equal-scores",),
+            "There must be runs with equal scores of all non-optimal tokens",
+        ),
         (dict([*spreads().items()][:1]), ("score-gap",), "Only one spread of the scores was run"),
     ],
 )
@@ -184,11 +188,11 @@ def test_a_run_that_is_missing_decides_nothing(runs, names, note):
 
 def test_a_correction_and_a_refutation_say_how_many():
     corrected = judged(first(zero={"separated": 0.5}))[1]["first-gradient"]
-    assert "Correction: only with a long first step" in corrected.note
-    assert "10 of 20 such seeds end elsewhere" in corrected.note
+    assert "Correction: this needs a long first step" in corrected.note
+    assert "10 of 20 such seeds end at other tokens" in corrected.note
     refuted = judged({**spreads(0.9, lost=1e-12), **named(far())})[1]["equal-scores"]
-    assert "That is so for 20 of 100 starts far along a wrong selection" in refuted.note
-    assert "10 starts end elsewhere. In 10 of them" in refuted.note
+    assert "This happens for 20 of 100 starts far along a wrong selection" in refuted.note
+    assert "10 starts end at other tokens. For 10 of them" in refuted.note
     assert "With one input" not in refuted.note
     alone = run("random", 1.0, 0.0, n=1, d=10)
     refuted = judged({**spreads(0.9, lost=1e-12), **named(alone, far())})[1]["equal-scores"]

@@ -46,7 +46,7 @@ def test_a_curve_with_ends_that_overlap_is_not_decided():
     _, found = judged({("KQ", 5, 10, 4): 0.62})
     assert found["T"].verdict is Verdict.OPEN
     assert not found["T"].undecided
-    assert "Not apart in this sense are the ends of the curves to KQ n=5 T=10 d=4." in found["T"].note
+    assert "The ends overlap on the curves to KQ n=5 T=10 d=4." in found["T"].note
     # All rise, and none has come to rest short of 1.
     assert found["d"].verdict is Verdict.OPEN
     assert [one.outcome for one in found["d"].stated] == ["met", "met", "unclear"]
@@ -73,11 +73,11 @@ def test_trends_that_are_all_reversed_do_not_hold():
     found = judged(changes)[1]
     assert found["d"].verdict is Verdict.FAILS
     assert (
-        "0 of 12 pairs of neighbouring points have 95 % intervals apart in this sense, 12 in the other"
+        "0 of 12 pairs of neighbouring points have disjoint 95 % intervals in this direction, 12 in the other"
         in found["d"].note
     )
     assert found["n"].verdict is Verdict.OPEN
-    assert found["n"].undecided == "No two points that are compared have intervals apart."
+    assert found["n"].undecided == "No two compared points have disjoint intervals."
 
 
 def test_one_size_is_no_curve():

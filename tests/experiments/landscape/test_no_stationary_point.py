@@ -168,7 +168,7 @@ def test_a_run_that_is_missing_decides_nothing(left, names, note):
 def test_other_scores_and_impossible_landscapes_are_refused():
     with pytest.raises(ValueError, match="no-stationary-point: expected a spread of 0 or 1"):
         judged({"other": run(0.5, 0.1)})
-    with pytest.raises(ValueError, match="trap: expected lengths of at least 0"):
+    with pytest.raises(ValueError, match="trap: expected norms of at least 0"):
         judged(runs(free={"gradient": -1.0}))
 
 

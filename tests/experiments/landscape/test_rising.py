@@ -49,5 +49,5 @@ def test_other_pairs_than_neighbours_can_be_compared():
 def test_what_cannot_be_told_is_said():
     assert trend([], up=True).undecided == "No curve has two points."
     assert [str(one.outcome) for one in trend([], up=True).criteria("rise", "points")] == ["unclear", "met"]
-    assert trend([curve(0.5, 0.52)], up=True).undecided == "No two points that are compared have intervals apart."
+    assert trend([curve(0.5, 0.52)], up=True).undecided == "No two compared points have disjoint intervals."
     assert trend([curve(0.9, 0.1)], up=True).undecided == ""

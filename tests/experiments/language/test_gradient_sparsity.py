@@ -199,14 +199,14 @@ def test_many_that_stay_many_refute_the_claim():
     one = made(share=0.9 + 0 * FALLING, other=0.9 + 0.01 * np.log10(STEPS))
     found = judgements({"one": one})[1]["few"]
     assert found.verdict is Verdict.FAILS
-    rises = [value for label, value in found.measured.items() if label.startswith("largest rise")]
+    rises = [value for label, value in found.measured.items() if label.startswith("largest increase")]
     assert rises == pytest.approx([0.0, 0.0025], abs=1e-3)
 
 
 def test_the_correction_names_the_texts_where_few_carry_the_gradient_and_the_others():
     note = judged(share=0.98 + 0 * FALLING)[1]["few"].note
-    assert note.startswith("Correction: they are few, and become so over training, in 3 of 4 kinds of texts: ")
-    few, others = note.split("In the others most pairs go on to carry the gradient: ")
+    assert note.startswith("Correction: only in 3 of 4 kinds of texts do few pairs carry the gradient, ")
+    few, others = note.split("In the others most pairs continue to carry it: ")
     assert few.count("feasible texts (38%; 40% of the pairs are") == 3
     assert others.startswith("prefix, d = 100, feasible texts (98%; 40% of the pairs are support vectors).")
 

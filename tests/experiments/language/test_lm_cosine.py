@@ -126,7 +126,7 @@ def test_the_correction_says_how_far_the_texts_on_their_way_are():
         choose(float(one[f"soft_1_{edge}"][-1]) for one in summaries.values())
         for choose, edge in ((min, "low"), (max, "high"))
     )
-    assert f"1 - cos stands between {lowest:.2g} and {highest:.2g}, by the intervals" in judged["conflict"].note
+    assert f"1 - cos is between {lowest:.2g} and {highest:.2g}, by the intervals" in judged["conflict"].note
 
 
 def test_means_are_over_all_texts_and_five_of_them_stand_beside():

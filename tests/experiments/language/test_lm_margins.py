@@ -95,8 +95,8 @@ def test_without_conflicts_there_is_one_kind():
 
 def test_the_correction_says_where_the_other_margins_end():
     note = summarized()[1].note
-    assert note.startswith("Correction: but for margins between two words that follow the same word in one text.")
-    assert re.search(r"the median ends at -?0\.0\d+, and [45]\d% are positive", note)
+    assert note.startswith("Correction: except for margins between two words that follow the same word in one text.")
+    assert re.search(r"Their median ends at -?0\.0\d+, and [45]\d% are positive", note)
 
 
 def test_another_number_of_runs_is_refused():

@@ -328,17 +328,17 @@ def test_the_soft_margin_holds_where_descent_tends_to_it():
 def test_a_rise_of_the_risk_refutes_if_the_step_is_within_the_bound(changed, verdict):
     found = judgements({"first": made(0.0, 0.8, **changed)})[1]["step"]
     assert found.verdict is verdict
-    assert found.measured["rises of the recorded risk, first"] == (30 if changed.get("loss") == (1.0, 1.1) else 0)
+    assert found.measured["increases of the recorded risk, first"] == (30 if changed.get("loss") == (1.0, 1.1) else 0)
 
 
 def test_steps_beyond_the_bound_decide_no_theorem():
     found = judgements(with_ends(ended(), changed={one: {"bound": 1.3} for one in RUNS}))[1]
     assert {found[name].verdict for name in ("equal", "close", "step")} == {Verdict.OPEN}
-    assert found["equal"].note == "The smallest step is 1.04 / L, but the claim is of steps of at most 1 / L."
+    assert found["equal"].note == "The smallest step is 1.04 / L, but the claim is about steps of at most 1 / L."
     # Theorem 3.15 asks for half of it.
     found = judgements(with_ends(ended(), changed={one: {"bound": 0.7} for one in RUNS}))[1]
     assert [found[name].verdict for name in ("equal", "close")] == [Verdict.HOLDS, Verdict.OPEN]
-    assert found["close"].note == "The smallest step is 0.56 / L, but the claim is of steps of at most 0.5 / L."
+    assert found["close"].note == "The smallest step is 0.56 / L, but the claim is about steps of at most 0.5 / L."
 
 
 @pytest.mark.parametrize(

@@ -39,5 +39,5 @@ def test_runs_made_by_hand_differ_in_name_and_in_the_rates_of_their_seeds():
     one, other = long_run(0.01), long_run(0.01, penalty=1e-9)
     assert len(named([one, other])) == 2
     assert not np.allclose(one["off"], other["off"])
-    with pytest.raises(ValueError, match="found the same name twice"):
+    with pytest.raises(ValueError, match="found two of the same name"):
         named([one, long_run(0.02)])

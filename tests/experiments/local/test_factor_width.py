@@ -123,7 +123,8 @@ def test_runs_without_a_kept_seed_are_refused():
 def test_seeds_are_told_apart_by_the_rank_of_their_solution():
     summaries, found = summarized(best=0.8)
     shares = {
-        name.replace(", share where the bound binds", ""): value for name, value in found["binds"].measured.items()
+        name.replace(", share where the constraint is active", ""): value
+        for name, value in found["binds"].measured.items()
     }
     assert shares == {
         "m=1, 40 seeds of rank above m": 1.0,
@@ -141,7 +142,7 @@ def test_seeds_are_told_apart_by_the_rank_of_their_solution():
 
 def test_the_correction_says_how_far_the_point_reached_is_from_the_best_one():
     reaches = summarized(best=0.8)[1]["reaches"]
-    assert "farthest apart at m=1: the mean correlation is 0.999" in reaches.note
+    assert "The difference is largest at m=1: the mean correlation is 0.999" in reaches.note
     assert "and 0.800 with the best one found" in reaches.note
     assert "Correction" not in summarized()[1]["reaches"].note
 

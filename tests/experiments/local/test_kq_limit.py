@@ -65,8 +65,8 @@ def test_every_length_of_the_step_counts():
 
 def test_the_correction_is_made_from_the_numbers():
     note = judged(examples.runs())[1]["direction"].note
-    assert "1 - cos goes on falling and ends between 5e-05 and 5e-05, the margin ratio at 0.9990 or more" in note
-    assert "by a factor of 1.3, and the distance stands: 1 - cos goes from 0.006 at step 2131 to 0.006" in note
+    assert "1 - cos keeps falling and ends between 5e-05 and 5e-05, and the margin ratio ends at 0.9990 or more" in note
+    assert "by a factor of 1.3, and the distance stalls: 1 - cos goes from 0.006 at step 2131 to 0.006" in note
     # The exponents do not go with what the seeds are drawn with; Fisher's interval is of the number of seeds.
     assert kq_limit._ranks(np.arange(30.0), np.arange(30.0) ** 3).startswith("1.00 [1.00, 1.00]")
     assert kq_limit._ranks(np.arange(30.0), np.resize([-1.0, 1.0, 1.0, -1.0], 30)) != ""
@@ -84,7 +84,7 @@ def test_runs_that_are_missing_short_or_of_few_seeds_decide_nothing():
         assert {one.verdict for one in found.values()} == {OPEN}
         assert "is missing" in found["direction"].note
     short = {run: one.assign_attrs(steps=99_999) for run, one in runs.items()}
-    assert all("less than 100000 steps" in one.note for one in judged(short)[1].values())
+    assert all("fewer than 100000 steps" in one.note for one in judged(short)[1].values())
     few = {run: one.assign_attrs(kept=19) for run, one in runs.items()}
     assert all("19 kept seeds" in one.note for one in judged(few)[1].values())
     runs = dict(runs)

@@ -64,11 +64,11 @@ def test_notes_are_made_from_the_numbers():
     _, found = judged(examples.runs())
     note = found["published"].note
     assert (
-        "the residual is 0.4. With a step that falls it is 0.01, and 1 - cos of the published run is 1.00 times" in note
+        "the residual is 0.4. With decreasing steps it is 0.01, and 1 - cos of the published run is 1.00 times" in note
     )
-    assert "it is the penalty of 2.2e-16 that sets where it ends" in note
+    assert "the penalty of 2.2e-16 determines where the run ends" in note
     assert "goes like log(1 / penalty)^-2.0" in found["penalized"].note
-    assert found["start"].note.startswith("Without a penalty, after as many steps, it is 1.67")
+    assert found["start"].note.startswith("Without a penalty, after the same number of steps, this ratio is 1.67")
     _, other = judged(examples.runs(apart=3.0, path=lambda penalty: -1 / np.log(penalty)))
     assert "goes like log(1 / penalty)^-1.0" in other["penalized"].note
 
@@ -119,16 +119,16 @@ def test_runs_that_are_missing_short_or_of_few_seeds_decide_nothing():
     runs = examples.runs()
     found = judged(without(runs, optimizer="normalized_gd"))[1]
     assert [one.verdict for one in found.values()] == [OPEN, HOLDS, HOLDS, HOLDS]
-    assert "with its penalty and a step that falls is missing" in found["published"].note
+    assert "its penalty and decreasing steps, is missing" in found["published"].note
     found = judged(without(runs, optimizer="jointly_normalized_gd"))[1]
     assert [one.verdict for one in found.values()] == [CORRECTED, OPEN, HOLDS, HOLDS]
     assert "under 0 penalties are too few" in found["normalization"].note
     found = judged(without(without(runs, optimizer="exact_normalized_gd", penalty=1e-8), scale=0.01))[1]
     assert [one.verdict for one in found.values()] == [CORRECTED, OPEN, OPEN, OPEN]
     assert "2 penalties are too few" in found["penalized"].note
-    assert "no run from a start of scale 0.01" in found["start"].note
+    assert "A run with a start of scale 0.01" in found["start"].note
     short = {run: one.assign_attrs(steps=9_999) for run, one in runs.items()}
-    assert all("less than 10000 steps" in one.note for one in judged(short)[1].values())
+    assert all("fewer than 10000 steps" in one.note for one in judged(short)[1].values())
     few = {run: one.assign_attrs(kept=19) for run, one in runs.items()}
     assert all("19 kept seeds" in one.note for one in judged(few)[1].values())
 

@@ -170,13 +170,13 @@ def test_shares_are_counted_over_all_dimensions():
     assert 0 <= low < 0.06 < 0.13 < high < 0.25
     assert found.counts == {"all starts": {"attempted": 414, "kept": 400, "infeasible": 12, "unsolved": 2}}
     assert summaries["all starts"]["starts"].values.tolist() == [300, 100]
-    assert "0.5 where the tokens were left and 5.0 where not" in found.note
+    assert "0.5 where descent left and 5.0 where it stayed" in found.note
     assert "0 runs stayed at tokens that are not locally optimal" in found.note
 
 
 def test_the_correction_says_how_the_share_left_falls():
     _, found = summarized(left=(40, 2), **SPREAD)
-    assert "40.0% are left at R = 10, and 2.0% at R = 100" in found.note
+    assert "40.0% of the locally optimal choices at R = 10, and 2.0% at R = 100" in found.note
     assert "Correction" not in summarized()[1].note
 
 

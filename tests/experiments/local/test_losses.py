@@ -59,7 +59,7 @@ def joint(changes):
 def test_with_v_trained_every_loss_has_to_lead_to_the_solution(changes, verdict):
     found = CLAIMS[-1].judge(joint(changes))
     assert found.verdict is verdict
-    assert ("Still approaching the solution: joint logistic." in found.note) == (verdict is Verdict.OPEN)
+    assert ("Not yet converged to the solution: joint logistic." in found.note) == (verdict is Verdict.OPEN)
 
 
 def test_the_heavy_tail_decreases_and_has_a_lipschitz_derivative():

@@ -50,13 +50,16 @@ def test_the_correction_says_how_far_each_form_comes():
     drifts = 2e-3 * np.maximum(STEPS / 2054, 2054 / STEPS)
     _, (of_W, of_KQ) = judged(examples.runs(drifts, FAST, 5e-3, 6e-3))
     assert "where 100% of the seeds are below 1e-6" in of_W.note
-    assert "is nearest at step 2054, at 0.002" in of_W.note or "is nearest at step 2131, at 0.002" in of_W.note
-    assert "W drifts away on it, to 0.19" in of_W.note
+    assert (
+        "is nearest at step 2054, with 1 - cos = 0.002" in of_W.note
+        or "is nearest at step 2131, with 1 - cos = 0.002" in of_W.note
+    )
+    assert "W drifts away, to 0.19" in of_W.note
     # What is expected of the published run is of its last published step.
     label = next(label for label in of_W.expected if "as published" in label)
     assert of_W.measured[label] == pytest.approx(0.002, rel=0.1)
-    assert "1 - cos goes like k^-0.50, to 0.00022 at step 200000" in of_KQ.note
-    assert "ends at 0.005, where its penalty holds it" in of_KQ.note
+    assert "1 - cos goes like k^-0.50, and is 0.00022 at step 200000" in of_KQ.note
+    assert "ends at 0.005, where its penalty stops it" in of_KQ.note
     assert "with the published constant step at 0.006" in of_KQ.note
 
 

@@ -63,7 +63,7 @@ def test_nearly_all_paths_have_to_be_parallel_on_the_exact_direction_and_most_by
     found = judged(W, KQ, W_exact, KQ_exact, tokens=tokens)
     assert [one.verdict for one in found] == [verdict, verdict]
     if verdict is Verdict.CORRECTED:
-        assert "100% by the published rule (step 2000) and 80% by the exact direction" in found[0].note
+        assert "100% by the published rule (step 2000) and 80% by the exact gradient direction" in found[0].note
 
 
 @pytest.mark.parametrize(("final", "verdict"), [(0.991, HOLDS), (0.989, FAILS)])
@@ -113,7 +113,7 @@ def test_the_motion_is_said_and_changes_no_verdict_on_the_direction(power, said)
     assert [one.verdict for one in found] == [HOLDS, HOLDS]
     assert all(one.note.count(said) == 2 for one in found)
     assert "By the published rule, from step 1000 to 2000, ||W Z||" in found[0].note
-    assert "By the exact direction of the gradient, from step 10000 to 20000, ||K Q^T Z||" in found[1].note
+    assert "By the exact gradient direction, from step 10000 to 20000, ||K Q^T Z||" in found[1].note
 
 
 def test_few_seeds_decide_nothing():

@@ -54,7 +54,7 @@ def test_without_a_witness_nothing_is_decided():
     for claim in low_rank.CLAIMS:
         judged = claim.judge(summaries)
         assert judged.verdict is Verdict.OPEN
-        assert judged.note == "No solution of an outside solver was certified."
+        assert judged.note == "No solution by an external solver was certified."
 
 
 def test_without_a_kept_problem_nothing_is_decided():

@@ -96,7 +96,7 @@ def test_one_lambda_decides_no_trend_and_one_snapshot_no_limit():
     alone = {run: one for run, one in examples.runs().items() if run == "lambda = 0.4"}
     tokens, order = judged(summarize(alone, KEY))
     assert (tokens.verdict, order.verdict) == (Verdict.OPEN, Verdict.HOLDS)
-    assert "two lambdas" in tokens.note
+    assert "two values of lambda" in tokens.note
     at_the_end = {run: one.isel(snapshot=[-1]) for run, one in examples.runs().items()}
     found = [claim.judge(summarize(at_the_end, KEY)).verdict for claim in CLAIMS]
     assert found == [Verdict.HOLDS, Verdict.HOLDS, Verdict.OPEN, Verdict.OPEN]

@@ -138,7 +138,7 @@ def test_what_is_not_a_number_decides_nothing():
 
 def test_decades_and_powers_are_read_with_their_intervals():
     judgements = decided(made())[1]
-    label = "decades from the largest found to M at R = 4, squared"
+    label = "decades from the largest second derivative found to M at R = 4, squared"
     low, high = judgements["bound"].interval[label]
     wanted = float(paper(np.asarray(4.0), 5)) - 6 * np.log10(4)
     assert low < judgements["bound"].measured[label] < high

@@ -176,7 +176,7 @@ def test_one_loss_alone_corrects_the_claim_on_divergence():
     one["exceeds"].values[:, :, 0, 0] = True
     found = decided(one)[1]["divergence"]
     assert found.verdict is Verdict.CORRECTED
-    assert "It is for the squared loss only: at every scale, at least 89% of the texts" in found.note
+    assert "only for the squared loss: at every scale, at least 89% of the texts" in found.note
 
 
 def test_a_loss_with_which_nothing_diverges_is_not_tested():
@@ -188,9 +188,9 @@ def test_a_loss_with_which_nothing_diverges_is_not_tested():
 
 
 def test_corrections_name_what_they_are():
-    assert "It is from scale 2 on only" in decided(made(larger=FROM_TWO))[1]["logistic"].note
+    assert "only from scale 2 on" in decided(made(larger=FROM_TWO))[1]["logistic"].note
     assert "no word has two successors, at every scale" in decided(made(forked=14))[1]["logistic"].note
-    assert "It is from scale 2 on only" in decided(made(smoother=PROVED_FROM_TWO))[1]["curvature-logistic"].note
+    assert "only from scale 2 on" in decided(made(smoother=PROVED_FROM_TWO))[1]["curvature-logistic"].note
 
 
 def test_a_correction_is_made_only_where_its_criteria_are_met_and_excluded_only_where_all_are_broken():
@@ -202,7 +202,7 @@ def test_a_correction_is_made_only_where_its_criteria_are_met_and_excluded_only_
     assert scales.best([broken, unclear, met]) is met
     assert scales.best([broken, unclear]) is unclear
     assert scales.best([broken, broken]) is broken
-    assert all("It is from scale 2 on only" in one.sentence for one in (met, unclear, broken))
+    assert all("only from scale 2 on" in one.sentence for one in (met, unclear, broken))
 
 
 def test_steps_that_all_descend_widen_the_interval_of_the_share_only():
@@ -237,11 +237,11 @@ def test_ratios_and_proofs_are_counted():
     found = decided(one)[1]["curvature-squared"]
     assert found.measured["log10 of the largest curvature, linear over softmax, scale 4"] == pytest.approx(1)
     # The bound of softmax is five times what was found, half of the linear one's curvature.
-    assert found.measured["share of texts in which it is proved to bend less, most of all scales"] == 1
-    assert found.measured["share of texts in which softmax is proved to bend more, scale 1"] == 0
+    assert found.measured["share of texts in which it is proved to have a smaller one, largest over scales"] == 1
+    assert found.measured["share of texts in which softmax is proved to have a larger curvature, scale 1"] == 0
     steps = decided(made(forked=10))[1]["squared"]
     assert steps.measured["share of texts in which the largest step is larger with softmax, scale 8"] == 20 / 30
-    label = "log10 of the largest step over 2 / curvature at 0, linear, median where found"
+    label = "log10 of the largest step over 2 / curvature at 0, linear, median over those found"
     assert steps.measured[label] == pytest.approx(0, abs=1e-12)
 
 

@@ -1,1 +1,1 @@
-"""Two layers of attention, trained together: which Att-SVM does each of them obey?"""
+"""Two layers of attention trained together: which Att-SVM does each of them obey?"""

@@ -1,4 +1,4 @@
-"""Measured datasets of two layers built by hand: what the claims on them have to say is known."""
+"""Hand-built datasets of two layers for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def runs(
     """Return the run of the experiment.
 
     Args:
-        second: mean margin ratio of the second layer at the end, in the Frobenius norm; .6 in the nuclear one.
-        first: that of the first at the positions that are read.
-        every: that of the first at every position.
-        gone: share of the seeds of which unread positions keep next to nothing of the first layer's gradient.
-        moving: by how much ratios change in a decade of steps, by "second", "first" and "every".
+        second: final mean margin ratio of the second layer in the Frobenius norm; .6 in the nuclear norm.
+        first: the same for the first layer at the positions that are read.
+        every: the same for the first layer at every position.
+        gone: share of seeds whose unread positions have a negligible share of the first layer's gradient.
+        moving: by how much ratios change per decade of steps, for "second", "first" and "every".
         probability: of the selected tokens.
-        seeds: how many.
+        seeds: number of seeds.
     """
     counts = {"attempted": seeds, "kept": seeds, "diverged": 0, "infeasible": 0, "unsolved": 0}
     arrays: dict[str, Any] = {}
     for name, ratio in (("second", second), ("first", first), ("every", every)):
         ends = np.array([ratio, _FAR])
-        # The seeds differ by a share of what lacks to 1.
+        # The seeds differ by a fraction of 1 - ratio.
         of_seeds = 1 - (1 - ends) * (1 + 0.1 * np.resize([-1.0, 1.0, -0.5, 0.5], seeds))[:, None]
         along = of_seeds[:, :, None] + (moving or {}).get(name, 0.0) * np.log10(STEPS / STEPS[-1])
         arrays[f"{name}_probability"] = (("seed", "snapshot"), np.full((seeds, len(STEPS)), probability))
@@ -56,7 +56,7 @@ def runs(
 
 
 def of_layer(prediction: Prediction) -> dict[Verdict, Datasets]:
-    """The layer obeys the Frobenius norm; none, and all stand still; or it still moves."""
+    """The layer obeys the Frobenius norm; none, and nothing moves; or the ratio still moves."""
     name = prediction.row["layer"]
     lower: dict[str, Any] = {name: 0.9}
     return {
@@ -67,10 +67,10 @@ def of_layer(prediction: Prediction) -> dict[Verdict, Datasets]:
 
 
 def of_every() -> dict[Verdict, Datasets]:
-    """The ratio at every position is close to 1; far from it and at rest; or about what is asked for."""
+    """The ratio at every position is close to 1; far from it and constant; or close to the threshold."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(every=0.1), Verdict.OPEN: runs(every=0.97)}
 
 
 def of_unread() -> dict[Verdict, Datasets]:
-    """Unread positions lose their share in all seeds; in four fifths; or in about the share that is asked for."""
+    """Unread positions lose their share in all seeds; in four fifths; or in about the share asked for."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(gone=0.8), Verdict.OPEN: runs(gone=0.95)}

@@ -2,9 +2,9 @@
 
 The first layer is self-attention at every position, added to the token: `x'_t = x_t + X^T softmax(X W_1 x_t)`. The
 second attends to its outputs, `f = v . X'^T softmax(X' W_2 z)`. With s the second layer's probabilities, the gradient
-in its logits is `s_t r_t`, `r_t = v . x'_t - f`; that in the output x'_t of the first is `s_t h_t`,
-`h_t = v + r_t W_2 z`. So the first layer's gradient at position t has the factor s_t: where the second has settled,
-the positions that it reads are trained alone.
+in its logits is `s_t r_t`, `r_t = v . x'_t - f`; that in the output x'_t of the first is `s_t h_t`, `h_t = v + r_t W_2
+z`. So the first layer's gradient at position t has the factor s_t: once the second layer has converged, only the
+positions that it reads are trained.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Layers(NamedTuple):
 
 
 def attended(first: Float[Array, "d d"], problem: Problem) -> Float[Array, "n T d"]:
-    """Return what reaches the second layer, `x_t + X^T softmax(X W_1 x_t)` at every position."""
+    """Return the input of the second layer, `x_t + X^T softmax(X W_1 x_t)` at every position."""
     return problem.X + jnp.einsum("nts,nsd->ntd", jax.nn.softmax(_first_logits(first, problem), axis=-1), problem.X)
 
 
 def predictions(weights: Layers, problem: Problem) -> Float[Array, " n"]:
-    """Return `v . X'^T softmax(X' W_2 z)` of every input."""
+    """Return `v . X'^T softmax(X' W_2 z)` for every input."""
     outputs = attended(weights.first, problem)
     return jnp.einsum("nt,ntd,d->n", jax.nn.softmax(_logits(outputs, weights, problem), axis=1), outputs, problem.v)
 
 
 def directions(weights: Layers, problem: Problem) -> Layers:
-    """Return the gradients of the logistic risk, each divided by a number of its own: they never underflow.
+    """Return the gradients of the logistic risk, each divided by its own positive number, so that they never underflow.
 
-    All differences are taken from the token of the largest logit, so that nothing cancels either, however far the
-    softmax has saturated.
+    All differences are relative to the token of the largest logit, so that there is no cancellation, however saturated
+    the softmax is.
     """
     outputs = attended(weights.first, problem)
     log_s, top, rises = _second(weights, outputs, problem)
@@ -64,8 +64,8 @@ def directions(weights: Layers, problem: Problem) -> Layers:
 def log_unread(weights: Layers, problem: Problem) -> Float[Array, ""]:
     """Return the decimal logarithm of the share of unread positions in the first layer's gradient.
 
-    A position is read where the second layer's logit is largest. The share is of the sizes of the gradient's
-    coefficients in the first layer's logits, summed over all tokens but the chosen ones.
+    The read position is the one with the second layer's largest logit. Shares are of the absolute values of the
+    gradient in the first layer's logits, summed over all tokens except the selected ones.
     """
     outputs = attended(weights.first, problem)
     log_s, top, rises = _second(weights, outputs, problem)
@@ -85,8 +85,8 @@ def trained(
     Args:
         start: both layers.
         problem: one problem.
-        optimizer: that is blind to the gradient's scale, and without a memory of it.
-        snapshots: after how many updates, increasing.
+        optimizer: whose update does not depend on the gradient's scale, nor on previous gradients.
+        snapshots: numbers of updates, increasing.
 
     Returns:
         The weights, (snapshots, d, d) each.
@@ -115,7 +115,7 @@ def _slopes(weights: Layers, problem: Problem) -> Float[Array, " n"]:
 def _second(
     weights: Layers, outputs: Float[Array, "n T d"], problem: Problem
 ) -> tuple[Float[Array, "n T"], Int[Array, " n"], Float[Array, "n T"]]:
-    """Return the second layer's log-probabilities, the position of the largest, and r of the module's text."""
+    """Return the second layer's log-probabilities, the position of the largest, and r as in the module's docstring."""
     logits = _logits(outputs, weights, problem)
     top, rises = _rises(logits, outputs @ problem.v)
     return jax.nn.log_softmax(logits, axis=1), top, rises
@@ -124,7 +124,7 @@ def _second(
 def _first(
     weights: Layers, log_s: Float[Array, "n T"], rises: Float[Array, "n T"], problem: Problem
 ) -> tuple[Float[Array, "n T T"], Int[Array, "n T"], Float[Array, "n T T"]]:
-    """Return of the first layer's logits the logarithms of the gradient's factors, the tops, and what they multiply."""
+    """Return for the first layer's logits the log factors of the gradient, the top tokens, and their multiplicands."""
     logits = _first_logits(weights.first, problem)
     heard = problem.v[None, None] + rises[:, :, None] * (problem.Z @ weights.second.T)[:, None, :]
     tops, of_rows = _rises(logits, jnp.einsum("nsd,ntd->nts", problem.X, heard))
@@ -143,7 +143,7 @@ def _logits(outputs: Float[Array, "n T d"], weights: Layers, problem: Problem) -
 def _rises(
     logits: Float[Array, "*rows T"], worth: Float[Array, "*rows T"]
 ) -> tuple[Int[Array, " *rows"], Float[Array, "*rows T"]]:
-    """Return the token of the largest logit, and the worth of every token less the attended one."""
+    """Return the token of the largest logit, and the worth of every token minus that of the attended one."""
     top = jnp.argmax(logits, axis=-1)
     apart = worth - jnp.take_along_axis(worth, top[..., None], axis=-1)
     return top, apart - jnp.sum(jax.nn.softmax(logits, axis=-1) * apart, axis=-1, keepdims=True)
@@ -152,7 +152,7 @@ def _rises(
 def _scaled(
     logs: Float[Array, "*rows T"], rises: Float[Array, "*rows T"], top: Int[Array, " *rows"]
 ) -> Float[Array, "*rows T"]:
-    """Return `exp(logs) * rises` of all but the tops, over the largest factor; a top's difference from itself is 0."""
+    """Return `exp(logs) * rises` for all but the top tokens, over the largest factor; 0 for the top tokens."""
     is_top = _is(top, logs.shape[-1])
     return jnp.where(is_top, 0.0, jnp.exp(logs - jnp.max(jnp.where(is_top, -jnp.inf, logs))) * rises)
 

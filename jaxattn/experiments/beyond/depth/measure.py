@@ -1,4 +1,4 @@
-"""From the record of two layers to the margin ratios of each, on the tokens that reach it."""
+"""From the record of two layers: the margin ratios of each, for the tokens that reach it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem, every_position, of_arrays
 
 NORMS = ("frobenius", "nuclear")
-# The smallest share that is told from none, as a decimal logarithm.
+# The smallest share that is distinguished from zero, as a decimal logarithm.
 LEAST = -300.0
 
 
 class _Posed(NamedTuple):
-    """The problems whose attention is that of one layer at the end: of the second, and of the first where it is read.
+    """The problems whose final attention is that of the second layer, or of the first at the positions read.
 
     `every` has the first layer's at every position.
     """
@@ -34,21 +34,21 @@ class _Posed(NamedTuple):
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold both layers against the Att-SVM of the tokens that reach each of them at the last snapshot.
+    """Compare both layers with the Att-SVM of the tokens that reach each of them at the last snapshot.
 
-    To the second layer these are the first one's outputs, its query is z. To the first they are the tokens; its queries
-    are those of the position that the second layer reads, one an input, or of every position.
+    For the second layer these are the outputs of the first, with the query z. For the first layer these are the tokens,
+    with the query of the position that the second layer reads, one per input, or of every position.
 
     Args:
         record: of `TwoLayers`.
-        solver: none but those of each norm.
+        solver: must be None; each norm has its own.
 
     Returns:
         Margin ratios `second` and `first`, (seed, norm, snapshot), and `every`, in the Frobenius norm, (seed,
         snapshot); `second_cosine` and `first_cosine`, likewise; the mean largest probabilities `second_probability`,
         `first_probability` and `every_probability`, (seed, snapshot); and `unread`, the decimal logarithm of the share
-        that positions which are not read have in the first layer's gradient, (seed, snapshot). Attributes: counts, and
-        `run`. A seed is kept if all optima are certified.
+        of unread positions in the first layer's gradient, (seed, snapshot). Attributes: counts, and `run`. A seed is
+        kept if all optima are certified.
 
     Raises:
         ValueError: a solver is given, and what `bias.rank` raises.
@@ -97,7 +97,7 @@ def _unread(layers: Layers, problem: Problem) -> Float[Array, " snapshots"]:
 
 
 def _run(weights: Any, steps: np.ndarray) -> descent.Run:
-    """Return one layer's weights, (seeds, snapshots, d, d), as a run; its series are not read."""
+    """Return one layer's weights, (seeds, snapshots, d, d), as a run; its series are not used."""
     seeds = len(weights)
     nothing: Any = np.zeros((seeds, 0))
     told: Any = np.tile(steps, (seeds, 1))
@@ -106,7 +106,7 @@ def _run(weights: Any, steps: np.ndarray) -> descent.Run:
 
 
 def _counts(held: dict[str, bias.Ranking], kept: int) -> dict[str, int]:
-    """Return how many seeds were kept in all problems; one that is lost in several counts for the first reason."""
+    """Return the numbers of seeds kept in all problems; a seed lost in several problems counts for the first reason."""
     counts = [one.counts for one in held.values()]
     attempted, diverged = counts[0]["attempted"], max(one["diverged"] for one in counts)
     infeasible = min(attempted - kept - diverged, max(one["infeasible"] for one in counts))

@@ -21,7 +21,7 @@ from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 from jaxattn.study.settings.schedule import Schedule
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of every array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -35,15 +35,15 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class TwoLayers:
-    """One setting: which problems to draw, and how to train both layers on each, from zero and with logistic loss.
+    """One setting: the problems, and the training of both layers on each, from zero and with logistic loss.
 
     Attributes:
         law: of the problems.
-        optimizer: that moves a matrix along its gradient's direction; each layer by its own.
-        seeds: how many problems to draw.
-        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
+        optimizer: one that moves a matrix along its gradient's direction; each layer along its own.
+        seeds: number of problems to draw.
+        key: root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
         steps: updates of one run.
-        snapshots: after which of the steps the weights are kept.
+        snapshots: the steps after which the weights are kept.
     """
 
     law: data.Law
@@ -77,7 +77,7 @@ class TwoLayers:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Name the arrays of one seed; only their shapes are used."""
         data_key, _ = keys(seed, root)
         problem = from_words(self.law)(data_key)
         if not isinstance(problem, Problem) or problem.present is not None or problem.v.ndim != 1:
@@ -108,7 +108,7 @@ class TwoLayers:
 
 @lru_cache(maxsize=16)
 def _training_by(optimizer: optax.GradientTransformation, snapshots: tuple[int, ...]) -> Callable[[Problem], Layers]:
-    """Return the training as a function of the problem; one object a setting, so that it compiles once."""
+    """Return the training as a function of the problem; one object per setting, so that it compiles once."""
 
     def from_zero(problem: Problem) -> Layers:
         zero = jnp.zeros((problem.d, problem.d), problem.X.dtype)

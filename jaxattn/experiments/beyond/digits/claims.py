@@ -1,4 +1,4 @@
-"""Patches of handwritten digits as tokens: which Att-SVM training obeys, at what rate, and whether one is feasible."""
+"""Patches of handwritten digits as tokens: the Att-SVM that training obeys, its rate, and feasibility."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import bootstrap, proportion, variables
 
 OWN = {"W": "frobenius", "KQ": "nuclear"}
-# How the laws of the tokens are called in statements.
-LAWS = {"class": "patches, one query a class", "patch": "patches, each image's first patch its query"}
+# The names of the token laws in statements.
+LAWS = {"class": "patches, one query per class", "patch": "patches, the first patch of each image as its query"}
 _SPHERE = "sphere"
-# Fixed beforehand: how far an exponent may be from the predicted one, and from that on the sphere; that of a distance
-# which goes on falling (as in rate); and which share of the problems is nearly all of them.
+# Fixed beforehand: how far an exponent may be from the predicted one, and from that on the sphere; the exponent of a
+# distance that keeps falling (as in rate); and the share of problems that counts as nearly all.
 _NEAR, _GOES_ON, _ALL = 0.2, -0.12, 0.95
-# A rate is fitted from step 1000 to this one, of runs that have as many.
+# Rates are fitted from step 1000 to this step, for runs that have as many.
 _UNTIL = 10_000
-_FASTER = "it goes on, and falls at least as fast as on the sphere."
-_DESCENT = Source("arXiv 2308.16898", "convergence of gradient descent on W, asked of real tokens", Setting.OURS)
-_FACTORS = Source("arXiv 2308.16898", "implicit bias of training (K, Q), asked of real tokens", Setting.OURS)
-_FEASIBLE = Source("arXiv 2308.16898", "theorem on separability, asked of real tokens and n > d", Setting.OURS)
+_FASTER = "the distance keeps falling, at least as fast as on the sphere."
+_DESCENT = Source("arXiv 2308.16898", "convergence of gradient descent on W, tested on real tokens", Setting.OURS)
+_FACTORS = Source("arXiv 2308.16898", "implicit bias of training (K, Q), tested on real tokens", Setting.OURS)
+_FEASIBLE = Source("arXiv 2308.16898", "theorem on separability, tested on real tokens and n > d", Setting.OURS)
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate margin ratios, distances from the own solution and their rate, and the share of separable problems.
+    """Estimate margin ratios, distances from a run's own solution and their rate, and the share of separable problems.
 
     Args:
         datasets: of `measure`.
         key: of the bootstrap.
 
     Returns:
-        For each run what `ratios.summarize` returns, and of the norm that it is said to obey `off_10`, `off_50` and
-        `off_90`, quantiles of 1 - cos, (snapshot,); of runs of at least 10,000 steps `exponent`, of the step, from step
-        1000 to there; `optimal`, the share of inputs whose selected token is optimal, and `all_optimal`, of seeds where
-        all are; and `separable`, the share of problems whose optimal tokens can be separated.
+        For each run what `ratios.summarize` returns, and, for the norm that it is claimed to obey, `off_10`, `off_50`
+        and `off_90`, quantiles of 1 - cos, (snapshot,); for runs of at least 10,000 steps `exponent`, of the step, from
+        step 1000 to 10,000; `optimal`, the share of inputs whose selected token is optimal, and `all_optimal`, the
+        share of seeds for which all are; and `separable`, the share of problems whose optimal tokens can be separated.
 
     Raises:
         ValueError: a run of which no seed was kept, or distances that are not positive.
@@ -86,14 +86,14 @@ def _estimates(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[
 
 
 def exponent(one: xarray.Dataset) -> Number:
-    """Return the exponent of a run's step; of one that is too short for any, NaN."""
+    """Return the exponent of the step for a run; NaN if the run is too short."""
     return number(one, "exponent") if "exponent" in one else Number.exact(math.nan)
 
 
 def _judge_rate(weights: str, summaries: Datasets) -> Judgement:
-    """On both laws of patches the exponent has to be the predicted one, and that on the sphere.
+    """For both laws of patches the exponent must be the predicted one, and that on the sphere.
 
-    Of (K, Q) it is a correction that the distance falls faster than on the sphere.
+    For (K, Q) it is a correction that the distance falls faster than on the sphere.
     """
     found = {law: ratios.run_of(summaries, weights=weights, tokens=law) for law in (*LAWS, _SPHERE)}
     runs = {law: one for law, one in found.items() if one is not None}
@@ -106,8 +106,8 @@ def _judge_rate(weights: str, summaries: Datasets) -> Judgement:
         predicted = between(label, numbers[law], -2 - _NEAR, -2 + _NEAR)
         stated.append(predicted if weights == "W" else below(label, numbers[law], _GOES_ON))
         apart = numbers[law].minus(numbers[_SPHERE])
-        stated.append(between(f"{label} less that on the sphere", apart, -_NEAR, _NEAR))
-        slowest += [stated[-2], below(f"{label} less that on the sphere", apart, _NEAR)]
+        stated.append(between(f"{label} minus that on the sphere", apart, -_NEAR, _NEAR))
+        slowest += [stated[-2], below(f"{label} minus that on the sphere", apart, _NEAR)]
     last = min(int(one["snapshot"][-1]) for one in runs.values())
     short = f"A run of {last} steps is too short for a rate; {_UNTIL} are needed." if last < _UNTIL else ""
     known = {} if short else {f"exponent, {LAWS.get(law, law)}": value for law, value in numbers.items()}
@@ -122,16 +122,16 @@ def _judge_rate(weights: str, summaries: Datasets) -> Judgement:
         corrected=tuple(slowest) if weights == "KQ" else (),
         correction=_FASTER if weights == "KQ" else "",
         undecided=short or too_few(min(int(one.attrs["kept"]) for one in runs.values())),
-        remark=f"From step {FROM} to {_UNTIL}. Median 1 - cos with the {OWN[weights]} solution of the selected tokens "
-        f"at the end: {ends}.",
+        remark=f"From step {FROM} to {_UNTIL}. Median final 1 - cos with the {OWN[weights]} solution of the selected "
+        f"tokens: {ends}.",
     )
 
 
 def _judge_separable(summaries: Datasets) -> Judgement:
-    """Of nearly all problems the optimal tokens have to be separable where each image brings a query of its own."""
+    """In nearly all problems the optimal tokens must be separable if each image has its own query."""
     one = ratios.run_of(summaries, weights="W", tokens="patch")
     if one is None:
-        return Judgement.withheld("The run on patches with a query of each image is not made at this size.")
+        return Judgement.withheld("The run on patches with a query for each image is not made at this size.")
     share, unknown = number(one, "separable"), int(one.attrs["unknown"])
     label = "share of problems whose optimal tokens can be separated"
     selected = number(one, "all_optimal")
@@ -143,9 +143,10 @@ def _judge_separable(summaries: Datasets) -> Judgement:
         counts=counts_of({one.attrs["run"]: one}),
         stated=(above(label, share, _ALL),),
         undecided=too_few(int(one.attrs["attempted"]))
-        or (f"Of {unknown} problems it is not certified whether they can be separated." if unknown else ""),
-        remark="With one query a class they always can: W z = Y v separates them. That they can be separated does not "
-        f"make descent from W = 0 select them: it selects all of them in {selected.mean:.0%} of the seeds.",
+        or (f"For {unknown} problems separability is not certified." if unknown else ""),
+        remark="With one query per class separation is always possible: W z = Y v separates the optimal tokens. "
+        "Separability does not imply that descent from W = 0 selects them: it selects all of them in "
+        f"{selected.mean:.0%} of the seeds.",
     )
 
 
@@ -162,7 +163,7 @@ CLAIMS = (
                 {"weights": weights, "tokens": law},
                 OWN[weights],
                 source,
-                f"{statement}, where tokens are patches of handwritten digits ({words}).",
+                f"{statement}, if tokens are patches of handwritten digits ({words}).",
             )
             for weights, (name, source, statement) in _STATEMENTS.items()
             for law, words in LAWS.items()
@@ -172,7 +173,7 @@ CLAIMS = (
     Claim(
         "digits:rate-w",
         Source("arXiv 2308.16898", "local convergence figure, continued as in rate, on real tokens", Setting.OURS),
-        "On patches of digits, as on the sphere, normalized descent on W reaches the direction of the Frobenius "
+        "On patches of digits, as on the sphere, normalized descent on W converges to the direction of the Frobenius "
         "solution like k^-2.",
         partial(_judge_rate, "W"),
         partial(examples.of_rate, "W"),
@@ -180,16 +181,16 @@ CLAIMS = (
     Claim(
         "digits:rate-kq",
         Source("arXiv 2308.16898", "local convergence figure, continued as in rate, on real tokens", Setting.OURS),
-        "On patches of digits normalized descent on (K, Q) approaches the direction of the nuclear solution without "
-        "end, at the rate that it has on the sphere.",
+        "On patches of digits, normalized descent on (K, Q) converges to the direction of the nuclear solution "
+        "without stalling, at the same rate as on the sphere.",
         partial(_judge_rate, "KQ"),
         partial(examples.of_rate, "KQ"),
     ),
     Claim(
         "digits:separable",
         _FEASIBLE,
-        "The optimal tokens of patches of digits can be separated by one matrix, each image's first patch its query, "
-        "although there are more images than dimensions.",
+        "The optimal tokens of patches of digits, with the first patch of each image as its query, can be separated "
+        "by one matrix although there are more images than dimensions.",
         _judge_separable,
         examples.of_separable,
     ),

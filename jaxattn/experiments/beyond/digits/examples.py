@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on digits have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on digits are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxattn.experiments.bias.judging import Prediction
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 _OWN = {"W": "frobenius", "KQ": "nuclear"}
-# About the exponents that descent has.
+# Approximately the exponents of descent.
 _FALLS = {"W": -2.0, "KQ": -0.4}
 
 
@@ -31,8 +31,8 @@ def run(
     Args:
         weights: "W" or "KQ".
         law: "class", "patch" or "sphere".
-        ratios: mean margin ratios at its end; .99 of the own norm if None.
-        exponent: of the step, with which 1 - cos goes; as descent has it if None.
+        ratios: final mean margin ratios; .99 for its own norm if None.
+        exponent: the exponent p in 1 - cos ~ k^p; about that of descent if None.
         separable: share of the problems whose optimal tokens can be separated.
         changes: of `made.run`.
     """
@@ -40,7 +40,7 @@ def run(
     known = {_OWN[weights]: 0.99} if ratios is None else ratios
     one = made.run(f"{weights}, {law}", known, described, norms=NORMS, **changes)
     seeds, steps = one.sizes["seed"], one["snapshot"].values
-    # Each seed has an exponent of its own, about the given one.
+    # Each seed has its own exponent, around the given one.
     own = (_FALLS[weights] if exponent is None else exponent) + 0.1 * np.resize([-1.0, 1.0, -0.5, 0.5], seeds)
     off = 1e-3 * (steps / 1000) ** own[:, None, None]
     margin = np.where(np.arange(seeds) < round(separable * seeds), 0.2, 0.0)
@@ -62,7 +62,7 @@ def runs(weights: str = "W", law: str = "patch", **changes: Any) -> Datasets:
 
 
 def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
-    """The predicted norm is obeyed; none is, and all stand still; or they still move."""
+    """The predicted norm is obeyed; none is, and nothing moves; or the ratios still move."""
 
     def of_run(one: Prediction, ratios: Mapping[str, float], **changes: Any) -> xarray.Dataset:
         return run(one.row["weights"], one.row["tokens"], ratios, **changes)
@@ -71,7 +71,7 @@ def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
 
 
 def of_rate(weights: str) -> dict[Verdict, Datasets]:
-    """The exponents are those of the sphere; patches are slower; at the edge of that; of (K, Q) also faster."""
+    """The exponents are those of the sphere; patches are slower; close to the threshold; for (K, Q) also faster."""
     falls = _FALLS[weights]
     found = {
         Verdict.HOLDS: runs(weights),
@@ -82,7 +82,7 @@ def of_rate(weights: str) -> dict[Verdict, Datasets]:
 
 
 def of_separable() -> dict[Verdict, Datasets]:
-    """All problems can be separated; two thirds; or about the share that is asked for."""
+    """All problems are separable; two thirds; or about the share asked for."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(separable=2 / 3),

@@ -22,9 +22,9 @@ from jaxattn.problem import Problem
 __all__ = ["D", "T", "class_queries", "first_patch", "load", "tokens"]
 
 FILE = Path(__file__).with_name("digits.npz")
-# What a result depends on is found in source files alone, so the pixels are named by their hash here.
+# Fingerprints cover source files only, so the pixels are identified by their hash here.
 SHA256 = "c08392beed7bca20a51ef5d769893f457d978d55e7bf50c9cff06ee6c69e9884"
-# Patches of an image, and pixels of a patch.
+# Patches per image, and pixels per patch.
 T, D = 4, 16
 
 
@@ -45,7 +45,7 @@ def load(path: Path = FILE) -> UInt8[np.ndarray, "10 60 8 8"]:
 
 @lru_cache(maxsize=1)
 def tokens() -> Float[np.ndarray, "10 60 4 16"]:
-    """Return the four quadrants of every image as tokens, less their mean over all, of mean square length 1."""
+    """Return the four quadrants of every image as tokens, minus their overall mean, with mean square norm 1."""
     images = load().astype(float)
     quadrants = images.reshape(*images.shape[:2], 2, 4, 2, 4).swapaxes(3, 4).reshape(*images.shape[:2], T, D)
     centred = quadrants - quadrants.mean(axis=(0, 1, 2))
@@ -55,12 +55,12 @@ def tokens() -> Float[np.ndarray, "10 60 4 16"]:
 def class_queries(key: PRNGKeyArray, n: int) -> Problem:
     """Draw two digits and n / 2 images of each; the query is that of the image's class.
 
-    Tokens are the four quadrants of an image, labels +-1 its class, queries two vectors of the unit sphere, one a
+    Tokens are the four quadrants of an image, labels +-1 its class, queries are two vectors on the unit sphere, one per
     class. The head direction v is the difference of the classes' mean tokens, a unit vector. The optimal tokens can
     always be separated: `W z = Y v` does.
 
     Raises:
-        ValueError: n is no even number from 2 to 120.
+        ValueError: n is not an even number from 2 to 120.
     """
     X, Y, v, own = _drawn(key, n)
     Z = draws.unit(jax.random.normal(own, (2, D)))

@@ -1,4 +1,4 @@
-"""From the record of training on patches or on the sphere to margin ratios, distances and what was selected."""
+"""From the record of training on patches or on the sphere: margin ratios, distances and selected tokens."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
 
 NORMS = ("frobenius", "nuclear")
-# How the laws of the tokens are called, by what a configuration names.
+# The names of the token laws, by their names in a configuration.
 _LAWS = {"class_queries": "class", "first_patch": "patch", "sphere": "sphere"}
-# What double precision leaves of 1 - cos where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold a run against the Frobenius and the nuclear Att-SVM of the tokens that it selects.
+    """Compare a run with the Frobenius and the nuclear Att-SVM of the tokens that it selects.
 
     Args:
         record: of a `Training` of W or of (K, Q), as `recording.run` writes it.
-        solver: none but those of each norm.
+        solver: must be None; each norm has its own.
 
     Returns:
-        Of every kept seed `margin_ratio` and `off`, 1 - cos, (seed, norm, snapshot); `probability`, the mean largest
-        one, (seed, snapshot); and `optimal`, of which share of the inputs it selects the optimal token, (seed,). Of all
-        seeds `optimal_margin`, the largest margin of the optimal tokens for a matrix of Frobenius norm 1, 0 where no
-        matrix separates them, (attempt,). Attributes: counts; `unknown`, for how many problems that is not certified;
-        `run`, in words, `weights` ("W" or "KQ") and `tokens` ("class", "patch" or "sphere").
+        For every kept seed `margin_ratio` and `off`, 1 - cos, (seed, norm, snapshot); `probability`, the mean largest
+        one, (seed, snapshot); and `optimal`, the share of inputs whose optimal token it selects, (seed,). For all seeds
+        `optimal_margin`, the largest margin of the optimal tokens over matrices of Frobenius norm 1, 0 if no matrix
+        separates them, (attempt,). Attributes: counts; `unknown`, the number of problems for which this is not
+        certified; `run`, in words, `weights` ("W" or "KQ") and `tokens` ("class", "patch" or "sphere").
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.

@@ -1,1 +1,1 @@
-"""The atlas: which norm each rule obeys on W and on (K, Q), with a constant step and with one that falls."""
+"""The atlas: which norm each rule obeys on W and on (K, Q), with constant and with decreasing steps."""

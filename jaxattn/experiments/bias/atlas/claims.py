@@ -1,4 +1,4 @@
-"""Which norm's max-margin problem each row of the atlas obeys, held against what is predicted."""
+"""Which norm's max-margin problem each row of the atlas obeys, compared with the predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims of the atlas have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims of the atlas are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxattn.study.claims.claim import Datasets, Verdict
 
 
 def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> xarray.Dataset:
-    """Return the run that a prediction is about, with these mean margin ratios at its end.
+    """Return the run that a prediction is about, with these final mean margin ratios.
 
     Args:
         prediction: whose run.
@@ -24,10 +24,10 @@ def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> 
 
 
 def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
-    """The predicted norm is obeyed, or none; none is, and all stand still; or they still move."""
+    """The predicted norm is obeyed, or none; none is, and nothing moves; or the ratios still move."""
     return made.of_prediction(prediction, run)
 
 
 def atlas() -> Datasets:
-    """Return all runs that anything is predicted of, each as predicted."""
+    """Return all runs with a prediction, each as predicted."""
     return {one.name: run(one, {one.norm: 0.99}) for one in PREDICTIONS}

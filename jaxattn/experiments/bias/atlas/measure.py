@@ -1,4 +1,4 @@
-"""From the record of a training to its margin ratios in every norm of the atlas."""
+"""From the record of a training: its margin ratios in every norm of the atlas."""
 
 from jaxattn.experiments.bias.ratios import measure
 

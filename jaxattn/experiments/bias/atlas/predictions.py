@@ -1,4 +1,4 @@
-"""What is predicted of the rows of the atlas."""
+"""The predictions for the rows of the atlas."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _INDUCED = Source("jaxattn", "the norm that norms of K and Q induce on K Q^T", S
 
 
 class Prediction(NamedTuple):
-    """What is predicted of a row of the atlas.
+    """The prediction for a row of the atlas.
 
     Attributes:
         name: of the claim.
         weights: "W" or "KQ".
         rule: one of RULES.
         step: "constant" or "falling".
-        norm: that it obeys; empty if it obeys none of those in the atlas.
-        source: where that is said.
-        statement: what is said.
+        norm: the norm that it obeys; empty if it obeys none of those in the atlas.
+        source: where this is stated.
+        statement: the statement.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Prediction(NamedTuple):
 
     @property
     def row(self) -> dict[str, str]:
-        """The row of the atlas, as `rules.described` says it."""
+        """The row of the atlas, in the terms of `rules.described`."""
         return {"weights": self.weights, "rule": self.rule, "step": self.step}
 
 
 class _Said(NamedTuple):
-    """A prediction of a rule with some schedules."""
+    """A prediction for a rule with some schedules."""
 
     weights: str
     name: str
@@ -74,8 +74,8 @@ _SAID = (
     _Said(
         "KQ", "momentum", "momentum frobenius", _BOTH, "nuclear", _INDUCED, "Gradient descent with momentum on (K, Q)"
     ),
-    # Largest entries of K and Q induce a norm whose unit ball lies in m times the hull of the sign matrices x y^T: not
-    # one of NORMS.
+    # The largest entries of K and Q induce a norm whose unit ball lies in m times the hull of the sign matrices x y^T:
+    # not one of NORMS.
     _Said("KQ", "sign", "steepest max", _BOTH, "", _INDUCED, "Sign descent on (K, Q)"),
     _Said("KQ", "adam", "adam", _BOTH, "", _INDUCED, "Adam on (K, Q)"),
     _Said(
@@ -83,21 +83,25 @@ _SAID = (
     ),
     _Said("KQ", "muon", "muon", _BOTH, "spectral", _INDUCED, "Muon on (K, Q)"),
 )
-_STEPS = {"constant": "with a constant step", "falling": "with a step that falls like k^-1/2"}
-# Of what no paper says of attention.
+_STEPS = {"constant": "with a constant step", "falling": "with steps that fall like k^-1/2"}
+# For predictions that no paper makes about attention.
 _CONJECTURES = {
     _LINEAR: "; a conjecture, by analogy with linear models",
-    _INDUCED: "; a conjecture: the norm which those of K and Q induce on K Q^T",
+    _INDUCED: "; a conjecture: this is the norm that the norms of K and Q induce on K Q^T",
 }
 
 
 def _statement(one: _Said, step: str) -> str:
-    norm = f"the Att-SVM of the norm {one.norm}" if one.norm else f"none of the Att-SVMs of {', '.join(NORMS)}"
+    norm = (
+        f"the Att-SVM with the norm {one.norm}"
+        if one.norm
+        else (f"none of the Att-SVMs with the norms {', '.join(NORMS)}")
+    )
     if one.norm or one.source not in _CONJECTURES:
         return f"{one.subject}, {_STEPS[step]}, obeys {norm}{_CONJECTURES.get(one.source, '')}."
     return (
-        f"{one.subject}, {_STEPS[step]}, obeys {norm}; a conjecture: largest entries of K and Q induce another norm on "
-        "K Q^T."
+        f"{one.subject}, {_STEPS[step]}, obeys {norm}; a conjecture: the largest entries of K and Q induce another "
+        "norm on K Q^T."
     )
 
 

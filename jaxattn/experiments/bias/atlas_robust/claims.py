@@ -1,4 +1,4 @@
-"""Whether the norms that rules obey depend on the size of the problem, on the start, or on the precision."""
+"""Whether the norms that rules obey depend on the problem size, the start, or the precision."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from jaxattn.study.claims import (
 
 __all__ = ["CLAIMS", "VARIANTS", "pairs", "summarize"]
 
-_SOURCE = Source("arXiv 2308.16898 and 2502.04664", "limits stated whatever size and start are", Setting.OURS)
-# What is changed, as `rules.described` calls it, by the names of the claims.
+_SOURCE = Source("arXiv 2308.16898 and 2502.04664", "limits stated for any size and start", Setting.OURS)
+# The changes, as named by `rules.described`, for each claim.
 VARIANTS = {
     "sizes": ("(4, 4, 6)", "(10, 5, 20)"),
     "starts": ("start as published", "start of scale 0.01"),
@@ -35,18 +35,18 @@ VARIANTS = {
 }
 _SAID = {
     "sizes": "the numbers n, T and d of inputs, tokens and features",
-    "starts": "where W, or K and Q, start",
+    "starts": "the starting point of W, or of K and Q",
     "precision": "the precision of training",
 }
 
 
 class Pair(NamedTuple):
-    """A run of the atlas, and the same with a change.
+    """A run of the atlas, and the same run with a change.
 
     Attributes:
         usual: as in the atlas.
-        changed: the same rule.
-        label: of the changed one.
+        changed: the same rule, with the change.
+        label: of the changed run.
     """
 
     usual: xarray.Dataset
@@ -55,17 +55,17 @@ class Pair(NamedTuple):
 
     @property
     def is_decided(self) -> bool:
-        """Whether both verdicts are."""
+        """Whether both verdicts are decided."""
         return bool(self.usual.attrs["decided"] and self.changed.attrs["decided"])
 
     @property
     def differs(self) -> bool:
-        """Whether both verdicts are decided, and are not the same."""
+        """Whether both verdicts are decided and differ."""
         return self.is_decided and bool((self.usual["named"].values != self.changed["named"].values).any())
 
 
 def pairs(summaries: Mapping[str, xarray.Dataset], variants: tuple[str, ...]) -> list[Pair]:
-    """Return every run with one of these changes beside that without any, if both were made."""
+    """Pair every run that has one of these changes with the unchanged run, if both were made."""
     found = []
     for one in summaries.values():
         row = {name: str(one.attrs[name]) for name in ("weights", "rule", "step")}
@@ -77,7 +77,7 @@ def pairs(summaries: Mapping[str, xarray.Dataset], variants: tuple[str, ...]) ->
 
 
 def _judge(which: str, summaries: Datasets) -> Judgement:
-    """No decided verdict may change; and those with and without the change have to be decided."""
+    """No decided verdict may change, and all verdicts, with and without the change, must be decided."""
     found = pairs(summaries, VARIANTS[which])
     if not found:
         return Judgement.withheld("These runs are not made at this size.")
@@ -89,7 +89,7 @@ def _judge(which: str, summaries: Datasets) -> Judgement:
     undecided = next((said for pair in found for one in (pair.usual, pair.changed) if (said := too_little(one))), "")
     open_ones = [pair.label for pair in found if not pair.is_decided]
     if open_ones and not changed and not undecided:
-        undecided = f"Not decided, with the change or without: {'; '.join(open_ones)}."
+        undecided = f"Not decided, with or without the change: {'; '.join(open_ones)}."
     said = "; ".join(f"{pair.label}: {pair.changed.attrs['verdict']}" for pair in changed)
     share = float(len(changed))
     return Judgement(
@@ -99,10 +99,10 @@ def _judge(which: str, summaries: Datasets) -> Judgement:
         counts=counts_of({pair.changed.attrs["run"]: pair.changed for pair in found}),
         stated=(below(f"rows of {len(found)} whose verdict changes", Number.exact(share), 0.0),),
         undecided=undecided
-        or (f"Not decided, with the change or without: {'; '.join(open_ones)}." if open_ones and not changed else ""),
+        or (f"Not decided, with or without the change: {'; '.join(open_ones)}." if open_ones and not changed else ""),
         remark=f"Changed: {said}."
         if changed
-        else f"All {len(found)} verdicts are those of the same rule in the atlas.",
+        else f"All {len(found)} verdicts agree with those of the same rule in the atlas.",
     )
 
 
@@ -110,7 +110,7 @@ CLAIMS = tuple(
     Claim(
         f"atlas-robust:{which}",
         _SOURCE,
-        f"Which norm's Att-SVM a rule obeys does not depend on {_SAID[which]}.",
+        f"The norm whose Att-SVM a rule obeys does not depend on {_SAID[which]}.",
         partial(_judge, which),
         partial(examples.of_variants, variants),
     )

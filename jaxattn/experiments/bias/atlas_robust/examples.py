@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on changed sizes, starts and precision have to say is known."""
+"""Hand-built datasets for which the verdicts of the claims on changed sizes, starts and precision are known."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def runs(variants: tuple[str, ...], changed: float = 0.99, moving: float = 0.0) 
 
     Args:
         variants: the changes.
-        changed: margin ratio of the first rule's norm with the first change.
-        moving: by how much that changes in a decade of steps.
+        changed: margin ratio for the first rule's norm with the first change.
+        moving: by how much this ratio changes per decade of steps.
     """
     found: dict[str, xarray.Dataset] = {}
     for variant in ("", *variants):

@@ -28,8 +28,8 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
 
 _FLOW = "arXiv 2403.08699"
-# Fixed beforehand, beside the rule of `bias.verdict`: by how much the mean margin ratios of steps h and 2 h may differ
-# for the steps to count as a flow.
+# Fixed beforehand, in addition to the rule of `bias.verdict`: the largest difference of the mean margin ratios for
+# steps h and 2 h for which the steps count as a flow.
 ERROR = FLAT
 
 PREDICTIONS = (
@@ -46,7 +46,7 @@ PREDICTIONS = (
         {"start": "aligned", "steps": "short"},
         "nuclear",
         Source(_FLOW, "theorem on aligned starts, as recalled", Setting.PROXY),
-        "With K and Q whose singular spaces are aligned with the data at the start, gradient flow minimizes the "
+        "If the singular spaces of K and Q are aligned with the data at the start, gradient flow minimizes the "
         "nuclear norm of K Q^T under the constraints of the Att-SVM.",
     ),
     Prediction(
@@ -54,44 +54,42 @@ PREDICTIONS = (
         {"start": "one matrix", "steps": "short"},
         "frobenius",
         Source(_FLOW, "abstract, on earlier results", Setting.PROXY),
-        "With K and Q combined into one trained matrix W, the implicit regularization is on its Frobenius norm.",
+        "If K and Q are combined into one trained matrix W, the implicit regularization is on its Frobenius norm.",
     ),
     Prediction(
         "random",
         {"start": "random", "steps": "short"},
         "nuclear",
-        Source(_FLOW, "without the assumption of an aligned start: a question of ours", Setting.OURS),
-        "From random K and Q, aligned with nothing, gradient flow minimizes the nuclear norm of K Q^T under the "
+        Source(_FLOW, "without the assumption of an aligned start: our question", Setting.OURS),
+        "From random K and Q, without any alignment, gradient flow minimizes the nuclear norm of K Q^T under the "
         "constraints of the Att-SVM: alignment is not needed.",
     ),
     Prediction(
         "unbalanced",
         {"start": "unbalanced", "steps": "short"},
         "nuclear",
-        Source(_FLOW, "without the assumption of an aligned start: a question of ours", Setting.OURS),
-        "From random K and Q, ||K|| sixteen times ||Q||, gradient flow minimizes the nuclear norm of K Q^T under the "
+        Source(_FLOW, "without the assumption of an aligned start: our question", Setting.OURS),
+        "From random K and Q with ||K|| = 16 ||Q||, gradient flow minimizes the nuclear norm of K Q^T under the "
         "constraints of the Att-SVM: neither alignment nor balance is needed.",
     ),
 )
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate the margin ratios of every flow, find which norms it obeys, and how far its steps are from a flow.
+    """Estimate the margin ratios of every flow, the norms that it obeys, and the error of its discretization.
 
     Args:
         datasets: of `measure`.
         key: of the bootstrap.
 
     Returns:
-        What `ratios.summarize` returns of each run, of the seeds that select every optimal token at the end, as the
-        minimal loss asks; of all seeds if there are less than `LEAST_SEEDS` of them. Beside it:
-        `reached`, their share of all seeds, and the attribute `minimal`, their number;
-        `path`, the mean margin ratio, (norm, snapshot), with its interval;
-        `off`, medians of 1 - cos over the seeds whose solution is unique, (norm, snapshot), 1 without any;
-        `size`, the median of ||W||_F, (snapshot,);
-        the attribute `steps`, "short" for the run of a start with the smaller h, else "long";
-        `error`, where there is another run with twice this h: the mean difference of their margin ratios at the end,
-        (norm,).
+        What `ratios.summarize` returns for each run, over the seeds that select every optimal token at the end, as the
+        minimal loss requires; over all seeds if there are fewer than `LEAST_SEEDS` such seeds. In addition: `reached`,
+        their share of all seeds, and the attribute `minimal`, their number; `path`, the mean margin ratio, (norm,
+        snapshot), with its interval; `off`, medians of 1 - cos over the seeds whose solution is unique, (norm,
+        snapshot), 1 if there are none; `size`, the median of ||W||_F, (snapshot,); the attribute `steps`, "short" for
+        the run of a start with the smaller h, else "long"; `error`, if there is another run with twice this h: the mean
+        difference of their margin ratios at the end, (norm,).
 
     Raises:
         ValueError: a run of which no seed was kept.
@@ -128,7 +126,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _of_minimal_loss(one: xarray.Dataset) -> xarray.Dataset:
-    """Return the seeds that reach the minimal loss, or all where these are too few to decide anything."""
+    """Return the seeds that reach the minimal loss, or all if these are too few to decide anything."""
     reached = one["optimal"].values > 0
     return one.isel(seed=reached) if reached.sum() >= LEAST_SEEDS else one
 
@@ -138,28 +136,31 @@ def _doubles(other: xarray.Dataset, one: xarray.Dataset) -> bool:
 
 
 def _error(one: xarray.Dataset, coarse: xarray.Dataset, key: PRNGKeyArray) -> Estimate:
-    """Return the mean difference, seed by seed, of the margin ratios at the ends of two paths of one length."""
+    """Return the mean paired difference of the margin ratios at the ends of two paths of equal length."""
     shared = np.intersect1d(one["seed"].values, coarse["seed"].values)
     fine, rough = (each["margin_ratio"].sel(seed=shared).values[:, :, -1] for each in (one, coarse))
     return bootstrap(fine - rough, key)
 
 
 def _judge(prediction: Prediction, summaries: Datasets) -> Judgement:
-    """The verdict has to name the norm, and twice as long steps to end at the same ratio."""
+    """The verdict must name the norm, and steps twice as long must end at the same ratio."""
     found = judging.judge(prediction, summaries)
     one = ratios.run_of(summaries, **prediction.row)
     if one is None or "error" not in one:
-        return Judgement.withheld("This run, or that with steps twice as long, is not made at this size.")
+        return Judgement.withheld("This run, or the one with steps twice as long, is not made at this size.")
     error, reached = number(one.sel(norm=prediction.norm), "error"), number(one, "reached")
-    label, share = "mean margin ratio of steps h less that of 2 h", "share of seeds that select every optimal token"
+    label, share = (
+        "mean margin ratio for steps h minus that for steps 2 h",
+        "share of seeds that select every optimal token",
+    )
     few = too_few(one.attrs["minimal"], LEAST_SEEDS)
     return dataclasses.replace(
         found,
-        undecided=found.undecided or (few and f"Of those that reach the minimal loss: {few}"),
+        undecided=found.undecided or (few and f"For the seeds that reach the minimal loss: {few}"),
         measured={**found.measured, label: error.mean, share: reached.mean},
         interval={**found.interval, label: (error.low, error.high), share: (reached.low, reached.high)},
         stated=(*found.stated, between(label, error, -ERROR, ERROR)),
-        remark=f"{found.remark} Median ||W||_F at the end: {float(one['size'][-1]):.3g}. Judged by the "
+        remark=f"{found.remark} Median ||W||_F at the end: {float(one['size'][-1]):.3g}. Judged over the "
         f"{one.attrs['minimal']} seeds that reach the minimal loss.",
     )
 

@@ -1,4 +1,4 @@
-"""Measured flows built by hand: what the claims have to say of them is known."""
+"""Hand-built flows for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NORMS = ("frobenius", "nuclear")
 
 
 def runs(start: str, ratios: Mapping[str, float], moving: float = 0.0, error: float = 0.0) -> Datasets:
-    """Return a start followed by short steps and by steps twice as long.
+    """Return a start followed with short steps and with steps twice as long.
 
     Args:
         start: its name.
         ratios: mean margin ratios at the end, by norm.
-        moving: by how much the ratios change in a decade of steps.
-        error: by how much the ratios of long steps are less.
+        moving: by how much the ratios change per decade of steps.
+        error: by how much the ratios for long steps are smaller.
     """
     short = _run(start, 0.5, ratios, moving)
     long = _run(start, 1.0, {norm: ratio - error for norm, ratio in ratios.items()}, moving)
@@ -39,7 +39,7 @@ def _run(start: str, step: float, ratios: Mapping[str, float], moving: float) ->
 
 
 def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
-    """The predicted norm is obeyed; none is, and all stand still; or they still move."""
+    """The predicted norm is obeyed; none is, and nothing moves; or the ratios still move."""
     start, norm = prediction.row["start"], prediction.norm
     return {
         Verdict.HOLDS: runs(start, {norm: 0.99}),

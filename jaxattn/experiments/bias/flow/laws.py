@@ -1,4 +1,4 @@
-"""Starts and data of the flow on K and Q: unbalanced and diagonal starts, and data that keep diagonal weights so."""
+"""Starts and data for the flow on K and Q: unbalanced and diagonal starts, and data that keep weights diagonal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jaxattn.attention import Factored
 from jaxattn.data import draws
 from jaxattn.problem import Problem
 
-# Dimensions in which an input has no more than a thousand images.
+# Dimensions in which an input has at most about a thousand images.
 _MOST = 11
 
 
 def unbalanced(key: PRNGKeyArray, d: int, ratio: float = 16.0) -> Factored:
-    """Draw K and Q as `initial.factored` does, (d, d), and make K longer and Q shorter; K Q^T stays as drawn.
+    """Draw K and Q as `initial.factored` does, (d, d), and scale K up and Q down; K Q^T is unchanged.
 
     Args:
         key: of the draw.
@@ -34,7 +34,7 @@ def unbalanced(key: PRNGKeyArray, d: int, ratio: float = 16.0) -> Factored:
 
 
 def on_axes(key: PRNGKeyArray, d: int) -> Factored:
-    """Start at W = 0 with `diagonal` K, laid out as a matrix, and Q = 0, (d, d): aligned with `mirrored` data."""
+    """Start at W = 0 with `diagonal` K as a matrix, and Q = 0, (d, d): aligned with `mirrored` data."""
     K, Q = diagonal(key, d)
     return Factored(K=jnp.diag(K[:, 0]), Q=jnp.diag(Q[:, 0]))
 
@@ -42,7 +42,7 @@ def on_axes(key: PRNGKeyArray, d: int) -> Factored:
 def diagonal(key: PRNGKeyArray, d: int) -> Factored:
     """Start at W = 0: the diagonal of K is uniform in (0.5, 1.5), that of Q zero, (d, 1) each.
 
-    No entry of W starts with a sign, so none has to change it.
+    The entries of W are zero at the start, so none has to change its sign.
     """
     draws.check_sizes(d=d)
     K = 1 + draws.uniform(key, d, 1, bound=0.5)
@@ -50,12 +50,12 @@ def diagonal(key: PRNGKeyArray, d: int) -> Factored:
 
 
 def mirrored(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
-    """Draw n inputs, and the mirror images of each in all axes but the last: n 2^(d - 1) inputs in all.
+    """Draw n inputs, and the mirror images of each in all axes but the last: n 2^(d - 1) inputs in total.
 
-    An image has the signs of some coordinates of its tokens and its query changed. Where W is diagonal, images have
-    the logits of their input, and the gradient of all together is diagonal. So K and Q that start diagonal stay so, and
-    the axes are singular vectors of the weights and of the data. The last coordinate is read by the head, `v = e_d`,
-    and no query has one. Other coordinates are those of unit vectors of R^(d - 1), drawn uniformly; labels +-1.
+    An image has the signs of some coordinates of its tokens and its query flipped. If W is diagonal, images have the
+    logits of their input, and the total gradient is diagonal. So diagonal K and Q stay diagonal, and the axes are
+    singular vectors of the weights and of the data. The last coordinate is read by the head, `v = e_d`, and is zero in
+    every query. Other coordinates are those of unit vectors of R^(d - 1), drawn uniformly; labels +-1.
 
     Raises:
         ValueError: n < 1, T < 2, or a d outside 2..11.

@@ -1,4 +1,4 @@
-"""From the record of a flow to its margin ratios in the Frobenius and the nuclear norm, against the length of W."""
+"""From the record of a flow: its margin ratios in the Frobenius and the nuclear norm, and the norm of W."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.measuring.ranked import model_of, ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
 
-# The starts by the last part of their target in the configuration.
+# The starts, by the last part of their target in the configuration.
 _STARTS = {
     "free_zero": "one matrix",
     "factored": "random",
@@ -31,19 +31,19 @@ _STARTS = {
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold a flow against the Frobenius and the nuclear Att-SVM of the tokens that it selects, as `bias.rank` does.
+    """Compare a flow with the Frobenius and the nuclear Att-SVM of the tokens that it selects, as `bias.rank` does.
 
-    Diagonal weights are held against the same two problems over diagonal matrices.
+    Diagonal weights are compared with the same two problems over diagonal matrices.
 
     Args:
         record: of a `Training`, as `recording.run` writes it.
-        solver: none but those of each norm.
+        solver: must be None; each norm has its own.
 
     Returns:
-        `margin_ratio`, (seed, norm, snapshot); `cosine` likewise, 0 where the solution is not unique; `probability`,
-        the mean largest attention probability, and `size`, `||W||_F`, (seed, snapshot); and `optimal`, 1 where every
-        input selects its optimal token at the end, else 0, (seed,). Attributes: counts, `start`, `step`, the
-        factor h, and `run`.
+        `margin_ratio`, (seed, norm, snapshot); `cosine` likewise, 0 if the solution is not unique; `probability`, the
+        mean largest attention probability, and `size`, `||W||_F`, (seed, snapshot); and `optimal`, 1 if every input
+        selects its optimal token at the end, else 0, (seed,). Attributes: counts, `start`, `step`, the factor h, and
+        `run`.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
@@ -71,7 +71,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     return measured
 
 
-# One object a model, so that it compiles once.
+# One object per model, so that it compiles once.
 @lru_cache(maxsize=8)
 def _selects_optimal(model: models.Model) -> Callable[[Any, Problem], Bool[Array, ""]]:
     def selects(weights: Any, problem: Problem) -> Bool[Array, ""]:

@@ -1,4 +1,4 @@
-"""Attention whose key and query matrices are diagonal, and trained as such."""
+"""Attention with key and query matrices that are kept diagonal during training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from jaxattn.problem import Problem
 class Diagonal:
     """One head with `W = diag(k q)`: K and Q hold the diagonals k and q, (d, 1) each.
 
-    Its logits `sum_j x_itj k_j q_j z_ij` are linear in the diagonal k q. So that is written as the first column of a
-    matrix that sees the keys `x_it z_i` (entry by entry) and the first axis as every query. The nuclear norm of W is
-    the l1 norm of that column.
+    Its logits `sum_j x_itj k_j q_j z_ij` are linear in the diagonal k q. The diagonal is represented as the first
+    column of a matrix, with keys `x_it z_i` (entrywise product) and the first axis as every query. The nuclear norm of
+    W is the l1 norm of this column.
     """
 
     def logits(self, weights: Factored, problem: Problem) -> Float[Array, "1 n T"]:
@@ -30,11 +30,11 @@ class Diagonal:
     def predictions(
         self, readout: Any, probabilities: Float[Array, "1 n T"], problem: Problem, head: heads.Head
     ) -> Float[Array, " n"]:
-        """Return what the head makes of the attention output."""
+        """Return the head's predictions from the attention output."""
         return models.plain.predictions(readout, probabilities, problem, head)
 
     def seen(self, problem: Problem) -> Problem:
-        """Return the problem over the products of tokens and queries."""
+        """Return the problem over the entrywise products of tokens and queries."""
         first = jnp.zeros_like(problem.Z).at[:, 0].set(1.0)
         keys = problem.X * problem.Z[:, None, :]
         return Problem(X=keys, Z=first, Y=problem.Y, v=problem.v, present=problem.present)

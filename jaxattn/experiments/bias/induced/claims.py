@@ -1,4 +1,4 @@
-"""Which norm's max-margin problem steepest descent on (K, Q) obeys, held against the norm that is induced."""
+"""Which norm's max-margin problem steepest descent on (K, Q) obeys, compared with the induced norm."""
 
 from __future__ import annotations
 

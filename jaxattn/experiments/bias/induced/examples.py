@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on induced norms have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on induced norms are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxattn.study.claims.claim import Datasets, Verdict
 
 
 def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> xarray.Dataset:
-    """Return the run that a prediction is about, with these mean margin ratios at its end.
+    """Return the run that a prediction is about, with these final mean margin ratios.
 
     Args:
         prediction: whose run.
@@ -29,10 +29,10 @@ def run(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> 
 
 
 def of_prediction(prediction: Prediction) -> dict[Verdict, Datasets]:
-    """The predicted norm is obeyed; none is, and all stand still; or they still move."""
+    """The predicted norm is obeyed; none is, and nothing moves; or the ratios still move."""
     return made.of_prediction(prediction, run)
 
 
 def all_runs() -> Datasets:
-    """Return all runs that anything is predicted of, each as predicted."""
+    """Return all runs with a prediction, each as predicted."""
     return {one.name: run(one, {one.norm: 0.99}) for one in PREDICTIONS}

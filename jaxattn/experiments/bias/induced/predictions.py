@@ -1,4 +1,4 @@
-"""What is predicted of steepest descent on (K, Q): the norm that the norm of K and of Q induces on their product."""
+"""Predictions for steepest descent on (K, Q): the norm that the norm of K and of Q induces on their product."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Rule(NamedTuple):
 _RULES = (
     _Rule("gd", "normalized_gd", "in the Frobenius norm (normalized gradient descent)", "nuclear"),
     _Rule("polar", "steepest spectral", "in the spectral norm (polar factors)", "spectral"),
-    _Rule("rows", "steepest 2,inf", "in the length of the longest row", "gamma2"),
+    _Rule("rows", "steepest 2,inf", "in the norm of the longest row", "gamma2"),
     _Rule("sign", "steepest max", "in the largest entry (sign descent)", "sign"),
 )
 
@@ -29,7 +29,7 @@ _RULES = (
 def _statement(one: _Rule, m: str) -> str:
     return (
         f"Steepest descent on K and Q {one.subject}, with m = {m} columns and steps that fall like k^-1/2, obeys the "
-        f"Att-SVM of the norm {one.norm}, which that norm induces on K Q^T as m grows; a conjecture."
+        f"Att-SVM with the norm {one.norm}, which it induces on K Q^T for large m; a conjecture."
     )
 
 
@@ -44,7 +44,7 @@ PREDICTIONS = tuple(
     for one in _RULES
     for m in WIDTHS
 )
-# How the rules are called in the figure.
+# The names of the rules in the figure.
 SAID = {
     one.rule: said for one, said in zip(_RULES, ("Frobenius", "spectral", "longest row", "largest entry"), strict=True)
 }

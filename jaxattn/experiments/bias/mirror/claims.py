@@ -32,7 +32,7 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import Estimate, beside, bootstrap, variables
 
-# As recalled: experiments on synthetic data; and the theorem on the rate, whose bound `rates.bound` has.
+# As recalled: experiments on synthetic data, and the theorem on the rate; its bound is in `rates.bound`.
 _NEAREST = Source("arXiv 2410.14581", "experiments on synthetic data, p = 1.75, 2, 3", Setting.PROXY)
 _RATE = Source("arXiv 2410.14581", "theorem on the convergence rate of l_p-AttGD", Setting.PROXY)
 _BOUNDS = {
@@ -43,7 +43,7 @@ _BOUNDS = {
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate how near each run comes to every solution, and how fast to its own.
+    """Estimate how close each run comes to every solution, and the rate for its own.
 
     Args:
         datasets: of `measure`.
@@ -51,10 +51,10 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each run what `ratios.summarize` returns, and: `cosine`, the mean correlation with each solution at the last
-        snapshot, and `ahead`, how much higher that with its own is, (norm,); `off`, the geometric mean of the
+        snapshot, and `ahead`, the correlation with its own minus this one, (norm,); `off`, the geometric mean of the
         divergence along the snapshots, with its interval; `attention`, the mean largest attention probability at the
-        last one; and of runs of at least `rates.LONG` steps the exponents
-        `power`, of k in it, and `slack`, of log k in it divided by the paper's bound.
+        last one; and for runs of at least `rates.LONG` steps the exponents `power`, of k in the divergence, and
+        `slack`, of log k in the divergence divided by the paper's bound.
 
     Raises:
         ValueError: a run of which no seed was kept; a divergence that is not positive.
@@ -85,13 +85,13 @@ def _extended(one: xarray.Dataset, summary: xarray.Dataset, key: PRNGKeyArray) -
 
 
 def plain(summaries: Mapping[str, xarray.Dataset], p: float) -> list[xarray.Dataset]:
-    """Return the runs of l_p-AttGD with this p, the shortest first."""
+    """Return the runs of l_p-AttGD with this p, shortest first."""
     found = [one for one in summaries.values() if one.attrs["rule"] == PLAIN and one.attrs["p"] == f"{p:g}"]
     return sorted(found, key=lambda one: one.attrs["steps"])
 
 
 def _judge_nearest(p: float, summaries: Datasets) -> Judgement:
-    """Its own solution has to have the highest correlation after the paper's epochs; failing that, in the long run."""
+    """Its own solution must have the highest correlation after the paper's epochs; as corrected, later."""
     runs = plain(summaries, p)
     if not runs:
         return Judgement.withheld("This run is not made at this size.")
@@ -113,18 +113,20 @@ def _judge_nearest(p: float, summaries: Datasets) -> Judgement:
         counts=counts_of({one.attrs["run"]: one for one in (first, last)}),
         stated=_ahead(p, first),
         corrected=_ahead(p, last),
-        correction=f"after {last.attrs['steps']:,} steps, where the correlations with the solutions of p = 1.75, 2 and "
-        f"3 are {', '.join(f'{mean:.3f}' for mean in means)}.",
+        correction=f"only after {last.attrs['steps']:,} steps, when the correlations with the solutions of p = 1.75, "
+        f"2 and 3 are {', '.join(f'{mean:.3f}' for mean in means)}.",
         undecided=too_little(first),
-        remark=f"At step {first.attrs['steps']} the largest attention probability is "
-        f"{float(first['attention']):.2f} on average.",
+        remark=f"At step {first.attrs['steps']} the mean largest attention probability is "
+        f"{float(first['attention']):.2f}.",
     )
 
 
 def _ahead(p: float, one: xarray.Dataset) -> tuple[Criterion, ...]:
     steps = one.attrs["steps"]
     return tuple(
-        above(f"own correlation less that with the l_{q:g} solution at step {steps}", _of(one, q), 0.0)
+        above(
+            f"correlation with its own solution minus that with the l_{q:g} solution at step {steps}", _of(one, q), 0.0
+        )
         for q in PUBLISHED
         if q != p
     )
@@ -143,7 +145,7 @@ def _judge_rate(p: float, summaries: Datasets) -> Judgement:
     last = one.attrs["steps"]
     numbers = {f"divergence at step {last}": number(one.isel(snapshot=-1), "off")}
     slack = number(one, "slack") if "slack" in one else Number.exact(math.nan)
-    short = "" if "slack" in one else f"A run of {last} steps is too short for a rate of log k."
+    short = "" if "slack" in one else f"A run of {last} steps is too short for a rate in log k."
     if not short:
         numbers |= {"exponent of k in the divergence": number(one, "power")}
         numbers |= {"exponent of log k in the divergence over the bound": slack}
@@ -156,9 +158,9 @@ def _judge_rate(p: float, summaries: Datasets) -> Judgement:
             below(f"exponent of log k in the divergence over the bound, {rates.SINCE} to {last} steps", slack, 0.0),
         ),
         undecided=too_little(one) or short,
-        remark="The bound is an upper one: what falls faster agrees with it. These steps are those in which the "
-        f"attention saturates (largest probability {float(one['attention']):.3f} at the end), so the exponent is not "
-        "yet that of the limit.",
+        remark="The bound is an upper bound, so a faster decrease agrees with it. During these steps the attention "
+        f"is still saturating (largest probability {float(one['attention']):.3f} at the end), so the exponent "
+        "is not the asymptotic one.",
     )
 
 
@@ -168,8 +170,8 @@ CLAIMS = (
         Claim(
             f"mirror:nearest-{p:g}",
             _NEAREST,
-            f"After 1,500 epochs of l_p-AttGD with p = {p:g}, W has a higher correlation with the l_p Att-SVM solution "
-            "of its own p than with those of the other p among 1.75, 2 and 3.",
+            f"After 1,500 epochs of l_p-AttGD with p = {p:g}, W has a higher correlation with the l_p Att-SVM "
+            "solution of its own p than with those of the other p among 1.75, 2 and 3.",
             partial(_judge_nearest, p),
             partial(examples.of_nearest, p),
         )

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on mirror descent have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on mirror descent are known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxattn.study.claims.claim import Datasets, Verdict
 from jaxattn.study.settings.schedule import Logarithmically
 
 _SEEDS, _EPOCHS = 40, 1500
-# Of one seed beside another, with a mean of 0.
+# Spread over seeds, with mean 0.
 _SPREAD = np.resize([-1.0, 1.0, -0.5, 0.5], _SEEDS)
 
 
@@ -29,16 +29,16 @@ def run(
     ahead: float = 0.02,
     slack: float = -1.0,
 ) -> xarray.Dataset:
-    """Return a run by a rule and an exponent.
+    """Return a run with a rule and an exponent.
 
     Args:
         rule: PLAIN or NORMALIZED.
         p: of the potential.
-        steps: that are taken.
-        ratios: mean margin ratios of some norms at the end; of the others 0.6. Of its own norm 0.99 if None.
-        moving: by how much the ratios change in a decade of steps.
-        ahead: by how much the correlation with its own solution is above the others.
-        slack: the exponent of log k with which the divergence goes beside the paper's bound.
+        steps: of training.
+        ratios: mean margin ratios of some norms at the end; 0.6 for the others. If None, 0.99 for its own norm.
+        moving: by how much the ratios change per decade of steps.
+        ahead: the correlation with its own solution minus the others.
+        slack: the exponent of log k in the divergence over the paper's bound.
     """
     own, snapshots = norm_of(p), np.array(Logarithmically(8)(steps))
     ends = np.array([({own: 0.99} if ratios is None else ratios).get(norm, 0.6) for norm in NORMS])
@@ -69,7 +69,7 @@ def named(*runs: xarray.Dataset) -> Datasets:
 
 
 def of_direction(prediction: Prediction) -> dict[Verdict, Datasets]:
-    """The predicted norm is obeyed; another; or the run still moves."""
+    """The predicted norm is obeyed; another one; or the run still moves."""
 
     def normalized(prediction: Prediction, ratios: Mapping[str, float], **changes: Any) -> xarray.Dataset:
         return run(NORMALIZED, float(prediction.row["p"]), 20_000, ratios, **changes)
@@ -78,7 +78,7 @@ def of_direction(prediction: Prediction) -> dict[Verdict, Datasets]:
 
 
 def of_nearest(p: float) -> dict[Verdict, Datasets]:
-    """Its own solution is nearest after the epochs; after more steps; never; or about as near as the others."""
+    """Its own solution is nearest after the epochs; only after more steps; never; or it is undecided."""
 
     def runs(epochs: float, later: float) -> Datasets:
         return named(run(PLAIN, p, _EPOCHS, ahead=epochs), run(PLAIN, p, rates.LONG, ahead=later))

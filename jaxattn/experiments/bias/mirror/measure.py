@@ -1,4 +1,4 @@
-"""From the record of a mirror descent to its distances from the max-margin solutions of several entrywise norms."""
+"""From the record of mirror descent: its distances from the max-margin solutions of several entrywise norms."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxattn import norms, svm
 from jaxattn.experiments.bias.ratios import native
 from jaxattn.study.measuring.comparison import compare
 
-# The exponents of the paper's experiment, with a smaller and a larger one.
+# The exponents of the paper's experiment, and a smaller and a larger one.
 NORMS = ("l_1.1", "l_1.75", "frobenius", "l_3", "l_10")
 PLAIN, NORMALIZED = "l_p-AttGD", "normalized"
 _RULES = {"lp_gd": PLAIN, "mirror": NORMALIZED}
-# What double precision leaves of the divergence of two equal directions.
+# The rounding error of the divergence in double precision for equal directions.
 _SAME = 1e-16
 
 
@@ -31,13 +31,13 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Args:
         record: of a `Training` of a free W by `lp_gd` or `mirror`, as `recording.run` writes it.
-        solver: none but those of each norm.
+        solver: must be None; each norm has its own.
 
     Returns:
         `correlation` and `margin_ratio`, (seed, norm, snapshot); `divergence`, the Bregman divergence of the potential
-        from the run's direction to the solution of its own p, both of l_p norm 1, (seed, snapshot); and
-        `probability`, the mean over inputs of the largest attention probability, (seed, snapshot). Attributes: counts;
-        `run`, in words; its `rule`, PLAIN or NORMALIZED; `p`; `norm`, that of its own p; and `steps`.
+        from the run's direction to the solution of its own p, both of l_p norm 1, (seed, snapshot); and `probability`,
+        the mean over inputs of the largest attention probability, (seed, snapshot). Attributes: counts; `run`, in
+        words; its `rule`, PLAIN or NORMALIZED; `p`; `norm`, that of its own p; and `steps`.
 
     Raises:
         ValueError: a solver is given; a p that is not among NORMS.
@@ -49,7 +49,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     if own not in NORMS:
         raise ValueError(f"p: expected one whose norm is among {list(NORMS)}, found {p:g}")
     one = compare(record, [norms.named(norm) for norm in NORMS])
-    # Entrywise norms have names of their own.
+    # Entrywise norms have their own names.
     one = one.assign_coords(norm=np.array(NORMS, object))
     kept = np.isin(record["seed"].values, one["seed"].values)
     W = record["W_snapshots"].values[kept]
@@ -66,7 +66,7 @@ def divergence(
 ) -> Float[np.ndarray, "*shape"]:
     """Return the Bregman divergence of `||.||_p^p / p` from B to A, both scaled to l_p norm 1.
 
-    That is `psi(A) - psi(B) - <grad psi(B), A - B>`, which is `1 - <grad psi(B), A>` here.
+    This is `psi(A) - psi(B) - <grad psi(B), A - B>`, here equal to `1 - <grad psi(B), A>`.
     """
     A, B = _scaled(A, p), _scaled(B, p)
     return 1 - (np.sign(B) * np.abs(B) ** (p - 1) * A).sum(axis=(-1, -2))

@@ -1,11 +1,11 @@
-"""How fast mirror descent approaches its limit: the paper's bound, and exponents of the step and of its logarithm."""
+"""The rate of mirror descent: the paper's bound, and exponents of the step and of its logarithm."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
 
-# Rates are fitted over the last decade of runs of at least so many steps.
+# Rates are fitted over the last decade of runs with at least this many steps.
 SINCE, LONG = 10_000, 100_000
 
 
@@ -20,10 +20,10 @@ def bound(steps: Int[np.ndarray, " snapshots"], p: float) -> Float[np.ndarray, "
 def over_bound(
     steps: Int[np.ndarray, " snapshots"], divergence: Float[np.ndarray, "seeds snapshots"], p: float
 ) -> Float[np.ndarray, " seeds"]:
-    """Return the exponent of log k with which each seed's divergence, divided by the bound, goes; 0 keeps up with it.
+    """Return for each seed the exponent of log k in the divergence divided by the bound; 0 is the rate of the bound.
 
     Args:
-        steps: of the snapshots; those before SINCE are not read.
+        steps: of the snapshots; those before SINCE are not used.
         divergence: at these.
         p: of the potential.
     """
@@ -34,7 +34,7 @@ def over_bound(
 def of_steps(
     steps: Int[np.ndarray, " snapshots"], divergence: Float[np.ndarray, "seeds snapshots"]
 ) -> Float[np.ndarray, " seeds"]:
-    """Return the exponent of k with which each seed's divergence goes over the last decade of steps."""
+    """Return for each seed the exponent of k in the divergence over the last decade of steps."""
     late = steps * 10 >= steps[-1]
     return _exponents(steps[late].astype(float), divergence[:, late])
 
@@ -42,6 +42,6 @@ def of_steps(
 def _exponents(
     x: Float[np.ndarray, " snapshots"], y: Float[np.ndarray, "seeds snapshots"]
 ) -> Float[np.ndarray, " seeds"]:
-    """Return the exponent of x with which each seed's y goes, by least squares on both logarithms."""
+    """Return the exponent p in y ~ x^p for each seed, by least squares on the logarithms."""
     centred = np.log(x) - np.log(x).mean()
     return np.log(y) @ centred / (centred @ centred)

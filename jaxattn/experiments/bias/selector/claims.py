@@ -1,6 +1,6 @@
-"""A selector that a machine-made summary ascribes to 2308.16898: does it do what attention there does?
+"""A selector that a machine-made summary ascribes to 2308.16898: does it behave like the attention there?
 
-The rules below were fixed before the runs were made.
+The rules below were fixed before training.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import Estimate, bootstrap, variables
 
 _SOURCE = Source("a machine-made summary of arXiv 2308.16898", "not in the paper", Setting.OURS)
-# The mean share of inputs whose token is the same that counts as the same tokens; from which step on the margin ratios
-# of two runs are compared at equal steps, snapshot by snapshot (eight a decade); and by how many decades of 1 less the
-# ratio a run has to be nearer to the SVM solution: a tenth.
+# The mean share of inputs with equal tokens that counts as the same tokens; the step from which the margin ratios of
+# two runs are compared, snapshot by snapshot (eight per decade); and the difference of log10(1 - ratio) by which a run
+# must be nearer to the SVM solution, which is a tenth.
 SAME, SINCE, NEARER = 0.95, 100, math.log10(1.1)
-# What the certified gaps leave of 1 less a ratio.
+# The accuracy of 1 - ratio, given the certified gaps.
 _CERTIFIED = 1e-6
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate what each run selects and obeys.
+    """Estimate what each run selects, and which norm it obeys.
 
     Args:
-        datasets: of `measure`, by the names of the runs. A claim on a run that is not there is not decided.
+        datasets: of `measure`, by the names of the runs. A claim about a missing run is not decided.
         key: of the bootstrap.
 
     Returns:
         For each run a dataset: `ratio`, the margin ratio, (norm, snapshot); at the end `probability`, `optimal`, the
         share of inputs that select their optimal token, `joint`, the ratio in the joint problem of several heads, and
-        `lead`, the Frobenius ratio less the largest of the others, that of the norm `rival`;
-        `off`, the mean of log10(1 - ratio), (snapshot,), in the Frobenius norm; `ahead`, by how much that is smaller
-        than that of the run from the same start without any change, seed by seed, (snapshot,), and `gain`, its mean
-        from step `SINCE` on; `same`, the share of inputs at which a selector selects the token of that run. Attributes
-        beside the counts: `norms`, which `bias.rank` names, and `reason`, why it names none.
+        `lead`, the Frobenius ratio minus the largest other one, that of the norm `rival`; `off`, the mean of log10(1 -
+        ratio), (snapshot,), in the Frobenius norm; `ahead`, `off` of the unchanged run from the same start minus this
+        one, paired by seed, (snapshot,), and `gain`, its mean from step `SINCE` on; `same`, the share of inputs for
+        which a selector selects the token of that run. Attributes in addition to the counts: `norms`, which `bias.rank`
+        names, and `reason`, why it names none.
 
     Raises:
-        ValueError: a run of which no seed was kept, or two to compare that have none in common.
+        ValueError: a run of which no seed was kept, or two runs to compare without a common seed.
     """
     if not all(one.sizes["seed"] for one in datasets.values()):
         raise ValueError(f"selector: expected a kept seed in each run, found counts {counts_of(datasets)}")
@@ -90,7 +90,7 @@ def _summary(run: str, datasets: Datasets, key: PRNGKeyArray) -> xarray.Dataset:
         estimates["joint"] = ((), bootstrap(one["joint"].values[:, -1], keys[7]))
     change, decades = verdict.trend(ratio, steps, keys[1])
     probability = float(one["probability"][:, -1].mean())
-    # A run on the exact direction does not stall.
+    # A run along the exact gradient direction does not stall.
     told = verdict.of(names, bootstrap(ratio[..., -1], keys[0]), change, probability, len(ratio), decades)
     attrs = dict(one.attrs) | {"norms": " and ".join(told.norms), "reason": told.reason}
     own = names.index("frobenius")
@@ -112,12 +112,12 @@ def _summary(run: str, datasets: Datasets, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _base(run: str) -> str:
-    """Return the run that one is compared with: from the same start, with nothing changed."""
+    """Return the run to compare with: from the same start, without a change."""
     return RANDOM if run in (RANDOM, HEADS) else PLAIN
 
 
 def _off(one: xarray.Dataset) -> Float[np.ndarray, "seeds snapshots"]:
-    """Return how many decades the Frobenius margin ratio is from 1."""
+    """Return log10(1 - ratio) for the Frobenius margin ratio."""
     return np.log10(np.maximum(1 - one["margin_ratio"].sel(norm="frobenius").values, _CERTIFIED))
 
 
@@ -130,7 +130,7 @@ def _paired(run: str, other: str, datasets: Datasets) -> tuple[xarray.Dataset, x
 
 
 def _judge_tokens(family: str, summaries: Datasets) -> Judgement:
-    """Nearly all inputs have to get the token that training W selects, by an attention that selects one."""
+    """Nearly all inputs must get the token that training W selects, with a saturated attention."""
     runs = _family(family, summaries)
     if PLAIN not in summaries or not runs:
         return Judgement.withheld(f"Expected {PLAIN} and {family}, found the runs {sorted(summaries)}.")
@@ -142,13 +142,13 @@ def _judge_tokens(family: str, summaries: Datasets) -> Judgement:
         **_said({_SHARE.format(run): share for run, share in shares.items()}, runs, expected=1.0),
         stated=tuple(criterion for of_run in stated.values() for criterion in of_run),
         corrected=stated[first] if several else (),
-        correction=f"with the smallest weight alone, {first}: there {shares[first].mean:.1%} of the inputs get the "
+        correction=f"only with the smallest weight, {first}: there {shares[first].mean:.1%} of the inputs get the "
         "token that training W without a penalty selects."
         if several
         else "",
         undecided=_too_little({PLAIN: summaries[PLAIN], **runs}),
-        remark="At inference the selector takes the argmax of its scores, x_t^T W z. Seed by seed the problems are "
-        "those of training W from zero with neither penalty nor samples. The token of the best score is selected at "
+        remark="At inference the selector takes the argmax of its scores, x_t^T W z. Each seed has the same problem "
+        "as training W from zero without penalty and samples. The token with the best score is selected for "
         f"{_optimal({PLAIN: summaries[PLAIN], **runs})} of the inputs.",
     )
 
@@ -157,27 +157,27 @@ def _optimal(runs: Datasets) -> str:
     return ", ".join(f"{float(one['optimal']):.0%} ({run})" for run, one in runs.items())
 
 
-_SHARE = "{}: share of inputs with the token of plain training"
+_SHARE = "{}: share of inputs with the token that plain training selects"
 
 
 def _selects(run: str, one: xarray.Dataset, share: Number) -> tuple[Criterion, ...]:
     return (
         above(_SHARE.format(run), share, SAME),
-        # Where the softmax is spread, an argmax is no selection.
+        # If the softmax is spread out, an argmax is no selection.
         above(f"{run}: mean largest probability at the end", number(one, "probability"), tokens.SATURATED),
     )
 
 
 def _judge_norm(family: str, summaries: Datasets) -> Judgement:
-    """`bias.rank` has to name the Frobenius norm alone, under every weight."""
+    """`bias.rank` must name only the Frobenius norm, for every weight."""
     runs = _family(family, summaries)
     if not runs:
         return Judgement.withheld(f"Expected {family}, found the runs {sorted(summaries)}.")
     ends = {run: number(one.sel(norm="frobenius").isel(snapshot=-1), "ratio") for run, one in runs.items()}
-    leads = {f"{run}: frobenius less {one.attrs['rival']}": number(one, "lead") for run, one in runs.items()}
+    leads = {f"{run}: frobenius minus {one.attrs['rival']}": number(one, "lead") for run, one in runs.items()}
     named = {f"{run}: margin ratio, frobenius": end for run, end in ends.items()}
     open_ = [f"{run}: {why}" for run, one in runs.items() if (why := _unsure(one))]
-    # One weight under which another norm is obeyed, or none, refutes it, whatever the others leave open.
+    # One weight for which another norm is obeyed, or none, refutes it, whatever the others leave open.
     refuted = any(not _unsure(one) and one.attrs["norms"] != "frobenius" for one in runs.values())
     verdicts = ", ".join(f"{one.attrs['norms'] or one.attrs['reason'] or 'none'} ({run})" for run, one in runs.items())
     gains = ", ".join(f"{float(one['gain']):.2g} ({run})" for run, one in runs.items() if "gain" in one)
@@ -188,20 +188,21 @@ def _judge_norm(family: str, summaries: Datasets) -> Judgement:
             *(above(f"{name}, margin ratios at the end", lead, 0) for name, lead in leads.items()),
         ),
         undecided=_too_little(runs) or ("" if refuted else "; ".join(open_)),
-        remark=f"By bias.rank, of {', '.join(bias.NORMS)}: {verdicts}. Each is held against the problem of the tokens "
-        f"that it selects itself. Decades of 1 - ratio nearer to it than plain training, at equal steps: {gains}.",
+        remark=f"According to bias.rank, among {', '.join(bias.NORMS)}: {verdicts}. Each run is compared with the "
+        "problem of the tokens that it selects itself. Decades of 1 - ratio by which it is nearer than plain "
+        f"training, at equal steps: {gains}.",
     )
 
 
 def _unsure(one: xarray.Dataset) -> str:
-    """Return why it is open whether a run obeys the Frobenius norm and no other, or nothing if it is not."""
+    """Return why it is open whether a run obeys only the Frobenius norm, or nothing if it is decided."""
     norms = one.attrs["norms"].split(" and ")
     tied = "frobenius" in norms and len(norms) > 1
-    return one.attrs["reason"] or (f"{one.attrs['norms']} cannot be told apart" if tied else "")
+    return one.attrs["reason"] or (f"{one.attrs['norms']} cannot be distinguished" if tied else "")
 
 
 def _judge_gain(run: str, summaries: Datasets) -> Judgement:
-    """At equal steps the margin ratio has to be nearer to 1 than without the change, by a tenth of the distance."""
+    """At equal steps 1 - margin ratio must be smaller than without the change, by a tenth."""
     base = _base(run)
     if {run, base} - set(summaries):
         return Judgement.withheld(f"Expected {run} and {base}, found the runs {sorted(summaries)}.")
@@ -212,7 +213,7 @@ def _judge_gain(run: str, summaries: Datasets) -> Judgement:
     }
     if "joint" in one:
         end |= {f"margin ratio at the end, {run}, joint problem": number(one, "joint")}
-    label = f"decades of 1 - margin ratio, {base} less {run}, mean of the snapshots from step {SINCE}"
+    label = f"decades of 1 - margin ratio, {base} minus {run}, mean over the snapshots from step {SINCE}"
     ahead = ", ".join(
         f"{float(one['ahead'].sel(snapshot=step, method='nearest')):+.2g} (step {step})" for step in (100, 1000, 10000)
     )
@@ -220,8 +221,9 @@ def _judge_gain(run: str, summaries: Datasets) -> Judgement:
         **_said({label: gain, **end}, {name: summaries[name] for name in (run, base)}),
         stated=(above(label, gain, NEARER),),
         undecided=_too_little({name: summaries[name] for name in (run, base)}),
-        remark=f"Decades nearer to 1 at about {ahead}; a tenth nearer is {NEARER:.2g}. Each ratio is of the run's own "
-        "problem: with positions that of the keys which attention sees; of two heads each one's own, their mean.",
+        remark=f"Decades nearer to 1: {ahead}; a tenth nearer is {NEARER:.2g}. Each ratio is for the run's own "
+        "problem: with positions, that of the keys which the attention sees; for two heads, the mean over "
+        "each head's own problem.",
     )
 
 
@@ -265,8 +267,8 @@ CLAIMS = (
     Claim(
         "selector:entropy-norm",
         _SOURCE,
-        "A softmax selector trained with an entropy penalty selects the tokens of an SVM solution: whatever the "
-        "penalty's weight, W obeys the Frobenius Att-SVM of its selected tokens.",
+        "A softmax selector trained with an entropy penalty selects the tokens of an SVM solution: for any weight of "
+        "the penalty, W obeys the Frobenius Att-SVM of its selected tokens.",
         partial(_judge_norm, "entropy"),
         examples.of_entropy_norm,
     ),
@@ -295,7 +297,7 @@ CLAIMS = (
     Claim(
         "selector:positions",
         _SOURCE,
-        "Positions push attention towards the SVM solution (here unit vectors added to the keys, one a place).",
+        "Positions push attention towards the SVM solution (here unit vectors added to the keys, one per position).",
         partial(_judge_gain, ONE_HOT),
         partial(examples.of_gain, ONE_HOT),
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the selector have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the selector are known."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def run(name: str, same: float = 1.0, ratio: float = 0.99, rival: float = 0.8, s
 
     Args:
         name: of it.
-        same: the share of inputs at which it selects the token 0.
-        ratio: its Frobenius margin ratio at every snapshot, in the mean over the seeds.
-        rival: that of the other norms.
+        same: the share of inputs for which it selects token 0.
+        ratio: its mean Frobenius margin ratio over seeds, at every snapshot.
+        rival: the same for the other norms.
         spread: of every ratio around its mean.
     """
     seeds = np.arange(_SEEDS)
@@ -48,12 +48,12 @@ def run(name: str, same: float = 1.0, ratio: float = 0.99, rival: float = 0.8, s
 
 
 def runs(**changes: dict[str, Any]) -> Datasets:
-    """Return all runs, some of them with changes, by the name of the run."""
+    """Return all runs, with changes by the name of the run."""
     return {name: run(name, **changes.get(name, {})) for name in RUNS}
 
 
 def of_entropy_tokens() -> dict[Verdict, Datasets]:
-    """All weights select the same tokens; the smallest alone; none of them; or about as many as are asked for."""
+    """All weights select the same tokens; only the smallest; none of them; or close to the threshold."""
     first, *others = map(entropy, WEIGHTS)
     return {
         Verdict.HOLDS: runs(),
@@ -64,7 +64,7 @@ def of_entropy_tokens() -> dict[Verdict, Datasets]:
 
 
 def of_gumbel_tokens() -> dict[Verdict, Datasets]:
-    """It selects the same tokens; others; or about as many of the same as are asked for."""
+    """It selects the same tokens; others; or a share close to the threshold."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(**{GUMBEL: {"same": 0.6}}),
@@ -73,7 +73,7 @@ def of_gumbel_tokens() -> dict[Verdict, Datasets]:
 
 
 def of_entropy_norm() -> dict[Verdict, Datasets]:
-    """The Frobenius norm is obeyed under every weight; not under the largest; or there it cannot be told."""
+    """The Frobenius norm is obeyed for every weight; not for the largest; or there it is undecided."""
     largest = entropy(WEIGHTS[-1])
     return {
         Verdict.HOLDS: runs(),
@@ -83,7 +83,7 @@ def of_entropy_norm() -> dict[Verdict, Datasets]:
 
 
 def of_gumbel_norm() -> dict[Verdict, Datasets]:
-    """The Frobenius norm is obeyed; none is; or it cannot be told."""
+    """The Frobenius norm is obeyed; none is; or it is undecided."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(**{GUMBEL: {"ratio": 0.7}}),
@@ -92,7 +92,7 @@ def of_gumbel_norm() -> dict[Verdict, Datasets]:
 
 
 def of_gain(name: str) -> dict[Verdict, Datasets]:
-    """Its ratios are nearer to 1 than without; farther; or by about as much nearer as is asked for."""
+    """Its ratios are nearer to 1 than without the change; farther; or nearer by about the amount asked for."""
     return {
         Verdict.HOLDS: runs(**{name: {"ratio": 0.995, "spread": 0.002}}),
         Verdict.FAILS: runs(**{name: {"ratio": 0.985, "spread": 0.002}}),

@@ -1,4 +1,4 @@
-"""From the record of a selector to the tokens that it selects and its margins in several norms."""
+"""From the record of a selector: the tokens that it selects, and its margins in several norms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
 
-# What the runs are called: training W from zero and from random weights, and what is changed of these.
+# The names of the runs: training W from zero and from random weights, and the changes.
 PLAIN, RANDOM, GUMBEL, HEADS = "plain", "random start", "Gumbel", "two heads"
 ROTARY, ONE_HOT = "rotary", "one-hot positions"
 _ENTROPY = "entropy "
@@ -28,32 +28,32 @@ class _Linear(Protocol):
 
 
 def entropy(weight: float) -> str:
-    """Return what the run with an entropy penalty of this weight is called."""
+    """Return the name of the run with an entropy penalty of this weight."""
     return f"{_ENTROPY}{weight:g}"
 
 
 def weights_among(runs: Any) -> list[float]:
-    """Return the weights of the entropy penalties among the names of runs, the smallest first."""
+    """Return the weights of the entropy penalties among the names of runs, smallest first."""
     return sorted(float(run.removeprefix(_ENTROPY)) for run in runs if run.startswith(_ENTROPY))
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Read which tokens a selector selects, and hold W against the max-margin problems of these tokens.
+    """Read the tokens that a selector selects, and compare W with the max-margin problems of these tokens.
 
     At inference it selects the argmax of its scores, so these are the tokens of largest logit at the end, without
     noise.
 
     Args:
         record: of a `Training`, as `recording.run` writes it.
-        solver: none but None: each norm is solved by its own.
+        solver: must be None; each norm has its own.
 
     Returns:
-        Of the kept seeds `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the largest
-        one, (seed, snapshot), as `bias.rank` returns them; `selected`, (seed, input), and `optimal`, the share of
-        inputs at which that is the token of the best score, (seed,). Of several heads each is held against its own
-        problem, and the ratios are means over them; `joint` is the ratio in the joint problem of all, (seed, snapshot),
-        in the Frobenius norm, and the inputs of all heads stand one after the other. The attribute `run` says what is
-        changed of training W.
+        For the kept seeds `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the
+        largest one, (seed, snapshot), as `bias.rank` returns them; `selected`, (seed, input), and `optimal`, the share
+        of inputs that select the token of the best score, (seed,). With several heads each is compared with its own
+        problem, and the ratios are means over heads; `joint` is the ratio in the joint problem of all, (seed,
+        snapshot), in the Frobenius norm, and the inputs of all heads are concatenated. The attribute `run` names the
+        change with respect to training W.
 
     Raises:
         ValueError: a solver; else as `ranked`.
@@ -77,11 +77,11 @@ def _placed(ranking: bias.Ranking, record: xarray.Dataset) -> xarray.Dataset:
 
 
 def _of_heads(record: xarray.Dataset) -> xarray.Dataset:
-    """Return the mean ratios of heads, each against its own problem, and those of the joint one."""
+    """Return the mean ratios over heads, each for its own problem, and those of the joint problem."""
     joint = _placed(ranked(record, ("frobenius",)), record)
     count = cast(models.Heads, model_of(record)).count
     parts = [_placed(ranked(alone(record, str(h))), record) for h in range(count)]
-    # Every problem of a seed has to be certified; those of one head alone are feasible if the joint one is.
+    # Every problem of a seed must be certified; those of single heads are feasible if the joint one is.
     kept = sorted(set.intersection(*(set(part["seed"].values.tolist()) for part in (joint, *parts))))
     heads = [part.sel(seed=kept) for part in parts]
     one = heads[0].assign({name: sum(head[name] for head in heads) / count for name in heads[0].data_vars})
@@ -91,7 +91,7 @@ def _of_heads(record: xarray.Dataset) -> xarray.Dataset:
 
 
 def _tokens(record: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens that the final weights select, and those of the best score, (seed, input) each."""
+    """Return the tokens that the final weights select, and those with the best score, (seed, input) each."""
     arrays = {str(name): record[name].values for name in record.data_vars}
     model, problems = cast(_Linear, model_of(record)), of_arrays(arrays)
     matrices = np.asarray(model.matrix(weights_of(arrays)))
@@ -101,14 +101,14 @@ def _tokens(record: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _named(config: dict[str, Any]) -> str:
-    """Return what a run is called."""
+    """Return the name of a run."""
     target = {name: str(config.get(name, {}).get("_target_", "")).rpartition(".")[2] for name in _GROUPS}
     if target["penalty"] == "entropy":
         return entropy(float(config["penalty"]["weight"]))
     return next((run for run, (group, value) in _CHANGED.items() if target[group] == value), PLAIN)
 
 
-# What tells a run, the first that fits: a group and its value.
+# What identifies a run; the first match is used: a group and its value.
 _CHANGED = {
     GUMBEL: ("noise", "gumbel"),
     HEADS: ("model", "summed"),

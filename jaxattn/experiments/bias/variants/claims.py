@@ -1,4 +1,4 @@
-"""Which norm's max-margin problem each variant of attention obeys, held against what is predicted."""
+"""Which norm's max-margin problem each variant of attention obeys, compared with the predictions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from jaxattn.study.claims import Datasets
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate the margin ratios of every run, and find which norms it obeys, in its own problem and in another.
+    """Estimate the margin ratios of every run, and the norms that it obeys, in its own problem and in another.
 
     Args:
         datasets: of `measure`.
         key: of the bootstrap.
 
     Returns:
-        What `ratios.summarize` returns of each run, and of each that was held against another problem, too, again
-        under its name and that of the problem; the attribute `about` is "its own problem" or the other one.
+        What `ratios.summarize` returns for each run; for runs also compared with another problem, once more under the
+        names of run and problem. The attribute `about` is "its own problem" or the other one.
 
     Raises:
         ValueError: a run of which no seed was kept.

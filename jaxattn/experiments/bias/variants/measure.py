@@ -1,4 +1,4 @@
-"""From the record of a variant to its margin ratios, against its own max-margin problem and against another one."""
+"""From the record of a variant: its margin ratios in its own max-margin problem and in another one."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold a run against the Att-SVMs of its own model, and against those that one might take for them.
+    """Compare a run with the Att-SVMs of its own model, and with those of an alternative problem.
 
     Args:
         record: of a `Training`, as `recording.run` writes it.
-        solver: none but those of each norm.
+        solver: must be None; each norm has its own.
 
     Returns:
-        `margin_ratio`, (seed, norm, snapshot), against the problem that the model's keys and queries pose, of several
-        heads the joint one; `probability`, the mean of the largest attention probabilities, (seed, snapshot). Of
-        several heads also `other`, (seed, norm, snapshot): the least of the ratios that the heads have, each against
-        the problem of its own tokens; of a model that sees other keys than the tokens, the ratio against the
-        problem of the tokens as they are given. Attributes: counts, and what `runs.described` says of the run.
+        `margin_ratio`, (seed, norm, snapshot), in the problem of the model's keys and queries, for several heads the
+        joint one; `probability`, the mean of the largest attention probabilities, (seed, snapshot). For several heads
+        also `other`, (seed, norm, snapshot): the smallest ratio over the heads, each in the problem of its own tokens;
+        for a model whose keys are not the tokens, the ratio in the problem of the tokens as given. Attributes: counts,
+        and what `runs.described` returns for the run.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
@@ -42,7 +42,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         shared = own["seed"].values[np.all(kept, axis=0)]
         least = np.min([one["margin_ratio"].sel(seed=shared).values for one in others], axis=0)
         measured = measured.sel(seed=shared).assign(other=(("seed", "norm", "snapshot"), least))
-        # As unsolved counts a seed of which another problem has no certified optimum.
+        # A seed counts as unsolved if another problem of it has no certified optimum.
         lost = counts["kept"] - len(shared)
         counts |= {"kept": len(shared), "unsolved": counts["unsolved"] + lost}
     measured.attrs = counts | described(json.loads(record.attrs["config"]))
@@ -50,7 +50,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _others(record: xarray.Dataset, model: models.Model) -> list[xarray.Dataset]:
-    """Return the record as if each head, or the attention without its positions, stood alone."""
+    """Return the record as if each head, or the attention without its positions, were alone."""
     if isinstance(model, models.Heads):
         return [alone(record, str(head)) for head in range(model.count)]
     return [] if isinstance(model, models.Valued) or model == models.plain else [alone(record)]

@@ -1,4 +1,4 @@
-"""What is predicted of variants of attention: that theorems on one head hold over what each head sees."""
+"""Predictions for variants of attention: theorems on one head hold for what each head sees."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _JOINT = Source(
 )
 _GD, _JOINTLY, _SIGNS = "normalized GD", "normalized GD, one norm", "sign descent"
 _FALLING = "normalized GD, falling steps"
-# What a run's own problem is over.
-_OF_HEADS = "the joint Att-SVM of all heads, min sum_h ||W_h||^2 where every head's margins are at least 1"
+# The problem of a run itself.
+_OF_HEADS = "the joint Att-SVM of all heads, min sum_h ||W_h||^2 such that every head's margins are at least 1"
 
 
 def _of(name: str, weights: str, norm: str, statement: str, source: Source, about: str = OWN, **row: str) -> Prediction:
@@ -30,17 +30,19 @@ def _heads() -> Iterator[Prediction]:
     each = said_of("heads")
     for model, name in (("2 heads added up", "2"), ("4 heads added up", "4"), ("2 heads concatenated", "concatenated")):
         row = {"model": model, "rule": _JOINTLY}
-        training = f"Gradient descent on the W of {model}, with one norm for all"
+        training = f"Gradient descent on the W of {model}, with a joint norm"
         yield _of(f"w-{name}-joint", "W", "frobenius", f"{training}, obeys {_OF_HEADS}", _DESCENT, **row)
         statement = f"{training}: each head obeys the Frobenius Att-SVM of its own tokens"
         yield _of(f"w-{name}-each", "W", "frobenius", statement, _DESCENT, each, **row)
     two = {"model": "2 heads added up"}
-    statement = "Where each head's step is divided by its own gradient's norm, each obeys the Att-SVM of its own tokens"
+    statement = (
+        "If each head's step is divided by its own gradient's norm, each head obeys the Att-SVM of its own tokens"
+    )
     yield _of("w-2-alone-each", "W", "frobenius", f"{statement} (Frobenius, training W)", _DESCENT, each, **two)
     yield _of("kq-2-alone-each", "KQ", "nuclear", f"{statement} (nuclear, training K and Q)", _FACTORS, each, **two)
-    statement = "Gradient descent on K and Q of 2 heads, with one norm for all, obeys the joint nuclear Att-SVM"
+    statement = "Gradient descent on K and Q of 2 heads, with a joint norm, obeys the joint nuclear Att-SVM"
     yield _of("kq-2-joint", "KQ", "nuclear", statement, _FACTORS, **two, rule=_JOINTLY)
-    statement = "Sign descent on the W of 2 heads obeys the joint Att-SVM of the largest entry"
+    statement = "Sign descent on the W of 2 heads obeys the joint Att-SVM with the largest-entry norm"
     yield _of("w-2-sign-joint", "W", "max", statement, _SIGN, **two, rule=_SIGNS)
 
 
@@ -56,7 +58,7 @@ def _positions() -> Iterator[Prediction]:
 
 def _normalized() -> Iterator[Prediction]:
     for name, model, over in (
-        ("given", "", "over tokens of any lengths"),
+        ("given", "", "over tokens of arbitrary lengths"),
         ("normalized", "normalized tokens", "over the normalized tokens and queries"),
     ):
         statement = f"Gradient descent on W obeys the Frobenius Att-SVM {over}"
@@ -77,8 +79,8 @@ def _noise() -> Iterator[Prediction]:
     kinds = {
         "batch-1": ("minibatches of 1", "along the gradients of single inputs"),
         "batch-3": ("minibatches of 3", "along the gradients of minibatches of 3 inputs"),
-        "dropout-.1": ("dropout 0.1", "through a dropout of 0.1 on the attention"),
-        "dropout-.5": ("dropout 0.5", "through a dropout of 0.5 on the attention"),
+        "dropout-.1": ("dropout 0.1", "with a dropout of 0.1 on the attention"),
+        "dropout-.5": ("dropout 0.5", "with a dropout of 0.5 on the attention"),
     }
     for name, (noise, how) in kinds.items():
         statement = f"Normalized descent on W {how} obeys the Frobenius Att-SVM"

@@ -1,4 +1,4 @@
-"""What a run of a variant is called, read off its configuration."""
+"""The name of a run of a variant, read from its configuration."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Any
 
 from jaxattn.experiments.bias.rules import last
 
-# The names of rules in words, by the last part of their target, or by their norm.
+# The names of rules, by the last part of their target, or by their norm.
 _RULES = {"normalized_gd": "normalized GD", "jointly_normalized_gd": "normalized GD, one norm", "max": "sign descent"}
-# What a run is held against: the problem that its model poses; and beside it another one.
+# What a run is compared with: the problem of its model, and another one.
 OWN = "its own problem"
 _OTHERS = {"heads": "each head's own problem", "tokens": "the tokens as given"}
 
 
 def described(config: dict[str, Any]) -> dict[str, str]:
-    """Return what a run is, from the configuration in its record.
+    """Return a description of a run, from the configuration in its record.
 
     Returns:
-        `run`, in words; its `weights`, "W" or "KQ"; the `model`, the `rule` and the `noise`, in words; and what the
-        ratios `other` are about, or nothing.
+        `run`, in words; its `weights`, "W" or "KQ"; the `model`, the `rule` and the `noise`, in words; and `other`,
+        what the other ratios are about, or nothing.
     """
     weights = "KQ" if "factored" in json_of(config["weights"]) else "W"
     model, noise, rule = _model(config), _noise(config["noise"]), _rule(config["optimizer"])
@@ -30,7 +30,7 @@ def described(config: dict[str, Any]) -> dict[str, str]:
 
 
 def said_of(other: str) -> str:
-    """Return how another problem than its own, "heads" or "tokens", is called in a run's attributes."""
+    """Return the name of another problem than its own, "heads" or "tokens", in a run's attributes."""
     return _OTHERS[other]
 
 
@@ -71,6 +71,6 @@ def _noise(noise: dict[str, Any]) -> str:
 def _rule(optimizer: dict[str, Any]) -> str:
     if "optimizer" in optimizer:
         return f"{_rule(optimizer['optimizer'])}, falling steps"
-    # Without floor and penalty the exact rule is the published one on the exact direction, too.
+    # Without floor and penalty the exact rule is the published one along the exact gradient direction.
     name = last(optimizer).removeprefix("exact_")
     return _RULES[optimizer["norm"]] if name == "steepest" else _RULES[name]

@@ -1,4 +1,4 @@
-"""Which seeds a claim on flipped labels is about, and what is estimated of them."""
+"""The seeds that the claims on flipped labels are about, and the estimates for them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
 
-# Fixed beforehand: the mean attention from which on the signal token is selected, rather than mixed with others.
+# Fixed beforehand: the mean attention above which the signal token is selected rather than mixed with others.
 SELECTED = 0.5
 # The course of training, along the snapshots.
 COURSE = ("clean", "flipped", "attends", "test", "finds")
-# By which strengths, and which n times squared ratios, test accuracies are averaged, evenly on log axes; and how many
-# seeds an average needs to be drawn.
+# Bin edges of strengths, and of n times squared ratios, for averages of test accuracy, evenly spaced on log axes; and
+# the number of seeds that an average needs to be drawn.
 EDGES, FEWEST = np.geomspace(0.0625, 256, 25), 4
 
 
@@ -25,8 +25,8 @@ class Band(NamedTuple):
     """Seeds of some signals.
 
     Attributes:
-        said: which, in words.
-        holds: from `ratio`, n mu^2 / d, and `strength`, mu (n / d)^(1/4), to whether a seed is one of them.
+        said: a description.
+        holds: from `ratio`, n mu^2 / d, and `strength`, mu (n / d)^(1/4), to whether a seed belongs to the band.
     """
 
     said: str
@@ -43,15 +43,15 @@ BANDS: Mapping[str, Band] = {
 
 
 def summarized(runs: Mapping[str, xarray.Dataset], band: Band, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate what becomes of the seeds of a band, all runs together.
+    """Estimate the outcomes of the seeds of a band, pooled over runs.
 
     Returns:
         With intervals: `fit`, the share of flipped labels that are fit at the end; `accuracy`, on new inputs at the
-        end; `change`, of that from W = 0 to the end; `stage`, the share of seeds that at some snapshot fit all right
-        labels with their signal tokens selected, and no flipped one; `rise` and `found`, by how much test accuracy
-        and the attention on new inputs' signal tokens rise after all labels are fit, over the seeds where they are.
-        COURSE and `time`, means along the snapshots. Attributes: `seeds`, and `fitting`, those that fit all labels. All
-        numbers are 0 where there are less than two seeds.
+        end; `change`, its change from W = 0 to the end; `stage`, the share of seeds that at some snapshot fit all
+        correct labels with their signal tokens selected, and no flipped one; `rise` and `found`, the increase of test
+        accuracy and of the attention on the signal tokens of new inputs after all labels are fit, over the seeds that
+        fit them. COURSE and `time`, means along the snapshots. Attributes: `seeds`, and `fitting`, the number that fit
+        all labels. All numbers are 0 for fewer than two seeds.
     """
     seeds = _together(runs, band)
     steps = next(iter(runs.values()))["snapshot"].values
@@ -85,14 +85,14 @@ def _together(runs: Mapping[str, xarray.Dataset], band: Band) -> dict[str, np.nd
 
 
 def _fitting(seeds: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the first snapshot of each seed from which on all labels are fit, -1 without one."""
+    """Return for each seed the first snapshot from which all labels are fit, -1 if there is none."""
     fits = (seeds["clean"] > 1 - 1e-9) & (seeds["flipped"] > 1 - 1e-9)
     open_until = np.where(~fits, np.arange(fits.shape[1]), -1).max(axis=1, initial=-1)
     return np.where(open_until == fits.shape[1] - 1, -1, open_until + 1)
 
 
 def binned(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return of every bin of EDGES how many seeds are in it, their mean and its standard error; 0 of too few."""
+    """Return for every bin of EDGES the number of seeds, their mean and its standard error; 0 if there are too few."""
     place = np.digitize(x, EDGES) - 1
     inside = [values[place == k] for k in range(len(EDGES) - 1)]
     enough = [len(one) >= FEWEST for one in inside]

@@ -26,23 +26,24 @@ from jaxattn.study.claims import (
 )
 
 _PAPER = "arXiv 2409.17625"
-# Fixed beforehand: which share is nearly all, and nearly none; the least change of test accuracy that counts; and the
-# least rise of the attention on new inputs' signal tokens that counts as learning to select them.
+# Fixed beforehand: the shares that count as nearly all and as nearly none; the smallest change of test accuracy that
+# counts; and the smallest increase of the attention on the signal tokens of new inputs that counts as learning to
+# select them.
 ALL, NONE, CHANGE, LEARNT = 0.95, 0.05, 0.05, 0.2
 _ACCURACY, _FIT = "test accuracy at the end", "share of flipped labels fit at the end"
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate test accuracies by the signal for each run, and what becomes of the seeds of each band.
+    """Estimate test accuracies by signal for each run, and the outcomes of the seeds in each band.
 
     Args:
         datasets: of `measure`.
         key: of the bootstrap.
 
     Returns:
-        For each run a dataset: by bins of `ratio` and of `strength`, (bin,), how many seeds there are
-        (`by_ratio_seeds`), their mean test accuracy at the end (`by_ratio`) and its standard error
-        (`by_ratio_error`). For each of BANDS, by its name, what `bands.summarized` returns.
+        For each run a dataset: by bins of `ratio` and of `strength`, (bin,), the number of seeds (`by_ratio_seeds`),
+        their mean final test accuracy (`by_ratio`) and its standard error (`by_ratio_error`). For each of BANDS, by its
+        name, what `bands.summarized` returns.
 
     Raises:
         ValueError: no run, or one of which no seed was kept.
@@ -75,7 +76,7 @@ def _judgement(
     remark: str = "",
     seeds: str = "seeds",
 ) -> Judgement:
-    """Return the judgement on a band, undecided where it has too few seeds or the runs are too short."""
+    """Return the judgement on a band, undecided if it has too few seeds or training is too short."""
     one, runs = summaries[name], {run: each for run, each in summaries.items() if run not in BANDS}
     criteria = {criterion.quantity: criterion.value for criterion in (*stated, *corrected)}
     undecided = next((said for each in runs.values() if (said := too_little(each))), "")
@@ -89,22 +90,24 @@ def _judgement(
         corrected=corrected,
         correction=correction,
         undecided=undecided or (few and f"With {BANDS[name].said}: {few}"),
-        remark=f"The {one.attrs[seeds]} seeds with {BANDS[name].said}. {remark}".strip(),
+        remark=f"Judged over the {one.attrs[seeds]} seeds with {BANDS[name].said}. {remark}".strip(),
     )
 
 
 def _judge_low(summaries: Datasets) -> Judgement:
-    """Flipped labels have to be fit, and new inputs to be classified rightly."""
+    """Flipped labels must be fit, and new inputs classified correctly."""
     fit, accuracy = (number(summaries["low"], name) for name in ("fit", "accuracy"))
     stated = above(_FIT, fit, ALL), above(_ACCURACY, accuracy, ALL)
     before, found = accuracy.mean - float(summaries["low"]["change"]), float(summaries["low"]["finds"][-1])
-    remark = f"Before training, too, test accuracy is {before:.3g}: the given head reads the signal through uniform "
-    remark += f"attention. At the end the attention on new inputs' signal tokens is {found:.2g}, from 0.125."
+    remark = (
+        f"Test accuracy is {before:.3g} even before training, since the given head reads the signal through uniform "
+    )
+    remark += f"attention. At the end the attention on the signal tokens of new inputs is {found:.2g}, initially 0.125."
     return _judgement("low", summaries, stated, remark=remark)
 
 
 def _judge_high(summaries: Datasets) -> Judgement:
-    """Flipped labels have to be left; or, for the correction, to be left for a time and then fit."""
+    """Flipped labels must not be fit; as corrected, not for some time, and then they are."""
     fit, accuracy, stage = (number(summaries["high"], name) for name in ("fit", "accuracy", "stage"))
     label = "share of seeds that at some time select the signal tokens and fit no flipped label"
     return _judgement(
@@ -112,32 +115,34 @@ def _judge_high(summaries: Datasets) -> Judgement:
         summaries,
         (below(_FIT, fit, NONE), above(_ACCURACY, accuracy, ALL)),
         (above(label, stage, ALL), above(_FIT, fit, ALL), above(_ACCURACY, accuracy, ALL)),
-        "flipped labels are disregarded for a time only; then they are fit, and overfitting is benign.",
+        "flipped labels are ignored only for some time; then they are fit, and overfitting is benign.",
     )
 
 
 def _judge_weak(summaries: Datasets) -> Judgement:
-    """Flipped labels have to be fit, and new inputs to be classified worse than before training."""
+    """Flipped labels must be fit, and new inputs classified worse than before training."""
     one = summaries["weak"]
     fit, change, accuracy = (number(one, name) for name in ("fit", "change", "accuracy"))
     stated = above(_FIT, fit, ALL), below("change of test accuracy from W = 0 to the end", change, -CHANGE)
-    return _judgement("weak", summaries, stated, remark=f"Their test accuracy at the end is {accuracy.mean:.3g}.")
+    return _judgement("weak", summaries, stated, remark=f"Their final test accuracy is {accuracy.mean:.3g}.")
 
 
 def _judge_late(summaries: Datasets) -> Judgement:
-    """Test accuracy has to rise after all labels are fit; for the correction, the attention on signal tokens."""
+    """Test accuracy must rise after all labels are fit; as corrected, the attention on signal tokens."""
     one = summaries["low"]
     rise, found, accuracy = (number(one, name) for name in ("rise", "found", "accuracy"))
     return _judgement(
         "low",
         summaries,
-        (above("rise of test accuracy after all labels are fit", rise, CHANGE),),
+        (above("increase of test accuracy after all labels are fit", rise, CHANGE),),
         (
-            above("rise of the attention on new inputs' signal tokens after all labels are fit", found, LEARNT),
+            above(
+                "increase of the attention on the signal tokens of new inputs after all labels are fit", found, LEARNT
+            ),
             above(_ACCURACY, accuracy, ALL),
         ),
-        "what comes after the labels are fit is the selection of the signal token on new inputs; test accuracy is high "
-        "before, as the given head reads the signal through uniform attention, too.",
+        "what is learnt after the labels are fit is the selection of the signal token on new inputs. Test accuracy is "
+        "already high before, since the given head also reads the signal through uniform attention.",
         seeds="fitting",
     )
 
@@ -154,23 +159,23 @@ CLAIMS = (
     Claim(
         "benign:high-snr",
         Source(_PAPER, "theorem without overfitting, as recalled", Setting.PROXY),
-        "With a high signal-to-noise ratio, n SNR^2 >> 1, token selection does not overfit: it disregards the flipped "
-        "labels, and generalizes.",
+        "With a high signal-to-noise ratio, n SNR^2 >> 1, token selection does not overfit: it ignores the flipped "
+        "labels and generalizes.",
         _judge_high,
         examples.of_high,
     ),
     Claim(
         "benign:weak",
-        Source("arXiv 2410.07746", "abstract, by analogy: there the head is trained, too", Setting.PROXY),
-        "A sufficiently large signal-to-noise ratio is necessary: with a weak signal all labels are fit, and new "
-        "inputs pay for it (harmful overfitting).",
+        Source("arXiv 2410.07746", "abstract, by analogy: there the head is also trained", Setting.PROXY),
+        "A sufficiently large signal-to-noise ratio is necessary: with a weak signal all labels are fit, at the "
+        "expense of new inputs (harmful overfitting).",
         _judge_weak,
         examples.of_weak,
     ),
     Claim(
         "benign:late",
         Source(_PAPER, "abstract", Setting.PROXY),
-        "Generalization is acquired late: after an initial phase of overfitting.",
+        "Generalization is acquired late, after an initial phase of overfitting.",
         _judge_late,
         examples.of_late,
     ),

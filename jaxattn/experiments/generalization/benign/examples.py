@@ -1,4 +1,4 @@
-"""Measured runs on flipped labels built by hand: what the claims have to say of them is known."""
+"""Hand-built runs on flipped labels for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def runs(
     """Return a run of d = 2,000 and one of a million, each with signals from weak to strong.
 
     Args:
-        low: test accuracy at the end where the signal is strong and the ratio low.
-        rise: of that after all labels are fit.
-        found: rise of the attention on new inputs' signal tokens after that.
+        low: final test accuracy if the signal is strong and the ratio low.
+        rise: its increase after all labels are fit.
+        found: increase of the attention on the signal tokens of new inputs after that.
         fit: share of flipped labels that are fit at the end.
-        left: share of flipped labels that are fit at all times where the ratio is high, in every fourth seed.
-        weak: change of test accuracy where the signal is weak.
-        seeds: of a run.
+        left: share of flipped labels that are fit at all times if the ratio is high, in every fourth seed.
+        weak: change of test accuracy if the signal is weak.
+        seeds: per run.
     """
     return {f"n = {n}, d = {d:,}": _run(n, d, low, rise, found, fit, left, weak, seeds) for n, d in _SIZES}
 
@@ -41,7 +41,7 @@ def _run(
 ) -> xarray.Dataset:
     strength = np.geomspace(0.5, 20, seeds)
     ratio = strength**2 * (n / d) ** 0.5
-    # Seeds differ, in what they change by, too.
+    # Seeds also differ in their changes.
     spread = np.resize([-1.0, 1.0, -0.5, 0.5], seeds)[:, None]
     wiggle, rise_of, weak_of = 0.002 * spread, rise * (1 + 0.2 * spread), weak * (1 + 0.2 * spread)
     # From 0 to 1 while labels are fit, and from 0 to 1 after that.
@@ -71,12 +71,12 @@ def _run(
 
 
 def of_low() -> dict[Verdict, Datasets]:
-    """New inputs are classified rightly, or not, where the ratio is low; or about as often as is asked for."""
+    """New inputs are classified correctly, or not, if the ratio is low; or close to the threshold."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(low=0.8), Verdict.OPEN: runs(low=0.95)}
 
 
 def of_high() -> dict[Verdict, Datasets]:
-    """Flipped labels are left; left for a time; never left in some seeds; or there are too few seeds."""
+    """Flipped labels are never fit; only later; always in some seeds; or there are too few seeds."""
     return {
         Verdict.HOLDS: runs(fit=0.0),
         Verdict.CORRECTED: runs(),
@@ -86,12 +86,12 @@ def of_high() -> dict[Verdict, Datasets]:
 
 
 def of_weak() -> dict[Verdict, Datasets]:
-    """Test accuracy falls; stays; or falls by about as much as is asked for."""
+    """Test accuracy falls; does not change; or falls by about the amount asked for."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(weak=0.0), Verdict.OPEN: runs(weak=-0.05)}
 
 
 def of_late() -> dict[Verdict, Datasets]:
-    """Test accuracy rises late; only the attention does; neither does; or about as much as is asked for."""
+    """Test accuracy rises late; only the attention does; neither does; or close to the threshold."""
     return {
         Verdict.HOLDS: runs(rise=0.2),
         Verdict.CORRECTED: runs(),

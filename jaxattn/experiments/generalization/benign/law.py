@@ -19,13 +19,13 @@ RHO = 0.1
 def signal_tokens(key: PRNGKeyArray, n: int, T: int, d: int, least: float, most: float, noise: float = 0.2) -> Problem:
     """Draw n inputs of T standard normal tokens in R^d, three of them with a signal.
 
-    Half of the inputs are of class 1, half of class -1. The first token has the signal of its class added, the second
-    and third have a tenth of the signals of their own class and of the other one. Both signals are orthogonal and of
-    one length mu, log-uniform in `least..most`. Of each class the first labels are flipped. The head is
-    `v = (mu_1 - mu_2) / (sqrt 2 mu^2)`, and all inputs have one query, of length 1.
+    Half of the inputs have class 1, half class -1. The first token has the signal of its class added, the second and
+    third have a tenth of the signals of their own class and of the other one. The two signals are orthogonal and have
+    the same norm mu, log-uniform in `least..most`. In each class the first labels are flipped. The head is `v = (mu_1 -
+    mu_2) / (sqrt 2 mu^2)`, and all inputs share one query, of norm 1.
 
-    The tokens are given in n T + 2 orthonormal coordinates of a space that contains them, both signals first: all that
-    training sees are inner products. Those of the noise follow from the triangular factor of a Wishart matrix (Bartlett
+    The tokens are given in n T + 2 orthonormal coordinates of a space that contains them, both signals first: training
+    depends only on inner products. Those of the noise follow from the triangular factor of a Wishart matrix (Bartlett
     1933), whatever d is.
 
     Raises:
@@ -65,11 +65,11 @@ def signal_tokens(key: PRNGKeyArray, n: int, T: int, d: int, least: float, most:
 
 
 def classes(n: int) -> Float[Array, " n"]:
-    """Return the true classes, 1 for the first half of the inputs, else -1."""
+    """Return the true classes, 1 for the first half of the inputs, -1 for the others."""
     return jnp.where(jnp.arange(n) < n // 2, 1.0, -1.0)
 
 
 def flipped(n: int, noise: float) -> Bool[Array, " n"]:
-    """Return which labels are flipped: of each class half of `noise n` labels, rounded up before halving."""
+    """Return which labels are flipped: in each class half of `noise n` labels, rounded up before halving."""
     each = math.ceil(noise * n - 1e-9) // 2
     return jnp.arange(n) % (n // 2) < each

@@ -1,4 +1,4 @@
-"""From the record of training on flipped labels to what is fit, what is selected, and what new inputs get."""
+"""From the record of training on flipped labels: what is fit, what is selected, and the results on new inputs."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from jaxattn.experiments.generalization.benign.law import RHO, classes
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 
-# New inputs of each class on which a snapshot of a seed is tested.
+# Number of new inputs per class on which a snapshot of a seed is tested.
 _TESTED = 200
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Read every snapshot on the training inputs, and on new inputs with true labels.
+    """Evaluate every snapshot on the training inputs, and on new inputs with true labels.
 
-    A new input's logits and scores depend on W through a few inner products alone: those of its noise tokens are
-    jointly normal. So they are drawn as such, from the seed's own key.
+    The logits and scores of a new input depend on W only through a few inner products, which are jointly normal for its
+    noise tokens. So these are drawn directly, from the seed's own key.
 
     Args:
         record: of a `Selecting` on problems of `law.signal_tokens`.
-        solver: none, as there is no max-margin problem to solve.
+        solver: must be None; there is no max-margin problem to solve.
 
     Returns:
-        Along the snapshots, (seed, snapshot): the shares of training inputs of right and of flipped labels that are fit
-        (`clean`, `flipped`); the mean attention on the signal token of training inputs with right labels (`attends`)
-        and of new ones (`finds`); the share of new inputs that are classified rightly (`test`); and `time`, log10 of
-        the flow's time, the sum of step over gradient norm. (seed,): `before`, the test accuracy at W = 0; `ratio`, n
-        times the squared ratio of signal to noise, `n mu^2 / d`; and `strength`, `mu (n / d)^(1/4)`. Attributes:
-        counts, `n`, `d` and `run`.
+        Along the snapshots, (seed, snapshot): the shares of training inputs with correct and with flipped labels that
+        are fit (`clean`, `flipped`); the mean attention on the signal token of training inputs with correct labels
+        (`attends`) and of new ones (`finds`); the share of new inputs that are classified correctly (`test`); and
+        `time`, log10 of the flow's time, the sum of step over gradient norm. (seed,): `before`, the test accuracy at W
+        = 0; `ratio`, n times the squared ratio of signal to noise, `n mu^2 / d`; and `strength`, `mu (n / d)^(1/4)`.
+        Attributes: counts, `n`, `d` and `run`.
 
     Raises:
         ValueError: a solver is given, or no seed stayed finite.
@@ -68,7 +68,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _read(w: Float[Array, "snapshots d"], problem: Problem, words: UInt32[Array, " words"]) -> dict[str, Array]:
-    """Return what the snapshots make of the training inputs and of new ones."""
+    """Evaluate the snapshots on the training inputs and on new ones."""
     scores, right = problem.X @ problem.v, classes(problem.n) == problem.Y
     key = jax.random.wrap_key_data(words)
 
@@ -89,9 +89,9 @@ def _read(w: Float[Array, "snapshots d"], problem: Problem, words: UInt32[Array,
 
 
 def _new(key: PRNGKeyArray, w: Float[Array, " d"], problem: Problem) -> tuple[Array, Array, Array]:
-    """Draw labels, logits and scores of new inputs; all snapshots of a seed get the same draws.
+    """Draw labels, logits and scores of new inputs; all snapshots of a seed use the same draws.
 
-    Of a standard normal x, `x.w` and `x.v` are normal with the inner products of w and v as covariances.
+    For a standard normal x, `x.w` and `x.v` are jointly normal with the inner products of w and v as covariances.
     """
     count, T = 2 * _TESTED, problem.T
     label = classes(count)

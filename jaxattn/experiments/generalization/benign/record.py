@@ -1,4 +1,4 @@
-"""A first stage that trains W on inputs of one common query, and keeps W z alone: a vector in place of a matrix."""
+"""A first stage that trains W on inputs with a common query, and keeps only W z: a vector instead of a matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 from jaxattn.study.settings.schedule import Schedule
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of every array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -31,17 +31,17 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Selecting:
-    """One setting: problems whose inputs share a query z of length 1, and how W is trained on them from W = 0.
+    """One setting: problems whose inputs share a query z of norm 1, and the training of W from W = 0.
 
     Attributes:
         law: of the problems.
         optimizer: an optax transformation that moves W along its gradient.
         loss: of one margin.
         head: of one attention output.
-        seeds: how many problems to draw and train.
-        key: root key; seed s draws from `fold_in(key, s)` its problem and, by another key, its test inputs.
+        seeds: number of problems to draw and train.
+        key: root key; seed s draws its problem from `fold_in(key, s)` and, with another key, its test inputs.
         steps: updates of one run.
-        snapshots: after which of the steps `w = W z` is kept.
+        snapshots: the steps after which `w = W z` is kept.
     """
 
     law: data.Law
@@ -69,7 +69,7 @@ class Selecting:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Name the arrays of one seed; only their shapes are used."""
         data_key, test_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
         kept = jnp.zeros((len(self.snapshots(self.steps)), problem.d))

@@ -33,11 +33,11 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import proportion
 
-# The published figure is not at hand; what it shows is known, its sizes are chosen.
+# The published figure is not available to us: we know what it shows, and chose the sizes.
 _SOURCE = Source("arXiv 2308.16898", "figure of the convergence types", Setting.PROXY)
-# What a finished run is counted as: one of these, of which "local" are those that are not global.
+# The types of finished runs; "local" means locally but not globally optimal.
 TYPES = ("global", "local", "neither", "unsaturated")
-# Fixed beforehand: share of saturated runs that are to be locally optimal in every dimension, if not all are.
+# Fixed beforehand: the share of saturated runs that must be locally optimal in every dimension, if not all are.
 _NEARLY_ALL = 0.98
 _POINTS = "dimensions"
 
@@ -50,11 +50,11 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: not used; the intervals of shares are not resampled.
 
     Returns:
-        For "W" and "KQ" a dataset with axes `d` and `type`: the shares, those up to and with each type (`up_to`) with
-        their intervals, and the share of problems whose tokens are all support vectors. Of the saturated runs, the
-        shares that are locally optimal by the Frobenius solution and by the run's own (NaN if none saturated) with
-        their intervals, and how many are not. The counts of each run; the attributes are their sums, and the fewest
-        steps of a run.
+        For "W" and "KQ" a dataset with axes `d` and `type`: the shares, the cumulative shares (`up_to`) with their
+        intervals, and the share of problems whose tokens are all support vectors. For the saturated runs: the shares
+        that are locally optimal by the Frobenius solution and by the run's own (NaN if none saturated) with their
+        intervals, and the number that are not. Also the counts of each run; the attributes are their sums, and the
+        smallest number of steps of a run.
 
     Raises:
         ValueError: a run of which no Att-SVM was solved, or no run of W or of (K, Q).
@@ -71,7 +71,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 def _shares(one: xarray.Dataset) -> xarray.Dataset:
     names = ("saturated", "globally", "locally", "locally_own", "all_support")
     saturated, globally, locally, locally_own, all_support = (one[name].values for name in names)
-    # A global selection is counted as such even where two scores tie.
+    # A global selection counts as global even if two scores are tied.
     kinds = [globally, locally & ~globally, ~(locally | globally), np.ones_like(saturated)]
     kinds = np.stack([*(saturated & kind for kind in kinds[:3]), ~saturated], axis=1)
     up_to = proportion(np.cumsum(kinds, axis=1) > 0)
@@ -96,27 +96,27 @@ def _shares(one: xarray.Dataset) -> xarray.Dataset:
 
 
 def _share(name: str, hits: Bool[np.ndarray, " seeds"]) -> dict[str, Any]:
-    """Return a share with its interval; NaN of none."""
+    """Return a share with its interval; NaN if there are no seeds."""
     mean, low, high = proportion(hits)[:3] if hits.size else (np.nan,) * 3
     return {name: ((), mean), f"{name}_low": ((), low), f"{name}_high": ((), high)}
 
 
 def _judge_global(summaries: Datasets) -> Judgement:
-    """The shares in the smallest and in the largest d have to be apart; no two may be apart the other way."""
+    """The shares at the smallest and the largest d must differ; no two may differ in the other direction."""
     curves = {weights: _curve(one.sel(type="global"), "up_to") for weights, one in summaries.items()}
     found = _rise(curves)
     return _judgement(
         summaries,
         _numbers(summaries, curves, "global"),
-        stated=found.criteria("rise of the share of global runs from the smallest d to the largest", _POINTS),
+        stated=found.criteria("increase of the share of global runs from the smallest to the largest d", _POINTS),
         undecided=found.undecided,
-        remark="Shares of all runs whose Att-SVM is solved; a run that has not saturated has selected nothing. "
+        remark="Shares are of all runs whose Att-SVM is solved; a run that has not saturated has selected nothing. "
         + found.remark(_POINTS),
     )
 
 
 def _judge_local(summaries: Datasets) -> Judgement:
-    """All have to be local by the Frobenius solution; failing that, nearly all by the one that the run tends to."""
+    """All must be local by the Frobenius solution; as corrected, nearly all by the one the run converges to."""
     numbers: dict[str, Number] = {}
     least: dict[str, Number] = {}
     for name in ("by_frobenius", "by_own"):
@@ -139,17 +139,19 @@ def _judge_local(summaries: Datasets) -> Judgement:
         stated=(below("saturated runs not locally optimal by the Frobenius solution", Number.exact(elsewhere), 0),),
         corrected=(
             above(
-                "share of saturated runs locally optimal by the solution they tend to, least of all dimensions,",
+                "share of saturated runs that are locally optimal by the solution they converge to, smallest over "
+                "dimensions,",
                 least["by_own"],
                 _NEARLY_ALL,
             ),
         ),
-        correction="support neighbours have to be those of the solution that the run tends to, the nuclear one for "
-        f"(K, Q), and {elsewhere_own} of {selecting} saturated runs are not local by these either. In every dimension "
-        f"at least {least['by_own'].mean:.3f} are; by the Frobenius solution, {least['by_frobenius'].mean:.3f}.",
-        remark=f"Support neighbours are read from margins within {tokens.ACTIVE:g} of 1."
+        correction="support neighbours must be those of the solution that the run converges to, the nuclear one for "
+        f"(K, Q). Even then {elsewhere_own} of {selecting} saturated runs are not local. In every "
+        f"dimension at least {least['by_own'].mean:.3f} are; by the Frobenius solution, at least "
+        f"{least['by_frobenius'].mean:.3f}.",
+        remark=f"Support neighbours are the tokens with margins within {tokens.ACTIVE:g} of 1."
         + (
-            f" {elsewhere_own} runs stand, after these steps, at tokens that a neighbour outscores."
+            f" After these steps, {elsewhere_own} runs select tokens that a neighbour outscores."
             if elsewhere_own
             else ""
         ),
@@ -157,7 +159,7 @@ def _judge_local(summaries: Datasets) -> Judgement:
 
 
 def _judge_all_support(summaries: Datasets) -> Judgement:
-    """The share has to rise as that of global runs; no run with all tokens as support vectors may be only local."""
+    """The share must rise like that of global runs; no run with all tokens as support vectors may be only local."""
     curves = {weights: _curve(one, "all_support") for weights, one in summaries.items()}
     found = _rise(curves)
     only_local = sum(int(one["only_local"].sum()) for one in summaries.values())
@@ -165,17 +167,20 @@ def _judge_all_support(summaries: Datasets) -> Judgement:
         summaries,
         _numbers(summaries, curves, "all support"),
         stated=(
-            *found.criteria("rise of the share with all tokens as support vectors, smallest d to largest", _POINTS),
+            *found.criteria(
+                "increase of the share with all tokens as support vectors, from the smallest to the largest d", _POINTS
+            ),
             below("runs with all tokens as support vectors, local but not global", Number.exact(only_local), 0),
         ),
         undecided="" if only_local else found.undecided,
-        remark=f"Of the Att-SVM of the tokens that each run selects. {found.remark(_POINTS)} "
-        f"{only_local} runs with all tokens as support vectors are local without being global.",
+        remark="Support vectors are those of the Att-SVM of the tokens that each run selects. "
+        f"{found.remark(_POINTS)} {only_local} runs with all tokens as support vectors are local but not "
+        "global.",
     )
 
 
 def _rise(curves: Mapping[str, Curve]) -> Trend:
-    """Return how shares change with d, every two dimensions compared."""
+    """Return how shares change with d, comparing every two dimensions."""
     return trend(curves.values(), up=True, pairs=lambda curve: itertools.combinations(curve, 2))
 
 
@@ -185,7 +190,7 @@ def _curve(summary: xarray.Dataset, name: str) -> list[Point]:
 
 
 def _numbers(summaries: Datasets, curves: Mapping[str, Curve], label: str) -> dict[str, Number]:
-    """Return the shares of all curves under their label."""
+    """Return the shares of all curves by their label."""
     return {
         f"{weights} d={d}, {label}": point.share
         for weights, summary in summaries.items()
@@ -205,7 +210,7 @@ def _judgement(
 ) -> Judgement:
     """Return the judgement; it decides nothing if a run was too short or too few of its seeds saturated."""
     steps = min(int(one.attrs["steps"]) for one in summaries.values())
-    # Counted from what was measured: where no run has selected tokens, none has selected wrong ones.
+    # Counted from the measurements: where no run has selected tokens, none has selected wrong ones.
     saturated = min(int(one["saturated"].min()) for one in summaries.values())
     return Judgement(
         measured={label: value.mean for label, value in numbers.items()},
@@ -238,7 +243,7 @@ CLAIMS = (
     Claim(
         "convergence-types:all-support",
         _SOURCE,
-        "The larger d, the more often every token that is not selected is a support vector, where only the "
+        "The larger d, the more often every token that is not selected is a support vector, in which case only the "
         "optimal tokens are locally optimal.",
         _judge_all_support,
         examples.of_all_support,

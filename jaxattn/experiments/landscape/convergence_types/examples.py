@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the types of convergence have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the convergence types are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxattn.experiments.landscape.outcomes import named
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 DIMENSIONS = (4, 10, 20)
-# How many seeds are of which kind, by weights and d, where other than usual.
+# Numbers of seeds of each kind, by weights and d, that differ from the usual ones.
 Changes = Mapping[tuple[str, int], Mapping[str, int]]
 
 
@@ -28,18 +28,18 @@ def run(
     unsaturated: int = 0,
     steps: int = 1500,
 ) -> xarray.Dataset:
-    """Return a run of which so many seeds are of each kind, the first ones; one more is unsolved.
+    """Return a run with these numbers of seeds of each kind, the first ones; one more is unsolved.
 
     Args:
         weights: "W" or "KQ".
         d: dimension.
         globally: seeds at the optimal tokens.
-        locally: at locally optimal ones, by the Frobenius solution.
-        support: whose tokens are all support vectors.
-        own: at locally optimal ones, by the solution that the run tends to; as by the Frobenius one if None.
-        seeds: all solved.
-        unsaturated: how many of the last ones have not saturated.
-        steps: that were taken.
+        locally: seeds at locally optimal ones, by the Frobenius solution.
+        support: seeds whose tokens are all support vectors.
+        own: seeds at locally optimal ones by the solution that the run converges to; same as `locally` if None.
+        seeds: number of seeds, all solved.
+        unsaturated: how many of the last seeds have not saturated.
+        steps: of the run.
     """
     seed = np.arange(seeds)
     sizes = {"n": 5, "T": 5, "d": d}
@@ -52,10 +52,10 @@ def run(
 
 
 def runs(changes: Changes | None = None, **more: Any) -> Datasets:
-    """Return runs of W and of (K, Q) in three dimensions, all local, more of them global and all support with d.
+    """Return runs of W and (K, Q) in three dimensions, all local; the global and all-support ones increase with d.
 
     Args:
-        changes: numbers of seeds that are others.
+        changes: numbers of seeds to change.
         more: of every `run`.
     """
     made = []
@@ -66,7 +66,7 @@ def runs(changes: Changes | None = None, **more: Any) -> Datasets:
 
 
 def of_global() -> dict[Verdict, Datasets]:
-    """The share rises with d; for (K, Q) it falls from the second d on; or it rises by less than can be told."""
+    """The share rises with d; for (K, Q) it falls from the second d; or the rise is too small to decide."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs({("KQ", 10): {"globally": 198}}),
@@ -75,7 +75,7 @@ def of_global() -> dict[Verdict, Datasets]:
 
 
 def of_local() -> dict[Verdict, Datasets]:
-    """All are local; all by the solution that they tend to; not even then; or the runs are too short."""
+    """All are local; all by the solution that they converge to; not even then; or the runs are too short."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs({("KQ", 4): {"locally": 190, "own": 200}}),
@@ -85,7 +85,7 @@ def of_local() -> dict[Verdict, Datasets]:
 
 
 def of_all_support() -> dict[Verdict, Datasets]:
-    """The share rises with d; one run with all support is only local; or the share rises by less than can be told."""
+    """The share rises with d; one run with all support is only local; or the rise is too small to decide."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs({("W", 20): {"support": 181}}),

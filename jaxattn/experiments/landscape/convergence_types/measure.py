@@ -1,4 +1,4 @@
-"""From the record of a training to what kind of tokens every seed has selected, by certified solutions."""
+"""From the record of a training: the kind of tokens that every seed has selected, by certified solutions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: of the Att-SVMs; this package's own if None.
 
     Returns:
-        A dataset with axis `seed` of the seeds that stayed finite and whose Att-SVM is solved: the fields of
-        `tokens.Outcome`, and `nearest`, the smallest margin that is not active. Of (K, Q), whose own solution is the
-        nuclear one, `locally_own` is as `locally` with the support neighbours of that. Kept are those that saturated;
-        the others count as `ambiguous`, `diverged`, `infeasible` or `unsolved`.
+        A dataset with the axis `seed`, for the seeds that stayed finite and whose Att-SVM is solved: the fields of
+        `tokens.Outcome`, and `nearest`, the smallest inactive margin. For (K, Q), whose own solution is the nuclear
+        one, `locally_own` is like `locally`, with the support neighbours of the nuclear solution. Kept are those that
+        saturated; the others count as `ambiguous`, `diverged`, `infeasible` or `unsolved`.
     """
     final, problems = read(record)
     finite = finite_seeds(final)
@@ -54,7 +54,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _posed(weights: Weights, problem: Problem, finite: Bool[Array, ""]) -> svm.Constraints:
-    """Return the constraints that select a seed's tokens; token 0 if it diverged and selects nothing."""
+    """Return the constraints that select a seed's tokens; those of token 0 if it diverged and selects nothing."""
     return svm.token_constraints(problem, jnp.where(finite, tokens.selected(weights, problem), 0))
 
 

@@ -1,1 +1,1 @@
-"""Does the norm of plain gradient descent grow without end, and does its direction reach that of the SVM solution?"""
+"""Does the norm of W diverge under plain gradient descent, and does its direction converge to the SVM solution?"""

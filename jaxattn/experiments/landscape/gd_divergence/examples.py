@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on plain descent have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on plain descent are known."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def run(
     seeds: int = SEEDS,
     stuck: int = 0,
 ) -> xarray.Dataset:
-    """Return a run that grows and turns like this, each seed a little apart.
+    """Return a run with this growth and direction, with a small spread over seeds.
 
     Args:
         step_size: of plain descent; the constant L is 15.
         growth: of `||W|| / ||W_mm||`, at the steps.
         off: 1 - cos, at the steps.
-        optimal: how many seeds select their optimal tokens.
+        optimal: number of seeds that select their optimal tokens.
         loss: the recorded risk, of every seed.
         bend: the largest second derivative.
         steps: of the snapshots.
-        every: steps from one recorded risk to the next.
-        seeds: how many, of which the last so many select other tokens as `optimal` leaves of 30.
-        stuck: how many seeds stand still beside the solution.
+        every: steps between recorded risks.
+        seeds: number of seeds; the last 30 - `optimal` of them select other tokens.
+        stuck: number of seeds that stall away from the solution.
     """
     noise = np.random.default_rng(0).normal(0, 0.02, (seeds, 1))
     along = ("seed", "snapshot")
@@ -64,14 +64,14 @@ def run(
 
 
 def runs(first: dict[str, Any] | None = None, second: dict[str, Any] | None = None) -> Datasets:
-    """Return runs within 1 / L, one of every step, and one of a far larger step and more seeds, changed as told."""
+    """Return runs within 1 / L, one recorded at every step, and one with a far larger step and more seeds."""
     changed = first or {}
     made = (run(0.05, **changed), run(0.05, every=1, **changed), run(5.0, **{"seeds": 1000, **(second or {})}))
     return {one.attrs["run"]: one for one in made}
 
 
 def short() -> Datasets:
-    """Return runs too short to tell a logarithm."""
+    """Return runs too short to identify a logarithm."""
     few = {"growth": GROWTH[:20], "off": OFF[:20], "steps": STEPS[:20]}
     return runs(few, few)
 
@@ -82,7 +82,7 @@ def of_norm() -> dict[Verdict, Datasets]:
 
 
 def of_direction() -> dict[Verdict, Datasets]:
-    """It turns to the solution, or stands still beside it; or the run is short."""
+    """It converges to the solution, or stalls away from it; or the run is short."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(second={"off": np.full(len(STEPS), 0.1)}),

@@ -1,4 +1,4 @@
-"""From the record of plain descent to growth and direction of W, and to how the risk bends along the way."""
+"""From the record of plain descent: growth and direction of W, and the curvature of the risk along the path."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.measuring.optimum import optimum
 
-# Products with the second derivative, until the longest is found.
+# Products with the second derivative in the power iteration.
 _TURNS = 30
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the Frobenius solutions of its optimal tokens, and measure how the risk bends along it.
+    """Compare a run with the Frobenius solutions of its optimal tokens, and measure the curvature of the risk along it.
 
     Args:
         record: of a `Training` of W by plain descent, as `recording.run` writes it.
         solver: of the max-margin problems.
 
     Returns:
-        For every kept seed `off`, 1 - correlation, and `growth`, `||W||_F / ||W_mm||_F`, at the snapshots; `bound`,
-        the smoothness constant L; `bend`, the largest second derivative found at each snapshot; whether the `optimal`
-        tokens are selected in the end; the recorded risk. The attribute `run` names the step size, and whether the
-        risk was recorded at every step; `every` is from how many steps to the next it was.
+        For every kept seed `off`, 1 - cos, and `growth`, `||W||_F / ||W_mm||_F`, at the snapshots; `bound`, the
+        smoothness constant L; `bend`, the largest second derivative found at each snapshot; whether the `optimal`
+        tokens are selected at the end; the recorded risk. The attribute `run` names the step size, and whether the risk
+        was recorded at every step; `every` is the number of steps between recorded risks.
     """
     found = optimum(record, solver)
     W, final = found.of(record["W_snapshots"]), found.of(record["W"])
@@ -53,14 +53,14 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def named(step_size: float, every: int) -> str:
-    """Return what a run is called."""
+    """Return the name of a run."""
     return f"step {step_size:g}" + (", every step" if every == 1 else "")
 
 
 def _along(
     W: Float[Array, "snapshot d d"], final: Float[Array, "d d"], W_mm: Float[Array, "d d"], problem: Problem
 ) -> tuple[Array, ...]:
-    """Return what `measure` does of one seed: off, growth, bend, bound, and the tokens selected in the end."""
+    """Return what `measure` needs for one seed: off, growth, bend, bound, and the tokens selected at the end."""
     off = 1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, W_mm)
     growth = jax.vmap(metrics.norm)(W) / metrics.norm(W_mm)
     return off, growth, *_smoothness(W, problem), tokens.selected(final, problem)
@@ -69,13 +69,13 @@ def _along(
 def _smoothness(
     W: Float[Array, "snapshot d d"], problem: Problem
 ) -> tuple[Float[Array, " snapshot"], Float[Array, ""]]:
-    """Return the largest second derivative of the risk in any direction at each W, from below, and the bound of all."""
+    """Return a lower bound of the largest second derivative of the risk at each W, and the upper bound for all W."""
     slope = jax.grad(losses.risk)
 
     def of_one(W: Array) -> Array:
         def product(U: Array) -> Array:
             length = metrics.norm(U)
-            # Where the risk does not bend at all, the product is 0 and stays so.
+            # Where the risk has no curvature, the product is 0 and stays 0.
             return jax.jvp(lambda V: slope(V, problem), (W,), (U / jnp.where(length > 0, length, 1.0),))[1]
 
         return metrics.norm(jax.lax.fori_loop(0, _TURNS, lambda _, U: product(U), slope(W, problem)))

@@ -1,1 +1,1 @@
-"""When does descent select the optimal tokens: by its first gradient, and by how far the other scores are apart."""
+"""When does descent select the optimal tokens: by its first gradient, and by the spread of the other scores?"""

@@ -1,4 +1,4 @@
-"""From where along a wrong selection descent finds the optimal tokens, and what tells it beforehand."""
+"""From which starts along a wrong selection descent finds the optimal tokens, and what predicts it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from jaxattn.study.measuring import served
 from jaxattn.study.measuring.optimum import optimum
 from jaxattn.study.statistics import bootstrap, proportion, variables
 
-# Fixed beforehand. A run has come to a solution if 1 - correlation with it is at most this.
+# Fixed beforehand. A run has converged to a solution if 1 - cos with it is at most this.
 NEAR = 0.05
-# An input is left behind if its optimal token is behind by more than the margin 1 along the solution of the others.
+# An input is left unserved if its optimal token is behind by more than the margin 1 along the solution of the others.
 _MARGIN = 1 + 1e-6
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Say of every start where descent from it has ended, and what was predicted.
+    """Measure for every start where descent has ended, and what was predicted.
 
     Args:
         record: of `Basins`, with equal scores of the non-optimal tokens.
         solver: of the max-margin problems.
 
     Returns:
-        For every kept seed whether all optimal tokens are selected, `optimal`, or still the tokens alpha, `stays`; how
-        many inputs are not served, `unserved`; `behind` and `off_served`, by how much the optimal token of one of them
-        is behind at least along the solution of the served inputs (0 if there are none), and 1 - correlation of W with
-        it; `elsewhere`, whether `predicted` says that the optimal tokens are not found; `apart`, whether the optimal
-        token of some input is no support vector of alpha. Selections that no W separates are counted as infeasible.
+        For every kept seed: `optimal`, whether all optimal tokens are selected; `stays`, whether the tokens alpha still
+        are; `unserved`, the number of inputs not served; `behind`, by how much the optimal token of an unserved input
+        is behind at least along the solution of the served inputs (0 if all are served); `off_served`, 1 - cos of W
+        with that solution; `elsewhere`, whether `predicted` says that the optimal tokens are not found; `apart`,
+        whether the optimal token of some input is not a support vector of alpha. Selections that no W separates count
+        as infeasible.
     """
     found = optimum(record, solver)
-    # Of the seeds that `optimum` keeps, those whose wrong selection was separated too.
+    # Of the seeds that `optimum` keeps, those whose wrong selection was also separated.
     separated = found.of(record["status"]) == svm.Status.OPTIMAL
 
     def only(tree: Any) -> Any:
@@ -79,20 +80,20 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 def predicted(
     W: Float[np.ndarray, "seeds d d"], constraints: svm.Constraints, solver: svm.Solver | None = None
 ) -> tuple[Bool[np.ndarray, " seeds"], Bool[np.ndarray, " seeds"]]:
-    """Predict whether descent from far along W leaves inputs behind, and say for which seeds that is certain.
+    """Predict whether descent from far along W leaves inputs unserved, and for which seeds this is certain.
 
-    For starts so far away that of two gradients the larger one counts alone. Served are the inputs whose optimal token
-    is first along W, and those where it is behind by no more than the margin 1, whose gradient is as large. W turns to
-    the solution of the served inputs; the input whose optimal token is least behind along it is served next, if that
-    is at most the margin. If none is served, the one that is least behind is.
+    For starts so far away that of two gradients only the larger one matters. The inputs served first are those whose
+    optimal token leads along W, or is behind by at most the margin 1, so that their gradient is as large. W converges
+    to the solution of the served inputs. The input whose optimal token is least behind along it is served next, if this
+    is by at most the margin. If none is served at first, the one that is least behind is.
 
     Args:
-        W: the direction of the start, with the least margin 1 for the tokens that it selects.
+        W: the direction of the start, with smallest margin 1 for the tokens that it selects.
         constraints: of the optimal tokens, for each seed.
         solver: of the max-margin problems.
 
     Returns:
-        Whether inputs are left when no more are served; and whether all problems on the way were solved.
+        Whether inputs remain when no more are served, and whether all intermediate problems were solved.
     """
     gaps = _gaps(W, constraints)
     now = np.asarray(gaps <= _MARGIN)
@@ -119,7 +120,7 @@ def _gaps(W: Float[np.ndarray, "seeds d d"], constraints: svm.Constraints) -> Fl
 def _solved(
     constraints: svm.Constraints, inputs: Bool[np.ndarray, "seeds n"], solver: svm.Solver | None
 ) -> tuple[Float[np.ndarray, "seeds d d"], Bool[np.ndarray, " seeds"]]:
-    """Return the solution of some inputs alone, and whether it is certified."""
+    """Return the solution for some inputs only, and whether it is certified."""
     solution = svm.solve_batch(batch.over_seeds(served.alone, constraints, inputs), svm.frobenius, solver=solver)
     return np.asarray(solution.W), np.asarray(solution.status) == svm.Status.OPTIMAL
 
@@ -133,7 +134,7 @@ def _ended(
     alpha: Int[Array, " n"],
     best: Int[Array, " n"],
 ) -> tuple[Array, ...]:
-    """Return what `measure` does of one seed, in its order."""
+    """Return what `measure` needs for one seed, in its order."""
     chosen = tokens.selected(W, problem)
     behind = jnp.min(served.behind(of_right, constraints, ~right))
     nothing = metrics.norm(of_right) == 0
@@ -148,7 +149,7 @@ def _ended(
 
 
 def shares(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Return where the starts of one run have ended, and how good the prediction was.
+    """Return where the starts of one run have ended, and the accuracy of the prediction.
 
     Args:
         one: of `measure`.
@@ -156,10 +157,10 @@ def shares(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
     Returns:
         Shares of starts: `optimal`, `stays`, `elsewhere` (predicted); counts: `left`, with an input behind by more than
-        the margin and W near the solution of the served; `moving`, that have not come to a solution; `explained`, the
-        share that selects the optimal tokens or is left so. The means of `off_served`; `balanced` and
-        `balanced_support`, the mean of the two shares of right predictions, among the starts that end elsewhere and
-        among the others, of the prediction and of the support vectors of alpha alone.
+        the margin and W near the solution of the served inputs; `moving`, not yet converged to a solution; `explained`,
+        the share that selects the optimal tokens or is in `left`. The mean of `off_served`; and `balanced` and
+        `balanced_support`, the balanced accuracies (the mean of the shares of correct predictions among the starts that
+        end elsewhere and among the rest) of the prediction and of the support vectors of alpha only.
     """
     optimal, unserved, behind = one["optimal"].values, one["unserved"].values > 0, one["behind"].values
     left = unserved & (behind > _MARGIN) & (one["off_served"].values <= NEAR)
@@ -185,9 +186,9 @@ def shares(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 def _balanced(
     optimal: Bool[np.ndarray, " seeds"], elsewhere: Bool[np.ndarray, " seeds"]
 ) -> Float[np.ndarray, " seeds"]:
-    """Return numbers of every seed whose mean is the balanced accuracy of a prediction: 1/2 if one outcome is missing.
+    """Return one number per seed whose mean is the balanced accuracy of a prediction: 1/2 if one outcome is missing.
 
-    Taken about the accuracy itself, so that resampling the two outcomes adds no spread.
+    The numbers are centred at the accuracy itself, so that resampling the sizes of the two outcomes adds no spread.
     """
     hit = optimal != elsewhere
     parts = [np.mean(hit[outcome]) if outcome.any() else 0.5 for outcome in (optimal, ~optimal)]

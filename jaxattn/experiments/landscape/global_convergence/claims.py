@@ -1,4 +1,4 @@
-"""What the shares of seeds with optimal tokens say of the theorems on global convergence."""
+"""The theorems on global convergence, judged by the shares of seeds that select the optimal tokens."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import beside
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "sections 4 and 5.2, theorems on global convergence"
-# Normalized descent stands for the plain one of the theorems; how the shares change is asked by us.
+# Normalized descent stands in for the plain descent of the theorems; how the shares change is our question.
 _PROXY, _OURS = (Source(_PAPER, _LOCATOR, setting) for setting in (Setting.PROXY, Setting.OURS))
-# A difference of shares counts as one if it is more than rounding.
+# A difference of shares counts only if it exceeds rounding.
 _MORE = 1e-9
-# Fixed beforehand: of 1 - correlation at the end, of a share that should be all, and of the accuracy of a prediction.
+# Fixed beforehand: thresholds for the final 1 - cos, for a share that should be 1, and for the accuracy of a
+# prediction.
 _CLOSE, _ALL, _TOLD = 0.02, 0.95, 0.7
 
 
@@ -45,13 +46,13 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     """Estimate the shares of seeds that select their optimal tokens.
 
     Args:
-        datasets: of `measure`, from W = 0, from a long first step, from random weights, and from wrong selections.
+        datasets: of `measure`, from W = 0, with a long first step, from random weights, and from wrong selections.
         key: of the bootstrap.
 
     Returns:
-        For each start of `STARTS` a dataset with an axis `run`, and bins of the first step where it starts from W = 0.
-        The variables named like counts are those of each run; the attributes are their sums. For each run from far
-        along a wrong selection, by its name, what `basins.shares` says.
+        For each start of `STARTS` a dataset with an axis `run`, and bins of the first step for starts at W = 0. The
+        variables named like counts are those of each run; the attributes are their sums. For each run from far along a
+        wrong selection, by its name, what `basins.shares` returns.
 
     Raises:
         ValueError: a run of which no seed was kept, or measured numbers that are impossible.
@@ -76,7 +77,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _judge_first_gradient(summaries: Datasets) -> Judgement:
-    """No seed whose first step separates its optimal tokens may end elsewhere; failing that, none after a long one."""
+    """Seeds whose first step separates their optimal tokens must select them; as corrected, after a long step."""
     if missing := _missing(summaries, "zero", "long"):
         return Judgement.withheld(missing)
     first = {start: summaries[start] for start in ("zero", "long")}
@@ -91,7 +92,11 @@ def _judge_first_gradient(summaries: Datasets) -> Judgement:
         {start: int(one[name].sum()) for start, one in first.items()} for name in ("separated_seeds", "separated_wrong")
     )
     short, long = (
-        below(f"separated seeds that end elsewhere, {STARTS[start]},", Number.exact(wrong[start]), 0)
+        below(
+            f"seeds with a separating first step that select other tokens, {STARTS[start]},",
+            Number.exact(wrong[start]),
+            0,
+        )
         for start in ("zero", "long")
     )
     others = [one for _, one in _runs(first)]
@@ -104,17 +109,17 @@ def _judge_first_gradient(summaries: Datasets) -> Judgement:
         expected,
         stated=(short, long),
         corrected=(long,),
-        correction=f"only with a long first step. With a first step of 0.1 like all others, {wrong['zero']} of "
-        f"{seeds['zero']} such seeds end elsewhere.",
-        undecided="" if least >= LEAST_DRAWN else f"{least} separating first steps are too few.",
-        remark="The theorem asks for a first step long enough, here 100, and that descent stays in a cone around it. "
-        f"{sum(seeds.values())} of {sum(seeds.values()) + unseparated} seeds have such a gradient; of the others "
-        f"{right} select their optimal tokens as well.",
+        correction=f"this needs a long first step. With a first step of 0.1, like all later ones, {wrong['zero']} of "
+        f"{seeds['zero']} such seeds end at other tokens.",
+        undecided="" if least >= LEAST_DRAWN else f"{least} seeds with a separating first step are too few.",
+        remark="The theorem requires a sufficiently long first step (here 100), and that descent stays in a cone "
+        f"around it. {sum(seeds.values())} of {sum(seeds.values()) + unseparated} seeds have a separating "
+        f"first gradient; {right} of the others select their optimal tokens as well.",
     )
 
 
 def _judge_alignment(summaries: Datasets) -> Judgement:
-    """In every run, the half of the seeds with the better first step has to be right more often than the other."""
+    """In every run, the half of the seeds with the better first step must be right more often than the other half."""
     if missing := _missing(summaries, "zero", "long"):
         return Judgement.withheld(missing)
     first = {start: summaries[start] for start in ("zero", "long")}
@@ -129,63 +134,69 @@ def _judge_alignment(summaries: Datasets) -> Judgement:
         gains,
         {},
         stated=tuple(above(f"{label},", gain, _MORE) for label, gain in gains.items()),
-        remark="Seeds in halves by the correlation of their first step with W_mm.",
+        remark="Seeds are split into halves by the correlation of their first step with W_mm.",
     )
 
 
 def _judge_equal_scores(summaries: Datasets) -> Judgement:
-    """No start may end elsewhere; one that does refutes only if the wrong inputs no longer turn W."""
+    """All starts must select the optimal tokens; an exception counts only if its wrong inputs no longer affect W."""
     if missing := _missing(summaries, "random"):
         return Judgement.withheld(missing)
     summary, far = summaries["random"], _far(summaries)
     equal = summary.isel(run=(summary["spread"] == 0).values)
     if not equal.sizes["run"] or not far:
         return Judgement.withheld(
-            "No run has equal scores of all non-optimal tokens, from random weights and far ones."
+            "There must be runs with equal scores of all non-optimal tokens, both from random weights and from "
+            "far along wrong selections."
         )
     shares = {f"share, {run}": number(one, "optimal") for run, one in _runs({"": equal})}
     shares |= {f"share, {run}": number(one, "optimal") for run, one in far.items()}
     left, moving = (sum(int(one[name]) for one in far.values()) for name in ("left", "moving"))
     wrong, settled = int(equal["wrong"].sum()), int(equal["settled"].sum())
     numbers = shares | {
-        f"seeds that end elsewhere, {run}": Number.exact(int(one["wrong"])) for run, one in _runs({"": equal})
+        f"seeds that end at other tokens, {run}": Number.exact(int(one["wrong"])) for run, one in _runs({"": equal})
     }
-    numbers |= {f"starts that leave inputs behind, {run}": Number.exact(int(one["left"])) for run, one in far.items()}
-    numbers["of random weights, with less than 1e-6 of the gradient left to the wrong inputs"] = Number.exact(settled)
-    # As few as those that stay, as many as all that are not there in the end.
+    numbers |= {f"starts that leave inputs unserved, {run}": Number.exact(int(one["left"])) for run, one in far.items()}
+    numbers["from random weights, with less than 1e-6 of the gradient on the wrong inputs"] = Number.exact(settled)
+    # Between the number that stay there and the number that are not yet at the optimal tokens at the end.
     elsewhere = Number(wrong + left, settled + left, wrong + left + moving)
     explained = (
         criterion
         for run, one in far.items()
         for criterion in (
             below(f"1 - cos with the solution of the served inputs, {run},", number(one, "off_served"), _CLOSE),
-            above(f"share that arrives, or leaves inputs behind by this rule, {run},", number(one, "explained"), _ALL),
+            above(
+                f"share that selects the optimal tokens, or leaves inputs unserved by this rule, {run},",
+                number(one, "explained"),
+                _ALL,
+            ),
         )
     )
     return _judgement(
         {"random": summary, **far},
         numbers,
         dict.fromkeys(shares, 1.0),
-        stated=(below("seeds that end elsewhere, from those that stay to all,", elsewhere, 0),),
+        stated=(below("seeds that end at other tokens (interval: those that stay there, to all),", elsewhere, 0),),
         corrected=tuple(explained),
-        correction="W tends to the max-margin solution of the inputs that descent serves; the others are more than its "
-        f"margin 1 behind along it. That is so for {left} of {sum(int(one['starts']) for one in far.values())} starts "
+        correction="W converges in direction to the max-margin solution of the inputs that descent serves (selects "
+        "the optimal token of). Along this solution the optimal token of every other input is behind by more than the "
+        f"margin 1. This happens for {left} of {sum(int(one['starts']) for one in far.values())} starts "
         "far along a wrong selection.",
         remark=_elsewhere(equal, wrong, settled),
     )
 
 
 def _judge_basins(summaries: Datasets) -> Judgement:
-    """From the farthest starts, the prediction has to be right in both outcomes alike, if there are enough of each."""
+    """From the farthest starts, the prediction must be right for both outcomes, if there are enough of each."""
     far = _far(summaries)
     if not far:
-        return Judgement.withheld("No run from far along a wrong selection.")
+        return Judgement.withheld("There is no run from far along a wrong selection.")
     farthest = max(float(one.attrs["R"]) for one in far.values())
     least = {run: _rarer(one) for run, one in far.items() if one.attrs["R"] == farthest}
     judged = {run: far[run] for run, rarer in least.items() if rarer >= LEAST_SEEDS}
     if not judged:
         few = "; ".join(f"{run}: {rarer}" for run, rarer in least.items())
-        return Judgement.withheld(f"Too few starts of one of the two outcomes to judge a prediction ({few}).")
+        return Judgement.withheld(f"One of the two outcomes has too few starts to judge a prediction ({few}).")
     numbers: dict[str, Number] = {}
     for run, one in far.items():
         numbers[f"share that selects the optimal tokens, {run}"] = number(one, "optimal")
@@ -201,16 +212,17 @@ def _judge_basins(summaries: Datasets) -> Judgement:
             above(f"balanced accuracy of the prediction, {run},", number(one, "balanced"), _TOLD)
             for run, one in judged.items()
         ),
-        remark="Balanced accuracy is the mean of the shares of right predictions among the starts that end elsewhere "
-        f"and among the others; a guess has 0.5. {sum(int(one['staying']) for one in far.values())} of "
-        f"{sum(int(one['starts']) for one in far.values())} starts stay at alpha: with equal scores no other selection "
-        "is locally optimal. The prediction is for R without bound."
-        + (f" Not judged, with fewer than {LEAST_SEEDS} starts of one outcome: {', '.join(left)}." if left else ""),
+        remark="Balanced accuracy is the mean of two shares of correct predictions: among the starts that end at "
+        "other tokens, and among the rest; guessing gives 0.5. "
+        f"{sum(int(one['staying']) for one in far.values())} of "
+        f"{sum(int(one['starts']) for one in far.values())} starts stay at alpha: with equal scores no other "
+        "selection is locally optimal. The prediction is for the limit of large R."
+        + (f" Not judged, with fewer than {LEAST_SEEDS} starts for one outcome: {', '.join(left)}." if left else ""),
     )
 
 
 def _rarer(one: xarray.Dataset) -> int:
-    """Return how many starts have the rarer outcome, of the optimal tokens and others."""
+    """Return the number of starts with the rarer outcome, optimal or other tokens."""
     starts = int(one["starts"])
     optimal = round(float(one["optimal"]) * starts)
     return min(optimal, starts - optimal)
@@ -221,23 +233,23 @@ def _far(summaries: Datasets) -> dict[str, xarray.Dataset]:
 
 
 def _elsewhere(equal: xarray.Dataset, wrong: int, settled: int) -> str:
-    """Say how many starts end elsewhere, and why."""
+    """Say how many starts end at other tokens, and why."""
     if not wrong:
         return "All seeds select their optimal tokens."
     if not settled:
-        return f"{wrong} seeds do not select their optimal tokens yet, but may still."
+        return f"{wrong} seeds have not selected their optimal tokens, but may still do so."
     alone = equal.isel(run=(equal["n"] == 1).values)["wrong"]
     remark = (
-        f"{wrong} starts end elsewhere. In {settled} of them the share of the gradient that is left to the wrong "
-        f"inputs is below {SETTLED:g}, so they stay: other inputs drive W in a direction in which the wrong input's "
-        "optimal token loses more logit than they gain margin, and its part of the gradient vanishes next to theirs. "
-        "The lemma -<grad L, W_mm> > 0 (see no-stationary-point) forbids a stationary point, but not this."
+        f"{wrong} starts end at other tokens. For {settled} of them the wrong inputs contribute less than {SETTLED:g} "
+        "of the gradient, so they stay there: other inputs drive W in a direction in which the optimal token of the "
+        "wrong input loses more logit than they gain margin, and its gradient vanishes relative to theirs. The lemma "
+        "-<grad L, W_mm> > 0 (see no-stationary-point) excludes a stationary point, but not this."
     )
     return remark + (" With one input every start converges globally." if alone.size and not int(alone.sum()) else "")
 
 
 def _judge_score_gap(summaries: Datasets) -> Judgement:
-    """The share has to fall from each spread to the next, and the intervals of the first and last must be apart."""
+    """The share must fall from each spread to the next, and the first and last intervals must not overlap."""
     if missing := _missing(summaries, "random"):
         return Judgement.withheld(missing)
     summary = summaries["random"]
@@ -248,7 +260,7 @@ def _judge_score_gap(summaries: Datasets) -> Judgement:
     shares = {f"share, {run}": number(one, "optimal") for run, one in _runs({"": ours})}
     spreads = [float(spread) for spread in ours["spread"]]
     falls = [
-        above(f"share at spread {a:g} less that at {b:g}", before.minus(after), _MORE)
+        above(f"share at spread {a:g} minus share at {b:g}", before.minus(after), _MORE)
         for (a, before), (b, after) in itertools.pairwise(zip(spreads, shares.values(), strict=True))
     ]
     first, *_, last = shares.values()
@@ -257,7 +269,7 @@ def _judge_score_gap(summaries: Datasets) -> Judgement:
         {"random": summary},
         shares,
         {},
-        stated=(*falls, above("distance between the intervals of the first and the last share", apart, _MORE)),
+        stated=(*falls, above("gap between the intervals of the first and the last share", apart, _MORE)),
         remark=f"The share falls from {first.mean:.3g} to {last.mean:.3g}."
         if last.mean < first.mean
         else f"The share does not fall: {first.mean:.3g} at the first spread, {last.mean:.3g} at the last.",
@@ -265,9 +277,9 @@ def _judge_score_gap(summaries: Datasets) -> Judgement:
 
 
 def _missing(summaries: Datasets, *starts: str) -> str:
-    """Return which starts were not run, or nothing if all were."""
+    """Return a message naming the starts that were not run, or nothing if all were."""
     missing = [STARTS[start] for start in starts if start not in summaries]
-    return f"No run {' and none '.join(missing)}." if missing else ""
+    return f"There is no run {' and none '.join(missing)}." if missing else ""
 
 
 def _kept(summary: xarray.Dataset) -> xarray.DataArray:
@@ -275,7 +287,7 @@ def _kept(summary: xarray.Dataset) -> xarray.DataArray:
 
 
 def _runs(summaries: Datasets) -> list[tuple[str, xarray.Dataset]]:
-    """Return each run of some summaries by its name."""
+    """Return each run of some summaries, with its name."""
     return [(str(run), one.sel(run=run)) for one in summaries.values() for run in one["run"].values]
 
 
@@ -315,8 +327,8 @@ CLAIMS = (
     Claim(
         "global-convergence:first-gradient",
         _PROXY,
-        "If the first gradient from W = 0 separates the optimal tokens from all others, descent that begins with a "
-        "long step along it selects them.",
+        "If the first gradient from W = 0 separates the optimal tokens from all others, descent with a long first "
+        "step along it selects them.",
         _judge_first_gradient,
         examples.of_first_gradient,
     ),
@@ -337,16 +349,16 @@ CLAIMS = (
     Claim(
         "global-convergence:basins",
         _OURS,
-        "Which inputs descent serves from far along a wrong selection, and so whether it selects the optimal tokens, "
-        "follows from the solutions of the inputs that are served already: the next is the one that is least behind, "
-        "if by at most the margin.",
+        "From far along a wrong selection, the solutions of the inputs already served determine which inputs descent "
+        "serves, and so whether it selects the optimal tokens. The next input served is the one whose optimal token "
+        "is least behind along that solution, provided this is by at most the margin.",
         _judge_basins,
         far_examples.of_basins,
     ),
     Claim(
         "global-convergence:score-gap",
         _OURS,
-        "The further apart the scores of non-optimal tokens are, the less often descent selects the optimal ones.",
+        "The farther apart the scores of non-optimal tokens are, the less often descent selects the optimal ones.",
         _judge_score_gap,
         examples.of_score_gap,
     ),

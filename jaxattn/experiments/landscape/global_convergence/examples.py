@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on global convergence have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on global convergence are known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(
     seeds: int = 100,
     worse: bool = False,
 ) -> xarray.Dataset:
-    """Return a run in which a share of the seeds is right, those of the better first step; one in five separates.
+    """Return a run in which this share of seeds is right, those with the better first step; one in five separates.
 
     Args:
         start: a name of `STARTS`.
@@ -31,11 +31,11 @@ def run(
         spread: of the scores.
         n: inputs.
         d: dimension.
-        lost: share of the last gradient that is left to wrong inputs.
+        lost: share of the last gradient on wrong inputs.
         separated: share of right seeds among those whose first step separates.
-        steps: that were taken.
-        seeds: all kept.
-        worse: the seeds of the worse first step are right instead.
+        steps: of the run.
+        seeds: number of seeds, all kept.
+        worse: the seeds with the worse first step are right instead.
     """
     rank = np.arange(seeds) / seeds
     hits = rank >= 1 - share - 1e-9
@@ -55,7 +55,7 @@ def run(
 
 
 def first(zero: dict[str, Any] | None = None, long: dict[str, Any] | None = None) -> Datasets:
-    """Return a run from W = 0 and one with a long first step, changed as told."""
+    """Return a run from W = 0 and one with a long first step, with these changes."""
     return named(run("zero", **{"share": 0.7, **(zero or {})}), run("long", **{"share": 0.6, **(long or {})}))
 
 
@@ -84,7 +84,7 @@ def of_first_gradient() -> dict[Verdict, Datasets]:
 
 
 def of_alignment() -> dict[Verdict, Datasets]:
-    """The better half is right more often, or less often; or so nearly all are right that nothing can be told."""
+    """The better half is right more often, or less often; or nearly all are right, so that it cannot be decided."""
     return {
         Verdict.HOLDS: first(),
         Verdict.FAILS: first(zero={"worse": True}),
@@ -93,7 +93,7 @@ def of_alignment() -> dict[Verdict, Datasets]:
 
 
 def of_score_gap() -> dict[Verdict, Datasets]:
-    """The share falls with the spread, or rises; or it falls by less than can be told."""
+    """The share falls with the spread, or rises; or the fall is too small to decide."""
     return {
         Verdict.HOLDS: spreads(),
         Verdict.FAILS: spreads(0.5, 0.8, 1.0),

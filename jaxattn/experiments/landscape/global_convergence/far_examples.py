@@ -1,4 +1,4 @@
-"""Measured starts from far along wrong selections, built by hand: what the claims have to say of them is known."""
+"""Hand-built starts from far along wrong selections for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def far(
     seeds: int = 100,
     n: int = 4,
 ) -> xarray.Dataset:
-    """Return starts of which the first few leave an input behind, and the next few are on the way.
+    """Return starts of which the first few leave an input unserved, and the next few have not converged.
 
     Args:
-        elsewhere: how many leave an input behind.
+        elsewhere: number that leave an input unserved.
         told: share of each outcome that is predicted.
         behind: by how much the input is behind.
-        off: 1 - correlation with the solution of the served inputs.
-        moving: how many more have an input that is behind, near no solution.
+        off: 1 - cos with the solution of the served inputs.
+        moving: number of further starts with an input that is behind, near no solution.
         R: of the starts.
-        seeds: all kept.
+        seeds: number of seeds, all kept.
         n: inputs.
     """
     place = np.arange(seeds)
@@ -51,7 +51,7 @@ def far(
 
 
 def of_equal_scores() -> dict[Verdict, Datasets]:
-    """All are right; some leave inputs behind; one is not served for no reason; or some still move."""
+    """All are right; some leave inputs unserved; one does so without a reason; or some still move."""
     return {
         Verdict.HOLDS: {**spreads(), **named(far(0))},
         Verdict.CORRECTED: {**spreads(0.9, lost=1e-12), **named(far())},
@@ -61,7 +61,7 @@ def of_equal_scores() -> dict[Verdict, Datasets]:
 
 
 def of_basins() -> dict[Verdict, Datasets]:
-    """The prediction tells the outcomes apart; it guesses; or it may be good enough or not."""
+    """The prediction separates the outcomes; it guesses; or it is close to the threshold."""
     return {
         Verdict.HOLDS: {**spreads(), **named(far(), far(R=1.0))},
         Verdict.FAILS: {**spreads(), **named(far(told=0.5), far(R=1.0))},

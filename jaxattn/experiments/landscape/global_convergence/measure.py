@@ -1,4 +1,4 @@
-"""From the record of a run to which seeds select their optimal tokens, and how good their first step was."""
+"""From the record of a run: which seeds select their optimal tokens, and the quality of their first step."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jaxattn.parallel import batch, lanes
 from jaxattn.problem import Problem
 from jaxattn.study.measuring.optimum import optimum
 
-# From where descent starts, in words.
+# The starts of descent, in words.
 STARTS = {"zero": "from W = 0", "long": "from a long first step", "random": "from random weights"}
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Say of every seed whether its optimal tokens are selected, and how good its first step was.
+    """Measure for every seed whether its optimal tokens are selected, and the quality of its first step.
 
     A record of `Basins` is measured by `basins.measure`.
 
@@ -30,10 +30,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: of the max-margin problems.
 
     Returns:
-        For every kept seed whether it is `optimal` in the end; of its first step the `correlation` with W_mm and
-        the worst `margin` over the constraints, relative to the best there is, so that it is positive where the step
-        separates the optimal tokens and at most 1; `lost`, the share of the last gradient that is left to the inputs
-        that do not select their optimal token (0 if there are none). The attributes tell the runs apart.
+        For every kept seed whether it is `optimal` at the end; for its first step the `correlation` with W_mm and the
+        smallest `margin` over the constraints, relative to the best possible (positive where the step separates the
+        optimal tokens, and at most 1); `lost`, the share of the last gradient on the inputs that do not select their
+        optimal token (0 if there are none). The attributes identify the run.
     """
     if "alpha" in record:
         return basins.measure(record, solver)

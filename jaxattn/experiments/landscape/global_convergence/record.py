@@ -1,4 +1,4 @@
-"""A first stage that descends from far along the SVM solution of a selection that is not the optimal one."""
+"""Descend from far along the SVM solution of a selection that is not the optimal one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of every array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -35,7 +35,7 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Far:
-    """Starts `R W_alpha`, along which the tokens alpha lead by R and more; alpha is drawn uniformly.
+    """Starts `R W_alpha`, at which the tokens alpha lead by at least R; alpha is drawn uniformly.
 
     Attributes:
         margin: R.
@@ -51,7 +51,7 @@ class Far:
             raise ValueError(f"margin: expected a positive finite number, found {self.margin!r}")
 
     def __call__(self, words: UInt32[Array, " words"], problem: Problem) -> Int[Array, " n"]:
-        """Draw alpha; where it is the optimal selection, the first input takes its next token instead."""
+        """Draw alpha; if it is the optimal selection, the first input takes its next token instead."""
         alpha = jax.random.randint(jax.random.wrap_key_data(words), (problem.n,), 0, problem.T)
         same = jnp.all(alpha == tokens.optimal(problem))
         return alpha.at[0].set(jnp.where(same, (alpha[0] + 1) % problem.T, alpha[0]))
@@ -59,16 +59,16 @@ class Far:
 
 @dataclass(frozen=True)
 class Basins:
-    """One setting: problems, from how far along a wrong selection to descend in them, and how.
+    """One setting: problems, how far along a wrong selection to start, and the descent.
 
     Attributes:
         law: of the problems.
-        initial: how far along the Frobenius Att-SVM solution of a drawn selection to start.
+        initial: the start along the Frobenius Att-SVM solution of a drawn selection.
         optimizer: an optax transformation.
         loss: of one margin.
         head: of one attention output.
-        seeds: how many problems to draw.
-        key: root key; seed s draws its problem and its selection from `fold_in(key, s)`, each from a key of its own.
+        seeds: number of problems to draw.
+        key: root key; seed s draws its problem and its selection from `fold_in(key, s)`, each with its own key.
         steps: updates of one run.
     """
 
@@ -89,7 +89,7 @@ class Basins:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """None but the seeds."""
+        """No coordinates except the seeds."""
         return {}
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class Basins:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Name the arrays of one seed; only their shapes are used."""
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
         W = jnp.zeros((problem.d, problem.d))
@@ -105,7 +105,7 @@ class Basins:
         return problem.arrays | {"data_key": data_key, "weights_key": weights_key} | own
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
-        """Draw problems and selections, solve their Att-SVM, and descend from along the solutions."""
+        """Draw problems and selections, solve their Att-SVM, and descend from far along the solutions."""
         data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys)
         alpha = batch.over_seeds(self.initial, weights_keys, problems)
@@ -124,6 +124,6 @@ class Basins:
         return problems.arrays | {"data_key": data_keys, "weights_key": weights_keys} | own
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Count the seeds whose selection was separated or shown not to be."""
+        """Count the seeds whose selection was separated or proved inseparable."""
         decided = record.read("status") != svm.Status.NOT_CONVERGED
         return {"kept": int(decided.sum()), "unsolved": int((~decided).sum())}

@@ -1,4 +1,4 @@
-"""Shares of seeds that select their optimal tokens, of one run or of several, and by how good their first step was."""
+"""Shares of seeds that select their optimal tokens, for one run or several, and by the quality of their first step."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxattn.study.statistics import bootstrap, proportion
 
-# Bins of the correlation of the first step with W_mm (the outer bins hold what is beyond), and of its worst margin,
-# which is 1 for W_mm itself.
+# Bins of the correlation of the first step with W_mm (the outer bins are open), and of its smallest margin, which is 1
+# for W_mm itself.
 CORRELATIONS = (0.2, 0.4, 0.5, 0.6, 0.8)
 MARGINS = (-np.inf, -1.0, -0.5, -0.25, -0.1, 0.0, 0.1, 1.0)
-# Inputs to which so little of the gradient is left no longer turn W.
+# Inputs with a smaller share of the gradient no longer affect W.
 SETTLED = 1e-6
 
 
 def estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Return the share of one run, of its seeds with a separating first step and of the others, and binned.
+    """Return the shares for one run, for its seeds with and without a separating first step, and in bins.
 
     Args:
         one: of `measure`.
         key: of the bootstrap.
 
     Raises:
-        ValueError: a share of the gradient that is none.
+        ValueError: an impossible share of the gradient.
     """
     hits, correlation, margin, lost = (one[name].values for name in ("optimal", "correlation", "margin", "lost"))
     if not np.all((lost >= 0) & (lost <= 1)):
         raise ValueError(f"lost: expected shares of the gradient, 0..1, found {lost.min():.3g}..{lost.max():.3g}")
     upper = correlation > np.median(correlation)
-    # How much more often the half of the seeds with the better first step is right. Taken about the mean of all, so
-    # that resampling the halves' sizes adds no spread.
+    # How much more often the half of the seeds with the better first step is right. Centred at the mean of all, so that
+    # resampling the sizes of the halves adds no spread.
     weights = np.where(upper, 1 / max(upper.mean(), 1e-9), -1 / max(1 - upper.mean(), 1e-9))
     gain = bootstrap(weights * (hits - hits.mean()), key)
     variables = _share("optimal", hits) | _binned("by_correlation", hits, correlation, CORRELATIONS)
@@ -60,7 +60,7 @@ def pooled(runs: Sequence[xarray.Dataset]) -> xarray.Dataset:
 def _binned(
     name: str, hits: Bool[np.ndarray, " seeds"], values: Float[np.ndarray, " seeds"], edges: Sequence[float]
 ) -> dict[str, Any]:
-    """Return the shares of hits among the seeds whose value is in each bin; an empty bin says nothing, 0..1."""
+    """Return the shares of hits among the seeds whose value is in each bin; an empty bin has the interval 0..1."""
     place = np.clip(np.searchsorted(edges, values, side="left") - 1, 0, len(edges) - 2)
     parts = [_share(name, hits[place == k]) for k in range(len(edges) - 1)]
     axis = "correlation_bin" if name == "by_correlation" else "margin_bin"
@@ -68,7 +68,7 @@ def _binned(
 
 
 def _share(name: str, hits: Bool[np.ndarray, " seeds"]) -> dict[str, Any]:
-    """Return a share with its interval and how many seeds it is of; of none, 0..1 around a half."""
+    """Return a share with its interval and its number of seeds; without seeds, a half with the interval 0..1."""
     if len(hits) == 0:
         mean, low, high = 0.5, 0.0, 1.0
     else:

@@ -1,4 +1,4 @@
-"""How often descent selects the optimal tokens, along d, n and T, and beside an independent run of the protocol."""
+"""How often descent selects the optimal tokens, by d, n and T, and compared with an independent run of the protocol."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import proportion
 
-# The published figure is not at hand; what it shows is known, its sizes are chosen.
+# The published figure is not available to us: we know what it shows, and chose the sizes.
 _SOURCE = Source("arXiv 2308.16898", "figure of the probability of global convergence", Setting.PROXY)
 _INDEPENDENT = Source("an independent run of the protocol of arXiv 2308.16898", "100 seeds, 1500 steps", Setting.EXACT)
-# Fixed beforehand: a difference counts as one beyond the first number of standard errors, and none may be beyond the
-# second.
+# Fixed beforehand: a difference counts if it exceeds the first number of standard errors; none may exceed the second.
 _BEYOND, _FAR = 2, 4
-# Fixed beforehand: as close as the mean of probabilities has to be to that of the independent run, by its interval.
+# Fixed beforehand: the largest difference of the mean probability from that of the independent run, by its interval.
 _WITHIN = 0.05
-# Fixed beforehand: a probability is at 1 if it misses at most so much. One that misses more is on its way there, or has
-# come to rest if what it misses falls by less than a fifth from one d to the next, twice as large.
+# Fixed beforehand: a probability counts as 1 if it is within this distance of 1. A larger gap is either still closing,
+# or has levelled off if it falls by less than a fifth from one d to the next, which is twice as large.
 _MISSED, _AT_REST = 0.05, 0.8
 _POINTS = "neighbouring points"
 
@@ -48,7 +47,7 @@ _POINTS = "neighbouring points"
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     """Estimate the probabilities.
 
-    A run that has not saturated has selected nothing, and counts as not globally optimal.
+    A run that has not saturated has selected nothing and counts as not globally optimal.
 
     Args:
         datasets: of `measure`, of W and of (K, Q) over n, T and d.
@@ -56,7 +55,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For "W" and "KQ" a dataset with axis `run`: n, T, d, the probability with its interval, and the counts. Its
-        attributes are the sums of the counts, and the fewest steps of a run.
+        attributes are the sums of the counts, and the smallest number of steps of a run.
 
     Raises:
         ValueError: a run of which no seed stayed finite, or no run of W or of (K, Q).
@@ -81,28 +80,28 @@ def _share(one: xarray.Dataset) -> xarray.Dataset:
 
 
 def _judge_d(summaries: Datasets) -> Judgement:
-    """Every curve has to rise, as those along n and T to fall, and to arrive at 1; failing that, to rise."""
+    """Every curve must rise, as much as those along n and T must fall, and reach 1; as corrected, it must rise."""
     curves = [curve for summary in summaries.values() for curve in _curves(summary, "d")]
     found = trend(curves, up=True)
-    rises = found.criteria("rise from the smallest d to the largest", _POINTS)
+    rises = found.criteria("increase from the smallest to the largest d", _POINTS)
     limits = {curve[-1].run: _missed(curve) for curve in curves}
     farthest = Number(*map(max, zip(*limits.values(), strict=True))) if limits else Number.exact(math.nan)
     on_their_way = [run for run, one in limits.items() if one.high > _MISSED]
     return _judgement(
         summaries,
         _named(summaries),
-        stated=(*rises, below("what the probability misses to 1 as d grows, most of all curves,", farthest, _MISSED)),
+        stated=(*rises, below("gap of the probability to 1 for large d, largest over curves,", farthest, _MISSED)),
         corrected=rises,
-        correction=f"it rises. On {len(on_their_way)} of {len(curves)} curves more than {_MISSED:g} may be missing to "
-        f"1 at the end: {'; '.join(on_their_way) or 'none'}.",
+        correction=f"it rises. On {len(on_their_way)} of {len(curves)} curves the gap to 1 at the largest d may "
+        f"exceed {_MISSED:g}: {'; '.join(on_their_way) or 'none'}.",
         undecided=found.undecided,
-        remark=f"{found.remark(_POINTS)} What is missing to 1 at the end of a curve bounds what is missing in the "
-        "limit from above, and from below only where it has come to rest, falling by less than a fifth as d doubles.",
+        remark=f"{found.remark(_POINTS)} The gap to 1 at the largest d is an upper bound of the gap in the limit. It "
+        "is also a lower bound if it has levelled off, falling by less than a fifth as d doubles.",
     )
 
 
 def _missed(curve: Curve) -> Number:
-    """Return what a curve misses to 1 in the limit: at most what it does at its end, at least nothing or just that."""
+    """Return the gap of a curve to 1 in the limit: at most its final gap, and at least that or zero."""
     before, last = (Number(1 - one.share.mean, 1 - one.share.high, 1 - one.share.low) for one in curve[-2:])
     if last.mean <= 0 or before.mean <= 0:
         return Number(max(last.mean, 0.0), 0.0, last.high)
@@ -112,12 +111,12 @@ def _missed(curve: Curve) -> Number:
 
 
 def _judge_n(summaries: Datasets) -> Judgement:
-    """On every curve the ends have to be apart, the larger n below; no neighbours may be apart the other way."""
+    """On every curve the ends must differ, with the larger n below; no neighbours may differ in the other direction."""
     return _judge_along(summaries, "n", up=False)
 
 
 def _judge_T(summaries: Datasets) -> Judgement:
-    """On every curve the ends have to be apart, the larger T below; no neighbours may be apart the other way."""
+    """On every curve the ends must differ, with the larger T below; no neighbours may differ in the other direction."""
     return _judge_along(summaries, "T", up=False)
 
 
@@ -126,14 +125,14 @@ def _judge_along(summaries: Datasets, along: str, up: bool) -> Judgement:
     return _judgement(
         summaries,
         _named(summaries),
-        stated=found.criteria(f"{'rise' if up else 'fall'} from the smallest {along} to the largest", _POINTS),
+        stated=found.criteria(f"{'increase' if up else 'decrease'} from the smallest to the largest {along}", _POINTS),
         undecided=found.undecided,
         remark=found.remark(_POINTS),
     )
 
 
 def _curves(summary: xarray.Dataset, along: str) -> list[Curve]:
-    """Split the runs by their other sizes, from the smallest to the largest; what has not the smallest is no curve."""
+    """Split the runs by their other sizes, sorted by this one; runs without the smallest size form no curve."""
     others = [name for name in "nTd" if name != along]
     sizes = np.stack([summary[name].values for name in others], axis=1)
     parts = [summary.isel(run=(sizes == one).all(axis=1)).sortby(along) for one in np.unique(sizes, axis=0)]
@@ -146,7 +145,7 @@ def _points(summary: xarray.Dataset) -> Iterable[Point]:
 
 
 def _judge_independent(summaries: Datasets) -> Judgement:
-    """No more single probabilities may differ than by chance, none by far, and the mean ones have to be close."""
+    """Not more probabilities may differ than by chance, none by much, and the means must be close."""
     off = compared(summaries)
     if not off:
         return Judgement.withheld("No run has the sizes of one of the independent run.")
@@ -162,19 +161,21 @@ def _judge_independent(summaries: Datasets) -> Judgement:
         expected={run: one.share for run, one in off.items()},
         stated=(
             below(
-                f"probabilities beyond {_BEYOND} standard errors of the difference", Number.exact(len(beyond)), allowed
+                f"probabilities that differ by more than {_BEYOND} standard errors", Number.exact(len(beyond)), allowed
             ),
-            below("largest difference of a probability, in its standard error,", Number.exact(far), _FAR),
+            below("largest difference of a probability, in standard errors,", Number.exact(far), _FAR),
             *(_close(weights, part) for weights, part in parts.items() if part),
         ),
-        remark=f"{len(beyond)} of {len(off)} differ by more than {_BEYOND} standard errors of the difference"
+        remark=(
+            f"{len(beyond)} of {len(off)} probabilities differ by more than {_BEYOND} standard errors of the difference"
+        )
         + (f" ({listed})" if listed else "")
-        + f". Chance gives at most {allowed} in 95 of 100 cases where nothing differs.",
+        + f". If nothing differed, chance would give at most {allowed} in 95 of 100 cases.",
     )
 
 
 def _close(weights: str, off: list[Compared]) -> Criterion:
-    """Ask for a small mean difference; W and (K, Q) are trained on the same problems, so each for itself."""
+    """Ask for a small mean difference, separately for W and (K, Q), which are trained on the same problems."""
     mean = math.fsum(one.difference for one in off) / len(off)
     half = 2 * math.sqrt(math.fsum(one.error**2 for one in off)) / len(off)
     said = f"mean difference of {len(off)} probabilities from the independent run, {weights},"
@@ -237,7 +238,7 @@ CLAIMS = (
     Claim(
         "global-probability:independent",
         _INDEPENDENT,
-        "The probabilities are those of an independent run of the same protocol.",
+        "The probabilities agree with those of an independent run of the same protocol.",
         _judge_independent,
         examples.of_independent,
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the probability of the optimal tokens have to say is known."""
+"""Hand-built datasets for which the verdicts of the claims on the probability of the optimal tokens are known."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import xarray
 from jaxattn.experiments.landscape.outcomes import named
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-# Of the runs: d, and (n, T).
+# The runs: d, and (n, T).
 DIMENSIONS, SIZES = (4, 10, 20), ((5, 5), (10, 5), (5, 10))
-# Close to the independent run; less with more inputs and tokens, more with d.
+# Close to the independent run; smaller with more inputs and tokens, larger with d.
 SHARES = {(5, 5): (0.6, 0.9, 0.97), (10, 5): (0.12, 0.65, 0.87), (5, 10): (0.45, 0.72, 0.82)}
-# Shares by weights, n, T and d that are other than these.
+# Shares by weights, n, T and d that differ from these.
 Changes = Mapping[tuple[str, int, int, int], float]
 
 
 def run(
     weights: str, n: int, T: int, d: int, share: float, seeds: int = 200, unsaturated: int = 0, steps: int = 1500
 ) -> xarray.Dataset:
-    """Return a run in which a share of the seeds stands at the optimal tokens.
+    """Return a run in which this share of the seeds ends at the optimal tokens.
 
     Args:
         weights: "W" or "KQ".
@@ -31,9 +31,9 @@ def run(
         T: tokens.
         d: dimension.
         share: of optimal seeds, the first ones.
-        seeds: all finite.
+        seeds: number of seeds, all finite.
         unsaturated: how many of the first ones have not saturated.
-        steps: that were taken.
+        steps: of the run.
     """
     sizes = {"n": n, "T": T, "d": d}
     attrs = {"run": named(weights, sizes), "weights": weights, **sizes, "steps": steps}
@@ -46,10 +46,10 @@ def run(
 
 
 def runs(changes: Changes | None = None, **more: Any) -> Datasets:
-    """Return runs of all weights and sizes with `SHARES`, (K, Q) with a little more in the smallest d.
+    """Return runs of all weights and sizes with `SHARES`, slightly larger for (K, Q) at the smallest d.
 
     Args:
-        changes: shares that are others.
+        changes: shares to change.
         more: of every `run`.
     """
     made = []
@@ -60,11 +60,11 @@ def runs(changes: Changes | None = None, **more: Any) -> Datasets:
 
 
 def of_d() -> dict[Verdict, Datasets]:
-    """Every curve rises to 1; one comes to rest below; one falls at its end; or one is still on its way."""
+    """Every curve rises to 1; one levels off below; one falls at its end; or one is still rising."""
     arrived = {(weights, *size, DIMENSIONS[-1]): 0.995 for weights in ("W", "KQ") for size in SIZES}
 
     def ending(*shares: float) -> Datasets:
-        """Return runs that arrive, but for one, which ends with these shares."""
+        """Return runs that reach 1, except for one, which ends with these shares."""
         places = (("W", 5, 10, d) for d in DIMENSIONS[-len(shares) :])
         return runs(arrived | dict(zip(places, shares, strict=True)), seeds=4000)
 
@@ -77,7 +77,7 @@ def of_d() -> dict[Verdict, Datasets]:
 
 
 def of_n() -> dict[Verdict, Datasets]:
-    """Every curve falls; one rises; or it falls by less than can be told."""
+    """Every curve falls; one rises; or the fall is too small to decide."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs({("KQ", 10, 5, 4): 0.85, ("KQ", 10, 5, 10): 0.85}),
@@ -86,7 +86,7 @@ def of_n() -> dict[Verdict, Datasets]:
 
 
 def of_T() -> dict[Verdict, Datasets]:
-    """Every curve falls; one rises; or it falls by less than can be told."""
+    """Every curve falls; one rises; or the fall is too small to decide."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs({("KQ", 5, 10, 4): 0.85, ("KQ", 5, 10, 10): 0.85}),
@@ -95,7 +95,7 @@ def of_T() -> dict[Verdict, Datasets]:
 
 
 def of_independent() -> dict[Verdict, Datasets]:
-    """All are close to the independent run; three are not; or they are of too few seeds to say how close they are."""
+    """All are close to the independent run; three are not; or there are too few seeds to decide."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs({("W", 5, 5, 4): 0.4, ("W", 5, 10, 4): 0.2, ("KQ", 10, 5, 4): 0.35}),

@@ -1,4 +1,4 @@
-"""The probabilities of an independent run of the protocol, and how far measured ones are from these."""
+"""The probabilities of an independent run of the protocol, and the differences of the measured ones from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray
 
-# The independent run: this many seeds, 1500 steps, by (n, T), weights and d.
+# The independent run: this number of seeds, 1500 steps, by (n, T), weights and d.
 SEEDS = 100
 _DIMENSIONS: tuple[int, ...] = (4, 10, 20, 40, 80)
 _SHARES = {
@@ -20,13 +20,13 @@ _SHARES = {
 
 
 class Compared(NamedTuple):
-    """A run that the independent one has too.
+    """A run with the same sizes as one of the independent run.
 
     Attributes:
         weights: "W" or "KQ".
         share: of the independent run.
         difference: of the measured share from it.
-        error: standard error of the difference, a hit and a miss added to each of the two.
+        error: standard error of the difference, with a hit and a miss added to each of the two.
         errors: the difference in standard errors, both with a hit and a miss added.
     """
 
@@ -38,7 +38,7 @@ class Compared(NamedTuple):
 
 
 def compared(summaries: Mapping[str, xarray.Dataset]) -> dict[str, Compared]:
-    """Return how far the runs are from the independent ones, for those of sizes that it has too."""
+    """Return the differences from the independent run, for runs of sizes that it has too."""
     found = {}
     for weights, summary in summaries.items():
         for run in summary["run"].values:
@@ -53,9 +53,9 @@ def compared(summaries: Mapping[str, xarray.Dataset]) -> dict[str, Compared]:
 
 
 def difference(share: float, seeds: int, other: float, others: int) -> tuple[float, float]:
-    """Return the difference of two shares and its standard error, a hit and a miss added to each (Agresti and Caffo).
+    """Return the difference of two shares and its standard error, with a hit and a miss added to each (Agresti, Caffo).
 
-    Without these a share of 0 or 1 would have no error at all.
+    Without these a share of 0 or 1 would have zero error.
     """
     sizes = np.array([seeds, others])
     shares = (np.array([share, other]) * sizes + 1) / (sizes + 2)
@@ -63,6 +63,6 @@ def difference(share: float, seeds: int, other: float, others: int) -> tuple[flo
 
 
 def by_chance(comparisons: int, beyond: float = 0.0455, level: float = 0.95) -> int:
-    """Return how many of so many normal errors exceed two standard errors at most, in a share `level` of cases."""
+    """Return the largest number of normal errors beyond two standard errors, in a share `level` of cases."""
     shares = [math.comb(comparisons, k) * beyond**k * (1 - beyond) ** (comparisons - k) for k in range(comparisons + 1)]
     return int(np.searchsorted(np.cumsum(shares), level))

@@ -1,4 +1,4 @@
-"""From the record of a training to which seeds have selected tokens, and which of these the optimal ones."""
+"""From the record of a training: which seeds have selected tokens, and which of these the optimal ones."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from jaxattn.study.settings.parameters import finite_seeds
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Read off the final weights of every seed whether the softmax is saturated, and on the optimal tokens.
+    """Read from the final weights of every seed whether the softmax is saturated, and on the optimal tokens.
 
     Args:
         record: of a `Training`.
         solver: not used; nothing is solved.
 
     Returns:
-        A dataset with axis `seed` of the seeds that stayed finite. Kept are those that saturated; the others count
-        as `ambiguous` or `diverged`.
+        A dataset with the axis `seed`, for the seeds that stayed finite. Kept are those that saturated; the others
+        count as `ambiguous` or `diverged`.
     """
     del solver
     final, problems = read(record)

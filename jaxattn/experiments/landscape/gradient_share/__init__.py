@@ -1,1 +1,1 @@
-"""How fast does the part of the gradient on tokens that are no support vectors vanish, against their slack?"""
+"""How fast does the part of the gradient on tokens that are not support vectors vanish, by their slack?"""

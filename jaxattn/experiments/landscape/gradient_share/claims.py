@@ -1,4 +1,4 @@
-"""The part of the gradient on tokens that are no support vectors, against their slack (2308.16898)."""
+"""The part of the gradient on tokens that are not support vectors, against their slack (2308.16898)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import bootstrap, variables
 
-# The paper has this as a step of proofs, and draws no figure of it.
+# In the paper this is a step in proofs; it has no figure of it.
 _SOURCE = Source("arXiv 2308.16898", "proofs of local convergence", Setting.OURS)
-# A token of less slack (margin - 1) is a support vector.
+# A token with less slack (margin - 1) than this is a support vector.
 _SUPPORT = 1e-6
-# What the shares are drawn over, slack times ||W|| / ||W_mm||; and the fewest tokens that are drawn in a bin.
+# Bins of slack times ||W|| / ||W_mm||, over which the shares are drawn, and the smallest number of tokens drawn per
+# bin.
 EDGES, LEAST = np.linspace(0, 60, 16), 20
 # Steps near which the shares are drawn.
 _DRAWN = (100, 1000, 10_000)
-# The smallest share whose logarithm is taken of all these tokens together.
+# The smallest total share of these tokens whose logarithm is taken.
 _SMALLEST = 1e-300
-# Fixed beforehand: the slope that the statement says, and how far the measured one may be from it; a share is less
-# than another if its logarithm is by more than rounding.
+# Fixed beforehand: the slope in the statement, and how far the measured one may be from it; a share is smaller than
+# another if its logarithm is smaller by more than rounding.
 _SLOPE, _NEAR, _MORE = -1.0, 0.05, 1e-9
 
 
@@ -49,8 +50,9 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        One dataset over the snapshots: the decimal logarithm of the tokens' share together, and the slope of the
-        natural logarithm of each in slack times `||W|| / ||W_mm||`; and over bins of the latter, at a few snapshots.
+        One dataset over the snapshots: the decimal logarithm of the tokens' total share, and the slope of the natural
+        logarithm of each share in slack times `||W|| / ||W_mm||`; and quantiles over bins of the latter, at a few
+        snapshots.
 
     Raises:
         ValueError: there is not one run.
@@ -84,7 +86,7 @@ def _slopes(
     y: Float[np.ndarray, "seed snapshot n others"],
     chosen: Bool[np.ndarray, "seed snapshot n others"],
 ) -> Float[np.ndarray, "seed snapshot"]:
-    """Return the slope of the least squares line of every seed and snapshot, over the chosen tokens, 0 of one."""
+    """Return the least squares slope for every seed and snapshot, over the chosen tokens; 0 for a single token."""
     count = np.maximum(chosen.sum(axis=(2, 3), keepdims=True), 1)
     x, y = (np.where(chosen, a - np.sum(a * chosen, axis=(2, 3), keepdims=True) / count, 0.0) for a in (x, y))
     square = np.sum(x * x, axis=(2, 3))
@@ -96,7 +98,7 @@ def _binned(
     y: Float[np.ndarray, "seed n others"],
     chosen: Bool[np.ndarray, "seed n others"],
 ) -> dict[str, Float[np.ndarray, " bin"] | Int[np.ndarray, " bin"]]:
-    """Return quantiles of y over the tokens in each bin of x, and how many there are; zeros of none."""
+    """Return quantiles of y over the tokens in each bin of x, and their number; zeros for empty bins."""
     place = np.digitize(x[chosen], EDGES) - 1
     parts = [y[chosen][place == k] for k in range(len(EDGES) - 1)]
     found = {"tokens": np.array([len(part) for part in parts])}
@@ -106,7 +108,7 @@ def _binned(
 
 
 def _judge(summaries: Datasets) -> Judgement:
-    """At the last step the slope has to be close to -1, and all tokens together have less than at the first."""
+    """At the last step the slope must be close to -1, and the total share must be smaller than at the first."""
     (summary,) = summaries.values()
     steps = summary["snapshot"].values
     numbers: dict[str, Number] = {}
@@ -125,13 +127,14 @@ def _judge(summaries: Datasets) -> Judgement:
         counts=counts_of({"W": summary}),
         stated=(
             between(f"slope of log share at step {steps[-1]}", slope, _SLOPE - _NEAR, _SLOPE + _NEAR),
-            above(f"decades that the share of all falls from step {steps[0]} to {steps[-1]}", fall, _MORE),
+            above(f"decades by which the total share falls from step {steps[0]} to {steps[-1]}", fall, _MORE),
         ),
         undecided=too_little(summary),
-        remark="By the algebra of the softmax, where W has the direction of W_mm: what can break is the distance of W "
-        "from it. Slopes of every seed's own line over its non-support tokens, and geometric means of shares. The "
-        f"slope is {slope.mean:.4g} at step {steps[-1]}. From step {steps[0]} on the share of all these tokens "
-        f"together {'falls' if fall.mean > 0 else 'does not fall'}, from {10**first.mean:.2g} to {10**last.mean:.2g}.",
+        remark="This follows from the algebra of the softmax if W has the direction of W_mm; it can fail only "
+        "through the distance of W from that direction. Slopes are fitted for each seed over its non-support "
+        f"tokens; shares are geometric means. The slope is {slope.mean:.4g} at step {steps[-1]}. From step "
+        f"{steps[0]} on the total share of these tokens {'falls' if fall.mean > 0 else 'does not fall'}, from "
+        f"{10**first.mean:.2g} to {10**last.mean:.2g}.",
     )
 
 
@@ -139,7 +142,7 @@ CLAIMS = (
     Claim(
         "gradient-share:slack",
         _SOURCE,
-        "A non-support token's share of the gradient falls exponentially with its slack times the norm of W.",
+        "The share of the gradient on a non-support token falls exponentially in its slack times the norm of W.",
         _judge,
         examples.of_slack,
         Kind.CHECK,

@@ -1,4 +1,4 @@
-"""Measured shares of the gradient built by hand: what the claim on them has to say is known."""
+"""Hand-built shares of the gradient for which the verdict of the claim is known."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ STEPS = np.array([1, 10, 100, 1000, 2000])
 
 
 def made(slope: float, steps: np.ndarray = STEPS, seeds: int = 20, rise: float = 0.0) -> xarray.Dataset:
-    """Return what `measure` would where the logarithms of shares fall with this slope, of 6 inputs and 8 tokens.
+    """Return what `measure` would for log shares that fall with this slope, for 6 inputs and 8 tokens.
 
     Args:
         slope: in slack times `||W|| / ||W_mm||`.
         steps: of the snapshots.
-        seeds: how many.
-        rise: what is added to all logarithms from the first step to the last.
+        seeds: number of seeds.
+        rise: added to all logarithms between the first and the last step.
     """
     rng = np.random.default_rng(0)
     slack = np.where(rng.random((seeds, 6, 7)) < 0.4, 0.0, rng.exponential(1.0, (seeds, 6, 7)))

@@ -1,4 +1,4 @@
-"""From the record of a training to every token's share of the gradient along the steps, and its slack."""
+"""From the record of a training: the share of every token in the gradient along the steps, and its slack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxattn.study.measuring.comparison import compare
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Share out the gradient at every snapshot among the tokens, and read their slack.
+    """Measure the share of each token in the gradient at every snapshot, and its slack.
 
     The gradient with respect to W is `sum_it a_it x_it z_i^T`; a token's share is `|a_it| / sum |a|`.
 
@@ -25,9 +25,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: of the max-margin problems.
 
     Returns:
-        For every kept seed `log_share`, (snapshot, input, other), natural logarithms, of the tokens that are not
-        selected; their `slack`, (input, other), the margin of the Frobenius solution less 1; and `growth`,
-        `||W||_F / ||W_mm||_F`, of every snapshot.
+        For every kept seed `log_share`, (snapshot, input, other), natural logarithms, for the tokens that are not
+        selected; their `slack`, (input, other), the margin of the Frobenius solution minus 1; and `growth`, `||W||_F /
+        ||W_mm||_F`, at every snapshot.
     """
     compared = compare(record, (svm.frobenius,), solver)
     kept = np.isin(record["seed"].values, compared["seed"].values)
@@ -59,10 +59,10 @@ def _shares(
 
 
 def log_shares(W: Float[Array, "d d"], problem: Problem) -> Float[Array, "n T"]:
-    """Return the logarithm of every token's share of the gradient's mass, `log(|a_it| / sum |a|)`, (n, T).
+    """Return the logarithm of every token's share in the gradient, `log(|a_it| / sum |a|)`, (n, T).
 
-    Of the logistic loss and a linear head. The coefficients are those of `gradients.direction`, factor by factor, so
-    that a share far below the smallest number has its logarithm.
+    For the logistic loss and a linear head. The coefficients are those of `gradients.direction`, computed factor by
+    factor, so that shares far below the smallest floating-point number have a logarithm.
     """
     logits = attention.logits(W, problem)
     predictions, worth = gradients.reading(problem, heads.linear)(lanes.before(), jax.nn.softmax(logits, axis=1))
@@ -70,7 +70,7 @@ def log_shares(W: Float[Array, "d d"], problem: Problem) -> Float[Array, "n T"]:
     assert slope is not None
     top = jnp.argmax(logits, axis=1, keepdims=True)
     apart = worth - jnp.take_along_axis(worth, top, axis=1)
-    # Of the selected tokens the sum of all others', as the coefficients of an input add up to zero.
+    # For selected tokens the sum over all others, since the coefficients of an input sum to zero.
     relative = apart - jnp.sum(jax.nn.softmax(logits, axis=1) * apart, axis=1, keepdims=True)
     is_top = jnp.arange(problem.T)[None, :] == top
     logs = slope(problem.Y * predictions)[:, None] + jax.nn.log_softmax(logits, axis=1)

@@ -1,1 +1,1 @@
-"""Can the gradient turn away from the SVM solution of the optimal tokens, or vanish: with equal scores and without?"""
+"""Can the gradient point away from the SVM solution of the optimal tokens, or vanish, with equal scores and without?"""

@@ -1,4 +1,4 @@
-"""Whether the gradient can turn away from the SVM solution of the optimal tokens, or vanish (2308.16898)."""
+"""Whether the gradient can point away from the SVM solution of the optimal tokens, or vanish (2308.16898)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import bootstrap, proportion
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "lemma on stationary points under equal scores"
-# The lemma is sampled as it stands; what is true without its assumption is asked by us.
+# The lemma is sampled as stated; what holds without its assumption is our question.
 _EXACT, _OURS = (Source(_PAPER, _LOCATOR, setting) for setting in (Setting.EXACT, Setting.OURS))
 _NAMES = {0.0: "equal", 1.0: "free"}
-# The fewest weights a problem that decide. What is rounding: of a cosine, of a gradient's length where it vanishes; and
-# how large the smallest eigenvalue has to be at a local minimum.
+# The fewest weights per problem that can decide. Thresholds for rounding: of a cosine, and of the norm of a vanishing
+# gradient; and for the smallest eigenvalue at a local minimum.
 _ENOUGH = 1000
 _ROUNDING, _VANISHED, _BENT = 1e-9, 1e-12, 1e-6
 
@@ -44,8 +44,8 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        "equal" and "free", each seed's numbers and their means; "trap, equal" and "trap", the landscapes of an instance
-        made by hand.
+        "equal" and "free", the numbers of each seed and their means; "trap, equal" and "trap", the landscapes of a
+        constructed instance.
 
     Raises:
         ValueError: scores that are neither equal nor as drawn, or measured numbers that are impossible.
@@ -77,15 +77,15 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _landscape(one: xarray.Dataset) -> xarray.Dataset:
-    """Return the landscape in a measured dataset under its own names."""
+    """Return the landscape in a measured dataset, with its prefix removed from the names."""
     plain = one.rename({name: str(name).removeprefix("trap_") for name in one.data_vars}).drop_attrs()
     if not np.all(plain["gradient"] >= 0) or not np.all(plain["least"] <= plain["largest"]):
-        raise ValueError("trap: expected lengths of at least 0 and eigenvalues in order, found others")
+        raise ValueError("trap: expected norms of at least 0 and ordered eigenvalues, found others")
     return plain
 
 
 def _judge_equal(summaries: Datasets) -> Judgement:
-    """At no weights may the cosine be negative, or below what the proof gives."""
+    """No cosine may be negative, or below the bound of the proof."""
     if "equal" not in summaries:
         return Judgement.withheld("No run has equal scores.")
     equal = summaries["equal"]
@@ -95,43 +95,43 @@ def _judge_equal(summaries: Datasets) -> Judgement:
     return _judgement(
         {
             "smallest cosine of -grad L and W_mm, mean over problems": number(equal, "mean_least"),
-            "share of problems with a negative one": number(equal, "turns_away"),
-            "smallest cosine of all": least,
-            "smallest cosine over the proof's bound, of all problems": over,
+            "share of problems with a negative cosine": number(equal, "turns_away"),
+            "smallest cosine overall": least,
+            "smallest ratio of the cosine to the proof's bound, over all problems": over,
         },
-        {"share of problems with a negative one": 0.0},
+        {"share of problems with a negative cosine": 0.0},
         {"equal": equal},
         stated=(
             above("smallest cosine of -grad L and W_mm", least, 0.0),
-            above("smallest cosine over the proof's bound", over, 1 - _ROUNDING),
+            above("smallest ratio of the cosine to the proof's bound", over, 1 - _ROUNDING),
         ),
-        remark=f"{int(equal.attrs['draws'])} weights a problem, of lengths 0.01 to 100. The proof gives more than the "
-        "sign: the cosine is at least 1 / (||W_mm|| max ||z_i|| ||x_opt - x_t||) at every W. The smallest that was "
-        f"found is {over.mean:.4g} times this.",
+        remark=f"{int(equal.attrs['draws'])} weights per problem, with norms from 0.01 to 100. The proof gives more "
+        "than the sign: the cosine is at least 1 / (||W_mm|| max ||z_i|| ||x_opt - x_t||) at every W. The "
+        f"smallest one found is {over.mean:.4g} times this bound.",
     )
 
 
 def _judge_needed(summaries: Datasets) -> Judgement:
-    """Some cosine has to be negative."""
+    """Some cosine must be negative."""
     if "free" not in summaries:
         return Judgement.withheld("No run has scores as drawn.")
     free = summaries["free"]
     return _judgement(
         {
-            "share of problems with a negative one": number(free, "turns_away"),
-            "share of negative ones": number(free, "mean_negative"),
+            "share of problems with a negative cosine": number(free, "turns_away"),
+            "share of negative cosines": number(free, "mean_negative"),
             "smallest cosine of -grad L and W_mm, mean over problems": number(free, "mean_least"),
         },
         {},
         {"free": free},
         stated=(below("smallest cosine of -grad L and W_mm", Number.exact(float(free["least"].min())), -_ROUNDING),),
-        remark="Sphere data with scores as drawn. A negative one at drawn weights is a proof for its problem; problems "
-        "without may have some elsewhere.",
+        remark="Sphere data with scores as drawn. A negative cosine at drawn weights is a proof for its problem; "
+        "problems without one may have negative cosines at other weights.",
     )
 
 
 def _judge_finite(summaries: Datasets) -> Judgement:
-    """The instance has to have a local minimum; the correction is that drawn problems can have none."""
+    """The instance must have a local minimum; as corrected, drawn problems have none."""
     if missing := [name for name in ("free", "trap", "trap, equal") if name not in summaries]:
         return Judgement.withheld(f"No run gives {', '.join(missing)}.")
     free, unequal, equal = (summaries[name] for name in ("free", "trap", "trap, equal"))
@@ -139,35 +139,35 @@ def _judge_finite(summaries: Datasets) -> Judgement:
     readout = Number.exact(float(free["readout"].min()))
     numbers = {
         "stationary points on the axis of the instance": points,
-        "the same with equal scores": of_equal,
+        "stationary points on the axis of the instance with equal scores": of_equal,
         "smallest cosine of -grad L and v u^T, free scores": readout,
     }
     found = [
         above("stationary points on the axis of the instance", points, 1),
-        below("the same with equal scores", of_equal, 0),
+        below("stationary points on the axis of the instance with equal scores", of_equal, 0),
     ]
     if points.mean:
         lowest = unequal.isel(point=int(np.argmax(unequal["least"].values)))
         length, gradient, bend = (abs(float(lowest["place"])), float(lowest["gradient"]), float(lowest["least"]))
-        numbers["length of W z at its local minimum"] = Number.exact(length)
-        numbers["length of the gradient there"] = Number.exact(gradient)
-        numbers["smallest eigenvalue of the second derivative there"] = Number.exact(bend)
+        numbers["norm of W z at its local minimum"] = Number.exact(length)
+        numbers["norm of the gradient at its local minimum"] = Number.exact(gradient)
+        numbers["smallest eigenvalue of the second derivative at its local minimum"] = Number.exact(bend)
         found += [
-            below("length of the gradient at the lowest of them", Number.exact(gradient), _VANISHED),
-            above("smallest eigenvalue of the second derivative there", Number.exact(bend), _BENT),
+            below("norm of the gradient at its local minimum", Number.exact(gradient), _VANISHED),
+            above("smallest eigenvalue of the second derivative at its local minimum", Number.exact(bend), _BENT),
         ]
     label = "smallest cosine of -grad L and v u^T over drawn problems and weights"
     return _judgement(
         numbers,
-        {"the same with equal scores": 0.0},
+        {"stationary points on the axis of the instance with equal scores": 0.0},
         {"free": free},
         stated=(*found, below(label, readout, 0.0)),
         corrected=(*found, above(label, readout, 0.0)),
-        correction="where some u has Y_i u . z_i > 0 for all i, as with independent queries, -<grad L(W), v u^T> > 0 "
-        "for every W, whatever the scores, since it is a mean of variances: random problems with n <= d have no finite "
-        f"stationary point. The smallest cosine found is {readout.mean:.3g}, over {free.sizes['seed']} problems and "
-        f"{int(free.attrs['draws'])} weights each.",
-        remark="An instance made by hand, of inputs with one query and opposite labels.",
+        correction="not if some u has Y_i u . z_i > 0 for all i, which exists for independent queries. Then -<grad "
+        "L(W), v u^T> > 0 for every W and any scores, since it is a mean of variances: random problems "
+        f"with n <= d have no finite stationary point. The smallest cosine found is {readout.mean:.3g}, "
+        f"over {free.sizes['seed']} problems and {int(free.attrs['draws'])} weights each.",
+        remark="The instance is constructed: its inputs have the same query and opposite labels.",
     )
 
 
@@ -184,7 +184,7 @@ def _judgement(
     (one,) = summaries.values()
     undecided = too_few(int(one.attrs["kept"]))
     if int(one.attrs["draws"]) < _ENOUGH:
-        undecided = f"{one.attrs['draws']} weights a problem are too few to decide; the published size is 10000."
+        undecided = f"{one.attrs['draws']} weights per problem are too few to decide; the published size is 10000."
     return Judgement(
         measured={label: value.mean for label, value in numbers.items()},
         interval={label: (value.low, value.high) for label, value in numbers.items() if value.low < value.high},
@@ -202,21 +202,22 @@ CLAIMS = (
     Claim(
         "no-stationary-point:equal",
         _EXACT,
-        "With equal scores of non-optimal tokens -<grad L(W), W_mm> > 0 for every W: no finite stationary point.",
+        "With equal scores of non-optimal tokens, -<grad L(W), W_mm> > 0 for every W, so there is no finite "
+        "stationary point.",
         _judge_equal,
         examples.of_equal,
     ),
     Claim(
         "no-stationary-point:needed",
         _OURS,
-        "Without equal scores -<grad L(W), W_mm> is negative at some W.",
+        "Without equal scores, -<grad L(W), W_mm> is negative at some W.",
         _judge_needed,
         examples.of_needed,
     ),
     Claim(
         "no-stationary-point:finite",
         _OURS,
-        "Without equal scores the risk can have a finite stationary point, even a local minimum that holds descent.",
+        "Without equal scores the risk can have a finite stationary point, even a local minimum that traps descent.",
         _judge_finite,
         examples.of_finite,
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the gradient's direction have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the gradient's direction are known."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def run(
     bends: Sequence[float] = (),
     gradient: float = 1e-17,
 ) -> xarray.Dataset:
-    """Return what was found at the weights of some problems, and a landscape of few points.
+    """Return measurements at the weights of some problems, and a landscape of few points.
 
     Args:
         spread: of the scores.
-        least: about the smallest cosine of each problem.
+        least: the smallest cosine of each problem, approximately.
         bound: of the proof.
-        readout: about the smallest cosine of `-grad L` and `v u^T`.
-        seeds: how many problems, all kept.
-        draws: weights a problem.
+        readout: the smallest cosine of `-grad L` and `v u^T`, approximately.
+        seeds: number of problems, all kept.
+        draws: weights per problem.
         bends: at each stationary point of the landscape, the smallest eigenvalue.
-        gradient: its length there.
+        gradient: its norm there.
     """
     noise = np.random.default_rng(0).random(seeds)
     first, second = np.linspace(-7.0, 3.0, 11), np.linspace(-3.0, 3.0, 7)
@@ -64,7 +64,7 @@ def run(
 
 
 def runs(equal: dict[str, Any] | None = None, free: dict[str, Any] | None = None) -> Datasets:
-    """Return the runs of equal and of free scores, changed as told; the instance has a minimum and a saddle."""
+    """Return the runs of equal and of free scores with these changes; the instance has a minimum and a saddle."""
     both = (
         run(0.0, **{"least": 0.12, **(equal or {})}),
         run(1.0, **{"least": -0.2, "bends": (0.004, -0.002), **(free or {})}),
@@ -87,7 +87,7 @@ def of_needed() -> dict[Verdict, Datasets]:
 
 
 def of_finite() -> dict[Verdict, Datasets]:
-    """The instance has a minimum and drawn problems may; these cannot; it has saddles alone; or few were drawn."""
+    """The instance has a minimum and drawn problems may; drawn ones cannot; it has only saddles; or few were drawn."""
     return {
         Verdict.HOLDS: runs(free={"readout": -0.5}),
         Verdict.CORRECTED: runs(),

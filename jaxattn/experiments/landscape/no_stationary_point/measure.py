@@ -1,4 +1,4 @@
-"""From a record of problems to how the gradient is turned at many weights, and the landscape of one made by hand."""
+"""The direction of the gradient at many weights, and the landscape of a constructed instance."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from jaxattn.parallel import batch, lanes
 from jaxattn.problem import Problem
 from jaxattn.study.measuring.optimum import optimum
 
-# Lengths of the drawn weights; bins of the cosines; draws computed at once.
+# Norms of the drawn weights; bins of the cosines; draws computed at once.
 _SHORTEST, _LONGEST = 1e-2, 1e2
 _EDGES = np.linspace(-1, 1, 101)
 _AT_ONCE = 250
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Look at the gradient at many weights, of lengths from 0.01 to 100, half of them turned to or from `W_mm`.
+    """Measure the gradient at many weights, with norms from 0.01 to 100, half of them aligned with or against `W_mm`.
 
-    The gradient's direction is formed in the log domain: a saturated softmax hides nothing.
+    The gradient's direction is computed in the log domain, so that a saturated softmax loses nothing.
 
     Args:
         record: of a `Landscape`.
@@ -34,10 +34,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         For every kept seed: `least`, the smallest cosine of `-grad L` and `W_mm`; `negative`, the share of negative
-        ones; `histogram`, how many are in each bin; `bound`, which the proof gives for equal scores, see `_bound`;
-        `readout`, the smallest cosine of `-grad L` and `v u^T` with `u . z_i = Y_i`. Beside these the landscape of
-        the instance made by hand, see `trap.landscape`, with unequal scores if these are, its variables with `trap_`
-        before their names. The attribute `run` names the scores.
+        ones; `histogram`, the numbers per bin; `bound`, which the proof gives for equal scores, see `_bound`;
+        `readout`, the smallest cosine of `-grad L` and `v u^T` with `u . z_i = Y_i`. Also the landscape of the
+        constructed instance, see `trap.landscape`, with unequal scores if the problems have them; its variables have
+        the prefix `trap_`. The attribute `run` names the scores.
 
     Raises:
         ValueError: no seed was kept.
@@ -84,7 +84,7 @@ def _looked_at(
 
 
 def _drawn(words: UInt32[Array, " words"], towards: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Draw W: its length log-uniform, its direction uniform, or with uniform cosine to that of `W_mm`."""
+    """Draw W: its norm is log-uniform, its direction uniform or with uniform cosine to that of `W_mm`."""
     of_direction, of_length, of_cosine, of_kind = jax.random.split(jax.random.wrap_key_data(words), 4)
     free = jax.random.normal(of_direction, (towards.size,)).reshape(towards.shape)
     free = free / metrics.norm(free)
@@ -97,11 +97,11 @@ def _drawn(words: UInt32[Array, " words"], towards: Float[Array, "d d"]) -> Floa
 
 
 def _bound(W_mm: Float[Array, "d d"], problem: Problem, alpha: Array) -> Float[Array, ""]:
-    """Return `1 / (||W_mm|| max_it ||z_i|| ||x_i,alpha_i - x_it||)`, below every cosine if scores are equal.
+    """Return `1 / (||W_mm|| max_it ||z_i|| ||x_i,alpha_i - x_it||)`, a lower bound of every cosine if scores are equal.
 
     With two values of the scores, `gap_i` apart, the gradient of input i is `c_i gap_i s (1 - s)` times the mean of
     `(x_it - x_i,alpha_i) z_i^T` over the other tokens, where s is the probability of the optimal one: each has an inner
-    product of at least 1 with `W_mm`, and no more than that length.
+    product of at least 1 with `W_mm`, and at most that norm.
     """
     constraints = svm.token_constraints(problem, alpha)
     lengths = jnp.linalg.norm(constraints.differences, axis=-1) * jnp.linalg.norm(problem.Z, axis=-1)[:, None]

@@ -1,8 +1,8 @@
-"""An instance with a finite local minimum: what can go wrong where non-optimal tokens' scores differ.
+"""An instance with a finite local minimum, which exists because the scores of its non-optimal tokens differ.
 
 All inputs share one query, so that the risk is a function of `u = W z` in the plane; the second coordinate of a token
-is its score. Each input comes with its mirror image in the first axis and the opposite label, so that on that axis the
-gradient has no part across it: its stationary points are the sign changes of one number.
+is its score. Each input comes with its mirror image in the first axis and the opposite label, so that on this axis the
+gradient is parallel to it, and stationary points are the sign changes of one number.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from jaxtyping import Array, Float
 from jaxattn import losses, metrics, svm, tokens
 from jaxattn.problem import Problem
 
-# The score of the last token of two inputs: with it the instance has a local minimum, with 0 all scores are equal.
+# The score of the last token of two inputs: with it the instance has a local minimum; with 0 all scores are equal.
 SCORE = 1.8
-# The plane that is drawn, and where stationary points are looked for.
+# The plane that is drawn, and the interval searched for stationary points.
 _FIRST, _SECOND, _LINE = np.linspace(-7.0, 3.0, 101), np.linspace(-3.0, 3.0, 61), np.linspace(-30.0, 30.0, 6001)
 
 
 def problem(score: float = SCORE) -> Problem:
-    """Return the instance; `score` is that of the last token of two inputs, 0 that of all other non-optimal ones.
+    """Return the instance; `score` is that of the last token of two inputs, while other non-optimal tokens have 0.
 
-    Optimal are the first tokens, of score 1/2 in the one pair of inputs and 2 in the other.
+    Optimal are the first tokens, with score 1/2 in one pair of inputs and 2 in the other.
     """
     slow = np.array([[0.25, 0.5], [0.0, 0.0], [-0.25, 0.0]])
     fast = np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, score]])
@@ -45,13 +45,13 @@ def risk(u: Float[Array, "2"], one: Problem) -> Float[Array, ""]:
 
 @jax.enable_x64(True)
 def landscape(score: float) -> xarray.Dataset:
-    """Return the risk on a grid, its stationary points on the axis of symmetry, and where the gradient turns away.
+    """Return the risk on a grid, its stationary points on the axis of symmetry, and the gradient's alignment.
 
     Returns:
         `risk` and `alignment` (that of `-grad L` with the Frobenius solution of the optimal tokens), over `second` and
-        `first`, the coordinates of u; for every `point`: its first coordinate, the length of the gradient there and
-        the `least` and `largest` eigenvalue of the second derivative in the plane; `solution`, the direction of W_mm z.
-        In double precision, whatever JAX is set to.
+        `first`, the coordinates of u; for every `point`: its first coordinate, the norm of the gradient there and the
+        `least` and `largest` eigenvalue of the second derivative in the plane; `solution`, the direction of W_mm z.
+        Always in double precision.
 
     Raises:
         ValueError: the Att-SVM of the optimal tokens was not solved.
@@ -87,7 +87,7 @@ _bend = jax.jit(jax.hessian(risk))
 
 
 def _read(points: np.ndarray, one: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return risk and gradient at some points, filled up to one number of them, so that they compile once."""
+    """Return risk and gradient at some points, padded to a fixed number, so that it compiles once."""
     filled = np.zeros((max(len(_LINE), len(_FIRST) * len(_SECOND)), 2))
     filled[: len(points)] = points
     values, gradients = _slopes(jnp.asarray(filled), one)
@@ -95,7 +95,7 @@ def _read(points: np.ndarray, one: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _stationary(one: Problem) -> np.ndarray:
-    """Return the points of the axis between which the gradient along it changes its sign, by halving."""
+    """Return the points of the axis where the gradient along it changes sign, by bisection."""
 
     def sign(places: np.ndarray) -> np.ndarray:
         return np.sign(_read(np.stack([places, np.zeros_like(places)], axis=1), one)[1][:, 0])

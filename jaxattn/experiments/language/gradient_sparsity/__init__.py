@@ -1,1 +1,1 @@
-"""How few pairs of a prefix and a word carry the gradient while a text is learnt, and are they support vectors?"""
+"""How few pairs of a prefix and a word carry the gradient during training, and are they support vectors?"""

@@ -1,4 +1,4 @@
-"""How few pairs carry the gradient of a text over training, and which: estimates and judges."""
+"""Which pairs of a prefix and a word carry the gradient of a text in training, and how few: estimates and judges."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from jaxattn.study.statistics import bootstrap, variables
 
 # Kinds of texts: some W separates all next words, or none does.
 KINDS = ("feasible", "infeasible")
-# Fewer texts of a kind are drawn, but not judged; shorter runs neither.
+# Kinds with fewer texts are drawn but not judged; shorter training is not judged either.
 _TEXTS, _STEPS = 8, 5000
-# Fixed beforehand: few are at most half of all, the most that the word can mean; and the last share over the first
-# that is a fall: less than 1, by more than rounding.
+# Fixed beforehand: "few" means at most half of all, the largest share the word allows; a share falls if its last value
+# over its first is below 1 by more than rounding.
 _FEW, _FALL = 0.5, 0.999
-# What may be left beside the support vectors, and how far the share may be from that of the multipliers.
+# The largest share of the gradient off the support vectors, and the largest difference from the share predicted by the
+# multipliers.
 _BESIDE, _MISSED = 0.01, 0.02
 
 # A run, a kind of texts, and the summary of the run.
@@ -44,15 +45,15 @@ _Case = tuple[str, str, xarray.Dataset]
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate the shares over the steps, of feasible texts and of others apart.
+    """Estimate the shares along the steps, separately for feasible texts and others.
 
     Args:
         datasets: of `measure`, by candidates and d.
         key: of the bootstrap.
 
     Returns:
-        For each run a dataset over the snapshots, whose variables begin with the kind of text that they are about, if
-        it has such texts.
+        For each run a dataset over the snapshots, whose variables have the kind of text as a prefix, if it has such
+        texts.
 
     Raises:
         ValueError: a share is not between 0 and 1.
@@ -92,7 +93,7 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _judge_few(summaries: Datasets) -> Judgement:
-    """In the end few may carry the gradient in every run and kind of texts, or else in some, having been more."""
+    """At the end few pairs may carry the gradient in every case; as corrected, in one where more did before."""
     cases = _decided(summaries)
     if not cases:
         return _without_texts(summaries)
@@ -102,8 +103,8 @@ def _judge_few(summaries: Datasets) -> Judgement:
             at = one.isel(snapshot=place)
             label = f"share of pairs with 99 % of the gradient at step {int(at['snapshot'])}, {run}, {kind}"
             measured[label] = number(at, f"{kind}_share")
-        measured[f"last share over first, {run}, {kind}"] = number(one, f"{kind}_ratio")
-        measured[f"largest rise of the mean share, {run}, {kind}"] = Number.exact(float(one[f"{kind}_rise"]))
+        measured[f"last share over first share, {run}, {kind}"] = number(one, f"{kind}_ratio")
+        measured[f"largest increase of the mean share, {run}, {kind}"] = Number.exact(float(one[f"{kind}_rise"]))
     stated = tuple(_few(case) for case in cases)
     few = [case for case, criterion in zip(cases, stated, strict=True) if criterion.outcome is Outcome.MET]
     fewest = min(cases, key=lambda case: _end(case).high)
@@ -114,17 +115,18 @@ def _judge_few(summaries: Datasets) -> Judgement:
         {},
         stated=stated,
         corrected=(_few(fewest), _fall(fewest)),
-        correction=f"they are few, and become so over training, in {len(few)} of {len(cases)} kinds of texts: "
-        f"{'; '.join(map(_told, few)) or 'none'}. In the others most pairs go on to carry the gradient: "
-        f"{'; '.join(_told(case) for case in cases if case not in few) or 'none'}.",
-        remark="Of all pairs of a prefix and a candidate word, the next one included; few are at most half of them, at "
-        f"the last step. The share falls over training in {len(falling)} of {len(cases)} kinds of texts. Kinds, "
-        f"feasible or not, with less than {_TEXTS} texts in a run are drawn and not judged.",
+        correction=f"only in {len(few)} of {len(cases)} kinds of texts do few pairs carry the gradient, and become "
+        f"few during training: {'; '.join(map(_told, few)) or 'none'}. In the others most pairs continue "
+        f"to carry it: {'; '.join(_told(case) for case in cases if case not in few) or 'none'}.",
+        remark="The shares are of all pairs of a prefix and a candidate word, including the next word; few means at "
+        f"most half of them, at the last step. The share falls during training in {len(falling)} of "
+        f"{len(cases)} kinds of texts. Kinds (feasible or not) with fewer than {_TEXTS} texts in a run are "
+        "drawn but not judged.",
     )
 
 
 def _judge_support(summaries: Datasets) -> Judgement:
-    """Little of the gradient may be left beside support vectors, and their share has to be that of the multipliers."""
+    """Little of the gradient may be off the support vectors; their share must be the one the multipliers predict."""
     cases = _decided(summaries)
     if not any(kind == KINDS[0] for _, kind, _ in cases):
         return _without_texts(summaries, "feasible ")
@@ -132,23 +134,26 @@ def _judge_support(summaries: Datasets) -> Judgement:
     for run, kind, one in cases:
         end = one.isel(snapshot=-1)
         of = "support vectors" if kind == "feasible" else "contested words"
-        label = f"gradient beside {of} in the end, {run}"
+        label = f"gradient not on {of} at the end, {run}"
         measured[label], expected[label] = number(end, f"{kind}_beside"), 0.0
         measured[f"share of pairs that are {of}, {run}"] = number(one, f"{kind}_core")
         stated.append(below(f"{label},", measured[label], _BESIDE))
         if kind == "feasible":
-            measured[f"share with 99 % of the gradient in the end, {run}"] = number(end, "feasible_share")
-            expected[f"share with 99 % of the gradient in the end, {run}"] = float(one["feasible_limit"])
-            measured[f"its distance to that of the multipliers, {run}"] = missed = number(one, "feasible_missed")
-            stated.append(below(f"distance of the last share from that of the multipliers, {run},", missed, _MISSED))
+            measured[f"share with 99 % of the gradient at the end, {run}"] = number(end, "feasible_share")
+            expected[f"share with 99 % of the gradient at the end, {run}"] = float(one["feasible_limit"])
+            measured[f"difference of this share from that of the multipliers, {run}"] = missed = number(
+                one, "feasible_missed"
+            )
+            stated.append(below(f"difference of the last share from that of the multipliers, {run},", missed, _MISSED))
     return _judgement(
         summaries,
         measured,
         expected,
         stated=tuple(stated),
-        remark="Feasible texts: what is left beside next words and support vectors, and the share that the multipliers "
-        "of the max-margin solution give. Infeasible texts have no such solution; there the gradient is asked for on "
-        "contested words, those which follow one word in turn, whose parts cancel in W but not in a prefix.",
+        remark="For feasible texts we measure the gradient that is not on next words or support vectors, and compare "
+        "with the share that the multipliers of the max-margin solution give. Infeasible texts have no such "
+        "solution; for them we measure the gradient that is not on contested words, different words that "
+        "follow the same word. Their contributions cancel in W but not in a single prefix.",
     )
 
 
@@ -163,12 +168,12 @@ def _end(case: _Case) -> Number:
 
 def _few(case: _Case) -> Criterion:
     run, kind, _ = case
-    return below(f"share of pairs with 99 % of the gradient in the end, {run}, {kind},", _end(case), _FEW)
+    return below(f"share of pairs with 99 % of the gradient at the end, {run}, {kind},", _end(case), _FEW)
 
 
 def _fall(case: _Case) -> Criterion:
     run, kind, one = case
-    return below(f"last share over first, {run}, {kind},", number(one, f"{kind}_ratio"), _FALL)
+    return below(f"last share over first share, {run}, {kind},", number(one, f"{kind}_ratio"), _FALL)
 
 
 def _told(case: _Case) -> str:
@@ -184,7 +189,7 @@ def _undecided(summaries: Datasets) -> str:
 
 
 def _without_texts(summaries: Datasets, kind: str = "") -> Judgement:
-    reason = _undecided(summaries) or f"No run has {_TEXTS} {kind}texts; that is too few to decide."
+    reason = _undecided(summaries) or f"No run has {_TEXTS} {kind}texts; fewer are too few to decide."
     return dataclasses.replace(Judgement.withheld(reason), counts=counts_of(summaries))
 
 
@@ -221,8 +226,8 @@ CLAIMS = (
     Claim(
         "gradient-sparsity:support",
         Source(PAPER, "section 1 (contributions) and section 3.2; the measure is ours", Setting.OURS),
-        "Tokens that are no support vectors have in effect no gradient; the others have it in the measure of their "
-        "multipliers.",
+        "Tokens that are not support vectors have practically no gradient; support vectors have it in proportion to "
+        "their multipliers.",
         _judge_support,
         examples.of_support,
     ),

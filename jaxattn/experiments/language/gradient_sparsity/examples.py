@@ -1,4 +1,4 @@
-"""Measured shares built by hand: what the claims on sparse gradients have to say of them is known."""
+"""Hand-built shares for which the verdicts of the claims on sparse gradients are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxattn.study.settings.schedule import Logarithmically
 
 SEEDS = 30
 STEPS = np.array(Logarithmically(4)(10_000))
-# The share of pairs that carry the gradient, and the part of it on other pairs, along STEPS.
+# The share of pairs that carry the gradient, and the part of it on other pairs, at STEPS.
 FALLING, LEVEL = 0.98 - 0.15 * np.log10(STEPS), np.full(len(STEPS), 0.98)
 LEFT = 0.3 / STEPS
 
@@ -26,16 +26,16 @@ def made(
     limit: float = 0.38,
     left: np.ndarray = LEFT,
 ) -> xarray.Dataset:
-    """Return 30 texts like this, each a little apart.
+    """Return 30 texts with these values, with a small spread over seeds.
 
     Args:
         run: candidates and d.
         steps: of the snapshots.
-        feasible: how many texts are.
-        share: of the pairs that carry the gradient, of feasible texts.
-        other: the same of the others.
+        feasible: number of feasible texts.
+        share: of the pairs that carry the gradient, for feasible texts.
+        other: the same for the others.
         limit: of the share, by the multipliers.
-        left: part of the gradient beside support vectors or contested words.
+        left: part of the gradient not on support vectors or contested words.
     """
     noise, along = np.random.default_rng(0).normal(0, 0.004, (SEEDS, 1)), ("seed", "snapshot")
     fits, count = np.arange(SEEDS) < feasible, len(steps)
@@ -55,14 +55,14 @@ def made(
 
 
 def runs(both: bool = False, **changes: Any) -> Datasets:
-    """Return two runs, the second of which is changed; or both are."""
+    """Return two runs, with changes in the second one or in both."""
     first = made(**changes) if both else made()
     second = made("prefix, d = 100", **changes)
     return {one.attrs["run"]: one for one in (first, second)}
 
 
 def of_few() -> dict[Verdict, Datasets]:
-    """Few carry the gradient everywhere; in some runs; nowhere; or in the texts of one kind perhaps half do."""
+    """Few carry the gradient everywhere; in some runs; nowhere; or close to half do for one kind of text."""
     rng = np.random.default_rng(1)
     first, second = runs().values()
     scattered = second["share"].values.copy()
@@ -80,7 +80,7 @@ def of_few() -> dict[Verdict, Datasets]:
 
 
 def of_support() -> dict[Verdict, Datasets]:
-    """Support vectors carry the gradient; other pairs carry some too; or as much as is just allowed."""
+    """Support vectors carry the gradient; other pairs carry some too; or close to the allowed amount."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(left=0.02 + LEFT),

@@ -1,4 +1,4 @@
-"""From the record of trained texts to the pairs of a prefix and a word that carry the gradient."""
+"""From the record of trained texts: the pairs of a prefix and a word that carry the gradient."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jaxattn.descent import gradients
 from jaxattn.parallel import batch, lanes
 from jaxattn.study.settings.texts import choices_of
 
-# The part of the gradient's mass that is asked for.
+# The part of the gradient that the pairs must carry.
 _CARRIED = 0.99
-# A word of less slack (margin - 1) is a support vector.
+# A word with less slack (margin - 1) than this is a support vector.
 _SUPPORT = 1e-6
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Share out the gradient at every snapshot among the pairs of a prefix and one of its candidate words.
+    """Measure the share of each pair of a prefix and a candidate word in the gradient at every snapshot.
 
     The gradient with respect to W is `sum_it a_it e_t e_last(i)^T`; the mass of a pair is `|a_it|`.
 
@@ -32,12 +32,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: of the max-margin problems.
 
     Returns:
-        For every kept seed whether its text is `feasible`; at the snapshots `share`, the least part of all pairs that
-        carries 99 % of the mass, and `beside`, the part of the mass on other pairs than `core` ones: of a feasible text
-        the next words and the support vectors, of others the words that follow the prefix's last word somewhere, where
-        there are several; `core`, the share of such pairs; `limit`, the share that the multipliers of the max-margin
-        solution give, and `core` where there is none; `pairs`, how many there are; `dropped`, how many prefixes have no
-        choice. The attribute `run` names candidates and d.
+        For every kept seed whether its text is `feasible`; at the snapshots `share`, the smallest part of all pairs
+        that carries 99 % of the mass, and `beside`, the part of the mass not on `core` pairs: for a feasible text the
+        next words and the support vectors, for others the words that follow the prefix's last word somewhere, if there
+        are several; `core`, the share of such pairs; `limit`, the share predicted by the multipliers of the max-margin
+        solution, or `core` if there is none; `pairs`, their number; `dropped`, the number of prefixes without a choice.
+        The attribute `run` names candidates and d.
 
     Raises:
         ValueError: no seed is kept.
@@ -89,7 +89,7 @@ def _along(
     feasible: Bool[Array, ""],
     text: language.Choices,
 ) -> tuple[Array, ...]:
-    """Return what `measure` does of one seed: share, beside, limit, core, pairs."""
+    """Return what `measure` needs for one seed: share, beside, limit, core, pairs."""
     is_next = jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
     pairs = text.others | is_next
     support = is_next | (text.others & (language.margins(W_mm, text) < 1 + _SUPPORT))
@@ -111,14 +111,14 @@ def masses(table: Float[Array, "V V"], text: language.Choices) -> Float[Array, "
 
     Args:
         table: the logits, as `language.table` returns them.
-        text: N prefixes and V words; 0 for a word that is no candidate.
+        text: N prefixes and V words; 0 for a word that is not a candidate.
     """
     slopes = language.input_slopes(text, losses.cross_entropy, gradients.direction)
     return jnp.abs(slopes(lanes.before(), table)[0])
 
 
 def carrying(mass: Float[Array, "N V"], pairs: Bool[Array, "N V"], text: language.Choices) -> Float[Array, ""]:
-    """Return the least share of the pairs that carries 99 % of the mass, (); 0 where there is no mass.
+    """Return the smallest share of the pairs that carries 99 % of the mass, (); 0 if there is no mass.
 
     A prefix of weight w stands for w equal ones, each with its part of the mass.
     """
@@ -129,13 +129,13 @@ def carrying(mass: Float[Array, "N V"], pairs: Bool[Array, "N V"], text: languag
     sums = jnp.cumsum(each * times)
     wanted = _CARRIED * sums[-1]
     last = jnp.argmax(sums >= wanted)
-    # Of the equal pairs that get there, as many as it takes; a sum that is just enough may be rounded down.
+    # Of the equal pairs at the threshold, as many as needed; a sum that is just enough may be rounded down.
     missing = jnp.where(each[last] > 0, (wanted - (sums - each * times)[last]) / each[last], 0.0)
     return ((jnp.cumsum(times) - times)[last] + jnp.ceil(missing - 1e-6)) / jnp.sum(times)
 
 
 def contested(text: language.Choices) -> Bool[Array, "N V"]:
-    """Return the words that follow a prefix's last word somewhere in the text, where several candidates do, (N, V)."""
+    """Return the words that follow a prefix's last word somewhere in the text, if several candidates do, (N, V)."""
     follows = (language.followers(text) > 0)[text.last]
     is_next = jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
     among = follows & (text.others | is_next)
@@ -143,10 +143,11 @@ def contested(text: language.Choices) -> Bool[Array, "N V"]:
 
 
 def limits(duals: Float[Array, "N V"], text: language.Choices) -> Float[Array, "N V"]:
-    """Return the masses that the gradient tends to where W tends to the max-margin solution, (N, V).
+    """Return the limits of the masses if W converges to the max-margin solution, (N, V).
 
-    They are its multipliers. Those of equal rows, of prefixes that differ in candidates alone, add up to one number; of
-    that the cross entropy gives each prefix a part like `weight count_t / count_next`, and the next word has all.
+    These are its multipliers. The multipliers of equal rows, from prefixes that differ only in candidates, add up to
+    one number; the cross entropy distributes it over the prefixes in proportion to `weight count_t / count_next`, and
+    the next word has the total.
     """
     V = text.E.shape[0]
     counts = jnp.ones_like(duals) if text.counts is None else text.counts

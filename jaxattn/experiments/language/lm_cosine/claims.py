@@ -1,4 +1,4 @@
-"""Direction of descent on texts against max-margin solutions, over m, n and d (the second paper's cosine figure)."""
+"""Direction of descent on texts compared with max-margin solutions, over m, n and d (second paper, figure 1)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import Estimate, beside, bootstrap, proportion, variables
 
-# The published figure has so many runs; ours has them among the first.
+# The published figure has this many runs; they are the first of ours.
 PUBLISHED_RUNS = 5
-# Fixed beforehand: a correlation that has come as close to 1 as this is there, as at step 10000 the direction still
-# moves; one whose distance from 1 has fallen to this part over the last decade of steps is on its way.
+# Fixed beforehand. A correlation within this distance of 1 has converged (the direction still moves at step 10000); one
+# whose distance from 1 has fallen to at most this fraction over the last decade of steps is still converging.
 _THERE, _FALLING = 0.001, 0.9
-# A smaller rise of a correlation, or a ratio nearer to 1, is no change.
+# A smaller rise of a correlation, or a ratio nearer to 1, counts as no change.
 _CHANGE = 0.001
-# What is below rounding counts as rounding.
+# Smaller distances count as rounding.
 _ROUNDING = 1e-15
 
 
@@ -48,13 +48,13 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each size a dataset over the snapshots: the mean correlation with the soft-margin solution (`soft`), that of
-        the first five runs (`five`), and, for texts with and without a hard solution, 1 - correlation with the
-        soft one (`soft_0`, `soft_1`) and with `W_fin + C W_sets` (`mixed_1`), geometric means. Text by text: `rise`, of
-        the correlation from the first snapshot to the last, of texts with and without a hard solution (`rise_0`,
-        `rise_1`); `closer`, `mixed_1` over `soft_1` at the last; `falls`, `falls_0` and `falls_1`: `mixed_1`, `soft_0`
-        and `soft_1` at the last over that at a tenth of the steps. The attributes `with_hard`, `without_hard` and
-        `with_mixed` say how many texts there are.
+        For each size a dataset over the snapshots: the mean correlation with the soft-margin solution (`soft`), the
+        same for the first five runs (`five`), and, for texts with and without a hard solution, 1 - cos with the soft
+        one (`soft_0`, `soft_1`) and with `W_fin + C W_sets` (`mixed_1`), geometric means. Paired by text: `rise_0` and
+        `rise_1`, the rise of the correlation from the first snapshot to the last, for texts with and without a hard
+        solution; `closer`, `mixed_1` over `soft_1` at the last; `falls`, `falls_0` and `falls_1`: `mixed_1`, `soft_0`
+        and `soft_1` at the last over the same at a tenth of the steps. The attributes `with_hard`, `without_hard` and
+        `with_mixed` are numbers of texts.
     """
     keys = jax.random.split(key, len(datasets))
     return {run: _estimated(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
@@ -100,19 +100,19 @@ def _logarithm(off: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def _geometric(logarithms: Float[np.ndarray, "texts ..."], key: PRNGKeyArray) -> Estimate:
-    """Return the geometric mean over texts and its interval; the standard error stays that of the logarithm."""
+    """Return the geometric mean over texts and its interval; the standard error is that of the logarithm."""
     logs = bootstrap(logarithms, key)
     return logs._replace(**{part: 10 ** getattr(logs, part) for part in ("mean", "low", "high")})
 
 
 def _judge_soft(summaries: Datasets, kind: str) -> Judgement:
-    """On texts of a kind the correlation has to rise and to arrive in every size, or else to be on its way."""
+    """For a kind of text the correlation must rise and converge at every size; as corrected, it may be converging."""
     texts, of = {"0": ("with", "with_hard"), "1": ("without", "without_hard")}[kind]
     measured: dict[str, Number] = {}
     expected: dict[str, float] = {}
     for run, one in summaries.items():
         if f"soft_{kind}" in one:
-            end, falls = f"1 - cos at the end, {run}", f"1 - cos at the end over that at a tenth of the steps, {run}"
+            end, falls = f"1 - cos at the end, {run}", f"1 - cos at the end over 1 - cos at a tenth of the steps, {run}"
             measured |= {end: _last(one, f"soft_{kind}"), falls: number(one, f"falls_{kind}")}
             expected[end] = 0.0
         measured[f"share of texts {texts} a hard solution, {run}"] = _share_of(one, kind)
@@ -121,15 +121,17 @@ def _judge_soft(summaries: Datasets, kind: str) -> Judgement:
     rises = tuple(above(f"rise of the correlation, {run},", number(one, f"rise_{kind}"), _CHANGE) for run, one in sizes)
     ends = tuple(below(f"1 - cos at the end, {run},", _last(one, f"soft_{kind}"), _THERE) for run, one in sizes)
     falling = tuple(
-        below(f"1 - cos at the end over that at a tenth of the steps, {run},", number(one, f"falls_{kind}"), _FALLING)
+        below(
+            f"1 - cos at the end over 1 - cos at a tenth of the steps, {run},", number(one, f"falls_{kind}"), _FALLING
+        )
         for run, one in sizes
     )
     widest = max(summaries, key=lambda run: float(summaries[run]["apart"]))
     remarks = {
-        "0": "Where there is a hard solution, the soft one differs from it only if shortfalls are cheaper: the optimal "
-        f"values differ by {float(summaries[widest]['apart']):.1g} at most, at {widest}.",
+        "0": "If there is a hard solution, the soft one differs from it only if slack is cheaper: the optimal values "
+        f"differ by at most {float(summaries[widest]['apart']):.1g}, at {widest}.",
         "1": "A text has no hard solution if a word is followed by different words (a conflict), or if its dimension "
-        "is too small. It is for such texts that the paper brings in the soft margin.",
+        "is too small. The paper introduces the soft margin for such texts.",
     }
     return _judgement(
         summaries,
@@ -137,13 +139,14 @@ def _judge_soft(summaries: Datasets, kind: str) -> Judgement:
         expected,
         stated=(*rises, *ends, *falling),
         corrected=(*rises, *falling),
-        correction="at the last step it is still on its way: 1 - cos stands between "
-        f"{_lowest(ends):.2g} and {_highest(ends):.2g}, by the intervals of all sizes, and goes on to fall."
+        correction=f"it has not converged at the last step: 1 - cos is between {_lowest(ends):.2g} and "
+        f"{_highest(ends):.2g}, by the intervals of all sizes, and still falling."
         if sizes
         else "",
         undecided="" if sizes else _no_texts(f"{texts} a hard solution"),
-        remark=f"1 - cos, geometric means; by the intervals of all sizes it ends between {_lowest(ends):.2g} and "
-        f"{_highest(ends):.2g}. {remarks[kind]} Sizes with fewer than {LEAST_SEEDS} texts of this kind do not decide.",
+        remark="The numbers are geometric means of 1 - cos; by the intervals of all sizes it ends between "
+        f"{_lowest(ends):.2g} and {_highest(ends):.2g}. {remarks[kind]} Sizes with fewer than {LEAST_SEEDS} "
+        "texts of this kind decide nothing.",
     )
 
 
@@ -153,15 +156,15 @@ def _share_of(one: xarray.Dataset, kind: str) -> Number:
 
 
 def _judge_mixed(summaries: Datasets) -> Judgement:
-    """W has to end nearer to `W_fin + C W_sets` than to the soft solution, and nearer than at a tenth of the steps."""
+    """W must end nearer to `W_fin + C W_sets` than to the soft solution, and nearer than at a tenth of the steps."""
     measured: dict[str, Number] = {}
     for run, one in summaries.items():
         if "soft_1" in one and "mixed_1" in one:
-            measured[f"from W_fin + C W_sets at the end, {run}"] = _last(one, "mixed_1")
-            measured[f"from the soft solution at the end, {run}"] = _last(one, "soft_1")
+            measured[f"1 - cos with W_fin + C W_sets at the end, {run}"] = _last(one, "mixed_1")
+            measured[f"1 - cos with the soft solution at the end, {run}"] = _last(one, "soft_1")
     asked = {
-        "closer": "1 - cos from W_fin + C W_sets over that from the soft solution, at the end",
-        "falls": "1 - cos from W_fin + C W_sets at the end over that at a tenth of the steps",
+        "closer": "1 - cos with W_fin + C W_sets over 1 - cos with the soft solution, at the end",
+        "falls": "1 - cos with W_fin + C W_sets at the end over 1 - cos at a tenth of the steps",
     }
     stated = tuple(
         below(f"{quantity}, {run},", number(one, name), 1 - _CHANGE)
@@ -171,8 +174,8 @@ def _judge_mixed(summaries: Datasets) -> Judgement:
     without = sum(one.attrs["without_mixed"] for one in summaries.values())
     least = min((_last(one, "mixed_1").low for _, one in _of(summaries, "with_mixed")), default=0.0)
     away = (
-        f"1 - cos ends at {least:.2g} or more, where a first look asked for {_THERE}: between conflicting words the "
-        "gradient does not vanish, steps of constant length go to and fro, and the norm grows only like a logarithm. "
+        f"1 - cos ends at {least:.2g} or more, while a first threshold was {_THERE}: between conflicting words the "
+        "gradient does not vanish, so constant steps oscillate, and the norm grows only logarithmically. "
     )
     return _judgement(
         summaries,
@@ -180,9 +183,10 @@ def _judge_mixed(summaries: Datasets) -> Judgement:
         {label: 0.0 for label in measured if "W_sets" in label},
         stated=stated,
         undecided="" if stated else _no_texts("with the limit W_fin + C W_sets"),
-        remark="1 - cos, geometric means. Not of the paper: the limit of arXiv 2308.16898 for several selected tokens, "
-        f"known from the text but for C. {away * (least > _THERE)}Excluded: {without} texts with a conflict but no "
-        "such limit, because their dimension is too small to keep the words level.",
+        remark="The numbers are geometric means of 1 - cos. The limit is not in this paper: it is that of arXiv "
+        "2308.16898 for several selected tokens, determined by the text except for C. "
+        f"{away * (least > _THERE)}Excluded: {without} texts with a conflict but without this limit, because "
+        "their dimension is too small to tie the words.",
     )
 
 
@@ -192,7 +196,7 @@ def _of(summaries: Datasets, kind: str) -> list[tuple[str, xarray.Dataset]]:
 
 
 def _no_texts(kind: str) -> str:
-    return f"No size has {LEAST_SEEDS} texts {kind}; that is too few to decide."
+    return f"No size has {LEAST_SEEDS} texts {kind}; fewer are too few to decide."
 
 
 def _last(one: xarray.Dataset, name: str) -> Number:
@@ -235,24 +239,25 @@ CLAIMS = (
     Claim(
         "lm-cosine:feasible",
         Source(PAPER, "section 4, Figure 1 (cosines)", Setting.PROXY),
-        "The cosine of W with the soft-margin solution (C = 10) rises towards 1, whatever m, n and d: texts all of "
-        "whose next words some W separates.",
+        "The cosine of W with the soft-margin solution (C = 10) rises towards 1 for all m, n and d: texts where some "
+        "W separates all next words.",
         partial(_judge_soft, kind="0"),
         partial(examples.of_soft, "soft_0"),
     ),
     Claim(
         "lm-cosine:conflict",
         Source(PAPER, "section 4, Figure 1 (cosines)", Setting.PROXY),
-        "The cosine of W with the soft-margin solution (C = 10) rises towards 1, whatever m, n and d: texts whose next "
-        "words no W separates.",
+        "The cosine of W with the soft-margin solution (C = 10) rises towards 1 for all m, n and d: texts where no W "
+        "separates all next words.",
         partial(_judge_soft, kind="1"),
         partial(examples.of_soft, "soft_1"),
     ),
     Claim(
         "lm-cosine:mixed",
         Source(PAPER, "section 4, Figure 1 (cosines); the limit is ours", Setting.OURS),
-        "On a text with conflicts W is closer to W_fin + C W_sets than to the soft solution, and comes closer: log "
-        "ratios of counts between words that follow one word, a growing margin between these and the rest.",
+        "On a text with conflicts W is closer to W_fin + C W_sets than to the soft solution, and comes closer to it: "
+        "between words that follow the same word the logits differ by log ratios of counts, and their margin over the "
+        "other words grows.",
         _judge_mixed,
         examples.of_mixed,
     ),

@@ -1,4 +1,4 @@
-"""Measured texts built by hand: what the claims on the cosine have to say of them is known."""
+"""Hand-built measurements for which the verdicts of the claims on the cosine are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xarray
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 STEPS = np.array([1, 3, 10, 30, 100, 300, 1000, 3000, 10_000])
-# 1 - cos at the first step, and by what factor ends differ from seed to seed.
+# 1 - cos at the first step, and the relative spread of final values over seeds.
 _START, _SPREAD = 0.3, 0.05
 
 
@@ -23,16 +23,16 @@ def made(
     m: int = 10,
     fall: float = 1.0,
 ) -> xarray.Dataset:
-    """Return a measurement whose first half of the texts has no conflict; 1 - cos falls from 0.3 to its end.
+    """Return a measurement in which half of the texts have no conflict; 1 - cos falls from 0.3 to its final value.
 
     Args:
-        soft_0: at the end, from the soft solution, of texts without a conflict.
-        soft_1: of those with one.
-        mixed: at the end, from `W_fin + C W_sets`.
+        soft_0: final value with the soft solution, for texts without a conflict.
+        soft_1: the same for texts with one.
+        mixed: final value with `W_fin + C W_sets`.
         steps: of the snapshots.
-        seeds: how many texts.
-        m: sequences a text.
-        fall: power of the logarithm of the steps; 0 for a text that is at its end from the start.
+        seeds: number of texts.
+        m: sequences per text.
+        fall: power of the logarithm of the steps; 0 for a constant value.
     """
     rng = np.random.default_rng(m)
     feasible = np.arange(seeds) < seeds // 2
@@ -63,10 +63,10 @@ def runs(**changes: Any) -> Datasets:
 
 
 def of_soft(name: str) -> dict[Verdict, Datasets]:
-    """All texts of a kind arrive; are on their way; stand still far from it; or have perhaps arrived.
+    """All texts of a kind have converged; are converging; stall far away; or may have converged.
 
     Args:
-        name: of what `made` calls their 1 - cos at the end.
+        name: the parameter of `made` for their final 1 - cos.
     """
     return {
         Verdict.HOLDS: runs(**{name: 1e-4}),
@@ -77,7 +77,7 @@ def of_soft(name: str) -> dict[Verdict, Datasets]:
 
 
 def of_mixed() -> dict[Verdict, Datasets]:
-    """W is nearer to the limit of several tokens; nearer to the soft solution; or as near to both."""
+    """W is nearer to the limit of several tokens; nearer to the soft solution; or equally near to both."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(mixed=0.06),

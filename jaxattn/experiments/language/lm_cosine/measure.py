@@ -1,4 +1,4 @@
-"""From the record of trained texts to their direction errors, 1 - cos, from the max-margin solutions."""
+"""From the record of trained texts: their direction errors, 1 - cos, from the max-margin solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxattn.parallel import batch
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Correlate the descended W with the max-margin solutions of every text, at every snapshot.
+    """Correlate the trained W with the max-margin solutions of every text, at every snapshot.
 
     Args:
         record: of a `TextTraining` with the vocabulary as candidates.
@@ -23,9 +23,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         For every kept seed: whether it is `feasible`, and if not, whether it `has_mixed`, a finite part and a solution
-        of the sets; at the snapshots `soft`, 1 - correlation with the soft-margin solution, and `mixed`, with
-        `W_fin + C W_sets`, C fitted, or 0 where a text lacks one of these; `apart`, by how much the soft optimum is
-        below the hard one, relatively (0 where there is none). The attributes m, n, d are the sizes of the text.
+        of the sets; at the snapshots `soft`, 1 - cos with the soft-margin solution, and `mixed`, with `W_fin + C
+        W_sets`, C fitted, or 0 if a text lacks one of these; `apart`, the relative difference of the soft optimum from
+        the hard one (0 if there is none). The attributes m, n, d are the sizes of the text.
 
     Raises:
         ValueError: no text is kept.

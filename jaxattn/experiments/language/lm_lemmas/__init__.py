@@ -1,1 +1,1 @@
-"""The lemmas on the way to the second paper's theorems: its gradient, the slope of its loss, its basic bounds."""
+"""The lemmas behind the theorems of the second paper: its gradient, the slope of its loss, its basic bounds."""

@@ -1,4 +1,4 @@
-"""Judges of the second paper's lemmas on its loss: the gradient, the slope of the logistic function, basic bounds."""
+"""Judges of the second paper's lemmas on its loss: gradient, slope of the logistic function, basic bounds."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from jaxattn.study.statistics import bootstrap, variables
 SAME = 1e-10
 # Fixed beforehand: a ratio may exceed 1 by rounding.
 _ROUNDING = 1e-9
-# The largest second derivative of the logistic function, and so the sharp constant of Lemma 3.12.
+# The largest second derivative of the logistic function, hence the sharp constant of Lemma 3.12.
 SHARP = 1 / (6 * np.sqrt(3))
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Gather the largest differences, slopes and shares of all seeds, with the means of the last two.
+    """Gather the largest differences, slopes and ratios over all seeds, and the means of the last two.
 
     Args:
         datasets: of `measure`; one run.
         key: of the bootstrap.
 
     Raises:
-        ValueError: there is not one run, or none of its seeds was kept, or negative differences or slopes.
+        ValueError: not one run, no kept seed, or negative differences or slopes.
     """
     if len(datasets) != 1:
         raise ValueError(f"lm-lemmas: expected one run, found {sorted(datasets)}")
@@ -62,7 +62,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _judge_gradient(summaries: Datasets) -> Judgement:
-    """The printed gradient has to be that of the loss for every label; with the label inside g' it is."""
+    """The printed gradient must be that of the loss for every label; as corrected, with the label inside g'."""
     (one,) = summaries.values()
     unit = np.abs(one["label"].values) == 1
     printed, mended = one["printed_most"], one["mended_most"]
@@ -78,8 +78,8 @@ def _judge_gradient(summaries: Datasets) -> Judgement:
             below(f"{what}, with b inside g', all labels,", Number.exact(float(mended.max())), SAME),
             below(f"{what}, as printed, labels +-1,", Number.exact(float(printed.values[unit].max())), SAME),
         ),
-        correction="with g(s b) (1 - g(s b)) in place of g(s) (1 - g(s)). The printed form is right for labels of size "
-        "1, since g' is even.",
+        correction="with g(s b) (1 - g(s b)) in place of g(s) (1 - g(s)). The printed form is right for labels +-1, "
+        "since g' is even.",
     )
 
 
@@ -104,15 +104,15 @@ def _judge_bounds(summaries: Datasets) -> Judgement:
     slack = ", ".join(f"{-float(mean.sel(bound=name)):.2g} ({name})" for name in one["bound"].values)
     return _judgement(
         one,
-        {f"largest share of the bound, {name}": share for name, share in largest.items()},
+        {f"largest difference over its bound, {name}": share for name, share in largest.items()},
         {},
         stated=tuple(
-            below(f"largest share of the bound, {name},", Number.exact(share), 1 + _ROUNDING)
+            below(f"largest difference over its bound, {name},", Number.exact(share), 1 + _ROUNDING)
             for name, share in largest.items()
         ),
-        remark="Three letters of the list are not defined there: beta is read as the smaller alpha of the two, the "
-        "least that makes the bounds true, R_f as that of the paper's own diag f, c as <f, h> - b. Decades from the "
-        f"largest difference of a text to its bound, means: {slack}.",
+        remark="Three letters of the list are not defined in the paper: we take beta as the smaller alpha of the "
+        "two, the smallest choice that makes the bounds true, R_f as that of the paper's own diag f, and c as "
+        f"<f, h> - b. Mean decades between the largest difference of a text and its bound: {slack}.",
     )
 
 
@@ -157,7 +157,7 @@ CLAIMS = (
     Claim(
         "lm-lemmas:bounds",
         Source(PAPER, "section 3.3", Setting.PROXY),
-        "Where all norms are at most R, R >= 4, each of the seven basic functions has its listed Lipschitz constant.",
+        "If all norms are at most R, R >= 4, each of the seven basic functions has its listed Lipschitz constant.",
         _judge_bounds,
         examples.of_bounds,
     ),

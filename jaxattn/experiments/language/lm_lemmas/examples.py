@@ -1,4 +1,4 @@
-"""Measured lemmas built by hand: what the claims on them have to say is known."""
+"""Hand-built measurements for which the verdicts of the claims on the lemmas are known."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def texts(
     """Return one run.
 
     Args:
-        printed: relative difference of the printed gradient for labels other than +-1; for these it is as `mended`.
-        mended: relative difference of the mended gradient.
+        printed: relative difference of the printed gradient for labels other than +-1; for +-1 it is `mended`.
+        mended: relative difference of the corrected gradient.
         slope: largest ratio, at the smallest distance.
-        share: logarithm of the ratio of the first basic function to its bound; the others are decades below.
-        seeds: all kept.
+        share: logarithm of the ratio of the first basic function to its bound; the others are smaller by decades.
+        seeds: number of seeds, all kept.
     """
     noise = 1 + 0.01 * np.random.default_rng(0).uniform(-1, 0, (seeds, 1))
     of_label = np.where(np.abs(LABELS) == 1, mended, printed)
@@ -36,7 +36,7 @@ def texts(
 
 
 def of_gradient() -> dict[Verdict, Datasets]:
-    """Both forms are right; the printed one is for labels +-1 alone; neither is; or there are too few texts."""
+    """Both forms are right; the printed one only for labels +-1; neither is; or there are too few texts."""
     return {
         Verdict.HOLDS: texts(),
         Verdict.CORRECTED: texts(printed=0.3),

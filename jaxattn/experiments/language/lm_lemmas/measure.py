@@ -1,7 +1,7 @@
-"""From a record of texts to how far the gradient and the bounds of the second paper are from what they are said to be.
+"""The errors of the gradient and the bounds stated in the second paper, for recorded texts.
 
-The letters are the paper's: rows `A_t` of the block `A_j0` of `A1 kron A2`, x the weights, `f = softmax(A_j0 x)`,
-`h = A3 y`, g the logistic function, b a label, `alpha = <exp(A_j0 x), 1>`.
+The letters are the paper's: rows `A_t` of the block `A_j0` of `A1 kron A2`, x the weights, `f = softmax(A_j0 x)`, `h =
+A3 y`, g the logistic function, b a label, `alpha = <exp(A_j0 x), 1>`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from jaxtyping import Array, Float, UInt32
 from jaxattn import svm
 from jaxattn.parallel import batch
 
-# The lemma is of any real label.
+# The lemma is about any real label.
 LABELS = np.array([1.0, -1.0, 0.5, 2.0])
-# How far two arguments of g' are apart, and how many are drawn at each distance.
+# Distances between two arguments of g', and the number drawn at each distance.
 DISTANCES = np.geomspace(1e-3, 30.0, 10)
 _CENTRES = 400
-# What all norms are bounded by, at least 4; and how many pairs of weights are drawn for each.
+# The bounds on all norms, at least 4, and the number of pairs of weights drawn for each.
 RADII = np.array([4.0, 6.0])
 _PAIRS = 64
 # The basic functions, in the order of section 3.3.
@@ -31,18 +31,17 @@ BOUNDS = ("exp(A x)", "alpha", "1 / alpha", "f", "c", "diag f", "f f^T")
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold the lemmas against sequences of drawn texts, at drawn weights and labels.
+    """Check the lemmas on sequences of drawn texts, at drawn weights and labels.
 
     Args:
         record: of `Texts`.
         solver: not used; nothing is separated.
 
     Returns:
-        For every seed `printed` and `mended`, by label: how far the gradient is from that of automatic differentiation,
-        relatively, as printed and with the label inside g'; `slope`, by distance: the largest
-        `|g'(x) - g'(x')| / |x - x'|`; `share`, by radius and basic function: the decimal logarithm of the largest ratio
-        of a difference to what bounds it. Sequences of one word alone, in which every gradient is zero, are counted as
-        `labels`.
+        For every seed `printed` and `mended`, by label: the relative difference of the gradient from automatic
+        differentiation, as printed and with the label inside g'; `slope`, by distance: the largest `|g'(x) - g'(x')| /
+        |x - x'|`; `share`, by radius and basic function: the decimal logarithm of the largest ratio of a difference to
+        its bound. Sequences of a single repeated word, for which every gradient is zero, count as `labels`.
 
     Raises:
         ValueError: there is no sequence of several words.
@@ -64,7 +63,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _of_one(A: Float[Array, "n d"], words: UInt32[Array, " words"]) -> tuple[Array, ...]:
-    """Return what `measure` does of one seed, in its order, from the embeddings of one sequence."""
+    """Return what `measure` needs for one seed, in its order, from the embeddings of one sequence."""
     of_gradient, of_slope, of_bounds = jax.random.split(jax.random.wrap_key_data(words), 3)
     printed, mended = _gradients(A, of_gradient)
     return printed, mended, _slopes(of_slope), jnp.stack([_shares(A, R, of_bounds) for R in RADII])
@@ -100,14 +99,14 @@ def _slopes(key: Array) -> Float[Array, " distances"]:
 
 
 def _block(A: Float[Array, "n d"]) -> Float[Array, "n dd"]:
-    """Return the block of `A1 kron A2` of the last word, row t `a_last kron a_t`."""
+    """Return the block of `A1 kron A2` for the last word, with row t `a_last kron a_t`."""
     return jnp.einsum("i,tj->tij", A[-1], A).reshape(len(A), -1)
 
 
 def _shares(A: Float[Array, "n d"], R: float, key: Array) -> Float[Array, " bounds"]:
-    """Return the logarithms of the largest ratios for pairs of weights of `||A_j0 x|| <= R`, with `||A_j0|| = R`.
+    """Return the logarithms of the largest ratios over pairs of weights with `||A_j0 x|| <= R`, and `||A_j0|| = R`.
 
-    Every other pair is near each other. beta is the smaller alpha of the pair: with a smaller one all bounds are
+    Every other pair consists of close weights. beta is the smaller alpha of the pair: smaller values make all bounds
     larger. `||A3|| = R`, `||y|| = R`.
     """
     n, keys = len(A), jax.random.split(key, 4)
@@ -135,7 +134,7 @@ def _ratios(
     far = jnp.linalg.norm(x - y)
     log_beta, log_n = jnp.log(jnp.minimum(alpha, other)), jnp.log(n)
     apart = jnp.linalg.norm(u - v)
-    # Of differences that are zero, none is larger than a bound.
+    # Differences that are zero never exceed a bound.
     least = jnp.finfo(u.dtype).tiny
     pairs = (
         (apart, jnp.log(R) + R**2 + jnp.log(far)),

@@ -1,4 +1,4 @@
-"""Margins between the next word and every other candidate along descent (the second paper's histograms)."""
+"""Margins between the next word and every other candidate along descent (the histograms of the second paper)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from jaxattn.study.statistics import bootstrap, variables
 # Number of bins of a histogram.
 BINS = 40
 KINDS = ("no conflict", "conflict: other words", "conflict: words that also follow")
-# What a margin must exceed to be called large: the other word then has e^-5 of the next one's probability.
+# A margin must exceed this to count as large: the other word then has e^-5 of the next word's probability.
 LARGE = 5.0
-# How far from 0 a margin may start, and the share of margins that have to be positive in the end.
+# How far from 0 a margin may start, and the share of margins that must be positive at the end.
 _NEAR, _POSITIVE = 1.0, 0.99
 
 
@@ -46,7 +46,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         One dataset over the shown snapshots: `count` of margins by kind and bin, with the `edges` of the bins of each
-        snapshot; `texts`, how many have margins of a kind; `positive`, the share of positive margins by kind, and
+        snapshot; `texts`, the number with margins of a kind; `positive`, the share of positive margins by kind, and
         `median`, the mean over texts of their medians.
 
     Raises:
@@ -96,14 +96,14 @@ def _kinds(one: xarray.Dataset) -> list[np.ndarray]:
 
 
 def _around(values: np.ndarray) -> tuple[float, float]:
-    """Return ends of a scale that holds all values and 0."""
+    """Return the ends of a scale that contains all values and 0."""
     low, high = min(values.min(), 0.0), max(values.max(), 0.0)
     room = 0.02 * (high - low) or 1.0
     return low - room, high + room
 
 
 def _judge_positive(summaries: Datasets) -> Judgement:
-    """All margins have to start near 0 and become large, or else all but those over words that also follow."""
+    """All margins must start near 0 and become large; as corrected, all but those over words that also follow."""
     (summary,) = summaries.values()
     first, last = (summary.isel(snapshot=place) for place in (0, -1))
     kinds = [kind for kind in KINDS if f"median {kind}" in summary]
@@ -122,7 +122,7 @@ def _judge_positive(summaries: Datasets) -> Judgement:
         corrected=tuple(one for kind in kinds if kind != KINDS[2] for one in _become_large(first, last, kind)),
         correction=_correction(last),
         undecided=too_little(summary) or _too_few_texts(summary, kinds),
-        remark=f"Near 0: a median within {_NEAR:g}. Large: a median above {LARGE:g}, with {_POSITIVE:.0%} of the "
+        remark=f"Near 0: a median within {_NEAR:g}. Large: a median above {LARGE:g}, and {_POSITIVE:.0%} of the "
         "margins positive.",
     )
 
@@ -137,19 +137,19 @@ def _become_large(first: xarray.Dataset, last: xarray.Dataset, kind: str) -> tup
 
 
 def _correction(last: xarray.Dataset) -> str:
-    parts = ["but for margins between two words that follow the same word in one text."]
+    parts = ["except for margins between two words that follow the same word in one text."]
     if f"median {KINDS[2]}" in last:
         median, positive = (float(last[f"{name} {KINDS[2]}"]) for name in ("median", "positive"))
-        parts.append(f"Of these the median ends at {median:.2g}, and {positive:.0%} are positive.")
+        parts.append(f"Their median ends at {median:.2g}, and {positive:.0%} are positive.")
     parts.append(
-        "Each of the two words is the next one somewhere, and the two margins are opposite numbers: not both can be "
-        "positive. Cross entropy is least where they are the log-odds of the two counts."
+        "Each of the two words is the next one somewhere, and the two margins are opposite numbers, so they cannot "
+        "both be positive. Cross entropy is minimal where they are the log-odds of the two counts."
     )
     return " ".join(parts)
 
 
 def _too_few_texts(summary: xarray.Dataset, kinds: list[str]) -> str:
-    """Return which kind of margins is in too few texts to decide, or nothing if none is."""
+    """Return the kind of margins that is in too few texts to decide, or nothing if there is none."""
     for kind in kinds:
         if (texts := int(summary["texts"].sel(kind=kind))) < LEAST_SEEDS:
             return f"{texts} texts with margins of the kind {kind!r} are too few; at least {LEAST_SEEDS} are needed."

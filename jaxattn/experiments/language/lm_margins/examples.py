@@ -1,4 +1,4 @@
-"""Measured margins built by hand: what the claim on them has to say is known."""
+"""Hand-built margins for which the verdict of the claim is known."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STEPS = np.array([1, 100, 10_000])
 def made(
     end: Sequence[float] = (50.0, 50.0, 0.0), start: float = 0.0, steps: np.ndarray = STEPS, seeds: int = 24
 ) -> xarray.Dataset:
-    """Return two prefixes of three words a text; half of the texts have a conflict between words 1 and 2 after word 0.
+    """Return two prefixes of three words per text; half of the texts have a conflict of words 1 and 2 after word 0.
 
     Args:
         end: margins at the last step: without a conflict; with one, over other words; and over words that also follow.
         start: all margins at the first step.
         steps: of the snapshots.
-        seeds: how many texts.
+        seeds: number of texts.
     """
     rng = np.random.default_rng(0)
     feasible = np.arange(seeds) < seeds // 2
@@ -53,7 +53,7 @@ def runs(**changes: Any) -> Datasets:
 
 
 def of_positive() -> dict[Verdict, Datasets]:
-    """All margins are large; all but those between words that also follow; not all others; or these may be or not."""
+    """All margins are large; all but those over words that also follow; not all others; or it is undecided."""
     return {
         Verdict.HOLDS: runs(end=(50.0, 50.0, 50.0)),
         Verdict.CORRECTED: runs(),

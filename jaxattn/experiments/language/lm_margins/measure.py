@@ -1,4 +1,4 @@
-"""From the record of trained texts to the margins of the next word over every other candidate."""
+"""From the record of trained texts: the margins of the next word over every other candidate."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Args:
         record: of a `TextTraining` with the vocabulary as candidates.
-        solver: of the max-margin problems, which say what texts have a conflict.
+        solver: of the max-margin problems, which determine the texts with a conflict.
 
     Returns:
         For every kept seed the `margins`, (snapshot, prefix, word), and which of the entries are `others`, candidates
-        beside the next word; whether the text is `feasible`; of the others those that `follow` the same last word
-        elsewhere in the text. Prefixes that stand there several times are there once, with their `weight`.
+        other than the next word; whether the text is `feasible`; among the others, those that `follow` the same last
+        word elsewhere in the text. Repeated prefixes are merged, with their `weight`.
 
     Raises:
         ValueError: no text is kept.

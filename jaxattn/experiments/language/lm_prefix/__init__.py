@@ -1,1 +1,1 @@
-"""From random starts, does attention to the prefix with a fixed head tend to the max-margin solution?"""
+"""From random starts, does attention to the prefix with a fixed head converge to the max-margin solution?"""

@@ -28,33 +28,33 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import Estimate, beside, bootstrap, pooled, variables
 
-# Fixed beforehand: what the mean of 1 - correlation, and the mean margin ratio, have to reach on the exact direction;
-# how fast the norm grows with plain steps, where its theory says 1; the attention that selects a token; on how many
-# feasible texts.
+# Fixed beforehand: thresholds for the mean 1 - cos and the mean margin ratio along the exact gradient direction; for
+# the growth of the norm with plain steps, where theory predicts 1; for the attention that selects a token; and for the
+# number of feasible texts.
 CLOSE, _MARGIN, _GROWS, SELECTS, _TEXTS = 0.02, 0.95, 0.5, 0.999, 10
-# A step of Theorem 3.14 is at most this over L, one of Theorem 3.15 at most half as long.
+# The largest step of Theorem 3.14 in units of 1 / L; that of Theorem 3.15 is half as large.
 _EQUAL, _HALF = 1.0, 0.5
-_KEPT = "the solution of what is kept"
+_KEPT = "the solution of the kept tokens"
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate in each run how many starts arrive, and how near they come.
+    """Estimate for each run how many starts converge to the solution, and how closely.
 
-    Starts of one text are no independent cases: whole texts are resampled.
+    The starts of one text are not independent, so whole texts are resampled.
 
     Args:
         datasets: of `measure`.
         key: of the bootstrap.
 
     Returns:
-        For each run `texts` and `starts`; how many starts have `arrived`, `left` prefixes behind or are `moving`, and
-        are `unexplained`, as `arrival.outcomes` says, and how many of the last are `astray`, near the solution of what
-        they keep; how many have `selected` all optimal tokens; the shares `share`,
-        `share_left` and `share_selected` of these; the means over the snapshots of `off`, and of `reached`, the same of
-        the starts that leave nothing behind (of all if there are none); of `margin`, `off_kept` and `margin_kept`; of
-        `drift`, how far `off` has changed in the last two decades of steps where nothing is left behind; of `rate`, by
-        how much the norm of W over that of W_mm grows with the logarithm of the steps in the last one; and the largest
-        `within`.
+        For each run: the numbers of `texts` and `starts`; the numbers of starts that have `arrived`, have `left`
+        prefixes unserved, are `moving`, or are `unexplained`, as defined in `arrival.outcomes`, and the number of the
+        last that are `astray`, near the solution of what they keep; the number that have `selected` all optimal tokens;
+        the shares `share`, `share_left` and `share_selected`. Means over the snapshots: `off`, and `reached`, the same
+        for starts that leave nothing unserved (for all if there are none). Other means: `margin`, `off_kept` and
+        `margin_kept`; `drift`, the change of `off` in the last two decades of steps where nothing is left unserved;
+        `rate`, the slope of the norm of W over that of W_mm in the logarithm of the steps, over the last decade. And
+        the largest `within`.
 
     Raises:
         ValueError: a run of which no start was kept.
@@ -106,42 +106,46 @@ def _judge_equal(summaries: Datasets) -> Judgement:
 
 
 def _judge_close(summaries: Datasets) -> Judgement:
-    """Theorem 3.15: a start may not end elsewhere where scores are as near each other as one likes, equal ones too."""
+    """Theorem 3.15: no start may end elsewhere if the scores are arbitrarily close, including equal ones."""
     close = _with(summaries, delta=True)
     if not _by(close, "exact direction") or not _by(close, "plain"):
-        return Judgement.withheld("Expected runs with close scores, on the exact direction and of plain steps.")
+        return Judgement.withheld(
+            "Expected runs with close scores, along the exact gradient direction and with plain steps."
+        )
     return _theorem(_with(summaries, delta=False), close, _HALF)
 
 
 def _theorem(equal: dict[str, xarray.Dataset], close: dict[str, xarray.Dataset], longest: float) -> Judgement:
-    """No start may end elsewhere; on the exact direction all come near, and plain steps bring W nearer."""
+    """No start may end elsewhere; along the exact direction all must come near, and plain steps must approach."""
     runs = equal | close
     exact, plain = (_by(runs, rule) for rule in ("exact direction", "plain"))
     if undecided := _undecided(_by(equal, "exact direction"), _by(equal, "plain"), *runs.values()):
         return Judgement.withheld(undecided)
     within = max(float(one["within"]) for one in plain.values())
     if within > longest:
-        return Judgement.withheld(f"A plain step is {within:.4g} / L, but the claim is of at most {longest:g} / L.")
+        return Judgement.withheld(
+            f"A plain step is {within:.4g} / L, but the claim is about steps of at most {longest:g} / L."
+        )
     measured: dict[str, Number] = {}
     for run, one in runs.items():
         measured[f"share of starts at the solution, {run}"] = number(one, "share")
-        measured[f"share of starts that leave prefixes behind, {run}"] = number(one, "share_left")
-        measured[f"1 - correlation at the end, {run}"] = number(one.isel(snapshot=-1), "off")
+        measured[f"share of starts that leave prefixes unserved, {run}"] = number(one, "share_left")
+        measured[f"1 - cos at the end, {run}"] = number(one.isel(snapshot=-1), "off")
         measured[f"margin ratio at the end, {run}"] = number(one, "margin")
         if run in plain:
-            measured[f"growth of ||W|| / ||W_mm|| by log k, {run}"] = number(one, "rate")
+            measured[f"slope of ||W|| / ||W_mm|| in log k, {run}"] = number(one, "rate")
     goes = (
         *(below(f"1 - cos with {_KEPT}, {run},", number(one, "off_kept"), CLOSE) for run, one in exact.items()),
         *(above(f"margin ratio, {_KEPT}, {run},", number(one, "margin_kept"), _MARGIN) for run, one in exact.items()),
-        *(below(f"change of 1 - cos late, {run},", number(one, "drift"), 0) for run, one in plain.items()),
-        # Steps on the exact direction have one length, so that only plain ones can tell whether the norm grows.
+        *(below(f"late change of 1 - cos, {run},", number(one, "drift"), 0) for run, one in plain.items()),
+        # Steps along the exact direction have a constant length, so only plain ones show whether the norm grows.
         *(
-            above(f"growth of ||W|| / ||W_mm|| by log k, {run},", number(one, "rate"), _GROWS)
+            above(f"slope of ||W|| / ||W_mm|| in log k, {run},", number(one, "rate"), _GROWS)
             for run, one in _by(close, "plain").items()
         ),
     )
     left = Number.exact(sum(int(one["left"]) for one in _by(equal, "plain").values()))
-    # Where a start fails with close scores, with closer ones it may not.
+    # A start that fails with close scores may not fail with closer ones.
     missing = sum(int(one["starts"]) - int(one["arrived"]) for one in _by(close, "exact direction").values())
     astray, open_ = (sum(int(one[name]) for one in exact.values()) for name in ("astray", "unexplained"))
     return _judgement(
@@ -149,35 +153,38 @@ def _theorem(equal: dict[str, xarray.Dataset], close: dict[str, xarray.Dataset],
         measured,
         stated=(
             elsewhere(
-                "starts that leave prefixes behind, up to all that have not arrived, equal scores, exact direction",
+                "starts that leave prefixes unserved (interval: up to all that have not converged), equal scores, "
+                "exact direction",
                 _by(equal, "exact direction"),
             ),
-            below("starts that leave prefixes behind, equal scores, plain steps", left, 0),
-            *([below("starts that may ask for a smaller delta", Number(0, 0, missing), 0)] if close else ()),
+            below("starts that leave prefixes unserved, equal scores, plain steps", left, 0),
+            *([below("starts that may need a smaller delta", Number(0, 0, missing), 0)] if close else ()),
             *goes,
         ),
         corrected=(
             *goes,
             below(
-                "starts with prefixes not served though at most the margin behind, exact direction: those near "
-                f"{_KEPT}, up to all",
+                "starts with unserved prefixes that are at most the margin behind, exact direction (interval: those "
+                f"near {_KEPT}, to all)",
                 Number(astray, astray, open_),
                 0,
             ),
         ),
-        correction="W tends to the max-margin solution of the prefixes that descent serves (where other scores differ, "
-        "of the tokens that it selects). The others are those whose optimal token is more than 1 behind along that "
-        "solution, the margin of the served: their share of the gradient dies out.",
-        remark=f"Each text has {_numbers(runs, 'starts')} starts a run. {_left(runs)}. {_moving(runs)}. "
-        f"{astray} starts are near the solution of what they keep although a prefix that is not served is at most 1 "
-        "behind along it; more steps may still serve one that is exactly 1 behind. The exact "
-        "direction takes normalized steps along the path of small plain ones, without their logarithmic slowness. The "
-        f"plain steps are at most {within:.2g} / L; late is in their last two decades, where nothing is left behind.",
+        correction="W converges in direction to the max-margin solution of the prefixes that descent serves "
+        "(selects the optimal token of), or, if the other scores differ, of all tokens that it selects. The "
+        "optimal token of every other prefix is behind by more than 1, the margin of the served prefixes, along that "
+        "solution, so that its share of the gradient vanishes.",
+        remark=f"Each text has {_numbers(runs, 'starts')} starts per run. {_left(runs)}. {_moving(runs)}. {astray} "
+        "starts are near the solution of what they keep although an unserved prefix is at most 1 behind along "
+        "it; more steps may still serve a prefix that is exactly 1 behind. The exact direction takes "
+        "normalized steps along the path of small plain ones, without their logarithmic slowness. The plain "
+        f"steps are at most {within:.2g} / L. The late change is over their last two decades, for starts that "
+        "leave no prefix unserved.",
     )
 
 
 def _judge_selection(summaries: Datasets) -> Judgement:
-    """In every start each prefix ends with almost all its attention on its optimal token."""
+    """From every start each prefix must end with almost all its attention on its optimal token."""
     exact, plain = (_by(summaries, rule) for rule in ("exact direction", "plain"))
     if undecided := _undecided(exact, plain, *summaries.values()):
         return Judgement.withheld(undecided)
@@ -185,7 +192,7 @@ def _judge_selection(summaries: Datasets) -> Judgement:
         f"share of starts that select all optimal tokens, {run}": number(one, "share_selected")
         for run, one in summaries.items()
     }
-    # Prefixes left behind never come to select theirs; of others that do not yet, nobody knows.
+    # Unserved prefixes never select their optimal token; for others that have not done so yet, it is open.
     never = sum(int(one["left"]) for one in exact.values())
     not_yet = sum(int(one["starts"]) - int(one["selected"]) for one in exact.values())
     what = f"starts without an attention of {SELECTS:g} to every optimal token, exact direction"
@@ -193,16 +200,19 @@ def _judge_selection(summaries: Datasets) -> Judgement:
         summaries,
         measured,
         stated=(below(what, Number(never, never, max(never, not_yet)), 0),),
-        remark=f"{not_yet} of {sum(int(one['starts']) for one in exact.values())} starts on the exact direction do not "
-        f"select all optimal tokens; in {never} of them a prefix is left behind for good. {_left(exact)}. Plain steps "
-        "are not asked: the norm of W grows like a logarithm of their number, and attention with it.",
+        remark=f"{not_yet} of {sum(int(one['starts']) for one in exact.values())} starts along the exact direction do "
+        f"not select all optimal tokens; for {never} of them a prefix remains unserved. {_left(exact)}. Plain "
+        "steps are not judged: with them the norm of W grows only logarithmically, and so does the attention.",
     )
 
 
 def _undecided(exact: Datasets, plain: Datasets, *runs: xarray.Dataset) -> str:
     """Return why these runs decide nothing, or nothing if they do."""
     if not exact or not plain or not any(one.attrs["scale"] for one in exact.values()):
-        return "Expected runs from drawn starts on the exact direction and one of plain steps; one of them is missing."
+        return (
+            "Expected runs from drawn starts along the exact gradient direction and one with plain steps; one of them "
+            "is missing."
+        )
     fewest = min(int(one["texts"]) for one in runs)
     if fewest < _TEXTS:
         return f"{fewest} feasible texts are too few; at least {_TEXTS} are needed."
@@ -240,15 +250,15 @@ def _with(runs: Datasets, delta: bool) -> dict[str, xarray.Dataset]:
 
 
 def _left(runs: Datasets) -> str:
-    """Say of every run how many starts leave prefixes behind."""
+    """Say for every run how many starts leave prefixes unserved."""
     parts = [f"{int(one['left'])} of {int(one['starts'])} ({run})" for run, one in runs.items() if int(one["left"])]
-    return f"Starts that leave prefixes behind: {', '.join(parts) or 'none'}{', none in other runs' * bool(parts)}"
+    return f"Starts that leave prefixes unserved: {', '.join(parts) or 'none'}{', none in other runs' * bool(parts)}"
 
 
 def _moving(runs: Datasets) -> str:
-    """Say how many starts have come to no solution yet."""
+    """Say how many starts have not converged to a solution."""
     parts = [f"{int(one['moving'])} ({run})" for run, one in runs.items() if int(one["moving"])]
-    return f"Starts that are near no solution yet: {', '.join(parts) or 'none'}"
+    return f"Starts that are not yet near a solution: {', '.join(parts) or 'none'}"
 
 
 def _numbers(runs: Datasets, name: str) -> str:
@@ -259,16 +269,16 @@ CLAIMS = (
     Claim(
         "lm-prefix:equal",
         Source(PAPER, "Theorem 3.14, Assumption 3.10 (equal scores)", Setting.PROXY),
-        "If the optimal token of every input is unique and all its other tokens have equal scores, descent with a step "
-        "of at most 1 / L from any start tends in direction to the hard-margin solution.",
+        "If the optimal token of every input is unique and all its other tokens have equal scores, descent with a "
+        "step of at most 1 / L from any start converges in direction to the hard-margin solution.",
         _judge_equal,
         examples.of_equal,
     ),
     Claim(
         "lm-prefix:close",
         Source(PAPER, "Theorem 3.15 (close scores)", Setting.PROXY),
-        "For any start there is a delta so small that, with scores of tokens that are not optimal within delta and a "
-        "step of at most 1 / (2 L), the norm of W grows without bound and its direction tends to the "
+        "For any start there is a sufficiently small delta such that, if the scores of non-optimal tokens are within "
+        "delta and the step is at most 1 / (2 L), the norm of W diverges and its direction converges to the "
         "hard-margin solution.",
         _judge_close,
         examples.of_close,
@@ -276,7 +286,7 @@ CLAIMS = (
     Claim(
         "lm-prefix:selection",
         Source(PAPER, "section 1 (token separation and selection), Theorems 3.14 and 3.15", Setting.PROXY),
-        "Training separates the tokens of every prefix: its attention comes to select the optimal one, from any start.",
+        "Training separates the tokens of every prefix: from any start, its attention converges to the optimal token.",
         _judge_selection,
         examples.of_selection,
     ),

@@ -1,4 +1,4 @@
-"""Measured ends of starts built by hand: what the claims say of them is known."""
+"""Hand-built outcomes of starts for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def ended(
     scale: float = 1.0,
     steps: np.ndarray = STEPS,
 ) -> xarray.Dataset:
-    """Return where starts of one run end.
+    """Return the outcomes of starts in one run.
 
     Args:
         delta: of the scores.
         rule: of descent.
-        left: how many starts have a prefix that is not served.
-        moving: how many have all served but are not near the solution.
-        behind: how far a prefix that is not served is behind.
-        far: 1 - correlation with the solution of what a start keeps.
+        left: number of starts with an unserved prefix.
+        moving: number of starts that serve all prefixes but are not near the solution.
+        behind: how far an unserved prefix is behind.
+        far: 1 - cos with the solution of what a start keeps.
         margin: the mean margin ratio.
-        rises: whether 1 - correlation rises at the end.
-        rate: of the growth of the norm of W, over that of W_mm, by the logarithm of the steps.
-        selects: the least attention to an optimal token, of those that are served.
+        rises: whether 1 - cos rises at the end.
+        rate: slope of the norm of W over that of W_mm in the logarithm of the steps.
+        selects: the smallest attention to an optimal token, among served prefixes.
         within: the step size times L.
-        texts: how many there are.
+        texts: number of texts.
         scale: of the start.
         steps: of the snapshots.
     """
@@ -73,18 +73,18 @@ def ended(
 
 
 def runs(*changed: xarray.Dataset) -> Datasets:
-    """Return a run of each rule and delta, all of which arrive, but for those that are given."""
+    """Return a run of each rule and delta in which all starts converge, except for those given."""
     usual = [ended(delta, rule) for delta in (0.0, 0.01) for rule in ("exact direction", "plain")]
     return {one.attrs["run"]: one for one in (*usual, *changed)}
 
 
 def of_equal() -> dict[Verdict, Datasets]:
-    """All arrive; some leave a prefix behind; they come near no solution; or some are on the way."""
+    """All converge; some leave a prefix unserved; some come near no solution; or some are still moving."""
     return _of_theorem(ended(moving=3))
 
 
 def of_close() -> dict[Verdict, Datasets]:
-    """As `of_equal`, of equal scores too; or some would ask for a smaller delta."""
+    """As `of_equal`, also with equal scores; or some may need a smaller delta."""
     return _of_theorem(ended(0.01, left=3))
 
 
@@ -98,7 +98,7 @@ def _of_theorem(undecided: xarray.Dataset) -> dict[Verdict, Datasets]:
 
 
 def of_selection() -> dict[Verdict, Datasets]:
-    """All select; some leave a prefix behind; or some do not select yet."""
+    """All select; some leave a prefix unserved; or some do not select yet."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(ended(left=1)),

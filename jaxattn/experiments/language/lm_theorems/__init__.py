@@ -1,1 +1,1 @@
-"""Does plain gradient descent on texts tend to a max-margin solution, with equal scores and with close ones?"""
+"""Does plain gradient descent on texts converge to a max-margin solution, with equal and with close scores?"""

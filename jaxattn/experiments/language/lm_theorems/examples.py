@@ -1,4 +1,4 @@
-"""Measured runs of plain descent built by hand: what the claims on the theorems have to say of them is known."""
+"""Hand-built runs of plain descent for which the verdicts of the claims on the theorems are known."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jaxattn.study.settings.schedule import Logarithmically
 
 SEEDS = 30
 STEPS = np.array(Logarithmically(8)(100_000))
-# The norm of W in those of the solution, and a direction error, 1 - cos, that falls like its square, along STEPS.
+# The norm of W over that of the solution, and a direction error, 1 - cos, that falls like its inverse square, at STEPS.
 GROWTH = np.log(1 + STEPS)
 OFF = 0.9 / (1 + GROWTH) ** 2
-# Errors that stand still, near the solution and far from it; and one that ends at the threshold.
+# Constant errors, near the solution and far from it; and one that ends at the threshold.
 NEAR, _FAR, EDGE = 0.01 + 0 * OFF, 0.07 + 0 * OFF, 0.02 * OFF / OFF[-1]
 # The deltas and step sizes of the runs.
 RUNS = ((0.0, 0.8), (0.0, 50.0), (0.5, 0.8), (0.5, 50.0))
@@ -36,26 +36,26 @@ def made(
     tied: np.ndarray = OFF,
     soft: np.ndarray = _FAR,
 ) -> xarray.Dataset:
-    """Return 30 runs like this, each seed a little apart.
+    """Return 30 texts with these values, with a small spread over seeds.
 
     Args:
         delta: of the scores.
         step_size: of descent.
         steps: of the snapshots.
-        feasible: how many texts are.
+        feasible: number of feasible texts.
         growth: the norm of W.
         chosen: share of the next words selected in the first text; all are in the others.
-        least: how many texts keep the words of least risk.
+        least: number of texts that keep the words of least risk.
         loss: recorded risk.
         bound: the smoothness constant L.
-        off: from the hard-margin solution, of feasible texts.
-        tied: from the tied one, of the others.
-        soft: from the soft one, of the others.
+        off: from the hard-margin solution, for feasible texts.
+        tied: from the tied one, for the others.
+        soft: from the soft one, for the others.
     """
     count, along, fits = len(steps), ("seed", "snapshot"), np.arange(SEEDS) < feasible
     rng = np.random.default_rng(0)
     noise = 1 + rng.normal(0, 0.02, (3, SEEDS, 1))
-    # Seeds also differ in how fast they come closer.
+    # Seeds also differ in their rate of convergence.
     tilt = np.exp(rng.normal(0, 0.02, (SEEDS, 1)) * np.linspace(1, 0, len(STEPS)))[:, :count]
     errors = np.where(fits[:, None], off[None, :count], tied[None, :count])
     of_soft = np.where(fits[:, None], errors, soft[None, :count])
@@ -81,15 +81,15 @@ def runs(changed: Mapping[tuple[float, float], Mapping[str, Any]] | None = None,
     """Return the four runs of the experiment.
 
     Args:
-        changed: what is made differently, by delta and step size of the run.
-        every: what is made differently in every run.
+        changed: arguments to change, by delta and step size of the run.
+        every: arguments to change in every run.
     """
     found = [made(*one, **{**every, **(changed or {}).get(one, {})}) for one in RUNS]
     return {one.attrs["run"]: one for one in found}
 
 
 def of_soft() -> dict[Verdict, Datasets]:
-    """Descent tends to the soft solution; it keeps away; or the end may be near or not."""
+    """Descent converges to the soft solution; it stays away; or the end is close to the threshold."""
     return {
         Verdict.HOLDS: runs(soft=OFF),
         Verdict.FAILS: runs(),
@@ -98,7 +98,7 @@ def of_soft() -> dict[Verdict, Datasets]:
 
 
 def of_tied() -> dict[Verdict, Datasets]:
-    """Descent tends to the tied solution of least risk; a text keeps other words; it keeps away; or may be near."""
+    """Descent converges to the tied solution of least risk; a text keeps other words; it stays away; or undecided."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs({(0.5, 50.0): {"least": SEEDS - 1}}),

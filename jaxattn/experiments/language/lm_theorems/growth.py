@@ -1,4 +1,4 @@
-"""Growth of the norm and errors of the direction of plain descent on texts, along its steps."""
+"""Growth of the norm and direction errors of plain descent on texts, along its steps."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
 
 # Kinds of texts: some W separates all next words, or none does.
 KINDS = ("feasible", "infeasible")
-# 1 - correlation is not told from 0 below the first; solutions within the second are the same.
+# 1 - cos cannot be distinguished from 0 below the first; solutions within the second are the same.
 _LEAST, _SAME = 1e-14, 1e-6
 
 
 def along(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Return the growth and the direction errors of a run along its snapshots, of feasible texts and of others apart.
+    """Return the growth and direction errors of a run along its snapshots, separately for feasible texts and others.
 
     Args:
         one: of `measure`.
         key: of the bootstrap.
 
     Returns:
-        Over the snapshots `time`, step size times steps; `within`, the step size in units of 1 / L; `rises`, how often
-        the recorded risk rises, of `compared` pairs of recorded steps; `{kind}_texts`, how many there are. Of a kind
-        that has texts: `growth`, the errors `off` and `off_soft`, their exponents in ||W||, and the other estimates,
-        all with the kind before their names; `unchosen`, in how many texts a next word that could be selected is not;
-        and `astray`, how many keep other words than those of least risk.
+        Over the snapshots `time`, step size times steps; `within`, the step size in units of 1 / L; `rises`, the number
+        of increases of the recorded risk among `compared` pairs of recorded steps; `{kind}_texts`, the number of texts.
+        For a kind with texts: `growth`, the errors `off` and `off_soft`, their exponents in ||W||, and the other
+        estimates, all with the kind as a prefix; `unchosen`, the number of texts in which a selectable next word is not
+        selected; and `astray`, the number that keep other words than those of least risk.
     """
     steps, step_size, bound = one["snapshot"].values, one.attrs["step_size"], one["bound"].values
     changes = np.diff(one["loss"].values, axis=1)
@@ -57,7 +57,7 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[
     keys = iter(jax.random.split(key, 8))
     estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {}
     estimates["growth"] = (("snapshot",), bootstrap(growth, next(keys)))
-    # Of every seed's own line through the last decade.
+    # Of each seed's own line through the last decade.
     slope = _slope(np.log(steps[late]), growth[:, late])
     estimates["slope"] = ((), bootstrap(slope, next(keys)))
     for name in ("off", "off_soft"):
@@ -78,7 +78,7 @@ def _all_chosen(one: xarray.Dataset) -> Bool[np.ndarray, " texts"]:
 
 
 def _slope(x: Float[np.ndarray, "..."], y: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return the slope of the least squares line of every row; 0 where x stands still."""
+    """Return the slope of the least squares line of every row; 0 where x does not change."""
     x = x - x.mean(axis=-1, keepdims=True)
     square = np.sum(x * x, axis=-1)
     moves = square > 1e-20

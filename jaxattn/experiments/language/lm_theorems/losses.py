@@ -1,4 +1,4 @@
-"""The loss of the second paper as it is printed, and with the sign of its margin turned."""
+"""The loss of the second paper as printed, and with the sign of its margin reversed."""
 
 from __future__ import annotations
 

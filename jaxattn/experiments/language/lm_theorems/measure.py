@@ -1,4 +1,4 @@
-"""From the record of plain descent on texts to its direction and growth, against the max-margin solutions."""
+"""From the record of plain descent on texts: its direction and growth, compared with the max-margin solutions."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from jaxattn.study.settings.texts import choices_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the max-margin solutions of its texts; one from drawn weights as `starts.measure` does.
+    """Compare a run with the max-margin solutions of its texts; runs from drawn weights as in `starts.measure`.
 
-    A text is feasible if some W separates all its next words: then its solution is the hard-margin one. Of others it is
-    that of the words which the run keeps attending to, tied where there are several (see `ties`); and all have a
-    soft-margin solution, at the price C = 10.
+    A text is feasible if some W separates all its next words: then its solution is the hard-margin one. For other texts
+    it is that of the words that continue to receive attention, tied if there are several (see `ties`). All texts have a
+    soft-margin solution, with C = 10.
 
     Args:
         record: of a `TextTraining` by plain descent with the logistic loss, on texts with scores within [0, 1].
         solver: of the max-margin problems.
 
     Returns:
-        For every kept seed whether it is `feasible`; at the snapshots `off` and `off_soft`, 1 - correlation with its
-        solution and with the soft one, and `growth`, `||W|| / ||W_mm||`; `apart`, 1 - correlation of the two solutions;
-        `least`, whether the words that are kept are those of least risk;
-        `bound`, the smoothness constant L; `chosen`, the share of prefixes whose next word has the largest logit in
-        the end, and `choosable`, the largest that any W reaches; the recorded risk. The attribute `run` names step and
-        delta.
+        For every kept seed whether it is `feasible`; at the snapshots `off` and `off_soft`, 1 - cos with its solution
+        and with the soft one, and `growth`, `||W|| / ||W_mm||`; `apart`, 1 - cos of the two solutions; `least`, whether
+        the kept words are those of least risk; `bound`, the smoothness constant L; `chosen`, the share of prefixes
+        whose next word has the largest logit at the end, and `choosable`, the largest share that any W reaches; the
+        recorded risk. The attribute `run` names step and delta.
     """
     if "pairs_initial" in record:
         return starts.measure(record, solver)
@@ -73,7 +72,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 class _Solved(NamedTuple):
-    """Of every text: which kind, the solutions in compact coordinates, and whether all this is certain."""
+    """For every text: its kind, the solutions in compact coordinates, and whether all this is certain."""
 
     feasible: np.ndarray
     W: np.ndarray
@@ -111,7 +110,7 @@ def _kept(
     compact: language.Choices,
     best: Bool[Array, "V V"],
 ) -> tuple[svm.Constraints, Bool[Array, ""]]:
-    """Return the problem of the words that are kept, and whether they are those of least risk."""
+    """Return the problem of the kept words, and whether they are those of least risk."""
     weights = language.weights(final, compact)
     length = metrics.norm(weights.W) / metrics.norm(W_best)
     kept = ties.kept(language.table(weights, compact), length)
@@ -127,15 +126,15 @@ def _along(
     compact: language.Choices,
     text: language.Choices,
 ) -> tuple[Array, ...]:
-    """Return what `measure` does of one seed, in its order."""
+    """Return what `measure` needs for one seed, in its order."""
     W = jax.vmap(lambda pairs: language.weights(pairs, compact).W)(snapshots)
     off, off_soft = (1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, one) for one in (W_mm, W_soft))
     growth = jax.vmap(metrics.norm)(W) / metrics.norm(W_mm)
     logits = language.logits(language.weights(final, text), text)
     chosen = jnp.mean(jnp.argmax(logits, axis=1) == text.next, dtype=final.dtype)
-    # Of every word that asks, the next word that follows it most often.
+    # For every asking word, the next word that follows it most often.
     pairs = language.followers(compact)
     choosable = jnp.sum(jnp.max(pairs, axis=1)) / jnp.sum(pairs)
-    # The logistic loss of a score that is not negative has a slope of at most 1/2.
+    # The logistic loss of a nonnegative score has a slope of at most 1/2.
     bound = language.score_bound(text, slope=0.5)
     return off, off_soft, growth, 1 - metrics.correlation(W_mm, W_soft), bound, chosen, choosable

@@ -1,4 +1,4 @@
-"""What the judges of plain descent from W = 0 have in common: criteria along the steps, and when runs are too short."""
+"""Shared by the judges of plain descent from W = 0: criteria along the steps, and when training is too short."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import xarray
 
 from jaxattn.study.claims import Criterion, Datasets, Judgement, Number, below, counts_of, number, too_few
 
-# The logarithm is read from the last decade of a run that has taken at least so many steps, on so many texts of a kind.
+# The logarithm is fitted to the last decade of a run with at least this many steps, on at least this many texts of a
+# kind.
 _LONG, TEXTS = 30_000, 10
-# Of 1 - correlation at the end, if it is to have gone far enough; and its exponent in ||W||, if it falls faster than
-# 1 / ||W||.
+# Thresholds for 1 - cos at the end, and for its exponent in ||W||, if it falls faster than 1 / ||W||.
 CLOSE, _EXPONENT = 0.02, -1.0
 
 
 def plain(summaries: Datasets) -> dict[str, xarray.Dataset]:
-    """Return the runs from W = 0 that are followed along their steps."""
+    """Return the runs from W = 0, which are followed along their steps."""
     return {run: one for run, one in summaries.items() if "radius" not in one.attrs}
 
 
 def started(summaries: Datasets) -> dict[str, xarray.Dataset]:
-    """Return the runs that are asked where they end, from starts of their own."""
+    """Return the runs from other starts, of which only the end is judged."""
     return {run: one for run, one in summaries.items() if "radius" in one.attrs}
 
 
 def tends(runs: Datasets, name: str) -> tuple[Criterion, ...]:
-    """Ask that an error falls faster than 1 / ||W|| in every run and ends near in those of the largest step."""
+    """Ask that an error falls faster than 1 / ||W|| in every run and ends small for the largest step."""
     falls = (
-        below(f"exponent of 1 - cos in ||W||, {run},", number(one, f"{name}_exponent"), _EXPONENT)
+        below(f"exponent of ||W|| in 1 - cos, {run},", number(one, f"{name}_exponent"), _EXPONENT)
         for run, one in runs.items()
     )
     arrives = (
@@ -45,7 +45,7 @@ def none(what: str, runs: Datasets, name: str) -> tuple[Criterion, ...]:
 
 
 def furthest(runs: Datasets) -> dict[str, xarray.Dataset]:
-    """Return the runs of the largest step."""
+    """Return the runs with the largest step."""
     largest = max(one.attrs["step_size"] for one in runs.values())
     return {run: one for run, one in runs.items() if one.attrs["step_size"] == largest}
 
@@ -62,15 +62,15 @@ def texts(runs: Datasets, kind: str) -> str:
 
 
 def undecided(runs: Datasets, kind: str) -> str:
-    """Return why these runs decide nothing on texts of a kind, or nothing if they do."""
+    """Return why these runs decide nothing about texts of a kind, or nothing if they do."""
     fewest = min(int(one[f"{kind}_texts"]) for one in runs.values())
     return short(runs) or (f"{fewest} {kind} texts are too few; at least {TEXTS} are needed." * (fewest < TEXTS))
 
 
 def short(runs: Datasets) -> str:
-    """Return why these runs are too short or too few to decide, or nothing if they do."""
+    """Return why these runs are too short or too few to decide, or nothing if they can."""
     if min(int(one["snapshot"][-1]) for one in runs.values()) < _LONG:
-        return f"Runs of less than {_LONG} steps are too short to tell a logarithm; the published size is 100000."
+        return f"Runs of fewer than {_LONG} steps are too short to identify a logarithm; the published size is 100000."
     return too_few(min(int(one.attrs["kept"]) for one in runs.values()))
 
 

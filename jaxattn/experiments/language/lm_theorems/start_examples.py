@@ -1,4 +1,4 @@
-"""Measured runs from drawn starts built by hand, beside those of `examples`: what the claims say of them is known."""
+"""Hand-built runs from drawn starts, added to those of `examples`, for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def ended(
     Args:
         delta: of the scores.
         loss: by name.
-        left: how many texts have a prefix that is not served.
+        left: number of texts with an unserved prefix.
         behind: how far it is behind.
-        moving: how many have all served but are not near the solution yet.
+        moving: number that serve all prefixes but are not near the solution yet.
         far: from the solution of what a run keeps.
         rule: of descent.
-        texts: how many there are.
+        texts: number of texts.
     """
     noise = 1 + np.random.default_rng(1).normal(0, 0.02, (texts, 1))
     place = np.arange(texts)
@@ -57,12 +57,12 @@ def ended(
 def with_ends(
     *ends: xarray.Dataset, changed: Mapping[tuple[float, float], Mapping[str, object]] | None = None
 ) -> Datasets:
-    """Return the runs of `examples` and these beside them."""
+    """Return the runs of `examples` together with these."""
     return {**runs(changed), **{one.attrs["run"]: one for one in ends}}
 
 
 def of_equal() -> dict[Verdict, Datasets]:
-    """All arrive; some leave a prefix behind; one that is hardly behind is not served; or some are on the way."""
+    """All converge; some leave a prefix unserved; one hardly behind is unserved; or some are still moving."""
     return {
         Verdict.HOLDS: with_ends(ended()),
         Verdict.CORRECTED: with_ends(ended(left=4)),
@@ -72,7 +72,7 @@ def of_equal() -> dict[Verdict, Datasets]:
 
 
 def of_close() -> dict[Verdict, Datasets]:
-    """All arrive; some leave a prefix behind; such runs are nowhere near a solution; or a path may end near or not."""
+    """All converge; some leave a prefix unserved; such runs are near no solution; or a path is undecided."""
     return {
         Verdict.HOLDS: with_ends(ended(), ended(0.01)),
         Verdict.CORRECTED: with_ends(ended(left=4), ended(0.01)),
@@ -82,7 +82,7 @@ def of_close() -> dict[Verdict, Datasets]:
 
 
 def of_cross_entropy() -> dict[Verdict, Datasets]:
-    """All arrive; some leave a prefix behind; or some are on the way."""
+    """All converge; some leave a prefix unserved; or some are still moving."""
     return {
         Verdict.HOLDS: with_ends(ended(), ended(loss="cross_entropy")),
         Verdict.FAILS: with_ends(ended(), ended(loss="cross_entropy", left=2)),
@@ -91,7 +91,7 @@ def of_cross_entropy() -> dict[Verdict, Datasets]:
 
 
 def of_printed() -> dict[Verdict, Datasets]:
-    """Both signs arrive; only the turned one does; neither does; or the printed one may."""
+    """Both signs converge; only the reversed one does; neither does; or the printed one may."""
     turned = ended(loss="turned")
     return {
         Verdict.HOLDS: with_ends(ended(loss="printed"), turned),

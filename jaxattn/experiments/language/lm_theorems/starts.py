@@ -1,4 +1,4 @@
-"""Where descent from any start ends on texts that can be separated: what tells the runs apart, and estimates."""
+"""Where descent from any start ends on separable texts: descriptions of the runs, and estimates."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jaxattn.study.statistics import bootstrap, variables
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Say of every text that some W separates where descent from its start has ended.
+    """Measure for every separable text where descent from its start has ended.
 
     Args:
         record: of a `StartedTraining`.
         solver: of the max-margin problems.
 
     Returns:
-        The dataset of `arrival.measure`; the attributes tell the runs apart.
+        The dataset of `arrival.measure`; the attributes identify the run.
     """
     config = json.loads(record.attrs["config"])
     delta, step_size = float(config["data"].get("delta", 0.0)), float(config["optimizer"]["step_size"])
@@ -32,9 +32,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _described(config: dict[str, Any], d: int, delta: float, step_size: float) -> dict[str, Any]:
-    """Return what tells a run from others, and its name."""
+    """Return the description of a run, and its name."""
     law, loss = (config[name]["_target_"].rpartition(".")[2] for name in ("data", "loss"))
-    # Without a floor, a normalized step follows the exact direction of the gradient.
+    # Without a floor, a normalized step follows the exact gradient direction.
     rule = "exact direction" if "floor" in config["optimizer"] else f"plain, step {step_size:g}"
     radius = float(config["weights"]["radius"])
     start = "W = 0" if not radius else f"||W|| = {radius:g}"
@@ -53,14 +53,14 @@ def ends(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         key: of the bootstrap.
 
     Returns:
-        `arrived`, how many texts have all prefixes served and W near W_mm; `left`, how many have prefixes left behind:
-        W is near the solution of what it keeps, and the next word of every other prefix is more than the margin behind
-        along it; `moving`, all others; `unexplained`, how many have prefixes that are not served though less behind.
-        The means of `off` over the snapshots and of `off_kept`; the largest `within`, the mean `start`;
-        `drift`, by how much the mean of `off` has changed in the last two decades of steps.
+        Numbers of texts: `arrived`, with all prefixes served and W near W_mm; `left`, with unserved prefixes: W is near
+        the solution of what it keeps, and the next word of every other prefix is behind by more than the margin along
+        it; `moving`, all others; `unexplained`, with prefixes that are unserved although less behind. The means of
+        `off` over the snapshots and of `off_kept`; the largest `within`, the mean `start`; `drift`, the change of the
+        mean of `off` over the last two decades of steps.
 
     Raises:
-        ValueError: direction errors that are none.
+        ValueError: impossible direction errors.
     """
     found = outcomes(one)
     estimates = {

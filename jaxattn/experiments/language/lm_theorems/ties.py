@@ -1,9 +1,9 @@
-"""Where the logistic risk of a text is least, whatever logits lead there: the words that stay attended to.
+"""The words with attention at the minimum of the logistic risk of a text, whatever logits lead there.
 
-Where one word asks for two different next words it cannot have both. The risk is convex in the attention, and its least
-value may be at a mixture: then several words stay selected, and the max-margin problem of the direction ties them.
-Descent can also keep other words, where a better one is so far behind along its direction that the gradient forgets it:
-the locally optimal tokens of 2308.16898.
+A word that asks for two different next words cannot have both. The risk is convex in the attention, and its minimum may
+be at a mixture: then several words stay selected, and the max-margin problem of the direction ties them. Descent can
+also keep other words, if a better one is so far behind along its direction that its gradient vanishes: the locally
+optimal tokens of 2308.16898.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from jaxtyping import Array, Bool, Float
 from jaxattn import losses
 from jaxattn.language import Choices
 
-# Steps of the exponentiated gradient, of length 1 / (largest second derivative of the logistic loss).
+# Steps of the exponentiated gradient, with step size 1 / (largest second derivative of the logistic loss).
 _TURNS, _LENGTH = 5000, 4.0
-# More attention than the first is selected, less than the second is not; what lies between is not told.
+# Words with more attention than the first are selected, those with less than the second are not; between them it is
+# undecided.
 _SELECTED, _NONE = 1e-4, 1e-8
 
 
 def best_attention(choices: Choices) -> Float[Array, "V V"]:
-    """Return the attention of least logistic risk, (V, V): row a, a distribution over the words, where word a asks.
+    """Return the attention of least logistic risk, (V, V): row a is the distribution over the words if word a asks.
 
-    By exponentiated gradient, whose step is safe for scores within [-1, 1]; a word that loses falls geometrically. The
+    Uses exponentiated gradient, whose step is safe for scores within [-1, 1]; a losing word decays geometrically. The
     row of a word that never asks is uniform.
 
     Args:
         choices: of a text, all words being candidates of every prefix.
 
     Raises:
-        ValueError: choices with other candidates, whose attention is not one distribution a word.
+        ValueError: choices with other candidates, whose attention is not one distribution per word.
     """
     if choices.counts is not None:
         raise ValueError("best_attention: expected the whole vocabulary as candidates, found counts")
@@ -50,17 +51,17 @@ def best_attention(choices: Choices) -> Float[Array, "V V"]:
 
 
 def selected(attention: Float[Array, "V V"], choices: Choices) -> tuple[Bool[Array, "V V"], Bool[Array, ""]]:
-    """Return which words keep attention, (V, V), by the word that asks, and whether that is clear for all that do."""
+    """Return which words keep attention, (V, V), by asking word, and whether this is clear for all that ask."""
     asked = jax.ops.segment_sum(choices.weight, choices.last, num_segments=len(attention)) > 0
     between = (attention > _NONE) & (attention < _SELECTED)
     return attention >= _SELECTED, ~jnp.any(between & asked[:, None])
 
 
 def kept(table: Float[Array, "V V"], length: Float[Array, ""]) -> Bool[Array, "V V"]:
-    """Return which words a run keeps attending to, (V, V): less than half a margin behind the first.
+    """Return which words continue to receive attention, (V, V): less than half a margin behind the first.
 
     Args:
         table: logits, as `language.table` returns them.
-        length: of W, in lengths of a max-margin solution: the margin that its losing words have by now.
+        length: norm of W over that of a max-margin solution: the margin that losing words have by now.
     """
     return jnp.max(table, axis=1, keepdims=True) - table < length / 2

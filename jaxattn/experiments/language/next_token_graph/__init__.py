@@ -1,1 +1,1 @@
-"""Next-token prediction by attention: token-priority graphs, their SVM, and what is finite within cycles."""
+"""Next-token prediction by attention: token-priority graphs, their SVM, and the finite part within cycles."""

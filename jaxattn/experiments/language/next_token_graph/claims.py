@@ -1,4 +1,4 @@
-"""Next-token prediction by one attention layer (2403.08081): the Graph-SVM direction, and what is finite in cycles."""
+"""Next-token prediction by one attention layer (2403.08081): the Graph-SVM direction, and the finite part in cycles."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import Estimate, bootstrap, variables
 
 _PAPER = "arXiv 2403.08081"
-# Fixed beforehand. 1 - cos of what W gains in the last decade of steps, with its limit; the least of its length along
-# W_svm over ||W_svm|| log 10; what is left of an error after a decade of steps that lowers it.
+# Fixed beforehand. The largest 1 - cos, with its limit, of the change of W over the last decade of steps; the smallest
+# length of this change along W_svm over ||W_svm|| log 10; the largest ratio of an error over a decade of steps that
+# counts as a decrease.
 _PARALLEL, _GROWING, _FALLING = 0.01, 0.5, 0.9
-# The largest error of a probability within a component; what is left of the distance from W_fin after two decades.
+# The largest error of a probability within a component; the largest ratio of the distance from W_fin over two decades.
 _PROBABILITY, _TWO_DECADES = 0.005, 0.3
-# What is left of the distance between finite parts of two starts; a ratio nearer to 1 is no change.
+# The largest ratio of the distance between finite parts of two starts; a ratio nearer to 1 than this is no change.
 _JOINED, _CHANGE = 0.01, 0.001
-# Of two solutions of one problem, and of the risk, which is some units in its last place off.
+# For two solutions of one problem, and for the risk, which has a rounding error of some units in the last place.
 _SAME, _ROUNDING = 1e-6, -1e-12
-# A finite part of a smaller norm is none; a smaller distance counts as rounding.
+# A finite part of smaller norm counts as zero; a smaller distance counts as rounding.
 _NONE, _LEAST = 1e-9, 1e-12
 _DISTANCES = ("whole", "both", "growing", "finite", "increment", "error", "growth_apart", "finite_apart", "sets_apart")
 
@@ -54,16 +55,16 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     Returns:
         For each run a dataset: over the snapshots geometric means of `whole`, `both`, `growing`, and of `finite` over
         the texts with a finite part; the means of `margin`, `increment`, `rate` and `error`; geometric means of
-        `falls`, `whole` at the end over that at a tenth of the steps, and over texts with a finite part of `closer`,
-        `both` over `whole` at the end, and `comes`, `finite` at the end over that at a hundredth. Over the texts with
-        several starts `growth_apart`, and the geometric mean of `joined`, `finite_apart` over `finite_apart_0`, the
-        largest of each. `predicted` and `reached` of all words in cycles, (point,); `largest`, the largest error;
-        `midpoint`, the least; `sets_apart` and `within`, the largest. The attribute `with_finite` counts the seeds with
-        a finite part, `with_starts` the texts with several starts, `with_all_words` the seeds whose inputs hold every
-        word.
+        `falls`, `whole` at the end over `whole` at a tenth of the steps, and over texts with a finite part of `closer`,
+        `both` over `whole` at the end, and `comes`, `finite` at the end over `finite` at a hundredth. Over the texts
+        with several starts `growth_apart`, and the geometric mean of `joined`, `finite_apart` over `finite_apart_0`,
+        the largest of each. `predicted` and `reached` for all words in cycles, (point,); `largest`, the largest error;
+        `midpoint`, the smallest; `sets_apart` and `within`, the largest. The attribute `with_finite` counts the seeds
+        with a finite part, `with_starts` the texts with several starts, `with_all_words` the seeds whose inputs contain
+        every word.
 
     Raises:
-        ValueError: distances that are none.
+        ValueError: negative distances.
     """
     keys = jax.random.split(key, len(datasets))
     return {run: _estimated(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
@@ -111,47 +112,51 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _geometric(logarithms: Float[np.ndarray, "seeds ..."], key: PRNGKeyArray) -> Estimate:
-    """Return the geometric mean and its interval; the standard error stays that of the logarithm."""
+    """Return the geometric mean and its interval; the standard error is that of the logarithm."""
     logs = bootstrap(logarithms, key)
     return logs._replace(**{part: np.exp(getattr(logs, part)) for part in ("mean", "low", "high")})
 
 
 def _by_text(one: xarray.Dataset, name: str) -> Float[np.ndarray, " text"]:
-    """Return the largest value of a text's starts."""
+    """Return the largest value over the starts of a text."""
     _, place = np.unique(one["text"].values, return_inverse=True)
     largest = np.full(place.max() + 1, -np.inf)
     np.maximum.at(largest, place, one[name].values)
     return largest
 
 
-# From a run's name and summary to what is asked of it.
+# From a run's name and summary to the criteria for it.
 _Asked = Callable[[str, xarray.Dataset], tuple[Criterion, ...]]
 
 
 def _direction(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     return (
-        below(f"1 - cos of the gain of the last decade with W_svm, {run},", number(one, "increment"), _PARALLEL),
-        above(f"length of that gain along W_svm over ||W_svm|| log 10, {run},", number(one, "rate"), _GROWING),
-        below(f"1 - cos of W at the end over that at a tenth of the steps, {run},", number(one, "falls"), _FALLING),
+        below(f"1 - cos of the change over the last decade with W_svm, {run},", number(one, "increment"), _PARALLEL),
+        above(f"length of that change along W_svm over ||W_svm|| log 10, {run},", number(one, "rate"), _GROWING),
+        below(f"1 - cos of W at the end over 1 - cos at a tenth of the steps, {run},", number(one, "falls"), _FALLING),
     )
 
 
 def _finite(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     return (
         below(f"largest error of a probability, mean over seeds, {run},", number(one, "error"), _PROBABILITY),
-        below(f"distance from W_fin at the end over that at a hundredth, {run},", number(one, "comes"), _TWO_DECADES),
+        below(
+            f"distance from W_fin at the end over the distance at a hundredth of the steps, {run},",
+            number(one, "comes"),
+            _TWO_DECADES,
+        ),
     )
 
 
 def _global(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     return (
-        below(f"1 - cos between the gains of two starts, {run},", number(one, "growth_apart"), _PARALLEL),
+        below(f"1 - cos between the changes from two starts, {run},", number(one, "growth_apart"), _PARALLEL),
         below(f"distance between finite parts of two starts, end over start, {run},", number(one, "joined"), _JOINED),
     )
 
 
 def _both(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
-    return (below(f"1 - cos with W_fin + C W_svm over that with W_svm, {run},", number(one, "closer"), 1 - _CHANGE),)
+    return (below(f"1 - cos with W_fin + C W_svm over 1 - cos with W_svm, {run},", number(one, "closer"), 1 - _CHANGE),)
 
 
 def _sets(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
@@ -160,22 +165,22 @@ def _sets(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
 
 def _convex(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     least = Number.exact(float(one["midpoint"]))
-    return (above(f"mean of the risks at two W less the risk halfway, smallest, {run},", least, _ROUNDING),)
+    return (above(f"mean of the risks at two W minus the risk halfway, smallest, {run},", least, _ROUNDING),)
 
 
 def _judge(summaries: Datasets, asked: _Asked, having: str, remark: Callable[[Datasets], str]) -> Judgement:
-    """Every run with enough of what the claim is about has to meet what is asked of it.
+    """Every run with enough of what the claim is about must meet its criteria.
 
     Args:
         summaries: of `summarize`.
-        asked: of a run.
+        asked: the criteria for a run.
         having: the attribute that counts what the claim is about.
         remark: made from the runs that have it.
     """
     chosen = {run: one for run, one in summaries.items() if int(one.attrs[having]) >= LEAST_SEEDS}
     little = next((why for one in summaries.values() if (why := too_little(one))), "")
     if not chosen:
-        few = f"No run has {LEAST_SEEDS} seeds or texts that this is about."
+        few = f"No run has {LEAST_SEEDS} seeds or texts of the kind that this claim is about."
         return Judgement.withheld(little or few)
     stated = tuple(criterion for run, one in chosen.items() for criterion in asked(run, one))
     first = stated[:: len(stated) // len(chosen)]
@@ -198,15 +203,15 @@ CLAIMS = (
     Claim(
         "next-token-graph:direction",
         _source("global convergence theorem for log-loss"),
-        "From any start gradient descent with log-loss drives the norm of W to infinity and its direction to that of "
-        "the Graph-SVM solution, which separates the strongly connected components of every token-priority graph.",
+        "From any start, gradient descent with log-loss drives the norm of W to infinity and its direction to the "
+        "Graph-SVM solution, which separates the strongly connected components of every token-priority graph.",
         partial(_judge, asked=_direction, having="kept", remark=remarks.on_direction),
         partial(examples.of_run, "increment"),
     ),
     Claim(
         "next-token-graph:finite-part",
         _source("global convergence theorem for log-loss"),
-        "The projection of W on the cyclic subspace tends to W_fin, the minimizer of the log-loss of the inputs "
+        "The projection of W on the cyclic subspace converges to W_fin, the minimizer of the log-loss of the inputs "
         "restricted to the component of their label.",
         partial(_judge, asked=_finite, having="with_finite", remark=remarks.on_finite),
         partial(examples.of_run, "error"),
@@ -221,15 +226,15 @@ CLAIMS = (
     Claim(
         "next-token-graph:both-parts",
         _source("decomposition of W, and the figure of its correlations"),
-        "W is W_fin and a growing multiple of the Graph-SVM solution; the two together predict W better than the "
+        "W is W_fin plus a growing multiple of the Graph-SVM solution; the two together predict W better than the "
         "solution alone.",
         partial(_judge, asked=_both, having="with_finite", remark=remarks.on_both),
         partial(examples.of_run, "both"),
     ),
     Claim(
         "next-token-graph:sets",
-        Source(_PAPER, "Graph-SVM, for inputs that hold every word", Setting.OURS),
-        "Where every word is a candidate, the Graph-SVM solution and W_fin are those of arXiv 2308.16898 for several "
+        Source(_PAPER, "Graph-SVM, for inputs that contain every word", Setting.OURS),
+        "If every word is a candidate, the Graph-SVM solution and W_fin are those of arXiv 2308.16898 for several "
         "selected tokens, the words that follow.",
         partial(_judge, asked=_sets, having="with_all_words", remark=remarks.on_sets),
         partial(examples.of_run, "sets_apart"),

@@ -1,4 +1,4 @@
-"""Measured texts built by hand: what the claims on next-token prediction have to say of them is known."""
+"""Hand-built texts for which the verdicts of the claims on next-token prediction are known."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import xarray
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 STEPS = np.array([1, 10, 100, 1000, 10_000])
-# By what factor numbers differ from seed to seed.
+# Relative spread over seeds.
 _SPREAD = 0.1
-# What refutes, and what leaves open, of each number that `made` is given.
+# For each argument of `made`, a value that refutes and changes that leave open.
 _CHANGED: dict[str, tuple[float, dict[str, Any]]] = {
     "increment": (0.1, {"increment": 0.01}),
     "error": (0.1, {"error": 0.005}),
@@ -42,19 +42,19 @@ def made(
     """Return a measurement.
 
     Args:
-        cycle: words in a cycle, 0 where all words are candidates.
-        starts: of each text.
-        seeds: how many.
+        cycle: words in a cycle, 0 if all words are candidates.
+        starts: per text.
+        seeds: number of seeds.
         steps: of the snapshots.
-        increment: 1 - cos of the last gain.
+        increment: 1 - cos of the change over the last decade.
         rate: its length over the expected one.
         whole: 1 - cos of W with W_svm at the end, 0.25 at the first snapshot.
         both: likewise with `W_fin + C W_svm`.
         finite: distance from W_fin at the end, 1 at the first snapshot.
         error: of a probability.
-        growth_apart: 1 - cos between two starts, where there are several.
+        growth_apart: 1 - cos between two starts, if there are several.
         finite_apart: between their finite parts, 1 at the start.
-        midpoint: by how much the risk halfway is below the mean.
+        midpoint: the mean risk minus the risk halfway.
         sets_apart: distance of the two solutions.
     """
     rng = np.random.default_rng(cycle + 10 * starts)
@@ -112,7 +112,7 @@ def made(
 
 
 def runs(**changes: Any) -> Datasets:
-    """Return a run with cycles, one of several starts, and one with all words as candidates, made in the same way."""
+    """Return a run with cycles, one with several starts, and one with all words as candidates, made in the same way."""
     seeds = int(changes.pop("seeds", 24))
     found = (
         made(seeds=seeds, **changes),
@@ -123,7 +123,7 @@ def runs(**changes: Any) -> Datasets:
 
 
 def of_run(name: str) -> dict[Verdict, Datasets]:
-    """All is as predicted; one number is far from it; or so near to its threshold, or of so few seeds, to be open.
+    """All is as predicted; one number is far off; or it is close to its threshold, or has too few seeds.
 
     Args:
         name: of the number.

@@ -14,7 +14,7 @@ from jaxattn.language import Choices
 
 # From a random key and V to embeddings of V words.
 Embeddings = Callable[[PRNGKeyArray, int], Float[Array, "V d"]]
-# Tokens of an input that are not drawn: its next word, another of the cycle, and the last one.
+# Tokens of an input that are not drawn: its next word, another word of the cycle, and the last word.
 _GIVEN = 3
 
 
@@ -28,7 +28,7 @@ def spherical(key: PRNGKeyArray, V: int, d: int) -> Float[Array, "V d"]:
     """Draw embeddings uniformly on the unit sphere of R^d.
 
     Raises:
-        ValueError: d < V, where no such embeddings are linearly independent.
+        ValueError: d < V, for which embeddings cannot be linearly independent.
     """
     if d < V:
         raise ValueError(f"d: expected at least V = {V}, for embeddings to be linearly independent, found {d}")
@@ -38,21 +38,21 @@ def spherical(key: PRNGKeyArray, V: int, d: int) -> Float[Array, "V d"]:
 def planted(
     key: PRNGKeyArray, V: int, asking: int, cycle: int, inputs: int, T: int, embeddings: Embeddings = one_hot
 ) -> Choices:
-    """Draw a text in which `asking` words are last ones, each with a priority order of its own and one cycle in it.
+    """Draw a text with `asking` different last words, each with its own priority order and one cycle in it.
 
-    For each such word k the words stand in a random order of priority. `cycle` neighbours share one priority; k is one
-    of them, or comes after them. Word i of the cycle is the next word of an input that holds word i + 1. The next words
-    of further inputs are drawn from those of the priority of k or a higher one. Every input holds its next word, k as
-    its last one, and words drawn from those whose priority is not above that of the next word. An input of one word
-    alone has weight 0.
+    For each last word k the words have a random order of priority. `cycle` neighbours share one priority; k is one of
+    them, or comes after them. Word i of the cycle is the next word of an input that contains word i + 1. The next words
+    of further inputs are drawn from those with the priority of k or higher. Every input contains its next word, k as
+    its last word, and words drawn from those whose priority is not above that of the next word. An input of a single
+    repeated word has weight 0.
 
     Args:
-        key: of all this.
+        key: for everything random.
         V: words.
-        asking: how many of them are last ones.
+        asking: number of different last words.
         cycle: words in a cycle; 1 for graphs without any.
-        inputs: of each last word, those of the cycle among them.
-        T: tokens of an input.
+        inputs: number per last word, including those of the cycle.
+        T: tokens per input.
         embeddings: of the words.
 
     Raises:
@@ -77,12 +77,12 @@ def planted(
 
 
 def _inputs(key: PRNGKeyArray, k: Any, V: int, cycle: int, inputs: int, T: int) -> tuple[Int[Array, " N"], Array]:
-    """Return the next words and the counts of all words of the inputs of one last word."""
+    """Return the next words, and the counts of all words, in the inputs with one last word."""
     keys = jax.random.split(key, 5)
     start = jax.random.randint(keys[0], (), 0, V - cycle + 1)
     place = jax.random.randint(keys[1], (), start, V)
     order = jax.random.permutation(keys[2], V)
-    # Word k changes places with the one that stands where it is to be.
+    # Word k swaps places with the word at its intended position.
     order = jnp.where(order == k, order[place], order).at[place].set(k)
     in_cycle = place < start + cycle
     priority = jnp.arange(V)

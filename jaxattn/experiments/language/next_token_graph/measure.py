@@ -1,4 +1,4 @@
-"""From the record of texts trained with the log-loss to their distances from both parts of the predicted limit."""
+"""From the record of texts trained with the log-loss: their distances from both parts of the predicted limit."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from jaxattn.language import priority
 from jaxattn.parallel import batch
 from jaxattn.study.settings.texts import choices_of
 
-# A finite part is found if the slope of its risk is at most this.
+# A finite part counts as found if the slope of its risk is at most this.
 _STATIONARY = 1e-9
-# What double precision leaves of 1 - cos where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-15
 
 
 class _Parts(NamedTuple):
-    """What the graphs of a text predict.
+    """The prediction from the graphs of a text.
 
     Attributes:
         groups: components of its graphs, (V, V).
         rows: of the Graph-SVM.
         hard: its solution.
         finite: of the equations of the finite part.
-        logits: of least risk within components, (V, V).
+        logits: minimizing the risk within components, (V, V).
         residual: the largest entry of the slope at these, ().
     """
 
@@ -43,29 +43,28 @@ class _Parts(NamedTuple):
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold the trained W of every text against the Graph-SVM solution and the finite part of its graphs.
+    """Compare the trained W of every text with the Graph-SVM solution and the finite part of its graphs.
 
     Args:
         record: of a `StartedTraining` with cross entropy from normal weights.
         solver: of the max-margin problems.
 
     Returns:
-        For every kept seed at the snapshots: `whole`, 1 - cos of W with the Graph-SVM solution; `both`, with
-        `W_fin + C W_svm`, C fitted; `growing`, 1 - cos of what W has outside the cyclic subspace, and `margin`, its
-        margin ratio; `finite`, the Frobenius distance of what it has inside from W_fin. Of what W has gained outside in
-        the last decade of steps: `increment`, 1 - cos with W_svm, and `rate`, its length along W_svm over
-        `||W_svm|| log 10`. In the end `predicted` and `reached`, the softmax over the words of one component, (seed,
-        asking, word); `cyclic`, whether this has other words; `error`, the largest difference; `size`, the norm of
-        W_fin. `text` numbers the
-        texts; from the first start of the same text `growth_apart` is 1 - cos of the gains, and `finite_apart` the
-        distance of the finite parts, `finite_apart_0` that at the start. `midpoint` is by how much the risk halfway
-        from the start to the end is below the mean of the risks there; `within` the step size times a smoothness
-        constant; `sets_apart` the relative distance of both parts from those of `language.set_constraints`, where all
-        words are candidates. Texts whose graphs have no edge between components have no direction: they are counted as
+        For every kept seed at the snapshots: `whole`, 1 - cos of W with the Graph-SVM solution; `both`, with `W_fin + C
+        W_svm`, C fitted; `growing`, 1 - cos of the part of W outside the cyclic subspace, and `margin`, its margin
+        ratio; `finite`, the Frobenius distance of the part inside from W_fin. For the change of the part outside over
+        the last decade of steps: `increment`, 1 - cos with W_svm, and `rate`, its length along W_svm over `||W_svm||
+        log 10`. At the end: `predicted` and `reached`, the softmax over the words of one component, (seed, asking,
+        word); `cyclic`, whether the component has other words; `error`, the largest difference; `size`, the norm of
+        W_fin. `text` numbers the texts. Relative to the first start of the same text, `growth_apart` is 1 - cos of
+        these changes, `finite_apart` the distance of the finite parts, and `finite_apart_0` the same at the start.
+        `midpoint` is the mean of the risks at start and end minus the risk halfway; `within` the step size times a
+        smoothness constant; `sets_apart` the relative distance of both parts from those of `language.set_constraints`,
+        if all words are candidates. Texts whose graphs have no edge between components have no direction; they count as
         ambiguous.
 
     Raises:
-        ValueError: fewer than a decade of snapshots, or none that is kept.
+        ValueError: fewer than a decade of snapshots, or no kept text.
     """
     config = json.loads(record.attrs["config"])
     steps = record["snapshot"].values
@@ -111,26 +110,26 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _between(rows: svm.Constraints) -> svm.Constraints:
-    """Return the rows between components alone."""
+    """Return only the rows between components."""
     assert rows.equal is not None
     assert rows.present is not None
     return rows._replace(equal=None, present=rows.present & ~rows.equal)
 
 
 def _a_tenth(steps: Int[np.ndarray, " snapshot"]) -> int:
-    """Return which snapshot is at a tenth of the last step."""
+    """Return the index of the snapshot at a tenth of the last step."""
     if steps[0] * 10 > steps[-1]:
         raise ValueError(f"snapshot: expected a decade of steps or more, found {steps[0]}..{steps[-1]}")
     return int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
 
 
 def _named(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the name of a run, and what it consists of; `cycle` is 0 where none is planted."""
+    """Return the name of a run and its parts; `cycle` is 0 if none is planted."""
     drawn, scale = config["data"], float(config["weights"]["scale"])
     cycle, starts = int(drawn.get("cycle", 0)), int(config["weights"]["starts"])
     of_words = str(drawn.get("embeddings", {}).get("_target_", "")).rpartition(".")[2]
     embedding = "one-hot" if of_words == "one_hot" else "unit-sphere"
-    # Without a floor, a normalized step follows the exact direction of the gradient.
+    # Without a floor, a normalized step follows the exact gradient direction.
     rule = "exact direction" if "floor" in config["optimizer"] else "plain"
     graphs = f"cycle {cycle}" if cycle > 1 else "no cycle"
     told = [f"{graphs}, {embedding}" if cycle else "all words as candidates"]
@@ -170,7 +169,7 @@ def _projections(texts: language.Choices, groups: Int[np.ndarray, "seed V V"]) -
 
 
 class _Path(NamedTuple):
-    """What `measure` returns of one seed, but for what compares it with other seeds and solutions."""
+    """What `measure` returns for one seed, without the comparisons with other seeds and solutions."""
 
     whole: Float[Array, " snapshot"]
     both: Float[Array, " snapshot"]
@@ -249,7 +248,7 @@ def _softmax_within(logits: Float[Array, "V V"], same: Array) -> Float[Array, "V
 def _apart(
     text: Int[np.ndarray, " seed"], gained: np.ndarray, inside: np.ndarray, inside_0: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Compare the limits of every start with those of the first one of the same text."""
+    """Compare the limits of every start with those of the first start of the same text."""
     _, first, place = np.unique(text, return_index=True, return_inverse=True)
     of_first = first[place]
     flat = gained.reshape(len(gained), -1)
@@ -266,7 +265,7 @@ def _apart(
 
 
 def _from_sets(texts: language.Choices, parts: _Parts, solver: svm.Solver | None) -> np.ndarray:
-    """Return how far both parts are from those of `language.set_constraints`, relatively; 0 with other candidates."""
+    """Return the relative distance of both parts from those of `language.set_constraints`; 0 with other candidates."""
     if texts.counts is not None:
         return np.zeros(len(texts.last))
     sets = batch.over_seeds(_sets, texts), batch.over_seeds(language.finite_constraints, texts)

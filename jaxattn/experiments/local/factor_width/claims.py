@@ -1,4 +1,4 @@
-"""Descent on factors of few columns (2308.16898): where the bound on the rank binds, and what is reached there."""
+"""Descent on factors of few columns (2308.16898): where the rank constraint is active, and what is reached."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from jaxattn.study.statistics import bootstrap, proportion, variables
 
 _SOURCE = Source("arXiv 2308.16898", "nuclear Att-SVM with rank W <= m", Setting.OURS)
 _NAMES = {"nuclear": "nuclear solution", "bounded": "best of rank m found", "nearest": "stationary point reached"}
-# A bound that raises the norm by less, relatively, cannot be told from none: certified solutions agree to that only.
+# Certified solutions agree only to this relative accuracy, so a smaller increase of the norm cannot be detected.
 _SAME = svm.DOUBLE.gap
-# Fixed beforehand: what the mean largest probability and the mean correlation have to reach, and how much nearer the
-# stationary point reached may be than the best one found for the two to count as one.
+# Fixed beforehand: the thresholds for the mean largest probability and the mean correlation, and how much nearer the
+# stationary point reached may be than the best one found for the two to count as the same.
 _SATURATED, _REACHED, _AS_GOOD = 0.999, 0.95, 0.01
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate what runs of every width reach.
+    """Estimate what descent reaches at every width.
 
     Args:
         datasets: of `measure`, of several widths.
@@ -45,8 +45,8 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each width, in increasing order, a dataset of means with their intervals: `correlation` (solution),
-        `probability` (snapshot), and `advantage` (), by how much the correlation with the stationary point reached
-        exceeds that with the best one found, seed by seed; and every seed's `rank` and `excess`.
+        `probability` (snapshot), and `advantage` (), the correlation with the stationary point reached minus the
+        correlation with the best one found, paired by seed; and each seed's `rank` and `excess`.
 
     Raises:
         ValueError: no run, or one of which no seed was kept.
@@ -71,14 +71,14 @@ def _summary(one: xarray.Dataset, correlation_key: PRNGKeyArray, probability_key
 
 
 def _judge_binds(summaries: Datasets) -> Judgement:
-    """The bound has to raise the norm of every seed whose nuclear solution has a rank above m, and of no other."""
+    """The bound must raise the norm for every seed whose nuclear solution has a rank above m, and for no other seed."""
     measured, interval, expected = {}, {}, {}
     exceptions = {True: 0, False: 0}
     for (run, one), above_m in itertools.product(summaries.items(), (True, False)):
         binding = one["excess"].values[(one["rank"].values > one.attrs["width"]) == above_m] > _SAME
         if binding.size:
             side = "above" if above_m else "up to"
-            label = f"{run}, share where the bound binds, {binding.size} seeds of rank {side} m"
+            label = f"{run}, share where the constraint is active, {binding.size} seeds of rank {side} m"
             share = proportion(binding)
             measured[label], expected[label] = float(share.mean), float(above_m)
             interval[label] = (float(share.low), float(share.high))
@@ -93,14 +93,14 @@ def _judge_binds(summaries: Datasets) -> Judgement:
             below("seeds of rank above m where the bound does not raise it", Number.exact(exceptions[True]), 0),
         ),
         undecided=_too_little(summaries) or _too_few(summaries, True) or _too_few(summaries, False),
-        remark=f"The bound raises the norm if the best solution of rank m that was found is longer by more than "
-        f"{_SAME:g}. Where the rank is up to m this solution is certified optimal. Where the rank is above m it is the "
-        "best of several stationary points, and its excess is an upper bound.",
+        remark="The constraint is active if the best solution of rank m found has a norm larger by more than a "
+        f"relative {_SAME:g}. For ranks up to m this solution is certified optimal. For ranks above m it is the "
+        "best of several stationary points, so its excess is an upper bound.",
     )
 
 
 def _judge_reaches(summaries: Datasets) -> Judgement:
-    """Runs have to saturate and reach the best point of rank m; failing that, some stationary point of rank m."""
+    """Descent must saturate and reach the best point of rank m; as corrected, any stationary point of rank m."""
     measured, interval = {}, {}
     for (run, one), (solution, name) in itertools.product(summaries.items(), _NAMES.items()):
         mean, *bounds = number(one.sel(solution=solution), "correlation")
@@ -108,7 +108,7 @@ def _judge_reaches(summaries: Datasets) -> Judgement:
         interval[f"{run}, correlation, {name}"] = (bounds[0], bounds[1])
     stationary = [criterion for run, one in summaries.items() for criterion in _reaches_a_point(run, one)]
     best = [
-        below(f"{run}, correlation, {_NAMES['nearest']} less {_NAMES['bounded']},", number(one, "advantage"), _AS_GOOD)
+        below(f"{run}, correlation, {_NAMES['nearest']} minus {_NAMES['bounded']},", number(one, "advantage"), _AS_GOOD)
         for run, one in summaries.items()
     ]
     run, worst = max(summaries.items(), key=lambda item: float(item[1]["advantage"]))
@@ -120,9 +120,9 @@ def _judge_reaches(summaries: Datasets) -> Judgement:
         counts=counts_of(summaries),
         stated=(*stationary, *best),
         corrected=tuple(stationary),
-        correction=f"descent ends at a stationary point of the problem with the bound, not always at its solution. The "
-        f"two are farthest apart at {run}: the mean correlation is {reached:.3f} with the stationary point reached "
-        f"from the end of the run and {found:.3f} with the best one found.",
+        correction="descent converges in direction to a stationary point of the rank-constrained problem, which "
+        f"need not be its solution. The difference is largest at {run}: the mean correlation is {reached:.3f} with the "
+        f"stationary point reached by descent and {found:.3f} with the best one found.",
         undecided=_too_little(summaries) or _too_few(summaries, True),
     )
 
@@ -143,7 +143,7 @@ def _too_little(summaries: Datasets) -> str:
 
 
 def _too_few(summaries: Datasets, above_m: bool) -> str:
-    """Return why too few seeds, of rank above m or of rank up to an m less than d, put the bound to the test."""
+    """Return why too few seeds test the constraint, with rank above m or with rank up to an m below d."""
     narrow = [one for one in summaries.values() if one.attrs["width"] < one.attrs["d"]]
     seeds = sum(int(((one["rank"].values > one.attrs["width"]) == above_m).sum()) for one in narrow)
     if seeds >= LEAST_DRAWN:

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the width of factors have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the factor width are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxattn.experiments.local.factor_width.measure import SOLUTIONS
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 STEPS = np.array([500, 1000, 2000])
-# Full width, none of the ranks, and between them.
+# Full width, a width below all ranks, and one between them.
 WIDTHS = (10, 1, 3)
 
 
@@ -23,15 +23,14 @@ def measured(
     saturated: float = 0.9998,
     steps: ArrayLike = STEPS,
 ) -> xarray.Dataset:
-    """Return runs of width m whose nuclear solutions have ranks 3 and 4 in turn.
+    """Return runs of width m whose nuclear solutions alternate between rank 3 and rank 4.
 
     Args:
         m: columns of the factors.
-        reached: correlation with the stationary point reached, where the rank is above m; as with the others, each
-            seed is a little nearer or farther.
-        best: correlation with the best stationary point found, there.
-        excess: of the norm under the bound, where the rank is above m and where it is not.
-        seeds: how many.
+        reached: correlation with the stationary point reached, where the rank is above m; each seed differs a little.
+        best: correlation with the best stationary point found, where the rank is above m.
+        excess: of the norm under the constraint, where the rank is above m and where it is not.
+        seeds: number of seeds.
         saturated: largest probability.
         steps: the snapshots.
     """
@@ -60,17 +59,17 @@ def runs(
     saturated: float = 0.9998,
     steps: ArrayLike = STEPS,
 ) -> Datasets:
-    """Return runs of every width, with these numbers where the bound is below the rank; arguments as of `measured`."""
+    """Return runs of every width, with these numbers where the rank is above the width; arguments as in `measured`."""
     return {f"m={m}": measured(m, reached, best, excess, seeds, saturated, steps) for m in WIDTHS}
 
 
 def of_binds() -> dict[Verdict, Datasets]:
-    """The bound raises the norm where it should; also where it should not; or too few seeds tell."""
+    """The constraint is active where it should be; also where it should not be; or too few seeds."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(excess=(0.3, 1e-6)), Verdict.OPEN: runs(seeds=12)}
 
 
 def of_reaches() -> dict[Verdict, Datasets]:
-    """The best point is reached; another one; none; or the correlation is about as large as asked for."""
+    """Descent reaches the best point; another point; none; or a correlation close to the threshold."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs(best=0.8),

@@ -1,4 +1,4 @@
-"""From the record of a run of factors to how close its end is to the nuclear solutions, with and without the bound."""
+"""Compare the end of training with factors to the nuclear solutions with and without the rank constraint."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
 from jaxattn.study.settings.parameters import weights_of
 
-# What the end of a run is compared with: the nuclear solution, the best stationary point of rank m that was found, and
-# the stationary point of rank m that is reached from the end of the run.
+# The end of a run is compared with the nuclear solution, the best stationary point of rank m found, and the stationary
+# point of rank m reached from the end of the run.
 SOLUTIONS = ("nuclear", "bounded", "nearest")
-# How many solutions are sought at once; fewer are filled up, so that any number compiles once.
+# How many solutions are computed at once; smaller batches are padded, so that it compiles once.
 _TOGETHER = 16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare the end of every run with the nuclear solutions with and without the bound on the rank.
+    """Compare the end of every run with the nuclear solutions with and without the rank constraint.
 
     Args:
         record: of a `Training` of factors.
-        solver: for all norms; those of each norm if None.
+        solver: for all norms; each norm's default if None.
 
     Returns:
-        A dataset with axis `seed` of the kept ones, `snapshot` and `solution`: final `correlation` (seed, solution);
-        the `rank` of the certified nuclear solution (seed); `excess`, by which share of its norm the best stationary
-        point found under the bound is longer (seed); and the largest `probability` along the run (seed, snapshot).
-        Attributes: `run`, `width`, `d` and the counts. A run whose nearest stationary point is not certified counts as
-        unsolved too.
+        A dataset with the axes `seed` (kept ones), `snapshot` and `solution`: final `correlation` (seed, solution); the
+        `rank` of the certified nuclear solution (seed); `excess`, the relative increase of its norm at the best
+        stationary point found under the constraint (seed); and the largest `probability` along the run (seed,
+        snapshot). Attributes: `run`, `width`, `d` and the counts. A run whose nearest stationary point is not certified
+        also counts as unsolved.
 
     Raises:
         TypeError: a run of a free W.

@@ -1,1 +1,1 @@
-"""Does descent on (K, Q) without a penalty tend to the nuclear solution, and what does the rule of its step decide?"""
+"""Does descent on (K, Q) without a penalty converge to the nuclear solution, and under which step rules?"""

@@ -1,4 +1,4 @@
-"""Where descent on (K, Q) tends without a penalty, over the rule of the step, its length and the normalization."""
+"""Where descent on (K, Q) converges without a penalty, by step rule, step size and normalization."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import bootstrap
 
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
-NORMS = {"exact_normalized_gd": "a norm of each", "jointly_normalized_gd": "one norm"}
-STEPS = {"constant": "constant step", "falling": "step k^-1/2", "relative": "step / length"}
+NORMS = {"exact_normalized_gd": "separate norms", "jointly_normalized_gd": "joint norm"}
+STEPS = {"constant": "constant step", "falling": "step k^-1/2", "relative": "step / norm"}
 _PUBLISHED = {"optimizer": "exact_normalized_gd", "step": "constant", "step_size": 0.1}
-# Fixed beforehand. A run goes on if over the last hundredfold of its steps 1 - cos falls like ||W||^p with p at most
-# this: by a factor of 3 while a constant step makes ||W|| 10^4 times as long. The clock is ||W||, since steps that fall
-# go the same way in more steps. A first rule asked of every step rule for that factor in as many steps; under its key,
-# 471806, at 1e6 steps, it left open whether steps like k^-1/2 go on, whose way grew tenfold only.
+# Fixed beforehand. A distance counts as still falling if, over the last factor of 100 in steps, 1 - cos goes like
+# ||W||^p with p at most this: it falls by a factor of 3 while a constant step makes ||W|| 10^4 times as large. We use
+# ||W|| as the clock because decreasing steps need more steps for the same growth. A first rule asked every step rule
+# for that factor in the same number of steps. Under its key, 471806, at 1e6 steps, it did not decide about steps like
+# k^-1/2, for which ||W|| grew only tenfold.
 _SPAN, _POWER = 100, -0.12
-# What the margin ratio has to reach, and how far apart ||K|| and ||Q|| may be, as a factor.
+# Thresholds for the margin ratio, and for the ratio of ||K|| and ||Q||.
 _CLOSE, _APART = 0.99, 1.05
-# Shorter runs decide nothing.
+# Shorter training decides nothing.
 _LEAST = 100_000
 
 
@@ -50,10 +51,10 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each run a dataset over the snapshots: that of `distance.along`, its rate fitted to the last hundredfold of
-        the steps; `margin_ratio`, the mean over seeds; `power`, with which power of ||W|| the distance goes over this
-        last part; and `apart`, the geometric mean of the larger of ||K|| and ||Q|| over the smaller at the end; each
-        with `_low` and `_high`. And one number a seed: its `exponent` of the step, `room` and `complementarity`.
+        For each run a dataset over the snapshots: the variables of `distance.along`, with the rate fitted over the last
+        factor of 100 in steps; `margin_ratio`, the mean over seeds; `power`, the exponent of ||W|| in the distance over
+        the same steps; and `apart`, the geometric mean of the larger of ||K|| and ||Q|| over the smaller at the end;
+        each with `_low` and `_high`. For each seed: its `exponent` in the step, `room` and `complementarity`.
 
     Raises:
         ValueError: a run of which no seed was kept.
@@ -84,13 +85,13 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def chosen(runs: Datasets, **wanted: object) -> list[xarray.Dataset]:
-    """Return the runs whose attributes are these, by the length of their step."""
+    """Return the runs with these attributes, sorted by step size."""
     found = [one for one in runs.values() if all(one.attrs[name] == value for name, value in wanted.items())]
     return sorted(found, key=lambda one: one.attrs["step_size"])
 
 
 def kinds(runs: Datasets, *steps: str) -> dict[str, list[xarray.Dataset]]:
-    """Return the runs of each rule of the step and normalization, by the name of both."""
+    """Return the runs of each step rule and normalization, by the name of both."""
     return {
         f"{STEPS[step]}, {name}": found
         for step in steps or STEPS
@@ -100,7 +101,7 @@ def kinds(runs: Datasets, *steps: str) -> dict[str, list[xarray.Dataset]]:
 
 
 def _judge_direction(summaries: Datasets) -> Judgement:
-    """The published rule has to tend to the solution; failing that, every rule whose step falls."""
+    """The published rule must converge to the solution; as corrected, every rule with decreasing steps."""
     if (found := _runs(summaries)) is None:
         return _MISSING
     published, falling = found
@@ -110,8 +111,8 @@ def _judge_direction(summaries: Datasets) -> Judgement:
         measured |= {
             f"1 - cos at the last step, {name}, c = {one.attrs['step_size']:g}": _off(one),
             f"margin ratio at the last step, {name}, c = {one.attrs['step_size']:g}": _margin(one),
-            f"exponent of the step, {name}, c = {one.attrs['step_size']:g}": _exponent(one),
-            f"exponent of ||W||, {name}, c = {one.attrs['step_size']:g}": number(one, "power"),
+            f"exponent of k in 1 - cos, {name}, c = {one.attrs['step_size']:g}": _exponent(one),
+            f"exponent of ||W|| in 1 - cos, {name}, c = {one.attrs['step_size']:g}": number(one, "power"),
         }
     ends = [_off(one).mean for runs in falling.values() for one in runs]
     least = min(_margin(one).mean for runs in falling.values() for one in runs)
@@ -121,21 +122,21 @@ def _judge_direction(summaries: Datasets) -> Judgement:
         summaries,
         stated=_tends(_name(published), [published]),
         corrected=tuple(criterion for name, runs in falling.items() for criterion in _tends(name, runs)),
-        correction="with steps that fall, like k^-1/2 or divided by the weights' length, under both normalizations: "
-        f"1 - cos goes on falling and ends between {min(ends):.2g} and {max(ends):.2g}, the margin ratio at "
-        f"{least:.4f} or more. With the published constant step and a norm of each its own K and Q drift apart, by a "
-        f"factor of {float(published['apart']):.3g}, and the distance stands: {_course(published)}; the margin ratio "
-        f"ends at {_margin(published).mean:.4f}.",
+        correction="it does with decreasing steps (like k^-1/2, or divided by the norm of the weights), under both "
+        f"normalizations: 1 - cos keeps falling and ends between {min(ends):.2g} and {max(ends):.2g}, and "
+        f"the margin ratio ends at {least:.4f} or more. With the published constant step and separate "
+        f"norms, K and Q drift apart by a factor of {float(published['apart']):.3g}, and the distance "
+        f"stalls: {_course(published)}; the margin ratio ends at {_margin(published).mean:.4f}.",
         remark=_depends(summaries),
     )
 
 
 def _judge_balance(summaries: Datasets) -> Judgement:
-    """||K|| and ||Q|| have to end equal under the published rule; failing that, with one norm, whatever the step."""
+    """||K|| and ||Q|| must end equal under the published rule; as corrected, with a joint norm, for every step."""
     if (found := _runs(summaries)) is None:
         return _MISSING
     published, _ = found
-    name = "larger of ||K|| and ||Q|| over the smaller at the last step"
+    name = "ratio of the larger to the smaller of ||K|| and ||Q|| at the last step"
     everything = {_name(published): [published], **kinds(summaries)}
     measured = {f"{name}, {kind}": _worst(runs, "apart", largest=True) for kind, runs in everything.items()}
     return _judgement(
@@ -144,29 +145,30 @@ def _judge_balance(summaries: Datasets) -> Judgement:
         summaries,
         stated=(below(f"{name}, {_name(published)}", number(published, "apart"), _APART),),
         corrected=tuple(
-            # A first rule asked for it of every step that falls; with a norm of each and c = 3 it is not so.
+            # A first rule asked this of every decreasing step; with separate norms and c = 3 it is not true.
             below(f"{name}, {kind}, largest over c", _worst(runs, "apart", largest=True), _APART)
             for kind, runs in everything.items()
             if kind.endswith(NORMS["jointly_normalized_gd"])
         ),
-        correction="with one norm for K and Q together, whatever the step. With a norm of each its own the first "
-        "steps, long beside the weights, set K and Q apart, and nothing brings them together again: by a factor of "
-        f"{float(published['apart']):.3g} at the last step as published.",
-        remark="Geometric means over seeds; of each rule that c for which it is largest.",
+        correction="only with a joint norm for K and Q, under every step rule. With separate norms, the first steps "
+        "are large compared with the weights and make the norms of K and Q differ, and later steps do not "
+        f"equalize them: they differ by a factor of {float(published['apart']):.3g} at the last step under "
+        "the published rule.",
+        remark="Geometric means over seeds; for each rule, the c with the largest ratio is shown.",
     )
 
 
 def _runs(summaries: Datasets) -> tuple[xarray.Dataset, dict[str, list[xarray.Dataset]]] | None:
-    """Return the published run and those whose step falls; nothing if a kind of them is missing."""
+    """Return the published run and the runs with decreasing steps; None if one of these is missing."""
     published, falling = chosen(summaries, **_PUBLISHED), kinds(summaries, "falling", "relative")
     return (published[0], falling) if published and len(falling) == 2 * len(NORMS) else None
 
 
-_MISSING = Judgement.withheld("The run by the published rule or one whose step falls is missing.")
+_MISSING = Judgement.withheld("The run by the published rule or a run with decreasing steps is missing.")
 
 
 def _tends(name: str, runs: Sequence[xarray.Dataset]) -> tuple[Criterion, ...]:
-    """Ask for a margin ratio near 1, and a distance that goes on falling, of the run that is worst in each."""
+    """Ask for a margin ratio near 1 and a distance that keeps falling, in the worst run for each."""
     over, since = ", worst over c," if len(runs) > 1 else ",", runs[0].attrs["since"]
     return (
         above(f"margin ratio at the last step, {name}{over}", _worst(runs, "margin_ratio", largest=False), _CLOSE),
@@ -180,7 +182,7 @@ def _worst(runs: Sequence[xarray.Dataset], name: str, largest: bool) -> Number:
 
 
 def _depends(summaries: Datasets) -> str:
-    """Say what the exponents of the seeds go with, where the step falls."""
+    """Describe what the exponents of the seeds correlate with, for decreasing steps."""
     said = []
     for name, runs in kinds(summaries, "falling").items():
         one = runs[len(runs) // 2]
@@ -190,13 +192,13 @@ def _depends(summaries: Datasets) -> str:
         ]
         said.append(f"{' and '.join(parts)} ({name}, c = {one.attrs['step_size']:g})")
     return (
-        "What sets an instance's exponent: rank correlation over the seeds, with s the largest singular value of "
-        "sum a_k A_k that the solution does not use, " + "; ".join(said) + "."
+        "What determines an instance's exponent: rank correlations over the seeds, where s is the largest singular "
+        "value of sum a_k A_k that the solution does not use: " + "; ".join(said) + "."
     )
 
 
 def _ranks(x: Float[np.ndarray, " seeds"], y: Float[np.ndarray, " seeds"]) -> str:
-    """Return Spearman's rank correlation with Fisher's 95 % interval, in words."""
+    """Return Spearman's rank correlation with Fisher's 95 % interval, as text."""
     of_x, of_y = (np.argsort(np.argsort(values)).astype(float) for values in (x, y))
     found = float(np.corrcoef(of_x, of_y)[0, 1])
     wide, limited = 1.96 / np.sqrt(max(len(x) - 3, 1)), np.clip(found, -1 + 1e-12, 1 - 1e-12)
@@ -213,10 +215,10 @@ def _judgement(
     correction: str,
     remark: str,
 ) -> Judgement:
-    """Return a judgement; not decided if a run kept too few seeds or was too short."""
+    """Return a judgement; it is not decided if a run kept too few seeds or was too short."""
     undecided = too_few(min(int(one.attrs["kept"]) for one in runs.values()))
     if min(one.attrs["steps"] for one in runs.values()) < _LEAST:
-        undecided = f"Runs of less than {_LEAST} steps are too short to decide; the published size is {_LEAST}."
+        undecided = f"Runs of fewer than {_LEAST} steps are too short to decide; the published size is {_LEAST}."
     return Judgement(
         measured={label: value.mean for label, value in measured.items()},
         interval={label: (value.low, value.high) for label, value in measured.items()},
@@ -259,7 +261,7 @@ CLAIMS = (
     Claim(
         "kq-limit:direction",
         _SOURCE,
-        "Descent on (K, Q) tends to the direction of the nuclear solution.",
+        "Descent on (K, Q) converges to the direction of the nuclear solution.",
         _judge_direction,
         examples.of_direction,
     ),

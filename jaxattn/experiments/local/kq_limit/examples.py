@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the limit of (K, Q) have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the limit of (K, Q) are known."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 from jaxattn.experiments.local.made import SEEDS, STEPS, long_run, named
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-# Distances from the solution, 1 - cos, at STEPS: at a standstill; falling on; with a constant step, which makes W
-# longer like k^2, at the edge of what counts as falling on.
+# Distances from the solution, 1 - cos, at STEPS: stalled; still falling; and, for a constant step, which makes W grow
+# like k^2, at the threshold of still falling.
 STANDS, FALLS = 6e-3, np.minimum(1, 10.0 * STEPS**-1.0)
 EDGE = 0.1 * STEPS**-0.24
 RULES = {"separate": "exact_normalized_gd", "joint": "jointly_normalized_gd"}
@@ -28,12 +28,12 @@ def runs(
 
     Args:
         published: distance along the steps of the published rule.
-        constant: with a constant step of another length, or one norm.
-        falls: with a step that falls; of one norm, that of a norm of each where these are two.
-        margin: ratio of a step that falls.
-        drift: factor between ||K|| and ||Q|| with a constant step and a norm of each.
-        balance: the same with a step that falls.
-        joint: the same with one norm.
+        constant: with a constant step of another size, or a joint norm.
+        falls: with decreasing steps; the same for both normalizations unless two are given.
+        margin: margin ratio with decreasing steps.
+        drift: ratio of ||K|| and ||Q|| with a constant step and separate norms.
+        balance: the same with decreasing steps.
+        joint: the same with a joint norm.
     """
     made = [long_run(published, "KQ", RULES["separate"], balance=drift)]
     for name, rule in RULES.items():
@@ -50,7 +50,7 @@ def runs(
 
 
 def of_direction() -> dict[Verdict, Datasets]:
-    """All go on; those whose step falls; none; or the published one may go on or not."""
+    """All keep falling; only with decreasing steps; none; or the published one is undecided."""
     return {
         Verdict.HOLDS: runs(published=FALLS, constant=FALLS),
         Verdict.CORRECTED: runs(),
@@ -60,7 +60,7 @@ def of_direction() -> dict[Verdict, Datasets]:
 
 
 def of_balance() -> dict[Verdict, Datasets]:
-    """K and Q are of one length; only with one norm; never; or published about as far apart as allowed."""
+    """K and Q have equal norms; only with a joint norm; never; or close to the threshold as published."""
     return {
         Verdict.HOLDS: runs(drift=1.001),
         Verdict.CORRECTED: runs(),

@@ -1,4 +1,4 @@
-"""From the record of a run of factors to its distance from the nuclear solution, and what that solution is like."""
+"""Measure the distance of a run of factors from the nuclear solution, and how degenerate that solution is."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from jaxattn.problem import of_arrays
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with its max-margin solutions, and measure how clear-cut the nuclear one is.
+    """Compare a run with its max-margin solutions, and measure how close the nuclear one is to degenerate.
 
     Args:
         record: of a `Training` of factors as wide as the tokens.
-        solver: for all norms; those of each norm if None.
+        solver: for all norms; each norm's default if None.
 
     Returns:
-        The dataset of `limits.measure` with two numbers a seed, both of the nuclear solution: `room`, 1 less the
-        largest singular value of `M = sum_k a_k A_k` that W does not use, where those that it uses are 1; and
-        `complementarity`, the least over the rows of multiplier (as a share of the largest) plus margin above 1.
-        Both are zero where the solution is degenerate.
+        The dataset of `limits.measure` with two numbers per seed, both for the nuclear solution: `room`, 1 minus the
+        largest singular value of `M = sum_k a_k A_k` that W does not use (those that it uses are 1); and
+        `complementarity`, the minimum over the rows of the multiplier (relative to the largest) plus the margin in
+        excess of 1. Both are zero where the solution is degenerate.
     """
     one = limits.measure(record, solver)
     kept = np.isin(record["seed"].values, one["seed"].values)

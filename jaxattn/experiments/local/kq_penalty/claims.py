@@ -1,4 +1,4 @@
-"""Which max-margin solution descent on (K, Q) reaches, over penalty, normalization and start."""
+"""Which max-margin solution descent on (K, Q) reaches, by penalty, normalization and initial scale."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from jaxattn.study.statistics import bootstrap
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
 _RULES = {"separate": "exact_normalized_gd", "joint": "jointly_normalized_gd"}
 _PUBLISHED = "normalized_gd"
-# Runs shorter than this are too short to decide, and larger penalties are at rest by then.
+# Shorter runs cannot decide. At this length runs with at least this penalty have converged.
 _LEAST, _RESTED = 10_000, 1e-30
-# Fixed beforehand. A point counts as stationary if its residual is at most this, and two runs as equally far from the
-# solution if the ratio of their distances is between these.
+# Fixed beforehand. A point counts as stationary if its residual is at most this; two distances from the solution count
+# as equal if their ratio is in this range.
 _STATIONARY, _EQUAL = 0.1, (0.8, 1.25)
-# From the largest penalty to the smallest, 1 - cos has to fall by this factor.
+# From the largest penalty to the smallest, 1 - cos must fall by this factor.
 _FACTOR = 3.0
-# What the start is drawn with, and where it is made small.
+# The usual scale of the initial weights, the small one, and the penalty at which the two are compared.
 _SCALE, _SMALL, _OF_START = 1.0, 0.01, 1e-16
 # Fewer penalties show no trend.
 _LEAST_PENALTIES = 3
-# Made from the key of the bootstrap, for what the criteria ask for beside the distances.
+# Derived from the bootstrap key, for the ratios that the criteria ask for.
 _CHANGES = 1
 
 
@@ -55,12 +55,12 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each run a dataset over norms and snapshots, of `distance.along`; of each with a penalty `residual`. With it
-        are geometric means over seeds of ratios that are taken seed by seed, each with `_low` and `_high`: distances
-        at the end over those of another run, where there is one. `next` and `all`, of the runs over whose penalties the
-        path is judged, the next larger and the largest penalty; `rested`, of the published run, that with the same
-        penalty and a step that falls; `joint`, of a run with a norm of each, that with one norm; and `start`, of a run
-        from a small start, that from the usual one.
+        For each run a dataset over norms and snapshots, of `distance.along`; for each with a penalty also `residual`.
+        It also has geometric means over seeds of paired ratios, each with `_low` and `_high`: the final distance over
+        that of another run, where there is one. For runs on the penalty path, `next` compares with the next larger
+        penalty and `all` with the largest one; for the published run, `rested` compares with the same penalty and
+        decreasing steps; for a run with separate norms, `joint` compares with a joint norm; for a small initial scale,
+        `start` compares with the usual one.
 
     Raises:
         ValueError: a run of which no seed was kept, or two runs on the path that have no seed in common.
@@ -94,24 +94,24 @@ _AS_PUBLISHED = {"optimizer": _PUBLISHED, "penalty": PUBLISHED_EPSILON}
 
 
 def chosen(runs: Datasets, **wanted: object) -> list[xarray.Dataset]:
-    """Return the runs whose attributes are these, by falling penalty."""
+    """Return the runs with these attributes, by decreasing penalty."""
     found = [one for one in runs.values() if all(one.attrs[name] == value for name, value in wanted.items())]
     return sorted(found, key=lambda one: -one.attrs["penalty"])
 
 
 def _others(runs: Datasets, one: xarray.Dataset, **other: object) -> list[xarray.Dataset]:
-    """Return the runs that differ from one in these attributes alone, of those that runs are varied in."""
+    """Return the runs that differ from `one` in these attributes only, among the attributes that are varied."""
     varied = ("optimizer", "penalty", "scale", "step", "step_size", "steps")
     return chosen(runs, **{name: one.attrs[name] for name in varied} | other)
 
 
 def _resting(runs: Datasets) -> list[xarray.Dataset]:
-    """Return the run with the published penalty and a step that falls."""
+    """Return the run with the published penalty and decreasing steps."""
     return chosen(runs, optimizer=_RULES["separate"], penalty=PUBLISHED_EPSILON, step="falling")
 
 
 def usual(runs: Datasets) -> dict[str, xarray.Dataset]:
-    """Return the runs from the published start, of the length that most have."""
+    """Return the runs with the published start and the most common length."""
     lengths = [one.attrs["steps"] for one in runs.values()]
     usual = {"scale": _SCALE, "step": "constant", "steps": max(set(lengths), key=lengths.count)}
     return {run: one for run, one in runs.items() if all(one.attrs[name] == value for name, value in usual.items())}
@@ -122,12 +122,12 @@ def _penalized(runs: Datasets) -> list[xarray.Dataset]:
 
 
 def _path(runs: Datasets) -> list[xarray.Dataset]:
-    """Return the penalized runs that are at rest at the end: the smallest penalties take more steps than these have."""
+    """Return the penalized runs that have converged; the smallest penalties would need more steps."""
     return [one for one in _penalized(runs) if one.attrs["penalty"] >= _RESTED]
 
 
 def _nearer(larger: xarray.Dataset, smaller: xarray.Dataset) -> Float[np.ndarray, " seeds"]:
-    """Return the distance at the end under the smaller penalty over that under the larger, of the seeds of both."""
+    """Return the final distance under the smaller penalty over that under the larger, for the seeds that both kept."""
     shared = np.intersect1d(larger["seed"].values, smaller["seed"].values)
     if not shared.size:
         names = [one.attrs["run"] for one in (larger, smaller)]
@@ -143,12 +143,15 @@ def _geometric(name: str, ratio: Float[np.ndarray, " seeds"], key: PRNGKeyArray)
 
 
 def _judge_published(summaries: Datasets) -> Judgement:
-    """The published run has to end where the penalized risk is stationary; failing that, as far as a run that does."""
+    """The published run must end where the penalized risk is stationary; as corrected, as far as a run that does."""
     found, resting = chosen(summaries, **_AS_PUBLISHED), _resting(summaries)
     if not found or not resting:
-        return Judgement.withheld("The run as published or that with its penalty and a step that falls is missing.")
-    name, one, other = "residual of the penalized risk's stationarity, last step", found[0], resting[0]
-    measured = {f"{name}, as published": number(one, "residual"), f"{name}, step that falls": number(other, "residual")}
+        return Judgement.withheld("The run as published, or the run with its penalty and decreasing steps, is missing.")
+    name, one, other = "residual of stationarity of the penalized risk, last step", found[0], resting[0]
+    measured = {
+        f"{name}, as published": number(one, "residual"),
+        f"{name}, decreasing steps": number(other, "residual"),
+    }
     ratio = number(one, "rested")
     return _judgement(
         dict.fromkeys(measured, 0.0),
@@ -156,36 +159,42 @@ def _judge_published(summaries: Datasets) -> Judgement:
         [one, other],
         stated=(below(f"{name}, as published,", number(one, "residual"), _STATIONARY),),
         corrected=(
-            below(f"{name}, step that falls,", number(other, "residual"), _STATIONARY),
-            between("1 - cos as published over that with a step that falls", ratio, *_EQUAL),
+            below(f"{name}, decreasing steps,", number(other, "residual"), _STATIONARY),
+            between("1 - cos as published over 1 - cos with decreasing steps", ratio, *_EQUAL),
         ),
-        correction=f"about such a point: its constant step bounces, and the residual is "
-        f"{number(one, 'residual').mean:.2g}. With a step that falls it is "
-        f"{number(other, 'residual').mean:.2g}, and 1 - cos of the published run is {ratio.mean:.2f} times as large. "
-        f"So it is the penalty of {PUBLISHED_EPSILON:.2g} that sets where it ends.",
+        correction="it oscillates about such a point: its step is constant, and the residual is "
+        f"{number(one, 'residual').mean:.2g}. With decreasing steps it is "
+        f"{number(other, 'residual').mean:.2g}, and 1 - cos of the published run is {ratio.mean:.2f} times "
+        f"as large. So the penalty of {PUBLISHED_EPSILON:.2g} determines where the run ends.",
         remark="Geometric means over seeds.",
     )
 
 
 def _judge_normalization(summaries: Datasets) -> Judgement:
-    """At rest under each penalty both normalizations have to be as far from the solution."""
+    """Under each penalty, both normalizations must converge to points equally far from the solution."""
     found = [one for one in _path(summaries) if "joint" in one]
     if len(found) < _LEAST_PENALTIES:
-        return Judgement.withheld(f"Pairs of runs at rest under {len(found)} penalties are too few to decide.")
-    name = "1 - cos with a norm of each over that with one norm"
+        return Judgement.withheld(f"Pairs of converged runs under {len(found)} penalties are too few to decide.")
+    name = "1 - cos with separate norms over 1 - cos with a joint norm"
     measured = {f"{name}, penalty {_said(one)}": number(one, "joint") for one in found}
     stated = tuple(between(label, ratio, *_EQUAL) for label, ratio in measured.items())
-    return _judgement(dict.fromkeys(measured, 1.0), measured, found, stated=stated, remark="Without: see kq-limit.")
+    return _judgement(
+        dict.fromkeys(measured, 1.0),
+        measured,
+        found,
+        stated=stated,
+        remark="For training without a penalty see kq-limit.",
+    )
 
 
 def _judge_start(summaries: Datasets) -> Judgement:
-    """Under a penalty a run from a small start has to end as far from its solution as that from the usual one."""
+    """Under a penalty, a small start must end as far from the solution as the usual start."""
     found = [one for one in chosen(summaries, scale=_SMALL, penalty=_OF_START) if "start" in one]
     if not found:
         return Judgement.withheld(
-            f"There is no run from a start of scale {_SMALL:g} under a penalty and one beside it."
+            f"A run with a start of scale {_SMALL:g} under a penalty, or the run to compare it with, is missing."
         )
-    name = f"1 - cos from a start of scale {_SMALL:g} over that of scale {_SCALE:g}"
+    name = f"1 - cos from a start of scale {_SMALL:g} over 1 - cos from a start of scale {_SCALE:g}"
     ratio = number(found[0], "start")
     free = [number(one, "start").mean for one in chosen(summaries, scale=_SMALL, penalty=0.0) if "start" in one]
     return _judgement(
@@ -193,29 +202,29 @@ def _judge_start(summaries: Datasets) -> Judgement:
         {name: ratio},
         found,
         stated=(between(f"{name}, penalty {_OF_START:.0e}", ratio, *_EQUAL),),
-        remark=f"Without a penalty, after as many steps, it is {free[0]:.2f}." if free else "",
+        remark=f"Without a penalty, after the same number of steps, this ratio is {free[0]:.2f}." if free else "",
     )
 
 
 def _judge_path(summaries: Datasets) -> Judgement:
-    """The distance has to fall with every smaller penalty, and by the factor of descent that goes on over all."""
+    """The distance must fall with every smaller penalty, and over all penalties by the required factor."""
     runs, path = _penalized(summaries), _path(summaries)
     if len(path) < _LEAST_PENALTIES:
         return Judgement.withheld(
-            f"Runs at rest under {len(path)} penalties are too few to decide; at least {_LEAST_PENALTIES} are needed."
+            f"Converged runs under {len(path)} penalties are too few to decide; at least {_LEAST_PENALTIES} are needed."
         )
-    measured = {f"1 - correlation, nuclear, penalty {_said(one)}": _off(one.isel(snapshot=-1)) for one in runs}
+    measured = {f"1 - cos, nuclear, penalty {_said(one)}": _off(one.isel(snapshot=-1)) for one in runs}
     falls = [
-        below(f"1 - cos at penalty {_said(one)} over that at {_said(before)}", number(one, "next"), 1.0)
+        below(f"1 - cos at penalty {_said(one)} over 1 - cos at {_said(before)}", number(one, "next"), 1.0)
         for before, one in itertools.pairwise(path)
     ]
     first, last = path[0], path[-1]
-    overall = f"1 - cos at penalty {_said(last)} over that at {_said(first)}"
+    overall = f"1 - cos at penalty {_said(last)} over 1 - cos at {_said(first)}"
     x = np.log([-np.log(one.attrs["penalty"]) for one in path])
     exponent = float(np.polyfit(x, np.log([_off(one.isel(snapshot=-1)).mean for one in path]), 1)[0])
-    remark = f"From penalty {_said(first)} to {_said(last)} 1 - cos goes like log(1 / penalty)^{exponent:.1f}."
+    remark = f"From penalty {_said(first)} to {_said(last)}, 1 - cos goes like log(1 / penalty)^{exponent:.1f}."
     if len(path) < len(runs):
-        remark += f" Runs under penalties below {_RESTED:.0e} need more steps to come to rest, and are not judged."
+        remark += f" Runs under penalties below {_RESTED:.0e} need more steps to converge, and are not judged."
     return _judgement(
         dict.fromkeys(measured, 0.0),
         measured,
@@ -234,11 +243,11 @@ def _judgement(
     correction: str = "",
     remark: str = "",
 ) -> Judgement:
-    """Return a judgement; not decided if a run kept too few seeds or was too short."""
+    """Return a judgement; it is not decided if a run kept too few seeds or was too short."""
     runs = list(runs)
     undecided = too_few(min(int(one.attrs["kept"]) for one in runs))
     if min(one.attrs["steps"] for one in runs) < _LEAST:
-        undecided = f"Runs of less than {_LEAST} steps are too short to decide; the published size is {_LEAST}."
+        undecided = f"Runs of fewer than {_LEAST} steps are too short to decide; the published size is {_LEAST}."
     return Judgement(
         measured={label: value.mean for label, value in measured.items()},
         interval={label: (value.low, value.high) for label, value in measured.items()},
@@ -264,31 +273,31 @@ CLAIMS = (
     Claim(
         "kq-penalty:published",
         _SOURCE,
-        "The published run of (K, Q) ends at a stationary point of the penalized risk, as those of the regularization "
-        "path are.",
+        "The published run of (K, Q) ends at a stationary point of the penalized risk, like the points of the "
+        "regularization path.",
         _judge_published,
         examples.of_published,
     ),
     Claim(
         "kq-penalty:normalization",
         _SOURCE,
-        "Where penalized descent on (K, Q) comes to rest does not depend on whether K and Q are normalized each by "
-        "itself, as published, or together.",
+        "The point to which penalized descent on (K, Q) converges does not depend on whether K and Q are normalized "
+        "separately, as published, or jointly.",
         _judge_normalization,
         examples.of_normalization,
     ),
     Claim(
         "kq-penalty:start",
         _SOURCE,
-        "Where penalized descent on (K, Q) comes to rest does not depend on the size of the start.",
+        "The point to which penalized descent on (K, Q) converges does not depend on the scale of the initial weights.",
         _judge_start,
         examples.of_start,
     ),
     Claim(
         "kq-penalty:penalized",
         _SOURCE,
-        "As the penalty on (K, Q) falls to zero, the point that penalized descent comes to rest at tends to the "
-        "nuclear solution in direction: the regularization path.",
+        "As the penalty on (K, Q) falls to zero, the point to which penalized descent converges tends in direction to "
+        "the nuclear solution, as on the regularization path.",
         _judge_path,
         examples.of_path,
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PENALTIES = (1e-100, 1e-30, 1e-16, 1e-8)
 
 
 def along_the_path(penalty: float) -> float:
-    """Return the distance at which a penalty rests on the regularization path."""
+    """Return the distance of the regularization path from the solution at a penalty."""
     return 3 / np.log(penalty) ** 2
 
 
@@ -30,11 +30,11 @@ def runs(
     """Return the runs of the experiment: without and with penalties, and as published.
 
     Args:
-        path: distance along the steps under a penalty.
-        residual: of stationarity, of the runs with a penalty and a constant step.
-        rested: that of the run with a step that falls.
-        apart: the distance of the published run over that of the latter.
-        joint: the distance of the runs with a norm of each over that of those with one norm.
+        path: distance along the steps, by penalty.
+        residual: residual of stationarity of the runs with a penalty and a constant step.
+        rested: the same for the run with decreasing steps.
+        apart: the distance of the published run over that of the run with decreasing steps.
+        joint: the distance with separate norms over that with a joint norm.
         start: the distance from a small start, under a penalty, over that from the usual one.
     """
     rules = "exact_normalized_gd", "jointly_normalized_gd"
@@ -61,7 +61,7 @@ def runs(
 
 
 def of_published() -> dict[Verdict, Datasets]:
-    """The published run is at rest; bounces about where another rests; is elsewhere; or may be at rest or not."""
+    """The published run is stationary; oscillates about a stationary point; is elsewhere; or near the threshold."""
     return {
         Verdict.HOLDS: runs(residual=0.02),
         Verdict.CORRECTED: runs(),
@@ -71,17 +71,17 @@ def of_published() -> dict[Verdict, Datasets]:
 
 
 def of_normalization() -> dict[Verdict, Datasets]:
-    """Both normalizations are as far from the solution; one is farther; or it may be or not."""
+    """Both normalizations are equally far from the solution; one is farther; or it is undecided."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(joint=2.0), Verdict.OPEN: runs(joint=1.25)}
 
 
 def of_start() -> dict[Verdict, Datasets]:
-    """Both starts end as far from the solution; one farther; or it may be or not."""
+    """Both starts end equally far from the solution; one is farther; or it is undecided."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(start=2.0), Verdict.OPEN: runs(start=1.25)}
 
 
 def of_path() -> dict[Verdict, Datasets]:
-    """The distance falls with the penalty; it does not change; or it falls by about the factor that is asked for."""
+    """The distance falls with the penalty; does not change; or falls by about the factor asked for."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(path=lambda _: 1e-2),

@@ -1,4 +1,4 @@
-"""From the record of a long run to its distance from the max-margin solutions, and how far from rest its end is."""
+"""Measure the distance of a long run from the max-margin solutions, and the stationarity of its end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from jaxattn.study.settings.parameters import weights_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run of factors with its max-margin solutions, and a penalized one with the points of rest.
+    """Compare a run of factors with its max-margin solutions; for penalized ones, measure stationarity at the end.
 
     Args:
         record: of a `Training` of factors, with logistic loss and linear head.
-        solver: for all norms; those of each norm if None.
+        solver: for all norms; each norm's default if None.
 
     Returns:
-        The dataset of `limits.measure`; of a run with a penalty p also `residual`, (seed,): at the end
-        `||g + 2 p (K, Q)|| / (||g|| + ||2 p (K, Q)||)`, with g the exact gradient of the risk: 0 where the penalized
-        risk is stationary, 1 where nothing of either is balanced.
+        The dataset of `limits.measure`; for a run with a penalty p also `residual`, (seed,), at the end: `||g + 2 p (K,
+        Q)|| / (||g|| + ||2 p (K, Q)||)`, with g the exact gradient of the risk: 0 where the penalized risk is
+        stationary, 1 where the two terms do not cancel at all.
     """
     one = limits.measure(record, solver)
     if one.attrs["penalty"] == 0:
@@ -41,7 +41,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def residual(weights: Factored, problem: Problem, penalty: Float[Array, ""]) -> Float[Array, ""]:
-    """Return how far from stationary the penalized risk is at factors, (), as `measure` says."""
+    """Return the residual of stationarity of the penalized risk at factors, (), as defined in `measure`."""
     logits = attention.masked(attention.logits(weights, problem), problem)
     read = gradients.reading(problem, heads.linear)
     slope = gradients.direction(jnp.zeros((), int), logits, problem.Y, read, losses.logistic)

@@ -28,18 +28,18 @@ from jaxattn.study.statistics import bootstrap, variables
 # The max-margin problem that each parameterization is claimed to solve, and the other one.
 _NORMS = {"W": ("frobenius", "nuclear"), "KQ": ("nuclear", "frobenius")}
 _MATRICES = {"W": "W", "KQ": "K Q^T"}
-# Read from the authors' figure: correlations of training W at these steps, and its probability at 200.
+# Read from the authors' figure: correlations when training W at these steps, and the probability at step 200.
 _STEPS: tuple[int, ...] = (200, 400, 600, 800, 1000)
 _PUBLISHED = {"frobenius": (0.883, 0.960, 0.980, 0.988, 0.993), "nuclear": (0.796, 0.848, 0.858, 0.861, 0.862)}
 _PUBLISHED_PROBABILITY = {200: 0.966}
-# Fixed beforehand: a saturated probability, and a correlation that counts as aligned.
+# Fixed beforehand: thresholds for a saturated probability and for an aligned direction.
 _SATURATED, _ALIGNED = 0.999, 0.99
-# Where both solutions are the same, the solvers' accuracy leaves a difference of the correlations below this.
+# Where both solutions are equal, the solvers' accuracy makes the correlations differ by less than this.
 _SAME = 1e-6
-# The curves rise from about 0 to 1: where the difference from a published point may be larger than this, a point
-# halfway to the next one would agree as well.
+# The curves rise from about 0 to 1. If the difference from a published point could be larger than this, a point halfway
+# to the next one would agree as well.
 _WITHIN = 0.05
-# Made from the key of the bootstrap, for what the criteria ask for beside the curves.
+# Derived from the bootstrap key, for what the criteria ask for in addition to the curves.
 _GROWTH, _LEAD = 1, 2
 
 
@@ -52,7 +52,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each run a dataset of means with interval bounds: the curves of `curves.curves`; `lead`, the correlation
-        with its own solution less that with the other one at the last step; and what `growth.growth` returns.
+        with its own solution minus that with the other one at the last step; and what `growth.growth` returns.
 
     Raises:
         ValueError: other runs, or one of which no seed was kept.
@@ -67,7 +67,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 def _summary(one: xarray.Dataset, own: str, other: str, key: PRNGKeyArray) -> xarray.Dataset:
     final = one["correlation"].isel(snapshot=-1)
-    # Both correlations are of the same seeds, so their difference is taken seed by seed.
+    # Both correlations are of the same seeds, so their difference is paired by seed.
     ahead = final.sel(norm=own).values - final.sel(norm=other).values
     lead = variables({"lead": ((), bootstrap(ahead, jax.random.fold_in(key, _LEAD)))})
     grows = growth(lengths(one), jax.random.fold_in(key, _GROWTH))
@@ -75,7 +75,7 @@ def _summary(one: xarray.Dataset, own: str, other: str, key: PRNGKeyArray) -> xa
 
 
 def _judge_probability(summaries: Datasets) -> Judgement:
-    """The mean has to agree with the published point, and to be saturated at the end of both runs."""
+    """The mean must agree with the published point, and be saturated at the end of both runs."""
     W, last = summaries["W"], int(summaries["W"]["snapshot"].values[-1])
     steps = (200, last) if last > 200 else (last,)
     measured, interval = named({run: at_steps(one, "probability", steps) for run, one in summaries.items()})
@@ -96,7 +96,7 @@ def _judge_probability(summaries: Datasets) -> Judgement:
 
 
 def _judge_W(summaries: Datasets) -> Judgement:
-    """The mean correlations have to agree with the published points, the Frobenius one ahead, and W has to grow."""
+    """The mean correlations must agree with the published points, the Frobenius one must lead, and W must grow."""
     one = summaries["W"]
     reads = {norm: at_steps(one, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
     measured, interval = named(reads)
@@ -117,15 +117,15 @@ def _judge_W(summaries: Datasets) -> Judgement:
         counts=counts_of({"W": one}),
         stated=(*aligned, _grows(one, "W")),
         corrected=aligned,
-        correction=f"the means are the published ones, but {_at_rest(one)}.",
+        correction=f"the means agree with the published ones, but {_at_rest(one)}.",
         undecided=too_little(one, _STEPS),
         remark=f"The Frobenius correlation is {end:.4f} at step {last}. The published rule adds 2.2e-16 to the "
-        "gradient's norm; see rate for longer runs, with it and without.",
+        "gradient's norm; see rate for longer training with and without this floor.",
     )
 
 
 def _judge_KQ(summaries: Datasets) -> Judgement:
-    """The nuclear correlation has to end near 1 and ahead of the other one, and K Q^T has to grow."""
+    """The nuclear correlation must end near 1 and above the other one, and K Q^T must grow."""
     one = summaries["KQ"]
     last = int(one["snapshot"].values[-1])
     measured, interval = named({norm: at_steps(one, "correlation", (last,), norm=norm) for norm in _PUBLISHED})
@@ -139,8 +139,8 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
         stated=(*aligned, _grows(one, "KQ")),
         corrected=aligned,
         correction=f"the correlation with the nuclear solution is {end.mean:.4f} at step {last}, but {_at_rest(one)}. "
-        "The published protocol penalizes ||K||^2 + ||Q||^2 with coefficient 2.2e-16; see kq-penalty for what this "
-        "penalty does and kq-limit for runs without it.",
+        "The published protocol penalizes ||K||^2 + ||Q||^2 with coefficient 2.2e-16; see kq-penalty for "
+        "the effect of this penalty and kq-limit for training without it.",
         undecided=too_little(one),
     )
 
@@ -156,11 +156,11 @@ def _as_published(one: xarray.Dataset, name: str, published: dict[int, float], q
 
 def _ahead(one: xarray.Dataset, run: str) -> Criterion:
     own, other = _NORMS[run]
-    return above(f"{own} less {other} correlation at the last step", number(one, "lead"), _SAME)
+    return above(f"{own} minus {other} correlation at the last step", number(one, "lead"), _SAME)
 
 
 def _grows(one: xarray.Dataset, run: str) -> Criterion:
-    """Ask for weights that still grow: a limit in direction needs a norm without bound."""
+    """Ask for weights that still grow: convergence in direction requires an unbounded norm."""
     since, until = int(one["since"]), int(one["until"])
     quantity = f"p in ||{_MATRICES[run]} Z|| ~ k^p from step {since} to {until}"
     return above(quantity, number(one, "growth"), AT_REST)
@@ -169,8 +169,8 @@ def _grows(one: xarray.Dataset, run: str) -> Criterion:
 def _at_rest(one: xarray.Dataset) -> str:
     since, until = int(one["since"]), int(one["until"])
     return (
-        f"the norm of the weights is at rest: from step {since} to {until} it goes like k^{float(one['growth']):.2g}. "
-        "A limit in direction needs a norm without bound"
+        f"the norm of the weights no longer grows: from step {since} to {until} it goes like "
+        f"k^{float(one['growth']):.2g}. Convergence in direction requires an unbounded norm"
     )
 
 
@@ -194,7 +194,7 @@ CLAIMS = (
     Claim(
         "local-convergence:c",
         Source(_PAPER, f"{_FIGURE} (c)", Setting.EXACT),
-        "Normalized gradient descent on (K, Q) aligns with the nuclear Att-SVM solution, not the other.",
+        "Normalized gradient descent on (K, Q) aligns with the nuclear Att-SVM solution, not the Frobenius one.",
         _judge_KQ,
         examples.of_KQ,
     ),

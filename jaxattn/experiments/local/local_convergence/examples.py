@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the three claims have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the three claims are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xarray
 
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-# The steps with snapshots, and the mean correlations there, (norm, snapshot): those of training W are the authors'.
+# The steps with snapshots, and the mean correlations there, (norm, snapshot); those for training W are the authors'.
 STEPS = np.array([200, 400, 600, 800, 1000, 2000])
 NORMS = ["frobenius", "nuclear"]
 PUBLISHED = [[0.883, 0.960, 0.980, 0.988, 0.993, 0.995], [0.796, 0.848, 0.858, 0.861, 0.862, 0.862]]
@@ -18,7 +18,7 @@ FACTORED = [[0.7, 0.7, 0.7, 0.7, 0.7, 0.8], [0.9, 0.9, 0.9, 0.9, 0.9, 0.995]]
 PROBABILITY = [0.966, *[0.98] * 4, 0.99995]
 COUNTS = {"attempted": 23, "kept": 20, "diverged": 1, "infeasible": 2, "unsolved": 0}
 COUNTS |= {"not_unique": 0, "uniqueness_unknown": 0}
-# A change of a run: its name, a variable, where in its means, and the new value.
+# A change of a run: its name, a variable, the index in its means, and the new value.
 Change = tuple[str, str, Any, Any]
 _W_AT_REST: Change = ("W", "growth", ..., 0.0)
 _KQ_AT_REST: Change = ("KQ", "growth", ..., 0.0)
@@ -28,12 +28,12 @@ _NOT_SATURATED: Change = ("KQ", "probability", -1, 0.9)
 
 
 def runs(last: int = 2000, changed: Iterable[Change] = ()) -> Datasets:
-    """Return the two runs as published, each seed a little apart, up to a step and with some means changed.
+    """Return the two runs as published, with a small spread over seeds, up to a step and with some means changed.
 
     Args:
         last: the step at which both runs end.
-        changed: `correlation`, (norm, snapshot), or `probability`, (snapshot,), at STEPS; `growth`, the exponent of the
-            step with which ||W z|| grows, 1 unless changed.
+        changed: `correlation`, (norm, snapshot), or `probability`, (snapshot,), at STEPS; `growth`, the exponent p in
+            ||W z|| ~ k^p, 1 unless changed.
     """
     made = {}
     for run, correlation in (("W", PUBLISHED), ("KQ", FACTORED)):
@@ -51,7 +51,7 @@ def _run(run: str, last: int, correlation: np.ndarray, probability: np.ndarray, 
     wobble = np.resize([-0.001, 0.001], seeds)
     series = np.full((seeds, last), 0.5)
     series[:, steps - 1] = probability[there] + 0.01 * wobble[:, None]
-    # Of each seed; the exponents are 0.02 apart.
+    # For each seed; the exponents are 0.02 apart.
     length = (steps / STEPS[-1]) ** (growth + 10 * wobble)[:, None]
     directions = np.random.default_rng(0).normal(size=(seeds, 1, 2, 3))
     variables = {
@@ -73,7 +73,7 @@ def of_probability() -> dict[Verdict, Datasets]:
 
 
 def of_W() -> dict[Verdict, Datasets]:
-    """As published with weights that grow, or at rest; the nuclear correlation ahead; or the runs are too short."""
+    """As published with growing weights; with weights that do not grow; the nuclear correlation ahead; or too short."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs(changed=[_W_AT_REST]),
@@ -83,7 +83,7 @@ def of_W() -> dict[Verdict, Datasets]:
 
 
 def of_KQ() -> dict[Verdict, Datasets]:
-    """Near the nuclear solution with weights that grow, or at rest; near the Frobenius one; or too short."""
+    """Near the nuclear solution, weights growing; not growing; near the Frobenius one; or too short."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs(changed=[_KQ_AT_REST]),

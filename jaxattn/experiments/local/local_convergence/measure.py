@@ -1,4 +1,4 @@
-"""From the record of a run to its correlations with the max-margin solutions, snapshot by snapshot."""
+"""Correlations of a run with the max-margin solutions, snapshot by snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Args:
         record: of a `Training`, as `recording.run` writes it.
-        solver: for both norms; those of each norm if None.
+        solver: for both norms; each norm's default if None.
 
     Returns:
         The dataset of `comparison.compare`.

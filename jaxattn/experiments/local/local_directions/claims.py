@@ -1,4 +1,4 @@
-"""Where descent stays that starts far along an SVM solution (2308.16898, theorem on local convergence)."""
+"""Where descent stays if it starts far along an SVM solution (2308.16898, theorem on local convergence)."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import bootstrap, pooled, variables
 
-# Fixed beforehand: the largest share of locally optimal choices that may be left at the largest radius, if R has to be
-# large enough for alpha.
+# Fixed beforehand: the largest share of locally optimal choices that descent may leave at the largest radius, if R must
+# be large enough for alpha.
 _FEW = 0.1
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Count where descent stayed, by whether the tokens are locally optimal.
+    """Count the starts that descent left, by whether their tokens are locally optimal.
 
     Args:
         datasets: of `measure`, "all starts" alone.
-        key: of the bootstrap; whole problems' seeds are resampled, since choices of tokens of one depend on each other.
+        key: of the bootstrap, which resamples whole problems, since the choices of tokens of one problem are dependent.
 
     Returns:
-        The dataset with axes `of`, locally optimal or not, and `radius` in addition: the share of starts that were
-        `left`, with its interval, and how many `starts` there are; and, over `farther`, by how much the share of
-        locally optimal starts that were left rises from one radius to the next, `rise`, with its interval.
+        The dataset with axes `of`, locally optimal or not, and `radius` in addition: the share of starts that descent
+        `left`, with its interval, and the number of `starts`; and, over `farther`, `rise`, the change in the share of
+        locally optimal starts left from one radius to the next, with its interval.
 
     Raises:
-        ValueError: not one dataset; no start was kept; a run is said to have stayed whose correlation is too low, or a
-            choice to be locally optimal whose lead is not positive.
+        ValueError: not one dataset; no start was kept; a run marked as stayed has too low a correlation; or a choice
+            marked as locally optimal has no positive lead.
     """
     if len(datasets) != 1:
         raise ValueError(f"local-directions: expected one dataset, found {list(datasets)}")
@@ -75,7 +75,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _check(one: xarray.Dataset) -> None:
-    """Refuse a dataset that contradicts itself."""
+    """Reject a dataset that contradicts itself."""
     stayed, correlation = one["stayed"].values, one["correlation"].values
     if (wrong := int((stayed & (correlation <= STAYED)).sum())) > 0:
         raise ValueError(f"stayed: expected a correlation above {STAYED}, found {wrong} runs with a lower one")
@@ -84,7 +84,7 @@ def _check(one: xarray.Dataset) -> None:
 
 
 def _rises(one: xarray.Dataset) -> Float[np.ndarray, "problems farther"]:
-    """Return what each problem adds to the rise of the share of locally optimal starts that are left."""
+    """Return what each problem contributes to the change in the share of locally optimal starts left."""
     those = one["locally"].values
     left = ~one["stayed"].values[those]
     problems, place = np.unique(one["seed"].values[those], return_inverse=True)
@@ -94,7 +94,7 @@ def _rises(one: xarray.Dataset) -> Float[np.ndarray, "problems farther"]:
 
 
 def _judge(summaries: Datasets) -> Judgement:
-    """No start may be an exception at the largest radius; failing that, fewer and fewer of the locally optimal ones."""
+    """At the largest radius there must be no exception; as corrected, fewer and fewer local optima are left."""
     if "all starts" not in summaries:
         return Judgement.withheld(f"Expected the run of all starts, found {list(summaries)}.")
     summary = summaries["all starts"]
@@ -118,49 +118,49 @@ def _judge(summaries: Datasets) -> Judgement:
         stated=(
             converse,
             below(
-                f"locally optimal choices that were left at R = {radii[-1]:g}",
+                f"locally optimal choices left at R = {radii[-1]:g}",
                 Number.exact((~stayed[locally, -1]).sum()),
                 0,
             ),
         ),
         corrected=(converse, *_falls(summary)),
-        correction=f"R has to be large enough for alpha. Of the locally optimal choices {left[0]:.1%} are left at "
-        f"R = {radii[0]:g}, and {left[-1]:.1%} at R = {radii[-1]:g}.",
+        correction=f"only if R is large enough for alpha. Descent leaves {left[0]:.1%} of the locally optimal choices "
+        f"at R = {radii[0]:g}, and {left[-1]:.1%} at R = {radii[-1]:g}.",
         undecided=too_short(summary.attrs["steps"])
         or too_few(int(summary["starts"].min()))
         or too_few(_problems(summary), LEAST_SEEDS),
-        remark=f"A run has stayed if it selects alpha after the last step and its correlation with W_alpha is above "
+        remark="A run has stayed if it selects alpha after the last step and its correlation with W_alpha is above "
         f"{STAYED}. {wrongly} runs stayed at tokens that are not locally optimal. {_slack_of(summary)}".rstrip(),
     )
 
 
 def _falls(summary: xarray.Dataset) -> list[Criterion]:
-    """Return that the share of locally optimal starts that are left falls with the radius, and is small at the end."""
+    """Ask that the share of locally optimal starts left falls with the radius, and is small at the last one."""
     radii = summary["radius"].values
     few = below(
-        f"share of the locally optimal choices that were left at R = {radii[-1]:g}",
+        f"share of the locally optimal choices left at R = {radii[-1]:g}",
         number(summary.isel(radius=-1).sel(of="local"), "left"),
         _FEW,
     )
     if "rise" not in summary:
         return [few]
     rises = [
-        below(f"rise of that share from R = {a:g} to {b:g}", number(summary.isel(farther=k), "rise"), 0)
+        below(f"change of that share from R = {a:g} to {b:g}", number(summary.isel(farther=k), "rise"), 0)
         for k, (a, b) in enumerate(itertools.pairwise(radii))
     ]
     return [few, *rises]
 
 
 def _problems(summary: xarray.Dataset) -> int:
-    """Return how many problems have choices that are locally optimal, and how many others; the fewer of these."""
+    """Return the number of problems with locally optimal choices or with other choices, whichever is smaller."""
     seed, locally = summary["seed"].values, summary["locally"].values
     return min(len(np.unique(seed[locally == of])) for of in (True, False))
 
 
 def _slack_of(summary: xarray.Dataset) -> str:
-    """Say the median of `slack R / ||W_alpha||` over locally optimal starts that were left, and that stayed.
+    """Say the median of `slack R / ||W_alpha||` over the locally optimal starts left, and over the others.
 
-    Of those that some token outscores; nothing unless there are some of both kinds.
+    Only starts outscored by some token count. The text is empty unless there are starts of both kinds.
     """
     scaled = (summary["slack"] * summary["radius"] / summary["length"]).values
     counted = summary["locally"].values[:, None] & np.isfinite(scaled)
@@ -168,8 +168,9 @@ def _slack_of(summary: xarray.Dataset) -> str:
     if not (left.size and stayed.size):
         return ""
     return (
-        "Where a token outscores a locally optimal one and is no support neighbour, the median of its slack times "
-        f"R / ||W_alpha|| is {np.median(left):.1f} where the tokens were left and {np.median(stayed):.1f} where not."
+        "Among locally optimal choices outscored by a token that is not a support neighbour, the median of that "
+        f"token's slack times R / ||W_alpha|| is {np.median(left):.1f} where descent left and {np.median(stayed):.1f} "
+        "where it stayed."
     )
 
 
@@ -177,7 +178,7 @@ CLAIMS = (
     Claim(
         "local-directions:exactly",
         Source("arXiv 2308.16898", "section 5, theorem on local convergence of gradient descent", Setting.OURS),
-        "Descent that starts far along W_alpha stays at alpha exactly where alpha is locally optimal.",
+        "Descent that starts far along W_alpha stays at alpha if and only if alpha is locally optimal.",
         _judge,
         examples.of_exactly,
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claim on local directions has to say of them is known."""
+"""Hand-built datasets for which the verdict of the claim on local directions is known."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def measured(
     steps: int = 4000,
     problems: int = 0,
 ) -> xarray.Dataset:
-    """Return all starts, of which so many locally optimal ones are left at each radius, and all others.
+    """Return starts of which this many locally optimal ones are left at each radius, as are all others but `wrongly`.
 
     Args:
         left: locally optimal starts that are left, at each of `RADII`.
         wrongly: starts that are not locally optimal and not left.
-        local: locally optimal starts.
-        others: starts that are not.
+        local: number of locally optimal starts.
+        others: number of other starts.
         steps: of every run.
-        problems: how many problems the starts belong to in turn; if 0, nine starts in a row belong to each.
+        problems: number of problems, to which the starts belong in turn; if 0, nine consecutive starts belong to each.
     """
     start = np.arange(local + others)
     stayed = np.stack([(start >= k) & (start < local + wrongly) for k in left], axis=1)
@@ -48,7 +48,7 @@ def measured(
 
 
 def of_exactly() -> dict[Verdict, Datasets]:
-    """Far out no locally optimal choice is left; few are; many are; or the choices are of too few problems."""
+    """At the largest radius no locally optimal choice is left; few are; many are; or there are too few problems."""
     lefts = {Verdict.HOLDS: (40, 0), Verdict.CORRECTED: (40, 2), Verdict.FAILS: (40, 25)}
     decided: dict[Verdict, Datasets] = {
         verdict: {"all starts": measured(left, problems=40)} for verdict, left in lefts.items()

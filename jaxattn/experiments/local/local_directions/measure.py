@@ -1,4 +1,4 @@
-"""From the record of all starts to which of them descent stayed at, and which of their tokens are locally optimal."""
+"""From the record of all starts: at which of them descent stayed, and which of their tokens are locally optimal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STAYED = 0.99
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare every run with the solution that it started along, solved and certified once more.
+    """Compare every run with the solution along which it started, solved and certified again.
 
     Args:
         record: of a `Directions`.
@@ -28,10 +28,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         A dataset with axes `start`, a kept choice of tokens of the problem of one `seed` in dimension `d`, and
         `radius`. (start, radius): whether descent `stayed`, and its final `correlation` with W_alpha. (start): whether
-        alpha is locally optimal (`locally`); its least lead in score over a support neighbour (`gap`); the `slack` of
-        the tokens that outscore alpha and are no support neighbours, which is how far the smallest of their margins
-        exceeds 1 (inf without any); the `length` of W_alpha. Choices whose Att-SVM is not solved count as
-        `infeasible` or `unsolved`, solved ones with a run that did not stay finite as `diverged`, if there are any.
+        alpha is locally optimal (`locally`); its smallest lead in score over a support neighbour (`gap`); the `slack`
+        of the tokens that outscore alpha but are not support neighbours: the excess of their smallest margin over 1
+        (inf if there are none); the `length` of W_alpha. Choices whose Att-SVM is not solved count as `infeasible` or
+        `unsolved`, solved ones with a non-finite run as `diverged`.
     """
     seeds, dimensions, choices = record["alpha"].shape[:3]
     arrays = {str(name): record[name].values.reshape(-1, *record[name].shape[2:]) for name in record.data_vars}
@@ -64,7 +64,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 def _held_against(
     problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"], final: Float[Array, "radii d d"]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return what is known of a choice of tokens with solution W, and of the runs that started along W."""
+    """Return what is known about a choice of tokens with solution W, and about the runs that started along W."""
     scores = tokens.scores(problem)
     margins = svm.margins(svm.token_constraints(problem, alpha), W)
     neighbours = tokens.support_neighbours(margins, alpha)

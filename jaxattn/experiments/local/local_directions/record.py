@@ -1,4 +1,4 @@
-"""A first stage that descends from far along the SVM solution of every choice of tokens of small problems."""
+"""Descend from far along the SVM solution of every choice of tokens of small problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of every array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -53,24 +53,24 @@ class Along:
         object.__setattr__(self, "radii", radii)
 
     def __call__(self, W: Float[Array, "d d"]) -> Float[Array, "radii d d"]:
-        """Return the starts; of W = 0, the answer of an infeasible problem, zeros."""
+        """Return the starts; zeros for W = 0, which stands for an infeasible problem."""
         length = jnp.linalg.norm(W)
         return jnp.asarray(self.radii)[:, None, None] * (W / jnp.where(length > 0, length, 1.0))[None]
 
 
 @dataclass(frozen=True)
 class Directions:
-    """One setting: problems, from where to descend in them, and how.
+    """One setting: the problems, the starts, and the descent.
 
     Attributes:
-        law: of the problems, in each of its dimensions; with T tokens in n inputs each has T^n choices of tokens.
+        law: of the problems, in each of its dimensions; a problem with n inputs of T tokens has T^n choices of tokens.
         initial: where to start along the Frobenius Att-SVM solution of a choice.
         optimizer: an optax transformation.
         loss: of one margin.
         head: of one attention output.
         seeds: how many problems to draw in each dimension.
-        key: root key; the problem of seed s in dimension d is drawn from `fold_in(key, s)` with d folded in, and
-            nothing else is random.
+        key: root key; the problem of seed s in dimension d is drawn from `fold_in(key, s)` with d folded in; nothing
+            else is random.
         steps: updates of one run.
     """
 
@@ -101,7 +101,7 @@ class Directions:
         return ("d", *_DIMS[name])
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Name the arrays of one seed; only their shapes are used."""
 
         def of_dimension(d: Any) -> dict[str, Any]:
             data_key = _key(seed, d, root)
@@ -114,7 +114,7 @@ class Directions:
         return jax.vmap(of_dimension)(np.asarray(self.law.d))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
-        """Draw problems, solve the Att-SVM of every choice, and descend from along each solution."""
+        """Draw problems, solve the Att-SVM of every choice, and descend from the starts along each solution."""
         seed, d = (axis.ravel() for axis in np.meshgrid(seeds, np.asarray(self.law.d), indexing="ij"))
         data_keys = batch.over_seeds(_key, seed, d, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys, d)
@@ -140,13 +140,13 @@ class Directions:
         return {name: array.reshape(len(seeds), dimensions, *array.shape[1:]) for name, array in lanes.items()}
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Count the seeds of whose problems every choice was solved or shown infeasible."""
+        """Count the seeds for which every choice was solved or proved infeasible."""
         decided = (record.read("status") != svm.Status.NOT_CONVERGED).all(axis=(1, 2))
         return {"kept": int(decided.sum()), "unsolved": int((~decided).sum())}
 
 
 def choices(problem: Problem) -> np.ndarray:
-    """Return every choice of one token an input, (T^n, n)."""
+    """Return every choice of one token per input, (T^n, n)."""
     return np.array(list(itertools.product(range(problem.T), repeat=problem.n)))
 
 

@@ -1,4 +1,4 @@
-"""Losses other than the logistic one (2308.16898, theorem I): whether W tends to the same direction, v fixed or not."""
+"""Losses other than the logistic one (2308.16898, theorem I): does W tend to the same direction, v fixed or trained?"""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from jaxattn.study.claims import (
 from jaxattn.study.measuring.growth import AT_REST, growth, lengths
 from jaxattn.study.statistics import bootstrap, proportion, variables
 
-# What the losses are called, and how they are written.
+# The names and formulas of the losses.
 LOSSES = {"logistic": "log(1 + exp(-x))", "exponential": "exp(-x)", "correlation": "-x", "heavy-tail": "1 / (1 + x)"}
-# The runs in which v is trained, too; and those of them whose loss falls exponentially with the margin.
+# The runs in which v is trained too, and those whose loss falls exponentially with the margin.
 JOINT = tuple(f"joint {loss}" for loss in LOSSES)
 _EXPONENTIAL = ("joint logistic", "joint exponential")
-# Fixed beforehand: the correlation from which on a direction counts as that of the solution; which share of the seeds
-# is nearly all of them; and what the solvers' accuracy leaves of the difference of the same distances.
+# Fixed beforehand: the correlation above which a direction counts as that of the solution; the share of seeds that
+# counts as nearly all; and the difference of equal distances that the solvers' accuracy can produce.
 PARALLEL, _ALL, _SAME = 0.99, 0.95, 1e-6
-# Fixed before the joint runs: a run whose median distance still falls by this factor in the last three quarters of its
-# steps is not at its limit.
+# Fixed before the joint runs: a run has not converged if its median distance still falls by this factor in the last
+# three quarters of its steps.
 _MOVING = 2.0
 _JOINT_SOURCE = Source("arXiv 2308.16898", "assumption 1 on the loss, where v is trained with W", Setting.OURS)
 _SOURCE = Source("arXiv 2308.16898", "theorem I of the poster, with its assumption 1 on the loss", Setting.PROXY)
@@ -45,14 +45,14 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     """Estimate the distances from both solutions under each loss.
 
     Args:
-        datasets: of `measure`, of each of LOSSES, and of some or none of JOINT.
+        datasets: of `measure`, for each of LOSSES, and optionally for some of JOINT.
         key: of the bootstrap.
 
     Returns:
-        For each loss a dataset: `off_10`, `off_50`, `off_90`, quantiles of 1 - correlation over the seeds, (norm,
-        snapshot); at the end `mean`, its mean, (norm,), `parallel`, the share of the seeds nearer to the Frobenius
-        solution than 1 - 0.99, `lead`, how much farther the nuclear one is, and `fall`, the median at a quarter of the
-        steps over that at the end, (norm,); and what `growth.growth` returns.
+        For each loss a dataset: `off_10`, `off_50`, `off_90`, quantiles of 1 - cos over the seeds, (norm, snapshot); at
+        the last step `mean`, its mean, (norm,), `parallel`, the share of seeds with 1 - cos to the Frobenius solution
+        below 1 - 0.99, `lead`, 1 - cos to the nuclear solution minus that to the Frobenius one, and `fall`, the median
+        at a quarter of the steps over that at the end, (norm,); and what `growth.growth` returns.
 
     Raises:
         ValueError: other losses, or one of which no seed was kept.
@@ -84,7 +84,7 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _judge(loss: str, summaries: Datasets) -> Judgement:
-    """The norm has to grow, and nearly all seeds to end parallel to the Frobenius solution, which has to be ahead."""
+    """The norm must grow, and nearly all seeds end parallel to the Frobenius solution, not to the nuclear one."""
     one = summaries[loss]
     last = int(one["snapshot"].values[-1])
     numbers = {
@@ -103,16 +103,16 @@ def _judge(loss: str, summaries: Datasets) -> Judgement:
         stated=(
             above(f"p in ||W Z|| ~ k^p from step {int(one['since'])} to {int(one['until'])}", grows, AT_REST),
             above("share of seeds whose correlation with the Frobenius solution is above 0.99", share, _ALL),
-            above("1 - cos, nuclear less Frobenius", lead, _SAME),
+            above("1 - cos, nuclear minus Frobenius", lead, _SAME),
         ),
         undecided=too_little(one),
-        remark=f"Median 1 - cos with the Frobenius solution at step {last}: {others}. The solution is that of the "
-        "tokens which the run selects.",
+        remark=f"Median 1 - cos with the Frobenius solution at step {last}: {others}. The solution is the one for the "
+        "tokens selected by training.",
     )
 
 
 def _judge_joint(summaries: Datasets) -> Judgement:
-    """Under every loss nearly all seeds have to end parallel to the Frobenius solution, as with v fixed."""
+    """Under every loss nearly all seeds must end parallel to the Frobenius solution, as with a fixed v."""
     if not set(JOINT) <= set(summaries):
         return Judgement.withheld("These runs are not made at this size.")
     runs = {name: summaries[name] for name in JOINT}
@@ -132,19 +132,19 @@ def _judge_joint(summaries: Datasets) -> Judgement:
         counts=counts_of(runs),
         stated=tuple(criterion for name in JOINT for criterion in _converges(name, runs[name])),
         corrected=tuple(criterion for name in slow for criterion in _converges(name, runs[name])),
-        correction="under losses whose slope does not fall exponentially with the margin: "
-        f"{', '.join(f'{shares[name].mean:.0%} of the seeds end parallel ({name})' for name in slow)}. As v grows, the "
-        "slope of the logistic and the exponential loss falls as fast as the attention saturates, and W follows "
-        "another direction.",
+        correction="only for losses whose slope does not decay exponentially in the margin: "
+        f"{', '.join(f'{shares[name].mean:.0%} of the seeds end parallel ({name})' for name in slow)}. As "
+        "v grows, the slopes of the logistic and the exponential loss decay as fast as the attention "
+        "saturates, and W takes another direction.",
         undecided=next(filter(None, map(too_little, runs.values())), "")
-        or (f"Still approaching the solution: {', '.join(moving)}." if moving else ""),
+        or (f"Not yet converged to the solution: {', '.join(moving)}." if moving else ""),
         remark=f"Median 1 - cos with the Frobenius solution at step {last}: {medians}.",
     )
 
 
 def _converges(name: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     grows = above(f"p in ||W Z|| ~ k^p at the end, {name}", number(one, "growth"), AT_REST)
-    return grows, _parallel(name, one), above(f"1 - cos, nuclear less Frobenius, {name}", number(one, "lead"), _SAME)
+    return grows, _parallel(name, one), above(f"1 - cos, nuclear minus Frobenius, {name}", number(one, "lead"), _SAME)
 
 
 def _parallel(name: str, one: xarray.Dataset) -> Criterion:
@@ -158,7 +158,7 @@ CLAIMS = (
             f"losses:{loss}",
             _SOURCE,
             "Under any strictly decreasing loss whose derivative is bounded and Lipschitz on bounded intervals, the "
-            f"norm of W diverges and its direction tends to that of the Frobenius Att-SVM solution (here {written}).",
+            f"norm of W diverges and its direction converges to the Frobenius Att-SVM solution (here {written}).",
             partial(_judge, loss),
             partial(examples.of_loss, loss),
         )
@@ -168,9 +168,9 @@ CLAIMS = (
     Claim(
         "losses:joint",
         _JOINT_SOURCE,
-        "Where v is trained together with W, too, the norm of W diverges and its direction tends to that of the "
-        "Frobenius Att-SVM solution under every such loss (here logistic, exponential, correlation, and one with a "
-        "heavy tail); a conjecture: the theorem has a fixed v.",
+        "When v is trained together with W, the norm of W also diverges and its direction converges to the Frobenius "
+        "Att-SVM solution under every such loss (here logistic, exponential, correlation, and one with a heavy tail). "
+        "This is a conjecture: the theorem has a fixed v.",
         _judge_joint,
         examples.of_joint,
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the losses have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the losses are known."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def run(
 
     Args:
         loss: its name.
-        parallel: share of the seeds that end near the Frobenius solution; the others end far from it.
-        nuclear: 1 - correlation with the nuclear solution.
-        growth: the exponent of the step with which ||W z|| grows.
-        falling: by what factor the distances fall from snapshot to snapshot; at 1 they are at rest.
+        parallel: share of seeds that end near the Frobenius solution; the others end far from it.
+        nuclear: 1 - cos with the nuclear solution.
+        growth: the exponent p in ||W z|| ~ k^p.
+        falling: the factor by which the distances fall between snapshots; 1 if they do not change.
     """
     seeds = np.arange(_SEEDS)
     ends = np.where(seeds % 100 < 100 * parallel, 1e-3, 0.1) * (1 + 0.1 * np.resize([-1.0, 1.0], _SEEDS))
@@ -45,7 +45,7 @@ def runs(loss: str, **changes: float) -> Datasets:
 
 
 def of_loss(loss: str) -> dict[Verdict, Datasets]:
-    """All seeds end near the Frobenius solution; half of them; or about the share that is asked for."""
+    """All seeds end near the Frobenius solution; half of them; or a share close to the threshold."""
     return {
         Verdict.HOLDS: runs(loss),
         Verdict.FAILS: runs(loss, parallel=0.5),
@@ -54,7 +54,7 @@ def of_loss(loss: str) -> dict[Verdict, Datasets]:
 
 
 def of_joint() -> dict[Verdict, Datasets]:
-    """All losses lead to the solution; only those of slow tails; only one of these; or one run still approaches it."""
+    """All losses lead to the solution; only those with slow tails; only one of these; or one has not converged."""
 
     def runs(falling: float = 1.0, **shares: float) -> Datasets:
         fixed = {loss: run(loss) for loss in _LOSSES}

@@ -1,4 +1,4 @@
-"""From the record of training W under a loss to its correlations with the max-margin solutions."""
+"""Correlations of training W under a loss with the max-margin solutions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.measuring.ranked import alone
 
 _NAMES = {"correlation_loss": "correlation", "heavy_tail": "heavy-tail"}
-# What double precision leaves of 1 - correlation where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
 
@@ -21,11 +21,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Args:
         record: of a `Training` of a free W, alone or together with v, as `recording.run` writes it.
-        solver: for both norms; those of each norm if None.
+        solver: for both norms; each norm's default if None.
 
     Returns:
-        `off`, 1 - correlation with both solutions, (seed, norm, snapshot), and `path`, W(k) z_i, of
-        `comparison.compare`. The attribute `run` is the name of the loss, after "joint " where v was trained, too.
+        `off`, 1 - cos with both solutions, (seed, norm, snapshot), and `path`, W(k) z_i, of
+        `comparison.compare`. The attribute `run` is the name of the loss, prefixed with "joint " where v was trained
+        too.
     """
     joint = "readout" in record
     one = compare(alone(record) if joint else record, solver=solver)

@@ -1,1 +1,1 @@
-"""At what rate does descent on W and on (K, Q) approach the direction of its max-margin solution?"""
+"""At what rate does descent on W and on (K, Q) converge to the direction of its max-margin solution?"""

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the rate have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the rate are known."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jaxattn.descent import PUBLISHED_EPSILON
 from jaxattn.experiments.local.made import STEPS, long_run, named
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-# Distances from the solution, 1 - cos, at STEPS: like k^-2 and near at the end; at the edge of what counts as k^-2;
-# at a standstill; moving away; falling on, and at the edge of that.
+# Distances from the solution, 1 - cos, at STEPS: like k^-2 and small at the end; at the threshold of k^-2; stalled;
+# growing; still falling; and at the threshold of still falling.
 _FAST, _EDGE, _STANDS, _LEAVES = 1e3 * STEPS**-2.0, 1e2 * STEPS**-1.8, 5e-3, 1e-6 * STEPS**0.9
 _GOES_ON, _SLOW = 0.1 * STEPS**-0.5, 0.1 * STEPS**-0.12
 
@@ -30,7 +30,7 @@ def runs(
 
 
 def of_W() -> dict[Verdict, Datasets]:
-    """Both forms are fast; the exact one alone; neither; or the exponent may be -2 or not."""
+    """Both forms are fast; only the exact one; neither; or the exponent is close to the threshold."""
     return {
         Verdict.HOLDS: runs(_FAST, _FAST, _STANDS, _STANDS),
         Verdict.CORRECTED: runs(_STANDS, _FAST, _STANDS, _STANDS),
@@ -40,7 +40,7 @@ def of_W() -> dict[Verdict, Datasets]:
 
 
 def of_KQ() -> dict[Verdict, Datasets]:
-    """The published form goes on; that whose step falls; neither; or the published one may go on or not."""
+    """The published form keeps falling; the one with decreasing steps; neither; or the published one is undecided."""
     return {
         Verdict.HOLDS: runs(_STANDS, _FAST, _GOES_ON, _STANDS),
         Verdict.CORRECTED: runs(_STANDS, _FAST, _STANDS, _STANDS),

@@ -1,4 +1,4 @@
-"""From the record of a long run to its distance from the max-margin solutions, snapshot by snapshot."""
+"""The distance of a long run from the max-margin solutions, snapshot by snapshot."""
 
 from jaxattn.experiments.local.limits import measure
 

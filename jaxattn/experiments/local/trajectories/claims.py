@@ -1,4 +1,4 @@
-"""Trajectories in the plane (2308.16898, figure 1): the paths of W z and K Q^T z converge towards the SVM's rays."""
+"""Trajectories in the plane (2308.16898, figure 1): W z and K Q^T z become parallel to the SVM's rays."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from jaxattn.study.statistics import bootstrap, proportion, variables
 OWN_NORM = {"W": "frobenius", "KQ": "nuclear"}
 _PATHS = {"W": "W", "KQ": "K Q^T"}
 _SOLUTIONS = {"W": "Att-SVM (Frobenius norm)", "KQ": "Att-SVM* (nuclear norm)"}
-# The two rules that each is trained by: the suffixes of the runs, and how they are said.
+# The two training rules: the suffixes of the runs, and their names in text.
 EXACT = ", exact"
-RULES = {"": "the published rule", EXACT: "the exact direction of the gradient"}
-# Fixed beforehand: the correlation from which on a direction counts as that of the ray; and which shares of the seeds
-# are nearly all of them, and most. Not the mean correlation: a few instances of tiny margin, where 2,000 steps are the
-# beginning, bring it to either side of 0.99, by chance.
+RULES = {"": "the published rule", EXACT: "the exact gradient direction"}
+# Fixed beforehand: the correlation above which a direction counts as that of the ray, and the shares of seeds that
+# count as nearly all and as most. The mean correlation is not used: a few instances of tiny margin, for which 2,000
+# steps are only the beginning, move it to either side of 0.99 by chance.
 PARALLEL, _ALL, _MOST = 0.99, 0.95, 0.5
-# Made from the key of the bootstrap, for what the remarks say beside the correlation.
+# Derived from the bootstrap key, for the growth that the remarks report.
 _GROWTH = 1
 
 
@@ -45,18 +45,18 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     """Choose the instance to draw, and estimate the final direction over all kept seeds.
 
     The figure shows the seed whose correlation with the Frobenius solution, at the end of training W by the published
-    rule, is the median of the seeds that all runs kept: the claims are over all of them.
+    rule, is the median over the seeds that all runs kept. The claims are about all seeds.
 
     Args:
-        datasets: of `measure`, of the runs "W" and "KQ", each also on the exact direction.
+        datasets: of `measure`, of the runs "W" and "KQ", each also along the exact gradient direction.
         key: of the bootstrap.
 
     Returns:
-        For each run the measured dataset of that seed, which the figure draws, and with it, over all kept seeds,
-        `final`, the mean correlation at the last step with its interval, (norm,); `parallel`, the share of seeds above
-        0.99; `off_10`, `off_50` and `off_90`, quantiles over the seeds of 1 - correlation with the own solution,
-        (snapshot,); and what `growth.growth` returns. The attribute `place` is the share of the seeds whose final
-        correlation is below that of the drawn one.
+        For each run the measured dataset of that seed, which the figure draws, and over all kept seeds `final`, the
+        mean correlation at the last step with its interval, (norm,); `parallel`, the share of seeds above 0.99;
+        `off_10`, `off_50` and `off_90`, quantiles over the seeds of 1 - cos with the run's own solution, (snapshot,);
+        and what `growth.growth` returns. The attribute `place` is the share of the seeds whose final correlation is
+        below that of the drawn seed.
 
     Raises:
         ValueError: other runs, or no seed was kept in all.
@@ -73,7 +73,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _median(datasets: Datasets) -> int:
-    """Return the seed of median final correlation of W; the lower one of two, and of equal ones by their numbers."""
+    """Return the seed of median final correlation of W: the lower of two middle ones, ties broken by seed number."""
     kept: list[Int[np.ndarray, " seeds"]] = [one["seed"].values for one in datasets.values()]
     shared = kept[0][[all(seed in others for others in kept) for seed in kept[0]]]
     if shared.size == 0:
@@ -99,10 +99,10 @@ def _summary(one: xarray.Dataset, own: str, drawn: int, key: PRNGKeyArray) -> xa
 
 
 def _judge(run: str, summaries: Datasets) -> Judgement:
-    """On the exact direction nearly all paths have to end parallel to their rays, by the published rule most.
+    """Along the exact gradient direction nearly all paths must end parallel to their rays, else most.
 
-    The statement is on the limit, which the published rule does not get to: its steps are few, and it stalls by
-    rounding. Failing that, most have to be parallel by both.
+    The statement is about the limit, which the published rule does not reach: it makes few steps, and it stalls by
+    rounding. As corrected, most paths must be parallel under both rules.
     """
     runs = {run + rule: summaries[run + rule] for rule in RULES}
     own = OWN_NORM[run]
@@ -131,7 +131,7 @@ def _judge(run: str, summaries: Datasets) -> Judgement:
             for (label, share), name in zip(shares.items(), runs, strict=True)
         ),
         corrected=tuple(above(label, share, _MOST) for label, share in shares.items()),
-        correction=f"not nearly all of the paths are parallel to their rays by then, but most: those of {shown}.",
+        correction=f"at that step most but not nearly all of the paths are parallel to their rays: {shown}.",
         undecided=next((reason for one in runs.values() if (reason := too_little(one))), ""),
         remark=" ".join(_motion(one, _PATHS[run], said[name]) for name, one in runs.items()),
     )
@@ -142,7 +142,7 @@ def _motion(one: xarray.Dataset, W: str, rule: str) -> str:
     since, until, grows = int(one["since"]), int(one["until"]), number(one, "growth")
     found = below("growth", grows, AT_REST).outcome
     said = {
-        Outcome.MET: "the paths no longer grow, so their direction is that of the points where they end",
+        Outcome.MET: "the paths no longer grow, so their direction is that of their end points",
         Outcome.BROKEN: "the paths still move outwards",
         Outcome.UNCLEAR: "it is not clear whether the paths still move outwards",
     }[found]
@@ -150,7 +150,7 @@ def _motion(one: xarray.Dataset, W: str, rule: str) -> str:
 
 
 def _claims(tokens: int) -> tuple[Claim, ...]:
-    """Return the claims on the instances of so many tokens an input."""
+    """Return the claims on the instances with this number of tokens per input."""
     return tuple(
         Claim(
             f"trajectories-{tokens}:{run}",

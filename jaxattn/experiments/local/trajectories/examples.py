@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on either run have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on either run are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxattn.study.claims.claim import Datasets, Verdict
 
 NORMS = ["frobenius", "nuclear"]
 COUNTS = {"attempted": 203, "kept": 200, "diverged": 1, "infeasible": 2, "unsolved": 0}
-# Of mean zero and standard deviation 0.001.
+# Mean zero and standard deviation 0.001.
 _WOBBLE = np.resize([-0.001, 0.001], COUNTS["kept"])
 
 
@@ -28,13 +28,13 @@ def trajectory(
     """Return a run in the plane with these correlations at the last step, and 0.5 before.
 
     Args:
-        run: "W" or "KQ", with ", exact" behind it on the exact direction.
-        frobenius: correlation at the end with the Frobenius solution, of every seed or of all.
+        run: "W" or "KQ", followed by ", exact" for the exact gradient direction.
+        frobenius: final correlation with the Frobenius solution, one per seed or one for all.
         nuclear: the same with the nuclear solution.
         last: the last step; the other two snapshots are after a quarter and half of the steps.
         seeds: that were kept.
         tokens: of each of the two inputs.
-        growth: the exponent of the step with which ||W z|| grows.
+        growth: the exponent p in ||W z|| ~ k^p.
     """
     steps = np.array([last // 4, last // 2, last])
     final = np.stack(np.broadcast_arrays(frobenius, nuclear, np.zeros(len(seeds)))[:2], axis=1)
@@ -69,11 +69,11 @@ def runs(
 
     Args:
         tokens: of each of the two inputs.
-        W: of the seeds, or their mean, when training W by the published rule.
+        W: for each seed, or their mean, when training W by the published rule.
         KQ: the same when training (K, Q).
-        exact: the same of both on the exact direction, which takes ten times as many steps.
+        exact: the same for both along the exact gradient direction, with ten times as many steps.
         last: the last step by the published rule.
-        growth: the exponent of the step with which ||W z|| grows.
+        growth: the exponent p in ||W z|| ~ k^p.
         spread: added to the correlations.
     """
     more = {"tokens": tokens, "growth": growth}
@@ -86,12 +86,12 @@ def runs(
     }
 
 
-# So many seeds in twenty are parallel to their rays.
+# The number of seeds in twenty that are parallel to their rays.
 _MOST, _NEARLY, _FEW = (np.resize([0.999] * many + [0.6] * (20 - many), COUNTS["kept"]) for many in (16, 19, 4))
 
 
 def of_run(run: str, tokens: int) -> dict[Verdict, Datasets]:
-    """On the exact direction nearly all seeds are parallel to their rays; most; few; or about the share asked for."""
+    """Nearly all seeds are parallel along the exact gradient direction; most; few; or near the threshold."""
 
     def ends(correlation: ArrayLike) -> Datasets:
         name = f"{run}, exact"

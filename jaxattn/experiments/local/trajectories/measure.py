@@ -1,4 +1,4 @@
-"""From the record of a run in the plane to its paths, the rays of the max-margin solutions, and their correlation."""
+"""The paths of a run in the plane, the rays of the max-margin solutions, and their correlation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Args:
         record: of a `Training` with inputs in the plane, as `recording.run` writes it.
-        solver: for both norms; those of each norm if None.
+        solver: for both norms; each norm's default if None.
 
     Returns:
-        The dataset of `comparison.compare`, whose attribute `run` also says whether the run followed the exact
-        direction of the gradient, without the published floor and penalty.
+        The dataset of `comparison.compare`, whose attribute `run` also says whether training followed the exact
+        gradient direction, without the published floor and penalty.
     """
     one = compare(record, solver=solver)
     rule = json.loads(record.attrs["config"])["optimizer"]

@@ -1,1 +1,1 @@
-"""From which dimension d on can random tokens be selected?"""
+"""From which dimension d can random tokens be selected?"""

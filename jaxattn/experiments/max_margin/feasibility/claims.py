@@ -38,9 +38,9 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         One dataset with axes `run` and `d`: the share of `feasible` problems with its interval; how many are certified
-        `infeasible` and how many are `undecided`; the largest `violation` of a constraint by a certified solution.
-        With axis `run` alone: the theorem's dimension `enough`; the share `promised` of feasible problems from there
-        on, NaN if none were drawn; the smallest d, `always`, from which all are feasible, NaN if there is none. The
+        `infeasible` and how many are `undecided`; the largest `violation` of a constraint by a certified solution. With
+        axis `run` alone: the dimension `enough` of the theorem; `promised`, the share of feasible problems at or above
+        it, NaN if none were drawn; `always`, the smallest d from which all are feasible, NaN if there is none; and the
         counts of every run, `tally`.
 
     Raises:
@@ -73,7 +73,7 @@ def _shares(one: xarray.Dataset) -> xarray.Dataset:
 
 
 def _judge(summaries: Datasets) -> Judgement:
-    """Every problem that the theorem covers has to have a certified solution; one without any refutes it."""
+    """Every problem that the theorem covers must have a certified solution; one infeasible problem refutes it."""
     summary = summaries["random tokens"]
     measured, interval, expected = {}, {}, {}
     for run in summary["run"].values:
@@ -98,8 +98,8 @@ def _judge(summaries: Datasets) -> Judgement:
     else:
         earlier = int((summary["always"] < summary["enough"]).sum())
         remark = (
-            f"All {problems} problems at {_COVERED} have a certified solution. The condition is sufficient only: in "
-            f"{earlier} of {summary.sizes['run']} sizes (n, T) all random tokens can be selected from a smaller d on."
+            f"All {problems} problems at {_COVERED} have a certified solution. The condition is only sufficient: in "
+            f"{earlier} of {summary.sizes['run']} sizes (n, T) all random tokens can be selected from a smaller d."
         )
     return Judgement(
         measured=measured,
@@ -109,7 +109,7 @@ def _judge(summaries: Datasets) -> Judgement:
         stated=(
             above(f"share of feasible problems at {_COVERED}", _certified(problems, infeasible, open_ones), 1.0),
             below(
-                "largest violation of a constraint by their solutions",
+                "largest constraint violation of their solutions",
                 Number.exact(float(covered["violation"].max())),
                 tolerance_of(summary["violation"].dtype).violation,
             ),
@@ -120,7 +120,7 @@ def _judge(summaries: Datasets) -> Judgement:
 
 
 def _certified(problems: int, infeasible: int, undecided: int) -> Number:
-    """Return the share of feasible problems, from those that are certified feasible to those that may be."""
+    """Return the share of feasible problems, with undecided ones counted as infeasible and as feasible."""
     if not problems:
         return Number.exact(np.nan)
     least, most = (problems - infeasible - undecided) / problems, (problems - infeasible) / problems
@@ -131,7 +131,7 @@ CLAIMS = (
     Claim(
         "feasibility:theorem",
         _SOURCE,
-        "Any tokens of problems in general position can be selected if d >= max(T - 1, n).",
+        "Any choice of tokens can be selected in problems in general position if d >= max(T - 1, n).",
         _judge,
         examples.theorem,
     ),

@@ -1,4 +1,4 @@
-"""From drawn problems to whether their random tokens can be selected."""
+"""Whether the random tokens of drawn problems can be selected."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jaxattn.experiments.max_margin.separation import separate
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve every problem in the Frobenius norm; what is feasible does not depend on the norm.
+    """Solve every problem in the Frobenius norm; feasibility does not depend on the norm.
 
     Args:
         record: of a `Drawing`, as `recording.run` writes it.
-        solver: the one of the norm if None.
+        solver: the norm's default if None.
 
     Returns:
         The dataset of `separation.separate`, of one norm.

@@ -1,4 +1,4 @@
-"""The lemma on the SVM solutions' rank and rows (2308.16898): no rank above n, rows in the span of the queries."""
+"""The lemma on the rank and rows of SVM solutions (2308.16898): rank at most n, rows in the span of the queries."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from jaxattn.study.statistics import Estimate, bootstrap, variables
 from jaxattn.svm import Status
 
 _SOURCE = Source("arXiv 2308.16898", "lemma on the rank of the SVM solutions", Setting.OURS)
-# What counts as rounding; and as the accuracy of a witness whose relative gap is certified to 1e-8.
+# Thresholds for rounding error, and for the accuracy of an external solution with a relative gap certified to 1e-8.
 _ROUNDING, _ACCURACY = 1e-13, 1e-6
 _PARTS = ("beyond", "outside")
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Measure what of every kept solution lies beyond rank n and outside the span of the queries.
+    """Measure how far every kept solution is from rank n and from the span of the queries.
 
     Args:
-        datasets: as `measure` returns them, of one dimension each; those with a `solver` are witnesses that know
-            nothing of the queries' span.
+        datasets: as `measure` returns them, of one dimension each; those with a `solver` are by external solvers, which
+            do not use the span of the queries.
         key: of the bootstrap.
 
     Returns:
-        For each dataset, with axes `seed` and `norm`, of the kept problems: singular values relative to the largest,
-        `beyond` (that of number n + 1) and `outside`, `||W (I - P_Z)||_F / ||W||_F` with the projector on the span of
-        the queries; for the one without a `solver`, if it has kept problems, their means `mean_beyond` and
+        For each dataset, with axes `seed` and `norm`, for the kept problems: singular values relative to the largest;
+        `beyond`, the one with number n + 1; and `outside`, `||W (I - P_Z)||_F / ||W||_F` with the projector on the span
+        of the queries. For the dataset without a `solver`, if it has kept problems, also the means `mean_beyond` and
         `mean_outside` with intervals, (norm).
 
     Raises:
@@ -90,7 +90,7 @@ def _means(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[str,
 
 
 def _judge(norm: str, summaries: Datasets) -> Judgement:
-    """Both parts are rounding in every certified solution, and within its accuracy in those of an outside solver."""
+    """Both must be rounding error in every certified solution, and within the accuracy of external ones."""
     whole = next(one for one in summaries.values() if not one.attrs["solver"])
     witnesses = {one.attrs["solver"]: one.sel(norm=norm) for one in summaries.values() if one.attrs["solver"]}
     own, n, d = whole.sel(norm=norm), whole.attrs["n"], int(whole["d"])
@@ -108,7 +108,7 @@ def _judge(norm: str, summaries: Datasets) -> Judgement:
     seen = {solver: witness for solver, witness in witnesses.items() if witness.sizes["seed"]}
     undecided = too_few(own.sizes["seed"])
     if not undecided and not seen:
-        undecided = "No solution of an outside solver was certified."
+        undecided = "No solution by an external solver was certified."
     return Judgement(
         measured=measured,
         interval={label: (value.low, value.high) for label, value in numbers.items()},
@@ -128,15 +128,17 @@ def _judge(norm: str, summaries: Datasets) -> Judgement:
 
 
 def _remark(norm: str, own: xarray.Dataset, distance: float, seen: Datasets) -> str:
-    """Say what makes the test mean something: the certificate, and solvers that are given no span."""
-    said = "The solver builds W from the queries, but its certificate is against all of R^(d x d)"
+    """Say why the test is meaningful: certificates cover all matrices, and external solvers ignore the span."""
+    said = "The solver builds W from the queries, but its certificate covers all of R^(d x d)"
     if norm == "frobenius":
-        said += f", where the minimizer is unique: it lies within {distance:.2g} ||W||_F of W."
+        said += f". There the minimizer is unique, and it lies within {distance:.2g} ||W||_F of W."
     else:
-        said += f": no matrix has a norm smaller by more than {_largest(own, 'gap'):.2g} of it."
+        said += f": no feasible matrix has a norm smaller by more than a relative {_largest(own, 'gap'):.2g}."
     for solver, witness in seen.items():
         found = max(_largest(witness, name) for name in _PARTS)
-        said += f" In solutions on the full matrix by {solver}, which is given no span, both are at most {found:.2g}."
+        said += (
+            f" For solutions on the full matrix by {solver}, which does not use the span, both are at most {found:.2g}."
+        )
     return said
 
 

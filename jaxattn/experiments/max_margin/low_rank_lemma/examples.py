@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims of the lemma have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the lemma are known."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def separated(
     outside: float = 0.0,
     unsolved: int = 0,
 ) -> xarray.Dataset:
-    """Return solutions of rank n with rows in the span of the queries, but for two relative parts.
+    """Return solutions of rank n with rows in the span of the queries, except for two relative parts.
 
     Args:
-        solver: a witness; none if empty.
+        solver: an external solver; none if empty.
         seeds: problems.
         d: their dimension.
         beyond: a further singular value, whose row is within the span only if `outside` is 0.
-        outside: sine of the angle by which the first row leaves the span.
+        outside: sine of the angle between the first row and the span.
         unsolved: problems whose nuclear solution is not certified.
     """
     rng = np.random.default_rng(d)
@@ -40,7 +40,7 @@ def separated(
     Z = np.swapaxes(Q[:, :, 0, :, :N], -1, -2) * np.array([1.0, 3.0])[:, None]
     Q[:, :, 1] = Q[:, :, 0]
     if outside:
-        # The first row direction leaves the span by this angle.
+        # The angle between the first row direction and the span.
         Q[..., 0] = np.sqrt(1 - outside**2) * Q[..., 0] + outside * Q[..., d - 1]
     W = np.einsum("sdnak,k,sdnbk->sdnab", P, values, Q)
     status = np.full((seeds, 1, 2), Status.OPTIMAL)
@@ -59,18 +59,18 @@ def separated(
 
 
 def runs(own: Mapping[str, Any] | None = None, witness: Mapping[str, Any] | None = None) -> Datasets:
-    """Return the run of this package's solvers and that of a witness.
+    """Return a run of this package's solvers and one of an external solver.
 
     Args:
-        own: what is other than in `separated`, of the first.
-        witness: the same of the second, which has three problems with d = 4.
+        own: arguments of `separated` to change for the first.
+        witness: the same for the second, which has three problems with d = 4.
     """
     found = [separated(**(own or {})), separated(**({"solver": "CLARABEL", "d": 4, "seeds": 3} | dict(witness or {})))]
     return {one.attrs["run"]: one for one in found}
 
 
 def lemma() -> dict[Verdict, Datasets]:
-    """Rank and span are exact; the rank is n + 1 and the rows leave the span; or no witness was certified."""
+    """Rank and span are exact; the rank is n + 1 and the rows leave the span; or no external solution was certified."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs({"beyond": 1e-3, "outside": 1e-3}, {"beyond": 1e-3}),

@@ -1,1 +1,1 @@
-"""Where does the regularization path of (K, Q) go with fewer columns than the solution's rank, and does descent too?"""
+"""Where do the regularization path of (K, Q) and descent go with fewer columns than the solution's rank?"""

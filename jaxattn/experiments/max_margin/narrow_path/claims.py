@@ -1,4 +1,4 @@
-"""The regularization path of (K, Q) below the rank of the nuclear solution, and descent beside it (2308.16898)."""
+"""The regularization path of (K, Q) below the rank of the nuclear solution, compared with descent (2308.16898)."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ from jaxattn.study.statistics import bootstrap, proportion, variables
 
 _PATH = Source("arXiv 2308.16898", "theorem on the regularization paths (poster, theorem I)", Setting.OURS)
 _DESCENT = Source("arXiv 2308.16898", "local convergence figure, panel (c), and nuclear Att-SVM", Setting.OURS)
-# The exponent is read over the last decade of the radii, which should end here or later.
+# The exponent is fitted over the last decade of the radii, which should end here or later.
 DECADE, _FAR = 10.0, 3000.0
-# Fixed beforehand. Of the path: a distance from its limit that falls like 1 / R and has become small, and a limit that
-# is no longer, on average, than this share above the best solution found.
+# Fixed beforehand, for the path: its distance from its limit falls like 1 / R and is small, and the norm of the limit
+# exceeds that of the best solution found by no more than this share on average.
 _EXPONENT, _AROUND, _NEAR, _LONGER = -1.0, 0.2, 0.02, 0.01
-# Of descent: correlation with the path's last point or with a stationary point, and its margin over the path's.
+# For descent: correlation with the path's last point or with a stationary point, and the ratio of its margin to the
+# path's.
 _REACHED, _MARGIN = 0.95, 0.9
-# Relative differences of certified norms below this are none.
+# Relative differences of certified norms below this count as zero.
 _SAME = 1e-6
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate where paths and descents end, over the kept seeds whose nuclear solution has a rank above m.
+    """Estimate where the paths and descent end, over the kept seeds whose nuclear solution has a rank above m.
 
     Args:
         datasets: of `measure`, one for each m.
@@ -50,12 +51,12 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each m, in increasing order, a dataset over the radii: geometric means of the `distance` from the path's
-        limit, means of its margin's `share` and of the `agreeing` starts, each with its interval, and the largest
-        `residual`; the `exponent` of the distance; of the limit, by how much it is `longer` than the best solution
-        found, 0 where it is not; of descent the `margin`, `correlation` and `reached`, the share of seeds at the
-        `optimal` tokens, and the margin of those, `margin_there`. Of every seed its `worse`, `bound` and `end`, whether
-        descent ends at the optimal tokens, its `each_margin` and `each_reached`. Attributes beside the counts: `above`,
-        how many seeds these are, and `there`, at how many of them descent ends at the optimal tokens.
+        limit, means of the `share` of its margin and of the `agreeing` starts, each with its interval, and the largest
+        `residual`; the `exponent` of the distance; `longer`, the relative excess of the limit's norm over the best
+        solution found, 0 where there is none; for descent the `margin`, `correlation` and `reached`, the share of seeds
+        at the `optimal` tokens, and the margin of these seeds, `margin_there`. For every seed `worse`, `bound`, `end`
+        (whether descent ends at the optimal tokens), `each_margin` and `each_reached`. Attributes in addition to the
+        counts: `above`, the number of seeds, and `there`, the number of these where descent ends at the optimal tokens.
 
     Raises:
         ValueError: no run, or one without a kept seed of rank above m.
@@ -81,7 +82,7 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         "exponent": ((), bootstrap(logs[:, late] @ x / (x @ x), next(keys))),
         "longer": ((), bootstrap(np.maximum(one["worse"].values, 0.0), next(keys))),
         **{name: ((), bootstrap(one[name].values, next(keys))) for name in ("margin", "correlation", "reached")},
-        # Without a seed there it is said to be too few, whatever stands here.
+        # With no such seed the judge says that there are too few, so the value here does not matter.
         "margin_there": ((), bootstrap(one["margin"].values[there if there.any() else slice(1)], next(keys))),
         "optimal": ((), proportion(there)),
     }
@@ -104,7 +105,7 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _judge_limit(summaries: Datasets) -> Judgement:
-    """The path has to come as near to a stationary point as 1 / R, and that has to be the best solution found."""
+    """The path must approach a stationary point like 1 / R, and this point must be the best solution found."""
     numbers: dict[str, Number] = {}
     stated: list[Criterion] = []
     near: list[Criterion] = []
@@ -116,14 +117,14 @@ def _judge_limit(summaries: Datasets) -> Judgement:
             distance: number(end, "distance"),
             f"{run}, exponent of the distance": exponent,
             f"{run}, excess of the limit's norm over the best solution found": number(one, "longer"),
-            f"{run}, margin at R = {last:g} over that of the best solution found": number(end, "share"),
-            f"{run}, share of starts that end at the point kept at R = {last:g}": number(end, "agreeing"),
+            f"{run}, margin at R = {last:g} over the margin of the best solution found": number(end, "share"),
+            f"{run}, share of starts that end at the lowest point found at R = {last:g}": number(end, "agreeing"),
         }
         elsewhere = Number.exact(int(one["elsewhere"]))
         near += [
             below(distance, number(end, "distance"), _NEAR),
             between(f"{run}, exponent of the distance", exponent, _EXPONENT - _AROUND, _EXPONENT + _AROUND),
-            below(f"{run}, kept seeds at other than the optimal tokens at R = {last:g}", elsewhere, 0),
+            below(f"{run}, kept seeds at R = {last:g} whose tokens are not the optimal ones", elsewhere, 0),
         ]
         stated.append(below(f"{run}, excess of the limit's norm", number(one, "longer"), _LONGER))
     said = "; ".join(_compared(run, one) for run, one in summaries.items())
@@ -138,39 +139,39 @@ def _judge_limit(summaries: Datasets) -> Judgement:
         },
         (*near, *stated),
         tuple(near),
-        "the points found tend to a stationary point of the nuclear problem with rank W <= m, like 1 / R, but not "
-        f"always to the best one found: {said}.",
-        f"Certified are the first-order conditions of every point, with a residual of at most {_worst(summaries):.0e}, "
-        "and that the limit and the solver's solution are stationary; that neither can be improved upon is not "
-        f"certified. On every radius {minima:.0%} of the points or more are local minima to second order. Beyond that: "
-        f"{said}. {_bounds(summaries)}",
+        "the points found tend to a stationary point of the nuclear problem with rank W <= m, like 1 / R, but this "
+        f"is not always the best one found: {said}.",
+        "It is certified that every point satisfies the first-order conditions, with a residual of at most "
+        f"{_worst(summaries):.0e}, and that the limit and the solver's solution are stationary. Their global "
+        f"optimality is not certified. At every radius at least {minima:.0%} of the points are local minima to second "
+        f"order. Comparison: {said}. {_bounds(summaries)}",
     )
 
 
 def _judge_descent(summaries: Datasets) -> Judgement:
-    """Descent has to end along the path's last point; failing that, along a stationary point of its own tokens."""
+    """Descent must end along the path's last point; as corrected, along a stationary point for its own tokens."""
     numbers: dict[str, Number] = {}
     stated: list[Criterion] = []
     reached: list[Criterion] = []
     for run, one in summaries.items():
         margin, correlation = number(one, "margin"), number(one, "correlation")
         numbers |= {
-            f"{run}, margin of descent over that of the path": margin,
+            f"{run}, margin of descent over the margin of the path": margin,
             f"{run}, correlation of descent with the path": correlation,
-            f"{run}, correlation of descent with a stationary point of its own tokens": number(one, "reached"),
-            f"{run}, share of seeds whose descent ends at the optimal tokens": number(one, "optimal"),
+            f"{run}, correlation of descent with a stationary point for its own tokens": number(one, "reached"),
+            f"{run}, share of seeds where descent ends at the optimal tokens": number(one, "optimal"),
         }
         stated += [
-            above(f"{run}, margin of descent over that of the path", margin, _MARGIN),
+            above(f"{run}, margin of descent over the margin of the path", margin, _MARGIN),
             above(f"{run}, correlation of descent with the path", correlation, _REACHED),
         ]
         reached.append(above(f"{run}, correlation with a stationary point", number(one, "reached"), _REACHED))
     apart = "; ".join(
         f"at {run} the mean correlation is {float(one['reached']):.3f} with such a point and "
-        f"{float(one['correlation']):.3f} with the path's last point"
+        f"{float(one['correlation']):.3f} with the last point of the path"
         for run, one in summaries.items()
     )
-    far = "After the last step the correlation with the stationary point of its own tokens is less than "
+    far = "After the last step the correlation with the stationary point for its own tokens is less than "
     far += f"{_REACHED:g} in " + ", ".join(
         f"{int((one['each_reached'].values < _REACHED).sum())} of {one.attrs['above']} seeds at {run}"
         for run, one in summaries.items()
@@ -182,17 +183,17 @@ def _judge_descent(summaries: Datasets) -> Judgement:
         dict.fromkeys(numbers, 1.0),
         tuple(stated),
         tuple(reached),
-        "descent ends at a stationary point of the nuclear problem with rank W <= m for the tokens that it selects "
-        f"itself: {apart}.",
-        f"The path tends to the optimal tokens, descent ends at them in {ends}. Margins are those of the optimal "
-        f"tokens, so that where it ends at others its margin is negative. {far}.",
+        "descent ends at a stationary point of the nuclear problem with rank W <= m for the tokens that it selects: "
+        f"{apart}.",
+        f"The path tends to the optimal tokens; descent ends at them in {ends}. Margins are computed for the optimal "
+        f"tokens, so the margin is negative where descent ends at other tokens. {far}.",
     )
 
 
 def _judge_margin(summaries: Datasets) -> Judgement:
-    """Where descent ends at the optimal tokens its margin has to be that of the path."""
+    """Where descent ends at the optimal tokens, its margin must be that of the path."""
     numbers = {
-        f"{run}, margin of descent over that of the path, where it ends at the optimal tokens": number(
+        f"{run}, margin of descent over the margin of the path, where descent ends at the optimal tokens": number(
             one, "margin_there"
         )
         for run, one in summaries.items()
@@ -205,7 +206,11 @@ def _judge_margin(summaries: Datasets) -> Judgement:
         tuple(above(label, value, _MARGIN) for label, value in numbers.items()),
         remark=" ".join(_there(run, one) for run, one in summaries.items()),
         undecided=next(
-            (f"Of seeds whose descent ends at the optimal tokens, {text[0].lower()}{text[1:]}" for text in few if text),
+            (
+                f"For seeds where descent ends at the optimal tokens: {text[0].lower()}{text[1:]}"
+                for text in few
+                if text
+            ),
             "",
         ),
     )
@@ -245,17 +250,18 @@ def _compared(run: str, one: xarray.Dataset) -> str:
     worse = one["worse"].values
     longer, shorter = int((worse > _SAME).sum()), int((worse < -_SAME).sum())
     return (
-        f"at {run} the limit is the solver's best solution in {worse.size - longer - shorter} of {worse.size} seeds, "
-        f"shorter in {shorter} and longer in {longer}, and {one.attrs['missed']} further seeds are excluded because "
-        "the solver's solution has a lower risk on the last ball than the path's point"
+        f"at {run} the limit equals the solver's best solution in {worse.size - longer - shorter} of {worse.size} "
+        f"seeds, has a smaller norm in {shorter} and a larger norm in {longer}; {one.attrs['missed']} further seeds "
+        "are excluded because the solver's solution has a lower risk on the last ball than the path's point"
     )
 
 
 def _bounds(summaries: Datasets) -> str:
     shares = {run: float(np.median(1 - 1 / (1 + one["bound"].values))) for run, one in summaries.items()}
     return (
-        "The nuclear solution without the bound proves that no W of rank m is shorter than the best one found by more "
-        f"than this: {', '.join(f'{share:.1%} at {run}' for run, share in shares.items())} (medians)."
+        "The nuclear solution without the rank constraint is a lower bound: it proves that no W of rank m has a norm "
+        "smaller than the best one found by more than "
+        f"{', '.join(f'{share:.1%} at {run}' for run, share in shares.items())} (medians)."
     )
 
 
@@ -264,8 +270,8 @@ def _there(run: str, one: xarray.Dataset) -> str:
     less = margins[margins < _MARGIN]
     mean, low, high = number(one, "margin_there")
     said = f"At {run} {margins.size - less.size} of {margins.size} such seeds have {_MARGIN:.0%} of the path's margin"
-    said += f" or more, the others {less.mean():.2f} on average." if less.size else " or more."
-    unclear = f" With these, the interval of the mean, {mean:.3f}, is on either side of {_MARGIN:g}."
+    said += f" or more; the others have {less.mean():.2f} of it on average." if less.size else " or more."
+    unclear = f" The interval of the mean over all of them, {mean:.3f}, contains {_MARGIN:g}."
     return said + (unclear if low < _MARGIN < high else "")
 
 
@@ -277,7 +283,7 @@ CLAIMS = (
     _claim(
         "limit",
         _PATH,
-        "As R grows, the minimizers of the risk over K and Q of m columns with ||K||_F^2 + ||Q||_F^2 <= 2 R tend in "
+        "As R grows, the minimizers of the risk over K and Q with m columns and ||K||_F^2 + ||Q||_F^2 <= 2 R tend in "
         "direction to the solution of the nuclear Att-SVM with rank W <= m.",
         _judge_limit,
         examples.of_limit,
@@ -285,14 +291,15 @@ CLAIMS = (
     _claim(
         "descent",
         _DESCENT,
-        "Descent on (K, Q) of m columns ends in the direction of their regularization path.",
+        "Descent on (K, Q) with m columns converges to the direction of their regularization path.",
         _judge_descent,
         examples.of_descent,
     ),
     _claim(
         "margin",
         _DESCENT,
-        "Descent on (K, Q) of m columns that ends at the optimal tokens has the margin of their regularization path.",
+        "Where descent on (K, Q) with m columns ends at the optimal tokens, it has the margin of their "
+        "regularization path.",
         _judge_margin,
         examples.of_margin,
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on narrow paths have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on narrow paths are known."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def path(
     kept: int = 30,
     radii: Float[np.ndarray, " radii"] = RADII,
 ) -> xarray.Dataset:
-    """Return what `measure` would return of paths of m columns that approach their limits like a power of R.
+    """Return what `measure` would return for paths of m columns that approach their limits like a power of R.
 
-    The nuclear solutions have ranks m + 1, but for two further seeds of rank m; two more are unsolved.
+    The nuclear solutions have rank m + 1, except for two further seeds of rank m; two more are unsolved.
 
     Args:
         m: columns.
         exponent: of the power.
-        size: of the distance at R = 1, by that power; none is above 1, but for its spread over seeds.
-        worse: by which share of its norm the limit is longer than the best solution found.
-        margin: of descent over that of the path; its correlation with the path falls short of 1 by a quarter as much.
+        size: of the distance at R = 1, by that power; none is above 1, except for the spread over seeds.
+        worse: relative excess of the limit's norm over the best solution found.
+        margin: of descent over that of the path; 1 minus its correlation with the path is a quarter of 1 minus this.
         reached: correlation of descent with a stationary point.
-        there: whether every second descent ends at the optimal tokens, or one alone.
+        there: whether descent ends at the optimal tokens in every second seed, or in one only.
         kept: seeds of rank above m.
         radii: of the balls.
     """
@@ -64,16 +64,16 @@ def path(
 
 
 def runs(**changed: Any) -> Datasets:
-    """Return the runs of one and two columns.
+    """Return the runs with one and two columns.
 
     Args:
-        changed: what is other than in `path`.
+        changed: arguments of `path` to change.
     """
     return {f"m={m}": path(m, **changed) for m in (1, 2)}
 
 
 def of_limit() -> dict[Verdict, Datasets]:
-    """The limit is the best solution; a longer one; none that is approached like 1 / R; or seeds are too few."""
+    """The limit is the best solution; one of larger norm; none is approached like 1 / R; or there are too few seeds."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs(worse=0.1),
@@ -83,7 +83,7 @@ def of_limit() -> dict[Verdict, Datasets]:
 
 
 def of_descent() -> dict[Verdict, Datasets]:
-    """Descent ends along the path; along another stationary point; along none; or about as near as asked for."""
+    """Descent ends along the path; along another stationary point; along none; or close to the threshold."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs(margin=0.3),
@@ -93,5 +93,5 @@ def of_descent() -> dict[Verdict, Datasets]:
 
 
 def of_margin() -> dict[Verdict, Datasets]:
-    """The margin is that of the path; it is smaller; or seeds that end at the optimal tokens are too few."""
+    """The margin is that of the path; it is smaller; or too few seeds end at the optimal tokens."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(margin=0.3), Verdict.OPEN: runs(there=False)}

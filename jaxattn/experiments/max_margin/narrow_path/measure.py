@@ -1,4 +1,4 @@
-"""From the record of narrow paths to how near they come to rank-constrained solutions, and what descent reaches."""
+"""Compare narrow regularization paths, and descent, with rank-constrained solutions."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ from jaxattn.regularization.reading import excess_of
 from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
-# What is certified of a problem with a bound on the rank: that W solves it where the bound does not bind, else that W
-# satisfies the first-order conditions.
+# Certificates of a problem with a rank constraint: W solves it if the constraint is inactive; otherwise W satisfies the
+# first-order conditions.
 _CERTIFIED = (svm.Status.OPTIMAL, svm.Status.STATIONARY)
-# Random starts of the solver that the path is held against; as many as the path has on a radius, and more.
+# Random starts of the solver that the path is compared with: at least as many as the path has per radius.
 _SOLVER = svm.LowRank(starts=24)
 _TOGETHER = 16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold every path and every descent against the nuclear Att-SVM of the optimal tokens under their rank.
+    """Compare every path and every descent with the nuclear Att-SVM of the optimal tokens under the rank constraint.
 
-    A seed is kept if its path is solved on every radius, its descent stayed finite, the nuclear solution is certified
-    optimal, and the three solutions under the bound are certified: the best one that the solver finds; the limit, which
-    is the stationary point reached from the path's last point; and the one reached from the end of descent, for the
-    tokens selected there. On the last ball the best solution, lengthened to its boundary, must not have a lower risk
-    than the path's point: if it has, that point is no minimizer, and the seed is unsolved. Such seeds are counted in
-    the attribute `missed`, too.
+    A seed is kept if its path is solved at every radius, its descent stayed finite, the nuclear solution is certified
+    optimal, and the three rank-constrained solutions are certified: the best one that the solver finds; the limit,
+    which is the stationary point reached from the path's last point; and the one reached from the end of descent, for
+    the tokens selected there. On the last ball the best solution, scaled to the boundary, must not have a lower risk
+    than the path's point. If it has, that point is not a minimizer, and the seed counts as unsolved; the attribute
+    `missed` counts such seeds.
 
     Args:
         record: of `NarrowPaths`.
         solver: of the nuclear problem; this package's own if None.
 
     Returns:
-        A dataset with axes `seed` of the kept ones and `radius`. Of each seed the `rank` of the nuclear solution; the
-        `bound`, by which share of its norm the shortest W of rank m that is known is longer; the `worse`, by which
-        share of its norm the limit is longer than the best that the solver finds; of descent whether it selects the
-        `optimal` tokens, its `margin` for them, divided by its nuclear norm, as a share of that of the path's last
-        point, its `correlation` with that point and with the stationary point `reached`; and along the radii the
-        path's `distance` from its limit, both divided by their nuclear norms, its margin as a `share` of that of the
-        best that the solver finds, `residual`, `minimum`, `agreeing` and `continued`. Attributes: `run`, `width` and
-        the counts.
+        A dataset with the axes `seed` (kept ones) and `radius`. For each seed: the `rank` of the nuclear solution;
+        `bound`, the relative excess over its norm of the smallest W of rank m known; `worse`, the relative excess of
+        the limit's norm over the best solution that the solver finds; for descent, whether it selects the `optimal`
+        tokens, its `margin` for them (divided by its nuclear norm) over that of the path's last point, its
+        `correlation` with that point, and with the stationary point `reached`. Along the radii: the path's `distance`
+        from its limit, both divided by their nuclear norms; its margin as a `share` of that of the best solution that
+        the solver finds; `residual`, `minimum`, `agreeing` and `continued`. Attributes: `run`, `width` and the counts.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     descended = weights_of(arrays)
@@ -69,7 +68,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     infeasible = finite & (nuclear.status == svm.Status.INFEASIBLE)
     kept = finite & arrays["solved"].all(axis=1) & (nuclear.status == svm.Status.OPTIMAL) & certified & ~lower
     shortest = np.minimum(found.primal, limit.primal)
-    with np.errstate(divide="ignore", invalid="ignore"):  # Where there is no solution, which is not kept.
+    with np.errstate(divide="ignore", invalid="ignore"):  # Unsolved seeds, which are not kept.
         seeds = {"bound": shortest / nuclear.primal - 1, "worse": limit.primal / found.primal - 1}
     lanes = (path, end, constraints, limit.W, reached.W)
     names = ("distance", "along", "margin", "correlation", "reached")
@@ -111,7 +110,7 @@ def _tokens(end: Float[Array, "d d"], problem: Problem) -> tuple[Array, Array]:
 def _is_lower(
     path: Float[Array, "d d"], best: Float[Array, "d d"], problem: Problem, R: Float[Array, ""]
 ) -> Bool[Array, ""]:
-    """Whether the best solution, lengthened to the boundary of the ball of radius R, has a lower risk than the path."""
+    """Whether the best solution, scaled to the boundary of the ball of radius R, has a lower risk than the path."""
     length = jnp.linalg.svd(best, compute_uv=False).sum()
     there = best * (R / jnp.where(length > 0, length, 1.0))
     optimal = tokens.optimal(problem)
@@ -126,8 +125,8 @@ def _compare(
     limit: Float[Array, "d d"],
     reached: Float[Array, "d d"],
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Return the path's distances from its limit and margins, and descent's margin over the last and correlations."""
-    # One decomposition for all: two of them could wait for each other.
+    """Return the path's distances from its limit and margins, and the margin ratio and correlations of descent."""
+    # One decomposition for all: two of them could deadlock.
     stacked = jnp.concatenate([path, limit[None], end[None]])
     length = jnp.linalg.svd(stacked, compute_uv=False).sum(axis=-1)
     unit = stacked / jnp.where(length > 0, length, 1.0)[:, None, None]

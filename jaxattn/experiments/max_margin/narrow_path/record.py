@@ -1,4 +1,4 @@
-"""A first stage that follows the regularization path of factors of few columns, and descends on factors as wide."""
+"""Follow the regularization path of factors with few columns, and descend on factors of the same width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxattn.records import Record
 from jaxattn.study.settings.paths import Radii
 from jaxattn.study.settings.recording import from_words, keys
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of every array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -33,24 +33,25 @@ _DIMS = {
     "Q_path": ("radius", "query_feature", "width"),
 }
 _OF_PATH = ("risk", "excess", "residual", "solved", "minimum", "agreeing", "continued")
-# Seeds whose paths are followed together wait for the slowest of them.
+# Seeds whose paths are followed together wait for the slowest one.
 _TOGETHER = 16
-# What a radius takes, in solutions of a max-margin problem of that order: ten starts, two ways, and many small systems.
+# The cost of a radius, in solutions of a max-margin problem of the same size: ten starts, two ways, and many small
+# systems.
 _STEPS = 500
 
 
 @dataclass(frozen=True)
 class NarrowPaths:
-    """One setting: problems, and for each its path and one descent on factors of as many columns.
+    """One setting: problems, and for each its path and one descent on factors with the same number of columns.
 
     Attributes:
         law: of the problems.
-        initial: law of the factors that descent starts from; their columns are those of the path.
+        initial: law of the factors from which descent starts; their columns are those of the path.
         optimizer: an optax transformation.
         loss: of one margin.
         head: of one attention output.
-        seeds: how many problems to draw.
-        key: root key; seed s draws its problem and its start from `fold_in(key, s)`, each from a key of its own.
+        seeds: number of problems to draw.
+        key: root key; seed s draws its problem and its start from `fold_in(key, s)`, each with its own key.
         steps: of descent.
         radii: of the balls.
     """
@@ -84,7 +85,7 @@ class NarrowPaths:
         return _DIMS.get(name, ("radius",))
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Name the arrays of one seed; only their shapes are used."""
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
         start = from_words(self.initial, problem.d)(weights_key)
@@ -113,7 +114,7 @@ class NarrowPaths:
         return _arrays(problems, data_keys, weights_keys, end, found)
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Count the seeds whose points are solved on every radius, and the others."""
+        """Count the seeds whose points are solved at every radius, and the others."""
         kept = sum(int(record.read("solved", part).all(axis=1).sum()) for part in record.blocks())
         return {"kept": kept, "unsolved": self.seeds - kept}
 
@@ -125,7 +126,7 @@ class NarrowPaths:
 def _path_of(
     m: int, loss: losses.Loss, head: heads.Head, radii: Radii
 ) -> Callable[[Problem], regularization.NarrowPath]:
-    """Return the path as a function of the problem; one object a setting, so that it compiles once."""
+    """Return the path as a function of the problem; one object per setting, so that it compiles once."""
     return jax.jit(lambda problem: regularization.narrow_path(problem, radii(), m, loss=loss, head=head))
 
 

@@ -1,4 +1,4 @@
-"""Where the regularization paths go (2308.16898): how near they come to which max-margin solution, and how fast."""
+"""Which max-margin solution each regularization path tends to (2308.16898), how closely and how fast."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import beside, bootstrap, proportion, variables
 
 OWN = {"W": "frobenius", "KQ": "nuclear"}
-# The poster has the theorem for (K, Q) alone.
+# The poster states the theorem for (K, Q) only.
 _SOURCES = {
     "W": Source("arXiv 2308.16898", "theorem on the regularization paths", Setting.OURS),
     "KQ": Source("arXiv 2308.16898", "theorem on the regularization paths (poster, theorem I)", Setting.OURS),
 }
 _LIMITS = {"W": "W_R / R to W_mm / ||W_mm||_F", "KQ": "K Q^T / R to W* / ||W*||_*"}
-# The exponent is read over the last decade of the radii, which should end here or later.
+# The exponent is fitted over the last decade of the radii, which should end here or later.
 DECADE, _FAR = 10.0, 300.0
-# A distance that falls like 1 / R, and one that has become small.
+# The exponent of 1 / R with its tolerance, and the threshold for a small distance.
 _EXPONENT, _AROUND, _NEAR = -1.0, 0.2, 0.02
-# Two paths further apart than this, in units of R, are two.
+# Two paths farther apart than this, in units of R, count as different.
 _APART = 1e-3
 
 
@@ -49,10 +49,9 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each path a dataset over norms and radii: geometric means of `distance` and `off` with interval bounds, the
-        `exponent` of the distance, the `ratio` of the distance from its own solution to that from the other at the
-        last radius, the shares of seeds that have the optimal tokens `selected`, whose two paths are `apart` and that
-        are solved from `one_way` alone, how many are `elsewhere` at the last radius, at other tokens, and the largest
-        `residual`.
+        `exponent` of the distance, the `ratio` of the distance from its own solution to that from the other at the last
+        radius, the shares of seeds with the optimal tokens `selected`, with two paths `apart`, and solved from
+        `one_way` only; the number of seeds `elsewhere`, at other tokens at the last radius; and the largest `residual`.
 
     Raises:
         ValueError: a path of which no seed was kept.
@@ -97,7 +96,7 @@ def _summary(one: xarray.Dataset, own: str, key: PRNGKeyArray) -> xarray.Dataset
 
 
 def _judge(run: str, summaries: Datasets) -> Judgement:
-    """The distance from its own solution is small, smaller than from the other, and falls like 1 / R."""
+    """The distance from its own solution must be small, smaller than from the other, and fall like 1 / R."""
     if run not in summaries:
         return Judgement.withheld(f"No regularization path of {run} was measured, only of {list(summaries)}.")
     summary = summaries[run]
@@ -108,10 +107,10 @@ def _judge(run: str, summaries: Datasets) -> Judgement:
     numbers = {
         **{f"distance {at}, {norm}": number(end.sel(norm=norm), "distance") for norm in OWN.values()},
         "exponent of the distance": exponent,
-        f"1 - correlation {at}": number(own, "off"),
+        f"1 - cos {at}": number(own, "off"),
         f"share of seeds with the optimal tokens {at}": number(end, "selected"),
         f"share of seeds with two local minima {at}": number(end, "apart"),
-        f"share of seeds solved from one end alone {at}": number(end, "one_way"),
+        f"share of seeds solved from one end only {at}": number(end, "one_way"),
     }
     measured = {label: value.mean for label, value in numbers.items()}
     undecided = too_few(int(summary.attrs["kept"]))
@@ -128,13 +127,22 @@ def _judge(run: str, summaries: Datasets) -> Judgement:
         counts=counts_of({run: summary}),
         stated=(
             below(distance, numbers[distance], _NEAR),
-            below(f"distance from the {OWN[run]} solution over that from the other {at}", number(end, "ratio"), 1.0),
+            below(
+                f"distance from the {OWN[run]} solution over the distance from the other {at}",
+                number(end, "ratio"),
+                1.0,
+            ),
             between("exponent of the distance", exponent, _EXPONENT - _AROUND, _EXPONENT + _AROUND),
-            below(f"kept seeds that select other than the optimal tokens {at}", Number.exact(int(end["elsewhere"])), 0),
+            below(
+                f"kept seeds that select tokens other than the optimal ones {at}",
+                Number.exact(int(end["elsewhere"])),
+                0,
+            ),
         ),
         undecided=undecided,
-        remark=f"The lower of two paths is meant; {measured[f'share of seeds with two local minima {at}']:.0%} of the "
-        f"seeds have two different local minima {at}.",
+        remark="Of the two paths, the one with the lower risk is used; "
+        f"{measured[f'share of seeds with two local minima {at}']:.0%} of the seeds have two different local "
+        f"minima {at}.",
     )
 
 
@@ -142,7 +150,7 @@ CLAIMS = tuple(
     Claim(
         f"regularization-path:{run}",
         _SOURCES[run],
-        f"As R grows, the minimizers of the risk on balls of radius R tend in direction: {_LIMITS[run]}.",
+        f"As R grows, the minimizers of the risk on balls of radius R converge in direction: {_LIMITS[run]}.",
         partial(_judge, run),
         examples.paths,
     )

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the regularization paths have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the regularization paths are known."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def path(
     kept: int = 30,
     radii: Float[np.ndarray, " radii"] = RADII,
 ) -> xarray.Dataset:
-    """Return what `measure` would return of paths that approach their solution like a power of R.
+    """Return what `measure` would return for paths that approach their solution like a power of R.
 
-    Two further seeds are unsolved; every third of the kept ones is solved from one end alone.
+    Two further seeds are unsolved; every third kept seed is solved from one end only.
 
     Args:
         run: "W" or "KQ".
         exponent: of the power.
-        size: of the distance at R = 1, by that power; no distance is above 1, but for its spread over seeds.
+        size: of the distance at R = 1, by that power; no distance is above 1, except for the spread over seeds.
         other: distance from the other solution.
         selected: whether the optimal tokens are selected.
         kept: seeds.
@@ -57,13 +57,13 @@ def runs(**changed: Any) -> Datasets:
     """Return the paths of W and of (K, Q).
 
     Args:
-        changed: what is other than in `path`.
+        changed: arguments of `path` to change.
     """
     return {run: path(run, **changed) for run in ("W", "KQ")}
 
 
 def paths() -> dict[Verdict, Datasets]:
-    """The paths approach their solutions like 1 / R; they stop on the way, at other tokens; or seeds are too few."""
+    """The paths approach their solutions like 1 / R; they stall at other tokens; or there are too few seeds."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(exponent=-0.5, size=50.0, selected=False),

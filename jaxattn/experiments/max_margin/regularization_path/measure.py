@@ -1,4 +1,4 @@
-"""From the record of a regularization path to its distance from the max-margin solutions, radius by radius."""
+"""The distance of a regularization path from the max-margin solutions, radius by radius."""
 
 from jaxattn.study.measuring.paths import measure
 

@@ -1,1 +1,1 @@
-"""What rank do the SVM solutions have, and is it lower in the nuclear norm?"""
+"""What is the rank of the SVM solutions, and is it lower in the nuclear norm?"""

@@ -1,4 +1,4 @@
-"""Rank of both SVM solutions against d (2308.16898): what the measured ranks say of the published ones."""
+"""Rank of both SVM solutions against d (2308.16898): the measured ranks compared with the published ones."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _SOURCE = Source("arXiv 2308.16898", "rank figure", Setting.EXACT)
 # Read from the authors' figure: mean ranks of both norms at these (n, T, d).
 SETTINGS = ((10, 5, 10), (15, 5, 15), (15, 5, 20))
 PUBLISHED = {"frobenius": (10.0, 15.0, 15.0), "nuclear": (9.1, 13.9, 14.9)}
-# Two estimates of one mean rank are the same if they differ by at most so much.
+# Two estimates of a mean rank count as equal if they differ by at most this.
 _SAME = 0.1
-# A published mean is read from a figure and has an error itself: the two may differ by at most half a rank.
+# A published mean is read from a figure and has an error of its own: the two may differ by at most half a rank.
 _WITHIN = 0.5
-# Fixed beforehand: in one of twenty problems the rank may be less by one.
+# Fixed beforehand: in one problem in twenty the rank may be smaller by one.
 _MISSED = 0.05
-# Ranks are whole numbers, so that a mean that is lower at all is lower by at least 1 / problems.
+# Ranks are integers, so a mean that is lower at all is lower by at least 1 / problems.
 _LOWER = -1e-6
 
 
 def _judge_frobenius(summaries: Datasets) -> Judgement:
-    """Wherever d >= n the rank has to be n, and as published; failing that, wherever d > n."""
+    """Wherever d >= n the rank must be n, and as published; as corrected, wherever d > n."""
     summary = summaries["certified"].sel(norm="frobenius")
     bound = np.minimum(summary["n"], summary["d"])
     excess = Number.exact(float((summary["largest"] - bound).max()))
@@ -55,7 +55,7 @@ def _judge_frobenius(summaries: Datasets) -> Judgement:
         below("largest excess of a Frobenius rank over min(n, d)", excess, 0.0),
         *_agree(summaries, "frobenius"),
     )
-    asked = "n less the mean Frobenius rank, the largest of all sizes with"
+    asked = "n minus the mean Frobenius rank, largest over all sizes with"
     edge = max((one.mean for (run, d), one in short.items() if d == int(summary["n"].sel(run=run))), default=0.0)
     return _judgement(
         summaries,
@@ -63,24 +63,24 @@ def _judge_frobenius(summaries: Datasets) -> Judgement:
         _expected("frobenius"),
         stated=(*common, below(f"{asked} d >= n,", _largest(short.values()), _MISSED)),
         corrected=(*common, below(f"{asked} d > n,", _largest(beyond), _MISSED)),
-        correction=f"it has wherever d > n. At d = n a mean falls short of n by up to {edge:.2g}: an input without a "
-        "support vector adds nothing to W.",
+        correction=f"this is true wherever d > n. At d = n a mean is below n by up to {edge:.2g}: an input without a "
+        "support vector contributes nothing to W.",
         remark="Ranks of certified solutions of feasible problems.",
     )
 
 
 def _judge_nuclear(summaries: Datasets) -> Judgement:
-    """The nuclear rank is nowhere higher and lower at the published sizes, as published; else with other ranks."""
+    """The nuclear rank must never be higher, and lower as published; as corrected, lower by other amounts."""
     summary = summaries["certified"]
     differences = {setting: number(_at(summary, *setting), "difference") for setting in _drawn(summary)}
     lower = (
         below(
-            "mean nuclear rank less the Frobenius rank, the largest of all sizes,",
+            "mean nuclear rank minus the Frobenius rank, largest over all sizes,",
             _largest(value for _, value in _each(summary, "difference")),
             0.0,
         ),
         *(
-            below(f"mean nuclear rank less the Frobenius rank at {_named(*setting)}", difference, _LOWER)
+            below(f"mean nuclear rank minus the Frobenius rank at {_named(*setting)}", difference, _LOWER)
             for setting, difference in differences.items()
         ),
     )
@@ -102,8 +102,8 @@ def _judge_nuclear(summaries: Datasets) -> Judgement:
         _expected("nuclear"),
         stated=(*lower, *_agree(summaries, "nuclear")),
         corrected=lower,
-        correction=f"{'more strongly than published' if stronger else 'with other ranks than published'}. The mean "
-        f"nuclear ranks are {means}.",
+        correction=f"{'the gap is larger than published' if stronger else 'the ranks differ from the published ones'}. "
+        f"The mean nuclear ranks are {means}.",
         undecided=undecided,
         remark=f"The mean rank of the certified solutions changes by at most {spread:.2f} between the tolerances "
         f"{CLEAN[1]:g} and {CLEAN[0]:g} relative to the largest singular value.{_of_inexact(summaries)}",
@@ -111,9 +111,9 @@ def _judge_nuclear(summaries: Datasets) -> Judgement:
 
 
 def _judge_small(summaries: Datasets) -> Judgement:
-    """Where the theorem does not promise a solution, the published count has to be the mean rank of solutions."""
+    """Below the dimension of the theorem, the published count must be the mean rank of solutions."""
     summary = summaries["certified"].sel(norm="frobenius")
-    # Where all problems are feasible the two conventions count the same solutions.
+    # Where all problems are feasible, both conventions count the same solutions.
     mixed = summary.where(summary["feasible"] < 1)
     small = summary.where(summary["d"] < np.maximum(summary["T"] - 1, summary["n"]))
     distances = {where: _without_sign(difference) for where, difference in _each(small, "apart")}
@@ -122,8 +122,8 @@ def _judge_small(summaries: Datasets) -> Judgement:
         worst = max(distances, key=lambda where: distances[where].mean)
         at = summary.sel(run=worst[0], d=worst[1])
         remark = (
-            "Frobenius ranks. The published code counts an infeasible problem as rank 1. That count and the mean rank "
-            f"of solutions are farthest apart at {worst[0]} d={worst[1]}, where {float(at['feasible']):.0%} of the "
+            "Frobenius ranks. The published code counts an infeasible problem as rank 1. This count and the mean "
+            f"rank of solutions differ most at {worst[0]} d={worst[1]}, where {float(at['feasible']):.0%} of the "
             f"problems are feasible: {float(at['published']):.3g} and {float(at['rank']):.3g}."
         )
     numbers = _every(mixed, "feasible", "{}, feasible share") | _every(mixed, "published", "{}, counted as published")
@@ -133,7 +133,7 @@ def _judge_small(summaries: Datasets) -> Judgement:
         {},
         stated=(
             below(
-                "largest distance of a published count from the mean rank of solutions at small d",
+                "largest difference between a published count and the mean rank of solutions at small d",
                 _largest(distances.values()),
                 _SAME,
             ),
@@ -155,7 +155,7 @@ def _judgement(
     summary = summaries["certified"]
     drawn = _drawn(summary)
     if len(drawn) < len(SETTINGS):
-        undecided = f"No problems were drawn at some of the settings (n, T, d) = {SETTINGS} of the paper's numbers."
+        undecided = f"No problems were drawn at some of the paper's settings (n, T, d) = {SETTINGS}."
     else:
         undecided = too_few(min(int(_at(summary, *setting)["kept"]) for setting in drawn)) or undecided
     return Judgement(
@@ -180,7 +180,7 @@ def _named(n: int, T: int, d: int) -> str:
 
 
 def _published(norm: str) -> Iterator[tuple[tuple[int, int, int], float]]:
-    """Give every setting with the published mean rank of a norm."""
+    """Yield every setting with the published mean rank for a norm."""
     return zip(SETTINGS, PUBLISHED[norm], strict=True)
 
 
@@ -194,7 +194,7 @@ def _drawn(summary: xarray.Dataset) -> list[tuple[int, int, int]]:
 
 
 def _agree(summaries: Datasets, norm: str) -> list[Criterion]:
-    """Ask for the published mean ranks of a norm."""
+    """Ask for the published mean ranks for a norm."""
     summary = summaries["certified"].sel(norm=norm)
     there = {setting: _at(summary, *setting) for setting in _drawn(summary)}
     return [
@@ -205,7 +205,7 @@ def _agree(summaries: Datasets, norm: str) -> list[Criterion]:
 
 
 def _each(summary: xarray.Dataset, name: str) -> Iterator[tuple[tuple[str, int], Number]]:
-    """Give the estimates of a variable with axes `run` and `d`, but for those that could not be made."""
+    """Yield the estimates of a variable with axes `run` and `d`, without those that could not be made."""
     for run in summary["run"].values:
         for d in summary["d"].values:
             here = summary.sel(run=run, d=d)
@@ -219,7 +219,7 @@ def _every(summary: xarray.Dataset, name: str, label: str) -> dict[str, Number]:
 
 
 def _inexact(summaries: Datasets) -> dict[str, Number]:
-    """Return the published counts of the inexact solvers' solutions."""
+    """Return the published counts for the solutions of inexact solvers."""
     return {
         f"n={int(here['n'])} T={int(here['T'])} d={int(here['d'])} by {solver}, counted as published": number(
             here, "published"
@@ -245,7 +245,7 @@ def _of_inexact(summaries: Datasets) -> str:
 
 
 def _largest(numbers: Iterable[Number]) -> Number:
-    """Return the largest of several numbers: its interval is above a threshold if that of one of them is."""
+    """Return the largest of several numbers; its interval is above a threshold if the interval of one of them is."""
     every = list(numbers)
     return Number(*map(max, zip(*every, strict=True))) if every else Number.exact(np.nan)
 
@@ -260,21 +260,21 @@ CLAIMS = (
     Claim(
         "svm-rank:frobenius",
         _SOURCE,
-        "The Frobenius solution has rank n wherever d >= n.",
+        "The Frobenius solution has rank n for all d >= n.",
         _judge_frobenius,
         examples.frobenius,
     ),
     Claim(
         "svm-rank:nuclear",
         _SOURCE,
-        "The nuclear solution has lower rank than the Frobenius solution.",
+        "The nuclear solution has a lower rank than the Frobenius solution.",
         _judge_nuclear,
         examples.nuclear,
     ),
     Claim(
         "svm-rank:small-d",
         _SOURCE,
-        "The points of the figure at small d are mean ranks of solutions.",
+        "At small d, the points of the figure are mean ranks of solutions.",
         _judge_small,
         examples.small,
     ),

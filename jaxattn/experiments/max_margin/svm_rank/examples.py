@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the ranks have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the ranks are known."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def separated(
 ) -> xarray.Dataset:
     """Return a run whose Frobenius ranks are min(n, d) and whose nuclear ranks are given.
 
-    Singular values are 2 and, beyond the rank, `noise`.
+    Singular values are 2, and `noise` beyond the rank.
 
     Args:
         n: inputs.
@@ -43,13 +43,13 @@ def separated(
         nuclear: the nuclear rank of half of the problems, if at most min(n, d); the others have one more.
         noise: singular values beyond the rank.
         feasible: share of feasible problems at d < 10, where only some are.
-        first: that share at d = 1, if it is another.
+        first: this share at d = 1, if different.
         d: dimensions.
-        seeds: problems of each.
-        solver: an inexact one, which leaves all problems unsolved.
-        frobenius: less Frobenius rank from d = 10 on.
-        short: problems whose Frobenius rank is one less from d = 10 on.
-        edge: problems whose Frobenius rank is one less at d = n.
+        seeds: number of problems per dimension.
+        solver: an inexact solver, which leaves all problems unsolved.
+        frobenius: reduction of the Frobenius rank from d = 10.
+        short: number of problems whose Frobenius rank is one less from d = 10.
+        edge: number of problems whose Frobenius rank is one less at d = n.
     """
     dimensions = np.array(d)
     ranks = np.zeros((seeds, len(dimensions), 2), int)
@@ -79,11 +79,11 @@ def separated(
 
 
 def runs(nuclear: int = 4, **changed: Any) -> Datasets:
-    """Return one run a size (n, T), and some of the problems of one size by an inexact solver.
+    """Return one run per size (n, T), and some problems of one size solved by an inexact solver.
 
     Args:
         nuclear: as in `separated`.
-        changed: what else is other than there.
+        changed: other arguments of `separated` to change.
     """
     found = [separated(n, T, nuclear, **changed) for n, T in SIZES]
     found.append(separated(10, 5, nuclear, noise=1e-6, d=(10,), seeds=6, solver="SCS"))
@@ -94,7 +94,7 @@ def as_published(seeds: int = 40) -> Datasets:
     """Return runs with the nuclear ranks of the authors' figure.
 
     Args:
-        seeds: problems of a size and dimension; the means need a multiple of 10.
+        seeds: number of problems per size and dimension; a multiple of 10 for exact means.
     """
     found = runs(seeds=seeds)
     for n, d, mean in _PRINTED:
@@ -106,7 +106,7 @@ def as_published(seeds: int = 40) -> Datasets:
 
 
 def frobenius() -> dict[Verdict, Datasets]:
-    """The ranks are n; they are but at d = n; they are less by two; or problems are too few."""
+    """The ranks are n; n except at d = n; less by two; or there are too few problems."""
     return {
         Verdict.HOLDS: runs(seeds=30),
         Verdict.CORRECTED: runs(edge=6, seeds=30),
@@ -116,7 +116,7 @@ def frobenius() -> dict[Verdict, Datasets]:
 
 
 def nuclear() -> dict[Verdict, Datasets]:
-    """Nuclear ranks are as published; lower than that; as high as the Frobenius ranks; or without a clear value."""
+    """Nuclear ranks are as published; lower; as high as the Frobenius ranks; or without a clear value."""
     return {
         Verdict.HOLDS: as_published(),
         Verdict.CORRECTED: runs(seeds=40),
@@ -126,7 +126,7 @@ def nuclear() -> dict[Verdict, Datasets]:
 
 
 def small() -> dict[Verdict, Datasets]:
-    """Infeasible problems are where the rank is 1 anyway; where it is 3; or problems are too few."""
+    """Problems are infeasible where the rank is 1 anyway; where it is 3; or there are too few problems."""
     return {
         Verdict.HOLDS: runs(first=0.5, feasible=1.0),
         Verdict.FAILS: runs(first=1.0, feasible=0.5),

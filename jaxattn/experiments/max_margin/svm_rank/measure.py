@@ -1,4 +1,4 @@
-"""From drawn problems to their SVM solutions in both norms, with singular values and ranks."""
+"""The SVM solutions of drawn problems in both norms, with singular values and ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Args:
         record: of a `Drawing`, as `recording.run` writes it.
-        solver: for both norms; those of each norm if None.
+        solver: for both norms; each norm's default if None.
 
     Returns:
         The dataset of `separation.separate`.

@@ -1,4 +1,4 @@
-"""Estimates of the ranks of both SVM solutions against d: as published, and of certified solutions alone."""
+"""Estimates of the ranks of both SVM solutions against d: as published, and for certified solutions only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jaxattn.study.claims import Datasets, total
 from jaxattn.study.statistics import Estimate, beside, bootstrap, proportion, variables
 from jaxattn.svm import Status
 
-# The published count: singular values above this, whatever the largest one is; infeasible problems as rank 1.
+# The published count: singular values above this absolute threshold; infeasible problems count as rank 1.
 _ABSOLUTE, _INFEASIBLE_RANK = 1e-7, 1
-# No mean of fewer problems is drawn, unless fewer were attempted.
+# Means of fewer problems are not drawn, unless fewer were attempted.
 _LEAST = 8
-# Of the curves; relative to the largest singular value.
+# Tolerances of the curves, relative to the largest singular value.
 _TOLERANCES = np.logspace(-10, -1, 37)
-# A rank is clean if its mean hardly changes between these two tolerances.
+# A rank is well defined if its mean hardly changes between these two tolerances.
 CLEAN = (1e-9, 1e-3)
 
 
@@ -28,20 +28,20 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     """Estimate mean ranks in both conventions and against the tolerance.
 
     Args:
-        datasets: as `measure` returns them; those with a `solver` are of an inexact one, and hold some of the problems
-            of the others.
+        datasets: as `measure` returns them; those with a `solver` are by an inexact solver, and contain some of the
+            same problems.
         key: of the bootstrap.
 
     Returns:
-        "certified" with axes `run`, `d` and `norm`: the mean `rank` of certified solutions, the mean `published` count
-        and by how much the latter is `apart` from the former; the `difference` of the nuclear rank from the Frobenius
-        rank of the same problem; the `feasible` share; how many problems were `kept`, the `largest` rank and its
-        `spread`, by how much its mean depends on the tolerance; the counts of every run, `tally`. For each inexact
-        solver, under its name, the mean nuclear ranks of the problems that both solved, with axes `setting`, `solver`
-        and `tolerance`. NaN stands where too few problems are feasible to estimate a mean.
+        "certified" with axes `run`, `d` and `norm`: the mean `rank` of certified solutions, the mean `published` count;
+        the difference `apart` between the count and the rank; the `difference` of the nuclear rank from the Frobenius
+        rank of the same problem; the `feasible` share; how many problems were `kept`, the `largest` rank; the `spread`
+        of the mean rank over tolerances; and the counts of every run, `tally`. For each inexact solver, under its name,
+        the mean nuclear ranks of the problems that both solved, with axes `setting`, `solver` and `tolerance`. The
+        value is NaN where too few problems are feasible to estimate a mean.
 
     Raises:
-        ValueError: there is no run of this package's solvers, or a singular value is below 0.
+        ValueError: no run is by this package's solvers, or a singular value is below 0.
     """
     check(datasets)
     certified = {run: one for run, one in datasets.items() if not one.attrs["solver"]}
@@ -79,7 +79,7 @@ def _ranks(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         ),
     }
     arrays = variables(estimates)
-    # What the rank of the kept solutions is at most, and how far its mean depends on the tolerance.
+    # The largest rank of the kept solutions, and how much its mean depends on the tolerance.
     above = {tolerance: _above(values, tolerance)[..., 0] for tolerance in CLEAN}
     spread = np.subtract(*above.values())
     weights = kept[..., None] / np.maximum(kept.sum(axis=0), 1)[:, None]
@@ -98,7 +98,7 @@ def _above(values: np.ndarray, *tolerances: float) -> np.ndarray:
 
 
 def _where(values: np.ndarray, counted: Bool[np.ndarray, "seed d"], key: PRNGKeyArray) -> Estimate:
-    """Estimate the means of `values`, (seed, d, ...), over the counted seeds; NaN where these are too few."""
+    """Estimate the means of `values`, (seed, d, ...), over the counted seeds; NaN where there are too few."""
     least = min(_LEAST, values.shape[0])
     keys = jax.random.split(key, values.shape[1])
     nothing = Estimate(*(np.full(values.shape[2:], np.nan) for _ in Estimate._fields))
@@ -110,10 +110,10 @@ def _where(values: np.ndarray, counted: Bool[np.ndarray, "seed d"], key: PRNGKey
 def _beside(
     published: np.ndarray, rank: np.ndarray, kept: Bool[np.ndarray, "seed d"], decided: Bool[np.ndarray, "seed d"]
 ) -> np.ndarray:
-    """Return one value a decided problem, (seed, d, norm), whose mean is that of `published` less that of kept ranks.
+    """Return one value per decided problem, (seed, d, norm), with mean `published` minus the mean kept rank.
 
-    The second mean is over other problems; to first order it varies with them like the mean of these values. NaN where
-    too few are kept to estimate it.
+    The second mean is over different problems; this linearizes it, so that its sampling error is right to first order.
+    NaN where too few are kept to estimate it.
     """
     number = kept.sum(axis=0)
     enough = number >= min(_LEAST, len(kept))
@@ -125,7 +125,7 @@ def _beside(
 
 
 def _shared(one: xarray.Dataset, certified: Mapping[str, xarray.Dataset]) -> xarray.Dataset:
-    """Return the kept certified solutions of an inexact run's problems, of its one dimension."""
+    """Return the kept certified solutions of an inexact run's problems, for its one dimension."""
     d = one["d"].values[0]
     for other in certified.values():
         if (other.attrs["n"], other.attrs["T"]) == (one.attrs["n"], one.attrs["T"]) and d in other["d"].values:
@@ -135,10 +135,10 @@ def _shared(one: xarray.Dataset, certified: Mapping[str, xarray.Dataset]) -> xar
 
 
 def _curves(one: xarray.Dataset, shared: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Count the nuclear solutions' singular values at every tolerance, by both solvers on the same problems."""
+    """Count the singular values of the nuclear solutions at every tolerance, for both solvers on the same problems."""
     n, d = one.attrs["n"], int(shared["d"])
     pair = shared, one.sel(d=d, seed=shared["seed"].values)
-    # An embedded solution has more singular values, all the further ones zero.
+    # An embedded solution has additional singular values, all zero.
     values = np.stack([each["singular_values"].sel(norm="nuclear").values[:, : min(n, d)] for each in pair], axis=1)
     keys = jax.random.split(key)
     estimates = {

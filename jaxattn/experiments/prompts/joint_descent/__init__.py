@@ -1,1 +1,1 @@
-"""Which max-margin problem does attention obey that is trained together with the head's v?"""
+"""Which max-margin problem does attention obey when it is trained together with the head's v?"""

@@ -28,27 +28,27 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
 
-# Fixed beforehand: the direction error below which two directions count as one; which share of the seeds is nearly all
-# of them; the same for the problem with offsets, at tau = 1 and at others, where the last steps are slow; and the mean
-# direction error that a limit may have left.
+# Fixed beforehand: the direction error below which two directions count as equal; the share of seeds that counts as
+# nearly all; the same for the problem with offsets, at tau = 1 and at other tau, where the last steps are slow; and the
+# largest mean direction error of a limit.
 PARALLEL, _ALL, _OFFSET, _SLOW, _NEAR = 0.01, 0.95, 0.9, 0.8, 0.01
 _SOURCE = Source("arXiv 2306.13596", "section on training p and v together, as recalled", Setting.PROXY)
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate how near W and v of every run are to their problems.
+    """Estimate how close W and v of every run are to the solutions.
 
     Args:
         datasets: of `measure`.
         key: of the bootstrap.
 
     Returns:
-        For each run a dataset. Over its `mixed` seeds, some of whose inputs are no support vectors of v: `off_10`,
+        For each run a dataset. Over its `mixed` seeds, for which some inputs are not support vectors of v: `off_10`,
         `off_50`, `off_90`, quantiles of the direction error from the solution of each problem, (problem, snapshot), the
         mean `off` and the share `parallel` at the end, (problem,), and the mean `ratio` of margins in the unrelaxed
         problem. Over the others, `whole`: `off_whole`, the mean direction error at the end. Over all: `head`, the share
         of seeds whose v is parallel to its solution, and `off_v`, quantiles of its direction error. Attributes `mixed`
-        and `whole` count the seeds. Where there are none of a kind the estimates are 0, and decide nothing.
+        and `whole` count the seeds. If there are no seeds of a kind, the estimates are 0 and decide nothing.
 
     Raises:
         ValueError: a run of which no seed was kept.
@@ -105,15 +105,15 @@ def _judgement(
 
 
 def _runs(summaries: Datasets, trained: str) -> dict[float, xarray.Dataset]:
-    """Return the runs of p or of W by their temperature."""
+    """Return the runs of p or of W by temperature."""
     return {float(one.attrs["tau"]): one for one in summaries.values() if one.attrs["trained"] == trained}
 
 
 def _of_relaxed(trained: str, summaries: Datasets) -> Judgement:
-    """Nearly all mixed seeds have to end at the relaxed solution; corrected: at the one with offsets, at every tau."""
+    """Nearly all mixed seeds must end at the relaxed solution; as corrected, at the one with offsets, for every tau."""
     runs = _runs(summaries, trained)
     if 1.0 not in runs:
-        return Judgement.withheld("Its run is not made at this size.")
+        return Judgement.withheld("This run is not made at this size.")
     one = runs[1.0]
     few = [too_few(run.attrs["mixed"], 8) or too_little(run) for run in runs.values()]
     numbers: dict[str, Number] = {}
@@ -140,40 +140,43 @@ def _of_relaxed(trained: str, summaries: Datasets) -> Judgement:
         numbers,
         stated,
         next(filter(None, few), ""),
-        f"Over the {one.attrs['mixed']} seeds at tau = 1 some of whose inputs are no support vectors of v; there the "
-        f"median 1 - cos is {medians}, and the mean margin ratio in the unrelaxed problem {float(one['ratio']):.3f}.",
+        f"At tau = 1, {one.attrs['mixed']} seeds have inputs that are not support vectors of v. Over these the median "
+        f"1 - cos is {medians}, and the mean margin ratio in the unrelaxed problem is {float(one['ratio']):.3f}.",
         corrected=corrected,
-        correction="with norms that grow in a fixed ratio, the constraints of input i have the target max(0, 1 - kappa "
-        "(m_i - m)) with m_i its label margin, m the smallest and kappa = ||v|| / ||W|| times the solution's norm: "
-        "between the unrelaxed problem, for a small ratio, and the relaxed one, for a large one.",
+        correction="if the norms grow in a fixed ratio, the constraints of input i have the target max(0, 1 - kappa "
+        "(m_i - m)), where m_i is its label margin, m the smallest one, and kappa is ||v|| / ||W|| times "
+        "the norm of the solution. This is between the unrelaxed problem, for a small ratio, and the "
+        "relaxed one, for a large ratio.",
     )
 
 
 def _of_support(summaries: Datasets) -> Judgement:
-    """Where all inputs are support vectors of v, the mean direction error has to be small."""
+    """If all inputs are support vectors of v, the mean direction error must be small."""
     runs = {
         one.attrs["run"]: one for one in summaries.values() if one.attrs["tau"] == 1 and one.attrs["trained"] == "p"
     }
     if not runs:
-        return Judgement.withheld("Its run is not made at this size.")
+        return Judgement.withheld("This run is not made at this size.")
     (one,) = runs.values()
     numbers = {"1 - cos": number(one, "off_whole")}
     stated = (
-        below("mean 1 - cos of p and its plain token SVM", numbers["1 - cos"], _NEAR),
-        above("seeds all of whose inputs are support vectors", Number.exact(one.attrs["whole"]), 8),
-        # A direction error is never below zero.
+        below("mean 1 - cos of p with its plain token SVM", numbers["1 - cos"], _NEAR),
+        above("seeds for which all inputs are support vectors", Number.exact(one.attrs["whole"]), 8),
+        # A direction error is never negative.
         above("mean 1 - cos", numbers["1 - cos"], 0.0),
     )
     undecided = too_few(one.attrs["whole"], 8) or too_little(one)
-    remark = f"Over the {one.attrs['whole']} seeds of {one.attrs['kept']} all of whose inputs are support vectors of v."
+    remark = (
+        f"Over the {one.attrs['whole']} of {one.attrs['kept']} seeds for which all inputs are support vectors of v."
+    )
     return _judgement(runs, numbers, stated, undecided, remark)
 
 
 def _of_head(summaries: Datasets) -> Judgement:
-    """Nearly all seeds of p and of W have to end with v along its max-margin classifier."""
+    """For p and for W, nearly all seeds must end with v along its max-margin classifier."""
     runs = {one.attrs["run"]: one for one in summaries.values() if one.attrs["tau"] == 1}
     if {one.attrs["trained"] for one in runs.values()} != {"p", "W"}:
-        return Judgement.withheld("Not all of its runs are made at this size.")
+        return Judgement.withheld("Not all of these runs are made at this size.")
     numbers = {
         f"share of seeds with 1 - cos of v below {PARALLEL}, {run}": number(one, "head") for run, one in runs.items()
     }
@@ -192,7 +195,7 @@ def _of_weights(summaries: Datasets) -> Judgement:
 
 
 _RELAXED = (
-    "converges in direction to the token SVM in which the constraints of the inputs that are no support vectors of the "
+    "converges in direction to the token SVM in which the constraints of inputs that are not support vectors of the "
     "max-margin v are relaxed from >= 1 to >= 0."
 )
 
@@ -200,7 +203,7 @@ CLAIMS = (
     Claim(
         "joint-descent:head",
         _SOURCE,
-        "Under logistic loss, v trained together with the attention converges in direction to the max-margin "
+        "With the logistic loss, v trained together with the attention converges in direction to the max-margin "
         "classifier of the selected tokens.",
         _of_head,
         examples.of_head,
@@ -208,7 +211,7 @@ CLAIMS = (
     Claim(
         "joint-descent:support",
         _SOURCE,
-        "Where all inputs are support vectors of the max-margin v, the prompt p trained together with v converges in "
+        "If all inputs are support vectors of the max-margin v, the prompt p trained together with v converges in "
         "direction to the max-margin solution p_mm of the selected tokens.",
         _of_support,
         examples.of_support,
@@ -222,7 +225,7 @@ CLAIMS = (
     ),
     Claim(
         "joint-descent:weights",
-        Source("arXiv 2306.13596", "the same of W, whose equivalence to p it remarks", Setting.OURS),
+        Source("arXiv 2306.13596", "the same for W, which it remarks is equivalent to p", Setting.OURS),
         f"W trained together with v {_RELAXED}",
         _of_weights,
         examples.of_weights,

@@ -1,4 +1,4 @@
-"""Measured joint trainings built by hand: what the claims on them have to say is known."""
+"""Hand-built joint trainings for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def run(
     whole: float = 1e-5,
     head: float = 1e-5,
 ) -> xarray.Dataset:
-    """Return a run, half of whose seeds have inputs that are no support vectors.
+    """Return a run in which half of the seeds have inputs that are not support vectors.
 
     Args:
         trained: "p" or "W".
         tau: the temperature.
-        seeds: how many.
-        unrelaxed: 1 - cos with that solution at the end, in mixed seeds.
+        seeds: number of seeds.
+        unrelaxed: final 1 - cos with that solution, in mixed seeds.
         relaxed: the same.
         offset: the same.
-        whole: 1 - cos with all solutions, which are one, in the others.
+        whole: 1 - cos with all solutions, which coincide, in the other seeds.
         head: 1 - cos of v.
     """
     spread = 1 + 0.1 * np.resize([-1.0, 1.0], seeds)[:, None]
@@ -56,7 +56,7 @@ def run(
 
 
 def runs(trained: str = "pW", **changes: Any) -> Datasets:
-    """Return all runs, those of p, of W or of both with changes."""
+    """Return all runs, with changes for those of p, of W or of both."""
     every = [run(one, tau, **(changes if one in trained else {})) for one, tau in _RUNS]
     return {one.attrs["run"]: one for one in every}
 
@@ -81,10 +81,10 @@ def _of_relaxed(trained: str) -> dict[Verdict, Datasets]:
 
 
 def of_prompt() -> dict[Verdict, Datasets]:
-    """The prompt ends at the relaxed solution, that with offsets, or the unrelaxed one; or there are too few seeds."""
+    """The prompt ends at the relaxed solution, the one with offsets, or the unrelaxed one; or too few seeds."""
     return _of_relaxed("p")
 
 
 def of_weights() -> dict[Verdict, Datasets]:
-    """The same of W."""
+    """The same for W."""
     return _of_relaxed("W")

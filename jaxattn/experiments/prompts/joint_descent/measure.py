@@ -1,4 +1,4 @@
-"""From the record of training W, or a prompt, together with v to its distance from three max-margin problems."""
+"""From the record of training W, or a prompt, together with v: its distance from three max-margin problems."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
-# What double precision leaves of 1 - cos where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold W and v of every snapshot against the certified solutions for the tokens that the run selects.
+    """Compare W and v at every snapshot with the certified solutions for the tokens that the run selects.
 
     A seed is kept if its weights stayed finite and the problems of v and W are certified optimal.
 
     Args:
-        record: of a `Training` with `model=tempered_values`, of one query for all inputs or one each.
+        record: of a `Training` with `model=tempered_values`, with one query for all inputs or one each.
         solver: of all problems.
 
     Returns:
         `off`, 1 - cos of W and the solution of each problem of `joint.PROBLEMS`, (seed, problem, snapshot); `off_v`,
         the same of v; `margin_ratio` of W in the unrelaxed problem, (seed, snapshot); whether an input is a `support`
-        vector of v, (seed, input); and `growing`, `||v|| / ||W||` at the end, (seed,), of which the offsets are formed.
+        vector of v, (seed, input); and `growing`, `||v|| / ||W||` at the end, (seed,), from which the offsets are
+        computed.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     config = json.loads(record.attrs["config"])
@@ -77,14 +78,14 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def described(config: dict[str, Any]) -> dict[str, Any]:
-    """Return what is trained, p or W, the temperature of the logits, and the run's name made of these."""
+    """Return what is trained (p or W), the temperature of the logits, and the name of the run."""
     trained = "p" if config["data"]["_target_"].endswith("shared_query") else "W"
     tau = float(config["model"]["model"]["tau"])
     return {"run": f"{trained} and v, tau = {tau:g}", "trained": trained, "tau": tau}
 
 
 def _or_ones(leaf: Any, finite: np.ndarray) -> np.ndarray:
-    """Put ones in place of a diverged seed's weights; its lane is left out of what is compared."""
+    """Replace a diverged seed's weights by ones; it is excluded from all comparisons."""
     return np.where(finite.reshape(-1, *[1] * (np.ndim(leaf) - 1)), leaf, 1.0)
 
 

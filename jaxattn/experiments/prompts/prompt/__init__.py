@@ -1,1 +1,1 @@
-"""Does training a prompt converge in direction to its token SVM, and is training W the same?"""
+"""Does training a prompt converge in direction to its token SVM, and is training W equivalent?"""

@@ -1,4 +1,4 @@
-"""Training a prompt: its direction is that of the token SVM, and training W in its place is the same (2306.13596)."""
+"""Training a prompt: its direction is that of the token SVM, and training W instead is equivalent (2306.13596)."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from jaxattn.study.claims import (
 from jaxattn.study.measuring.growth import AT_REST, growth
 from jaxattn.study.statistics import bootstrap, proportion, variables
 
-# Fixed beforehand: the direction error below which two directions count as one; which share of the seeds is nearly all
-# of them; the mean margin ratio that a limit and a run of the published length have to reach; the mean direction error
-# of the latter; and what rounding may leave of two ways to write the same descent.
+# Fixed beforehand: the direction error below which two directions count as equal; the share of seeds that counts as
+# nearly all; the smallest mean margin ratio of a limit and of a run of the published length; the largest mean direction
+# error of the latter; and the rounding error between two forms of the same descent.
 PARALLEL, _ALL, _LIMIT, _PUBLISHED, _NEAR, _SAME = 0.01, 0.95, 0.99, 0.9, 0.01, 1e-6
-# The steps that the paper takes.
+# The number of steps in the paper.
 STEPS = 1000
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate how near the prompts of every run are to their solutions.
+    """Estimate how close the prompts of every run are to their solutions.
 
     Args:
         datasets: of `measure`.
@@ -48,7 +48,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         For each run a dataset over the snapshots: `off_10`, `off_50`, `off_90`, quantiles of the direction error over
         the seeds; the means `off` and `ratio` of direction error and margin ratio; at the end `parallel`, `locally` and
         `globally`, shares of the seeds, and what `growth.growth` returns; the largest `beside` and `posed`; and
-        `apart`, the largest relative distance of the prompts from those of training p itself, inf where there are none.
+        `apart`, the largest relative distance of the prompts from those of training p itself, inf if there are none.
 
     Raises:
         ValueError: a run of which no seed was kept.
@@ -79,7 +79,7 @@ def _summary(one: xarray.Dataset, itself: xarray.Dataset | None, key: PRNGKeyArr
 
 
 def _apart(one: xarray.Dataset, itself: xarray.Dataset | None) -> float:
-    """Return the largest ||p - q|| / ||q|| over seeds and snapshots, q the prompt that was trained itself."""
+    """Return the largest ||p - q|| / ||q|| over seeds and snapshots, where q is the prompt trained itself."""
     if itself is None or any(one.attrs[name] != itself.attrs[name] for name in ("keys", "rule")):
         return float("inf")
     p, q = xarray.align(one["p"], itself["p"], join="inner")
@@ -92,7 +92,7 @@ def _judgement(
     runs: Datasets, numbers: dict[str, Number], criteria: Sequence[Criterion], remark: str, lacking: bool
 ) -> Judgement:
     if lacking:
-        return Judgement.withheld("Not all of its runs are made at this size.")
+        return Judgement.withheld("Not all of these runs are made at this size.")
     return Judgement(
         measured={name: one.mean for name, one in numbers.items()},
         interval={name: (one.low, one.high) for name, one in numbers.items() if one.low < one.high},
@@ -105,7 +105,7 @@ def _judgement(
 
 
 def _of_limit(summaries: Datasets) -> Judgement:
-    """Nearly all seeds have to end parallel to the solution of locally optimal tokens, and the norm to grow."""
+    """Nearly all seeds must end parallel to the solution of locally optimal tokens, and the norm must grow."""
     runs = {run: one for run, one in summaries.items() if one.attrs["rule"] == "exact direction"}
     numbers: dict[str, Number] = {}
     criteria: list[Criterion] = []
@@ -124,12 +124,12 @@ def _of_limit(summaries: Datasets) -> Judgement:
             above(f"p in ||p|| ~ k^p, {run}", number(one, "growth"), AT_REST),
         ]
     best = [f"{float(one['globally']):.0%}" for one in runs.values()]
-    remark = f"The tokens are those of highest score in {', '.join(best)} of the seeds ({', '.join(runs)})."
+    remark = f"The selected tokens are those of highest score in {', '.join(best)} of the seeds ({', '.join(runs)})."
     return _judgement(runs, numbers, criteria, remark, lacking=len(runs) < 3)
 
 
 def _of_published(summaries: Datasets) -> Judgement:
-    """After 1,000 published steps the prompts have to be near the solution."""
+    """After 1,000 published steps the prompts must be near the solution."""
     runs = {run: one for run, one in summaries.items() if one.attrs["rule"] == "published rule"}
     if len(runs) < 2 or any(STEPS not in one["snapshot"].values for one in runs.values()):
         return _judgement(runs, {}, (), "", lacking=True)
@@ -141,11 +141,11 @@ def _of_published(summaries: Datasets) -> Judgement:
         numbers |= {off: number(then, "off"), ratio: number(then, "ratio")}
         criteria += [below(off, numbers[off], _NEAR), above(ratio, numbers[ratio], _PUBLISHED)]
     ends = ", ".join(f"{float(one['off'][-1]):.2g} at step {int(one['snapshot'][-1])}" for one in runs.values())
-    return _judgement(runs, numbers, criteria, f"Mean 1 - cos later: {ends}, where rounding has stalled it.", False)
+    return _judgement(runs, numbers, criteria, f"Mean 1 - cos later: {ends}, after it stalled by rounding.", False)
 
 
 def _of_equivalence(summaries: Datasets) -> Judgement:
-    """Both descents have to be one to rounding, as both max-margin problems."""
+    """Both descents, and both max-margin problems, must agree up to rounding."""
     runs = {run: one for run, one in summaries.items() if np.isfinite(float(one["apart"]))}
     itself = [one for one in runs.values() if one.attrs["trained"] == "p"]
     if len(runs) < 2 or not itself:
@@ -157,7 +157,7 @@ def _of_equivalence(summaries: Datasets) -> Judgement:
         "largest ||W_mm - p_mm z^T|| / ||W_mm||": Number.exact(float(W["posed"])),
     }
     criteria = [between(name, one, 0.0, _SAME) for name, one in numbers.items()]
-    remark = f"Over all seeds and snapshots to step {int(W['snapshot'][-1])}, z the unit query of all inputs."
+    remark = f"Over all seeds and snapshots up to step {int(W['snapshot'][-1])}; z is the unit query of all inputs."
     return _judgement(runs, numbers, criteria, remark, lacking=False)
 
 

@@ -1,4 +1,4 @@
-"""Measured prompts built by hand: what the claims on them have to say is known."""
+"""Hand-built prompts for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def run(
 
     Args:
         trained: "W" or "p".
-        keys: that the logits are formed of.
+        keys: from which the logits are computed.
         rule: of descent.
-        seeds: how many.
-        off: 1 - cos at the end, the mean over the seeds.
-        ratio: margin ratio at the end, the mean over the seeds.
+        seeds: number of seeds.
+        off: final 1 - cos, the mean over seeds.
+        ratio: final margin ratio, the mean over seeds.
         locally: share of the seeds that select locally optimal tokens.
-        growth: exponent of the step with which ||p|| grows.
+        growth: the exponent p in ||p|| ~ k^p.
         apart: relative distance of the prompts from those of a run with 0.
-        beside: what W has beside `p z^T`.
+        beside: the part of W other than `p z^T`.
         posed: distance of the two solutions.
     """
     seed = np.arange(seeds)
@@ -63,7 +63,7 @@ def run(
 
 
 def runs(trained: str = "W", **changes: Any) -> Datasets:
-    """Return all runs, those of W or of p with changes."""
+    """Return all runs, with changes for those of W or of p."""
     every = [run(keys=keys, rule=rule, **(changes if trained == "W" else {})) for keys in _KEYS for rule in _RULES]
     every.append(run("p", **(changes if trained == "p" else {})))
     return {one.attrs["run"]: one for one in every}
@@ -80,5 +80,5 @@ def of_published() -> dict[Verdict, Datasets]:
 
 
 def of_equivalence() -> dict[Verdict, Datasets]:
-    """The descents are one, or apart; or there are too few seeds."""
+    """The descents agree, or differ; or there are too few seeds."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(apart=1e-3), Verdict.OPEN: runs(seeds=5)}

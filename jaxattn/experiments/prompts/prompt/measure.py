@@ -1,4 +1,4 @@
-"""From the record of training p, or W with one query for all inputs, to its distance from the token SVM's solution."""
+"""From the record of training p, or W with one query for all inputs: its distance from the token SVM's solution."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 
-# What double precision leaves of 1 - cos where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold the prompt `p = W z` of every snapshot against the certified solution for the tokens that it selects.
+    """Compare the prompt `p = W z` at every snapshot with the certified solution for the tokens that it selects.
 
     The max-margin problem is posed twice: for p, and for W. A seed is kept if its weights stayed finite and both
     solutions are certified optimal.
@@ -69,7 +69,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def described(config: dict[str, Any], trains_p: bool) -> dict[str, str]:
-    """Return what is trained, on which keys and by which rule, and the run's name made of these."""
+    """Return what is trained, on which keys and by which rule, and the name of the run."""
     rule = "published rule" if config["optimizer"].get("penalty") else "exact direction"
     keys = "keys X A" if config["data"]["_target_"].endswith("keyed") else "keys X"
     trained = "p" if trains_p else "W"
@@ -77,7 +77,7 @@ def described(config: dict[str, Any], trains_p: bool) -> dict[str, str]:
 
 
 def _prompts(W: Float[Array, "snapshot d e"], problem: Problem) -> tuple[Array, Array]:
-    """Return `W z`, or the prompt itself, and what W has beside `p z^T`, relative to its norm."""
+    """Return `W z`, or the prompt itself, and the relative norm of the part of W other than `p z^T`."""
     if W.shape[-1] == 1:
         return W[..., 0], jnp.zeros(W.shape[0])
     z = problem.Z[0]

@@ -1,4 +1,4 @@
-"""A training of the prompt p itself, with logits `X_i p`; its arrays stand in the record as those of W do."""
+"""Training of the prompt p itself, with logits `X_i p`; its arrays have the place of W's in the record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def zero(key: PRNGKeyArray, d: int) -> Float[Array, "d 1"]:
 
 
 class Prompts(Training):
-    """A `Training` whose parameters are a prompt, (d, 1), in place of W."""
+    """A `Training` whose parameters are a prompt, (d, 1), instead of W."""
 
     def dims(self, name: str) -> tuple[str, ...]:
         """Return the axes of one seed's array."""

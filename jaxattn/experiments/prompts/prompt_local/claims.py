@@ -1,4 +1,4 @@
-"""Which directions attract a prompt: those of locally optimal tokens alone, and sometimes several (2306.13596)."""
+"""Which directions attract a prompt: only those of locally optimal tokens, and sometimes several (2306.13596)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import Estimate, pooled, variables
 
-# Fixed beforehand: the direction error from which on an end is not at its solution; the share of its length that a
-# growing prompt moves by in the second half of the steps, at least; which share of the starts counts as all of them;
-# and which share of those that grow, some of which are still on their way.
+# Fixed beforehand: the direction error above which an end is not at its solution; the smallest share of its norm by
+# which a growing prompt moves in the second half of training; the share of starts that counts as all; and the share of
+# the growing ones, some of which have not converged yet.
 PARALLEL, MOVES, _ALL, _GROWING = 0.01, 0.2, 0.98, 0.95
 _SOURCE = Source("arXiv 2306.13596", "theorems on locally optimal directions, and its pictures", Setting.PROXY)
 
@@ -34,16 +34,16 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     """Estimate where the starts end, over the problems.
 
     Args:
-        datasets: of `measure`, of several problems, or of one that is only drawn.
+        datasets: of `measure`, of several problems, or of one for the figure only.
         key: of the bootstrap over problems.
 
     Returns:
         For each run a dataset. Shares of all starts: `arrived` at the solution of a locally optimal choice; `resting`,
-        the prompt stays at a point; and `elsewhere`, the others. `growing`, the share of those that do not rest which
-        arrived; `several`, the problems with starts that end at two locally optimal choices or more, and `optima`,
-        those that have as many. Of the first problem what the figure draws: `X`, `score`, `p_initial`, `end`, the
-        number of the choice that a start ends at, -1 resting and -2 elsewhere, and of every choice `alpha`, its `ray`
-        and whether it is `locally` optimal.
+        whose prompt stays at a point; and `elsewhere`, the others. `growing`, the share that arrived among the starts
+        that do not rest; `several`, the number of problems with starts that end at two or more locally optimal choices,
+        and `optima`, the number of problems that have two or more. For the first problem, which the figure draws: `X`,
+        `score`, `p_initial`; `end`, the number of the choice at which a start ends, -1 if resting and -2 if elsewhere;
+        and for every choice `alpha`, its `ray` and whether it is `locally` optimal.
 
     Raises:
         ValueError: a run of which no problem was kept.
@@ -81,15 +81,15 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _share(hits: Bool[np.ndarray, "seed start"], among: Bool[np.ndarray, "seed start"], key: PRNGKeyArray) -> Estimate:
-    """Estimate the share of hits among some starts, whole problems resampled; of none among none."""
+    """Estimate the share of hits among some starts, resampling whole problems; 0 if there are no such starts."""
     seed = np.broadcast_to(np.arange(len(hits))[:, None], hits.shape)
-    # Where none grows, none has arrived.
+    # If none grows, none has arrived.
     among = among if among.any() else np.ones_like(among)
     return pooled(hits[among], seed[among], key)
 
 
 def _runs(summaries: Datasets) -> tuple[dict[str, xarray.Dataset], str]:
-    """Return the runs of several problems, and why they cannot decide a claim, if so."""
+    """Return the runs with several problems, and the reason if they cannot decide a claim."""
     runs = {run: one for run, one in summaries.items() if one.attrs["attempted"] > 1}
     reasons = [too_short(one.attrs["steps"]) or too_few(one.attrs["kept"]) for one in runs.values()]
     lacking = "" if {one.attrs["inputs"] for one in runs.values()} == {1, 2} else "Not all of its runs are made."
@@ -97,20 +97,20 @@ def _runs(summaries: Datasets) -> tuple[dict[str, xarray.Dataset], str]:
 
 
 def _of_attracting(summaries: Datasets) -> Judgement:
-    """All starts have to end at a locally optimal solution; corrected: all whose prompt grows."""
+    """All starts must end at a locally optimal solution; as corrected, all whose prompt grows."""
     runs, undecided = _runs(summaries)
     if not runs:
         return Judgement.withheld("No run of several problems is made.")
     numbers: dict[str, Number] = {}
     for run, one in runs.items():
         numbers |= {f"share of starts that end at a locally optimal solution, {run}": number(one, "arrived")}
-        numbers |= {f"share of starts whose prompt stays at a point, {run}": number(one, "resting")}
+        numbers |= {f"share of starts whose prompt stays at a finite point, {run}": number(one, "resting")}
     stated, corrected = [], []
     for run, one in runs.items():
         stated.append(
             above(f"share of starts that end at a locally optimal solution, {run}", number(one, "arrived"), _ALL)
         )
-        words = f"share of those whose prompt grows that end at a locally optimal solution, {run}"
+        words = f"share that ends at a locally optimal solution, among starts whose prompt grows, {run}"
         corrected.append(above(words, number(one, "growing"), _GROWING))
         numbers[words] = number(one, "growing")
     others = ", ".join(f"{float(one['elsewhere']):.2%} ({run})" for run, one in runs.items())
@@ -121,20 +121,20 @@ def _of_attracting(summaries: Datasets) -> Judgement:
         counts=counts_of(runs),
         stated=tuple(stated),
         corrected=tuple(corrected),
-        correction="from every start the prompt either stays at a finite point or grows, and all that grow converge in "
-        "direction to the solution of a locally optimal choice.",
+        correction="from every start the prompt either stays at a finite point or grows, and all growing prompts "
+        "converge in direction to the solution of a locally optimal choice.",
         undecided=undecided,
-        remark=f"Growing, but elsewhere or not yet there: {others} of the starts.",
+        remark=f"Share of starts that grow but end elsewhere or have not converged yet: {others}.",
     )
 
 
 def _of_several(summaries: Datasets) -> Judgement:
-    """In some problem starts have to end at two choices; each end is a certified solution of a locally optimal one."""
+    """In some problem starts must end at two choices; each end is a certified solution of a locally optimal one."""
     runs, undecided = _runs(summaries)
     if not runs:
         return Judgement.withheld("No run of several problems is made.")
     numbers = {
-        f"problems in which starts end at two locally optimal solutions or more, {run}": Number.exact(
+        f"problems in which starts end at two or more locally optimal solutions, {run}": Number.exact(
             float(one["several"]) if float(one["arrived"]) > 0 else 0.0
         )
         for run, one in runs.items()
@@ -147,7 +147,7 @@ def _of_several(summaries: Datasets) -> Judgement:
         counts=counts_of(runs),
         stated=tuple(above(name, one, 1.0) for name, one in numbers.items()),
         undecided=undecided,
-        remark=f"Problems with two locally optimal choices or more: {having}.",
+        remark=f"Problems with two or more locally optimal choices: {having}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Measured ends of grids built by hand: what the claims on them have to say is known."""
+"""Hand-built ends of grids for which the verdicts of the claims are known."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SIDE = 12
 def run(
     inputs: int, seeds: int = 200, resting: float = 0.0, wrong: float = 0.0, far: float = 0.0, both: bool = True
 ) -> xarray.Dataset:
-    """Return the ends of a grid of starts in problems of three tokens an input, two of whose choices are optimal.
+    """Return the ends of a grid of starts in problems with three tokens per input, two of whose choices are optimal.
 
     Args:
         inputs: of a problem.
-        seeds: how many problems.
+        seeds: number of problems.
         resting: share of the starts whose prompt stays at a point.
         wrong: share of the starts that end at a choice that is not locally optimal.
         far: share of the starts that select an optimal choice, far from its solution.
-        both: whether the others end at both optimal choices, or at the first alone.
+        both: whether the others end at both optimal choices, or only at the first.
     """
     starts, choices = _SIDE**2, 3**inputs
     centres = np.linspace(-9.2, 9.2, _SIDE)
@@ -65,13 +65,13 @@ def run(
 
 
 def runs(**changes: Any) -> Datasets:
-    """Return both runs, that of two inputs with changes."""
+    """Return both runs, with changes for the one with two inputs."""
     every = [run(1), run(2, **changes)]
     return {one.attrs["run"]: one for one in every}
 
 
 def of_attracting() -> dict[Verdict, Datasets]:
-    """All starts arrive; some rest, or end at other choices; or there are too few problems."""
+    """All starts converge; some rest, or end at other choices; or there are too few problems."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs(resting=0.1),
@@ -81,5 +81,5 @@ def of_attracting() -> dict[Verdict, Datasets]:
 
 
 def of_several() -> dict[Verdict, Datasets]:
-    """Starts end at both choices, or at one alone; or there are too few problems."""
+    """Starts end at both choices, or only at one; or there are too few problems."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(both=False), Verdict.OPEN: runs(seeds=5)}

@@ -1,4 +1,4 @@
-"""From the ends of all starts to the choices of tokens that they are at, and which of these are locally optimal."""
+"""The choices of tokens at which the starts end, and which of these are locally optimal."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 
-# What double precision leaves of 1 - cos where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve the token SVM of every choice of tokens, and hold every end against that of the tokens it selects.
+    """Solve the token SVM of every choice of tokens, and compare every end with that of the tokens it selects.
 
-    A problem is kept if all ends are finite, every choice is certified optimal or infeasible, and those that a start
-    ends at are optimal.
+    A problem is kept if all ends are finite, every choice is certified optimal or infeasible, and those at which a
+    start ends are optimal.
 
     Args:
         record: of `Grids`.
@@ -31,10 +31,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         For each kept problem and start: `choice`, the number of the choice of tokens that the end selects; `off`, 1 -
-        cos of the end and that choice's solution; and `moved`, the distance from the prompt halfway through the steps
-        over the end's length: about 1/2 where the prompt grows, about 0 where it stays at a point. For each choice its
-        `solution`, (seed, choice, feature), and whether it is `feasible` and `locally` optimal. Beside these the
-        tokens, their scores, and the starts.
+        cos of the end and that choice's solution; and `moved`, the distance between the prompts at the end and halfway,
+        over the norm at the end: about 1/2 if the prompt grows, about 0 if it stays at a point. For each choice its
+        `solution`, (seed, choice, feature), and whether it is `feasible` and `locally` optimal. In addition the tokens,
+        their scores, and the starts.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     problems = of_arrays(arrays)

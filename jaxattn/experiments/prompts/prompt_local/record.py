@@ -1,4 +1,4 @@
-"""A first stage that descends from every point of a grid of prompts in the plane."""
+"""Descent from every point of a grid of prompts in the plane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of every array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -36,8 +36,8 @@ class Grid:
     """Starts at the centres of the cells of a square `[-reach, reach]^2`, row by row.
 
     Attributes:
-        reach: half of the square's side.
-        side: how many cells a side has.
+        reach: half the side of the square.
+        side: number of cells per side.
 
     Raises:
         ValueError: a reach that is not positive and finite, or fewer than 2 cells.
@@ -61,7 +61,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Grids:
-    """One setting: problems in the plane with one query for all inputs, where to descend from, and how.
+    """One setting: problems in the plane with one query for all inputs, the starts, and the descent.
 
     Attributes:
         law: of the problems, in two dimensions.
@@ -69,8 +69,8 @@ class Grids:
         optimizer: an optax transformation.
         loss: of one margin.
         head: of one attention output.
-        seeds: how many problems to draw.
-        key: root key; the problem of seed s is drawn from `fold_in(key, s)`, and nothing else is random.
+        seeds: number of problems to draw.
+        key: root key; the problem of seed s is drawn from `fold_in(key, s)`, nothing else is random.
         steps: updates of one run.
     """
 
@@ -91,7 +91,7 @@ class Grids:
 
     @property
     def coordinates(self) -> dict[str, np.ndarray]:
-        """None but the seeds."""
+        """No coordinates except the seeds."""
         return {}
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Grids:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read.
+        """Name the arrays of one seed; only their shapes are used.
 
         Raises:
             ValueError: tokens that are not in the plane.
@@ -135,6 +135,6 @@ class Grids:
         return problems.arrays | {"data_key": data_keys, "p_initial": every.reshape(shape)} | prompts
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Every drawn problem is kept; what its starts came to is for the second stage to find out."""
+        """Every drawn problem is kept; outcomes of its starts are determined in the second stage."""
         del record
         return {"kept": self.seeds}

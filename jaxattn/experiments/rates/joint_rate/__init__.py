@@ -1,1 +1,1 @@
-"""How fast does the risk fall where the decoder v is trained together with W?"""
+"""How fast does the risk fall when the decoder v is trained together with W?"""

@@ -1,4 +1,4 @@
-"""How fast the risk falls where v is trained together with W, and where both go (2402.05738)."""
+"""How fast the risk falls when v is trained together with W, and the limits of both (2402.05738)."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import bootstrap, proportion, variables
 
-# What the steps of W and of v are, by the names of the runs.
+# The steps of W and of v, by the names of the runs.
 STEPS = {"plain": "plain", "normalized": "normalized", "falling": "normalized, falling like k^-2/3"}
-# Fixed beforehand. The exponent of t in the paper's bound on -log risk; from which 1 - cos on a direction has arrived;
-# which share of the seeds is nearly all of them.
+# Fixed beforehand: the exponent of t in the paper's bound on -log risk; the largest 1 - cos of a direction that has
+# converged; and the share of seeds that counts as nearly all.
 PAPER, NEAR, ALL = 1 / 3, 0.01, 0.95
 _SOURCE = Source("arXiv 2402.05738", "theorem on joint training of decoder and attention (as recalled)", Setting.PROXY)
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate how fast the risk falls and how near W and v come to their limits.
+    """Estimate how fast the risk falls and how close W and v come to their limits.
 
     Args:
         datasets: of `measure`, of each of STEPS.
@@ -44,8 +44,8 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each run medians and quantiles of `fallen`, `off_W` and `off_v` over the seeds, (snapshot,), with `_10` and
-        `_90`; estimates of `exponent`, of t in -log risk over the last tenfold of steps, of `growth`, likewise of
-        `||v||`, and of `W_arrived` and `v_arrived`, the shares of the seeds that end within 0.01 of the limit.
+        `_90`; estimates of `exponent`, of t in -log risk over the last decade of steps, of `growth`, the same for
+        `||v||`, and of `W_arrived` and `v_arrived`, the shares of seeds that end within 0.01 of the limit.
 
     Raises:
         ValueError: other runs, or one of which no seed was kept.
@@ -74,7 +74,7 @@ def _summary(one: xarray.Dataset, key: Array) -> xarray.Dataset:
 
 
 def _exponents(steps: np.ndarray, values: Float[np.ndarray, "seeds k"]) -> Float[np.ndarray, " seeds"]:
-    """Return the exponent of the step that each row follows over the last tenfold of steps; 0 of one snapshot."""
+    """Return the exponent of the step in each row over the last decade of steps; 0 for one snapshot."""
     last = steps >= steps[-1] / 10
     x, y = np.log(steps[last]), np.log(values[:, last])
     apart = x - x.mean()
@@ -82,7 +82,7 @@ def _exponents(steps: np.ndarray, values: Float[np.ndarray, "seeds k"]) -> Float
 
 
 def _judge_risk(summaries: Datasets) -> Judgement:
-    """The exponent of t in -log risk has to be at least that of the bound: a risk that falls faster obeys it."""
+    """The exponent of t in -log risk must be at least that of the bound: a risk that falls faster agrees with it."""
     exponents = {run: number(summaries[run], "exponent") for run in STEPS}
     growth = {run: number(summaries[run], "growth") for run in STEPS}
     labels = {run: f"exponent of t in -log risk, {steps} steps" for run, steps in STEPS.items()}
@@ -93,15 +93,15 @@ def _judge_risk(summaries: Datasets) -> Judgement:
         numbers,
         (above(labels["normalized"], exponents["normalized"], PAPER),),
         expected={labels["normalized"]: PAPER},
-        remark="-log risk grows as ||v|| does, so the exponent is that of the steps of v: "
-        f"{exponents['normalized'].mean:.3g} with constant normalized steps, {exponents['falling'].mean:.3g} with "
-        "steps that fall like k^-2/3, where ||v|| grows like k^1/3, and "
-        f"{exponents['plain'].mean:.3g} with plain steps.",
+        remark="-log risk grows like ||v||, so its exponent is determined by the steps of v: "
+        f"{exponents['normalized'].mean:.3g} for constant normalized steps, {exponents['falling'].mean:.3g} "
+        f"for steps that fall like k^-2/3, where ||v|| grows like k^1/3, and {exponents['plain'].mean:.3g} for "
+        "plain steps.",
     )
 
 
 def _judge_directions(summaries: Datasets) -> Judgement:
-    """Nearly all seeds have to end near both limits."""
+    """Nearly all seeds must end near both limits."""
     one = summaries["normalized"]
     shares = {name: number(one, f"{name}_arrived") for name in ("W", "v")}
     labels = {"W": f"share of seeds with 1 - cos of W and W_mm <= {NEAR}", "v": f"share with 1 - cos of v <= {NEAR}"}
@@ -111,8 +111,8 @@ def _judge_directions(summaries: Datasets) -> Judgement:
         summaries,
         {labels[name]: share for name, share in shares.items()},
         tuple(above(labels[name], share, ALL) for name, share in shares.items()),
-        remark=f"Median 1 - cos at step {last}: {ends}. Constant normalized steps, from random W and v. The max-margin "
-        "decoder of the relevant tokens is mu itself.",
+        remark=f"Median 1 - cos at step {last}: {ends}. Steps are constant and normalized, from random W and v. The "
+        "max-margin decoder of the relevant tokens is mu itself.",
     )
 
 
@@ -139,15 +139,16 @@ CLAIMS = (
     Claim(
         "joint-rate:risk",
         _SOURCE,
-        "Training the decoder v and the attention W together with normalized steps, the risk falls at least like "
-        "exp(-t^(1/3)).",
+        "If the decoder v and the attention W are trained together with normalized steps, the risk falls at least "
+        "like exp(-t^(1/3)).",
         _judge_risk,
         examples.of_risk,
     ),
     Claim(
         "joint-rate:directions",
         _SOURCE,
-        "Trained together, W converges in direction to W_mm, and v to the max-margin decoder of the relevant tokens.",
+        "When trained together, W converges in direction to W_mm, and v to the max-margin decoder of the relevant "
+        "tokens.",
         _judge_directions,
         examples.of_directions,
     ),

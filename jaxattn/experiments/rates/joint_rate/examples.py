@@ -1,4 +1,4 @@
-"""Measured runs built by hand: what the claims on training v together with W have to say of them is known."""
+"""Hand-built runs for which the verdicts of the claims on training v together with W are known."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ RUNS = ("plain", "normalized", "falling")
 
 
 def made(run: str, exponent: float, arrived: float = 1.0, seeds: int = 100) -> xarray.Dataset:
-    """Return a run under which minus the logarithm of the risk is a power of the step.
+    """Return a run in which minus the logarithm of the risk is a power of the step.
 
     Args:
-        run: what its steps are called.
+        run: the name of its steps.
         exponent: of the step.
         arrived: share of the seeds whose W ends near W_mm.
-        seeds: how many.
+        seeds: number of seeds.
     """
     place = (np.arange(seeds) + 0.5) / seeds
     wave = 1 + 0.02 * np.resize([-1.0, 1.0], seeds)
@@ -35,7 +35,7 @@ def made(run: str, exponent: float, arrived: float = 1.0, seeds: int = 100) -> x
 
 
 def runs(exponent: float = 1.0, arrived: float = 1.0) -> Datasets:
-    """Return the runs by all steps, with these numbers for the normalized ones."""
+    """Return the runs with all steps, with these numbers for the normalized ones."""
     return {
         "plain": made("plain", 0.15),
         "normalized": made("normalized", exponent, arrived),
@@ -44,10 +44,10 @@ def runs(exponent: float = 1.0, arrived: float = 1.0) -> Datasets:
 
 
 def of_risk() -> dict[Verdict, Datasets]:
-    """Faster than is said; slower; or about as fast."""
+    """Faster than stated; slower; or about as fast."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(0.2), Verdict.OPEN: runs(1 / 3)}
 
 
 def of_directions() -> dict[Verdict, Datasets]:
-    """All seeds end near both limits; half of them; or about as many as are asked for."""
+    """All seeds end near both limits; half of them; or a share close to the threshold."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(arrived=0.5), Verdict.OPEN: runs(arrived=0.95)}

@@ -1,4 +1,4 @@
-"""From the record of training W and v together to the risk, and to the distance of both from their limits."""
+"""From the record of training W and v together: the risk, and the distance of both from their limits."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from jaxattn.problem import Problem
 from jaxattn.study.measuring.optimum import optimum
 from jaxattn.study.settings.parameters import weights_of
 
-# What double precision leaves of 1 - cos where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _ROUNDING = 1e-16
-# From this margin on the logistic loss is exp(-margin) to the last digit.
+# Above this margin the logistic loss equals exp(-margin) in floating point.
 _LARGE = 40.0
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Read the risk at every snapshot, and hold W against W_mm and v against mu.
+    """Compute the risk at every snapshot, and compare W with W_mm and v with mu.
 
     Args:
         record: of a `Training` of W and v, with the logistic loss, on `law.near_orthogonal`.
-        solver: of the max-margin problems; that of the Frobenius norm if None.
+        solver: of the max-margin problems; the default of the Frobenius norm if None.
 
     Returns:
         For every kept seed and snapshot `fallen`, minus the natural logarithm of the risk, which does not underflow;
-        `size`, `||v||`; `off_W`, 1 - cos of W and the Frobenius solution of the relevant tokens, and `off_v`, that of v
-        and mu, the max-margin decoder of these tokens. The attribute `run` is the name of the steps.
+        `size`, `||v||`; `off_W`, 1 - cos of W and the Frobenius solution of the relevant tokens, and `off_v`, the same
+        for v and mu, the max-margin decoder of these tokens. The attribute `run` is the name of the steps.
     """
     found = optimum(record, solver)
     arrays = {str(name): found.of(record[name]) for name in record.data_vars}
@@ -50,7 +50,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _run(optimizer: dict[str, Any]) -> str:
-    """Return what the steps of an optimizer are called, from its configuration."""
+    """Return the name of an optimizer's steps, from its configuration."""
     if "power" in optimizer:
         return "falling"
     return {"gd": "plain", "normalized_gd": "normalized"}[str(optimizer["_target_"]).rpartition(".")[2]]
@@ -69,7 +69,7 @@ def _along(
 
 
 def log_risk(margins: Float[Array, " n"]) -> Float[Array, ""]:
-    """Return the logarithm of the mean logistic loss, also where the loss itself underflows."""
+    """Return the logarithm of the mean logistic loss, also if the loss itself underflows."""
     near = jnp.log(losses.logistic(jnp.minimum(margins, _LARGE)))
     each = jnp.where(margins < _LARGE, near, -margins)
     return jax.nn.logsumexp(each) - np.log(margins.shape[0])

@@ -1,4 +1,4 @@
-"""Global convergence of training W on nearly orthogonal tokens, and how fast each rule is (2402.05738)."""
+"""Global convergence of training W on nearly orthogonal tokens, and the rate of each rule (2402.05738)."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from jaxattn.study.statistics import bootstrap, proportion, variables
 
 # In the order in which they are drawn.
 RULES = ("plain", "normalized", "Polyak")
-# Fixed beforehand. A start has arrived if 1 - cos with W_mm is at most NEAR in the end, and nearly all have if a share
-# of ALL has. 1 - cos falls like a power of the step if its exponent over the last tenfold of steps is at most POWER:
-# 1 / log(k)^2 looks like k^-0.25 there. A rule is faster if its exponent is less by MORE. What is left beside the
-# optimal tokens falls exponentially in the path if the slope of its logarithm is at most FALLS, and stays: for a power
-# of the path it falls to 0.32 times itself.
+# Fixed beforehand. A start has converged if the final 1 - cos with W_mm is at most NEAR, and nearly all have if a share
+# of ALL has. 1 - cos falls like a power of the step if its exponent over the last decade of steps is at most POWER: 1 /
+# log(k)^2 looks like k^-0.25 there. A rule is faster if its exponent is smaller by MORE. The probability of non-optimal
+# tokens falls exponentially in the path length if the slope of its logarithm is at most FALLS and stays above a
+# fraction STAYS of its earlier value in size; for a power of the path length this fraction is 0.32.
 NEAR, ALL, POWER, MORE, FALLS, STAYS = 0.01, 0.95, -0.5, 0.1, -0.1, 0.8
-# From where descent starts, in words.
+# The starts of descent, in words.
 STARTS = {"zero": "W = 0", "small": "small random W", "large": "large random W", "wrong": "wrong tokens"}
 _SOURCE = Source(
     "arXiv 2402.05738", "abstract, and theorems on global convergence and rates (as recalled)", Setting.PROXY
 )
-_OURS = Source("arXiv 2402.05738", "abstract: that known convergence is local", Setting.OURS)
+_OURS = Source("arXiv 2402.05738", "abstract: that the known convergence is local", Setting.OURS)
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate rates, shares of starts that arrive, and how the attention sparsifies.
+    """Estimate rates, shares of starts that converge, and how the attention sparsifies.
 
     Args:
         datasets: of `measure`, of each rule in one dimension, and of normalized steps in others.
@@ -52,7 +52,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         For each run `off_50`, `off_10`, `off_90`, quantiles of 1 - cos, and medians of `log_rest` and `path`, all
-        (start, snapshot); estimated for each start `exponent`, of 1 - cos over the last tenfold of steps; `arrived` and
+        (start, snapshot); estimates for each start: `exponent`, of 1 - cos over the last decade of steps; `arrived` and
         `selects`, shares of the seeds; `early` and `late`, slopes of `log_rest` along the path / ||W_mm||, in the two
         halves of these steps; `overflowed`, a share.
 
@@ -92,7 +92,7 @@ def _summary(one: xarray.Dataset, key: Array) -> xarray.Dataset:
 
 
 def _slopes(x: Float[np.ndarray, " k"], y: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
-    """Return the slope of the least squares line of each row of y; 0 of one point."""
+    """Return the slope of the least squares line of each row of y; 0 for one point."""
     apart = x - x.mean()
     square = np.sum(apart**2)
     return np.sum(apart * y, axis=-1) / (square if square > 0 else 1.0)
@@ -101,7 +101,7 @@ def _slopes(x: Float[np.ndarray, " k"], y: Float[np.ndarray, "... k"]) -> Float[
 def _chords(
     path: Float[np.ndarray, "seed start k"], rest: Float[np.ndarray, "seed start k"], first: int, last: int
 ) -> Float[np.ndarray, "seed start"]:
-    """Return the slope of log_rest along the path between two snapshots; 0 where W stands still."""
+    """Return the slope of log_rest along the path between two snapshots; 0 if W does not move."""
     gone = path[..., last] - path[..., first]
     return np.where(gone > 0, (rest[..., last] - rest[..., first]) / np.where(gone > 0, gone, 1.0), 0.0)
 
@@ -113,39 +113,40 @@ def compared(summaries: Datasets) -> dict[str, xarray.Dataset]:
 
 
 def _at(runs: Mapping[str, xarray.Dataset], rule: str, name: str, starts: Iterable[str] = STARTS) -> dict[str, Number]:
-    """Return an estimate of a rule from each start, by the words for these."""
+    """Return an estimate for a rule from each start, by the names of the starts."""
     return {STARTS[start]: number(runs[rule].sel(start=start), name) for start in starts}
 
 
 def _judge_any_start(summaries: Datasets) -> Judgement:
-    """Nearly all starts of each kind have to arrive, by normalized steps, which follow the path of plain ones."""
+    """Nearly all starts of each kind must converge, with normalized steps, which follow the path of plain ones."""
     runs = compared(summaries)
     arrived = _at(runs, "normalized", "arrived")
     plain, selects = _at(runs, "plain", "arrived"), _at(runs, "plain", "selects")
     shares = [f"{start}: {plain[start].mean:.0%} ({selects[start].mean:.0%})" for start in plain]
     return _judgement(
         runs,
-        {f"share that arrives from {start}": one for start, one in arrived.items()},
+        {f"share that converges from {start}": one for start, one in arrived.items()},
         tuple(above(f"share of seeds with 1 - cos <= {NEAR} from {start}", one, ALL) for start, one in arrived.items()),
-        remark="By normalized steps, which follow the path of plain ones without their logarithmic slowness. After as "
-        f"many plain steps these have arrived (select all optimal tokens): {', '.join(shares)}; that refutes no limit.",
+        remark="These are normalized steps, which follow the path of plain ones without their logarithmic slowness. "
+        "After the same number of plain steps these shares have converged (select all optimal tokens): "
+        f"{', '.join(shares)}. This does not refute a limit.",
     )
 
 
 def _judge_normalized(summaries: Datasets) -> Judgement:
-    """From each start 1 - cos has to fall like a power of the step."""
+    """From each start 1 - cos must fall like a power of the step."""
     runs = compared(summaries)
     exponents = _at(runs, "normalized", "exponent")
     return _judgement(
         runs,
         {f"exponent from {start}": one for start, one in exponents.items()},
         tuple(below(f"exponent of 1 - cos from {start}", one, POWER) for start, one in exponents.items()),
-        remark="1 - cos is half the squared distance of the directions. What is faster than a bound agrees with it.",
+        remark="1 - cos is half the squared distance of the directions. A faster decrease agrees with an upper bound.",
     )
 
 
 def _judge_polyak(summaries: Datasets) -> Judgement:
-    """Nearly all starts have to arrive, and 1 - cos to fall like a power of the step; or so from W = 0 and small W."""
+    """Nearly all starts must converge, with 1 - cos like a power of the step; as corrected, from W = 0 and small W."""
     runs = compared(summaries)
     exponents, arrived = (_at(runs, "Polyak", name) for name in ("exponent", "arrived"))
     overflowed = _at(runs, "Polyak", "overflowed")
@@ -160,19 +161,20 @@ def _judge_polyak(summaries: Datasets) -> Judgement:
     numbers = {f"exponent from {start}": one for start, one in exponents.items()}
     return _judgement(
         runs,
-        numbers | {f"share that arrives from {start}": one for start, one in arrived.items()},
+        numbers | {f"share that converges from {start}": one for start, one in arrived.items()},
         tuple(one for both in criteria.values() for one in both),
         tuple(one for both in list(criteria.values())[:2] for one in both),
-        "From W = 0 and from small weights. Where wrong tokens are selected firmly, the gradient is tiny and L - L* is "
-        "not, so the first steps overshoot, and later ones are too short to turn W. Share of seeds that arrive (that "
-        f"take a step too long for the range of numbers): {', '.join(far)}.",
-        remark="The step is (L - L*) / ||gradient||^2 * gradient, without a cap. A bound whose constant depends on the "
-        "start is not refuted by this, but it says nothing about as many steps as can be taken.",
+        "only from W = 0 and from small weights. Where wrong tokens are selected with high probability, the gradient "
+        "is tiny while L - L* is not, so the first steps overshoot, and later ones are too short to change the "
+        "direction of W. Share of seeds that converge (that take a step too long for the number range): "
+        f"{', '.join(far)}.",
+        remark="The step is (L - L*) / ||gradient||^2 * gradient, without a cap. This does not refute a bound whose "
+        "constant depends on the start, but such a bound says nothing for any feasible number of steps.",
     )
 
 
 def _judge_faster(summaries: Datasets) -> Judgement:
-    """From each start the exponent of plain steps has to be larger than that of either other rule."""
+    """From each start the exponent of plain steps must be larger than that of either other rule."""
     runs = compared(summaries)
     plain = _at(runs, "plain", "exponent")
     lead = {
@@ -183,13 +185,13 @@ def _judge_faster(summaries: Datasets) -> Judgement:
     return _judgement(
         runs,
         {f"exponent of plain steps from {start}": one for start, one in plain.items()} | lead,
-        tuple(above(f"exponent of plain steps less that of {name}", one, MORE) for name, one in lead.items()),
-        remark="Plain and normalized steps have the step size 1. Starts that stand still count with exponent 0.",
+        tuple(above(f"exponent of plain steps minus that of {name}", one, MORE) for name, one in lead.items()),
+        remark="Plain and normalized steps have step size 1. Starts that do not move count with exponent 0.",
     )
 
 
 def _judge_sparsity(summaries: Datasets) -> Judgement:
-    """The logarithm of what is left beside the optimal tokens has to fall along the path, and not to slow down."""
+    """The log probability of non-optimal tokens must fall along the path, without slowing down."""
     runs = compared(summaries)
     late, early = (_at(runs, "normalized", name) for name in ("late", "early"))
     slower = {start: late[start].minus(Number(*(STAYS * part for part in early[start]))) for start in late}
@@ -201,21 +203,22 @@ def _judge_sparsity(summaries: Datasets) -> Judgement:
         (
             *(below(f"slope of log(1 - s) in the path / ||W_mm|| from {start}", late[start], FALLS) for start in late),
             *(
-                below(f"late slope less {STAYS} times the early one from {start}", one, 0.0)
+                below(f"late slope minus {STAYS} times the early slope from {start}", one, 0.0)
                 for start, one in slower.items()
             ),
         ),
         expected=dict.fromkeys(slopes, -1.0),
-        remark="s is the optimal token's probability, of the input where it is least. Along W_mm the slope is -1.",
+        remark="s is the probability of the optimal token, for the input where it is smallest. Along W_mm the slope is "
+        "-1.",
     )
 
 
 def _judge_condition(summaries: Datasets) -> Judgement:
-    """In the fewest dimensions, starts far away must not nearly all arrive."""
+    """In the smallest dimension, starts far away must not nearly all converge."""
     runs = {f"d = {one.attrs['d']}": one for one in summaries.values() if one.attrs["rule"] == "normalized"}
     least = min(runs, key=lambda name: runs[name].attrs["d"])
     numbers = {
-        f"share that arrives from {STARTS[start]}, {name}": number(one.sel(start=start), "arrived")
+        f"share that converges from {STARTS[start]}, {name}": number(one.sel(start=start), "arrived")
         for name, one in runs.items()
         for start in ("zero", "large", "wrong")
     }
@@ -223,9 +226,9 @@ def _judge_condition(summaries: Datasets) -> Judgement:
     return _judgement(
         runs,
         numbers,
-        tuple(below(f"share of seeds that arrive from {start}, {least}", one, ALL) for start, one in far.items()),
-        remark="Tokens are less orthogonal in fewer dimensions; n T = "
-        f"{runs[least].attrs['n'] * runs[least].attrs['T']}. Normalized steps.",
+        tuple(below(f"share of seeds that converge from {start}, {least}", one, ALL) for start, one in far.items()),
+        remark="Tokens are less orthogonal in smaller dimensions; n T = "
+        f"{runs[least].attrs['n'] * runs[least].attrs['T']}. Steps are normalized.",
     )
 
 
@@ -285,7 +288,7 @@ CLAIMS = (
     Claim(
         "ngd-global:sparsity",
         _SOURCE,
-        "The attention map sparsifies exponentially fast: what is left beside the optimal tokens falls exponentially "
+        "The attention map sparsifies exponentially fast: the probability of non-optimal tokens falls exponentially "
         "in the length of the path.",
         _judge_sparsity,
         examples.of_sparsity,

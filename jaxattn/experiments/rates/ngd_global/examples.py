@@ -1,4 +1,4 @@
-"""Measured descents built by hand: what the claims on global convergence and its rates have to say is known."""
+"""Hand-built descents for which the verdicts of the claims on global convergence and its rates are known."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jaxattn.study.settings.schedule import Logarithmically
 
 STARTS = ("zero", "small", "large", "wrong")
 STEPS = np.array(Logarithmically(8)(10_000))
-# The dimensions that normalized steps are tried in; all rules are in the last.
+# The dimensions for normalized steps; all rules are run in the last.
 DIMENSIONS = (4, 128)
-# What a start is away from W_mm at most: one that stands still.
+# The largest 1 - cos of a start: one that does not move.
 _AWAY = 0.5
 
 
@@ -30,13 +30,14 @@ def run(
     """Return a run whose starts approach W_mm like powers of the step.
 
     Args:
-        rule: what its steps are called.
-        power: of the step, of each start; 0 stands still.
-        arrived: share of the seeds of each start that do so; the others stand still.
-        fading: at 1 the logarithm of what is left beside the optimal tokens falls like that of the path, at 0 with it.
+        rule: the name of its steps.
+        power: of the step, for each start; 0 for no movement.
+        arrived: share of the seeds of each start that do so; the others do not move.
+        fading: at 1 the log probability of non-optimal tokens falls like the logarithm of the path length, at 0
+            linearly in it.
         slope: of that logarithm along the path, at first.
         d: dimension.
-        seeds: how many.
+        seeds: number of seeds.
     """
     place = (np.arange(seeds) + 0.5) / seeds
     wave = 1 + 0.02 * np.resize([-1.0, 1.0], seeds)
@@ -65,7 +66,7 @@ def runs(
     plain: xarray.Dataset | None = None,
     small: xarray.Dataset | None = None,
 ) -> Datasets:
-    """Return all runs of the experiment, those that are given in place of those that the paper says."""
+    """Return all runs of the experiment, as in the paper except for those given."""
     given = (
         run("plain", (-0.25,) * 4) if plain is None else plain,
         run("normalized") if normalized is None else normalized,
@@ -76,7 +77,7 @@ def runs(
 
 
 def of_any_start() -> dict[Verdict, Datasets]:
-    """All starts arrive; a third of the wrong ones do not; or about as many as are asked for."""
+    """All starts converge; a third of the wrong ones do not; or a share close to the threshold."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(normalized=run("normalized", arrived=(1.0, 1.0, 1.0, 0.66))),
@@ -94,7 +95,7 @@ def of_normalized() -> dict[Verdict, Datasets]:
 
 
 def of_polyak() -> dict[Verdict, Datasets]:
-    """From all starts; from W = 0 and small weights; from none; or from about as many as are asked for."""
+    """From all starts; from W = 0 and small weights; from none; or with a share close to the threshold."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs(polyak=run("Polyak", arrived=(1.0, 1.0, 0.3, 0.5))),
@@ -113,7 +114,7 @@ def of_faster() -> dict[Verdict, Datasets]:
 
 
 def of_sparsity() -> dict[Verdict, Datasets]:
-    """With the path; with its logarithm; or in between."""
+    """Linear in the path; like its logarithm; or in between."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(normalized=run("normalized", fading=0.9, slope=-5.0)),
@@ -122,7 +123,7 @@ def of_sparsity() -> dict[Verdict, Datasets]:
 
 
 def of_condition() -> dict[Verdict, Datasets]:
-    """In few dimensions starts go elsewhere; none does; or about as many as are allowed."""
+    """In small dimensions starts end elsewhere; none does; or a share close to the threshold."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(small=run("normalized", d=DIMENSIONS[0])),

@@ -1,4 +1,4 @@
-"""From the record of descents from four starts to their distance from W_mm, and to what is left beside its tokens."""
+"""From the record of descents from four starts: distance from W_mm, and the probability of non-optimal tokens."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from jaxattn.experiments.rates.ngd_global.record import Starts
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 
-# What the steps of each optimizer are called.
+# The names of the steps of each optimizer.
 RULES = {"gd": "plain", "normalized_gd": "normalized", "polyak": "Polyak"}
-# What double precision leaves of 1 - cos where two directions are the same.
+# The rounding error of 1 - cos in double precision for equal directions.
 _ROUNDING = 1e-16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve the Att-SVM of the optimal tokens, and hold every descent against it.
+    """Solve the Att-SVM of the optimal tokens, and compare every descent with it.
 
     Args:
         record: of `Rates`.
-        solver: of the max-margin problems; that of the Frobenius norm if None.
+        solver: of the max-margin problems; the default of the Frobenius norm if None.
 
     Returns:
-        For every kept seed, start and snapshot `off`, 1 - cos of W and W_mm; `log_rest`, the natural logarithm of
-        `1 - s` of the optimal token, of the input where that is largest; `size`, `||W||_F`, and `path`, the length of
-        the path so far, both divided by `||W_mm||_F`. For every kept seed and start whether all optimal tokens are
-        selected in the end, `selects`, and whether a step became too long to be taken, `overflowed`. A seed is kept if
-        W_mm and the wrong selection's solution are certified. The attributes tell the runs apart.
+        For every kept seed, start and snapshot `off`, 1 - cos of W and W_mm; `log_rest`, the natural logarithm of `1 -
+        s`, s the probability of the optimal token, for the input where it is largest; `size`, `||W||_F`, and `path`,
+        the length of the path so far, both divided by `||W_mm||_F`. For every kept seed and start whether all optimal
+        tokens are selected at the end, `selects`, and whether a step became too long to be taken, `overflowed`. A seed
+        is kept if W_mm and the wrong selection's solution are certified. The attributes identify the run.
     """
     problems = of_arrays({str(name): record[name].values for name in record.data_vars})
     alpha, constraints = batch.over_seeds(_posed, problems)
@@ -92,7 +92,7 @@ def _along(
     length: Float[Array, ""],
     alpha: Int[Array, " n"],
 ) -> tuple[Array, ...]:
-    """Return what `measure` does of one seed, in its order.
+    """Return what `measure` needs for one seed, in its order.
 
     W_mm is a combination of the rows of the constraints, so its inner product with W follows from W's margins.
     """
@@ -103,7 +103,7 @@ def _along(
     of_best = jnp.take_along_axis(logits, alpha[None, None, :, None], axis=3)
     of_others = jnp.take_along_axis(logits, jnp.broadcast_to(others[None, None], (*logits.shape[:-1], T - 1)), axis=3)
     product = jnp.sum(duals[None, None] * (of_best - of_others), axis=(2, 3))
-    # W = 0 is left with the first step.
+    # W is nonzero after the first step.
     off = 1 - product / jnp.maximum(size * metrics.norm(W_mm), jnp.finfo(size.dtype).tiny)
     top = jnp.max(logits, axis=3, keepdims=True)
     rest, whole = (jax.nn.logsumexp(one - top, axis=3) for one in (of_others, logits))

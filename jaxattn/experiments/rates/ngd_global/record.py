@@ -19,7 +19,7 @@ from jaxattn.records import Record
 from jaxattn.study.settings.recording import from_words, keys
 from jaxattn.study.settings.schedule import Schedule
 
-# The axes of every array of a record, behind the seed axis.
+# The axes of every array of a record, after the seed axis.
 _DIMS = {
     "X": ("input", "token", "feature"),
     "Z": ("input", "query_feature"),
@@ -42,7 +42,8 @@ class Starts:
 
     Attributes:
         small: norm of the small random weights.
-        large: standard deviation of the entries of the large ones, about that of their logits on unit vectors.
+        large: standard deviation of the entries of the large random weights, approximately that of their logits on unit
+            vectors.
         margin: by which the tokens of the wrong selection lead, R of `R W_alpha`.
 
     Raises:
@@ -60,7 +61,7 @@ class Starts:
             checks.positive(name, getattr(self, name))
 
     def __call__(self, words: UInt32[Array, " words"], W_wrong: Float[Array, "d d"]) -> Float[Array, "starts d d"]:
-        """Draw the starts; those of random weights share one direction.
+        """Draw the starts; those with random weights share one direction.
 
         Args:
             words: of the seed's key.
@@ -78,17 +79,17 @@ class Starts:
 
 @dataclass(frozen=True)
 class Rates:
-    """One setting: problems, from where to descend on W in them, and by which steps.
+    """One setting: problems, the starts of descent on W, and its steps.
 
     Attributes:
         law: of the problems.
         initial: the starts of each problem.
-        optimizer: whose step depends on the gradient's length alone, or Polyak's.
+        optimizer: one whose step depends only on the gradient's norm, or Polyak's.
         loss: of one margin.
-        seeds: how many problems to draw.
+        seeds: number of problems to draw.
         key: root key; seed s draws its problem, and its starts, from `fold_in(key, s)`.
         steps: of one descent.
-        snapshots: after which of them logits and norm are kept.
+        snapshots: the steps after which logits and norm are kept.
     """
 
     law: data.Law
@@ -120,7 +121,7 @@ class Rates:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are read."""
+        """Name the arrays of one seed; only their shapes are used."""
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
         starts = jax.vmap(by_steps.begun, in_axes=(0, None))(
@@ -160,6 +161,6 @@ class Rates:
         return jax.vmap(by_steps.begun, in_axes=(0, None))(self.initial(words, W_wrong), problem)
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Count the seeds whose wrong selection was separated or shown not to be."""
+        """Count the seeds whose wrong selection was separated or proved inseparable."""
         decided = record.read("status") != svm.Status.NOT_CONVERGED
         return {"kept": int(decided.sum()), "unsolved": int((~decided).sum())}

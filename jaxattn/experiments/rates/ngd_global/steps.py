@@ -1,7 +1,7 @@
-"""Descent on W followed in its logits: of W that moves along its gradient, inner products of the tokens tell all.
+"""Descent on W followed in its logits: if W moves along its gradient, inner products of tokens suffice.
 
 With `W_k = W_0 + sum_it c_it x_it z_i^T` the logits and the norm of W_k follow from c, (n, T), and from the inner
-products of `x_it z_i^T`; no W is formed after the start, so any d costs the same.
+products of `x_it z_i^T`; no W is formed after the start, so the cost does not depend on d.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jaxattn.descent.optimizers import along
 from jaxattn.experiments.rates.polyak import Polyak, log_excess
 from jaxattn.problem import Problem
 
-# A path longer than this is not gone: beyond it squares of numbers overflow.
+# Descent stops at this path length: beyond it squares of numbers overflow.
 LONGEST = 1e70
 
 
 class Begun(NamedTuple):
-    """A start, as descent in the logits sees it.
+    """A start, as needed for descent in the logits.
 
     Attributes:
         logits: at W_0.
@@ -48,7 +48,7 @@ class Followed(NamedTuple):
         logits: of all tokens.
         size: `||W||_F`.
         path: lengths of all steps so far, added up.
-        overflowed: W stands still since.
+        overflowed: W has not moved since.
     """
 
     logits: Float[Array, "k n T"]
@@ -67,12 +67,12 @@ def begun(W: Float[Array, "d d"], problem: Problem) -> Begun:
 def followed(optimizer: optax.GradientTransformation, steps: int, loss: losses.Loss) -> Any:
     """Return the function from a `Begun` and snapshots, increasing steps within 1..steps, to what was `Followed`.
 
-    The gradient comes in the log domain, so that no rule stalls by rounding. One object for equal arguments, so that it
-    compiles once.
+    The gradient is computed in the log domain, so that no rule stalls by rounding. Equal arguments give one object, so
+    that it compiles once.
 
     Args:
         optimizer: `descent.gd`, `descent.normalized_gd` or `polyak`.
-        steps: how many.
+        steps: number of steps.
         loss: of one margin.
 
     Raises:
@@ -82,7 +82,7 @@ def followed(optimizer: optax.GradientTransformation, steps: int, loss: losses.L
 
 
 def _rate(optimizer: optax.GradientTransformation) -> Any:
-    """Return from state, length, size and log excess to the rate of the gradient divided by its size."""
+    """Return the function from state, norm, size and log excess to the rate of the gradient divided by its size."""
     if isinstance(optimizer, Polyak):
         return _polyak_rate
     known = along(optimizer.update)
@@ -95,7 +95,7 @@ def _rate(optimizer: optax.GradientTransformation) -> Any:
 
 
 def _polyak_rate(state: Array, length: Array, size: Array, log_scale: Array, excess: Array) -> Array:
-    # The factors exp(log_scale) of the risk and of the gradient are taken off both.
+    # The factor exp(log_scale) is removed from both the risk and the gradient.
     del log_scale
     return state * jnp.exp(excess) / jnp.where(length > 0, size * length**2, 1.0)
 

@@ -1,1 +1,1 @@
-"""Which SVM do sequence-to-sequence and causal self-attention reach, where every position selects a token?"""
+"""Which SVM do sequence-to-sequence and causal self-attention reach, if every position selects a token?"""

@@ -1,4 +1,4 @@
-"""Sequence-to-sequence and causal self-attention (2308.16898): runs against the SVMs of all positions' tokens."""
+"""Sequence-to-sequence and causal self-attention (2308.16898): training compared with the SVMs over all positions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from jaxattn.study.measuring.growth import AT_REST, growth
 from jaxattn.study.statistics import bootstrap, proportion, variables
 
 _SOURCE = Source("arXiv 2308.16898", "section 7, extension to sequence-to-sequence and causal attention", Setting.OURS)
-# Fixed beforehand: what a mean correlation has to reach, and a mean probability or a share of seeds; radii that end
-# earlier decide nothing.
+# Fixed beforehand: thresholds for a mean correlation, and for a mean probability or a share of seeds; paths that end at
+# smaller radii decide nothing.
 _CLOSE, _SATURATED, _FAR = 0.99, 0.999, 300.0
 # Folded into the key of a run, which its curves split in two.
 _GROWTH, _MARGIN = 2, 3
@@ -46,15 +46,15 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     """Estimate the curves of all runs over the kept seeds.
 
     Args:
-        datasets: of `measure`, by the names of the runs: "W", "KQ", `LONG`, `FALLING` and `PATH`. A
-            claim on a run that is not there is not decided.
+        datasets: of `measure`, by the names of the runs: "W", "KQ", `LONG`, `FALLING` and `PATH`. A claim about a
+            missing run is not decided.
         key: of the bootstrap.
 
     Returns:
         For each of them a dataset of means with interval bounds, which the figure draws. Those of "W" and "KQ" also
         hold the shares of seeds whose SVM is certified, `separated`, or not certified infeasible, `separable`, and
-        `optimal_share`; those of "KQ" and `FALLING` what `growth.growth` returns, and the latter `margin`, the margin
-        ratio at the end.
+        `optimal_share`; those of "KQ" and `FALLING` also hold what `growth.growth` returns, and the latter `margin`,
+        the final margin ratio.
 
     Raises:
         ValueError: a run or path of which no seed was kept.
@@ -78,7 +78,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _along_path(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate the correlations along a path, and the share of seeds whose optimal tokens are all selected."""
+    """Estimate the correlations along a path, and the share of seeds that select all optimal tokens."""
     selected = one["selected"].values.astype(bool)
     estimates = {
         "correlation": (("norm", "radius"), bootstrap(1 - one["off"].values, key)),
@@ -90,7 +90,7 @@ def _along_path(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _shares(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, Any]:
-    """Estimate in how many seeds one SVM separates the selected tokens, and how many of these are optimal."""
+    """Estimate the share of seeds for which one SVM separates the selected tokens, and the share of optimal tokens."""
     status = one["status"].values
     estimates = {
         "separated": ((), proportion((status == svm.Status.OPTIMAL).all(axis=1))),
@@ -101,7 +101,7 @@ def _shares(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, Any]:
 
 
 def _judge_selection(summaries: Datasets) -> Judgement:
-    """Probabilities have to end near 1, and the SVM of every seed's selected tokens has to be solved."""
+    """Probabilities must end near 1, and the SVM of every seed's selected tokens must be solved."""
     if missing := _missing(summaries, *OWN):
         return Judgement.withheld(missing)
     measured, interval, expected = {}, {}, {}
@@ -131,21 +131,21 @@ def _judge_selection(summaries: Datasets) -> Judgement:
         counts=counts_of({run: summaries[run] for run in OWN}),
         stated=tuple(stated),
         undecided=too_little(summaries["W"]) or too_little(summaries["KQ"]),
-        remark="Final weights that rank the selected tokens first satisfy the constraints up to their length, so what "
-        "descent has selected can always be separated, except for ties. The optimal token is selected at "
-        f"{float(one['optimal_share']):.0%} of the positions with a choice by training W, and at "
-        f"{float(summaries['KQ']['optimal_share']):.0%} by training (K, Q). The optimal tokens of all "
-        f"{one.attrs['inputs']} positions can be separated in {one.attrs['optimal_kept']} of {one.attrs['attempted']} "
-        f"problems ({one.attrs['optimal_infeasible']} certified infeasible).",
+        remark="Final weights that rank the selected tokens first satisfy the constraints up to scaling, so the "
+        "selected tokens can always be separated, except for ties. Training W selects the optimal token at "
+        f"{float(one['optimal_share']):.0%} of the positions with a choice, and training (K, Q) at "
+        f"{float(summaries['KQ']['optimal_share']):.0%}. The optimal tokens of all {one.attrs['inputs']} "
+        f"positions can be separated in {one.attrs['optimal_kept']} of {one.attrs['attempted']} problems "
+        f"({one.attrs['optimal_infeasible']} certified infeasible).",
     )
 
 
 def _judge_W(summaries: Datasets) -> Judgement:
-    """The published run has to end nearer to its own solution, and the one on the exact direction close to it."""
+    """The published run must end nearer to its own solution; the one along the exact direction must end close to it."""
     if missing := _missing(summaries, "W", LONG):
         return Judgement.withheld(missing)
     published, long = summaries["W"], summaries[LONG]
-    last, name = int(long["snapshot"].values[-1]), "frobenius, on the exact direction"
+    last, name = int(long["snapshot"].values[-1]), "frobenius, along the exact gradient direction"
     reads = _reads(published, "frobenius", "nuclear")
     reads[name] = at_steps(long, "correlation", (last,), norm="frobenius")
     measured, interval = named(reads)
@@ -163,12 +163,12 @@ def _judge_W(summaries: Datasets) -> Judgement:
 
 
 def _judge_KQ(summaries: Datasets) -> Judgement:
-    """The published run has to end near its solution, and K Q^T to grow; failing that, with a step that falls."""
+    """The published run must end near its solution, and K Q^T grow; as corrected, with decreasing steps."""
     if missing := _missing(summaries, "KQ", FALLING):
         return Judgement.withheld(missing)
     one, long = summaries["KQ"], summaries[FALLING]
     last, after = int(one["snapshot"].values[-1]), int(long["snapshot"].values[-1])
-    name, margin = "nuclear, with a step that falls", f"margin ratio, with a step that falls at step {after}"
+    name, margin = "nuclear, with decreasing steps", f"margin ratio, with decreasing steps at step {after}"
     reads = _reads(one, "nuclear", "frobenius") | {name: at_steps(long, "correlation", (after,), norm="nuclear")}
     measured, interval = named(reads)
     of_margin = number(long, "margin")
@@ -179,7 +179,7 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
         interval=interval,
         expected={f"nuclear at step {last}": 1.0, f"{name} at step {after}": 1.0, margin: 1.0},
         counts=counts_of({run: summaries[run] for run in ("KQ", FALLING)}),
-        # A limit in direction needs a norm without bound.
+        # Convergence in direction requires an unbounded norm.
         stated=(
             _ahead(one, "nuclear", "frobenius"),
             above(f"nuclear correlation at step {last},", end, _CLOSE),
@@ -188,13 +188,14 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
         corrected=(
             above(f"{name} at step {after}, correlation", of_long, _CLOSE),
             above(margin, of_margin, _CLOSE),
-            _grows("step that falls", long),
+            _grows("decreasing steps", long),
         ),
-        correction="without a penalty, on the exact direction of the gradient and with a step that falls like k^-1/2: "
-        f"at step {after} the correlation with the nuclear solution is {of_long.mean:.4f}, the margin ratio "
-        f"{of_margin.mean:.4f}, and ||K Q^T Z|| grows like k^{float(long['growth']):.2g}. The published run ends at a "
-        f"correlation of {end.mean:.4f}, but its norm goes like k^{float(one['growth']):.2g}: it is at rest where its "
-        "penalty on ||K||^2 + ||Q||^2, with coefficient 2.2e-16, balances the risk (see kq-penalty).",
+        correction="it does without a penalty, along the exact gradient direction and with steps that fall like "
+        f"k^-1/2: at step {after} the correlation with the nuclear solution is {of_long.mean:.4f}, the "
+        f"margin ratio is {of_margin.mean:.4f}, and ||K Q^T Z|| grows like k^{float(long['growth']):.2g}. "
+        f"The published run ends at a correlation of {end.mean:.4f}, but its norm goes like "
+        f"k^{float(one['growth']):.2g}: it no longer grows, since its penalty on ||K||^2 + ||Q||^2, with "
+        "coefficient 2.2e-16, balances the risk (see kq-penalty).",
         undecided=too_little(one) or too_little(long),
     )
 
@@ -205,7 +206,7 @@ def _grows(name: str, one: xarray.Dataset) -> Criterion:
 
 
 def _judge_path(summaries: Datasets) -> Judgement:
-    """The path has to end near the Frobenius solution, nearer than to the other, and select all optimal tokens."""
+    """The path must end near the Frobenius solution, nearer than to the nuclear one, and select all optimal tokens."""
     if missing := _missing(summaries, PATH):
         return Judgement.withheld(missing)
     path = summaries[PATH]
@@ -227,7 +228,7 @@ def _judge_path(summaries: Datasets) -> Judgement:
         counts=counts_of({PATH: path}),
         stated=(
             above(f"frobenius correlation at R = {last:g}", own, _CLOSE),
-            above(f"frobenius less nuclear correlation at R = {last:g}", own.minus(other), 0),
+            above(f"frobenius minus nuclear correlation at R = {last:g}", own.minus(other), 0),
             below(f"paths that do not select all optimal tokens at R = {last:g}", Number.exact(int(end["missed"])), 0),
         ),
         undecided=undecided,
@@ -251,7 +252,7 @@ def _reads(published: xarray.Dataset, *norms: str) -> dict[str, dict[str, np.nda
 def _ahead(one: xarray.Dataset, own: str, other: str) -> Criterion:
     """Ask that a run ends nearer to its own solution than to the other."""
     ahead = _end(one, "correlation", norm=own).minus(_end(one, "correlation", norm=other))
-    return above(f"{own} less {other} correlation at step {int(one['snapshot'].values[-1])},", ahead, 0)
+    return above(f"{own} minus {other} correlation at step {int(one['snapshot'].values[-1])},", ahead, 0)
 
 
 def _end(one: xarray.Dataset, name: str, **where: str) -> Number:
@@ -264,7 +265,7 @@ CLAIMS = tuple(
     for attention in ("sequence", "causal")
     for kind, name, statement, judge, of in (
         (
-            # Weights that rank the selected tokens first satisfy the constraints up to their length.
+            # Weights that rank the selected tokens first satisfy the constraints up to scaling.
             Kind.CHECK,
             "selection",
             "The attention of every position selects one token, and one SVM with a constraint set for each input "
@@ -275,7 +276,7 @@ CLAIMS = tuple(
         (
             Kind.FINDING,
             "W",
-            "Normalized gradient descent on W tends in direction to the frobenius solution of the SVM that "
+            "Normalized gradient descent on W converges in direction to the Frobenius solution of the SVM that "
             "separates the selected tokens of every input and position.",
             _judge_W,
             examples.of_W,
@@ -283,7 +284,7 @@ CLAIMS = tuple(
         (
             Kind.FINDING,
             "KQ",
-            "Normalized gradient descent on (K, Q) tends in direction to the nuclear solution of the SVM that "
+            "Normalized gradient descent on (K, Q) converges in direction to the nuclear solution of the SVM that "
             "separates the selected tokens of every input and position.",
             _judge_KQ,
             examples.of_KQ,
@@ -291,7 +292,7 @@ CLAIMS = tuple(
         (
             Kind.FINDING,
             "path",
-            "The regularization path of W tends in direction to the Frobenius solution of the SVM that selects "
+            "The regularization path of W converges in direction to the Frobenius solution of the SVM that selects "
             "the optimal token of every input and position.",
             _judge_path,
             examples.of_path,

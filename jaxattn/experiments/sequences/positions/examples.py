@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on sequences have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on sequences are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxattn.study.measuring.growth import AT_REST
 SEEDS = 12
 STEPS = np.array([200, 1000, 2000])
 COUNTS = {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
-# Each seed is a little nearer or farther.
+# A small spread over seeds.
 _WOBBLE = np.resize([-0.001, 0.001], SEEDS)
 
 
@@ -33,20 +33,20 @@ def run(
     Args:
         name: "W", "KQ", `LONG` or `FALLING`.
         own: correlation with the solution of its own norm.
-        other: with that of the other norm; the run on the exact direction is compared with its own alone.
+        other: with that of the other norm; the run along the exact gradient direction is compared only with its own.
         probability: the largest.
         last: steps.
         attention: "sequence" or "causal".
         status: of the SVM of the last seed.
-        growth: the exponent of the step with which ||W Z|| grows.
-        margin: ratio, in every norm and at every step.
+        growth: the exponent p in ||W Z|| ~ k^p.
+        margin: margin ratio, in every norm and at every step.
     """
     norms = ["nuclear", "frobenius"] if name in ("KQ", FALLING) else ["frobenius", "nuclear"]
     if name in (LONG, FALLING):
         norms = norms[:1]
     steps = STEPS[last >= STEPS] if last >= 1000 else np.array([last])
     ends = np.array([own, other][: len(norms)])
-    # Seeds near and far from one solution are not those near and far from the other.
+    # The spread over seeds is not the same for both solutions.
     wobble = np.stack([np.roll(_WOBBLE, k) for k in range(len(norms))], axis=1)
     correlation = ends[None, :, None] - 0.1 * (steps < last)[None, None, :] + wobble[:, :, None]
     of_attempt = np.full((SEEDS, len(norms)), int(svm.Status.OPTIMAL))
@@ -86,7 +86,7 @@ def path(
         other: with the nuclear one.
         selected: share of the paths that select all optimal tokens at the last radius.
         last: that radius.
-        kept: how many are said to be kept.
+        kept: number of kept seeds.
         attention: "sequence" or "causal".
     """
     correlation = np.array([own, other])[None, :, None] - np.array([0.1, 0.0]) + 0.3 * _WOBBLE[:, None, None]
@@ -115,15 +115,15 @@ def runs(
 
     Args:
         W: correlations of the published run with the solution of its own norm, and of the other.
-        KQ: likewise.
-        exact: of W on the exact direction of the gradient.
-        growth: the exponent of the step with which ||K Q^T Z|| grows.
+        KQ: the same.
+        exact: of W along the exact gradient direction.
+        growth: the exponent p in ||K Q^T Z|| ~ k^p.
         probability: the largest, of W.
         last: steps of every run.
         status: of the SVM of the last seed of W.
         followed: the path; that of `path` by default.
         attention: "sequence" or "causal".
-        falling: correlation of (K, Q) with a step that falls, whose norm grows.
+        falling: correlation of (K, Q) with decreasing steps, whose norm grows.
         margin: its margin ratio.
     """
     return {
@@ -145,7 +145,7 @@ def of_selection(attention: str) -> dict[Verdict, Datasets]:
 
 
 def of_W(attention: str) -> dict[Verdict, Datasets]:
-    """The run on the exact direction comes close; it does not; or it comes about as close as asked for."""
+    """The run along the exact direction comes close; it does not; or it is close to the threshold."""
     return {
         Verdict.HOLDS: runs(attention=attention),
         Verdict.FAILS: runs(attention=attention, exact=0.98),
@@ -154,7 +154,7 @@ def of_W(attention: str) -> dict[Verdict, Datasets]:
 
 
 def of_KQ(attention: str) -> dict[Verdict, Datasets]:
-    """Near its solution with weights that grow; at rest; also with a step that falls not near; or about at rest."""
+    """Near its solution, weights growing; not growing; not near even with decreasing steps; or undecided."""
     return {
         Verdict.HOLDS: runs(attention=attention, growth=1.0),
         Verdict.CORRECTED: runs(attention=attention, growth=0.0),

@@ -1,4 +1,4 @@
-"""From the record of a run or of a path on sequences to how close it is to the SVMs of all positions' tokens."""
+"""Compare a run or a path on sequences with the SVMs over the tokens of all positions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jaxattn.study.measuring.comparison import NORMS, compare
 from jaxattn.study.measuring.growth import lengths
 from jaxattn.study.measuring.optimum import optimum
 
-# The norm whose solution a run is said to reach.
+# The norm whose solution a run is claimed to reach.
 OWN = {"W": svm.frobenius, "KQ": svm.nuclear}
 _EXACT, _PATH = ", exact direction", ", regularization path"
-# W for longer than published, (K, Q) likewise with a step that falls, and the path of W.
+# W for longer than published, (K, Q) also for longer and with decreasing steps, and the path of W.
 LONG, FALLING, PATH = f"W{_EXACT}", f"KQ{_EXACT}", f"W{_PATH}"
 _KEPT = ("margin_ratio", "status", "gap", "violation", "correlation", "rank", "probability", "optimal_share", "length")
 
@@ -26,21 +26,21 @@ _KEPT = ("margin_ratio", "status", "gap", "violation", "correlation", "rank", "p
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare a run with the SVMs that select its tokens, or a path with those of the optimal tokens.
 
-    The SVMs have a constraint set for each input and position. A run on the exact direction of the gradient is compared
-    with the solution of its own norm alone.
+    The SVMs have a constraint set for each input and position. A run along the exact gradient direction is compared
+    only with the solution of its own norm.
 
     Args:
         record: of a `Training` on `data.sequence` or `data.causal` with a linear head, or of a `Regularization` on
             them, which has an axis `radius`; as `recording.run` writes it.
-        solver: for all norms; those of each norm if None.
+        solver: for all norms; each norm's default if None.
 
     Returns:
         Of a run: the dataset of `compare` without its paths and solutions, with `optimal_share`, the share of the
         positions with a choice that select their optimal token, (seed,); and `length`, the Frobenius norm of the paths,
-        (seed, snapshot). Its attributes say what it is: `run`; `attention`, "sequence" or "causal"; `inputs`, how many
-        positions there are; and how many problems' optimal tokens one SVM separates, `optimal_kept`, or not,
-        `optimal_infeasible`.
-        Of a path: the dataset of `measuring.paths.measure`, with the attributes `run` and `attention`.
+        (seed, snapshot). Its attributes: `run`; `attention`, "sequence" or "causal"; `inputs`, the number of positions;
+        and the numbers of problems whose optimal tokens one SVM separates, `optimal_kept`, or does not,
+        `optimal_infeasible`. Of a path: the dataset of `measuring.paths.measure`, with the attributes `run` and
+        `attention`.
     """
     attention = "causal" if "present" in record else "sequence"
     if "radius" in record.dims:
@@ -51,7 +51,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 def _of_run(record: xarray.Dataset, solver: svm.Solver | None) -> xarray.Dataset:
     optimizer = json.loads(record.attrs["config"])["optimizer"]
-    # One whose step falls is made from another.
+    # Optimizers with decreasing steps wrap another one.
     optimizer = optimizer.get("optimizer", optimizer)
     exact = optimizer.get("floor") == optimizer.get("penalty") == 0
     weights = "W" if "W" in record else "KQ"

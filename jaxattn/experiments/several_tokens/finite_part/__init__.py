@@ -1,1 +1,1 @@
-"""Are the ratios of the attention inside the selected sets finite, and are they those that the problem determines?"""
+"""Are the attention ratios inside the selected sets finite, and are they those that the problem determines?"""

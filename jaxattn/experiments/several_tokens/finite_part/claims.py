@@ -1,4 +1,4 @@
-"""The finite part (2308.16898, eq. 9): ratios of the descended attention inside the sets, against a prediction."""
+"""The finite part (2308.16898, eq. 9): attention ratios inside the selected sets, compared with a prediction."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from jaxattn.study.statistics import proportion
 
 # The paper draws no figure of it.
 _SOURCE = Source("arXiv 2308.16898", "finite part of the multi-token limit (eq. 9)", Setting.OURS)
-HEADS = {"quadratic": "h(x) = v . x - lambda ||x||^2", "ReLU": "a head of ReLUs"}
-# A ratio has settled if its logarithm changes by less in the second half of the run. A line agrees within the other.
+HEADS = {"quadratic": "h(x) = v . x - lambda ||x||^2", "ReLU": "a ReLU head"}
+# A ratio has settled if its logarithm changes by less than the first in the second half of training. A line agrees
+# within the second.
 _SETTLED, _AGREES = 0.01, 0.05
-# What is said of the inputs has to be so of at least this share.
+# A statement about the inputs must be true for at least this share.
 _MOST = 0.5
 _SAMPLES, _ENDS = 2000, ("", "_low", "_high")
 # Estimates with an interval, and those without one.
@@ -45,12 +46,12 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each head two datasets, of the published selection under its name and of every run with `, no selection`
-        behind it: kinds and pairs, the line, and shares of the inputs, with their intervals. The attribute `of_runs`
-        has the counts of each run.
+        For each head two datasets, for the published selection under its name and for every run under its name with the
+        suffix `, no selection`: kinds and pairs, the line, and shares of the inputs, with their intervals. The
+        attribute `of_runs` has the counts of each run.
 
     Raises:
-        ValueError: no run under one of the heads; or changes and distances below 0, which none can be.
+        ValueError: no run under one of the heads; or negative changes or distances, which are impossible.
     """
     found = {one.attrs["head"] for one in datasets.values()}
     if found != {*HEADS}:
@@ -76,7 +77,7 @@ def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray
     ]
     names = ("kind", "drift", "predicted", "descended", "fitted", "foretold", "pair_seed")
     joined = {name: np.concatenate([one[name].values for one in here]) for name in names}
-    # A seed is another instance in every run.
+    # A seed is a different instance in every run.
     run = np.concatenate([np.full(one.sizes["pair"], place) for place, one in enumerate(here)])
     summary = xarray.Dataset({"kind": (("mixed",), joined["kind"])}, {"snapshot": here[0]["snapshot"].values})
     for name in ("predicted", "descended"):
@@ -99,7 +100,7 @@ def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray
 
 
 def _line(predicted: np.ndarray, descended: np.ndarray, of: np.ndarray, key: PRNGKeyArray) -> dict[str, Sequence[Any]]:
-    """Fit `descended = slope predicted + intercept`; return these and the rms difference, with intervals over runs."""
+    """Fit `descended = slope predicted + intercept`; return both and the rms difference, with intervals over runs."""
     one, square = np.ones_like(predicted), (descended - predicted) ** 2
     terms = (one, predicted, descended, predicted**2, predicted * descended, square)
     sums = np.stack([np.bincount(of, weights=term) for term in terms], axis=1)
@@ -117,12 +118,12 @@ def _judge_quadratic(summaries: Datasets) -> Judgement:
 
 
 def _judge_relu(summaries: Datasets) -> Judgement:
-    """Judge the head of ReLUs."""
+    """Judge the ReLU head."""
     return _judgement("ReLU", summaries)
 
 
 def _judgement(head: str, summaries: Datasets) -> Judgement:
-    """Ask that the ratios settle, that one distribution is best, each in most inputs, and that its ratios are found."""
+    """For most inputs the ratios must settle and the best distribution be unique, and its ratios be found."""
     own = {run: summaries[run] for run in (head, head + WITHOUT)}
     measured, interval = {}, {}
     for run, one in own.items():
@@ -132,7 +133,7 @@ def _judgement(head: str, summaries: Datasets) -> Judgement:
         measured |= {f"{run}, {name}": float(one[name]) for name in _ALONE if name in one}
     reason = undecided(own)
     if not reason and not all("slope" in one for one in own.values()):
-        reason = "Ratios of fewer than three runs are predicted, too few to decide."
+        reason = "Ratios are predicted for fewer than three runs, too few to decide."
     return Judgement(
         measured=measured,
         interval=interval,
@@ -146,7 +147,7 @@ def _judgement(head: str, summaries: Datasets) -> Judgement:
 
 def _criteria(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     return (
-        above(f"{run}: share of the inputs whose ratios settle", estimate(one, "settled"), _MOST),
+        above(f"{run}: share of inputs whose ratios settle", estimate(one, "settled"), _MOST),
         _determined(run, one),
         between(f"{run}: slope", estimate(one, "slope"), 1 - _AGREES, 1 + _AGREES),
         between(f"{run}: intercept", estimate(one, "intercept"), -_AGREES, _AGREES),
@@ -154,32 +155,30 @@ def _criteria(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
 
 
 def _determined(run: str, one: xarray.Dataset) -> Criterion:
-    what = "share of the inputs of which one distribution alone is best, and mixes the set"
+    what = "share of inputs with a unique best distribution that mixes the set"
     return above(f"{run}: {what}", estimate(one, "determined"), _MOST)
 
 
 def _remark(own: Datasets) -> str:
     said = (
-        "Of the inputs that select several tokens. The line is that of the descended logarithms of the ratios against "
-        "those of the best distribution. "
+        "The statistics are over inputs that select several tokens. The line is a fit of the logarithms of the ratios "
+        "at the end of descent to those of the best distribution. "
     )
     if any(_determined(run, one).outcome is Outcome.BROKEN for run, one in own.items()):
         many = " and ".join(f"{float(one['not unique']):.0%}" for one in own.values())
         said += (
-            f"Of {many} of the inputs, with the published selection and without, many distributions are equally good, "
-            "as where all units of the head are off: then the input has no gradient, and its ratios are left to the "
-            "start and to what the other inputs make of W. "
+            f"For {many} of the inputs (with the published selection and without it) many distributions are equally "
+            "good, for example where all units of the head are off. Such an input has no gradient, and its ratios "
+            "depend on the start and on how the other inputs change W. "
         )
     return said + (
-        f"Settled: no ratio of an input changes by {_SETTLED} or more in the logarithm in the second half of the run. "
-        "Drift: the median change. Fitted and foretold: mean 1 - correlation of W with W_SVMeq, its finite part from "
-        "the run and from the prediction, of the runs whose sets are all determined."
+        f"Settled: no log ratio of the input changes by {_SETTLED} or more in the second half of training. Drift: the "
+        "median change. Fitted and foretold: mean 1 - cos of W with W_SVMeq, with the finite part fitted to W or "
+        "predicted, over runs whose sets are all determined."
     )
 
 
-_STATEMENT = (
-    "Inside the selected sets descent tends to finite ratios of the attention, which the problem determines ({})."
-)
+_STATEMENT = "Inside the selected sets, descent converges to finite attention ratios that the problem determines ({})."
 CLAIMS = (
     Claim(
         "finite-part:quadratic",

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the finite part have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the finite part are known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxattn.experiments.several_tokens.evidence import PARTS
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 _SEEDS, _INPUTS = 40, 3
-# How far the descended logarithms are from the predicted ones: on the line, beside it, or of no line.
+# Differences of the trained log ratios from the predicted ones: on the line, off it, or scattered.
 _ON, _BESIDE, _FAR = (0.0, 0.02), (0.4, 0.02), (0.0, 1.0)
 
 
@@ -21,14 +21,14 @@ def run(
     Args:
         name: of the run.
         head: a key of `claims.HEADS`.
-        away: mean and spread of the descended logarithms of the ratios, less those predicted.
-        determined: share of the inputs whose best distribution is the only one, and mixes both tokens.
-        drift: of the logarithms in the second half of the run, to half as much more or less.
+        away: mean and spread of the trained log ratios minus the predicted ones.
+        determined: share of the inputs with a unique best distribution that mixes both tokens.
+        drift: of the log ratios in the second half of training, plus or minus half as much.
     """
     rng = np.random.default_rng(0)
     inputs = np.arange(_SEEDS * _INPUTS)
     kind = np.where(rng.permutation(len(inputs)) < determined * len(inputs), 0, 2)
-    # Inputs of the first kind, and runs of which all are.
+    # Inputs of the first kind, and runs with only such inputs.
     pair, whole = inputs[kind == 0], np.flatnonzero((kind.reshape(_SEEDS, _INPUTS) == 0).all(axis=1))
     predicted = rng.normal(0, 1, len(inputs))
     descended = predicted + rng.normal(*away, len(inputs))
@@ -53,7 +53,7 @@ def run(
 
 
 def of_quadratic() -> dict[Verdict, Datasets]:
-    """The ratios are those predicted; beside them; or spread so widely that the line may be another."""
+    """The ratios are those predicted; differ from them; or scatter so much that the line is undetermined."""
     return {
         verdict: _both(run("lambda = 0.2", "quadratic", away), run("d = 4", "ReLU"))
         for verdict, away in ((Verdict.HOLDS, _ON), (Verdict.FAILS, _BESIDE), (Verdict.OPEN, _FAR))

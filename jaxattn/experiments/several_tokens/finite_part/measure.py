@@ -1,7 +1,7 @@
-"""From the record of a screening to the ratios inside every set of several tokens, descended and predicted.
+"""From the record of a screening: the ratios inside every set of several tokens, trained and predicted.
 
-W_fin is defined by the ratios that descent ends with, and has them by construction. What predicts them without the run
-is the best distribution on the selected tokens (`prediction`), where there is one only.
+W_fin is defined by the ratios at the end of descent, and so has them by construction. What predicts them without the
+run is the best distribution on the selected tokens (`prediction`), if it is unique.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from jaxattn.study.claims import EXCLUDED
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold the ratios inside every set of several tokens against those of the best distribution on the set.
+    """Compare the ratios inside every set of several tokens with those of the best distribution on the set.
 
     Args:
         record: of a `Screening` with the head `mlp`, or `Quadratic` on orthonormal tokens.
-        solver: of W_mm and W_fin; those of the Frobenius norm if None.
+        solver: of W_mm and W_fin; the default of the Frobenius norm if None.
 
     Returns:
-        Three axes. `mixed`: the inputs that select several tokens, with `kind`, a place in KINDS, and `drift`, the
-        largest change of the logarithm of a ratio in the second half of the run. `pair`: of an input of the first kind
-        every other token of its set beside the first, with the logarithms `predicted` and `descended`. `whole`: the
-        runs all of whose sets are of the first kind, with 1 - correlation with W_SVMeq, its finite part `fitted` to the
-        run or `foretold`; without those whose solutions are not found. `seed` on each axis, with the prefix `pair_` or
-        `whole_`, is the run; likewise `published` and `every`, whether it is in that part of `screening.attempts`. The
-        counts of these are attributes, the second with a prefix.
+        Three axes. `mixed`: the inputs that select several tokens, with `kind`, an index into KINDS, and `drift`, the
+        largest change of a log ratio in the second half of training. `pair`: for inputs of the first kind, every other
+        token of the set paired with the first, with the log ratios `predicted` and `descended`. `whole`: the runs whose
+        sets are all of the first kind and whose solutions are found, with 1 - cos to W_SVMeq, its finite part `fitted`
+        to the run or `foretold` (predicted). `seed` on each axis, with the prefix `pair_` or `whole_`, is the run;
+        likewise `published` and `every`, whether it is in that part of `screening.attempts`. The counts of these are
+        attributes, the second with a prefix.
     """
     runs = screening.runs_of(record)
     quadratic = "penalty" in json.loads(record.attrs["config"])["head"]
@@ -78,5 +78,5 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _beside(numbers: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Return the numbers of all tokens of an input less that of its reference."""
+    """Return the numbers of all tokens of an input minus that of its reference token."""
     return numbers - np.take_along_axis(numbers, reference, axis=2)

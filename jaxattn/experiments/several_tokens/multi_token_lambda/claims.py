@@ -27,7 +27,7 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import Estimate, beside, bootstrap, variables
 
-# We do not know the sizes of the published figure.
+# The sizes of the published figure are not known to us.
 _SOURCE = Source("arXiv 2308.16898", "multi-token figure over lambda", Setting.PROXY)
 
 
@@ -35,14 +35,14 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     """Estimate both panels, and how they change from one lambda to the next.
 
     Args:
-        datasets: of every lambda, as `measure` returns it; all of the same seeds.
+        datasets: of every lambda, as `measure` returns it; all with the same seeds.
         key: of the bootstrap.
 
     Returns:
-        For each run, lambda increasing, its means with intervals: `tokens`, `best`, and `off` at the end; `order`, how
-        much farther from W W_1token is than W_mm; `ahead`, of `evidence.ahead`; what `limit.estimates` returns; and
-        `rise`, how many tokens more are selected than under the lambda before. The attributes `several` and
-        `determined` are the runs that select several tokens, and those whose finite part is predicted.
+        For each run, lambda increasing, its means with intervals: `tokens`, `best`, and `off` at the end; `order`, the
+        distance of W_1token from W minus that of W_mm; `ahead`, of `evidence.ahead`; what `limit.estimates` returns;
+        and `rise`, the increase in selected tokens from the previous lambda. The attributes `several` and `determined`
+        count the runs that select several tokens, and those whose finite part is predicted.
 
     Raises:
         ValueError: no run, or runs of different numbers of attempts.
@@ -84,16 +84,16 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _judge_tokens(summaries: Datasets) -> Judgement:
-    """From each lambda to the next the number of selected tokens has to rise."""
+    """The number of selected tokens must increase from each lambda to the next."""
     there = {run: summary for run, summary in summaries.items() if "tokens" in summary}
     tokens = {run: estimate(summary, "tokens") for run, summary in there.items()}
     rises = tuple(
-        above(f"tokens under {one} less those under {before}", estimate(summaries[one], "rise"), ROUNDING)
+        above(f"tokens for {one} minus tokens for {before}", estimate(summaries[one], "rise"), ROUNDING)
         for before, one in pairwise(summaries)
     )
     reason = undecided(summaries)
     if not rises:
-        reason = reason or "A trend needs two lambdas, found one."
+        reason = reason or "A trend needs two values of lambda, found one."
     return Judgement(
         measured={run: one.mean for run, one in tokens.items()},
         interval={run: (one.low, one.high) for run, one in tokens.items()},
@@ -101,13 +101,14 @@ def _judge_tokens(summaries: Datasets) -> Judgement:
         counts=counts_of(summaries),
         stated=rises or (Criterion("tokens from one lambda to the next", Number.exact(math.nan)),),
         undecided=reason,
-        remark="Selected are the tokens before the first gap of a factor of 1e-3 in the attention at the end. Expected "
-        "is how many tokens the best attention of an input mixes, which follows from head and tokens alone.",
+        remark="A token counts as selected if it comes before the first gap of a factor of 1e-3 in the final "
+        "attention. The expected number is how many tokens the best attention of an input mixes, which follows "
+        "from head and tokens only.",
     )
 
 
 def _judge_order(summaries: Datasets) -> Judgement:
-    """Under every lambda that mixes tokens W_mm must not be nearer to W than W_SVMeq with the predicted W_fin."""
+    """For every lambda that mixes tokens, W_mm must not be nearer to W than W_SVMeq with the predicted W_fin."""
     ends = {
         f"{run}, {solution}": estimate(summary.sel(solution=solution), "off")
         for run, summary in summaries.items()
@@ -123,7 +124,7 @@ def _judge_order(summaries: Datasets) -> Judgement:
         counts=counts_of(summaries),
         stated=tuple(
             above(
-                f"{run}: W_mm less W_SVMeq with the predicted W_fin, {one.attrs['determined']} runs",
+                f"{run}: W_mm minus W_SVMeq with the predicted W_fin, {one.attrs['determined']} runs",
                 estimate(one, "ahead", other=0),
                 -ROUNDING,
             )
@@ -131,8 +132,8 @@ def _judge_order(summaries: Datasets) -> Judgement:
         )
         or (Criterion("runs that select several tokens", Number.exact(math.nan)),),
         undecided=undecided(summaries),
-        remark=f"1 - correlation at the end. {IDENTITY.format(*of_runs.values())} W_mm is nearer than W_1token under "
-        f"{len(last)} of the {len(mixing)} values of lambda that select several tokens.",
+        remark=f"The numbers are 1 - cos at the end. {IDENTITY.format(*of_runs.values())} W_mm is nearer than "
+        f"W_1token for {len(last)} of the {len(mixing)} values of lambda that select several tokens.",
     )
 
 
@@ -141,7 +142,7 @@ CLAIMS = (
     Claim(
         "multi-token-lambda:tokens",
         _SOURCE,
-        "The larger lambda is, the more tokens does descent select.",
+        "The larger lambda is, the more tokens descent selects.",
         _judge_tokens,
         examples.of_tokens,
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on several tokens against lambda have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on several tokens against lambda are known."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 _LAMBDAS, _SEEDS, _FEW = (0.0, 0.1, 0.4), 60, 6
-# Selected tokens of an input, by lambda.
+# Selected tokens per input, by lambda.
 _RISING, _TURNING, _FLAT = (1.0, 1.5, 2.5), (1.0, 2.5, 1.5), (1.0, 1.5, 1.5)
-# 1 - correlation with W_SVMeq, W_mm and W_1token at the end.
+# Final 1 - cos with W_SVMeq, W_mm and W_1token.
 _ORDERED = (0.01, 0.05, 0.3)
 
 
@@ -27,17 +27,17 @@ def runs(
     growth: float = 0.5,
     power: float = 1.5,
 ) -> Datasets:
-    """Return a run of each of three lambdas; where lambda is 0 single tokens are selected, so that W_SVMeq is W_mm.
+    """Return runs for three values of lambda; at lambda = 0 single tokens are selected, so that W_SVMeq is W_mm.
 
     Args:
-        tokens: selected in an input, by lambda; in every seed up to a half more or less, but where it is one.
-        end: 1 - correlation with W_SVMeq, W_mm and W_1token at the end, where lambda is not 0.
-        seeds: number of them; each is a tenth nearer or farther.
+        tokens: selected per input, by lambda; varies by up to a half over seeds, except where it is one.
+        end: final 1 - cos with W_SVMeq, W_mm and W_1token, for lambda > 0.
+        seeds: number of seeds; each differs by a tenth.
         last: number of the last step.
-        predicted: how many times as far W_SVMeq is with the predicted finite part.
-        determined: the seeds that have a prediction.
-        growth: the exponent of the step with which ||W|| grows.
-        power: of 1 / ||W||, with which 1 - correlation falls.
+        predicted: factor by which W_SVMeq is farther with the predicted finite part.
+        determined: number of seeds that have a prediction.
+        growth: the exponent p in ||W|| ~ k^p.
+        power: the exponent of 1 / ||W|| with which 1 - cos falls.
     """
     made, steps = {}, last * np.arange(1, 5) // 4
     grown = (steps / last) ** growth
@@ -66,7 +66,7 @@ def runs(
 
 
 def of_tokens() -> dict[Verdict, Datasets]:
-    """More tokens with every lambda; fewer under the largest; or as many under two of them."""
+    """More tokens for every larger lambda; fewer for the largest; or equally many for two of them."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs(_TURNING),
@@ -84,7 +84,7 @@ def of_order() -> dict[Verdict, Datasets]:
 
 
 def of_norm() -> dict[Verdict, Datasets]:
-    """The norm grows; it stands; or there are few runs."""
+    """The norm grows; it does not; or there are few runs."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(growth=0.01), Verdict.OPEN: _few()}
 
 

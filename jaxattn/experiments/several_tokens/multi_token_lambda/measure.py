@@ -1,4 +1,4 @@
-"""From the record of a screening to how many tokens each run selects, and how far it is from its descriptions."""
+"""From the record of a screening: how many tokens each run selects, and its distance from the descriptions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Args:
         record: of a `Screening` with a `Quadratic` head on orthonormal tokens.
-        solver: of all problems; those of the Frobenius norm if None.
+        solver: of all problems; the default of the Frobenius norm if None.
 
     Returns:
-        With an axis `attempt`: `tokens`, selected in an input on average; `best`, those that the best attention of
-        each input mixes; `diverged`. With an axis `seed`: `off` and `size` of `descriptions.compared`; with an axis
+        With an axis `attempt`: `tokens`, the mean number selected per input; `best`, the number that the best attention
+        of each input mixes; `diverged`. With an axis `seed`: `off` and `size` of `descriptions.compared`; with an axis
         `whole` what `prediction.held_against` returns. The counts are attributes.
 
     Raises:

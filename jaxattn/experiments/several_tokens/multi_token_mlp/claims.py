@@ -44,12 +44,12 @@ from jaxattn.study.claims import (
 from jaxattn.study.statistics import beside, bootstrap, variables
 
 _PAPER, _FIGURE = "arXiv 2308.16898", "multi-token figure (ReLU head)"
-# All published means are compared at once (Bonferroni): how often chance alone may make one of them differ.
+# All published means are compared at once (Bonferroni): the probability that chance makes at least one differ.
 _CHANCE = 0.05
-# How far apart, by the interval, two correlations may be at most to be called equal.
+# Two correlations count as equal if, by the interval, they differ by at most this.
 _EQUAL = 0.05
-# Of the entries of `ahead`.
-_AHEAD = tuple(f"{solution} less W_SVMeq with the predicted W_fin" for solution in RANKED[1:])
+# Labels of the entries of `ahead`.
+_AHEAD = tuple(f"{solution} minus W_SVMeq with the predicted W_fin" for solution in RANKED[1:])
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
@@ -60,12 +60,12 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each run as published two datasets, of the published selection under the run's name and of every run with
-        `, no selection` behind it: at the snapshots `off`; at the end `order`, how much farther from W W_1token is than
-        W_mm, and `worst`, than W_SVMeq; `ahead`, of `evidence.ahead`, over the runs of all dimensions together; what
-        `limit.estimates` returns; and the points of the scatter. The attributes `several` and `determined` are the
-        runs that select several tokens, and those whose finite part is predicted. For each run on the exact direction
-        one, of every run, with what `limit.estimates` returns.
+        For each published run two datasets, for the published selection under the run's name and for every run under
+        its name with the suffix `, no selection`: at the snapshots `off`; at the end `order`, the distance of W_1token
+        from W minus that of W_mm, and `worst`, the same minus that of W_SVMeq; `ahead`, of `evidence.ahead`, pooled
+        over dimensions; what `limit.estimates` returns; and the points of the scatter. The attributes `several` and
+        `determined` count the runs that select several tokens, and those whose finite part is predicted. For each run
+        along the exact gradient direction one dataset, without a selection, with what `limit.estimates` returns.
 
     Raises:
         ValueError: no run as published.
@@ -78,7 +78,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     for (run, one), own in zip(datasets.items(), jax.random.split(key, len(datasets)), strict=True):
         summaries[run] = _summary(one, "published", own)
         summaries[run + WITHOUT] = _summary(one, "every", own)
-    # In one dimension few runs have a predicted finite part.
+    # A single dimension has few runs with a predicted finite part.
     for part, suffix, own in zip(PARTS, ("", WITHOUT), jax.random.split(beside(key)), strict=True):
         together = np.concatenate([ahead(_part(one, part)) for one in datasets.values()])
         if len(together) >= LEAST_SEEDS:
@@ -90,13 +90,13 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _part(measured: xarray.Dataset, part: str) -> xarray.Dataset:
-    """Return the runs of one part, and those of them whose finite part is predicted."""
+    """Return the runs of one part, and those among them whose finite part is predicted."""
     one = measured.isel(seed=measured[part].values)
     return one.isel(whole=np.isin(one["whole_seed"].values, one["seed"].values))
 
 
 def _summary(measured: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate the means of one part; where nothing is kept there are none."""
+    """Estimate the means of one part; there are none if no run is kept."""
     one = _part(measured, part)
     last = one["off"].values[..., -1]
     arrays = {
@@ -106,7 +106,7 @@ def _summary(measured: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.D
         "published": one["published"].variable,
     }
     if one.sizes["seed"]:
-        # Of the differences at the end, of W_1token to the two others; seeds are resampled in pairs.
+        # Final differences of W_1token to the two others; paired by seed.
         SVMeq, mm, single = (one["off"].sel(solution=solution).values[:, -1] for solution in RANKED)
         estimates = {
             "off": (("solution", "snapshot"), bootstrap(one["off"].values, key)),
@@ -120,7 +120,7 @@ def _summary(measured: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.D
 
 
 def _judge_selected(summaries: Datasets) -> Judgement:
-    """W_SVMeq with the predicted W_fin has to be nearer than both others; in every dimension W_mm than W_1token."""
+    """W_SVMeq with the predicted W_fin must be nearest, and in every dimension W_mm nearer than W_1token."""
     selected = {run: one for run, one in summaries.items() if not run.endswith((WITHOUT, EXACT))}
     measured, interval = _ends(selected)
     return Judgement(
@@ -130,12 +130,12 @@ def _judge_selected(summaries: Datasets) -> Judgement:
         counts=counts_of(selected),
         stated=(*_predicted(selected), *_order(selected)),
         undecided=undecided(selected),
-        remark=f"1 - correlation at the end. {_identity(selected)} {_rest(selected)}",
+        remark=f"The numbers are 1 - cos at the end. {_identity(selected)} {_rest(selected)}",
     )
 
 
 def _judge_every(summaries: Datasets) -> Judgement:
-    """As with the selection; failing that, W_SVMeq has to be the nearest, W_mm may be farther than W_1token."""
+    """As with the selection; as corrected, W_SVMeq must be nearest, but W_mm may be farther than W_1token."""
     every = {run: one for run, one in summaries.items() if run.endswith(WITHOUT)}
     measured, interval = _ends(every)
     order = _order(every)
@@ -154,20 +154,20 @@ def _judge_every(summaries: Datasets) -> Judgement:
         corrected=(
             *_predicted(every),
             *(
-                above(f"{run}: W_1token less W_SVMeq, fitted", estimate(one, "worst"), ROUNDING)
+                above(f"{run}: W_1token minus W_SVMeq, fitted", estimate(one, "worst"), ROUNDING)
                 for run, one in every.items()
             ),
         ),
-        correction=f"W_1token is nearer than W_mm in {len(reversed_)} of {len(every)} dimensions{_listed(found)}. What "
-        "remains: W_SVMeq is nearer than W_1token, and where its finite part is predicted, nearer than W_mm; in the "
-        "other runs that is not decided.",
+        correction=f"W_1token is nearer than W_mm in {len(reversed_)} of {len(every)} dimensions{_listed(found)}. "
+        "Still, W_SVMeq is nearer than W_1token, and, where its finite part is predicted, nearer than "
+        "W_mm. In the other runs the latter is not decided.",
         undecided=reason,
         remark="" if reason else f"{_identity(every)} {_of_every(every)}",
     )
 
 
 def _judge_numbers(summaries: Datasets) -> Judgement:
-    """All means have to be the published ones."""
+    """All means must agree with the published ones."""
     selected = {run: one for run, one in summaries.items() if not run.endswith((WITHOUT, EXACT))}
     measured, interval = _ends(selected)
     expected = {
@@ -184,32 +184,32 @@ def _judge_numbers(summaries: Datasets) -> Judgement:
         counts=counts_of(selected),
         stated=_as_published(selected, expected) or (nothing,),
         undecided=undecided(selected),
-        remark="1 - correlation at the end. The published means are taken as means over as many runs as ours. A mean "
-        f"differs from the published one if the two are more than {_bound(len(expected)):.2f} standard errors of the "
-        f"difference apart, as {len(expected)} are compared at once (Bonferroni).",
+        remark="The numbers are 1 - cos at the end. The published means are assumed to be over as many runs as ours. "
+        f"A mean differs from the published one if the difference exceeds {_bound(len(expected)):.2f} of its "
+        f"standard errors, since {len(expected)} are compared at once (Bonferroni).",
     )
 
 
 def _judge_norm(summaries: Datasets) -> Judgement:
-    """Judge the runs on the exact direction: the published rule stalls by rounding."""
+    """Judge the runs along the exact gradient direction: the published rule stalls by rounding."""
     return _of_exact(limit.judge_norm, summaries)
 
 
 def _judge_direction(summaries: Datasets) -> Judgement:
-    """Judge the runs on the exact direction: the published rule stalls by rounding."""
+    """Judge the runs along the exact gradient direction: the published rule stalls by rounding."""
     found = _of_exact(limit.judge_direction, summaries)
     return replace(
-        found, remark=f"{found.remark} See finite-part:ReLU for the ratios inside the sets, few of which rest."
+        found, remark=f"{found.remark} For the ratios inside the sets, few of which settle, see finite-part:ReLU."
     )
 
 
 def _of_exact(judge: Callable[[Datasets], Judgement], summaries: Datasets) -> Judgement:
     exact = {run: one for run, one in summaries.items() if run.endswith(EXACT)}
-    return judge(exact) if exact else Judgement.withheld("There are no runs on the exact direction of the gradient.")
+    return judge(exact) if exact else Judgement.withheld("There are no runs along the exact gradient direction.")
 
 
 def _predicted(summaries: Datasets) -> tuple[Criterion, ...]:
-    """Ask of the runs of all dimensions whose finite part is predicted that W_SVMeq with it is the nearest."""
+    """Ask that W_SVMeq with the predicted finite part is nearest, over the runs of all dimensions that have one."""
     one = next(iter(summaries.values()))
     runs = sum(summary.attrs["determined"] for summary in summaries.values())
     return tuple(
@@ -221,7 +221,7 @@ def _predicted(summaries: Datasets) -> tuple[Criterion, ...]:
 def _order(summaries: Datasets) -> tuple[Criterion, ...]:
     """Ask in every dimension that W_1token is farther from W than W_mm."""
     return tuple(
-        above(f"{run}: W_1token less W_mm", estimate(summary, "order"), ROUNDING) for run, summary in summaries.items()
+        above(f"{run}: W_1token minus W_mm", estimate(summary, "order"), ROUNDING) for run, summary in summaries.items()
     )
 
 
@@ -232,18 +232,18 @@ def _identity(summaries: Datasets) -> str:
 
 
 def _rest(selected: Datasets) -> str:
-    """Say which of the criteria that the prediction has no part in are met."""
+    """Say how many of the criteria that do not involve the prediction are met."""
     met = sum(one.outcome is Outcome.MET for one in _order(selected))
     return f"W_mm is nearer than W_1token in {met} of {len(selected)} dimensions."
 
 
 def _of_every(every: Datasets) -> str:
-    """Say which runs these are, and how far W has grown in them."""
+    """Describe these runs, and how far W has grown in them."""
     shares = [summary.attrs["finite"] / summary.attrs["attempted"] for summary in every.values()]
     said = (
-        "Of the first 500 runs, whatever their labels and probabilities; the selected tokens are those before the "
-        "first gap of a factor of 1e-3, which are the published ones where those are defined. "
-        f"{min(shares):.0%} to {max(shares):.0%} of the runs mask no token, and nothing is predicted for them. "
+        "These are the first 500 runs, whatever their labels and probabilities. The selected tokens are those before "
+        "the first gap of a factor of 1e-3, which agrees with the published definition where that applies. "
+        f"{min(shares):.0%} to {max(shares):.0%} of the runs mask no token; nothing is predicted for them. "
     )
     excluded, kept = (
         [np.median(own) for summary in every.values() if len(own := _sizes(summary, selected))]
@@ -251,9 +251,9 @@ def _of_every(every: Datasets) -> str:
     )
     if excluded and kept:
         said += (
-            f"The median norm of W at the end is {min(excluded):.0f} to {max(excluded):.0f} in the runs that the "
-            f"published selection excludes, and {min(kept):.0f} to {max(kept):.0f} in those that it keeps: where W is "
-            "small, the finite part is a larger part of it."
+            f"The median final norm of W is {min(excluded):.0f} to {max(excluded):.0f} in the runs that the published "
+            f"selection excludes, and {min(kept):.0f} to {max(kept):.0f} in those that it keeps: where W is small, "
+            "the finite part is a larger part of it."
         )
     return said.strip()
 
@@ -274,7 +274,7 @@ def _ends(summaries: Datasets) -> tuple[dict[str, float], dict[str, tuple[float,
 
 
 def _as_published(summaries: Datasets, expected: Mapping[str, float]) -> tuple[Agreement, ...]:
-    """Ask for the published means; those have the standard errors of ours, and all are compared at once."""
+    """Ask for the published means, with the same standard errors as ours, all compared at once."""
     criteria = []
     for label, published in expected.items():
         run, _, solution = label.rpartition(", ")
@@ -282,7 +282,7 @@ def _as_published(summaries: Datasets, expected: Mapping[str, float]) -> tuple[A
         difference = float(end["off"]) - published
         half = _bound(len(expected)) * math.sqrt(2) * float(end["off_error"])
         value = Number(difference, difference - half, difference + half)
-        criteria.append(Agreement(f"{label}, less the published {published:.4g},", value, -_EQUAL, _EQUAL))
+        criteria.append(Agreement(f"{label}, minus the published {published:.4g},", value, -_EQUAL, _EQUAL))
     return tuple(criteria)
 
 
@@ -296,8 +296,8 @@ def _listed(parts: Iterable[str]) -> str:
 
 
 _ORDER = (
-    "W is aligned best with W_SVMeq = W_fin + C W_mm, then with W_mm, and least with W_1token, the SVM solution of the "
-    "single likeliest tokens."
+    "W is best aligned with W_SVMeq = W_fin + C W_mm, then with W_mm, and least with W_1token, the SVM solution of "
+    "the single most likely tokens."
 )
 CLAIMS = (
     Claim(
@@ -310,15 +310,15 @@ CLAIMS = (
     Claim(
         "multi-token-mlp:numbers",
         Source(_PAPER, _FIGURE, Setting.EXACT),
-        "1 - correlation with W_SVMeq, W_mm and W_1token ends at the means of the figure, from .034, .0705 and .155 at "
-        "d = 4 to .0056, .0087 and .12 at d = 10.",
+        "1 - correlation with W_SVMeq, W_mm and W_1token ends at the means in the figure, from .034, .0705 and .155 "
+        "at d = 4 to .0056, .0087 and .12 at d = 10.",
         _judge_numbers,
         examples.of_numbers,
     ),
     Claim(
         "multi-token-mlp:every",
         Source(_PAPER, f"{_FIGURE}, without its selection of instances", Setting.OURS),
-        f"Without a selection of instances too, {_ORDER}",
+        f"Also without a selection of instances, {_ORDER}",
         _judge_every,
         examples.of_every,
     ),

@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on several tokens under a ReLU head have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on several tokens under a ReLU head are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISH
 from jaxattn.study.claims.claim import Datasets, Verdict
 
 _DIMENSIONS, _SEEDS, _FEW = (4, 6), 40, 6
-# 1 - correlation of every run with W_SVMeq, W_mm and W_1token: in the stated order.
+# 1 - cos of every run with W_SVMeq, W_mm and W_1token: in the stated order.
 _STATED = (0.02, 0.1, 0.15)
 
 
@@ -29,19 +29,19 @@ def runs(
     power: float = 1.5,
     resting: float = 0.0,
 ) -> Datasets:
-    """Return runs of two dimensions that are as far from each description as published, but for changes.
+    """Return runs of two dimensions at the published distances from each description, with changes.
 
-    Each is there by the published rule, and on the exact direction, where only its motion is read.
+    Each is made by the published rule, and along the exact gradient direction, for which only the motion is read.
 
     Args:
-        changes: for a dimension and a description another mean.
+        changes: a dimension, a description and its new mean.
         every: means of the runs that the published selection excludes, for W_SVMeq, W_mm and W_1token.
-        seeds: kept by the published selection, and as many that it excludes; each a fifth nearer or farther.
+        seeds: kept by the published selection, and as many that it excludes; each differs by a fifth.
         last: number of the last step.
-        predicted: how many times as far W_SVMeq is with the predicted finite part.
-        determined: of so many runs that the selection keeps, and as many that it excludes.
-        growth: the exponent of the step with which ||W|| grows.
-        power: of 1 / ||W||, with which 1 - correlation falls.
+        predicted: factor by which W_SVMeq is farther with the predicted finite part.
+        determined: number of runs with a prediction that the selection keeps, and as many that it excludes.
+        growth: the exponent p in ||W|| ~ k^p.
+        power: the exponent of 1 / ||W|| with which 1 - cos falls.
         resting: share of the seeds whose ||W|| does not grow.
     """
     means = {(d, name): by_d[d] for name, by_d in PUBLISHED.items() for d in _DIMENSIONS}
@@ -76,7 +76,7 @@ def runs(
 
 
 def of_selected() -> dict[Verdict, Datasets]:
-    """The stated order; W_1token nearer than W_mm; or few runs whose finite part is determined."""
+    """The stated order; W_1token nearer than W_mm; or few runs with a determined finite part."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs([(6, "W_1token", 0.03)]),
@@ -85,7 +85,7 @@ def of_selected() -> dict[Verdict, Datasets]:
 
 
 def of_numbers() -> dict[Verdict, Datasets]:
-    """The published means; another one in the same order; or few runs."""
+    """The published means; a different one in the same order; or few runs."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.FAILS: runs([(4, "W_mm", 0.05)]),
@@ -94,7 +94,7 @@ def of_numbers() -> dict[Verdict, Datasets]:
 
 
 def of_every() -> dict[Verdict, Datasets]:
-    """The stated order; W_1token before W_mm; W_mm before the predicted W_SVMeq; or few runs that are predicted."""
+    """The stated order; W_1token before W_mm; W_mm before the predicted W_SVMeq; or few predicted runs."""
     return {
         Verdict.HOLDS: runs(),
         Verdict.CORRECTED: runs(every=(0.02, 0.2, 0.15)),
@@ -104,7 +104,7 @@ def of_every() -> dict[Verdict, Datasets]:
 
 
 def of_norm() -> dict[Verdict, Datasets]:
-    """The norm grows; it stands; or there are few runs."""
+    """The norm grows; it does not; or there are few runs."""
     return {Verdict.HOLDS: runs(), Verdict.FAILS: runs(growth=0.01), Verdict.OPEN: runs(seeds=_FEW, determined=_FEW)}
 
 

@@ -1,4 +1,4 @@
-"""From the record of a screening to the distance of each kept run from its descriptions, snapshot by snapshot."""
+"""From the record of a screening: the distance of each kept run from its descriptions, snapshot by snapshot."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from jaxattn.study.claims import EXCLUDED
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Describe the first 500 runs that the published selection keeps, and what can be described of the first 500.
+    """Describe the first 500 runs that the published selection keeps, and those of the first 500 that can be described.
 
     Args:
         record: of a `Screening`, as `recording.run` writes it.
-        solver: of all problems; those of the Frobenius norm if None.
+        solver: of all problems; the default of the Frobenius norm if None.
 
     Returns:
-        As `descriptions.compared` of both, without the solutions, and as `prediction.held_against`; with `published`
-        and `every`, to which of the two a run belongs. The counts of the former are attributes, those of the latter
-        with the prefix `every_`. The attribute `run` says the dimension, and whether the run followed the exact
-        direction of the gradient, without the published floor and penalty.
+        What `descriptions.compared` (without the solutions) and `prediction.held_against` return for both; `published`
+        and `every` say to which of the two a run belongs. The counts of the former are attributes, those of the latter
+        attributes with the prefix `every_`. The attribute `run` names the dimension, and says whether training followed
+        the exact gradient direction, without the published floor and penalty.
     """
     runs = screening.runs_of(record)
     published, every = screening.attempts(runs, labels=screening.labels_of_one_kind(runs))

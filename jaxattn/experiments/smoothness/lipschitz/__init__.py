@@ -1,1 +1,1 @@
-"""How large is the Lipschitz constant of the gradient, beside the second paper's M and a bound that is proved?"""
+"""How large is the Lipschitz constant of the gradient, compared with the second paper's M and a proved bound?"""

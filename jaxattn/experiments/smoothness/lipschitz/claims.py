@@ -1,4 +1,4 @@
-"""How large the Lipschitz constant of the gradient is, beside the paper's and one that is proved (causal LM)."""
+"""The Lipschitz constant of the gradient, compared with the paper's M and with a proved bound (causal LM)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from jaxattn.experiments.smoothness.paper import LIPSCHITZ
 from jaxattn.study.claims import Claim, Datasets, Judgement, Kind, Number, Setting, Source, above, below, number
 from jaxattn.study.statistics import beside, bootstrap, variables
 
-# The paper asks for R of at least this.
+# The paper requires R of at least this.
 ASKED = 4.0
-# Fixed beforehand: a constant grows like M if its power of R is at least this share of M's.
+# Fixed beforehand: a constant grows like M if its power of R is at least this fraction of M's.
 _LIKE_M = 0.5
-# Fixed beforehand: what is found may exceed a bound by no more than rounding.
+# Fixed beforehand: what is found may exceed a bound by rounding only.
 _ROUNDING = 1e-9
 
 
 def paper(R: Float[np.ndarray, "..."], n: int) -> Float[np.ndarray, "..."]:
-    """Return the decimal logarithm of `M = 3 n^3 R^7 exp(13 R^2)`, which itself has no floating-point number."""
+    """Return the decimal logarithm of `M = 3 n^3 R^7 exp(13 R^2)`, which overflows floating point."""
     return np.log10(3) + 3 * np.log10(n) + 7 * np.log10(R) + 13 * R**2 / np.log(10)
 
 
@@ -54,7 +54,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         "bound_power": (("risk",), bootstrap(_power(radius, bound), beside(key))),
     }
     arrays = variables(estimates)
-    # The eigenvalue is no farther from the one found than its residual.
+    # The eigenvalue differs from the one found by at most the residual.
     with_residual = np.log10((one["bend"] + one["residual"]).values) - bound
     arrays |= {
         "steepest": (over, bend.max(axis=0)),
@@ -69,13 +69,13 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _power(radius: np.ndarray, logarithm: np.ndarray) -> np.ndarray:
-    """Return the slope of the least squares line of every seed and risk in the logarithm of the radius."""
+    """Return the least squares slope for every seed and risk in the logarithm of the radius."""
     x = np.log10(radius) - np.log10(radius).mean()
     return np.einsum("srk,r->sk", logarithm, x / (x @ x))
 
 
 def _judge_bound(summaries: Datasets) -> Judgement:
-    """The constant lies between what is found and what is proved: M has to be above both."""
+    """The constant is between what is found and what is proved: M must exceed both."""
     _, summary = only("lipschitz", summaries)
     asked = summary.sel(radius=summary["radius"] >= ASKED)
     if not asked.sizes["radius"]:
@@ -86,32 +86,33 @@ def _judge_bound(summaries: Datasets) -> Judgement:
     for risk in summary["risk"].values:
         mean, low, high = number(first.sel(risk=risk), "bend")
         decades = Number(log_paper - mean, log_paper - high, log_paper - low)
-        measured[f"decades from the largest found to M at R = {R:g}, {risk}"] = decades
+        measured[f"decades from the largest second derivative found to M at R = {R:g}, {risk}"] = decades
     found = float((asked["paper"] - asked["steepest"]).min())
     proved = float((asked["paper"] - asked["loosest"]).min())
-    measured[f"decades from the derived bound to M, least of all at R >= {ASKED:g}"] = Number.exact(proved)
-    # What is found is a lower bound of the constant also where it exceeds what should be an upper one.
+    measured[f"decades from the derived bound to M, smallest over R >= {ASKED:g}"] = Number.exact(proved)
+    # What is found is a lower bound of the constant, also if it exceeds the supposed upper bound.
     constant = Number(found, min(proved, found), found)
-    quantity = f"number of decades from the Lipschitz constant to M, least of all at R >= {ASKED:g},"
+    quantity = f"decades from the Lipschitz constant to M, smallest over R >= {ASKED:g},"
     return judgement(
         summary,
         measured,
         stated=(above(quantity, constant, 0.0),),
-        remark="The constant lies between the largest second derivative found and the derived bound, which "
-        f"lipschitz:derived tests. From the first to M there are at least {found:.0f} decades at R >= {ASKED:g}, from "
-        f"the second at least {proved:.0f}. n is read as the {summary.attrs['n']} words of a sequence, R as a bound on "
-        "the spectral norm of the embeddings and on the Frobenius norm of W; other readings move M by some decades.",
+        remark="The constant is between the largest second derivative found and the derived bound, which "
+        f"lipschitz:derived tests. At R >= {ASKED:g} there are at least {found:.0f} decades from the former to "
+        f"M, and at least {proved:.0f} from the latter. We take n as the {summary.attrs['n']} words of a "
+        "sequence, and R as a bound on the spectral norm of the embeddings and on the Frobenius norm of W; "
+        "other readings change M by some decades.",
     )
 
 
 def _judge_exponential(summaries: Datasets) -> Judgement:
-    """A bound that is proved may not grow like M, nor may what is found."""
+    """Neither the proved bound nor what is found may grow like M."""
     _, summary = only("lipschitz", summaries)
     of_paper = float(summary["paper_power"])
     risks = [str(risk) for risk in summary["risk"].values]
     found, bound = ({risk: number(summary.sel(risk=risk), name) for risk in risks} for name in ("power", "bound_power"))
-    label = {risk: f"power of R that the largest found grows with, {risk}" for risk in risks}
-    # Of any constant: from what is found to what is proved. One risk that must grow like M refutes it.
+    label = {risk: f"power of R in the largest second derivative found, {risk}" for risk in risks}
+    # For any constant: from what is found to what is proved. One risk that must grow like M refutes it.
     of_any = [Number(found[risk].mean, found[risk].low, max(found[risk].high, bound[risk].high)) for risk in risks]
     largest = Number(*(max(ends) for ends in zip(*of_any, strict=True)))
     radius = summary["radius"].values
@@ -120,17 +121,17 @@ def _judge_exponential(summaries: Datasets) -> Judgement:
         {label[risk]: found[risk] for risk in risks},
         expected=dict.fromkeys(label.values(), of_paper),
         stated=(
-            below("power of R that a constant must grow with, largest of the risks,", largest, _LIKE_M * of_paper),
+            below("power of R with which a constant must grow, largest over the risks,", largest, _LIKE_M * of_paper),
         ),
-        remark=f"Powers are slopes of lines on double logarithmic axes over R = {radius[0]:g} to {radius[-1]:g}; that "
-        f"of M is {of_paper:.0f}, and at most {_LIKE_M:g} times that is asked for. The interval of the criterion "
-        "reaches from the largest second derivatives found to the derived bounds, which are Lipschitz constants for "
+        remark=f"Powers are slopes on double logarithmic axes over R = {radius[0]:g} to {radius[-1]:g}. The power of "
+        f"M is {of_paper:.0f}, and the criterion asks for at most {_LIKE_M:g} times this. Its interval reaches "
+        "from the largest second derivatives found to the derived bounds, which are Lipschitz constants for "
         f"every W and grow with the powers {', '.join(f'{bound[risk].mean:.1f} ({risk})' for risk in risks)}.",
     )
 
 
 def _judge_derived(summaries: Datasets) -> Judgement:
-    """No second derivative found may exceed the bound, nor may it by the residual of its eigenvalue."""
+    """No second derivative found may exceed the bound, even after adding the residual of its eigenvalue."""
     _, summary = only("lipschitz", summaries)
     asked = summary.sel(radius=ASKED)
     over, at_most = (float(10 ** summary[name].max()) for name in ("tightest", "tightest_with_residual"))
@@ -138,17 +139,19 @@ def _judge_derived(summaries: Datasets) -> Judgement:
         f"largest found over the bound at R = {ASKED:g}, {risk}": number(asked.sel(risk=risk), "tightness")
         for risk in summary["risk"].values
     }
-    measured["the same, largest of all texts and R"] = Number.exact(over)
+    measured["largest found over the bound, over all texts and R"] = Number.exact(over)
     measured["residual of an eigenvalue over its size, largest"] = Number.exact(float(summary["residual"].max()))
     of_all = Number(over, over, max(over, at_most))
     return judgement(
         summary,
         measured,
-        stated=(below("largest found over the bound, up to its residual, of all texts and R,", of_all, 1 + _ROUNDING),),
-        remark="Not of the paper: derived in jaxattn.language.smoothness, with c = 1/2 for cross entropy, D^2 / 32 + "
-        "D / 4 for the logistic loss of scores in an interval of length D, 3 D^2 / 8 for the squared loss of "
-        f"embeddings at most D apart. What is found is from below, at {summary.attrs['draws']} drawn W and at 0 for "
-        "each text and R.",
+        stated=(
+            below("largest found over the bound, up to its residual, over all texts and R,", of_all, 1 + _ROUNDING),
+        ),
+        remark="Not in the paper: derived in jaxattn.language.smoothness, with c = 1/2 for cross entropy, D^2 / 32 + "
+        "D / 4 for the logistic loss of scores in an interval of length D, and 3 D^2 / 8 for the squared loss "
+        "of embeddings at most D apart. The second derivatives found are lower bounds, from "
+        f"{summary.attrs['draws']} drawn W and W = 0 for each text and R.",
     )
 
 
@@ -156,14 +159,18 @@ CLAIMS = (
     Claim(
         "lipschitz:bound",
         LIPSCHITZ,
-        "The gradient is Lipschitz with M = 3 n^3 R^7 exp(13 R^2) where all norms are at most R, R >= 4.",
+        "If all norms are at most R, R >= 4, the gradient is Lipschitz with M = 3 n^3 R^7 exp(13 R^2).",
         _judge_bound,
         examples.of_bound,
     ),
     Claim(
         "lipschitz:exponential",
-        Source("jaxattn.language.smoothness", "bounds of the second derivative, beside Lemma 3.13's M", Setting.OURS),
-        "A Lipschitz constant of the gradient need not grow with R like M, exponentially in R^2: a power of R does.",
+        Source(
+            "jaxattn.language.smoothness",
+            "bounds of the second derivative, compared with M of Lemma 3.13",
+            Setting.OURS,
+        ),
+        "A Lipschitz constant of the gradient need not grow like M, exponentially in R^2: a power of R is enough.",
         _judge_exponential,
         examples.of_exponential,
         Kind.CHECK,

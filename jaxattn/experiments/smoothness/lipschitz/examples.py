@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on the Lipschitz constant have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on the Lipschitz constant are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import xarray
 from jaxattn.experiments.smoothness.lipschitz.measure import RADII, RISKS
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-# How fast a constant like M grows: the exponent of `exp(c R^2)`. Floating-point numbers end at that of the second.
+# The growth of a constant like M: the exponent in `exp(c R^2)`. Floating-point numbers end at the exponent in the
+# second.
 _LIKE_M, _LARGEST = 13.0, 600.0
 
 
@@ -20,18 +21,18 @@ def made(
     loosens: float = 0.0,
     residual: float = 1e-9,
 ) -> xarray.Dataset:
-    """Return what `measure` would return for constants like `R^power exp(grows R^2)`, each seed a little off.
+    """Return what `measure` would return for constants like `R^power exp(grows R^2)`, with a small spread over seeds.
 
     Args:
-        power: of R that the largest second derivatives grow with; its mean over the seeds.
+        power: the power of R in the largest second derivatives; its mean over the seeds.
         over: what is found over its bound, at R = 0; its mean over the seeds.
-        seeds: how many.
-        grows: what is found grows like the exponential of this times R^2, too.
-        loosens: the bound exceeds what is found by the exponential of this times R^2 more.
+        seeds: number of seeds.
+        grows: what is found also grows like the exponential of this times R^2.
+        loosens: the bound additionally exceeds what is found by the exponential of this times R^2.
         residual: of the eigenvalues, over their size.
     """
     noise = np.random.default_rng(0).normal(0, 0.02, (seeds, 1, 1))
-    # Symmetric, so that the means are the ones asked for.
+    # Symmetric, so that the means are exact.
     off = 0.02 * np.linspace(-1, 1, seeds)[:, None, None]
     R = RADII[None, :, None]
     bend = (1 + noise) * R ** (power + off) * _exponential(grows * R**2) * np.ones((1, 1, len(RISKS)))
@@ -59,10 +60,10 @@ def of_bound() -> dict[Verdict, Datasets]:
 
 
 def of_exponential() -> dict[Verdict, Datasets]:
-    """What is found and the bound grow like powers; like M; or the bound alone grows like M."""
+    """What is found and the bound grow like powers; like M; or only the bound grows like M."""
     return _examples(made(), made(grows=_LIKE_M), made(loosens=_LIKE_M))
 
 
 def of_derived() -> dict[Verdict, Datasets]:
-    """All that is found is below the bound; some of it is above; or the eigenvalues are too inexact to tell."""
+    """All that is found is below the bound; some of it is above; or the eigenvalues are too inexact to decide."""
     return _examples(made(), made(over=1.01), made(over=0.9, residual=0.2))

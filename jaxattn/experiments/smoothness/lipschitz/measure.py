@@ -1,4 +1,4 @@
-"""From a record of texts to the largest second derivatives found where all norms are at most R, and their bounds."""
+"""From a record of texts: the largest second derivatives found for norms of at most R, and their bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxattn import language, svm
 from jaxattn.experiments.smoothness import bends
 from jaxattn.parallel import batch
 
-# What all norms are bounded by, the weights drawn for each, and the shortest of them in units of the bound.
+# The bounds on all norms, the number of weights drawn for each, and the smallest norm in units of the bound.
 RADII = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 _DRAWS, _SHORTEST = 64, 1 / 64
 
@@ -36,9 +36,9 @@ def _of_lane(
     places = jnp.concatenate([W, jnp.zeros_like(W[:1])])
     values, residuals = bends.largest_at(partial(function, choices=choices), places, words)
     slopes = jax.vmap(jax.grad(function), in_axes=(0, None))(W, choices)
-    # Free ones with free ones, ties with ties.
+    # Free W are compared with free ones, ties with ties.
     rise, run = (jnp.linalg.norm(X - jnp.roll(X, 2, axis=0), axis=(1, 2)) for X in (slopes, W))
-    # The first that is no number, if there is one.
+    # The first NaN, if there is one.
     widest = jnp.argmax(values)
     return values[widest], residuals[widest], jnp.max(rise / run), bound(choices)
 
@@ -53,16 +53,16 @@ RISKS = {
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Find how much three risks of each text bend, where all norms are at most R.
+    """Measure the curvature of three risks of each text, for norms of at most R.
 
     Args:
         record: of `texts.Texts`.
-        solver: not used: nothing is separated.
+        solver: not used; nothing is separated.
 
     Returns:
         For every kept seed, radius and risk: `bend`, the size of the largest eigenvalue of the second derivative found
-        at drawn W and at 0, a lower bound of the Lipschitz constant; its `residual`; `ratio`, the largest of
-        `||grad L(W) - grad L(W')|| / ||W - W'||` between drawn W; `bound`, of `language.smoothness`.
+        at drawn W and at 0, a lower bound of the Lipschitz constant; its `residual`; `ratio`, the largest of `||grad
+        L(W) - grad L(W')|| / ||W - W'||` between drawn W; `bound`, of `language.smoothness`.
     """
     del solver
     choices = bends.texts(record)

@@ -1,1 +1,1 @@
-"""Is gradient descent more stable with softmax attention than with linear attention, at any scale of the embeddings?"""
+"""Is gradient descent more stable with softmax attention than with linear attention, at any scale of embeddings?"""

@@ -1,4 +1,4 @@
-"""Whether softmax attention is more stable than linear attention, over the scale of the embeddings (causal LM)."""
+"""Whether softmax attention is more stable than linear attention, by the scale of the embeddings (causal LM)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
 from jaxattn.study.claims import Claim, Datasets, Judgement, Number, above, below, number
 from jaxattn.study.statistics import beside, bootstrap, proportion, variables
 
-# Fixed beforehand: a statement about any text may have exceptions in one of five, as the search for steps has; where it
-# is about some texts only, it is asked of more than half; and the logarithm of a ratio of equal numbers.
+# Fixed beforehand: a statement about any text may have exceptions in one of five, like the search for steps; a
+# statement about some texts must be true for more than half; and the logarithm of a ratio of equal numbers.
 _MOST, _HALF, _EQUAL = 4 / 5, 0.5, 0.0
 # Texts in which no word has two successors, and the others.
 _KINDS = {"plain": "texts in which no word has two successors", "forked": "texts in which some word has two successors"}
 _EXACT = {
-    "squared": "The squared risk of embeddings s E is s^2 times that of E at s^2 W, with both attentions: all steps "
-    "scale as s^-6, and their ratio does not depend on s.",
-    "logistic": "With linear attention the score is linear in W and has no bound.",
+    "squared": "The squared risk with embeddings s E is s^2 times that with E at s^2 W, for both attentions: all "
+    "steps scale as s^-6, and their ratio does not depend on s.",
+    "logistic": "With linear attention the score is linear in W and unbounded.",
 }
 
 
@@ -45,13 +45,13 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     run, one = only("softmax-vs-linear", datasets)
     keys = jax.random.split(key, 4)
     steps, linear = one["step"], one.sel(attention="linear")
-    # Where both are at the end of what was searched, neither is counted as larger, and either may be.
+    # If both are at the end of the search interval, neither counts as larger, and either may be.
     larger = (steps.sel(attention="softmax") > steps.sel(attention="linear")).values
     smaller = (steps.sel(attention="softmax") < steps.sel(attention="linear")).values
     unknown = (one["beyond"].all("attention") | one["below"].all("attention")).values
     of_both = one[["at_zero", "drawn", "path"]].to_dataarray("where").max("where")
-    # With linear attention the curvature is nowhere larger than at 0: the squared risk is quadratic, and the logistic
-    # loss, of a score that is linear in W, bends most where that is 0.
+    # With linear attention the curvature is largest at 0: the squared risk is quadratic, and the logistic loss, of a
+    # score linear in W, has its largest curvature where the score is 0.
     sup, exact = of_both.sel(attention="softmax"), linear["at_zero"]
     surely = np.log10((exact / np.maximum(sup, one["bound"])).values)
     over, of_each = ("scale", "loss"), ("scale", "loss", "attention")
@@ -76,16 +76,16 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
             estimates[f"larger_perhaps_{kind}"] = over, proportion((larger | unknown)[chosen])
     arrays = variables(estimates) | _spared(one["exceeds"])
     arrays |= {name: (of_each, one[name].values.sum(axis=0)) for name in ("below", "again")}
-    # Of every text, for the figure, and for what is read where a threshold was found.
+    # For every text, for the figure and for the thresholds found.
     arrays |= {f"each_{name}": (("seed", *of_each), one[name].values) for name in ("at_zero", "step", "beyond")}
     arrays["forked"] = ("seed",), forked
     return {run: xarray.Dataset(arrays, {name: one[name].values for name in ("seed", *of_each)}, one.attrs)}
 
 
 def _spared(exceeds: xarray.DataArray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-    """Return, of the texts in which linear attention exceeds its start, the share in which softmax does not.
+    """Return, among the texts in which linear attention exceeds its start, the share in which softmax does not.
 
-    Where there are no such texts the share is not a number.
+    If there are no such texts, the share is NaN.
     """
     softmax, linear = (exceeds.sel(attention=name).values for name in ("softmax", "linear"))
     parts = np.full((3, *linear.shape[1:]), np.nan)
@@ -108,13 +108,13 @@ def _at_scales(one: xarray.Dataset, name: str, label: str) -> dict[str, Number]:
 
 
 def _shares(one: xarray.Dataset, kind: str = "") -> list[Number]:
-    """Return at each scale the share of texts with a larger step: up to that with all that are beyond the search."""
+    """Return at each scale the share of texts with a larger step; its upper bound includes all undecided texts."""
     pairs = zip(_over_scales(one, f"larger{kind}"), _over_scales(one, f"larger_perhaps{kind}"), strict=True)
     return [Number(surely.mean, surely.low, perhaps.high) for surely, perhaps in pairs]
 
 
 def _judge_steps(summaries: Datasets, loss: str) -> Judgement:
-    """The step has to be larger in most texts at every scale; corrected, from one on, or in texts of one kind."""
+    """The step must be larger in most texts at every scale; as corrected, from some scale, or for one kind of text."""
     _, summary = only("softmax-vs-linear", summaries)
     one, scale = summary.sel(loss=loss), summary["scale"].values
     label = "share of texts in which the largest step is"
@@ -125,25 +125,25 @@ def _judge_steps(summaries: Datasets, loss: str) -> Judgement:
     for name, kind in _KINDS.items():
         if f"larger_{name}" in one:
             shares = _over_scales(one, f"larger_{name}")
-            measured[f"larger with softmax, {kind}, least of all scales"] = min(shares)
-            measured[f"larger with softmax, {kind}, most of all scales"] = max(shares)
+            measured[f"larger with softmax, {kind}, smallest over scales"] = min(shares)
+            measured[f"larger with softmax, {kind}, largest over scales"] = max(shares)
             of_kind = scales.least(_shares(one, f"_{name}"))
-            criterion = above(f"share of {kind} with a larger step with softmax, least of all scales,", of_kind, _MOST)
-            sentence = f"It is for {kind}, at every scale: in at least {of_kind.low:.0%} of them."
+            criterion = above(f"share of {kind} with a larger step with softmax, smallest over scales,", of_kind, _MOST)
+            sentence = f"only for {kind}, at every scale: in at least {of_kind.low:.0%} of them."
             corrections.append(Correction(sentence, (criterion,)))
     for name in one["attention"].values:
         each = one.sel(attention=name)
         found = ~(each["each_beyond"].values.astype(bool))
         if found.any():
             edges = np.log10((each["each_step"] * each["each_at_zero"] / 2).values[found])
-            edge = f"log10 of the largest step over 2 / curvature at 0, {name}, median where found"
+            edge = f"log10 of the largest step over 2 / curvature at 0, {name}, median over those found"
             measured[edge] = Number.exact(float(np.median(edges)))
         measured |= _at_scales(each, "beyond", f"share of texts in which all steps tried descend, {name}")
     correction = scales.best(corrections)
     return judgement(
         summary,
         measured,
-        stated=(above(f"{asked}, least of all scales,", scales.least(_shares(one)), _MOST),),
+        stated=(above(f"{asked}, smallest over scales,", scales.least(_shares(one)), _MOST),),
         corrected=correction.criteria,
         correction=correction.sentence,
         remark=f"{_steps_remark(one)} {_EXACT[loss]} {_sums(summary)}",
@@ -151,72 +151,81 @@ def _judge_steps(summaries: Datasets, loss: str) -> Judgement:
 
 
 def _steps_remark(one: xarray.Dataset) -> str:
-    """Say what a larger step is, and where the search does not tell."""
+    """Say what a larger step is, and where the search is inconclusive."""
     again, ends = int(one.sel(attention="softmax")["again"].sum()), int(one["below"].sum())
     kept, cases = int(one.attrs["kept"]), int(one.attrs["kept"]) * one.sizes["scale"]
     perhaps = float((one["larger_perhaps"] - one["larger"]).max())
     kinds = [
-        f" In {kind} the share with a larger step with softmax is {float(share.min()):.0%} to {float(share.max()):.0%}."
+        f" For {kind} the share with a larger step with softmax is {float(share.min()):.0%} to "
+        f"{float(share.max()):.0%}."
         for name, kind in _KINDS.items()
         if (share := one.get(f"larger_{name}")) is not None
     ]
     return (
-        f"A step is allowed if none of {STEPS} steps from W = 0 raises the risk, nor does any smaller step tried. If "
-        f"all steps tried descend with both attentions, up to {BEYOND:g} times 2 / curvature at 0, the larger one is "
-        f"not known. This is so in up to {perhaps:.0%} of the {kept} texts at a scale, and widens the intervals of the "
-        f"criteria.{''.join(kinds)} The two kinds of texts were told apart after a first look, and shares taken in "
-        f"place of a mean ratio. With softmax {again} of {cases} cases have steps that descend again beyond the first "
-        f"that do not; {ends} of all have their threshold below all steps tried."
+        f"A step is allowed if none of {STEPS} steps from W = 0 raises the risk, and the same is true for all smaller "
+        f"steps tried. If all steps tried descend with both attentions, up to {BEYOND:g} times 2 / curvature at 0, we "
+        f"do not know which step is larger. This is the case in up to {perhaps:.0%} of the {kept} texts at a scale, "
+        f"and widens the intervals of the criteria.{''.join(kinds)} After a first look, the two kinds of texts were "
+        f"distinguished, and shares were used instead of a mean ratio. With softmax, in {again} of {cases} cases some "
+        f"larger steps descend again beyond the first that does not; in {ends} of all cases the threshold is below "
+        "all steps tried."
     )
 
 
 def _sums(summary: xarray.Dataset) -> str:
-    """Say what becomes of the comparison with linear attention of another normalization."""
+    """Say how the comparison changes if linear attention is normalized differently."""
     return (
-        "Linear attention is a mean, logits over the number of words V; as a sum of logits its curvature is V^2 times "
-        f"as large and its largest step as much smaller, {2 * np.log10(summary.attrs['words']):.2f} decades."
+        "Linear attention is a mean, with logits divided by the number of words V. As a sum its curvature is V^2 "
+        f"times as large, and its largest step smaller by the same factor, {2 * np.log10(summary.attrs['words']):.2f} "
+        "decades."
     )
 
 
 def _judge_curvature(summaries: Datasets, loss: str) -> Judgement:
-    """Linear attention's constant has to exceed all that softmax's can be at every scale; corrected, from one on."""
+    """The constant with linear attention must exceed any possible one with softmax; as corrected, from some scale."""
     _, summary = only("softmax-vs-linear", summaries)
     one, scale = summary.sel(loss=loss), summary["scale"].values
     measured = _at_scales(one, "smoother", "log10 of the largest curvature, linear over softmax")
-    measured |= _at_scales(one, "rougher_proved", "share of texts in which softmax is proved to bend more")
+    measured |= _at_scales(
+        one, "rougher_proved", "share of texts in which softmax is proved to have a larger curvature"
+    )
     most = one.isel(scale=int(np.argmax(one["smoother_proved"].values)))
     proved = number(most, "smoother_proved")
-    measured["share of texts in which it is proved to bend less, most of all scales"] = proved
-    # The curve of the high ends crosses first.
+    measured["share of texts in which it is proved to have a smaller one, largest over scales"] = proved
+    # The curve of the upper ends crosses first.
     first, middle, last = (scales.crossing(scale, one[f"smoother{end}"].values) for end in ("_high", "", "_low"))
     if middle is not None:
         ends = (first, last) if first is not None and last is not None and first < last else (middle, middle)
         measured["scale at which the curvatures are equal"] = Number(middle, *ends)
-    # What is found with softmax is from below, and the ratio from above; the bound gives one from below.
+    # The curvature found with softmax is a lower bound, so this ratio is an upper bound; the proved bound gives a lower
+    # one.
     found, surely = _over_scales(one, "smoother"), _over_scales(one, "smoother_surely")
     ratios = [Number(up.mean, down.low, up.high) for up, down in zip(found, surely, strict=True)]
     asked = "log10 of the Lipschitz constants, linear over softmax"
     correction = scales.from_some_scale(asked, scale, ratios, _EQUAL)
     start = scales.from_where(scale, one["smoother_low"].values > _EQUAL)
+    from_start = "has no smaller curvature at the largest scale"
+    if start is not None:
+        from_start = f"has a smaller curvature from scale {start:g} on"
     opposite = [f"{float(s):g}" for s in scale[one["rougher_proved_low"].values > _HALF]]
     return judgement(
         summary,
         measured,
-        stated=(above(f"{asked}, least of all scales,", scales.least(ratios), _EQUAL),),
+        stated=(above(f"{asked}, smallest over scales,", scales.least(ratios), _EQUAL),),
         corrected=correction.criteria,
         correction=correction.sentence,
-        remark="With linear attention the constant is the curvature at 0, exactly. With softmax the largest found, at "
-        "0, at drawn W and along descent, is a lower bound, and that of jaxattn.language.smoothness an upper one; the "
-        "intervals of the criteria reach from the one to the other. In most texts the opposite is proved, that softmax "
-        f"bends more, at {len(opposite)} of {len(scale)} scales: {', '.join(opposite) or 'none'}. By the lower bounds "
-        "alone softmax "
-        f"{'does not bend less at the largest scale' if start is None else f'bends less from scale {start:g} on'}; by "
-        f"its upper bound it bends less in {proved.mean:.0%} of the texts, most of all scales. {_sums(summary)}",
+        remark="With linear attention the constant is exactly the curvature at 0. With softmax the largest curvature "
+        "found, at 0, at drawn W and along descent, is a lower bound, and that of jaxattn.language.smoothness "
+        f"an upper bound; the intervals of the criteria reach from one to the other. At {len(opposite)} of "
+        f"{len(scale)} scales the opposite is proved for most texts, a larger curvature with softmax: "
+        f"{', '.join(opposite) or 'none'}. According to the lower bounds, softmax {from_start}; "
+        f"according to its upper bound, it has one in {proved.mean:.0%} of the texts, largest over scales. "
+        f"{_sums(summary)}",
     )
 
 
 def _judge_divergence(summaries: Datasets) -> Judgement:
-    """With softmax fewer texts exceed their start, and few of those that do with linear; corrected, for one loss."""
+    """With softmax fewer texts must exceed their start, few of those with linear; as corrected, for one loss."""
     _, summary = only("softmax-vs-linear", summaries)
     measured: dict[str, Number] = {}
     corrections, reversals = [], []
@@ -227,22 +236,28 @@ def _judge_divergence(summaries: Datasets) -> Judgement:
             each = one.sel(attention=name)
             measured |= _at_scales(each, "exceeds", f"share of texts, {loss} loss, {name}")
             shares.append(_over_scales(each, "exceeds"))
-        # Both shares are of the same texts: the ends that are farthest apart bound the difference however they depend.
+        # Both shares are over the same texts: the extreme ends bound the difference whatever the dependence.
         more = [Number(a.mean - b.mean, a.low - b.high, a.high - b.low) for a, b in zip(*shares, strict=True)]
         reversals += [
-            f" With the {loss} loss it is the other way round at scale {float(s):g}, by the intervals: {a.mean:.0%} of "
-            f"the texts with softmax, {b.mean:.0%} with linear attention."
+            f" With the {loss} loss the opposite is true at scale {float(s):g}, by the intervals: {a.mean:.0%} of the "
+            f"texts with softmax, {b.mean:.0%} with linear attention."
             for s, a, b in zip(one["scale"].values, *shares, strict=True)
             if a.low > b.high
         ]
         cases = [each for each in _over_scales(one, "spared") if not np.isnan(each.mean)]
         spared = scales.least(cases) if cases else Number.exact(np.nan)
         criteria = (
-            below(f"share that exceeds, {loss} loss, softmax less linear, most of all scales,", scales.most(more), 0.0),
-            above(f"share of those with linear that do not with softmax, {loss} loss, least of all,", spared, _HALF),
+            below(
+                f"share that exceeds, {loss} loss, softmax minus linear, largest over scales,", scales.most(more), 0.0
+            ),
+            above(
+                f"share of texts that exceed with linear but not with softmax, {loss} loss, smallest over scales,",
+                spared,
+                _HALF,
+            ),
         )
         sentence = (
-            f"It is for the {loss} loss only: at every scale, at least {spared.low:.0%} of the texts that exceed their "
+            f"only for the {loss} loss: at every scale, at least {spared.low:.0%} of the texts that exceed their "
             "start with linear attention do not with softmax."
         )
         corrections.append(Correction(sentence, criteria))
@@ -253,9 +268,10 @@ def _judge_divergence(summaries: Datasets) -> Judgement:
         stated=tuple(criterion for one in corrections for criterion in one.criteria),
         corrected=correction.criteria,
         correction=correction.sentence,
-        remark=f"Share of texts in which some step of those tried takes the risk above its start within {STEPS} steps. "
-        "At every scale the interval with softmax has to be below that with linear attention, and of the texts in "
-        f"which linear attention exceeds its start most have to be spared with softmax.{''.join(reversals)}",
+        remark="The numbers are shares of texts for which some of the steps tried takes the risk above its start "
+        f"within {STEPS} steps. At every scale the interval with softmax must be below that with linear "
+        "attention, and most of the texts that exceed their start with linear attention must not with "
+        f"softmax.{''.join(reversals)}",
     )
 
 
@@ -264,8 +280,8 @@ CLAIMS = (
         Claim(
             f"softmax-vs-linear:{loss}",
             STABLE_STEPS,
-            f"Descent on the {loss} risk allows larger steps with softmax attention than with linear, whatever the "
-            "text and the scale of its embeddings.",
+            f"Descent on the {loss} risk allows larger steps with softmax attention than with linear attention, for "
+            "any text and any scale of its embeddings.",
             partial(_judge_steps, loss=loss),
             examples.of_steps,
         )
@@ -276,7 +292,7 @@ CLAIMS = (
             f"softmax-vs-linear:curvature-{loss}",
             STABLE_CURVATURE,
             f"The gradient of the {loss} risk has a smaller Lipschitz constant with softmax attention than with "
-            "linear, whatever the scale of the embeddings.",
+            "linear attention, for any scale of the embeddings.",
             partial(_judge_curvature, loss=loss),
             examples.of_curvature,
         )
@@ -285,7 +301,7 @@ CLAIMS = (
     Claim(
         "softmax-vs-linear:divergence",
         STABLE_STEPS,
-        "Where a large step takes descent with linear attention above the risk of its start, with softmax it does not.",
+        "If a large step takes descent with linear attention above the risk of its start, it does not with softmax.",
         _judge_divergence,
         examples.of_divergence,
     ),

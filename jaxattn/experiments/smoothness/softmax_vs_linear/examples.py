@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claims on softmax and linear attention have to say of them is known."""
+"""Hand-built datasets for which the verdicts of the claims on softmax and linear attention are known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import ATTENTIONS, LOSSES, SCALES
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-# Factors at every scale, in favour of softmax from scale 2 on; the second by more than its bound is loose.
+# Factors at every scale, in favour of softmax from scale 2; the second by more than the looseness of its bound.
 FROM_TWO, PROVED_FROM_TWO = (np.where(SCALES >= 2, factor, 0.4) for factor in (3.0, 9.0))
 
 
@@ -24,21 +24,22 @@ def made(
 ) -> xarray.Dataset:
     """Return what `measure` would return: softmax smoother, and its steps larger, by these factors at every loss.
 
-    The first `forked` texts fork, where softmax has half the linear one's step.
+    The first `forked` texts fork; for them the step with softmax is half of that with linear attention.
 
     Args:
-        seeds: how many.
-        smoother: the curvature, linear over softmax, one number or one a scale.
-        larger: the largest step, softmax over linear, one number or one a scale.
-        forked: how many texts fork.
-        exceeds: with softmax and with linear attention, the share of texts that exceed their start: one or one a loss.
+        seeds: number of seeds.
+        smoother: the curvature, linear over softmax, one number, or one per scale.
+        larger: the largest step, softmax over linear, one number, or one per scale.
+        forked: number of texts that fork.
+        exceeds: with softmax and with linear attention, the share of texts that exceed their start: one number, or one
+            per loss.
         beyond: whether all steps tried descend, with both.
-        loose: the bound of softmax, over what is found.
+        loose: the bound for softmax over what is found.
     """
     noise = np.random.default_rng(0).normal(0, 0.02, (seeds, 1, 1))
     shape = (seeds, len(SCALES), len(LOSSES))
     linear = (1 + noise) * SCALES[None, :, None] ** 6 * np.ones(len(LOSSES))
-    # Symmetric, so that the mean logarithm of the ratio is the one asked for.
+    # Symmetric, so that the mean logarithm of the ratio is exact.
     off = 1.02 ** np.linspace(-1, 1, seeds)[:, None, None]
     softmax = off * linear / (np.broadcast_to(smoother, SCALES.shape)[None, :, None])
     factor = np.broadcast_to(np.broadcast_to(larger, SCALES.shape)[None, :, None], shape).copy()
@@ -82,17 +83,17 @@ def _examples(
 
 
 def of_steps() -> dict[Verdict, Datasets]:
-    """Steps with softmax are larger; from scale 2 on; smaller; or all descend, so that nobody knows."""
+    """Steps with softmax are larger; from scale 2; smaller; or all descend, so that it is undecided."""
     return _examples(made(), made(larger=FROM_TWO), made(larger=0.5), made(beyond=True))
 
 
 def of_curvature() -> dict[Verdict, Datasets]:
-    """Softmax is proved to bend less; from scale 2 on; it bends more; or its bound is too loose to tell."""
+    """Softmax is proved to have a smaller curvature; from scale 2; a larger one; or its bound is too loose."""
     return _examples(made(), made(smoother=PROVED_FROM_TWO), made(smoother=0.5), made(smoother=3.0))
 
 
 def of_divergence() -> dict[Verdict, Datasets]:
-    """Linear attention alone exceeds its start; for the squared loss; softmax does, too; or few texts do."""
+    """Only linear attention exceeds its start; for the squared loss; softmax does too; or few texts do."""
     return _examples(
         made(),
         made(exceeds=((1.0, 0.0), 1.0)),

@@ -1,4 +1,4 @@
-"""From a record of texts to curvatures and the largest steps that descend, with softmax and with linear attention."""
+"""From a record of texts: curvatures and the largest steps that descend, with softmax and with linear attention."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from jaxattn.parallel.effort import SOLVING
 
 # The embeddings are unit vectors times these.
 SCALES = 2.0 ** np.arange(-2, 4)
-# Drawn W have logits of these sizes, between the word that asks and itself: lengths are divided by the scale's square.
+# Drawn W have logits of these sizes, between the asking word and itself: norms are divided by the square of the scale.
 _DRAWS, _SHORTEST, _LONGEST = 48, 0.25, 256.0
-# Steps of descent after which its curvature is read, each of 1 / curvature at 0.
+# Numbers of steps, each of 1 / curvature at 0, after which the curvature is measured.
 _PATH = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
-# The steps of one descent of which none may raise the risk; the grid of step sizes reaches from `2 / sup / 4` to
-# `1024 * 2 / curvature at 0`, of the two attentions' largest and smallest, and is halved so often.
+# The number of steps in which the risk must not rise; the number of grid points and of bisections; and the ends of the
+# grid of step sizes, from `2 / sup / 4` to `1024 * 2 / curvature at 0`, for the larger and the smaller of the two
+# attentions.
 STEPS, _POINTS, _HALVINGS, _BELOW, BEYOND = 500, 24, 10, 4.0, 1024.0
 
 LOSSES: dict[str, Callable[..., Array]] = {"logistic": bends.logistic, "squared": language.squared_risk}
@@ -34,7 +35,7 @@ ATTENTIONS: dict[str, Attention] = {"softmax": language.softmax, "linear": langu
 def _curvatures(
     choices: language.Choices, words: UInt32[Array, " words"], W: Float[Array, "draws d d"], risk: Callable[..., Array]
 ) -> tuple[Array, ...]:
-    """Return the largest curvature at W = 0, at the drawn W and along a descent, each from below."""
+    """Return lower bounds of the largest curvature at W = 0, at the drawn W and along a descent."""
     function, zero = partial(risk, choices=choices), jnp.zeros_like(W[:1])
     at_zero, _ = bends.largest_at(function, zero, words)
     path = bends.descent(function, zero[0], 1 / at_zero[0], jnp.asarray(_PATH))
@@ -64,30 +65,30 @@ _LARGEST = [partial(_steps, risk=risk) for risk in _RISKS]
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Measure curvature and the largest step that descends, of both attentions, at every scale of the embeddings.
+    """Measure curvature and the largest step that descends, for both attentions, at every scale of the embeddings.
 
     Args:
         record: of `texts.Texts`.
-        solver: not used: nothing is separated.
+        solver: not used; nothing is separated.
 
     Returns:
         For every kept seed, scale, loss and attention: the curvature `at_zero`, the largest of `drawn` W and along the
-        `path` of descent, all from below; the largest `step`; whether the threshold is `beyond` the interval that was
-        searched, or `below` it; whether a larger step of the grid descends `again`; whether with some step of it the
-        risk `exceeds` its start. For every kept seed, scale and loss the `bound` of the curvature with softmax. For
-        every kept seed whether its text is `forked`: some word is followed by two different ones.
+        `path` of descent, all lower bounds; the largest `step`; whether the threshold is `beyond` the search interval,
+        or `below` it; whether a larger step of the grid descends `again`; whether for some step of the grid the risk
+        `exceeds` its start. For every kept seed, scale and loss the `bound` of the curvature with softmax. For every
+        kept seed whether its text is `forked`: some word is followed by two different ones.
     """
     del solver
     lanes, words, scale = bends.scaled(bends.texts(record), record["draw_key"].values, SCALES)
     seeds, scales = record.sizes["seed"], len(SCALES)
-    # Loops of thousands of steps: briefly compiled they would take two to three times as long.
+    # Loops of thousands of steps: with little compiler optimization they would take two to three times as long.
     solved = partial(batch.over_seeds, effort=SOLVING)
     W = batch.over_seeds(_DRAWN, lanes, words, _SHORTEST / scale**2, _LONGEST / scale**2)
     at_zero, drawn, path = (
         np.stack(each, axis=1).reshape(-1, len(LOSSES), len(ATTENTIONS))
         for each in zip(*(solved(of_risk, lanes, words, W) for of_risk in _CURVATURES), strict=True)
     )
-    # Both attentions are searched on one interval: an end means the same for both.
+    # Both attentions are searched on the same interval, so that its ends mean the same for both.
     low = 2 / np.maximum(np.maximum(drawn, path), at_zero).max(axis=-1) / _BELOW
     high = 2 / at_zero.min(axis=-1) * BEYOND
     found = []

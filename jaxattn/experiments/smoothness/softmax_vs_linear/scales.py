@@ -1,4 +1,4 @@
-"""What is read over the scales of the embeddings: from which on, the worst of all, and the best correction."""
+"""Results over the scales of the embeddings: the worst scale, thresholds in scale, and the best correction."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Correction(NamedTuple):
     """A corrected statement.
 
     Attributes:
-        sentence: what it says.
-        criteria: what it asks for.
+        sentence: the statement.
+        criteria: the criteria for it.
     """
 
     sentence: str
@@ -23,24 +23,24 @@ class Correction(NamedTuple):
 
 
 def least(numbers: Iterable[Number]) -> Number:
-    """Return the least mean, low and high end: at least a threshold where all are, clearly below where one is."""
+    """Return the smallest mean, low and high end: above a threshold if all numbers are, clearly below if one is."""
     return Number(*(min(ends) for ends in zip(*numbers, strict=True)))
 
 
 def most(numbers: Iterable[Number]) -> Number:
-    """Return the largest mean, low and high end: at most a threshold where all are, clearly above where one is."""
+    """Return the largest mean, low and high end: below a threshold if all numbers are, clearly above if one is."""
     return Number(*(max(ends) for ends in zip(*numbers, strict=True)))
 
 
 def from_where(scale: np.ndarray, above: np.ndarray) -> float | None:
-    """Return the smallest scale from which on all are above; None if the last is not."""
+    """Return the smallest scale from which all are above; None if the last is not."""
     below = np.flatnonzero(~above)
     first = int(below[-1]) + 1 if len(below) else 0
     return float(scale[first]) if first < len(scale) else None
 
 
 def crossing(scale: np.ndarray, ratio: np.ndarray) -> float | None:
-    """Return the scale at which a ratio is 0 for the last time, between two by their logarithms; None if nowhere."""
+    """Return the scale of the last zero of a ratio, interpolated in the logarithm of scale; None if there is none."""
     changes = np.flatnonzero(np.sign(ratio[1:]) != np.sign(ratio[:-1]))
     if not len(changes):
         return None
@@ -52,27 +52,27 @@ def crossing(scale: np.ndarray, ratio: np.ndarray) -> float | None:
 def from_some_scale(quantity: str, scale: np.ndarray, numbers: Sequence[Number], threshold: float) -> Correction:
     """Return the correction that a number is above a threshold from some scale on.
 
-    The scale is the smallest from which on all are, and the largest of all where the last one is not.
+    The scale is the smallest one from which all are, or the largest scale if the last one is not.
 
     Args:
-        quantity: what the number is.
+        quantity: the name of the number.
         scale: increasing.
-        numbers: one a scale.
-        threshold: to be reached.
+        numbers: one per scale.
+        threshold: the threshold.
     """
     met = np.array([above(quantity, one, threshold).outcome is Outcome.MET for one in numbers])
     found = from_where(scale, met)
     start = float(scale[-1]) if found is None else found
     of_these = least(one for s, one in zip(scale, numbers, strict=True) if s >= start)
-    named = above(f"{quantity}, least of the scales from {start:g} on,", of_these, threshold)
-    sentence = f"It is from scale {start:g} on only, where the {quantity} is at least {of_these.low:.3g}."
+    named = above(f"{quantity}, smallest over scales from {start:g} on,", of_these, threshold)
+    sentence = f"only from scale {start:g} on, where the {quantity} is at least {of_these.low:.3g}."
     return Correction(sentence, (named,))
 
 
 def best(corrections: Sequence[Correction]) -> Correction:
     """Return the first correction that is met; if none is, the first that is unclear; else the first.
 
-    So there is none to be made only where each of them is clearly broken.
+    So the correction fails only if every one of them is clearly broken.
 
     Args:
         corrections: the possible ones, fixed beforehand.

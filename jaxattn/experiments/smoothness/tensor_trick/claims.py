@@ -1,4 +1,4 @@
-"""Causal attention by the tensor trick, against the engine: the same risk and gradient, at what cost."""
+"""Causal attention by the tensor trick, compared with the engine: the same risk and gradient, at what cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxattn.experiments.smoothness.tensor_trick.costs import FORMS, costs
 from jaxattn.study.claims import Claim, Datasets, Judgement, Kind, Number, between, number, too_few, total
 from jaxattn.study.statistics import pooled, variables
 
-# Fixed beforehand: relative differences up to this count as none.
+# Fixed beforehand: relative differences up to this count as zero.
 SAME = 1e-12
 _COUNTS = ("attempted", "kept", "labels")
 _COMPARED = ("risk", "gradient")
@@ -37,7 +37,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     same = np.concatenate(
         [((one["risk"] <= SAME) & (one["gradient"] <= SAME)).all("loss").values for one in datasets.values()]
     )
-    # A seed's texts of all sizes are drawn from one key.
+    # The texts of a seed are drawn from one key for all sizes.
     share = pooled(same, np.concatenate([one["seed"].values for one in datasets.values()]), key)
     return {"texts": summary.assign(variables({"same": ((), share)})).assign_attrs(total(datasets))}
 
@@ -65,7 +65,7 @@ def _judge_identity(summaries: Datasets) -> Judgement:
     label = "share of texts that agree to 1e-12 for every loss"
     expected[label], measured[label] = 1.0, share.mean
     dearer = []
-    for name, of in (("products", "multiply-adds"), ("held", "numbers held")):
+    for name, of in (("products", "multiply-adds"), ("held", "numbers in memory")):
         ratio = float((summary[name].sel(form=FORMS[0]) / summary[name].sel(form=FORMS[1])).max())
         measured[f"{of}, tensor trick over matrix form, largest"] = ratio
         dearer.append(f"{ratio:.3g} times the {of}")
@@ -78,7 +78,7 @@ def _judge_identity(summaries: Datasets) -> Judgement:
         },
         stated=tuple(
             between(
-                f"largest relative difference of the {name}, of all texts, sizes and losses,",
+                f"largest relative difference of the {name}, over all texts, sizes and losses,",
                 Number.exact(float(summary[name].max())),
                 0.0,
                 SAME,
@@ -86,8 +86,9 @@ def _judge_identity(summaries: Datasets) -> Judgement:
             for name in _COMPARED
         ),
         undecided=too_few(int(summary["seeds"].min())),
-        remark="One sum of exponentials a row is taken, as in Definition 3.2; section 1 gives the diagonal matrix of "
-        f"these sums, D(X), the size of X. The tensor trick takes up to {' and '.join(dearer)} of the matrix form.",
+        remark="One sum of exponentials per row is used, as in Definition 3.2; section 1 gives the diagonal matrix "
+        f"of these sums, D(X), the size of X. The tensor trick needs up to {' and '.join(dearer)} of the "
+        "matrix form.",
     )
 
 
@@ -95,7 +96,8 @@ CLAIMS = (
     Claim(
         "tensor-trick:identity",
         TENSOR_TRICK,
-        "Causal attention written as exp((A1 kron A2) vec(X)) is that of the matrix form: same loss, same gradient.",
+        "Causal attention written as exp((A1 kron A2) vec(X)) equals that of the matrix form, with the same loss "
+        "and gradient.",
         _judge_identity,
         examples.of_identity,
         Kind.CHECK,

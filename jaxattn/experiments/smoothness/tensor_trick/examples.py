@@ -1,4 +1,4 @@
-"""Measured datasets built by hand: what the claim on the tensor trick has to say of them is known."""
+"""Hand-built datasets for which the verdict of the claim on the tensor trick is known."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import xarray
 from jaxattn.experiments.smoothness.tensor_trick.measure import LOSSES
 from jaxattn.study.claims.claim import Datasets, Verdict
 
-# Words of a sequence and dimension of an embedding.
+# Words per sequence and dimension of an embedding.
 SIZES = ((9, 4), (9, 8), (9, 16), (5, 8), (17, 8))
 
 
 def made(n: int, d: int, seeds: int = 24, **wrong: float) -> xarray.Dataset:
-    """Return what `measure` would return of texts of this size.
+    """Return what `measure` would return for texts of this size.
 
     Args:
-        n: words of a sequence.
+        n: words per sequence.
         d: dimension.
-        seeds: how many.
-        wrong: differences of `risk` or `gradient` that are put in for one seed and loss.
+        seeds: number of seeds.
+        wrong: differences of `risk` or `gradient` to insert for one seed and loss.
     """
     spread = np.linspace(0.5, 1.0, seeds)[:, None] * np.ones(len(LOSSES))
     values = {name: np.array(2e-15 * spread) for name in ("risk", "gradient")}

@@ -1,4 +1,4 @@
-"""From a record of texts to how far risk and gradient by the tensor trick are from those of the engine."""
+"""From a record of texts: the differences of risk and gradient between the tensor trick and the engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxattn.language import tensor
 from jaxattn.parallel import batch
 from jaxattn.study.settings.texts import choices_of
 
-# The standard deviation of an entry of W: of logits too, as embeddings have length 1.
+# The standard deviation of an entry of W, and of logits, since embeddings have norm 1.
 _SPREAD = 3.0
 
 _Risk = Callable[[Array, language.Choices], Array]
@@ -39,15 +39,16 @@ LOSSES = {
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Hold both forms against each other at one W a text, of independent normal entries with standard deviation 3.
+    """Compare both forms at one W per text, with independent normal entries of standard deviation 3.
 
     Args:
         record: of `Texts` with candidates `language.prefix`.
         solver: not used; nothing is solved.
 
     Returns:
-        For every kept seed and loss `risk` and `gradient`, the relative differences of the two forms, the gradient's in
-        the Frobenius norm. Texts in which no prefix chooses are counted as `labels`. The attribute `run` names n and d.
+        For every kept seed and loss `risk` and `gradient`, the relative differences of the two forms, that of the
+        gradient in the Frobenius norm. Texts in which no prefix has a choice count as `labels`. The attribute `run`
+        names n and d.
     """
     del solver
     law = json.loads(record.attrs["config"])["data"]
