@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _LABELS = {
     "n": "inputs $n$",
@@ -22,8 +22,8 @@ _LABELS = {
 }
 # Of a text: which words are candidates.
 _CANDIDATES = {"vocabulary": "among the vocabulary", "prefix": "among the prefix"}
-_COLOURS = page.COLOURS | {"vocabulary": "#0072B2", "prefix": "#D55E00"}
-_DASHES = page.DASHES | {"vocabulary": "-", "prefix": "--"}
+_COLOURS = palette.COLOURS | {"vocabulary": "#0072B2", "prefix": "#D55E00"}
+_DASHES = palette.DASHES | {"vocabulary": "-", "prefix": "--"}
 
 
 def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
@@ -36,7 +36,7 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
     """
     sizes = dict.fromkeys(line["size"] for line in lines)
     with page.style():
-        figure = page.new_figure(2.5 * len(sizes), 2.9)
+        figure = page.full(2.9)
         panels = dict(zip(sizes, figure.subplots(1, len(sizes), sharey=True), strict=True))
         for line in lines:
             of = line["of"]

@@ -55,7 +55,7 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
     paths = np.einsum("kde,ne->nkd", W, np.asarray(problem.Z))
     rays = None if solution is None else np.asarray(problem.Z) @ np.asarray(solution.W).T
     with page.style():
-        figure = page.new_figure(3.3, 3.3)
+        figure = page.column(3.3)
         axes = figure.subplots()
         plane(axes, np.asarray(problem.X), _selected(run.weights, problem), paths, rays)
         axes.legend(loc="best")
@@ -72,7 +72,7 @@ def alignment(ranking: Any) -> Figure:
         >>> figure = plots.alignment(ranking)
     """
     with page.style():
-        figure = page.new_figure(4.8, 3.0)
+        figure = page.full(3.0)
         axes = figure.subplots()
         axes.axhspan(CLOSE, 1.0, color="#eeeeee", linewidth=0)
         axes.axhline(1.0, color="#888888", linewidth=0.8)

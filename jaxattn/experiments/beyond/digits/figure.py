@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.beyond.digits.claims import OWN, exponent
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _LAWS = {
     "class": ("digits, a query a class", "#0072B2", "-"),
@@ -30,7 +30,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 3.3)
+        figure = page.full(3.3)
         left, *right = figure.subplots(1, 3, width_ratios=(1.15, 1, 1))
         _ratios(left, summaries)
         for axes, weights, letter in zip(right, OWN, "bc", strict=True):
@@ -41,10 +41,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 curve = (one[f"off_{q}"].values for q in (50, 10, 90))
                 page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
             axes.set(xscale="log", yscale="log", xlabel="step")
-            axes.set_title(f"({letter}) training {_TRAINED[weights]}:\n{page.NORMS[OWN[weights]]}", fontsize=8)
-            axes.legend(loc="lower left", fontsize=7, handlelength=1.5)
+            axes.set_title(f"({letter}) training {_TRAINED[weights]}:\n{page.NORMS[OWN[weights]]}")
+            axes.legend(loc="lower left", handlelength=1.5)
         right[0].set_ylabel("1 - cos")
-        figure.suptitle(_finding(summaries), fontsize=9)
+        figure.suptitle(_finding(summaries))
         page.add_counts(figure, _counts(summaries), _key(summaries))
     return figure
 
@@ -61,7 +61,7 @@ def _ratios(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
                 xerr=[[mean - low], [high - mean]],
                 marker=mark,
                 markersize=4,
-                color=page.COLOURS[norm],
+                color=palette.COLOURS[norm],
                 linestyle="none",
                 label=page.NORMS[norm] if k == 0 else None,
             )
@@ -71,8 +71,8 @@ def _ratios(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     ]
     axes.set_yticks(range(len(rows)), labels, fontsize=7)
     axes.set(xlabel="margin ratio", xlim=(0.3, 1.02), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_title("(a) margin ratios at the end", fontsize=8)
-    axes.legend(loc="lower left", fontsize=7)
+    axes.set_title("(a) margin ratios at the end")
+    axes.legend(loc="lower left")
 
 
 def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:

@@ -30,16 +30,16 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     made = {(one.attrs["rule"], one.attrs["step"]) for one in summaries.values()}
     rows = [(rule, step) for rule in RULES for step in STEPS if (rule, step) in made]
     with page.style():
-        figure = page.new_figure(6.75, 1.5 + 0.19 * len(rows))
+        figure = page.full(1.5 + 0.19 * len(rows))
         panels = dict(zip(_PARAMETERIZATIONS, figure.subplots(1, 2, sharey=True), strict=True))
         for letter, (weights, axes) in zip("ab", panels.items(), strict=True):
             _panel(axes, weights, rows, summaries)
             verdicts = _verdicts(summaries, weights)
             said = f"{verdicts[Verdict.HOLDS]} of {verdicts.total()} confirmed"
-            axes.set_title(f"({letter}) {_PARAMETERIZATIONS[weights]}: {said}", fontsize=8)
+            axes.set_title(f"({letter}) {_PARAMETERIZATIONS[weights]}: {said}")
         panels["W"].set_yticks(range(len(rows)), [f"{RULES[rule]}, {STEPS[step]}" for rule, step in rows])
         panels["W"].tick_params(axis="y", labelsize=cells.SIZE)
-        figure.suptitle(_finding(summaries), fontsize=9)
+        figure.suptitle(_finding(summaries))
         page.add_counts(figure, {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}, _key(summaries))
     return figure
 

@@ -39,7 +39,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     columns = [variant for variant in _COLUMNS if any(variant in row for row in rows.values())]
     cells = np.full((len(rows), len(columns)), np.nan)
     with page.style():
-        figure = page.new_figure(6.75, 1.5 + 0.33 * len(rows))
+        figure = page.full(1.5 + 0.33 * len(rows))
         axes = figure.subplots()
         for k, row in enumerate(rows.values()):
             for j, variant in enumerate(columns):
@@ -55,7 +55,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         axes.tick_params(length=0)
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
-        axes.set_title(_finding(summaries), fontsize=9)
+        axes.set_title(_finding(summaries))
         remark = (
             "Mean margin ratio over the seeds in the norm where it is largest, and that norm. Bold: named by the\n"
             "verdict; none: it names none; open: not decided."

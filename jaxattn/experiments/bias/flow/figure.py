@@ -32,7 +32,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     short = {one.attrs["start"]: one for one in summaries.values() if one.attrs["steps"] == "short"}
     with page.style():
-        figure = page.new_figure(6.75, 3.5)
+        figure = page.full(3.5)
         panels = figure.subplots(1, 3, sharex=True, sharey=True)
         for start, (colour, dashes, label) in _LOOKS.items():
             if start not in short:
@@ -50,8 +50,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.set(xscale="log", yscale="log", xlabel=r"$\|W\|_F$", ylim=(3e-4, 1.5))
             axes.set_xlim(left=0.1)
             axes.tick_params(labelleft=True)
-        panels[0].legend(loc="lower left", fontsize=7)
-        figure.suptitle(_finding(short), fontsize=9)
+        panels[0].legend(loc="lower left")
+        figure.suptitle(_finding(short))
         page.add_counts(
             figure,
             {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))},

@@ -24,12 +24,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     found = [(one, run) for one, run in pairs if run is not None]
     names = [str(norm) for norm in next(iter(summaries.values()))["norm"].values]
     with page.style():
-        figure = page.new_figure(6.75, 1.6 + 0.21 * len(found))
+        figure = page.full(1.6 + 0.21 * len(found))
         axes = figure.subplots()
         cells.table(axes, [cells.Row(run, one.norm) for one, run in found], names)
         labels = [f"{SAID[one.row['rule']]} of $K$ and of $Q$, $m = {one.row['m']}$" for one, _ in found]
         axes.set_yticks(range(len(found)), labels, fontsize=cells.SIZE)
-        axes.set_title(_finding(summaries), fontsize=9)
+        axes.set_title(_finding(summaries))
         page.add_counts(figure, {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}, _key(summaries))
     return figure
 

@@ -46,7 +46,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     )
     runs = [found for p in PUBLISHED if (found := plain(summaries, p))]
     with page.style():
-        figure = page.new_figure(6.75, 5.6)
+        figure = page.full(5.6)
         panels = figure.subplots(2, 2)
         _correlations(panels[0, 0], [found[0] for found in runs])
         _ratios(panels[0, 1], normalized)
@@ -54,10 +54,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _divergences(panels[1, 1], normalized)
         _bounds(panels[1, 0], [found[-1] for found in runs])
         for axes in panels[1]:
-            axes.legend(fontsize=7, loc="lower left")
+            axes.legend(loc="lower left")
         last = int(runs[0][-1].attrs["steps"])
-        panels[1, 0].set_title("(c) $l_p$-AttGD: faster than the bound (thin)", fontsize=8)
-        panels[1, 1].set_title("(d) normalized rule: a power of $k$", fontsize=8)
+        panels[1, 0].set_title("(c) $l_p$-AttGD: faster than the bound (thin)")
+        panels[1, 1].set_title("(d) normalized rule: a power of $k$")
         panels[1, 0].set_ylabel("Bregman divergence from\nown solution")
         counts = {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}
         page.add_counts(

@@ -46,18 +46,18 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     selectors = [run for run in (*map(entropy, weights_among(summaries)), GUMBEL) if run in summaries]
     with page.style():
-        figure = page.new_figure(6.75, 3.5)
+        figure = page.full(3.5)
         panels = figure.subplots(1, 3, width_ratios=(0.8, 1, 1))
         _shares(panels[0], selectors, summaries)
         named = [run for run in selectors if summaries[run].attrs["norms"] == "frobenius"]
         _ratios(panels[1], (PLAIN, *selectors), summaries)
-        panels[1].set_title(f"(b) {len(named)} of {len(selectors)} obey the\nFrobenius SVM, by bias.rank", fontsize=8)
+        panels[1].set_title(f"(b) {len(named)} of {len(selectors)} obey the\nFrobenius SVM, by bias.rank")
         _ratios(panels[2], (PLAIN, ROTARY, ONE_HOT, RANDOM, HEADS), summaries)
-        panels[2].set_title(f"(c) {_of_gains(summaries)}", fontsize=8)
+        panels[2].set_title(f"(c) {_of_gains(summaries)}")
         lowest = min(axes.get_ylim()[0] for axes in panels[1:])
         for axes in panels[1:]:
             axes.set_ylim(lowest, 3)
-        panels[1].set_ylabel("1 - Frobenius margin ratio", fontsize=8)
+        panels[1].set_ylabel("1 - Frobenius margin ratio")
         remark = (
             "Means over the seeds, (b) and (c) of the logarithm, with 95 % intervals. Grey: (a) the share asked for, "
             f"{SAME:g}; (b), (c) a margin ratio of {bias.CLOSE}. Each ratio is of the run's own tokens and keys; of "
@@ -95,12 +95,12 @@ def _shares(axes: Axes, selectors: list[str], summaries: Mapping[str, xarray.Dat
         axes.annotate(f"{mean:.0%}", (k, low), (0, -10), textcoords="offset points", ha="center", fontsize=7)
     axes.axhline(SAME, color="#777777", linewidth=0.8)
     axes.set_xticks(range(len(drawn)), [run.removeprefix("entropy ") for run in drawn], fontsize=7)
-    axes.set_xlabel("weight of the entropy penalty", fontsize=8)
+    axes.set_xlabel("weight of the entropy penalty")
     axes.set(xlim=(-0.6, len(drawn) - 0.4), ylim=(0, 1.05))
-    axes.set_ylabel("inputs with the token of plain training", fontsize=8)
+    axes.set_ylabel("inputs with the token of plain training")
     same = [run for run in drawn if float(summaries[run]["same_low"]) >= SAME]
     said = f"{len(same)} of {len(drawn)} selectors select\nthe tokens of plain training"
-    axes.set_title(f"(a) {said}", fontsize=8)
+    axes.set_title(f"(a) {said}")
 
 
 def _ratios(axes: Axes, runs: tuple[str, ...], summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -113,7 +113,7 @@ def _ratios(axes: Axes, runs: tuple[str, ...], summaries: Mapping[str, xarray.Da
         page.band(axes, one["snapshot"].values, off, low, high, linewidth=1.2, **_look(run, summaries))
     axes.axhline(1 - bias.CLOSE, color="#777777", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="step")
-    axes.legend(loc="lower left", fontsize=7, handlelength=2.6)
+    axes.legend(loc="lower left", handlelength=2.6)
 
 
 def _of_gains(summaries: Mapping[str, xarray.Dataset]) -> str:

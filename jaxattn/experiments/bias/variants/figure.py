@@ -25,12 +25,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     ordered = _ordered(summaries)
     names = [str(norm) for norm in ordered[0]["norm"].values]
     with page.style():
-        figure = page.new_figure(6.75, 1.4 + 0.21 * len(ordered))
+        figure = page.full(1.4 + 0.21 * len(ordered))
         axes = figure.subplots()
         cells.table(axes, [cells.Row(one, _predicted(one)) for one in ordered], names)
         labels = [_label(one, _usual(ordered)) for one in ordered]
         axes.set_yticks(range(len(ordered)), labels, fontsize=cells.SIZE)
-        axes.set_title(_finding(summaries), fontsize=9)
+        axes.set_title(_finding(summaries))
         own = [one for one in summaries.values() if one.attrs["about"] == OWN]
         counts = {f"{len(own)} runs": xarray.Dataset(attrs=total({one.attrs["run"]: one for one in own}))}
         page.add_counts(figure, counts, _key(ordered))

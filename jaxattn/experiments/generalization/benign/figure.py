@@ -30,7 +30,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     runs = {run: one for run, one in summaries.items() if run not in BANDS}
     with page.style():
-        figure = page.new_figure(6.75, 5.2)
+        figure = page.full(5.2)
         (left, right), (low, weak) = figure.subplots(2, 2)
         for axes, name in ((left, "ratio"), (right, "strength")):
             for (run, one), colour, marker in zip(runs.items(), _COLOURS, _MARKERS, strict=False):
@@ -41,11 +41,11 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.set(xscale="log", ylabel="test accuracy at the end", ylim=(0.45, 1.03))
         left.set(title="(a) by $n\\,$SNR$^2$", xlabel=r"$n\,\mu^2/d$")
         right.set(title=r"(b) by $\mu\,(n/d)^{1/4}$", xlabel=r"$\mu\,(n/d)^{1/4}$")
-        right.legend(loc="lower right", fontsize=7)
+        right.legend(loc="lower right")
         _course(low, summaries["low"], r"(c) low ratio, strong signal")
         _course(weak, summaries["weak"], "(d) weak signal")
-        low.legend(loc="lower right", fontsize=7, labelspacing=0.25, borderaxespad=0.2)
-        figure.suptitle(_finding(summaries), fontsize=9)
+        low.legend(loc="lower right", labelspacing=0.25, borderaxespad=0.2)
+        figure.suptitle(_finding(summaries))
         page.add_counts(
             figure,
             runs,

@@ -27,7 +27,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(9.0, 3.4)
+        figure = page.full(3.4)
         panels = figure.subplots(1, len(summaries), sharey=True)
         for axes, letter, (run, summary) in zip(panels, "ab", summaries.items(), strict=True):
             _panel(axes, summary)

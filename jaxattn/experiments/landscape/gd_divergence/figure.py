@@ -26,7 +26,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     runs = sorted(sparse(summaries).values(), key=lambda one: one.attrs["step_size"])
     looks = [_LOOKS[k % len(_LOOKS)] for k in range(len(runs))]
     with page.style():
-        figure = page.new_figure(7.2, 3.5)
+        figure = page.full(3.5)
         left, right = figure.subplots(1, 2)
         for one, look in reversed(list(zip(runs, looks, strict=True))):
             _curve(left, one, "growth", look)

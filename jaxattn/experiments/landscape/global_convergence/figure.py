@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(12.0, 3.8)
+        figure = page.full(3.8)
         left, middle, right, last = figure.subplots(1, 4, sharey=True)
         for k, (start, (colour, marker, label)) in enumerate(_LOOKS.items()):
             if start in summaries:

@@ -9,7 +9,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _LOOKS = (("#0072B2", "o"), ("#009E73", "s"), ("#D55E00", "^"))
 
@@ -21,7 +21,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(8.0, 3.4)
+        figure = page.full(3.4)
         panels = figure.subplots(1, 2, sharey=True)
         for axes, letter, along, fixed in zip(panels, "ab", "nT", "Tn", strict=True):
             smallest = int(summaries["W"][fixed].min())
@@ -60,6 +60,6 @@ def _curves(axes: Axes, summary: xarray.Dataset, along: str, weights: str) -> No
             markersize=4,
             elinewidth=0.8,
             markerfacecolor=colour if weights == "W" else "white",
-            linestyle=page.DASHES[weights],
+            linestyle=palette.DASHES[weights],
             label=f"{page.RUNS[weights]}, ${along} = {size}$",
         )

@@ -22,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     drawn = {name: summaries[name] for name in _LOOKS}
     with page.style():
-        figure = page.new_figure(8.2, 6.2)
+        figure = page.full(6.2)
         (left, right), (trap, equal) = figure.subplots(2, 2)
         for name, one in drawn.items():
             colour, marker, label = _LOOKS[name]

@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     sizes = sorted({int(one.attrs["d"]) for one in summaries.values()})
     with page.style():
-        figure = page.new_figure(7.6, 5.4)
+        figure = page.full(5.4)
         panels = figure.subplots(2, 2, sharex=True)
         for row, kind in zip(panels, ("feasible", "infeasible"), strict=True):
             for one in summaries.values():
@@ -46,7 +46,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         panels[1, 1].set(title="(d) infeasible texts", ylabel="gradient beside\ncontested words", xlabel="step")
         for axes, title in ((panels[0, 0], None), (panels[0, 1], "candidates"), (panels[1, 1], "candidates")):
             if axes.get_legend_handles_labels()[1]:
-                axes.legend(loc="lower left", title=title, fontsize=7, title_fontsize=7)
+                axes.legend(loc="lower left", title=title)
         page.add_counts(figure, summaries, _remark(summaries))
     return figure
 

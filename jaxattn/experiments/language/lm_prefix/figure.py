@@ -30,7 +30,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     dimensions = sorted({one.attrs["d"] for one in runs}, reverse=True)
     scales = sorted({one.attrs["scale"] for one in runs})
     with page.style():
-        figure = page.new_figure(11.4, 4.6)
+        figure = page.full(4.6)
         *curves, ends = figure.subplots(1, len(dimensions) + 1, width_ratios=[1.0] * len(dimensions) + [1.15])
         for letter, axes, d in zip("abc", curves, dimensions, strict=False):
             own = [one for one in runs if one.attrs["d"] == d]
@@ -43,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
         curves[0].set_ylabel("1 - correlation with the hard margin")
         for axes in curves:
-            axes.legend(loc="lower left", fontsize=7)
+            axes.legend(loc="lower left")
         _ends(ends, runs, "abc"[len(dimensions)])
         texts = sorted({int(one["texts"]) for one in runs})
         page.add_counts(
@@ -96,7 +96,7 @@ def _ends(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
     axes.set(title=f"({letter}) where starts end", xlabel="share of starts", xlim=(0, 1.5))
     axes.set_xticks([0, 0.5, 1])
     axes.set_ylim(-0.7, len(runs) + 0.8)
-    axes.legend(loc="upper left", ncols=3, fontsize=6.5, columnspacing=0.7, handlelength=1.0)
+    axes.legend(loc="upper left", ncols=3, columnspacing=0.7, handlelength=1.0)
 
 
 def _named(one: xarray.Dataset) -> str:

@@ -35,7 +35,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         ("feasible_growth", "(d) feasible texts: norm", r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$"),
     )
     with page.style():
-        figure = page.new_figure(10.2, 7.2)
+        figure = page.full(7.2)
         above, below = (figure.add_subfigure(half) for half in figure.add_gridspec(2, 1))
         row = above.subplots(1, 4)
         for axes, (name, title, label) in zip(row, panels, strict=True):
@@ -53,7 +53,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _apart(row[1], runs)
         for axes, place in ((row[1], "lower left"), (row[3], "upper left")):
             if axes.get_legend_handles_labels()[1]:
-                axes.legend(loc=place, fontsize=7)
+                axes.legend(loc=place)
         ends = list(paths.started(summaries).values())
         two, outcomes = below.subplots(1, 2, width_ratios=(1, 1.3))
         _two_inputs(two, ends)
@@ -105,7 +105,7 @@ def _two_inputs(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         yscale="log",
     )
     if axes.lines:
-        axes.legend(loc="lower left", fontsize=7)
+        axes.legend(loc="lower left")
 
 
 def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
@@ -126,7 +126,7 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
     axes.set(title="(f) where descent ends, by text, loss and start", xlabel="share of texts", xlim=(0, 1.15))
     axes.set_ylim(-0.7, len(ends) + 1)
     if ends:
-        axes.legend(loc="upper left", ncols=3, fontsize=7, columnspacing=0.8, handlelength=1.2)
+        axes.legend(loc="upper left", ncols=3, columnspacing=0.8, handlelength=1.2)
 
 
 def _named(one: xarray.Dataset) -> str:

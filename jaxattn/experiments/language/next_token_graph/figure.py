@@ -26,7 +26,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     looks = _looks(summaries)
     with page.style():
-        figure = page.new_figure(6.75, 3.35)
+        figure = page.full(3.35)
         left, middle, right = figure.subplots(1, 3)
         for run, one in summaries.items():
             colour, dashes, label = looks[run]
@@ -53,7 +53,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         for axes in (left, middle, right):
             axes.title.set_fontsize(8)
         handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=7)
+        figure.legend(handles, labels, loc="outside upper center", ncols=3)
         figure.supxlabel(
             "Diamonds: direction error of what W gained in the last decade of steps, mean over seeds.\n"
             f"Curves: geometric means over seeds with 95 % intervals. {_counts(summaries)}",

@@ -29,7 +29,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`, by increasing width.
     """
     with page.style():
-        figure = page.new_figure(10.0, 3.4)
+        figure = page.full(3.4)
         saturation, reached, binding = figure.subplots(1, 3)
         shades = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(summaries)))
         for (run, one), shade in zip(summaries.items(), shades, strict=True):

@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `summarize` in this folder.
     """
     with page.style():
-        figure = page.new_figure(9.6, 3.6)
+        figure = page.full(3.6)
         distance, margin, exponent = figure.subplots(1, 3)
         for step, colour in _COLOURS.items():
             for norm, dashes in _DASHES.items():
@@ -39,7 +39,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             _band(distance, one, lambda value: value, "off", label="as published: constant 0.1", **look)
             _band(margin, one, lambda value: 1 - value, "margin_ratio", **look)
         distance.set(title="(a) distance, nuclear", xlabel="step", ylabel="1 - cos", xscale="log", yscale="log")
-        distance.legend(loc="lower left", fontsize=6)
+        distance.legend(loc="lower left")
         margin.set(title="(b) margin, nuclear", xlabel="step", ylabel="1 - margin ratio", xscale="log", yscale="log")
         _exponents(exponent, summaries)
         everything = xarray.Dataset(attrs=total(summaries))
@@ -74,4 +74,4 @@ def _exponents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     # Room for the legend below the points.
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.4 * (high - low), high)
-    axes.legend(loc="lower left", fontsize=6)
+    axes.legend(loc="lower left")

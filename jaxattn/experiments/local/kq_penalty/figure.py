@@ -27,7 +27,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `summarize` in this folder.
     """
     with page.style():
-        figure = page.new_figure(7.2, 3.4)
+        figure = page.full(3.4)
         over_penalty, along_steps = figure.subplots(1, 2)
         _over_penalty(over_penalty, usual(summaries))
         _along_steps(along_steps, summaries)
@@ -51,8 +51,8 @@ def _over_penalty(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
                 last = float(one["off"].sel(norm="nuclear")[-1])
                 axes.axhline(last, color=colour, linestyle="--", linewidth=0.8, label=f"{label}, no penalty")
     axes.set(title="(a) at the last step", xlabel=r"$\log_{10}$ (1 / penalty)", xscale="log", yscale="log")
-    box = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.87), "fontsize": 6}
-    axes.legend(title="nuclear (dotted: Frobenius)", title_fontsize=6, **box)
+    box = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.87)}
+    axes.legend(title="nuclear (dotted: Frobenius)", **box)
 
 
 def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -72,7 +72,7 @@ def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     for one in chosen(summaries, optimizer="exact_normalized_gd", step="falling"):
         _band(axes, one, "#CC79A7", "-", "published penalty, step that falls")
     axes.set(title="(b) nuclear, along the steps", xlabel="step", xscale="log", yscale="log")
-    axes.legend(loc="lower left", fontsize=6)
+    axes.legend(loc="lower left")
 
 
 def _points(

@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     summary = summaries["all starts"]
     with page.style():
-        figure = page.new_figure(10.0, 3.4)
+        figure = page.full(3.4)
         over_gap, over_radius, over_slack = figure.subplots(1, 3)
         _over_gap(over_gap, summary)
         _over_radius(over_radius, summary)

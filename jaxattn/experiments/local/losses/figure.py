@@ -27,19 +27,19 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     joint = [name for name in JOINT if name in summaries]
     with page.style():
-        figure = page.new_figure(6.75, 3.2)
+        figure = page.full(3.2)
         panels = figure.subplots(1, 3 if joint else 2, sharey=True)
         for axes, norm in zip(panels, ("frobenius", "nuclear"), strict=False):
             _curves(axes, summaries, LOSSES, norm)
         parallel = _shares(summaries, LOSSES)
-        panels[0].set_title(f"(a) $v$ fixed, Frobenius SVM:\n{parallel} of the seeds parallel", fontsize=8)
-        panels[1].set_title("(b) $v$ fixed,\nnuclear SVM", fontsize=8)
+        panels[0].set_title(f"(a) $v$ fixed, Frobenius SVM:\n{parallel} of the seeds parallel")
+        panels[1].set_title("(b) $v$ fixed,\nnuclear SVM")
         panels[0].set_ylabel("direction error, 1 - cos")
         # Its lower half is empty.
-        panels[1].legend(loc="lower left", fontsize=7)
+        panels[1].legend(loc="lower left")
         if joint:
             _curves(panels[2], summaries, joint, "frobenius")
-            panels[2].set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, joint)} parallel", fontsize=8)
+            panels[2].set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, joint)} parallel")
         page.add_counts(
             figure,
             summaries,

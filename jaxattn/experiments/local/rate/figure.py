@@ -27,7 +27,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `summarize` in this folder.
     """
     with page.style():
-        figure = page.new_figure(7.2, 3.7)
+        figure = page.full(3.7)
         panels = dict(zip(_TITLES, figure.subplots(1, 2, sharey=True), strict=True))
         for weights, axes in panels.items():
             own = [one for one in summaries.values() if one.attrs["weights"] == weights]

@@ -30,14 +30,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 6.6)
+        figure = page.full(6.6)
         panels = figure.subplots(2, 2, height_ratios=(1.35, 1))
         for column, (run, letter) in enumerate(zip(OWN_NORM, "ab", strict=True)):
             _paths(panels[0, column], letter, run, summaries[run])
         for column, (run, letter) in enumerate(zip(OWN_NORM, "cd", strict=True)):
             _distances(panels[1, column], letter, run, {rule: summaries[run + rule] for rule in RULES})
-        panels[0, 0].legend(loc="best", fontsize=7)
-        panels[1, 0].legend(loc="lower left", fontsize=7)
+        panels[0, 0].legend(loc="best")
+        panels[1, 0].legend(loc="lower left")
         panels[0, 1].set_ylabel("")
         W, KQ = (summaries[run] for run in OWN_NORM)
         page.add_counts(
@@ -61,7 +61,7 @@ def _paths(axes: Axes, letter: str, run: str, summary: xarray.Dataset) -> None:
     final = summary["correlation"].isel(snapshot=-1)
     values = ", ".join(f"{_SOLUTIONS[str(name)]} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
     whose = f"rays of {_SOLUTIONS[norm]} ({page.NORMS[norm]})"
-    axes.set_title(f"({letter}) training {page.RUNS[run]}, {whose}\ncos at the end: {values}", fontsize=8)
+    axes.set_title(f"({letter}) training {page.RUNS[run]}, {whose}\ncos at the end: {values}")
 
 
 def _distances(axes: Axes, letter: str, run: str, rules: Mapping[str, xarray.Dataset]) -> None:

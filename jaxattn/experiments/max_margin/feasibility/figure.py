@@ -27,7 +27,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     sizes = np.unique(summary["T"].values)
     looks = dict(zip(np.unique(summary["n"].values), (_LOOKS[k % len(_LOOKS)] for k in range(100)), strict=False))
     with page.style():
-        figure = page.new_figure(3.1 * len(sizes), 3.2)
+        figure = page.full(3.2)
         panels = np.atleast_1d(figure.subplots(1, len(sizes), sharey=True))
         for axes, T in zip(panels, sizes, strict=True):
             _panel(axes, summary.isel(run=(summary["T"] == T).values), looks)

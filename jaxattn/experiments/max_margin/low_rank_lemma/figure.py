@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Below the rounding of a double: exact zeros are drawn here.
 _FLOOR = 1e-18
@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of this package's solvers and of the witnesses, as `summarize` returns them.
     """
     with page.style():
-        figure = page.new_figure(9.0, 3.4)
+        figure = page.full(3.4)
         left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
         places = []
         for k, summary in enumerate(summaries.values()):
@@ -47,7 +47,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             "machine epsilon", (-0.4, np.finfo(float).eps), xytext=(0, -9), textcoords="offset points", fontsize=7
         )
         left.xaxis.set_major_locator(MaxNLocator(integer=True))
-        left.legend(loc="upper right", fontsize=7)
+        left.legend(loc="upper right")
         page.add_counts(
             figure,
             summaries,
@@ -62,12 +62,12 @@ def _spectrum(axes: Axes, one: xarray.Dataset, norm: str, k: int, label: str) ->
     if not values.size:
         return
     number = np.arange(1, values.shape[1] + 1)
-    colour = page.COLOURS[norm]
+    colour = palette.COLOURS[norm]
     axes.plot(
         number,
         np.median(values, axis=0),
         color=colour,
-        linestyle=page.DASHES[norm],
+        linestyle=palette.DASHES[norm],
         marker=_MARKERS[k % len(_MARKERS)],
         markersize=4,
         linewidth=1,
@@ -80,5 +80,5 @@ def _spectrum(axes: Axes, one: xarray.Dataset, norm: str, k: int, label: str) ->
 def _outside(axes: Axes, one: xarray.Dataset, norm: str, k: int, place: int) -> None:
     values = np.maximum(one["outside"].values, _FLOOR)
     across = place + np.linspace(-0.25, 0.25, values.size)
-    filled = page.COLOURS[norm] if k == 0 else "none"
-    axes.scatter(across, values, s=9, marker=_MARKERS[k % len(_MARKERS)], c=filled, edgecolors=page.COLOURS[norm])
+    filled = palette.COLOURS[norm] if k == 0 else "none"
+    axes.scatter(across, values, s=9, marker=_MARKERS[k % len(_MARKERS)], c=filled, edgecolors=palette.COLOURS[norm])

@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(10.0, 3.5)
+        figure = page.full(3.5)
         left, middle, right = figure.subplots(1, 3)
         for (run, one), colour, dashes in zip(summaries.items(), _COLOURS, _DASHES, strict=False):
             look = {"color": colour, "linestyle": dashes}

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.max_margin.svm_rank.claims import PUBLISHED, SETTINGS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # One colour and marker a size, so that the sizes are told apart in grey too; the norms differ by their dashes.
 _LOOKS = {
@@ -34,7 +34,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     summary = summaries["certified"]
     inexact = {solver: one for solver, one in summaries.items() if solver != "certified"}
     with page.style():
-        figure = page.new_figure(10.5, 6.6)
+        figure = page.full(6.6)
         axes = figure.subplots(2, 3)
         for column, (name, other) in enumerate((("n", "T"), ("T", "n"))):
             smallest = int(summary[other].min())
@@ -67,14 +67,14 @@ def _curves(axes: Axes, runs: xarray.Dataset, variable: str, name: str) -> None:
         one = runs.sel(run=run)
         colour, marker = _look(one)
         for norm in ("frobenius", "nuclear"):
-            _errors(axes, one.sel(norm=norm), variable, colour, marker, page.DASHES[norm])
+            _errors(axes, one.sel(norm=norm), variable, colour, marker, palette.DASHES[norm])
     looks = {int(runs[name].sel(run=run)): _look(runs.sel(run=run)) for run in runs["run"].values}
     for size, (colour, marker) in sorted(looks.items()):
         axes.plot([], [], color=colour, marker=marker, markersize=4, label=f"${name} = {size}$")
     for norm, label in page.NORMS.items():
-        axes.plot([], [], color="#444444", linestyle=page.DASHES[norm], label=label)
+        axes.plot([], [], color="#444444", linestyle=palette.DASHES[norm], label=label)
     # Over n the upper left is free; over T, where ranks stay low, the lower right.
-    axes.legend(loc="upper left" if name == "n" else "lower right", fontsize=7, ncols=1 if name == "n" else 2)
+    axes.legend(loc="upper left" if name == "n" else "lower right", ncols=1 if name == "n" else 2)
 
 
 def _look(one: xarray.Dataset) -> tuple[str, str]:
@@ -110,7 +110,7 @@ def _printed(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
             one = curves.sel(setting=setting, solver=solver)
             axes.plot(one["d"], one["published"], color=_look(one)[0], zorder=5, **_RING)
         axes.plot([], [], color="#444444", linestyle="", label=f"nuclear, by {solver}", **_RING)
-    axes.legend(loc="upper left", fontsize=7)
+    axes.legend(loc="upper left")
 
 
 def _feasible(axes: Axes, summary: xarray.Dataset) -> None:
@@ -120,7 +120,7 @@ def _feasible(axes: Axes, summary: xarray.Dataset) -> None:
         label = f"$n = {int(one['n'])}$, $T = {int(one['T'])}$"
         _errors(axes, one, "feasible", colour, marker, "-", label=label)
     axes.set(title="(c) feasible share", xlabel="dimension $d$", ylabel="share of problems", ylim=(-0.03, 1.05))
-    axes.legend(loc="lower right", fontsize=7)
+    axes.legend(loc="lower right")
 
 
 def _tolerance(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
@@ -146,7 +146,7 @@ def _tolerance(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
         title="(f) rank against tolerance, $T = 5$",
     )
     if inexact:
-        axes.legend(loc="upper right", fontsize=7)
+        axes.legend(loc="upper right")
 
 
 def _same_limits(panels: np.ndarray) -> None:

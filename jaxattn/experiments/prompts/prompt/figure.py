@@ -22,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 3.2)
+        figure = page.full(3.2)
         left, right = figure.subplots(1, 2, sharex=True)
         for one in summaries.values():
             steps, itself = one["snapshot"].values, one.attrs["trained"] == "p"
@@ -47,8 +47,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         left.set_title(
             "(a) The prompt turns to $p_{mm}$; the published rule stalls\nfrom about step 1,000 on", fontsize=8
         )
-        right.set_title("(b) Its margin becomes the largest\n", fontsize=8)
-        left.legend(loc="lower left", fontsize=7)
+        right.set_title("(b) Its margin becomes the largest\n")
+        left.legend(loc="lower left")
         remark = "(a): medians, bands from the 10th to the 90th percentile; (b): means with 95 % intervals."
         page.add_counts(figure, summaries, f"{remark}\nGrey: the paper's {STEPS:,} steps.")
     return figure

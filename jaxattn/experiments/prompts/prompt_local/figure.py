@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 4.4)
+        figure = page.full(4.4)
         panels = figure.subplots(1, 2)
         for axes, inputs, letter in zip(panels, (1, 2), "ab", strict=True):
             runs = [one for one in summaries.values() if one.attrs["inputs"] == inputs]
@@ -35,7 +35,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             arrived, rests = float(judged["arrived"]), float(judged["resting"])
             title = f"({letter}) {words}: {arrived:.1%} of all starts end at"
             title += f"\nlocally optimal solutions, {rests:.1%} at a point"
-            axes.set_title(title, fontsize=8)
+            axes.set_title(title)
         counted = [one for one in summaries.values() if one.attrs["attempted"] > 1]
         kept = "; ".join(
             f"{one.attrs['run']}: {one.attrs['kept']} of {one.attrs['attempted']} problems kept" for one in counted
@@ -84,6 +84,6 @@ def _map(axes: Axes, one: xarray.Dataset) -> None:
     names = ["token " + " and ".join(str(t + 1) for t in one["alpha"].values[choice]) for choice in optima]
     key = [Patch(color=colour, alpha=0.6, label=name) for colour, name in zip(colours, names, strict=False)]
     look = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2, "frameon": False}
-    axes.legend(handles=key, fontsize=7, title="ends at", title_fontsize=7, columnspacing=1.0, handlelength=1.4, **look)
+    axes.legend(handles=key, title="ends at", columnspacing=1.0, handlelength=1.4, **look)
     axes.set(xlim=(-half, half), ylim=(-half, half), aspect="equal", xlabel="first coordinate of the start")
     axes.set_ylabel("second coordinate")

@@ -25,16 +25,16 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     runs = compared(summaries)
     with page.style():
-        figure = page.new_figure(6.75, 5.2)
+        figure = page.full(5.2)
         grid = figure.add_gridspec(2, 1)
         upper, lower = (figure.add_subfigure(grid[row]) for row in (0, 1))
         panels = dict(zip(STARTS, upper.subplots(1, 4, sharey=True), strict=True))
         for letter, start in zip("abcd", STARTS, strict=True):
             axes = panels[start]
             _rates(axes, runs, start)
-            axes.set_title(f"({letter}) {STARTS[start].replace('W', '$W$')}", fontsize=8)
+            axes.set_title(f"({letter}) {STARTS[start].replace('W', '$W$')}")
         panels["zero"].set_ylabel(r"1 - cos with $W_{mm}$")
-        panels["zero"].legend(loc="lower left", fontsize=7)
+        panels["zero"].legend(loc="lower left")
         rest, share = lower.subplots(1, 2)
         _rest(rest, runs)
         _shares(share, summaries)
@@ -93,8 +93,8 @@ def _rest(axes: Axes, runs: Mapping[str, xarray.Dataset]) -> None:
     ends = np.array([1.0, float(runs["normalized"]["path"].max())])
     axes.plot(ends, ends, color="black", linewidth=0.7, label=r"$1 - s = e^{-\mathrm{path}\,/\,\|W_{mm}\|}$")
     axes.set(xscale="log", yscale="log", xlabel=r"length of the path $/\ \|W_{mm}\|_F$", ylabel=r"$-\log(1 - s)$")
-    axes.set_title("(e) attention $1 - s$ left beside the optimal tokens, from $W$ = 0", fontsize=8)
-    axes.legend(loc="lower right", fontsize=7)
+    axes.set_title("(e) attention $1 - s$ left beside the optimal tokens, from $W$ = 0")
+    axes.legend(loc="lower right")
 
 
 def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -120,8 +120,8 @@ def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     axes.set(xscale="log", xlabel="dimension d", ylabel="share of seeds that arrive", ylim=(0, 1.03), xticks=d)
     axes.set_xticklabels(list(map(str, d)))
     axes.minorticks_off()
-    axes.set_title("(f) less orthogonal tokens, in fewer dimensions", fontsize=8)
-    axes.legend(loc="lower right", fontsize=7)
+    axes.set_title("(f) less orthogonal tokens, in fewer dimensions")
+    axes.legend(loc="lower right")
 
 
 _ENDS = ("", "_low", "_high")

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, PATH
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 from jaxattn.study.style.curves import draw_panels
 
 _LOOKS = {
@@ -27,7 +27,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: as `claims.summarize` returns them.
     """
     with page.style():
-        figure = page.new_figure(9.0, 5.6)
+        figure = page.full(5.6)
         followed = PATH in summaries
         panels = figure.subplot_mosaic([list("aabbcc"), list("dddeee" if followed else "dddddd")])
         draw_panels([panels[letter] for letter in "abc"], summaries)
@@ -38,7 +38,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         if followed:
             path = summaries[PATH]
             for norm in path["norm"].values:
-                look = page.NORMS[str(norm)], page.COLOURS[str(norm)], page.DASHES[str(norm)]
+                look = page.NORMS[str(norm)], palette.COLOURS[str(norm)], palette.DASHES[str(norm)]
                 _distance(panels["e"], path.sel(norm=norm), "radius", *look)
             panels["e"].set(title="(e) path of $W$, from the optimal tokens' solutions", xlabel="radius $R$")
         for letter in "de" if followed else "d":

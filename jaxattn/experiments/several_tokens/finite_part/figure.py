@@ -26,7 +26,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(10.0, 3.8)
+        figure = page.full(3.8)
         *panels, kinds = figure.subplots(1, 3)
         for axes, head, letter in zip(panels, HEADS, "ab", strict=True):
             _scatter(axes, {suffix: summaries[head + suffix] for suffix in _LOOKS})
@@ -70,7 +70,7 @@ def _scatter(axes: Axes, parts: Mapping[str, xarray.Dataset]) -> None:
             label=label,
             rasterized=True,
         )
-    axes.legend(loc="lower right", fontsize=7, markerscale=3, reverse=True)
+    axes.legend(loc="lower right", markerscale=3, reverse=True)
 
 
 def _bars(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -86,5 +86,5 @@ def _bars(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     axes.set(title="(c) inputs that select several tokens", xlabel="share; at the right: inputs", xlim=(0, 1))
     axes.invert_yaxis()
     axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=7, title="best distribution", title_fontsize=7
+        loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=7, title="best distribution"
     )

@@ -23,7 +23,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     runs = list(summaries.values())
     with page.style():
-        figure = page.new_figure(7.4, 3.4)
+        figure = page.full(3.4)
         left, right = figure.subplots(1, 2)
         _bars(left, runs, "tokens", "selected by descent", color="#0072B2", marker="o")
         penalties = [one.attrs["penalty"] for one in runs if "best" in one]

@@ -29,7 +29,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     summaries = {run: one for run, one in summaries.items() if not run.endswith(EXACT)}
     runs = [run for run in summaries if not run.endswith(WITHOUT)]
     with page.style():
-        figure = page.new_figure(2.5 * len(runs) + 0.5, 6.6)
+        figure = page.full(6.6)
         panels = figure.subplots(3, len(runs), sharey="row", sharex="row", squeeze=False)
         for column, run in enumerate(runs):
             for row, name in enumerate((run, run + WITHOUT)):
@@ -40,8 +40,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             what = "" if row < 2 else r" with $W_{\mathrm{fin}} + C\,W_{\mathrm{mm}}$"
             panels[row, 0].set_ylabel(f"{label}\n1 - correlation{what}")
         if panels[0, 0].lines:
-            panels[0, 0].legend(loc="lower left", fontsize=7, ncols=2)
-        panels[2, 0].legend(loc="lower right", fontsize=7, markerscale=3, reverse=True)
+            panels[0, 0].legend(loc="lower left", ncols=2)
+        panels[2, 0].legend(loc="lower right", markerscale=3, reverse=True)
         page.add_counts(
             figure,
             summaries,

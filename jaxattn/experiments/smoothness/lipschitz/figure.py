@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     (one,) = summaries.values()
     radius = one["radius"].values
     with page.style():
-        figure = page.new_figure(8.0, 6.2)
+        figure = page.full(6.2)
         panels = figure.subplots(2, 2).ravel()
         panels[0].plot(radius, one["paper"], color="black", marker="o", markersize=3, label="$M$ of the paper")
         for risk, (colour, dashes) in _LOOKS.items():

@@ -26,7 +26,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     (one,) = summaries.values()
     with page.style():
-        figure = page.new_figure(10.0, 6.4)
+        figure = page.full(6.4)
         panels = figure.subplots(one.sizes["loss"], 3)
         letters = iter("abcdefghi")
         for row, loss in zip(panels, one["loss"].values, strict=True):

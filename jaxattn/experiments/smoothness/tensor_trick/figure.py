@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     summary = summaries["texts"]
     with page.style():
-        figure = page.new_figure(9.6, 3.7)
+        figure = page.full(3.7)
         apart, of_d, of_n = figure.subplots(1, 3)
         _differences(apart, summary)
         for axes, name, other, panel in ((of_d, "d", "n", "b"), (of_n, "n", "d", "c")):
@@ -38,7 +38,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         of_d.set(xlabel="dimension $d$ of an embedding", ylabel="multiply-adds; numbers held")
         of_n.set(xlabel="words $n$ of a sequence")
         of_d.sharey(of_n)
-        of_d.legend(handles=_legend(summary), loc="upper left", fontsize=7)
+        of_d.legend(handles=_legend(summary), loc="upper left")
         of_d.set_ylim(10, 300 * float(summary["products"].max()))
         m, V, seeds = (int(summary[name].values.flat[0]) for name in ("m", "V", "seeds"))
         page.add_counts(
@@ -81,7 +81,7 @@ def _differences(axes: Axes, summary: xarray.Dataset) -> None:
         yscale="log",
         ylim=(rounding / 5, 1e-10),
     )
-    axes.legend(loc="upper left", ncols=2, fontsize=6.5, columnspacing=0.8, handletextpad=0.2)
+    axes.legend(loc="upper left", ncols=2, columnspacing=0.8, handletextpad=0.2)
 
 
 def _costs(axes: Axes, chosen: xarray.Dataset, name: str) -> None:
