@@ -57,9 +57,8 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
         first.legend(loc="best")
         first.set_ylabel(unit)
         middle = ", ".join(f"{name} = {value}" for name, value in lines[0]["middle"].items())
-        figure.supxlabel(
+        page.note(
+            figure,
             f"One size is varied at a time around {middle}. Numbers: exponents, slopes of the last three points.",
-            fontsize=7,
-            color="#444444",
         )
     return figure

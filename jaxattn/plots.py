@@ -89,7 +89,7 @@ def alignment(ranking: Any) -> Figure:
         axes.set_xticks([], minor=True)
         figure.legend(loc="outside right upper")
         kept, attempted = ranking.counts["kept"], ranking.counts["attempted"]
-        figure.supxlabel(f"mean and 95 % interval of {kept} of {attempted} seeds", fontsize=7, color="#444444")
+        page.note(figure, f"mean and 95 % interval of {kept} of {attempted} seeds")
     return figure
 
 

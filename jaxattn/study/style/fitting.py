@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,7 +118,7 @@ def _lines(line: str, text: Text, room: float, renderer: RendererAgg) -> list[st
         middle = (low + high) / 2
         low, high = (low, middle) if len(_filled(widths, blank, middle)) <= number else (middle, high)
     ends = [0, *np.cumsum(_filled(widths, blank, max(high, float(widths.max()))))]
-    return [" ".join(words[start:end]) for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [" ".join(words[start:end]) for start, end in pairwise(ends)]
 
 
 def _filled(widths: np.ndarray, blank: float, room: float) -> list[int]:

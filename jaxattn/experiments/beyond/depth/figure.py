@@ -30,7 +30,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         left, middle, right = figure.subplots(1, 3)
         for axes, name in ((left, "second"), (middle, "first")):
             for norm in page.NORMS:
-                _along(axes, summaries[name].sel(norm=norm), palette.COLOURS[norm], palette.DASHES[norm], page.NORMS[norm])
+                _along(
+                    axes, summaries[name].sel(norm=norm), palette.COLOURS[norm], palette.DASHES[norm], page.NORMS[norm]
+                )
             axes.set(title=_TITLES[name])
         every = summaries["every"].sel(norm="frobenius")
         _along(middle, every, _EVERY, ":")
@@ -48,8 +50,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             {"two layers": one},
             f"(a), (b): means over seeds with 95 % intervals; line: {CLOSE}, above which a norm can be named. "
-            "(b), colours: the Att-SVM over the\npositions that the second layer reads; grey: over every position, "
-            f"Frobenius. (c): a dot a seed at step {int(one['snapshot'][-1]):,}; shares below\n1e{_FLOOR:.0f} are "
+            "(b), colours: the Att-SVM over the positions that the second layer reads; grey: over every position, "
+            f"Frobenius. (c): a dot a seed at step {int(one['snapshot'][-1]):,}; shares below 1e{_FLOOR:.0f} are "
             f"drawn there; line: a share of .01, below which it ends in {float(one['gone']):.0%} of the seeds.",
         )
     return figure

@@ -45,7 +45,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.legend(loc="lower left", handlelength=1.5)
         right[0].set_ylabel("1 - cos")
         figure.suptitle(_finding(summaries))
-        page.add_counts(figure, _counts(summaries), _key(summaries))
+        page.add_counts(figure, summaries, _key(summaries))
     return figure
 
 
@@ -81,13 +81,6 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     return f"On patches of digits {sum(named)} of {len(named)} runs obey the Att-SVM that the theory names"
 
 
-def _counts(summaries: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """Return the counts of the runs, those of runs that kept all their seeds as one."""
-    whole = [one for one in summaries.values() if one.attrs["kept"] == one.attrs["attempted"]]
-    rest = {one.attrs["run"]: one for one in summaries.values() if one.attrs["kept"] < one.attrs["attempted"]}
-    return ({f"{len(whole)} runs, each": whole[0]} if whole else {}) | rest
-
-
 def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
     lines = [
         f"(a): means with 95 % intervals; grey: {CLOSE}, above which a norm can be named.",
@@ -100,4 +93,4 @@ def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
                 f"First patch as query: the optimal tokens can be separated in {separable:.0%} of the problems; "
                 f"training W selects all of them in {selected:.0%}."
             )
-    return "\n".join(lines)
+    return " ".join(lines)

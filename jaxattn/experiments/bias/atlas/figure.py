@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Mapping
 
@@ -14,7 +13,7 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias.atlas.claims import CLAIMS
 from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
 from jaxattn.experiments.bias.rules import RULES, STEPS
-from jaxattn.study.claims import Verdict, total
+from jaxattn.study.claims import Verdict
 from jaxattn.study.style import cells, page
 
 _PARAMETERIZATIONS = {"W": "$W$, from zero", "KQ": "$(K, Q)$, as published"}
@@ -40,7 +39,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         panels["W"].set_yticks(range(len(rows)), [f"{RULES[rule]}, {STEPS[step]}" for rule, step in rows])
         panels["W"].tick_params(axis="y", labelsize=cells.SIZE)
         figure.suptitle(_finding(summaries))
-        page.add_counts(figure, {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}, _key(summaries))
+        page.add_counts(figure, summaries, _key(summaries))
     return figure
 
 
@@ -77,9 +76,7 @@ def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
         "predicted; a framed row: none of these norms. Bold: named by the verdict, its 95 % interval above "
         f"{CLOSE} and above every other norm's. none: all below and at rest; open: not decided."
     )
-    # Letters of formulas take less room than what they are written with.
-    parts = [textwrap.fill(text, 112), *([textwrap.fill(f"Other steps: {longer}.", 150)] if longer else [])]
-    return "\n".join(parts)
+    return text + (f" Other steps: {longer}." if longer else "")
 
 
 def _named(one: xarray.Dataset) -> str:

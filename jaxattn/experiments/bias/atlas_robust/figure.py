@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.bias.atlas_robust.claims import VARIANTS, pairs
 from jaxattn.experiments.bias.rules import RULES, STEPS
-from jaxattn.study.claims import total
 from jaxattn.study.style import cells as tables
 from jaxattn.study.style import page
 
@@ -57,10 +56,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         axes.spines[:].set_visible(False)
         axes.set_title(_finding(summaries))
         remark = (
-            "Mean margin ratio over the seeds in the norm where it is largest, and that norm. Bold: named by the\n"
+            "Mean margin ratio over the seeds in the norm where it is largest, and that norm. Bold: named by the "
             "verdict; none: it names none; open: not decided."
         )
-        page.add_counts(figure, {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}, remark)
+        page.add_counts(figure, summaries, remark)
     return figure
 
 

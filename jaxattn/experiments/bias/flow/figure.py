@@ -56,7 +56,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))},
             "(a), (b): means of the margin ratio, bands 95 % intervals, against the median length of W; grey: "
-            f"{CLOSE}. (c): medians over\nthe seeds with a unique solution. All of the seeds that reach the minimal "
+            f"{CLOSE}. (c): medians over the seeds with a unique solution. All of the seeds that reach the minimal "
             "loss. Exponential loss; the shorter of two steps.",
         )
     return figure

@@ -15,7 +15,6 @@ from jaxattn.experiments.bias.mirror import rates
 from jaxattn.experiments.bias.mirror.claims import plain
 from jaxattn.experiments.bias.mirror.measure import NORMALIZED, norm_of
 from jaxattn.experiments.bias.mirror.predictions import EXPONENTS, PUBLISHED
-from jaxattn.study.claims import total
 from jaxattn.study.style import cells, page
 
 # A ramp in the order of p, with a dash of its own for each.
@@ -59,13 +58,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         panels[1, 0].set_title("(c) $l_p$-AttGD: faster than the bound (thin)")
         panels[1, 1].set_title("(d) normalized rule: a power of $k$")
         panels[1, 0].set_ylabel("Bregman divergence from\nown solution")
-        counts = {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}
         page.add_counts(
             figure,
-            counts,
+            summaries,
             "Framed: the solution of the run's own $p$. Bold: the largest of a row in (a), what the verdict names in "
-            "(b); open: still moving.\n"
-            "Means over seeds (geometric in (c), (d)), bands: 95 % intervals. Exponents: over the last decade.\n"
+            "(b); open: still moving. "
+            "Means over seeds (geometric in (c), (d)), bands: 95 % intervals. Exponents: over the last decade. "
             f"Bounds are drawn through the divergence at step {min(rates.SINCE, last):,}.",
         )
     return figure
@@ -93,7 +91,6 @@ def _correlations(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
     steps = int(runs[0].attrs["steps"])
     axes.set_title(
         f"(a) correlation after {steps:,} epochs of $l_p$-AttGD:\nown solution first in {nearest} of {len(runs)}",
-        fontsize=8,
     )
 
 
@@ -105,7 +102,6 @@ def _ratios(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
     named = sum(bool(one["named"].sel(norm=one.attrs["norm"])) for one in runs)
     axes.set_title(
         f"(b) margin ratio of the normalized rule:\nown norm obeyed in {named} of {len(runs)}",
-        fontsize=8,
     )
 
 

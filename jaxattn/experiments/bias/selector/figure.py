@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 
 import xarray
@@ -21,7 +20,7 @@ from jaxattn.experiments.bias.selector.measure import (
     entropy,
     weights_among,
 )
-from jaxattn.study.claims import Outcome, above, number, total
+from jaxattn.study.claims import Outcome, above, number
 from jaxattn.study.style import page
 
 # Of the runs without a weight: colour, dashes, and what the figure calls them.
@@ -63,8 +62,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             f"{SAME:g}; (b), (c) a margin ratio of {bias.CLOSE}. Each ratio is of the run's own tokens and keys; of "
             "two heads it is the mean of each one's own."
         )
-        counted = {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}
-        page.add_counts(figure, counted, textwrap.fill(remark, 125))
+        page.add_counts(figure, summaries, remark)
     return figure
 
 

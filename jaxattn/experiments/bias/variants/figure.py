@@ -12,7 +12,7 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias import judging
 from jaxattn.experiments.bias.variants.predictions import PREDICTIONS
 from jaxattn.experiments.bias.variants.runs import OWN
-from jaxattn.study.claims import Verdict, total
+from jaxattn.study.claims import Verdict
 from jaxattn.study.style import cells, page
 
 
@@ -32,8 +32,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         axes.set_yticks(range(len(ordered)), labels, fontsize=cells.SIZE)
         axes.set_title(_finding(summaries))
         own = [one for one in summaries.values() if one.attrs["about"] == OWN]
-        counts = {f"{len(own)} runs": xarray.Dataset(attrs=total({one.attrs["run"]: one for one in own}))}
-        page.add_counts(figure, counts, _key(ordered))
+        page.add_counts(figure, {one.attrs["run"]: one for one in own}, _key(ordered))
     return figure
 
 
@@ -83,6 +82,6 @@ def _usual(summaries: Iterable[xarray.Dataset]) -> int:
 def _key(ordered: list[xarray.Dataset]) -> str:
     return (
         f"Mean margin ratio over the seeds after {_usual(ordered):,} steps, or as said; 1: a solution of that "
-        "norm's Att-SVM. Framed: predicted.\nBold: named by the verdict, its 95 % interval above "
+        "norm's Att-SVM. Framed: predicted. Bold: named by the verdict, its 95 % interval above "
         f"{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
     )

@@ -49,9 +49,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             runs,
-            f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_said('low')};\n(d): "
+            f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_said('low')}; (d): "
             f"{_said('weak')}. Means over the seeds of all runs, against the mean of log time; signal attended: mean "
-            "attention on\nthe signal tokens of new inputs.",
+            "attention on the signal tokens of new inputs.",
         )
     return figure
 
@@ -84,7 +84,7 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     fit = min(float(summaries[name]["fit"]) for name in ("low", "weak"))
     verb = "falls" if change < 0 else "rises"
     return (
-        f"At least {fit:.0%} of the flipped labels are fit: with strong signals test accuracy ends at {low:.0%},\n"
+        f"At least {fit:.0%} of the flipped labels are fit: with strong signals test accuracy ends at {low:.0%}, "
         f"with weak ones it {verb} by "
         f"{100 * abs(change):.0f} points to {weak:.0%}"
     )

@@ -43,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Stacks: shares of the kept and ambiguous (not saturated) runs, with 95 % intervals of the sum up to each "
-            "edge;\nlocal by the support vectors of the Frobenius solution. The green bar overlaps with the stack.",
+            "edge; local by the support vectors of the Frobenius solution. The green bar overlaps with the stack.",
         )
     return figure
 

@@ -42,7 +42,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             {"W": summary},
             "(a), (c): means over kept seeds ((a) geometric) with 95 % intervals; (b): medians and 10 % to 90 % "
-            f"quantiles over tokens.\n{support}",
+            f"quantiles over tokens. {support}",
         )
     return figure
 

@@ -44,7 +44,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             {_LOOKS[name][2]: one for name, one in drawn.items()},
-            f"{weights} weights a problem. (c), (d): contours of the risk over $Wz$, the same query for all inputs;\n"
+            f"{weights} weights a problem. (c), (d): contours of the risk over $Wz$, the same query for all inputs; "
             r"shaded where $-\langle\nabla L, W_{mm}\rangle < 0$; the arrow points along $W_{mm}z$.",
             counted="problems",
         )

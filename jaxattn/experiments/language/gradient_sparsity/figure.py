@@ -79,6 +79,7 @@ def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
         for run, one in summaries.items()
     ]
     return (
-        "Means with 95 % bootstrap intervals. Contested words of infeasible texts: those that follow one word.\n"
-        + "\n".join(parts)
+        "Means with 95 % bootstrap intervals. Contested words of infeasible texts: those that follow one word. "
+        + "; ".join(parts)
+        + "."
     )

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_prefix.claims import SELECTS
-from jaxattn.study.claims import counts_of
 from jaxattn.study.style import page
 
 # By increasing scale of the start; W = 0 is the first.
@@ -48,12 +47,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         texts = sorted({int(one["texts"]) for one in runs})
         page.add_counts(
             figure,
-            _grouped(runs),
+            summaries,
             f"{' or '.join(map(str, texts))} feasible texts a run. Curves: starts that leave nothing behind, equal "
-            "scores; means over texts with 95 % bootstrap intervals.\nSolid: normalized steps on the exact direction; "
-            "dashed: plain steps.\n"
+            "scores; means over texts with 95 % bootstrap intervals. Solid: normalized steps on the exact direction; "
+            "dashed: plain steps. "
             "Left behind: the next word is more than the margin behind along the solution of the prefixes that are "
-            f"served, to which W has come.\nPercentages: starts with an attention of at least {SELECTS:g} to every "
+            f"served, to which W has come. Percentages: starts with an attention of at least {SELECTS:g} to every "
             "optimal token, and their 95 % interval by texts.",
             counted="starts",
         )
@@ -95,8 +94,8 @@ def _ends(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
     axes.set_yticks(rows, [_named(one) for one in runs], fontsize=7)
     axes.set(title=f"({letter}) where starts end", xlabel="share of starts", xlim=(0, 1.5))
     axes.set_xticks([0, 0.5, 1])
-    axes.set_ylim(-0.7, len(runs) + 0.8)
-    axes.legend(loc="upper left", ncols=3, columnspacing=0.7, handlelength=1.0)
+    axes.set_ylim(-0.7, len(runs) + 1.6)
+    axes.legend(loc="upper left", ncols=2, columnspacing=0.7, handlelength=1.0)
 
 
 def _named(one: xarray.Dataset) -> str:
@@ -104,11 +103,3 @@ def _named(one: xarray.Dataset) -> str:
     start = f"scale {told['scale']:g}" if told["scale"] else "$W(0) = 0$"
     plain = ", plain" if told["rule"] == "plain" else ""
     return rf"$d = {told['d']}$, $\delta = {told['delta']:g}$, {start}{plain}"
-
-
-def _grouped(runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """Return one run for each of several that have the same counts, by a name for all of them."""
-    groups: dict[str, list[xarray.Dataset]] = {}
-    for one in runs:
-        groups.setdefault(str(counts_of({"": one})), []).append(one)
-    return {f"{len(group)} run{'s' * (len(group) > 1)} like {_named(group[0])}": group[0] for group in groups.values()}

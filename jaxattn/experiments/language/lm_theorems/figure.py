@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_theorems import paths
-from jaxattn.study.claims import counts_of
 from jaxattn.study.style import page
 
 # By increasing delta, and by increasing step.
@@ -60,10 +59,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _outcomes(outcomes, ends)
         page.add_counts(
             figure,
-            _grouped("(a) to (d)", runs) | _grouped("(f)", ends),
+            summaries,
             f"{_span(feasible)} texts a run are feasible: some W separates all next words. {_span(infeasible)} are not:"
-            " one word asks for different ones.\nTied hard margin: of the words that a run keeps attending to; "
-            f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals.\n"
+            " one word asks for different ones. Tied hard margin: of the words that a run keeps attending to; "
+            f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals. "
             "(f): left behind: the next word is more than the margin behind along the solution of the prefixes that "
             "are served, to which W has come.",
         )
@@ -124,9 +123,9 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         axes.text(1.02, row, f"{int(one['left'])} of {int(one['texts'])}", va="center", fontsize=7)
     axes.set_yticks(rows, [_named(one) for one in ends], fontsize=7)
     axes.set(title="(f) where descent ends, by text, loss and start", xlabel="share of texts", xlim=(0, 1.15))
-    axes.set_ylim(-0.7, len(ends) + 1)
+    axes.set_ylim(-0.7, len(ends) + 1.8)
     if ends:
-        axes.legend(loc="upper left", ncols=3, columnspacing=0.8, handlelength=1.2)
+        axes.legend(loc="upper left", ncols=2, columnspacing=0.8, handlelength=1.2)
 
 
 def _named(one: xarray.Dataset) -> str:
@@ -137,15 +136,6 @@ def _named(one: xarray.Dataset) -> str:
     plain = ", plain steps" if told["rule"] != "exact direction" else ""
     loss, text = told["loss"].replace("_", " "), told["text"].removeprefix("texts, ")
     return rf"{text}, {loss}, $\delta = {told['delta']:g}$, {start}{known}{plain}"
-
-
-def _grouped(panels: str, runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """Return one run for each of several that have the same counts, by a name for all of them."""
-    groups: dict[str, list[xarray.Dataset]] = {}
-    for one in runs:
-        groups.setdefault(str(counts_of({"": one})), []).append(one)
-    named = ((group[0].attrs["run"].replace("_", " "), len(group) - 1, group[0]) for group in groups.values())
-    return {f"{panels}, {name}{f' and {more} like it' if more else ''}": one for name, more, one in named}
 
 
 def _apart(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:

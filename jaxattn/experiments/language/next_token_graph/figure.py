@@ -10,7 +10,6 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.claims import EXCLUDED
 from jaxattn.study.style import page
 
 # Cycles by their length, from light to dark, and what the other runs look like.
@@ -50,15 +49,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             ylabel="reached by descent",
             aspect="equal",
         )
-        for axes in (left, middle, right):
-            axes.title.set_fontsize(8)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=3)
-        figure.supxlabel(
-            "Diamonds: direction error of what W gained in the last decade of steps, mean over seeds.\n"
-            f"Curves: geometric means over seeds with 95 % intervals. {_counts(summaries)}",
-            fontsize=7,
-            color="#444444",
+        page.add_counts(
+            figure,
+            summaries,
+            "Diamonds: direction error of what W gained in the last decade of steps, mean over seeds. "
+            "Curves: geometric means over seeds with 95 % intervals.",
         )
     return figure
 
@@ -96,14 +93,3 @@ def _rounded_up(value: float) -> str:
     """Return a number of one digit that is not less."""
     power = 10.0 ** np.floor(np.log10(max(value, 1e-12)))
     return f"{np.ceil(value / power * (1 - 1e-12)) * power:.1g}"
-
-
-def _counts(summaries: Mapping[str, xarray.Dataset]) -> str:
-    """Say how many seeds there are, and which are excluded if any."""
-    attempted = sum(one.attrs["attempted"] for one in summaries.values())
-    kept = sum(one.attrs["kept"] for one in summaries.values())
-    totals = {reason: sum(one.attrs.get(reason, 0) for one in summaries.values()) for reason in EXCLUDED}
-    excluded = ", ".join(f"{number} {reason}" for reason, number in totals.items() if number)
-    return f"{len(summaries)} runs: {kept} of {attempted} seeds kept" + (
-        f" ({excluded} excluded)." if excluded else "."
-    )

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.kq_limit.claims import NORMS, STEPS, chosen
-from jaxattn.study.claims import total
 from jaxattn.study.style import page
 
 _COLOURS = {"constant": "#0072B2", "falling": "#D55E00", "relative": "#009E73"}
@@ -42,12 +41,11 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         distance.legend(loc="lower left")
         margin.set(title="(b) margin, nuclear", xlabel="step", ylabel="1 - margin ratio", xscale="log", yscale="log")
         _exponents(exponent, summaries)
-        everything = xarray.Dataset(attrs=total(summaries))
         remark = (
             "(a), (b): c = 1 where not said; (a) geometric, (b) arithmetic means over kept seeds; bands: 95 % "
             "bootstrap intervals of the mean."
         )
-        page.add_counts(figure, {f"{len(summaries)} runs": everything}, remark)
+        page.add_counts(figure, summaries, remark)
     return figure
 
 

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.kq_penalty.claims import chosen, usual
-from jaxattn.study.claims import total
 from jaxattn.study.style import page
 
 _RULES = {
@@ -32,9 +31,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _over_penalty(over_penalty, usual(summaries))
         _along_steps(along_steps, summaries)
         over_penalty.set_ylabel("1 - correlation with SVM solution")
-        everything = xarray.Dataset(attrs=total(summaries))
         remark = "Geometric means over kept seeds; bars and bands: 95 % bootstrap intervals of the mean."
-        page.add_counts(figure, {f"{len(summaries)} runs": everything}, remark)
+        page.add_counts(figure, summaries, remark)
     return figure
 
 

@@ -44,8 +44,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             f"(a), (b): the seed of median final correlation of {page.RUNS['W']} by the published rule, seed "
-            f"{int(W['seed'])}; {float(KQ.attrs['place']):.0%} of the seeds end below it in {page.RUNS['KQ']}.\n"
-            "Paths and rays (grey) are scaled to the panel; dots: about step 1, 10, 100, 1000.\n"
+            f"{int(W['seed'])}; {float(KQ.attrs['place']):.0%} of the seeds end below it in {page.RUNS['KQ']}. "
+            "Paths and rays (grey) are scaled to the panel; dots: about step 1, 10, 100, 1000. "
             f"(c), (d): median over all seeds, band from the 10th to the 90th percentile; dotted: cos = {PARALLEL}.",
         )
     return figure
@@ -74,7 +74,6 @@ def _distances(axes: Axes, letter: str, run: str, rules: Mapping[str, xarray.Dat
     published, exact = (f"{float(rules[rule]['parallel']):.0%}" for rule in ("", EXACT))
     axes.set_title(
         f"({letter}) {page.RUNS[run]}: {published} (published) and {exact} (exact)\nof the seeds end parallel",
-        fontsize=8,
     )
     axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-8, 3))
     axes.set_ylabel(f"1 - cos, {page.NORMS[OWN_NORM[run]]}")

@@ -48,7 +48,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             f"Drawn are the kept seeds whose nuclear solution has a rank above m ({above}); means ((a) geometric) with "
-            f"95 % intervals. Largest residual: {worst:.0e}.\nUnsolved are seeds whose path is beaten on the last ball "
+            f"95 % intervals. Largest residual: {worst:.0e}. Unsolved are seeds whose path is beaten on the last ball "
             f"by the solver's solution ({missed}). No point is known to be a global minimum. (c): below "
             f"{_LEAST:g} drawn as that.",
         )

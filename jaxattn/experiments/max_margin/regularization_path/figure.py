@@ -41,7 +41,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Geometric means over kept seeds, bands: 95 % bootstrap intervals; shares with Wilson's intervals. "
-            f"{unsolved} of {points} points are unsolved;\nlargest residual of a kept seed: {worst:.0e}. (c): seeds "
+            f"{unsolved} of {points} points are unsolved; largest residual of a kept seed: {worst:.0e}. (c): seeds "
             "whose paths followed up and down are at different points; (a) and (b) show that of lower risk.",
         )
     return figure
@@ -55,7 +55,9 @@ def _distances(axes: Axes, summary: xarray.Dataset, run: str) -> None:
         if norm == OWN[run]:
             label += f": $R^{{{float(one['exponent_mean']):.2f}}}$"
         curve = (one[name].values for name in ("distance", "distance_low", "distance_high"))
-        page.band(axes, radii, *curve, color=palette.COLOURS[str(norm)], linestyle=palette.DASHES[str(norm)], label=label)
+        page.band(
+            axes, radii, *curve, color=palette.COLOURS[str(norm)], linestyle=palette.DASHES[str(norm)], label=label
+        )
     own = summary.sel(norm=OWN[run])["distance"].values
     late = radii >= radii[-1] / DECADE * (1 - 1e-9)
     guide = 2.0 * own[-1] * radii[-1] / radii[late]

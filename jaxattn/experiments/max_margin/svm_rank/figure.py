@@ -55,7 +55,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Means with 95 % intervals. Published count: singular values above an absolute 1e-7, an infeasible problem "
-            "counts as rank 1.\nCertified: above 1e-6 of the largest, of solutions with a certified relative gap of at "
+            "counts as rank 1. Certified: above 1e-6 of the largest, of solutions with a certified relative gap of at "
             "most 1e-8; means of fewer than 8 problems are not drawn. (f): the same problems by both solvers.",
             counted="problems",
         )

@@ -39,7 +39,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             panels[0].legend(loc="lower left")
         mixed = ", ".join(f"{one.attrs['mixed']} ({run})" for run, one in summaries.items())
         remark = (
-            "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no\n"
+            "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no "
             f"support vectors of v: {mixed}."
         )
         page.add_counts(figure, summaries, remark)

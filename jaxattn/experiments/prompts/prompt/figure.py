@@ -44,11 +44,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.set(xscale="log", xlabel="step")
         left.set(yscale="log", ylabel="direction error, $1 - \\cos$")
         right.set_ylabel("margin ratio")
-        left.set_title(
-            "(a) The prompt turns to $p_{mm}$; the published rule stalls\nfrom about step 1,000 on", fontsize=8
-        )
+        left.set_title("(a) The prompt turns to $p_{mm}$; the published rule stalls\nfrom about step 1,000 on")
         right.set_title("(b) Its margin becomes the largest\n")
         left.legend(loc="lower left")
         remark = "(a): medians, bands from the 10th to the 90th percentile; (b): means with 95 % intervals."
-        page.add_counts(figure, summaries, f"{remark}\nGrey: the paper's {STEPS:,} steps.")
+        page.add_counts(figure, summaries, f"{remark} Grey: the paper's {STEPS:,} steps.")
     return figure

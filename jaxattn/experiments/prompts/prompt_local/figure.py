@@ -41,11 +41,11 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             f"{one.attrs['run']}: {one.attrs['kept']} of {one.attrs['attempted']} problems kept" for one in counted
         )
         remark = (
-            "Arrows: certified solutions of all locally optimal choices. Grey: stays at a point; black: elsewhere.\n"
-            "Tokens are scaled to the panel (squares: second input; the darker, the higher the score).\n"
+            "Arrows: certified solutions of all locally optimal choices. Grey: stays at a point; black: elsewhere. "
+            "Tokens are scaled to the panel (squares: second input; the darker, the higher the score). "
             f"Shares over drawn problems ({kept})."
         )
-        figure.supxlabel(remark, fontsize=7, color="#444444")
+        page.note(figure, remark)
     return figure
 
 

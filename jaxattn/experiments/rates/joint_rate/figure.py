@@ -41,9 +41,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk")
         exponent = float(summaries["normalized"]["exponent"])
         found = "faster" if exponent > PAPER else "slower"
-        left.set_title(
-            f"(a) normalized steps: -log risk like $t^{{{exponent:.2f}}}$, {found} than the bound", fontsize=8
-        )
+        left.set_title(f"(a) normalized steps: -log risk like $t^{{{exponent:.2f}}}$, {found} than the bound")
         left.legend(loc="upper left")
         right.axhline(NEAR, color="#bbbbbb", linewidth=0.7)
         right.set(xscale="log", yscale="log", xlabel="step t", ylabel="1 - cos")

@@ -44,13 +44,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         figure.suptitle(
             f"Normalized steps approach $W_{{mm}}$ like $k^{{{near.min():.1f}}}$ to $k^{{{near.max():.1f}}}$ from all "
             f"starts; {far}",
-            fontsize=8,
         )
         page.add_counts(
             figure,
             {"all rules and dimensions": xarray.Dataset(attrs=total(summaries))},
             "(a) to (e): medians over seeds, bands from the 10th to the 90th percentile; "
-            f"n = {runs['plain'].attrs['n']}, T = {runs['plain'].attrs['T']}, d = {runs['plain'].attrs['d']}.\n"
+            f"n = {runs['plain'].attrs['n']}, T = {runs['plain'].attrs['T']}, d = {runs['plain'].attrs['d']}. "
             f"Percentages and (f): share of seeds with 1 - cos <= {NEAR} (grey) in the end; (f): normalized steps, "
             "95 % intervals.",
         )

@@ -50,7 +50,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             summaries,
             "Means over kept seeds; bands: 95 % bootstrap intervals of the mean."
             + (" Position 0 sees one token, which counts as probability 1." if one["attention"] == "causal" else "")
-            + f"\nOne W for {one['inputs']} inputs, one a position; the optimal tokens of all of them are separable in "
+            + f" One W for {one['inputs']} inputs, one a position; the optimal tokens of all of them are separable in "
             f"{one['optimal_kept']} of {one['attempted']} problems.",
         )
     return figure

@@ -81,10 +81,8 @@ def _bars(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             share = float((summary["kind"] == kind).sum()) / max(number, 1)
             axes.barh(place, share, left=left, color=shade, label=label if place == 0 else None)
             left += share
-        axes.text(1.02, place, f"{number}", va="center", fontsize=8)
+        axes.text(1.02, place, f"{number}", va="center")
     axes.set_yticks(range(len(summaries)), [name.replace(", ", ",\n") for name in summaries])
     axes.set(title="(c) inputs that select several tokens", xlabel="share; at the right: inputs", xlim=(0, 1))
     axes.invert_yaxis()
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=7, title="best distribution"
-    )
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=7, title="best distribution")

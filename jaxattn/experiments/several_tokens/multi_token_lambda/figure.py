@@ -55,7 +55,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             summaries,
-            f"Means over runs with 95 % bootstrap intervals, (a) of all that did not diverge.\n{FITTED}",
+            f"Means over runs with 95 % bootstrap intervals, (a) of all that did not diverge. {FITTED}",
             "runs",
         )
     return figure

@@ -46,7 +46,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Means over runs with 95 % bootstrap intervals; open marks: published. Without a selection: of the first "
-            f"500 runs.\n{FITTED}",
+            f"500 runs. {FITTED}",
             counted="runs",
         )
     return figure

@@ -43,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             f"Geometric means over texts with 95 % bootstrap intervals; found at {one.attrs['draws']} drawn $W$, "
-            "$\\|W\\|_F \\leq R$, and at 0.\n$M = 3 n^3 R^7 e^{13 R^2}$ is asked for at $R \\geq 4$; it lies "
+            "$\\|W\\|_F \\leq R$, and at 0. $M = 3 n^3 R^7 e^{13 R^2}$ is asked for at $R \\geq 4$; it lies "
             f"{float((one['paper'] - one['steepest']).sel(radius=ASKED).min()):.0f} decades above all that is found at "
             "$R = 4$, outside of (b) to (d).",
             counted="texts",

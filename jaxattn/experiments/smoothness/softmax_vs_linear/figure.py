@@ -55,8 +55,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Curves: geometric means over texts with 95 % bootstrap intervals. Points: one a text, hollow where some "
-            "word has two successors; triangles: every step tried descends.\nA step descends if it raises the risk in "
-            "none of 500 steps from $W = 0$. In (c), (f) points are step ratios, softmax / linear, triangles where\n"
+            "word has two successors; triangles: every step tried descends. A step descends if it raises the risk in "
+            "none of 500 steps from $W = 0$. In (c), (f) points are step ratios, softmax / linear, triangles where "
             "either is a triangle; dotted: equality, if linear attention were a sum of logits and no mean.",
             counted="texts",
         )

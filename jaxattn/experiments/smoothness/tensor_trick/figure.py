@@ -45,7 +45,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             f"(a) tensor trick against pairs of words, the form that all else here uses: the largest of {seeds} texts "
-            f"a size or more; 0 at the lower edge.\n(b), (c) counted, not timed: {m} sequences, a vocabulary of {V}. "
+            f"a size or more; 0 at the lower edge. (b), (c) counted, not timed: {m} sequences, a vocabulary of {V}. "
             "labels: texts in which no prefix has a choice.",
             counted="texts",
         )
