@@ -22,7 +22,7 @@ _LABELS = {
 }
 # Of a text: which words are candidates.
 _CANDIDATES = {"vocabulary": "among the vocabulary", "prefix": "among the prefix"}
-_COLOURS = palette.COLOURS | {"vocabulary": "#0072B2", "prefix": "#D55E00"}
+_COLOURS = palette.COLOURS | {"vocabulary": palette.TEAL, "prefix": palette.WINE}
 _DASHES = palette.DASHES | {"vocabulary": "-", "prefix": "--"}
 
 

@@ -19,14 +19,11 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.descent import Run
 from jaxattn.problem import Problem
 from jaxattn.study.statistics import bootstrap
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
 from jaxattn.svm import Solution
 
 __all__ = ["alignment", "bands", "plane", "trajectory"]
-
-# Of the curves of a ranking: colours (of Okabe and Ito) first, then dashes.
-_COLOURS, _DASHES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"), ("-", "--", ":")
 
 
 def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> Figure:
@@ -75,12 +72,14 @@ def alignment(ranking: Any) -> Figure:
         figure = page.full(3.0)
         axes = figure.subplots()
         axes.axhspan(CLOSE, 1.0, color="#eeeeee", linewidth=0)
-        axes.axhline(1.0, color="#888888", linewidth=0.8)
+        axes.axhline(1.0, color=palette.GUIDE, linewidth=0.8)
         ratio = ranking.ratio
         # In the key as at the right end of the curves.
         for k in np.argsort(-ratio.mean[:, -1]):
-            look = {"color": _COLOURS[k % len(_COLOURS)], "linestyle": _DASHES[k // len(_COLOURS) % len(_DASHES)]}
-            page.band(axes, ranking.steps, ratio.mean[k], ratio.low[k], ratio.high[k], label=ranking.norms[k], **look)
+            norm = ranking.norms[k]
+            colour = palette.COLOURS.get(norm, palette.OTHERS[k % len(palette.OTHERS)])
+            look = {"color": colour, "linestyle": palette.STYLES[k % len(palette.STYLES)], "label": norm}
+            page.band(axes, ranking.steps, ratio.mean[k], ratio.low[k], ratio.high[k], **look)
         verdict = ranking.verdict
         told = f"obeys {verdict}" if verdict.decided else str(verdict)
         axes.set(xscale="log", xlabel="step", ylabel="margin ratio", title=textwrap.fill(told, 50))
@@ -98,7 +97,7 @@ def bands(
     x: Any,
     values: Float[np.ndarray, "seeds points"],
     key: PRNGKeyArray,
-    color: str = "#0072B2",
+    color: str = palette.TEAL,
     **look: Any,
 ) -> None:
     """Draw the mean over seeds as a curve, and its 95 % bootstrap interval as a band.

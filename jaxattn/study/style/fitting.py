@@ -87,7 +87,7 @@ def _break(figure: Figure) -> bool:
     """Break every text that is longer than its room, and return whether there was one."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     page = figure.bbox.width - 2 * _EDGE * figure.dpi / 72
-    rooms = [(text, page) for text in (figure._suptitle, figure._supxlabel) if text is not None]
+    rooms = [(text, page) for text in figure.texts]
     for axes in figure.axes:
         width, height = axes.bbox.width, axes.bbox.height
         rooms += [(axes.title, width), (axes.xaxis.label, width), (axes.yaxis.label, height)]

@@ -31,8 +31,8 @@ NORMS = {"frobenius": "Frobenius SVM", "nuclear": "nuclear SVM"}
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in the project's style inside this context; Matplotlib's settings are as before after it."""
-    colours = {"axes.prop_cycle": cycler(color=palette.CYCLE)}
-    with as_file(files("jaxattn.study.style") / "jaxattn.mplstyle") as path, mpl.rc_context(colours, fname=path):
+    with as_file(files("jaxattn.study.style") / "jaxattn.mplstyle") as path, mpl.rc_context(fname=path):
+        mpl.rcParams["axes.prop_cycle"] = cycler(color=palette.OTHERS)
         yield
 
 

@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 __all__ = [
-    "BAND",
+    "AMBER",
     "COLOURS",
-    "CYCLE",
     "DASHES",
     "EXCLUDED",
     "FROBENIUS",
@@ -23,17 +22,23 @@ __all__ = [
     "NOTE",
     "NUCLEAR",
     "OTHERS",
+    "ROSE",
+    "SKY",
     "SPECTRAL",
     "STYLES",
-    "dashes",
+    "TEAL",
+    "WINE",
     "published",
     "ramp",
 ]
 
-# Solutions in a norm, and what converges to them. Told apart also by colour-blind readers (Okabe and Ito).
+# Of solutions in a norm, and of what converges to them; colour-blind readers tell them apart (Okabe and Ito).
 FROBENIUS, NUCLEAR, SPECTRAL, MAX, L1 = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C510A"
-INK, NOTE, GUIDE, EXCLUDED, BAND = "#000000", "#444444", "#777777", "#999999", "#EEEEEE"
-# Training W converges to the Frobenius solution, training (K, Q) to the nuclear one.
+# Of what has no norm: rules, losses, starts. None is one of the above.
+TEAL, WINE, AMBER, SKY, ROSE = "#44AA99", "#882255", "#E69F00", "#56B4E9", "#CC6677"
+# Of axes and guides, of what is written under a figure, and of what is excluded or neither.
+INK, GUIDE, NOTE, EXCLUDED = "#000000", "#777777", "#444444", "#B0B0B0"
+# By norm, and by the weights that are trained: W converges to a Frobenius solution, (K, Q) to a nuclear one.
 COLOURS = {
     "frobenius": FROBENIUS,
     "nuclear": NUCLEAR,
@@ -43,11 +48,9 @@ COLOURS = {
     "W": FROBENIUS,
     "KQ": NUCLEAR,
 }
-DASHES = {"frobenius": "-", "nuclear": "--", "spectral": "-.", "max": ":", "l1": (0, (5, 1, 1, 1, 1, 1))}
-DASHES |= {"W": DASHES["frobenius"], "KQ": DASHES["nuclear"]}
-# Of curves that have no meaning above: first those in the order of the norms, then colours that no norm has.
-CYCLE = (FROBENIUS, NUCLEAR, SPECTRAL, MAX, INK)
-OTHERS = (INK, "#56B4E9", "#E69F00", "#882255", "#44AA99", "#CC6677")
+DASHES = {"frobenius": "-", "nuclear": "--", "W": "-", "KQ": "--"}
+# In turn, where there are several.
+OTHERS = (TEAL, WINE, AMBER, SKY, ROSE, INK)
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 
@@ -62,11 +65,6 @@ def ramp(count: int) -> list[str]:
     """
     places = 0.9 * (1 - (np.arange(count) + 0.5) / max(count, 1))
     return [to_hex(colour) for colour in colormaps["viridis"](places)]
-
-
-def dashes(count: int) -> list[Any]:
-    """Return a line style for each of `count` kinds; after five they begin anew."""
-    return [STYLES[k % len(STYLES)] for k in range(count)]
 
 
 def published(axes: Axes, x: Any, y: Any, source: str) -> None:

@@ -14,7 +14,7 @@ from jaxattn.experiments.beyond.depth.claims import GONE, LAYERS
 from jaxattn.study.style import page, palette
 
 _TITLES = {"second": "(a) second layer", "first": "(b) first layer"}
-_EVERY = "#777777"
+_EVERY = palette.GUIDE
 # Where shares too small to be told apart are drawn, as decimal logarithms.
 _FLOOR = -30.0
 

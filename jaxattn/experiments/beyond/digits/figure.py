@@ -14,9 +14,9 @@ from jaxattn.experiments.beyond.digits.claims import OWN, exponent
 from jaxattn.study.style import page, palette
 
 _LAWS = {
-    "class": ("digits, a query a class", "#0072B2", "-"),
-    "patch": ("digits, first patch as query", "#D55E00", "--"),
-    "sphere": ("sphere", "#777777", ":"),
+    "class": ("digits, a query a class", palette.TEAL, "-"),
+    "patch": ("digits, first patch as query", palette.WINE, "--"),
+    "sphere": ("sphere", palette.GUIDE, ":"),
 }
 _SHORT = {"class": "digits, class", "patch": "digits, patch", "sphere": "sphere"}
 _MARKS = {"frobenius": "o", "nuclear": "s"}
@@ -65,7 +65,7 @@ def _ratios(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
                 linestyle="none",
                 label=page.NORMS[norm] if k == 0 else None,
             )
-    axes.axvline(CLOSE, color="#777777", linewidth=0.8)
+    axes.axvline(CLOSE, color=palette.GUIDE, linewidth=0.8)
     labels = [
         f"{_TRAINED[one.attrs['weights']]}, {_LAWS[one.attrs['tokens']][0].replace(', ', chr(10))}" for one in rows
     ]

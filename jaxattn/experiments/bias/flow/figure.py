@@ -11,15 +11,15 @@ from matplotlib.figure import Figure
 
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.study.claims import total
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # How the starts are drawn and called.
 _LOOKS = {
-    "diagonal": ("#009E73", ":", "diagonal $K$, $Q$"),
-    "aligned": ("#CC79A7", "-.", "aligned start"),
-    "random": ("#D55E00", "--", "random start"),
-    "unbalanced": ("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), r"random, $\|K\| = 16\,\|Q\|$"),
-    "one matrix": ("#000000", "-", "training $W$"),
+    "diagonal": (palette.AMBER, ":", "diagonal $K$, $Q$"),
+    "aligned": (palette.ROSE, "-.", "aligned start"),
+    "random": (palette.WINE, "--", "random start"),
+    "unbalanced": (palette.SKY, (0, (5, 1, 1, 1, 1, 1)), r"random, $\|K\| = 16\,\|Q\|$"),
+    "one matrix": (palette.INK, "-", "training $W$"),
 }
 _TITLES = {"nuclear": "(a) nuclear Att-SVM", "frobenius": "(b) Frobenius Att-SVM"}
 
@@ -43,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             if bool((one["off"].sel(norm="nuclear") < 1).any()):
                 panels[2].plot(one["size"].values, one["off"].sel(norm="nuclear").values, **look)
         for axes, norm in zip(panels, _TITLES, strict=False):
-            axes.axhline(1 - CLOSE, color="#777777", linewidth=0.8)
+            axes.axhline(1 - CLOSE, color=palette.GUIDE, linewidth=0.8)
             axes.set(title=_TITLES[norm], ylabel="1 - margin ratio")
         panels[2].set(title="(c) nuclear solution", ylabel="1 - cos")
         for axes in panels:

@@ -15,23 +15,11 @@ from jaxattn.experiments.bias.mirror import rates
 from jaxattn.experiments.bias.mirror.claims import plain
 from jaxattn.experiments.bias.mirror.measure import NORMALIZED, norm_of
 from jaxattn.experiments.bias.mirror.predictions import EXPONENTS, PUBLISHED
-from jaxattn.study.style import cells, page
+from jaxattn.study.style import cells, page, palette
 
 # A ramp in the order of p, with a dash of its own for each.
-_LOOKS = dict(
-    zip(
-        EXPONENTS,
-        (
-            ("#440154", ":"),
-            ("#3B528B", "--"),
-            ("#21918C", "-"),
-            ("#5DC863", "-."),
-            ("#C8A800", (0, (5, 1, 1, 1, 1, 1))),
-        ),
-        strict=True,
-    )
-)
-_FRAME = "#D55E00"
+_LOOKS = dict(zip(EXPONENTS, zip(palette.ramp(len(EXPONENTS)), palette.STYLES, strict=True), strict=True))
+_FRAME = palette.NUCLEAR
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:

@@ -21,19 +21,19 @@ from jaxattn.experiments.bias.selector.measure import (
     weights_among,
 )
 from jaxattn.study.claims import Outcome, above, number
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Of the runs without a weight: colour, dashes, and what the figure calls them.
 _LOOKS = {
-    PLAIN: ("#000000", "-", "plain, $W = 0$"),
-    GUMBEL: ("#E69F00", (0, (4, 1, 1, 1)), "Gumbel"),
-    RANDOM: ("#777777", "--", "plain, random start"),
-    HEADS: ("#882255", ":", "two heads, random"),
-    ROTARY: ("#44AA99", "-.", "rotary, $W = 0$"),
-    ONE_HOT: ("#CC6677", (0, (5, 1)), "added positions, $W = 0$"),
+    PLAIN: (palette.INK, "-", "plain, $W = 0$"),
+    GUMBEL: (palette.AMBER, (0, (4, 1, 1, 1)), "Gumbel"),
+    RANDOM: (palette.GUIDE, "--", "plain, random start"),
+    HEADS: (palette.WINE, ":", "two heads, random"),
+    ROTARY: (palette.TEAL, "-.", "rotary, $W = 0$"),
+    ONE_HOT: (palette.ROSE, (0, (5, 1)), "added positions, $W = 0$"),
 }
 # Of the entropy penalties, from light to dark as their weights grow.
-_RAMP = ("#9ECAE1", "#4292C6", "#08519C", "#08306B")
+_RAMP = palette.ramp(4)
 _DASHES = ((0, (1, 1)), (0, (3, 1)), (0, (6, 2)), "-")
 
 
@@ -91,7 +91,7 @@ def _shares(axes: Axes, selectors: list[str], summaries: Mapping[str, xarray.Dat
             capsize=2,
         )
         axes.annotate(f"{mean:.0%}", (k, low), (0, -10), textcoords="offset points", ha="center", fontsize=7)
-    axes.axhline(SAME, color="#777777", linewidth=0.8)
+    axes.axhline(SAME, color=palette.GUIDE, linewidth=0.8)
     axes.set_xticks(range(len(drawn)), [run.removeprefix("entropy ") for run in drawn], fontsize=7)
     axes.set_xlabel("weight of the entropy penalty")
     axes.set(xlim=(-0.6, len(drawn) - 0.4), ylim=(0, 1.05))
@@ -109,7 +109,7 @@ def _ratios(axes: Axes, runs: tuple[str, ...], summaries: Mapping[str, xarray.Da
         one = summaries[run]
         off, low, high = (10 ** one[name].values for name in ("off", "off_low", "off_high"))
         page.band(axes, one["snapshot"].values, off, low, high, linewidth=1.2, **_look(run, summaries))
-    axes.axhline(1 - bias.CLOSE, color="#777777", linewidth=0.8)
+    axes.axhline(1 - bias.CLOSE, color=palette.GUIDE, linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="step")
     axes.legend(loc="lower left", handlelength=2.6)
 

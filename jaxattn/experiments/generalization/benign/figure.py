@@ -10,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.generalization.benign.bands import BANDS, FEWEST
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = ("#9ecae1", "#4292c6", "#08519c", "#D55E00", "#009E73")
+_COLOURS = (*palette.ramp(3), palette.WINE, palette.ROSE)
 _MARKERS = ("o", "s", "^", "D", "v")
 _COURSE = {
-    "clean": ("#000000", "-", "right labels fit"),
-    "flipped": ("#D55E00", "--", "flipped labels fit"),
-    "test": ("#0072B2", "-.", "test accuracy"),
-    "finds": ("#009E73", ":", "signal attended (new)"),
+    "clean": (palette.INK, "-", "right labels fit"),
+    "flipped": (palette.WINE, "--", "flipped labels fit"),
+    "test": (palette.TEAL, "-.", "test accuracy"),
+    "finds": (palette.AMBER, ":", "signal attended (new)"),
 }
 
 

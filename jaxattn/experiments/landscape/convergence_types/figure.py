@@ -9,15 +9,15 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _TYPES = {
-    "global": ("global", "#D55E00"),
-    "local": ("local, not global", "#0072B2"),
-    "neither": ("not local", "#56B4E9"),
-    "unsaturated": ("not saturated", "#BBBBBB"),
+    "global": ("global", palette.WINE),
+    "local": ("local, not global", palette.TEAL),
+    "neither": ("not local", palette.SKY),
+    "unsaturated": ("not saturated", palette.EXCLUDED),
 }
-_SUPPORT = ("all tokens support vectors", "#009E73")
+_SUPPORT = ("all tokens support vectors", palette.AMBER)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:

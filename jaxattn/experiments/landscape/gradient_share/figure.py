@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from jaxattn.experiments.landscape.gradient_share.claims import LEAST
 from jaxattn.study.style import page, palette
 
-_COLOURS = ("#D55E00", "#009E73", "#0072B2")
-
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw the share of all non-support tokens, each one's against its slack, and the slope of the latter.
@@ -48,7 +46,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 
 
 def _tokens(axes: Axes, summary: xarray.Dataset) -> None:
-    for step, colour in zip(summary["drawn"].values, _COLOURS, strict=False):
+    for step, colour in zip(summary["drawn"].values, palette.ramp(summary.sizes["drawn"]), strict=True):
         one = summary.sel(drawn=step)
         one = one.isel(bin=(one["tokens"] >= LEAST).values)
         curve = (one[name].values / np.log(10) for name in ("share_50", "share_10", "share_90"))

@@ -9,9 +9,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"equal": ("#0072B2", "o", "equal scores"), "free": ("#D55E00", "^", "scores as drawn")}
+_LOOKS = {"equal": (palette.TEAL, "o", "equal scores"), "free": (palette.WINE, "^", "scores as drawn")}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -54,7 +54,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 def _landscape(axes: Axes, one: xarray.Dataset, title: str) -> None:
     first, second = one["first"].values, one["second"].values
     axes.contour(first, second, one["risk"], levels=30, cmap="viridis", linewidths=0.7)
-    axes.contourf(first, second, one["alignment"], levels=[-1.01, 0.0], colors=["#D55E00"], alpha=0.2)
+    axes.contourf(first, second, one["alignment"], levels=[-1.01, 0.0], colors=[palette.WINE], alpha=0.2)
     for name, marker, chosen in (("local minimum", "o", one["least"] > 0), ("saddle", "X", one["least"] <= 0)):
         places = one["place"].values[chosen.values]
         if len(places):

@@ -8,9 +8,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = {"vocabulary": "#0072B2", "prefix": "#D55E00"}
+_COLOURS = {"vocabulary": palette.TEAL, "prefix": palette.WINE}
 # By increasing d.
 _DASHES, _MARKERS = ("--", "-", ":", "-."), ("s", "o", "^", "D")
 # Multipliers are marked so far beyond the last step.

@@ -9,9 +9,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = ("#56B4E9", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
 _SIZES = {"m": "sequences $m$", "n": "words a sequence $n$", "d": "dimension $d$"}
 
 
@@ -28,7 +27,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         for (above, below), size, letters in zip(panels.T, _SIZES, ("ad", "be", "cf"), strict=True):
             others = [name for name in _SIZES if name != size]
             swept = [one for one in summaries.values() if all(one.attrs[name] == default[name] for name in others)]
-            for one, colour in zip(sorted(swept, key=lambda one: one.attrs[size]), _LOOKS, strict=False):
+            for one, colour in zip(
+                sorted(swept, key=lambda one: one.attrs[size]), palette.ramp(len(swept)), strict=True
+            ):
                 _published(above, one, colour, size)
                 _apart(below, one, colour)
             fixed = ", ".join(f"${name} = {default[name]}$" for name in others)

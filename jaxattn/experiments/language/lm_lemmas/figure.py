@@ -9,11 +9,11 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_lemmas.claims import SAME, SHARP
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # How the basic functions of `measure.BOUNDS` are written.
 _NAMES = (r"$\exp(Ax)$", r"$\alpha$", r"$1/\alpha$", "$f$", "$c$", r"$\mathrm{diag}\,f$", r"$f f^\top$")
-_PRINTED, _MENDED, _BOUND = "#D55E00", "#0072B2", "#777777"
+_PRINTED, _MENDED, _BOUND = palette.WINE, palette.TEAL, palette.GUIDE
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:

@@ -8,9 +8,9 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = ("#0072B2", "#009E73", "#D55E00")
+_COLOURS = (palette.TEAL, palette.AMBER, palette.WINE)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:

@@ -10,12 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_prefix.claims import SELECTS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-# By increasing scale of the start; W = 0 is the first.
-_COLOURS = ("#0072B2", "#009E73", "#CC79A7")
-# Starts that end elsewhere, and those that are on the way.
-_LOST, _MOVING = "#D55E00", "#BBBBBB"
+# Starts that arrive, that end elsewhere, and that are on the way.
+_ARRIVED, _LOST, _MOVING = palette.FROBENIUS, palette.WINE, palette.EXCLUDED
 _DASHES = {"exact direction": "-", "plain": "--"}
 
 
@@ -69,7 +67,7 @@ def _curves(axes: Axes, runs: Sequence[xarray.Dataset], scales: Sequence[float])
         page.band(
             axes,
             *(one[part].values for part in ("snapshot", "reached", "reached_low", "reached_high")),
-            color=_COLOURS[scales.index(told["scale"]) % len(_COLOURS)],
+            color=palette.ramp(len(scales))[scales.index(told["scale"])],
             linestyle=_DASHES[told["rule"]],
             label=label + (", plain" if told["rule"] == "plain" else ""),
         )
@@ -81,7 +79,7 @@ def _ends(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
     rows = np.arange(len(runs))[::-1]
     start = np.zeros(len(runs))
     for name, colour, label in (
-        ("arrived", _COLOURS[0], "at the hard margin"),
+        ("arrived", _ARRIVED, "at the hard margin"),
         ("left", _LOST, "prefixes left behind"),
         ("moving", _MOVING, "on the way"),
     ):

@@ -10,13 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_theorems import paths
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-# By increasing delta, and by increasing step.
-_COLOURS = ("#0072B2", "#009E73", "#D55E00", "#CC79A7")
+# By increasing step.
 _DASHES = (":", "-", "--", "-.")
-# Starts that end elsewhere, and those that are on the way.
-_LOST, _MOVING = "#D55E00", "#BBBBBB"
+# Starts that arrive, that end elsewhere, and that are on the way.
+_ARRIVED, _LOST, _MOVING = palette.FROBENIUS, palette.WINE, palette.EXCLUDED
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -80,7 +79,7 @@ def _curves(axes: Axes, runs: Sequence[xarray.Dataset], name: str) -> None:
         page.band(
             axes,
             *(one[part].values for part in ("time", name, f"{name}_low", f"{name}_high")),
-            color=_COLOURS[deltas.index(delta) % len(_COLOURS)],
+            color=palette.ramp(len(deltas))[deltas.index(delta)],
             linestyle=_DASHES[steps.index(step) % len(_DASHES)],
             label=label if name.endswith("growth") else None,
         )
@@ -92,7 +91,7 @@ def _two_inputs(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         if one.attrs["text"] != "two inputs" or "along" not in one.attrs["run"]:
             continue
         loss = one.attrs["loss"].replace("_", " ")
-        colour = _LOST if loss == "logistic" else _COLOURS[0]
+        colour = _LOST if loss == "logistic" else _ARRIVED
         axes.plot(one["snapshot"].values, one["off"].values, color=colour, label=f"{loss} loss")
         if loss == "logistic":
             axes.axhline(1 - 10**-0.5, color="black", linewidth=0.7, linestyle="--", label="the served input alone")
@@ -112,7 +111,7 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
     rows = np.arange(len(ends))[::-1]
     start = np.zeros(len(ends))
     for name, colour, label in (
-        ("arrived", _COLOURS[0], "at the hard margin of all"),
+        ("arrived", _ARRIVED, "at the hard margin of all"),
         ("left", _LOST, "prefixes left behind"),
         ("moving", _MOVING, "neither"),
     ):

@@ -10,11 +10,11 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Cycles by their length, from light to dark, and what the other runs look like.
-_CYCLES = {1: "#BDBDBD", 2: "#9ECAE1", 3: "#6BAED6", 4: "#3182BD", 5: "#08519C"}
-_OTHERS = (("#D55E00", "--"), ("#009E73", "-."), ("#000000", ":"), ("#CC79A7", "--"))
+_CYCLES = dict(zip(range(1, 6), palette.ramp(5), strict=True))
+_OTHERS = ((palette.WINE, "--"), (palette.AMBER, "-."), (palette.INK, ":"), (palette.ROSE, "--"))
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -67,7 +67,7 @@ def _looks(summaries: Mapping[str, xarray.Dataset]) -> dict[str, tuple[str, str,
         told = one.attrs
         ours = told["cycle"] in _CYCLES and told["embedding"] == "one-hot" and told["starts"] == 1
         plain = ours and told["rule"] == "plain"
-        colour, dashes = (_CYCLES[told["cycle"]], "-") if plain else next(others, ("#777777", "-"))
+        colour, dashes = (_CYCLES[told["cycle"]], "-") if plain else next(others, (palette.GUIDE, "-"))
         looks[run] = (colour, dashes, _named(one))
     return looks
 

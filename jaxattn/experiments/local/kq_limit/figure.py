@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.kq_limit.claims import NORMS, STEPS, chosen
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = {"constant": "#0072B2", "falling": "#D55E00", "relative": "#009E73"}
+_COLOURS = {"constant": palette.TEAL, "falling": palette.WINE, "relative": palette.AMBER}
 _DASHES = dict(zip(NORMS, ("-", "--"), strict=True))
 
 
@@ -34,7 +34,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                     _band(distance, one, lambda value: value, "off", color=colour, linestyle=dashes, label=label)
                     _band(margin, one, lambda value: 1 - value, "margin_ratio", color=colour, linestyle=dashes)
         for one in chosen(summaries, step="constant", step_size=0.1, optimizer=next(iter(NORMS))):
-            look = {"color": "#888888", "linestyle": ":"}
+            look = {"color": palette.GUIDE, "linestyle": ":"}
             _band(distance, one, lambda value: value, "off", label="as published: constant 0.1", **look)
             _band(margin, one, lambda value: 1 - value, "margin_ratio", **look)
         distance.set(title="(a) distance, nuclear", xlabel="step", ylabel="1 - cos", xscale="log", yscale="log")

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.kq_penalty.claims import chosen, usual
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _RULES = {
-    "exact_normalized_gd": ("a norm of each", "#0072B2", "o"),
-    "jointly_normalized_gd": ("one norm", "#D55E00", "s"),
+    "exact_normalized_gd": ("a norm of each", palette.TEAL, "o"),
+    "jointly_normalized_gd": ("one norm", palette.WINE, "s"),
 }
 _NORMS = {"nuclear": "-", "frobenius": ":"}
 
@@ -61,14 +61,16 @@ def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             _band(axes, one, colour, "-", f"{label}, no penalty" if first else None)
     for one in chosen(summaries, optimizer="normalized_gd"):
         published = one.attrs["penalty"] > 0
-        _band(axes, one, "#888888", "-" if published else ":", "as published" if published else "... without penalty")
+        _band(
+            axes, one, palette.GUIDE, "-" if published else ":", "as published" if published else "... without penalty"
+        )
     for one in chosen(summaries, optimizer="gd"):
-        _band(axes, one, "#009E73", "-.", "plain descent")
+        _band(axes, one, palette.AMBER, "-.", "plain descent")
     for one in chosen(summaries, optimizer="exact_normalized_gd", penalty=0.0):
         if one.attrs["scale"] != 1.0:
-            _band(axes, one, "#56B4E9", "--", f"a norm of each, start x {one.attrs['scale']:g}")
+            _band(axes, one, palette.SKY, "--", f"a norm of each, start x {one.attrs['scale']:g}")
     for one in chosen(summaries, optimizer="exact_normalized_gd", step="falling"):
-        _band(axes, one, "#CC79A7", "-", "published penalty, step that falls")
+        _band(axes, one, palette.ROSE, "-", "published penalty, step that falls")
     axes.set(title="(b) nuclear, along the steps", xlabel="step", xscale="log", yscale="log")
     axes.legend(loc="lower left")
 

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.losses.claims import JOINT, LOSSES, PARALLEL
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _LOOKS = {
-    "logistic": ("#000000", "-"),
-    "exponential": ("#0072B2", "--"),
-    "correlation": ("#D55E00", ":"),
-    "heavy-tail": ("#009E73", "-."),
+    "logistic": (palette.INK, "-"),
+    "exponential": (palette.TEAL, "--"),
+    "correlation": (palette.WINE, ":"),
+    "heavy-tail": (palette.AMBER, "-."),
 }
 
 
@@ -55,7 +55,7 @@ def _curves(axes: Axes, summaries: Mapping[str, xarray.Dataset], names: Iterable
         one = summaries[name].sel(norm=norm)
         curve = (one[f"off_{q}"].values for q in (50, 10, 90))
         page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=_label(loss))
-    axes.axhline(1 - PARALLEL, color="#777777", linewidth=0.8)
+    axes.axhline(1 - PARALLEL, color=palette.GUIDE, linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="step")
 
 

@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.rate.claims import form
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _TITLES = {"W": "(a) $W$, from the Frobenius solution", "KQ": "(b) $(K, Q)$, from the nuclear solution"}
 _FORMS = {
-    "as published": ("as published", "#888888", "--"),
-    "exact direction": ("exact direction, no penalty", "#0072B2", "-"),
-    "step k^-1/2": ("the same, step like $k^{-1/2}$", "#D55E00", "-."),
+    "as published": ("as published", palette.GUIDE, "--"),
+    "exact direction": ("exact direction, no penalty", palette.TEAL, "-"),
+    "step k^-1/2": ("the same, step like $k^{-1/2}$", palette.WINE, "-."),
 }
 
 

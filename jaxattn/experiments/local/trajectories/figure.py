@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.trajectories.claims import EXACT, OWN_NORM, PARALLEL, RULES
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
 
 _SOLUTIONS = {"frobenius": r"$W_F$", "nuclear": r"$W_*$"}
-_RULES = {"": ("#444444", "published rule"), EXACT: ("#009E73", "exact direction")}
+_RULES = {"": (palette.NOTE, "published rule"), EXACT: (palette.AMBER, "exact direction")}
 # Distances below this are drawn here: rounding leaves none smaller.
 _LEAST = 1e-16
 

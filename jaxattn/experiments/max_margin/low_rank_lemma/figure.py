@@ -34,15 +34,15 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 places.append(f"{page.NORMS[norm].split()[0]}\n{name}")
                 _outside(right, summary.sel(norm=norm), norm, k, len(places) - 1)
         n = next(iter(summaries.values())).attrs["n"]
-        left.axvline(n + 0.5, color="#777777", linewidth=0.9, linestyle=":", zorder=1)
-        left.annotate(f"$n = {n}$", (n + 0.5, 1e-3), xytext=(4, 0), textcoords="offset points", color="#555555")
+        left.axvline(n + 0.5, color=palette.GUIDE, linewidth=0.9, linestyle=":", zorder=1)
+        left.annotate(f"$n = {n}$", (n + 0.5, 1e-3), xytext=(4, 0), textcoords="offset points", color=palette.NOTE)
         left.set(title="(a) singular values", xlabel="number $k$", ylabel=r"$\sigma_k / \sigma_1$")
         right.set(title="(b) rows outside the span of the queries")
         right.set_ylabel(r"$\|W (I - P_Z)\|_F \; / \; \|W\|_F$")
         right.set_xticks(range(len(places)), places, fontsize=7)
         for axes in (left, right):
             axes.set(yscale="log", ylim=(_FLOOR, 5))
-            axes.axhline(np.finfo(float).eps, color="#777777", linewidth=0.9, linestyle="--", zorder=1)
+            axes.axhline(np.finfo(float).eps, color=palette.GUIDE, linewidth=0.9, linestyle="--", zorder=1)
         right.annotate(
             "machine epsilon", (-0.4, np.finfo(float).eps), xytext=(0, -9), textcoords="offset points", fontsize=7
         )

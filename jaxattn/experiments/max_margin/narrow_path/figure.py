@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 
 import numpy as np
 import xarray
@@ -10,9 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.max_margin.narrow_path.claims import DECADE
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS, _DASHES = ("#D55E00", "#0072B2", "#009E73"), ("-", "--", ":")
 # Margins below this, of descents that end at other tokens, are drawn as this.
 _LEAST = -1.0
 
@@ -26,7 +26,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     with page.style():
         figure = page.full(3.5)
         left, middle, right = figure.subplots(1, 3)
-        for (run, one), colour, dashes in zip(summaries.items(), _COLOURS, _DASHES, strict=False):
+        for (run, one), colour, dashes in zip(
+            summaries.items(), palette.ramp(len(summaries)), cycle(palette.STYLES), strict=False
+        ):
             look = {"color": colour, "linestyle": dashes}
             radii = one["radius"].values
             label = f"${run}$: $R^{{{float(one['exponent']):.2f}}}$"
@@ -79,7 +81,7 @@ def _descents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
                 x[drawn], np.maximum(margins[order][drawn], _LEAST), s=14, marker=marker, color=fill, linewidths=0.8
             )
     for marker, label in (("o", "ends at the optimal tokens"), ("x", "at others")):
-        axes.scatter([], [], s=14, marker=marker, color="#444444", label=label)
+        axes.scatter([], [], s=14, marker=marker, color=palette.NOTE, label=label)
     axes.axhline(1, color="black", linewidth=0.7, linestyle=":")
     axes.set_xticks(range(len(summaries)), [f"${run}$" for run in summaries])
     axes.set(title="(c) descent, seed by seed", ylabel="margin of descent / that of the path", ylim=(_LEAST - 0.1, 1.5))

@@ -13,15 +13,16 @@ from matplotlib.figure import Figure
 from jaxattn.experiments.max_margin.svm_rank.claims import PUBLISHED, SETTINGS
 from jaxattn.study.style import page, palette
 
-# One colour and marker a size, so that the sizes are told apart in grey too; the norms differ by their dashes.
+# The larger, the darker, and a marker for each size; the norms differ by their dashes.
+_RAMP = palette.ramp(3)
 _LOOKS = {
-    (5, 5): ("#0072B2", "o"),
-    (10, 5): ("#009E73", "s"),
-    (15, 5): ("#000000", "^"),
-    (5, 10): ("#CC79A7", "D"),
-    (5, 15): ("#D55E00", "v"),
+    (5, 5): (_RAMP[0], "o"),
+    (10, 5): (_RAMP[1], "s"),
+    (15, 5): (_RAMP[2], "^"),
+    (5, 10): (_RAMP[1], "D"),
+    (5, 15): (_RAMP[2], "v"),
 }
-_OTHER = ("#777777", "x")
+_OTHER = (palette.GUIDE, "x")
 _RING: dict[str, Any] = {"marker": "o", "markersize": 7, "fillstyle": "none"}
 
 
@@ -72,7 +73,7 @@ def _curves(axes: Axes, runs: xarray.Dataset, variable: str, name: str) -> None:
     for size, (colour, marker) in sorted(looks.items()):
         axes.plot([], [], color=colour, marker=marker, markersize=4, label=f"${name} = {size}$")
     for norm, label in page.NORMS.items():
-        axes.plot([], [], color="#444444", linestyle=palette.DASHES[norm], label=label)
+        axes.plot([], [], color=palette.NOTE, linestyle=palette.DASHES[norm], label=label)
     # Over n the upper left is free; over T, where ranks stay low, the lower right.
     axes.legend(loc="upper left" if name == "n" else "lower right", ncols=1 if name == "n" else 2)
 
@@ -102,14 +103,12 @@ def _errors(
 
 def _printed(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
     """Mark the nuclear ranks of the authors' figure, and the same count of an inexact solver's solutions."""
-    for (n, T, d), rank in zip(SETTINGS, PUBLISHED["nuclear"], strict=True):
-        axes.plot(d, rank, marker="*", markersize=9, color=_LOOKS[n, T][0], zorder=5)
-    axes.plot([], [], color="#444444", marker="*", markersize=9, linestyle="", label="nuclear, printed")
+    palette.published(axes, [d for *_, d in SETTINGS], PUBLISHED["nuclear"], "nuclear, 2308.16898")
     for solver, curves in inexact.items():
         for setting in curves["setting"].values:
             one = curves.sel(setting=setting, solver=solver)
             axes.plot(one["d"], one["published"], color=_look(one)[0], zorder=5, **_RING)
-        axes.plot([], [], color="#444444", linestyle="", label=f"nuclear, by {solver}", **_RING)
+        axes.plot([], [], color=palette.NOTE, linestyle="", label=f"nuclear, by {solver}", **_RING)
     axes.legend(loc="upper left")
 
 
@@ -137,7 +136,9 @@ def _tolerance(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
                     one["tolerance"], one["rank_low"], one["rank_high"], color=colour, alpha=0.2, linewidth=0
                 )
         threshold = float(curves["threshold"].mean())
-        axes.axvline(threshold, color="#777777", linewidth=0.9, linestyle="--", zorder=1, label="the published 1e-7")
+        axes.axvline(
+            threshold, color=palette.GUIDE, linewidth=0.9, linestyle="--", zorder=1, label="the published 1e-7"
+        )
     axes.set(
         xscale="log",
         ylim=(0, None),

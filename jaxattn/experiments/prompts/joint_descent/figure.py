@@ -9,9 +9,13 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"unrelaxed": ("#0072B2", "-", "o"), "relaxed": ("#D55E00", "--", "s"), "offset": ("#000000", ":", "^")}
+_LOOKS = {
+    "unrelaxed": (palette.TEAL, "-", "o"),
+    "relaxed": (palette.WINE, "--", "s"),
+    "offset": (palette.INK, ":", "^"),
+}
 _WORDS = {"unrelaxed": "unrelaxed, $\\geq 1$", "relaxed": "relaxed, $\\geq 0$", "offset": "offsets by label margin"}
 
 

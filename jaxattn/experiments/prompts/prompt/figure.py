@@ -8,9 +8,9 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.prompts.prompt.claims import STEPS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = {"keys X": "#0072B2", "keys X A": "#009E73"}
+_COLOURS = {"keys X": palette.TEAL, "keys X A": palette.AMBER}
 _DASHES = {"exact direction": "-", "published rule": "--"}
 _KEYS = {"keys X": "$W = I$", "keys X A": "$W = A$ drawn"}
 
@@ -40,7 +40,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             page.band(left, steps, *off, **look)
             page.band(right, steps, *ratio, **look)
         for axes in (left, right):
-            axes.axvline(STEPS, color="#777777", linewidth=0.8)
+            axes.axvline(STEPS, color=palette.GUIDE, linewidth=0.8)
             axes.set(xscale="log", xlabel="step")
         left.set(yscale="log", ylabel="direction error, $1 - \\cos$")
         right.set_ylabel("margin ratio")

@@ -11,10 +11,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Of the locally optimal choices, in order; of prompts that stay at a point; and of ends elsewhere.
-_COLOURS, _RESTING, _ELSEWHERE = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442"), "#BBBBBB", "#000000"
+_COLOURS, _RESTING, _ELSEWHERE = palette.OTHERS[:5], palette.EXCLUDED, palette.INK
 _MARKERS = ("o", "s")
 
 

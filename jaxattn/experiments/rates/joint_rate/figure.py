@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.rates.joint_rate.claims import NEAR, PAPER
 from jaxattn.study.claims import total
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"plain": ("#777777", ":"), "normalized": ("#0072B2", "-"), "falling": ("#009E73", "-.")}
+_LOOKS = {"plain": (palette.GUIDE, ":"), "normalized": (palette.TEAL, "-"), "falling": (palette.AMBER, "-.")}
 _LABELS = {"plain": "plain", "normalized": "normalized", "falling": r"normalized, falling like $k^{-2/3}$"}
 
 
@@ -43,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         found = "faster" if exponent > PAPER else "slower"
         left.set_title(f"(a) normalized steps: -log risk like $t^{{{exponent:.2f}}}$, {found} than the bound")
         left.legend(loc="upper left")
-        right.axhline(NEAR, color="#bbbbbb", linewidth=0.7)
+        right.axhline(NEAR, color=palette.GUIDE, linewidth=0.7)
         right.set(xscale="log", yscale="log", xlabel="step t", ylabel="1 - cos")
         right.set_title(r"(b) $W$ from $W_{mm}$, $v$ from $\mu$")
         right.legend(loc="lower left")

@@ -11,10 +11,15 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.rates.ngd_global.claims import ALL, NEAR, STARTS, compared
 from jaxattn.study.claims import total
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_RULES = {"plain": ("#777777", ":"), "normalized": ("#0072B2", "-"), "Polyak": ("#D55E00", "--")}
-_STARTS = {"zero": ("#000000", "-"), "small": ("#56B4E9", "--"), "large": ("#009E73", "-."), "wrong": ("#CC79A7", ":")}
+_RULES = {"plain": (palette.GUIDE, ":"), "normalized": (palette.TEAL, "-"), "Polyak": (palette.WINE, "--")}
+_STARTS = {
+    "zero": (palette.INK, "-"),
+    "small": (palette.SKY, "--"),
+    "large": (palette.AMBER, "-."),
+    "wrong": (palette.ROSE, ":"),
+}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -73,7 +78,7 @@ def _rates(axes: Axes, runs: Mapping[str, xarray.Dataset], start: str) -> None:
                 va="top",
                 transform=axes.transAxes,
             )
-    axes.axhline(NEAR, color="#bbbbbb", linewidth=0.7)
+    axes.axhline(NEAR, color=palette.GUIDE, linewidth=0.7)
     axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-11, 1e3))
 
 
@@ -114,8 +119,8 @@ def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             marker=".",
             label=STARTS[start].replace("W", "$W$"),
         )
-    axes.axvline(runs[0].attrs["n"] * runs[0].attrs["T"], color="#bbbbbb", linewidth=0.7)
-    axes.text(runs[0].attrs["n"] * runs[0].attrs["T"], 0.05, "d = n T ", color="#777777", fontsize=7, ha="right")
+    axes.axvline(runs[0].attrs["n"] * runs[0].attrs["T"], color=palette.GUIDE, linewidth=0.7)
+    axes.text(runs[0].attrs["n"] * runs[0].attrs["T"], 0.05, "d = n T ", color=palette.GUIDE, fontsize=7, ha="right")
     axes.set(xscale="log", xlabel="dimension d", ylabel="share of seeds that arrive", ylim=(0, 1.03), xticks=d)
     axes.set_xticklabels(list(map(str, d)))
     axes.minorticks_off()

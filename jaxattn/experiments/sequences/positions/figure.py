@@ -13,10 +13,10 @@ from jaxattn.study.style import page, palette
 from jaxattn.study.style.curves import draw_panels
 
 _LOOKS = {
-    "W": ("frobenius", "$W$, Frobenius", "#0072B2", "-"),
-    "KQ": ("nuclear", "$(K, Q)$, nuclear", "#D55E00", "--"),
-    LONG: ("frobenius", "$W$, exact direction", "#009E73", ":"),
-    FALLING: ("nuclear", "$(K, Q)$, exact, step falls", "#CC79A7", "-."),
+    "W": ("frobenius", "$W$, Frobenius", palette.FROBENIUS, "-"),
+    "KQ": ("nuclear", "$(K, Q)$, nuclear", palette.NUCLEAR, "--"),
+    LONG: ("frobenius", "$W$, exact direction", palette.AMBER, ":"),
+    FALLING: ("nuclear", "$(K, Q)$, exact, step falls", palette.ROSE, "-."),
 }
 
 

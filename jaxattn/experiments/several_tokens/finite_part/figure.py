@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from jaxattn.experiments.several_tokens.evidence import WITHOUT
 from jaxattn.experiments.several_tokens.finite_part.claims import HEADS
 from jaxattn.experiments.several_tokens.prediction import KINDS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _TITLES = {"quadratic": r"$v \cdot x - \lambda \|x\|^2$", "ReLU": "a head of ReLUs"}
-_LOOKS = {"": ("#0072B2", "published selection", 3), WITHOUT: ("#999999", "no selection", 2)}
-_SHADES = ("#0072B2", "#F0E442", "#D55E00")
+_LOOKS = {"": (palette.TEAL, "published selection", 3), WITHOUT: (palette.EXCLUDED, "no selection", 2)}
+_SHADES = (palette.TEAL, palette.SKY, palette.WINE)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -85,4 +85,4 @@ def _bars(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     axes.set_yticks(range(len(summaries)), [name.replace(", ", ",\n") for name in summaries])
     axes.set(title="(c) inputs that select several tokens", xlabel="share; at the right: inputs", xlim=(0, 1))
     axes.invert_yaxis()
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=7, title="best distribution")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, title="best distribution")

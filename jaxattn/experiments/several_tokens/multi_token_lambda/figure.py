@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.several_tokens.evidence import RANKED
 from jaxattn.experiments.several_tokens.looks import FITTED, LOOKS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -25,13 +25,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     with page.style():
         figure = page.full(3.4)
         left, right = figure.subplots(1, 2)
-        _bars(left, runs, "tokens", "selected by descent", color="#0072B2", marker="o")
+        _bars(left, runs, "tokens", "selected by descent", color=palette.TEAL, marker="o")
         penalties = [one.attrs["penalty"] for one in runs if "best" in one]
         best = [float(one["best"]) for one in runs if "best" in one]
         left.plot(
             penalties,
             best,
-            color="#D55E00",
+            color=palette.WINE,
             linestyle="--",
             marker="s",
             markersize=4,

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.smoothness.lipschitz.claims import ASKED
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"cross entropy": ("#0072B2", "-"), "logistic": ("#D55E00", "--"), "squared": ("#009E73", "-.")}
+_LOOKS = {"cross entropy": (palette.TEAL, "-"), "logistic": (palette.WINE, "--"), "squared": (palette.AMBER, "-.")}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Colour, dashes, and how far a text's points are moved aside.
-_LOOKS = {"softmax": ("#0072B2", "-", 0.93), "linear": ("#D55E00", "--", 1.07)}
+_LOOKS = {"softmax": (palette.TEAL, "-", 0.93), "linear": (palette.WINE, "--", 1.07)}
 # The power of the scale that both attentions' squared risks bend with.
 _POWER = 6
 
@@ -82,7 +82,7 @@ def _curvatures(axes: Axes, one: xarray.Dataset) -> None:
     curve(one, "bound", color="black", linewidth=0.8, label="softmax, derived bound")
     for name, (colour, dashes, _) in _LOOKS.items():
         curve(one.sel(attention=name), "curvature", color=colour, linestyle=dashes, label=f"{name}, largest found")
-    curve(one.sel(attention="softmax"), "at_zero", color="#56B4E9", linestyle=":", label="softmax, at $W = 0$")
+    curve(one.sel(attention="softmax"), "at_zero", color=palette.SKY, linestyle=":", label="softmax, at $W = 0$")
     axes.set_yscale("log")
     axes.set_ylabel(f"second derivative $/\\,s^{_POWER}$")
 
@@ -102,11 +102,11 @@ def _steps(axes: Axes, one: xarray.Dataset) -> None:
 def _ratios(axes: Axes, one: xarray.Dataset) -> None:
     scale = one["scale"].values
     parts = (10 ** one[part].values for part in ("smoother", "smoother_low", "smoother_high"))
-    page.band(axes, scale, *parts, color="#009E73", marker="D", markersize=3, label="curvature, linear / softmax")
+    page.band(axes, scale, *parts, color=palette.AMBER, marker="D", markersize=3, label="curvature, linear / softmax")
     softmax, linear = (one.sel(attention=name) for name in _LOOKS)
     ratio = softmax["each_step"].values / linear["each_step"].values
     beyond = (softmax["each_beyond"].values | linear["each_beyond"].values).astype(bool)
-    _points(axes, scale, ratio, beyond, one["forked"].values, "#CC79A7")
+    _points(axes, scale, ratio, beyond, one["forked"].values, palette.ROSE)
     axes.axhline(1.0, color="black", linewidth=0.7)
     axes.axhline(float(one.attrs["words"]) ** -2.0, color="black", linewidth=0.7, linestyle=":")
     axes.set_yscale("log")

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from jaxattn.experiments.smoothness.tensor_trick.claims import SAME
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOSSES = (("#0072B2", "o"), ("#009E73", "s"), ("#D55E00", "^"))
-_FORMS = ("#D55E00", "#0072B2", "#000000")
+_LOSSES = ((palette.TEAL, "o"), (palette.AMBER, "s"), (palette.WINE, "^"))
+_FORMS = (palette.WINE, palette.TEAL, palette.INK)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -96,5 +96,5 @@ def _costs(axes: Axes, chosen: xarray.Dataset, name: str) -> None:
 
 def _legend(summary: xarray.Dataset) -> list[Line2D]:
     forms = [Line2D([], [], color=c, label=str(f)) for c, f in zip(_FORMS, summary["form"].values, strict=True)]
-    full = Line2D([], [], color="#777777", linestyle="-", label="multiply-adds")
-    return [*forms, full, Line2D([], [], color="#777777", linestyle="--", label="numbers held")]
+    full = Line2D([], [], color=palette.GUIDE, linestyle="-", label="multiply-adds")
+    return [*forms, full, Line2D([], [], color=palette.GUIDE, linestyle="--", label="numbers held")]
