@@ -71,7 +71,7 @@ def _guide(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
 
 def _descents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     """Draw every descent's margin over that of the path, in increasing order, by the tokens that it ends at."""
-    for place, (one, colour) in enumerate(zip(summaries.values(), _COLOURS, strict=False)):
+    for place, (one, colour) in enumerate(zip(summaries.values(), palette.ramp(len(summaries)), strict=True)):
         margins, there = one["each_margin"].values, one["end"].values
         order = np.argsort(margins)
         x = place + np.linspace(-0.35, 0.35, len(order))
