@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _LABELS = {
     "n": "inputs $n$",
@@ -22,8 +22,8 @@ _LABELS = {
 }
 # The candidates of a text.
 _CANDIDATES = {"vocabulary": "among the vocabulary", "prefix": "among the prefix"}
-_COLOURS = page.COLOURS | {"vocabulary": "#0072B2", "prefix": "#D55E00"}
-_DASHES = page.DASHES | {"vocabulary": "-", "prefix": "--"}
+_COLOURS = palette.COLOURS | {"vocabulary": palette.TEAL, "prefix": palette.WINE}
+_DASHES = palette.DASHES | {"vocabulary": "-", "prefix": "--"}
 
 
 def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
@@ -36,7 +36,7 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
     """
     sizes = dict.fromkeys(line["size"] for line in lines)
     with page.style():
-        figure = page.new_figure(2.5 * len(sizes), 2.9)
+        figure = page.full(2.9)
         panels = dict(zip(sizes, figure.subplots(1, len(sizes), sharey=True), strict=True))
         for line in lines:
             of = line["of"]
@@ -57,9 +57,8 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
         first.legend(loc="best")
         first.set_ylabel(unit)
         middle = ", ".join(f"{name} = {value}" for name, value in lines[0]["middle"].items())
-        figure.supxlabel(
+        page.note(
+            figure,
             f"One size is varied at a time around {middle}. Numbers: exponents, slopes of the last three points.",
-            fontsize=7,
-            color="#444444",
         )
     return figure

@@ -19,14 +19,11 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.descent import Run
 from jaxattn.problem import Problem
 from jaxattn.study.statistics import bootstrap
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
 from jaxattn.svm import Solution
 
 __all__ = ["alignment", "bands", "plane", "trajectory"]
-
-# For the curves of a ranking: colours (Okabe and Ito) vary first, then dashes.
-_COLOURS, _DASHES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"), ("-", "--", ":")
 
 
 def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> Figure:
@@ -55,7 +52,7 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
     paths = np.einsum("kde,ne->nkd", W, np.asarray(problem.Z))
     rays = None if solution is None else np.asarray(problem.Z) @ np.asarray(solution.W).T
     with page.style():
-        figure = page.new_figure(3.3, 3.3)
+        figure = page.column(3.3)
         axes = figure.subplots()
         plane(axes, np.asarray(problem.X), _selected(run.weights, problem), paths, rays)
         axes.legend(loc="best")
@@ -72,15 +69,17 @@ def alignment(ranking: Any) -> Figure:
         >>> figure = plots.alignment(ranking)
     """
     with page.style():
-        figure = page.new_figure(4.8, 3.0)
+        figure = page.full(3.0)
         axes = figure.subplots()
         axes.axhspan(CLOSE, 1.0, color="#eeeeee", linewidth=0)
-        axes.axhline(1.0, color="#888888", linewidth=0.8)
+        axes.axhline(1.0, color=palette.GUIDE, linewidth=0.8)
         ratio = ranking.ratio
         # The legend has the same order as the curves at their right end.
         for k in np.argsort(-ratio.mean[:, -1]):
-            look = {"color": _COLOURS[k % len(_COLOURS)], "linestyle": _DASHES[k // len(_COLOURS) % len(_DASHES)]}
-            page.band(axes, ranking.steps, ratio.mean[k], ratio.low[k], ratio.high[k], label=ranking.norms[k], **look)
+            norm = ranking.norms[k]
+            colour = palette.COLOURS.get(norm, palette.OTHERS[k % len(palette.OTHERS)])
+            look = {"color": colour, "linestyle": palette.STYLES[k % len(palette.STYLES)], "label": norm}
+            page.band(axes, ranking.steps, ratio.mean[k], ratio.low[k], ratio.high[k], **look)
         verdict = ranking.verdict
         told = f"obeys {verdict}" if verdict.decided else str(verdict)
         axes.set(xscale="log", xlabel="step", ylabel="margin ratio", title=textwrap.fill(told, 50))
@@ -89,7 +88,7 @@ def alignment(ranking: Any) -> Figure:
         axes.set_xticks([], minor=True)
         figure.legend(loc="outside right upper")
         kept, attempted = ranking.counts["kept"], ranking.counts["attempted"]
-        figure.supxlabel(f"mean and 95 % interval of {kept} of {attempted} seeds", fontsize=7, color="#444444")
+        page.note(figure, f"mean and 95 % interval of {kept} of {attempted} seeds")
     return figure
 
 
@@ -98,7 +97,7 @@ def bands(
     x: Any,
     values: Float[np.ndarray, "seeds points"],
     key: PRNGKeyArray,
-    color: str = "#0072B2",
+    color: str = palette.TEAL,
     **look: Any,
 ) -> None:
     """Plot the mean over seeds as a curve and its 95 % bootstrap interval as a band.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -91,9 +92,8 @@ class Ranking:
 
     def plot(self) -> Any:
         """Return a Matplotlib figure of the margin ratios against the steps, drawn by `plots.alignment`."""
-        from jaxattn import plots
-
-        return plots.alignment(self)
+        # Imported by name: what is measured does not depend on how it is drawn (`study.fingerprints`).
+        return importlib.import_module("jaxattn.plots").alignment(self)
 
 
 def rank(

@@ -2,8 +2,8 @@
 
 Imports are followed name by name: `from jaxattn import svm` and a use of `svm.solve` lead to the module that defines
 `solve`, not to everything in the package. Imports inside functions count, and so do a user's modules beside one that is
-named in a configuration. Installed packages do not; the record has their versions. Comments, docstrings, blank lines and
-the messages of errors are not hashed, so rewording them leaves all records current.
+named in a configuration. Installed packages do not; the record has their versions. Comments, docstrings, blank lines
+and the messages of errors are not hashed, so rewording them leaves all records current.
 """
 
 from __future__ import annotations

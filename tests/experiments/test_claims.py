@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import pickle
 import warnings
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import xarray
 
 from jaxattn.study.claims import Verdict, experiment, folders, judged, registry
+from jaxattn.study.style import fitting, page
 
 KEY = jax.random.key(0)
 CLAIMS = registry()
@@ -24,16 +26,20 @@ def examples(name: str):
     return CLAIMS[name].examples()
 
 
-JUDGED: dict[bytes, dict] = {}
+JUDGED: dict[bytes, tuple[Any, dict]] = {}
+
+
+def summarized(name: str, datasets) -> tuple[Any, dict]:
+    """The summaries of these datasets and what the claim's experiment judges, once for all claims that share them."""
+    place = hashlib.sha256(pickle.dumps((FOLDERS[name], CLAIMS[name].experiment, datasets))).digest()
+    if place not in JUDGED:
+        summaries, found = judged(experiment(FOLDERS[name]), CLAIMS[name].experiment, datasets, KEY)
+        JUDGED[place] = summaries, {claim.id: one for claim, one in found}
+    return JUDGED[place]
 
 
 def judgement(name: str, datasets):
-    """What the claim's experiment judges of these datasets, once for all claims that have the same ones."""
-    place = hashlib.sha256(pickle.dumps((FOLDERS[name], CLAIMS[name].experiment, datasets))).digest()
-    if place not in JUDGED:
-        found = judged(experiment(FOLDERS[name]), CLAIMS[name].experiment, datasets, KEY)[1]
-        JUDGED[place] = {claim.id: one for claim, one in found}
-    return JUDGED[place][name]
+    return summarized(name, datasets)[1][name]
 
 
 @functools.cache
@@ -124,6 +130,22 @@ def test_numbers_of_the_other_sign_do_not_confirm(name):
         except ValueError:
             return  # Refused as no such measurement.
     assert found not in (Verdict.HOLDS, Verdict.CORRECTED)
+
+
+@pytest.mark.parametrize("folder", folders())
+def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(folder):
+    # Examples hold what their claims read: the fullest is drawn, and the runs that it lacks from the others.
+    claims = sorted(experiment(folder).claims, key=lambda one: sum(map(len, examples(one.id)[Verdict.HOLDS].values())))
+    name = claims[-1].id
+    datasets = {}
+    for one in claims:
+        if one.experiment == claims[-1].experiment:
+            datasets |= examples(one.id)[Verdict.HOLDS]
+    figure = experiment(folder).draw(summarized(name, datasets)[0])
+    assert figure.get_figwidth() in (page.COLUMN, page.PAGE)
+    texts = fitting.drawn_texts(figure)
+    assert len(texts) > 5
+    assert [line for line in texts if line.size < page.SMALLEST or line.cut] == []
 
 
 @pytest.mark.parametrize("name", CLAIMS)

@@ -13,6 +13,7 @@ from jaxattn.study.claims import DOUBTED, EXCLUDED, Verdict, experiment
 from jaxattn.study.commands import figures, judge, train
 from jaxattn.study.configuration import composition
 from jaxattn.study.settings import texts, training
+from jaxattn.study.style import page
 
 
 @functools.cache
@@ -114,7 +115,11 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
             assert counts["attempted"] == 4 if one else counts["attempted"] % (2 if " by " in run else 4) == 0
     for name in composition.experiments():
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        pdf = (folder / f"{name}.pdf").read_bytes()
+        assert pdf.startswith(b"%PDF")
+        # TrueType fonts, which can be edited and searched; the width of a column or of a page.
+        assert b"/Type3" not in pdf
+        assert any(f"/MediaBox [ 0 0 {72 * width:g} ".encode() in pdf for width in (page.COLUMN, page.PAGE))
 
 
 @pytest.mark.slow

@@ -1,11 +1,13 @@
 """How the figures write and draw each description of W."""
 
+from jaxattn.study.style import palette
+
 # For each of `descriptions.SOLUTIONS`: its label, colour, dashes and marker.
 LOOKS = {
-    "W_SVMeq": (r"$W_{\mathrm{fin}} + C\,W_{\mathrm{mm}}$", "#0072B2", "-", "o"),
-    "W_mm": (r"$W_{\mathrm{mm}}$", "#D55E00", "--", "s"),
-    "W_1token": ("single token", "#009E73", "-.", "^"),
-    "W_fin": (r"$W_{\mathrm{fin}}$, fitted to $W$", "#999999", ":", ""),
+    "W_SVMeq": (r"$W_{\mathrm{fin}} + C\,W_{\mathrm{mm}}$", palette.TEAL, "-", "o"),
+    "W_mm": (r"$W_{\mathrm{mm}}$", palette.WINE, "--", "s"),
+    "W_1token": ("single token", palette.AMBER, "-.", "^"),
+    "W_fin": (r"$W_{\mathrm{fin}}$, fitted to $W$", palette.EXCLUDED, ":", ""),
 }
 # For below the figures that draw these.
 FITTED = (

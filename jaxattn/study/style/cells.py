@@ -10,6 +10,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from jaxattn.study.style import palette
+
 __all__ = ["NORMS", "SIZE", "Row", "table"]
 
 # How norms are written.
@@ -25,7 +27,7 @@ NORMS = {
 
 # Sequential, its lightness falling evenly, so that cells can be told without colour; and a frame that stands out from
 # all of it.
-_COLOURS, _LEAST, _FRAME = "Blues", 0.2, "#D55E00"
+_COLOURS, _LEAST, _FRAME = "Blues", 0.2, palette.NUCLEAR
 SIZE = 7
 
 

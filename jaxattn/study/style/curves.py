@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import xarray
 from matplotlib.axes import Axes
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 
 def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -32,4 +32,4 @@ def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset])
 
 def _band(axes: Axes, summary: xarray.Dataset, name: str, look: str, label: str) -> None:
     curve = (summary[part].values for part in ("snapshot", name, f"{name}_low", f"{name}_high"))
-    page.band(axes, *curve, color=page.COLOURS[look], linestyle=page.DASHES[look], label=label)
+    page.band(axes, *curve, color=palette.COLOURS[look], linestyle=palette.DASHES[look], label=label)

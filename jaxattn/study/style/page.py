@@ -1,8 +1,7 @@
-"""What all figures share: the style, the line of counts, and the files they are saved to."""
+"""What all figures share: their two widths, the style, the line of counts, and the files they are saved to."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -11,29 +10,43 @@ from typing import Any
 
 import matplotlib as mpl
 import xarray
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
-from jaxattn.study.claims import EXCLUDED, counts_of, doubts
+from jaxattn.study.style import palette
+from jaxattn.study.style.counting import told
+from jaxattn.study.style.fitting import fit
 
-# How runs and norms are written and drawn, in every figure alike.
+# In inches: a column and the width of a page, at which nothing is printed smaller than SMALLEST, in points.
+COLUMN, PAGE, SMALLEST = 3.3, 6.75, 7.0
+# How runs and norms are written, in every figure alike.
 RUNS = {"W": "$W$", "KQ": r"$KQ^\top$"}
 NORMS = {"frobenius": "Frobenius SVM", "nuclear": "nuclear SVM"}
-COLOURS = {"frobenius": "#0072B2", "nuclear": "#D55E00", "W": "#0072B2", "KQ": "#D55E00"}
-DASHES = {"frobenius": "-", "nuclear": "--", "W": "-", "KQ": "--"}
 
 
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in the project's style inside this context; Matplotlib's settings are as before after it."""
     with as_file(files("jaxattn.study.style") / "jaxattn.mplstyle") as path, mpl.rc_context(fname=path):
+        mpl.rcParams["axes.prop_cycle"] = cycler(color=palette.OTHERS)
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of this size in inches, without a window."""
+def column(height: float) -> Figure:
+    """Return an empty figure as wide as a column, 3.3 inches, and of this height in inches; no window opens."""
+    return _figure(COLUMN, height)
+
+
+def full(height: float) -> Figure:
+    """Return an empty figure as wide as a page, 6.75 inches, and of this height in inches; no window opens."""
+    return _figure(PAGE, height)
+
+
+def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -45,38 +58,48 @@ def band(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayL
     axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
+def key(axes: Axes, colours: Mapping[str, str], dashes: Mapping[str, Any], **place: Any) -> None:
+    """Draw a key that explains colours and dashes apart, where every colour comes with every dash.
+
+    Args:
+        axes: where to draw.
+        colours: by what they mean.
+        dashes: by what they mean.
+        place: of the key, as `Axes.legend` takes it: loc, ncols, title.
+    """
+    lines = [Line2D([], [], color=colour, label=label) for label, colour in colours.items()]
+    lines += [Line2D([], [], color=palette.GUIDE, linestyle=dash, label=label) for label, dash in dashes.items()]
+    axes.legend(handles=lines, **place)
+
+
+def note(figure: Figure, text: str) -> None:
+    """Write a text under a figure, in sentences: its lines are broken when the figure is saved."""
+    figure.supxlabel(text, fontsize=SMALLEST, color=palette.NOTE)
+
+
 def add_counts(
     figure: Figure, summaries: Mapping[str, xarray.Dataset], remark: str = "", counted: str = "seeds"
 ) -> None:
-    """Write under a figure how many seeds, or what is `counted`, each run attempted, kept, and left out by reason."""
-    lines = []
-    for run, counts in counts_of(summaries).items():
-        left_out = ", ".join(f"{counts[reason]} {reason}" for reason in EXCLUDED if reason in counts)
-        kept = f"{counts['kept']} of {counts['attempted']} {counted} kept{doubts(counts)}"
-        lines.append(f"{RUNS.get(run, run)}: {kept} ({left_out})")
-    # As many runs a line as the figure has room for.
-    room, text = 17 * figure.get_figwidth(), lines[0]
-    for line in lines[1:]:
-        fits = len(text.rpartition("\n")[2]) + len(line) < room
-        text += ("   " if fits else "\n") + line
-    # A line too long for a narrow figure would be cut off at both ends.
-    text = "\n".join(wrapped for line in text.splitlines() for wrapped in textwrap.wrap(line, round(1.4 * room)))
-    figure.supxlabel(text + (f"\n{remark}" if remark else ""), fontsize=7, color="#444444")
+    """Write under a figure how many seeds, or what is `counted`, the runs kept and excluded, then a remark.
+
+    Runs with equal counts stand together, and only reasons for which something is excluded are named; claims.json has
+    the counts of every run.
+    """
+    counts = told({RUNS.get(run, run): one for run, one in summaries.items()}, counted)
+    note(figure, f"{counts}\n{remark}" if remark else counts)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and PDF and return the paths; neither file holds a date.
+    """Write a figure as PNG and PDF, at exactly its own size, and return the paths; neither file holds a date.
 
     Raises:
         OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
-    # Laid out once for both files; with an engine left in place Matplotlib would draw each of them twice.
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-        figure.set_layout_engine(None)
-    figure.savefig(paths[0], metadata={"Software": None})
-    figure.savefig(paths[1], metadata={"CreationDate": None, "Producer": None, "Creator": None})
+    # Resolution and fonts are settings of saving, not of drawing.
+    with style():
+        fit(figure)
+        figure.savefig(paths[0], metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"CreationDate": None, "Producer": None, "Creator": None})
     return paths

@@ -9,8 +9,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
+from jaxattn.study.style import palette
+
 # One colour, token marker and line style an input, so that the inputs are told apart in grey too.
-_INPUTS = ({"colour": "#0072B2", "marker": "o", "dashes": "-"}, {"colour": "#D55E00", "marker": "s", "dashes": "--"})
+_INPUTS = (
+    {"colour": palette.TEAL, "marker": "o", "dashes": "-"},
+    {"colour": palette.WINE, "marker": "s", "dashes": "--"},
+)
 
 
 def plane(
@@ -46,7 +51,7 @@ def plane(
         path = np.concatenate([np.zeros((1, 2)), paths[i]]) * (0.85 * reach / np.linalg.norm(paths[i], axis=1).max())
         if rays is not None:
             direction = rays[i] / np.linalg.norm(rays[i])
-            arrow = {"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2, "linestyle": ":"}
+            arrow = {"arrowstyle": "-|>", "color": palette.GUIDE, "linewidth": 1.2, "linestyle": ":"}
             axes.annotate("", xy=tuple(0.98 * reach * direction), xytext=(0, 0), arrowprops=arrow, zorder=2)
             _separate(axes, X[i, star], others, direction, reach, look)
         axes.plot(*path.T, color=look["colour"], linestyle=look["dashes"], label=f"path of input {i + 1}", zorder=5)

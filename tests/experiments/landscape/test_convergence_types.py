@@ -164,4 +164,4 @@ def test_the_figure_stacks_the_types():
         np.testing.assert_allclose(heights[:4], summary["share"].values.T)
         np.testing.assert_allclose(heights[4], summary["all_support"])
         np.testing.assert_allclose(np.sum(heights[:4], axis=0), 1)
-    assert "540 of 603 seeds kept (0 diverged, 60 ambiguous, 0 infeasible, 3 unsolved)" in drawn.get_supxlabel()
+    assert "540 of 603 seeds kept (excluded: 60 ambiguous, 3 unsolved)" in drawn.get_supxlabel()

@@ -230,6 +230,6 @@ def test_the_figure_draws_every_share_that_has_seeds():
     assert len(drawn.axes) == 4
     ((x, y),) = [points for points in drawn_lines(drawn.axes[3]) if points.shape[1] == 2]
     np.testing.assert_allclose((x, y), [[1, 10], [0.9, 0.8]])
-    assert "random weights: 300 of 300 seeds kept" in drawn.get_supxlabel()
+    assert "random weights: 300 seeds, all kept." in drawn.get_supxlabel()
     (points,) = [points for points in drawn_lines(drawn.axes[2]) if points.shape[1] == 3]
     np.testing.assert_allclose(points, [[0, 0.5, 1], [1, 0.8, 0.5]])

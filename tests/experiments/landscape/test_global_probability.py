@@ -179,4 +179,4 @@ def test_the_figure_draws_every_run():
             one.isel(run=(one[fixed] == 5).values)["global"].values.reshape(2, -1) for one in summaries.values()
         ]
         np.testing.assert_array_equal(curves, np.concatenate(expected))
-    assert "9000 of 9000 seeds kept" in drawn.get_supxlabel()
+    assert "9,000 seeds, all kept." in drawn.get_supxlabel()

@@ -94,4 +94,4 @@ def test_support_vectors_are_left_out_and_the_figure_draws_what_is_estimated():
         np.testing.assert_allclose(curve, [STEPS, expected])
     for curve in drawn_lines(drawn.axes[1], least=3):
         assert np.all(np.abs(np.diff(curve[1]) / np.diff(curve[0]) * np.log(10) + 1) < 0.3)
-    assert "20 of 20 seeds kept" in drawn.get_supxlabel()
+    assert "20 seeds, all kept." in drawn.get_supxlabel()

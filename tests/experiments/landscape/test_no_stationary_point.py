@@ -185,4 +185,4 @@ def test_the_figure_draws_both_runs_and_both_landscapes():
     np.testing.assert_allclose(points[0][:, 1], run(0.0, 0.12)["least"])
     labels = drawn.axes[2].get_legend_handles_labels()[1]
     assert labels == ["local minimum", "saddle"]
-    assert "equal scores: 24 of 24 problems kept" in drawn.get_supxlabel()
+    assert "x 24 problems, all kept." in drawn.get_supxlabel()

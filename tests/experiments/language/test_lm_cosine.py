@@ -148,7 +148,7 @@ def test_the_figure_has_a_column_a_size_and_a_curve_a_value():
     curves = [len(drawn_lines(panel, least=len(STEPS))) for panel in drawn.axes]
     assert curves[:3] == [2, 1, 2]
     assert curves[3:] == [6, 3, 6]
-    assert "24 of 24 texts kept" in drawn.get_supxlabel()
+    assert "24 texts, all kept." in drawn.get_supxlabel()
 
 
 def test_a_setting_that_cannot_be_trained_is_named():

@@ -156,4 +156,4 @@ def test_the_figure_draws_every_width():
     for name, curve in curves.items():
         np.testing.assert_allclose(curve, [one["correlation"].sel(solution=name) for one in summaries.values()])
     assert sum(len(np.asarray(points.get_offsets())) for points in binding.collections) == 120
-    assert "m=3: 40 of 41 seeds kept (0 diverged, 0 infeasible, 1 unsolved)" in drawn.get_supxlabel()
+    assert "3 runs, each 40 of 41 seeds kept (excluded: 1 unsolved)." in drawn.get_supxlabel()

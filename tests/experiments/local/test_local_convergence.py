@@ -103,7 +103,7 @@ def test_few_seeds_or_another_run_decide_nothing():
 def test_the_figure_has_three_panels_and_the_counts():
     page = figure.draw(local_convergence.summarize(runs(), KEY))
     assert [len(axes.get_lines()) for axes in page.axes] == [2, 2, 2]
-    assert "$W$: 20 of 23 seeds kept (1 diverged, 2 infeasible, 0 unsolved)" in page.get_supxlabel()
+    assert "20 of 23 seeds kept (excluded: 1 diverged, 2 infeasible)" in page.get_supxlabel()
 
 
 @pytest.mark.slow

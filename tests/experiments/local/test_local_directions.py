@@ -188,4 +188,4 @@ def test_the_figure_draws_both_kinds_of_starts():
     assert points[::2] == [(94, 2), (306, 2)]
     curves = [y for _, y in drawn_lines(over_radius)]
     np.testing.assert_allclose(curves, [[0.4, 0.06], [1, 1]])
-    assert "400 of 414 choices kept (12 infeasible, 2 unsolved)" in drawn.get_supxlabel()
+    assert "400 of 414 choices kept (excluded: 12 infeasible, 2 unsolved)" in drawn.get_supxlabel()

@@ -94,5 +94,5 @@ def test_the_figure_draws_the_shares_and_where_the_theorem_holds():
         np.testing.assert_array_equal(curves, summaries["random tokens"]["feasible"].sel(run=list(shown)))
     bars = [x[0] for x, _ in drawn_lines(drawn.axes[1]) if len(x) == 2]
     assert bars == [4, 4]
-    assert "random tokens: 521 of 576 problems kept (54 infeasible, 1 unsolved)" in drawn.get_supxlabel()
-    assert "unsolved ones (1) count as not feasible" in drawn.get_supxlabel().replace("\n", " ")
+    assert "521 of 576 problems kept (excluded: 54 infeasible, 1 unsolved)." in drawn.get_supxlabel()
+    assert "unsolved ones (1) count as not feasible" in drawn.get_supxlabel()

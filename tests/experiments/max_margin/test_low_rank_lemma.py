@@ -91,4 +91,4 @@ def test_the_figure_draws_every_kept_problem():
     kept = [one["outside"].sel(norm=norm).values for one in summaries.values() for norm in NORMS]
     for found, values in zip(points, kept, strict=True):
         np.testing.assert_allclose(found, np.maximum(values, 1e-18))
-    assert "n=2 T=3 by CLARABEL: 2 of 3 problems kept (0 infeasible, 1 unsolved)" in drawn.get_supxlabel()
+    assert "n=2 T=3 by CLARABEL: 2 of 3 problems kept (excluded: 1 unsolved)" in drawn.get_supxlabel()

@@ -179,5 +179,5 @@ def test_the_figure_draws_the_means_and_counts_what_is_left_out():
     np.testing.assert_array_equal([y for _, y in drawn_lines(panels[2])], certified["feasible"].values)
     np.testing.assert_array_equal([y for _, y in drawn_lines(panels[5])[:2]], summaries["SCS"]["rank"].values[0])
     text = drawn.get_supxlabel()
-    assert "certified: 384 of 480 problems kept (96 infeasible, 0 unsolved)" in text
-    assert "SCS: 0 of 6 problems kept (0 infeasible, 6 unsolved)" in text
+    assert "certified: 384 of 480 problems kept (excluded: 96 infeasible)" in text
+    assert "SCS: 0 of 6 problems kept (excluded: 6 unsolved)" in text

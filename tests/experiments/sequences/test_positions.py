@@ -205,7 +205,7 @@ def test_the_figure_draws_both_norms_and_the_distance_of_each_run():
     ends = [points[1, -1] for points in instances.drawn_lines(path)]
     np.testing.assert_allclose(ends, [0.0005, 0.1], rtol=1e-9)
     text = drawn.get_supxlabel()
-    assert "12 of 12 seeds kept" in text
+    assert "5 runs x 12 seeds, all kept." in text
     assert "separable in 9 of 12 problems" in text
     assert "Position 0 sees one token" in text
 

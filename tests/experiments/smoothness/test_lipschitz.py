@@ -171,4 +171,4 @@ def test_the_figure_draws_the_paper_over_all_and_each_risk_below_its_bound():
         for (x, y), name in zip(drawn_lines(panel), ("bound", "bend", "ratio"), strict=True):
             np.testing.assert_array_equal(x, RADII)
             np.testing.assert_allclose(y, 10 ** one[name].sel(risk=risk))
-    assert "24 of 24 texts kept (0 diverged)" in drawn.get_supxlabel()
+    assert "24 texts, all kept." in drawn.get_supxlabel()

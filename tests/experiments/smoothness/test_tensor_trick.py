@@ -159,4 +159,4 @@ def test_the_figure_draws_differences_and_costs():
         assert all(x.tolist() == sizes for x, _ in lines)
     first = [costs(3, 9, d, 4)[0]["tensor trick"] for d in (4, 8, 16)]
     np.testing.assert_array_equal(drawn_lines(panels[0], least=3)[0][1], first)
-    assert "texts: 120 of 120 texts kept (0 labels)" in drawn.get_supxlabel()
+    assert "120 texts, all kept." in drawn.get_supxlabel()

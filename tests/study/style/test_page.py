@@ -1,46 +1,122 @@
-"""The line of counts under a figure, and its files."""
+"""A page: its width, the line of counts and the texts on it, and its files."""
 
+import numpy as np
+import pytest
 import xarray
+from matplotlib import rcParams
+from matplotlib.image import imread
 
-from jaxattn.study.style import page
+from jaxattn.study.style import counting, fitting, page, palette
 
 
 def counted(**counts: int) -> xarray.Dataset:
-    return xarray.Dataset(attrs={"attempted": 9, "kept": 7} | counts)
+    return xarray.Dataset(attrs={"attempted": 9, "kept": 9 - counts.get("diverged", 0)} | counts)
 
 
-def test_excluded_seeds_are_counted_by_reason_and_a_remark_follows():
-    figure = page.new_figure(7.2, 3.0)
-    page.add_counts(figure, {"W": counted(diverged=2), "other": counted(infeasible=0)}, "A remark.", "problems")
-    lines = figure.get_supxlabel().splitlines()
-    assert lines[0] == "$W$: 7 of 9 problems kept (2 diverged)   other: 7 of 9 problems kept (0 infeasible)"
-    assert lines[1] == "A remark."
+def test_runs_that_kept_all_and_as_many_are_counted_together_and_a_remark_follows():
+    figure = page.full(3.0)
+    page.add_counts(figure, {"W": counted(diverged=0), "KQ": counted(infeasible=0)}, "A remark.", "problems")
+    assert figure.get_supxlabel() == "2 runs x 9 problems, all kept.\nA remark."
+    page.add_counts(figure, {"W": counted(diverged=0)})
+    assert figure.get_supxlabel() == "9 seeds, all kept."
+
+
+def test_only_reasons_for_which_something_is_excluded_are_named():
+    figure = page.full(3.0)
+    page.add_counts(figure, {"W": counted(diverged=2, infeasible=0), "other": counted(diverged=0)})
+    assert figure.get_supxlabel() == "$W$: 7 of 9 seeds kept (excluded: 2 diverged). other: 9 seeds, all kept."
+
+
+def test_runs_with_equal_counts_stand_together_and_very_different_ones_are_added_up():
+    alike = {name: counted(diverged=1) for name in "abcd"}
+    assert counting.told(alike, "seeds") == "4 runs, each 8 of 9 seeds kept (excluded: 1 diverged)."
+    told = counting.told({"a": alike["a"], "b": alike["b"], "other": counted(unsolved=0)}, "seeds")
+    assert told == "a and b: each 8 of 9 seeds kept (excluded: 1 diverged). other: 9 seeds, all kept."
+    assert counting.told(alike | {"other": counted()}, "seeds").startswith("4 runs: each 8 of 9 seeds kept")
+    several = {f"{k}": counted(diverged=k) for k in range(5)} | {"5": counted(infeasible=0)}
+    assert counting.told(several, "seeds") == "6 runs together: 44 of 54 seeds kept (excluded: 10 diverged)."
 
 
 def test_kept_seeds_whose_solution_is_not_known_to_be_unique_are_counted_and_nothing_is_said_where_all_are():
-    figure = page.new_figure(14.4, 3.0)
     doubted = counted(diverged=2, not_unique=3, uniqueness_unknown=1)
-    page.add_counts(figure, {"W": doubted, "other": counted(diverged=2, not_unique=0, uniqueness_unknown=0)})
-    told = "3 of them with a solution that is not unique, 1 of them with one not known to be unique"
-    first, _, second = figure.get_supxlabel().partition(")")
-    assert first == f"$W$: 7 of 9 seeds kept, {told} (2 diverged"
-    assert second.strip() == "other: 7 of 9 seeds kept (2 diverged)"
+    told = counting.told({"W": doubted, "other": counted(diverged=2, not_unique=0, uniqueness_unknown=0)}, "seeds")
+    doubts = "3 of them with a solution that is not unique, 1 of them with one not known to be unique"
+    assert told == (
+        f"W: 7 of 9 seeds kept, {doubts} (excluded: 2 diverged). other: 7 of 9 seeds kept (excluded: 2 diverged)."
+    )
 
 
-def test_a_line_too_long_for_a_narrow_figure_is_broken():
-    figure, name = page.new_figure(3.3, 3.0), "a run whose name says everything that there is to say of it, and more"
-    page.add_counts(figure, {name: counted(diverged=1, infeasible=1)})
-    lines = figure.get_supxlabel().splitlines()
-    assert len(lines) > 1
-    assert max(map(len, lines)) <= 80
-    assert " ".join(lines).endswith("(1 diverged, 1 infeasible)")
+def test_texts_longer_than_their_room_are_broken_between_words_and_formulas():
+    long = "a text that says everything there is to say of $x + y = z + 1$, and more than that, "
+    with page.style():
+        figure = page.column(3.0)
+        left, right = figure.subplots(1, 2)
+        page.note(figure, 2 * long + "ended")
+        left.set(title=long, xlabel="short", ylabel=2 * long)
+        right.set(title="short")
+    assert all(not line.cut for line in fitting.drawn_texts(figure))
+    lines = left.get_title().split("\n")
+    assert len(lines) > 2
+    assert " ".join(lines) == long.strip()
+    assert left.get_xlabel() == right.get_title() == "short"
+    assert all(line.count("$") % 2 == 0 for line in figure.get_supxlabel().split("\n"))
+    assert left.get_ylabel().count("\n") > 0
 
 
-def test_both_files_are_written_and_hold_no_date(tmp_path):
-    paths = []
+def test_small_and_cut_texts_are_found_and_hidden_ones_are_not():
+    with page.style():
+        figure = page.column(3.0)
+        axes = figure.subplots()
+        axes.set_title("title")
+        assert fitting.smallest_text(figure) == page.SMALLEST
+        axes.text(0.5, 0.5, "tiny", fontsize=5)
+        axes.text(0.5, 0.5, "hidden", fontsize=4, visible=False)
+        axes.text(1.0, 0.5, "over the edge", in_layout=False)
+        assert fitting.smallest_text(figure) == 5
+    assert [line.text for line in fitting.drawn_texts(figure) if line.cut] == ["over the edge"]
+
+
+def test_sizes_have_a_ramp_whose_lightness_falls_evenly():
+    colours = [np.array([int(one[k : k + 2], 16) for k in (1, 3, 5)]) for one in palette.ramp(6)]
+    lightness = np.array(colours) @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(lightness) < -10).all()
+
+
+def test_published_numbers_have_one_mark_and_their_source_once_in_the_key():
+    axes = page.column(3.0).subplots()
+    for x in (1, 2):
+        palette.published(axes, x, 0.5, "2308.16898, figure 5")
+    assert axes.get_legend_handles_labels()[1] == ["published: 2308.16898, figure 5"]
+    assert {(line.get_marker(), line.get_markerfacecolor(), line.get_color()) for line in axes.lines} == {
+        ("D", "none", palette.INK)
+    }
+
+
+def test_a_key_explains_colours_and_dashes_apart():
+    axes = page.column(3.0).subplots()
+    page.key(axes, {"nuclear": palette.NUCLEAR}, {"published rule": "--"}, loc="upper left")
+    legend = axes.get_legend()
+    assert legend is not None
+    told = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
+    assert told == {"nuclear": (palette.NUCLEAR, "-"), "published rule": (palette.GUIDE, "--")}
+
+
+@pytest.mark.parametrize(("make", "width"), [(page.column, 3.3), (page.full, 6.75)])
+def test_both_files_have_the_size_of_the_page_and_truetype_fonts_and_hold_no_date(make, width, tmp_path):
+    paths, before = [], dict(rcParams)
     for place in ("one", "two"):
-        figure = page.new_figure(2.0, 2.0)
-        figure.subplots().plot([0, 1])
+        with page.style():
+            figure = make(2.0)
+            figure.subplots().plot([0, 1])
+            figure.axes[0].set(title=r"formulas: $\|W_{mm}\|_F \leq 10^{-3}\,\sum_i \alpha_i$", xlabel="steps")
+            page.note(figure, "a long line under the figure " * 9)
+        # Outside the style, as a study saves it.
         paths.append(page.save(figure, tmp_path / place, "drawn"))
+    assert dict(rcParams) == before
+    png, pdf = paths[0]
     assert [path.name for path in paths[0]] == ["drawn.png", "drawn.pdf"]
     assert [one.read_bytes() for one in paths[0]] == [one.read_bytes() for one in paths[1]]
+    assert imread(png).shape[:2] == (600, 300 * width)
+    assert f"/MediaBox [ 0 0 {72 * width:g} 144 ]".encode() in pdf.read_bytes()
+    assert b"/Type3" not in pdf.read_bytes()
+    assert b"/FontFile2" in pdf.read_bytes()  # As TrueType fonts are embedded.

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.beyond.digits.claims import OWN, exponent
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _LAWS = {
-    "class": ("digits, a query a class", "#0072B2", "-"),
-    "patch": ("digits, first patch as query", "#D55E00", "--"),
-    "sphere": ("sphere", "#777777", ":"),
+    "class": ("digits, a query a class", palette.TEAL, "-"),
+    "patch": ("digits, first patch as query", palette.WINE, "--"),
+    "sphere": ("sphere", palette.GUIDE, ":"),
 }
 _SHORT = {"class": "digits, class", "patch": "digits, patch", "sphere": "sphere"}
 _MARKS = {"frobenius": "o", "nuclear": "s"}
@@ -30,7 +30,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 3.3)
+        figure = page.full(3.3)
         left, *right = figure.subplots(1, 3, width_ratios=(1.15, 1, 1))
         _ratios(left, summaries)
         for axes, weights, letter in zip(right, OWN, "bc", strict=True):
@@ -41,11 +41,11 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 curve = (one[f"off_{q}"].values for q in (50, 10, 90))
                 page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
             axes.set(xscale="log", yscale="log", xlabel="step")
-            axes.set_title(f"({letter}) training {_TRAINED[weights]}:\n{page.NORMS[OWN[weights]]}", fontsize=8)
-            axes.legend(loc="lower left", fontsize=7, handlelength=1.5)
+            axes.set_title(f"({letter}) training {_TRAINED[weights]}:\n{page.NORMS[OWN[weights]]}")
+            axes.legend(loc="lower left", handlelength=1.5)
         right[0].set_ylabel("1 - cos")
-        figure.suptitle(_finding(summaries), fontsize=9)
-        page.add_counts(figure, _counts(summaries), _key(summaries))
+        figure.suptitle(_finding(summaries))
+        page.add_counts(figure, summaries, _key(summaries))
     return figure
 
 
@@ -61,31 +61,24 @@ def _ratios(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
                 xerr=[[mean - low], [high - mean]],
                 marker=mark,
                 markersize=4,
-                color=page.COLOURS[norm],
+                color=palette.COLOURS[norm],
                 linestyle="none",
                 label=page.NORMS[norm] if k == 0 else None,
             )
-    axes.axvline(CLOSE, color="#777777", linewidth=0.8)
+    axes.axvline(CLOSE, color=palette.GUIDE, linewidth=0.8)
     labels = [
         f"{_TRAINED[one.attrs['weights']]}, {_LAWS[one.attrs['tokens']][0].replace(', ', chr(10))}" for one in rows
     ]
     axes.set_yticks(range(len(rows)), labels, fontsize=7)
     axes.set(xlabel="margin ratio", xlim=(0.3, 1.02), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_title("(a) margin ratios at the end", fontsize=8)
-    axes.legend(loc="lower left", fontsize=7)
+    axes.set_title("(a) margin ratios at the end")
+    axes.legend(loc="lower left")
 
 
 def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     digits = [one for one in summaries.values() if one.attrs["tokens"] != "sphere"]
     named = [bool(one["named"].sel(norm=OWN[one.attrs["weights"]])) for one in digits]
     return f"On patches of digits {sum(named)} of {len(named)} runs obey the Att-SVM that the theory names"
-
-
-def _counts(summaries: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """Return the counts of the runs, those of runs that kept all their seeds as one."""
-    whole = [one for one in summaries.values() if one.attrs["kept"] == one.attrs["attempted"]]
-    rest = {one.attrs["run"]: one for one in summaries.values() if one.attrs["kept"] < one.attrs["attempted"]}
-    return ({f"{len(whole)} runs, each": whole[0]} if whole else {}) | rest
 
 
 def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
@@ -100,4 +93,4 @@ def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
                 f"First patch as query: the optimal tokens can be separated in {separable:.0%} of the problems; "
                 f"training W selects all of them in {selected:.0%}."
             )
-    return "\n".join(lines)
+    return " ".join(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Mapping
 
@@ -14,7 +13,7 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias.atlas.claims import CLAIMS
 from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
 from jaxattn.experiments.bias.rules import RULES, STEPS
-from jaxattn.study.claims import Verdict, total
+from jaxattn.study.claims import Verdict
 from jaxattn.study.style import cells, page
 
 _PARAMETERIZATIONS = {"W": "$W$, from zero", "KQ": "$(K, Q)$, as published"}
@@ -30,17 +29,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     made = {(one.attrs["rule"], one.attrs["step"]) for one in summaries.values()}
     rows = [(rule, step) for rule in RULES for step in STEPS if (rule, step) in made]
     with page.style():
-        figure = page.new_figure(6.75, 1.5 + 0.19 * len(rows))
+        figure = page.full(1.5 + 0.19 * len(rows))
         panels = dict(zip(_PARAMETERIZATIONS, figure.subplots(1, 2, sharey=True), strict=True))
         for letter, (weights, axes) in zip("ab", panels.items(), strict=True):
             _panel(axes, weights, rows, summaries)
             verdicts = _verdicts(summaries, weights)
             said = f"{verdicts[Verdict.HOLDS]} of {verdicts.total()} confirmed"
-            axes.set_title(f"({letter}) {_PARAMETERIZATIONS[weights]}: {said}", fontsize=8)
+            axes.set_title(f"({letter}) {_PARAMETERIZATIONS[weights]}: {said}")
         panels["W"].set_yticks(range(len(rows)), [f"{RULES[rule]}, {STEPS[step]}" for rule, step in rows])
         panels["W"].tick_params(axis="y", labelsize=cells.SIZE)
-        figure.suptitle(_finding(summaries), fontsize=9)
-        page.add_counts(figure, {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}, _key(summaries))
+        figure.suptitle(_finding(summaries))
+        page.add_counts(figure, summaries, _key(summaries))
     return figure
 
 
@@ -77,9 +76,7 @@ def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
         "predicted; a framed row: none of these norms. Bold: named by the verdict, its 95 % interval above "
         f"{CLOSE} and above every other norm's. none: all below and at rest; open: not decided."
     )
-    # Letters of formulas take less room than what they are written with.
-    parts = [textwrap.fill(text, 112), *([textwrap.fill(f"Other steps: {longer}.", 150)] if longer else [])]
-    return "\n".join(parts)
+    return text + (f" Other steps: {longer}." if longer else "")
 
 
 def _named(one: xarray.Dataset) -> str:

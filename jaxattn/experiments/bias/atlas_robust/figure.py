@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.bias.atlas_robust.claims import VARIANTS, pairs
 from jaxattn.experiments.bias.rules import RULES, STEPS
-from jaxattn.study.claims import total
 from jaxattn.study.style import cells as tables
 from jaxattn.study.style import page
 
@@ -39,7 +38,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     columns = [variant for variant in _COLUMNS if any(variant in row for row in rows.values())]
     cells = np.full((len(rows), len(columns)), np.nan)
     with page.style():
-        figure = page.new_figure(6.75, 1.5 + 0.33 * len(rows))
+        figure = page.full(1.5 + 0.33 * len(rows))
         axes = figure.subplots()
         for k, row in enumerate(rows.values()):
             for j, variant in enumerate(columns):
@@ -55,12 +54,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         axes.tick_params(length=0)
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
-        axes.set_title(_finding(summaries), fontsize=9)
+        axes.set_title(_finding(summaries))
         remark = (
-            "Mean margin ratio over the seeds in the norm where it is largest, and that norm. Bold: named by the\n"
+            "Mean margin ratio over the seeds in the norm where it is largest, and that norm. Bold: named by the "
             "verdict; none: it names none; open: not decided."
         )
-        page.add_counts(figure, {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}, remark)
+        page.add_counts(figure, summaries, remark)
     return figure
 
 

@@ -11,15 +11,15 @@ from matplotlib.figure import Figure
 
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.study.claims import total
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # How the starts are drawn and called.
 _LOOKS = {
-    "diagonal": ("#009E73", ":", "diagonal $K$, $Q$"),
-    "aligned": ("#CC79A7", "-.", "aligned start"),
-    "random": ("#D55E00", "--", "random start"),
-    "unbalanced": ("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), r"random, $\|K\| = 16\,\|Q\|$"),
-    "one matrix": ("#000000", "-", "training $W$"),
+    "diagonal": (palette.AMBER, ":", "diagonal $K$, $Q$"),
+    "aligned": (palette.ROSE, "-.", "aligned start"),
+    "random": (palette.WINE, "--", "random start"),
+    "unbalanced": (palette.SKY, (0, (5, 1, 1, 1, 1, 1)), r"random, $\|K\| = 16\,\|Q\|$"),
+    "one matrix": (palette.INK, "-", "training $W$"),
 }
 _TITLES = {"nuclear": "(a) nuclear Att-SVM", "frobenius": "(b) Frobenius Att-SVM"}
 
@@ -32,7 +32,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     short = {one.attrs["start"]: one for one in summaries.values() if one.attrs["steps"] == "short"}
     with page.style():
-        figure = page.new_figure(6.75, 3.5)
+        figure = page.full(3.5)
         panels = figure.subplots(1, 3, sharex=True, sharey=True)
         for start, (colour, dashes, label) in _LOOKS.items():
             if start not in short:
@@ -43,20 +43,20 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             if bool((one["off"].sel(norm="nuclear") < 1).any()):
                 panels[2].plot(one["size"].values, one["off"].sel(norm="nuclear").values, **look)
         for axes, norm in zip(panels, _TITLES, strict=False):
-            axes.axhline(1 - CLOSE, color="#777777", linewidth=0.8)
+            axes.axhline(1 - CLOSE, color=palette.GUIDE, linewidth=0.8)
             axes.set(title=_TITLES[norm], ylabel="1 - margin ratio")
         panels[2].set(title="(c) nuclear solution", ylabel="1 - cos")
         for axes in panels:
             axes.set(xscale="log", yscale="log", xlabel=r"$\|W\|_F$", ylim=(3e-4, 1.5))
             axes.set_xlim(left=0.1)
             axes.tick_params(labelleft=True)
-        panels[0].legend(loc="lower left", fontsize=7)
-        figure.suptitle(_finding(short), fontsize=9)
+        panels[0].legend(loc="lower left")
+        figure.suptitle(_finding(short))
         page.add_counts(
             figure,
             {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))},
             "(a), (b): means of the margin ratio, bands 95 % intervals, against the median length of W; grey: "
-            f"{CLOSE}. (c): medians over\nthe seeds with a unique solution. All of the seeds that reach the minimal "
+            f"{CLOSE}. (c): medians over the seeds with a unique solution. All of the seeds that reach the minimal "
             "loss. Exponential loss; the shorter of two steps.",
         )
     return figure

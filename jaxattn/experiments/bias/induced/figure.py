@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias.induced.predictions import PREDICTIONS, SAID
 from jaxattn.experiments.bias.ratios import run_of
-from jaxattn.study.claims import total
 from jaxattn.study.style import cells, page
 
 
@@ -24,13 +23,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     found = [(one, run) for one, run in pairs if run is not None]
     names = [str(norm) for norm in next(iter(summaries.values()))["norm"].values]
     with page.style():
-        figure = page.new_figure(6.75, 1.6 + 0.21 * len(found))
+        figure = page.full(1.6 + 0.21 * len(found))
         axes = figure.subplots()
         cells.table(axes, [cells.Row(run, one.norm) for one, run in found], names)
         labels = [f"{SAID[one.row['rule']]} of $K$ and of $Q$, $m = {one.row['m']}$" for one, _ in found]
         axes.set_yticks(range(len(found)), labels, fontsize=cells.SIZE)
-        axes.set_title(_finding(summaries), fontsize=9)
-        page.add_counts(figure, {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}, _key(summaries))
+        axes.set_title(_finding(summaries))
+        page.add_counts(figure, summaries, _key(summaries))
     return figure
 
 
@@ -47,6 +46,6 @@ def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
     steps = sorted({int(one["snapshot"][-1]) for one in summaries.values()})
     return (
         f"Mean margin ratio over the seeds after {' or '.join(f'{one:,}' for one in steps)} steps that fall like "
-        "k^-1/2; 1: a solution\nof that norm's Att-SVM. Framed: the norm induced on K Q^T. Bold: named by the verdict, "
-        f"its 95 % interval above\n{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
+        "k^-1/2; 1: a solution of that norm's Att-SVM. Framed: the norm induced on K Q^T. Bold: named by the verdict, "
+        f"its 95 % interval above {CLOSE} and every other norm's. none: all below and at rest; open: not decided."
     )

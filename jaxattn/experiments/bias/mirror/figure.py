@@ -15,24 +15,11 @@ from jaxattn.experiments.bias.mirror import rates
 from jaxattn.experiments.bias.mirror.claims import plain
 from jaxattn.experiments.bias.mirror.measure import NORMALIZED, norm_of
 from jaxattn.experiments.bias.mirror.predictions import EXPONENTS, PUBLISHED
-from jaxattn.study.claims import total
-from jaxattn.study.style import cells, page
+from jaxattn.study.style import cells, page, palette
 
 # A ramp in the order of p, with a dash of its own for each.
-_LOOKS = dict(
-    zip(
-        EXPONENTS,
-        (
-            ("#440154", ":"),
-            ("#3B528B", "--"),
-            ("#21918C", "-"),
-            ("#5DC863", "-."),
-            ("#C8A800", (0, (5, 1, 1, 1, 1, 1))),
-        ),
-        strict=True,
-    )
-)
-_FRAME = "#D55E00"
+_LOOKS = dict(zip(EXPONENTS, zip(palette.ramp(len(EXPONENTS)), palette.STYLES, strict=True), strict=True))
+_FRAME = palette.NUCLEAR
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -46,7 +33,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     )
     runs = [found for p in PUBLISHED if (found := plain(summaries, p))]
     with page.style():
-        figure = page.new_figure(6.75, 5.6)
+        figure = page.full(5.6)
         panels = figure.subplots(2, 2)
         _correlations(panels[0, 0], [found[0] for found in runs])
         _ratios(panels[0, 1], normalized)
@@ -54,18 +41,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _divergences(panels[1, 1], normalized)
         _bounds(panels[1, 0], [found[-1] for found in runs])
         for axes in panels[1]:
-            axes.legend(fontsize=7, loc="lower left")
+            axes.legend(loc="lower left")
         last = int(runs[0][-1].attrs["steps"])
-        panels[1, 0].set_title("(c) $l_p$-AttGD: faster than the bound (thin)", fontsize=8)
-        panels[1, 1].set_title("(d) normalized rule: a power of $k$", fontsize=8)
+        panels[1, 0].set_title("(c) $l_p$-AttGD: faster than the bound (thin)")
+        panels[1, 1].set_title("(d) normalized rule: a power of $k$")
         panels[1, 0].set_ylabel("Bregman divergence from\nown solution")
-        counts = {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}
         page.add_counts(
             figure,
-            counts,
+            summaries,
             "Framed: the solution of the run's own $p$. Bold: the largest of a row in (a), what the verdict names in "
-            "(b); open: still moving.\n"
-            "Means over seeds (geometric in (c), (d)), bands: 95 % intervals. Exponents: over the last decade.\n"
+            "(b); open: still moving. "
+            "Means over seeds (geometric in (c), (d)), bands: 95 % intervals. Exponents: over the last decade. "
             f"Bounds are drawn through the divergence at step {min(rates.SINCE, last):,}.",
         )
     return figure
@@ -93,7 +79,6 @@ def _correlations(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
     steps = int(runs[0].attrs["steps"])
     axes.set_title(
         f"(a) correlation after {steps:,} epochs of $l_p$-AttGD:\nown solution first in {nearest} of {len(runs)}",
-        fontsize=8,
     )
 
 
@@ -105,7 +90,6 @@ def _ratios(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
     named = sum(bool(one["named"].sel(norm=one.attrs["norm"])) for one in runs)
     axes.set_title(
         f"(b) margin ratio of the normalized rule:\nown norm obeyed in {named} of {len(runs)}",
-        fontsize=8,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 
 import xarray
@@ -21,20 +20,20 @@ from jaxattn.experiments.bias.selector.measure import (
     entropy,
     weights_among,
 )
-from jaxattn.study.claims import Outcome, above, number, total
-from jaxattn.study.style import page
+from jaxattn.study.claims import Outcome, above, number
+from jaxattn.study.style import page, palette
 
 # Of the runs without a weight: colour, dashes, and what the figure calls them.
 _LOOKS = {
-    PLAIN: ("#000000", "-", "plain, $W = 0$"),
-    GUMBEL: ("#E69F00", (0, (4, 1, 1, 1)), "Gumbel"),
-    RANDOM: ("#777777", "--", "plain, random start"),
-    HEADS: ("#882255", ":", "two heads, random"),
-    ROTARY: ("#44AA99", "-.", "rotary, $W = 0$"),
-    ONE_HOT: ("#CC6677", (0, (5, 1)), "added positions, $W = 0$"),
+    PLAIN: (palette.INK, "-", "plain, $W = 0$"),
+    GUMBEL: (palette.AMBER, (0, (4, 1, 1, 1)), "Gumbel"),
+    RANDOM: (palette.GUIDE, "--", "plain, random start"),
+    HEADS: (palette.WINE, ":", "two heads, random"),
+    ROTARY: (palette.TEAL, "-.", "rotary, $W = 0$"),
+    ONE_HOT: (palette.ROSE, (0, (5, 1)), "added positions, $W = 0$"),
 }
 # Of the entropy penalties, from light to dark as their weights grow.
-_RAMP = ("#9ECAE1", "#4292C6", "#08519C", "#08306B")
+_RAMP = palette.ramp(4)
 _DASHES = ((0, (1, 1)), (0, (3, 1)), (0, (6, 2)), "-")
 
 
@@ -46,25 +45,24 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     selectors = [run for run in (*map(entropy, weights_among(summaries)), GUMBEL) if run in summaries]
     with page.style():
-        figure = page.new_figure(6.75, 3.5)
+        figure = page.full(3.5)
         panels = figure.subplots(1, 3, width_ratios=(0.8, 1, 1))
         _shares(panels[0], selectors, summaries)
         named = [run for run in selectors if summaries[run].attrs["norms"] == "frobenius"]
         _ratios(panels[1], (PLAIN, *selectors), summaries)
-        panels[1].set_title(f"(b) {len(named)} of {len(selectors)} obey the\nFrobenius SVM, by bias.rank", fontsize=8)
+        panels[1].set_title(f"(b) {len(named)} of {len(selectors)} obey the\nFrobenius SVM, by bias.rank")
         _ratios(panels[2], (PLAIN, ROTARY, ONE_HOT, RANDOM, HEADS), summaries)
-        panels[2].set_title(f"(c) {_of_gains(summaries)}", fontsize=8)
+        panels[2].set_title(f"(c) {_of_gains(summaries)}")
         lowest = min(axes.get_ylim()[0] for axes in panels[1:])
         for axes in panels[1:]:
             axes.set_ylim(lowest, 3)
-        panels[1].set_ylabel("1 - Frobenius margin ratio", fontsize=8)
+        panels[1].set_ylabel("1 - Frobenius margin ratio")
         remark = (
             "Means over the seeds, (b) and (c) of the logarithm, with 95 % intervals. Grey: (a) the share asked for, "
             f"{SAME:g}; (b), (c) a margin ratio of {bias.CLOSE}. Each ratio is of the run's own tokens and keys; of "
             "two heads it is the mean of each one's own."
         )
-        counted = {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))}
-        page.add_counts(figure, counted, textwrap.fill(remark, 125))
+        page.add_counts(figure, summaries, remark)
     return figure
 
 
@@ -93,14 +91,14 @@ def _shares(axes: Axes, selectors: list[str], summaries: Mapping[str, xarray.Dat
             capsize=2,
         )
         axes.annotate(f"{mean:.0%}", (k, low), (0, -10), textcoords="offset points", ha="center", fontsize=7)
-    axes.axhline(SAME, color="#777777", linewidth=0.8)
+    axes.axhline(SAME, color=palette.GUIDE, linewidth=0.8)
     axes.set_xticks(range(len(drawn)), [run.removeprefix("entropy ") for run in drawn], fontsize=7)
-    axes.set_xlabel("weight of the entropy penalty", fontsize=8)
+    axes.set_xlabel("weight of the entropy penalty")
     axes.set(xlim=(-0.6, len(drawn) - 0.4), ylim=(0, 1.05))
-    axes.set_ylabel("inputs with the token of plain training", fontsize=8)
+    axes.set_ylabel("inputs with the token of plain training")
     same = [run for run in drawn if float(summaries[run]["same_low"]) >= SAME]
     said = f"{len(same)} of {len(drawn)} selectors select\nthe tokens of plain training"
-    axes.set_title(f"(a) {said}", fontsize=8)
+    axes.set_title(f"(a) {said}")
 
 
 def _ratios(axes: Axes, runs: tuple[str, ...], summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -111,9 +109,9 @@ def _ratios(axes: Axes, runs: tuple[str, ...], summaries: Mapping[str, xarray.Da
         one = summaries[run]
         off, low, high = (10 ** one[name].values for name in ("off", "off_low", "off_high"))
         page.band(axes, one["snapshot"].values, off, low, high, linewidth=1.2, **_look(run, summaries))
-    axes.axhline(1 - bias.CLOSE, color="#777777", linewidth=0.8)
+    axes.axhline(1 - bias.CLOSE, color=palette.GUIDE, linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="step")
-    axes.legend(loc="lower left", fontsize=7, handlelength=2.6)
+    axes.legend(loc="lower left", handlelength=2.6)
 
 
 def _of_gains(summaries: Mapping[str, xarray.Dataset]) -> str:

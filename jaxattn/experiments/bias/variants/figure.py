@@ -12,7 +12,7 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias import judging
 from jaxattn.experiments.bias.variants.predictions import PREDICTIONS
 from jaxattn.experiments.bias.variants.runs import OWN
-from jaxattn.study.claims import Verdict, total
+from jaxattn.study.claims import Verdict
 from jaxattn.study.style import cells, page
 
 
@@ -25,15 +25,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     ordered = _ordered(summaries)
     names = [str(norm) for norm in ordered[0]["norm"].values]
     with page.style():
-        figure = page.new_figure(6.75, 1.4 + 0.21 * len(ordered))
+        figure = page.full(1.4 + 0.21 * len(ordered))
         axes = figure.subplots()
         cells.table(axes, [cells.Row(one, _predicted(one)) for one in ordered], names)
         labels = [_label(one, _usual(ordered)) for one in ordered]
         axes.set_yticks(range(len(ordered)), labels, fontsize=cells.SIZE)
-        axes.set_title(_finding(summaries), fontsize=9)
+        axes.set_title(_finding(summaries))
         own = [one for one in summaries.values() if one.attrs["about"] == OWN]
-        counts = {f"{len(own)} runs": xarray.Dataset(attrs=total({one.attrs["run"]: one for one in own}))}
-        page.add_counts(figure, counts, _key(ordered))
+        page.add_counts(figure, {one.attrs["run"]: one for one in own}, _key(ordered))
     return figure
 
 
@@ -83,6 +82,6 @@ def _usual(summaries: Iterable[xarray.Dataset]) -> int:
 def _key(ordered: list[xarray.Dataset]) -> str:
     return (
         f"Mean margin ratio over the seeds after {_usual(ordered):,} steps, or as said; 1: a solution of that "
-        "norm's Att-SVM. Framed: predicted.\nBold: named by the verdict, its 95 % interval above "
+        "norm's Att-SVM. Framed: predicted. Bold: named by the verdict, its 95 % interval above "
         f"{CLOSE} and every other norm's. none: all below and at rest; open: not decided."
     )

@@ -10,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.generalization.benign.bands import BANDS, FEWEST
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = ("#9ecae1", "#4292c6", "#08519c", "#D55E00", "#009E73")
+_COLOURS = (*palette.ramp(3), palette.WINE, palette.ROSE)
 _MARKERS = ("o", "s", "^", "D", "v")
 _COURSE = {
-    "clean": ("#000000", "-", "right labels fit"),
-    "flipped": ("#D55E00", "--", "flipped labels fit"),
-    "test": ("#0072B2", "-.", "test accuracy"),
-    "finds": ("#009E73", ":", "signal attended (new)"),
+    "clean": (palette.INK, "-", "right labels fit"),
+    "flipped": (palette.WINE, "--", "flipped labels fit"),
+    "test": (palette.TEAL, "-.", "test accuracy"),
+    "finds": (palette.AMBER, ":", "signal attended (new)"),
 }
 
 
@@ -30,7 +30,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     runs = {run: one for run, one in summaries.items() if run not in BANDS}
     with page.style():
-        figure = page.new_figure(6.75, 5.2)
+        figure = page.full(5.2)
         (left, right), (low, weak) = figure.subplots(2, 2)
         for axes, name in ((left, "ratio"), (right, "strength")):
             for (run, one), colour, marker in zip(runs.items(), _COLOURS, _MARKERS, strict=False):
@@ -41,17 +41,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.set(xscale="log", ylabel="test accuracy at the end", ylim=(0.45, 1.03))
         left.set(title="(a) by $n\\,$SNR$^2$", xlabel=r"$n\,\mu^2/d$")
         right.set(title=r"(b) by $\mu\,(n/d)^{1/4}$", xlabel=r"$\mu\,(n/d)^{1/4}$")
-        right.legend(loc="lower right", fontsize=7)
+        right.legend(loc="lower right")
         _course(low, summaries["low"], r"(c) low ratio, strong signal")
         _course(weak, summaries["weak"], "(d) weak signal")
-        low.legend(loc="lower right", fontsize=7, labelspacing=0.25, borderaxespad=0.2)
-        figure.suptitle(_finding(summaries), fontsize=9)
+        low.legend(loc="lower right", labelspacing=0.25, borderaxespad=0.2)
+        figure.suptitle(_finding(summaries))
         page.add_counts(
             figure,
             runs,
-            f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_said('low')};\n(d): "
+            f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_said('low')}; (d): "
             f"{_said('weak')}. Means over the seeds of all runs, against the mean of log time; signal attended: mean "
-            "attention on\nthe signal tokens of new inputs.",
+            "attention on the signal tokens of new inputs.",
         )
     return figure
 
@@ -84,7 +84,7 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     fit = min(float(summaries[name]["fit"]) for name in ("low", "weak"))
     verb = "falls" if change < 0 else "rises"
     return (
-        f"At least {fit:.0%} of the flipped labels are fit: with strong signals test accuracy ends at {low:.0%},\n"
+        f"At least {fit:.0%} of the flipped labels are fit: with strong signals test accuracy ends at {low:.0%}, "
         f"with weak ones it {verb} by "
         f"{100 * abs(change):.0f} points to {weak:.0%}"
     )

@@ -9,15 +9,15 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _TYPES = {
-    "global": ("global", "#D55E00"),
-    "local": ("local, not global", "#0072B2"),
-    "neither": ("not local", "#56B4E9"),
-    "unsaturated": ("not saturated", "#BBBBBB"),
+    "global": ("global", palette.WINE),
+    "local": ("local, not global", palette.TEAL),
+    "neither": ("not local", palette.SKY),
+    "unsaturated": ("not saturated", palette.EXCLUDED),
 }
-_SUPPORT = ("all tokens support vectors", "#009E73")
+_SUPPORT = ("all tokens support vectors", palette.AMBER)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -27,13 +27,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(9.0, 3.4)
+        figure = page.full(3.4)
         panels = figure.subplots(1, len(summaries), sharey=True)
         for axes, letter, (run, summary) in zip(panels, "ab", summaries.items(), strict=True):
             _panel(axes, summary)
             if run == "KQ":
                 x = np.arange(summary.sizes["d"]) - 0.13
-                look = {"color": "black", "marker": "D", "markersize": 4, "markerfacecolor": "white"}
+                look = {"color": "black", "marker": "o", "markersize": 4, "markerfacecolor": "white"}
                 axes.plot(x, summary["own"], linestyle="none", label="global or local by nuclear SVM", **look)
             axes.set(title=f"({letter}) run of {page.RUNS[run]}", xlabel="dimension $d$ (seeds)")
         panels[0].set_ylabel("share of runs")
@@ -43,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Stacks: shares of the kept and ambiguous (not saturated) runs, with 95 % intervals of the sum up to each "
-            "edge;\nlocal by the support vectors of the Frobenius solution. The green bar overlaps with the stack.",
+            "edge; local by the support vectors of the Frobenius solution. The narrow bar overlaps with the stack.",
         )
     return figure
 

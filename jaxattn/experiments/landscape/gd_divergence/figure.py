@@ -10,10 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.landscape.gd_divergence.claims import sparse
-from jaxattn.study.style import page
-
-# By increasing step; the longer runs lie beneath.
-_LOOKS = (("#D55E00", "--"), ("#0072B2", "-"), ("#009E73", "-"), ("#CC79A7", "-"))
+from jaxattn.study.style import page, palette
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -24,9 +21,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     # The run of every step is the beginning of another.
     runs = sorted(sparse(summaries).values(), key=lambda one: one.attrs["step_size"])
-    looks = [_LOOKS[k % len(_LOOKS)] for k in range(len(runs))]
+    # By increasing step; the longer runs lie beneath.
+    looks = list(zip(palette.ramp(len(runs)), ["--", *("-" * (len(runs) - 1))], strict=True))
     with page.style():
-        figure = page.new_figure(7.2, 3.5)
+        figure = page.full(3.5)
         left, right = figure.subplots(1, 2)
         for one, look in reversed(list(zip(runs, looks, strict=True))):
             _curve(left, one, "growth", look)

@@ -11,11 +11,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"zero": ("#0072B2", "o", "steps of 0.1"), "long": ("#D55E00", "s", "first step of 100")}
-_DASHES = ("-", "--", ":", "-.")
-_SIZES = ("#009E73", "#0072B2", "#CC79A7", "#000000")
+_LOOKS = {"zero": (palette.TEAL, "o", "steps of 0.1"), "long": (palette.WINE, "s", "first step of 100")}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -25,14 +23,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(12.0, 3.8)
+        figure = page.full(3.8)
         left, middle, right, last = figure.subplots(1, 4, sharey=True)
         for k, (start, (colour, marker, label)) in enumerate(_LOOKS.items()):
             if start in summaries:
                 look = {"color": colour, "marker": marker}
                 _by_correlation(left, summaries[start], label, look, 0.006 * (2 * k - 1))
                 _by_margin(middle, summaries[start], label, look, 0.08 * (2 * k - 1))
-        middle.axvspan(4.5, 6.5, color="#009E73", alpha=0.12, linewidth=0)
+        middle.axvspan(4.5, 6.5, color=palette.AMBER, alpha=0.12, linewidth=0)
         if "random" in summaries:
             _by_spread(right, summaries["random"])
         far = {run: one for run, one in summaries.items() if one.attrs.get("start") == "far"}
@@ -50,8 +48,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             named,
-            "Seeds that select their optimal tokens, 95 % Wilson intervals. (a), (b): sphere data, from $W = 0$;\n"
-            "(b): all dimensions together; green: the first step separates them. (c): from random weights. (d): "
+            "Seeds that select their optimal tokens, 95 % Wilson intervals. (a), (b): sphere data, from $W = 0$; "
+            "(b): all dimensions together; shaded: the first step separates them. (c): from random weights. (d): "
             r"$\alpha$ a drawn wrong selection; crosses: predicted for $R$ without bound from which inputs are served.",
         )
     return figure
@@ -68,7 +66,7 @@ def _points(axes: Axes, x: np.ndarray, one: xarray.Dataset, name: str, **look: A
 
 
 def _by_correlation(axes: Axes, summary: xarray.Dataset, label: str, look: dict[str, Any], aside: float) -> None:
-    for run, dashes in zip(summary["run"].values, _DASHES, strict=False):
+    for run, dashes in zip(summary["run"].values, palette.STYLES, strict=False):
         one = summary.sel(run=run)
         size = f"{label}, $d = {int(one['d'])}$"
         _points(
@@ -86,7 +84,7 @@ def _by_margin(axes: Axes, summary: xarray.Dataset, label: str, look: dict[str, 
 def _from_far(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
     """Draw the shares from far along wrong selections against R, and beside the last of each size the predicted one."""
     sizes = sorted({(int(one.attrs["n"]), int(one.attrs["d"])) for one in runs})
-    for (n, d), colour in zip(sizes, _SIZES, strict=False):
+    for (n, d), colour in zip(sizes, palette.ramp(len(sizes)), strict=True):
         own = sorted(
             (one for one in runs if (one.attrs["n"], one.attrs["d"]) == (n, d)), key=lambda one: one.attrs["R"]
         )
@@ -100,7 +98,8 @@ def _from_far(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
 
 
 def _by_spread(axes: Axes, summary: xarray.Dataset) -> None:
-    for n, colour in zip(np.unique(summary["n"].values), _SIZES, strict=False):
+    numbers = np.unique(summary["n"].values)
+    for n, colour in zip(numbers, palette.ramp(len(numbers)), strict=True):
         one = summary.isel(run=(summary["n"] == n).values).sortby("spread")
         marker = "o" if one.sizes["run"] > 1 else "D"
         _points(axes, one["spread"].values, one, "optimal", color=colour, marker=marker, label=f"$n = {n}$")

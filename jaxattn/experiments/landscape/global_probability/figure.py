@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = (("#0072B2", "o"), ("#009E73", "s"), ("#D55E00", "^"))
+_MARKERS = "os^Dv"
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -21,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(8.0, 3.4)
+        figure = page.full(3.4)
         panels = figure.subplots(1, 2, sharey=True)
         for axes, letter, along, fixed in zip(panels, "ab", "nT", "Tn", strict=True):
             smallest = int(summaries["W"][fixed].min())
@@ -31,7 +32,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.set(title=f"({letter}) ${fixed} = {smallest}$", xlabel="dimension $d$", xscale="log", ylim=(0, 1.03))
             axes.set_xticks(d, [f"{size}" for size in d])
             axes.minorticks_off()
-            axes.legend(loc="lower right", ncols=2)
+            sizes = np.unique(summaries["W"][along].values[summaries["W"][fixed].values == smallest])
+            colours = {f"${along} = {size}$": colour for size, colour in _colours(sizes).items()}
+            page.key(axes, colours, {page.RUNS[run]: palette.DASHES[run] for run in summaries}, loc="lower right")
         panels[0].set_ylabel("probability of the optimal tokens")
         seeds = {w: np.unique(one["seeds"].values) for w, one in summaries.items()}
         said = "; ".join(f"{page.RUNS[w]} {_range(counts)} seeds a point" for w, counts in seeds.items())
@@ -45,9 +48,14 @@ def _range(counts: np.ndarray) -> str:
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
+def _colours(sizes: np.ndarray) -> dict[int, str]:
+    return dict(zip(sizes.tolist(), palette.ramp(len(sizes)), strict=True))
+
+
 def _curves(axes: Axes, summary: xarray.Dataset, along: str, weights: str) -> None:
     shift = 0.985 if weights == "W" else 1.015  # So that bars do not cover each other.
-    for size, (colour, marker) in zip(np.unique(summary[along].values), _LOOKS, strict=False):
+    sizes = np.unique(summary[along].values)
+    for (size, colour), marker in zip(_colours(sizes).items(), cycle(_MARKERS), strict=False):
         one = summary.isel(run=(summary[along] == size).values).sortby("d")
         mean = one["global"].values
         errors = np.clip([mean - one["global_low"].values, one["global_high"].values - mean], 0, None)
@@ -60,6 +68,5 @@ def _curves(axes: Axes, summary: xarray.Dataset, along: str, weights: str) -> No
             markersize=4,
             elinewidth=0.8,
             markerfacecolor=colour if weights == "W" else "white",
-            linestyle=page.DASHES[weights],
-            label=f"{page.RUNS[weights]}, ${along} = {size}$",
+            linestyle=palette.DASHES[weights],
         )

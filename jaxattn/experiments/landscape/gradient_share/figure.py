@@ -10,9 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.landscape.gradient_share.claims import LEAST
-from jaxattn.study.style import page
-
-_COLOURS = ("#D55E00", "#009E73", "#0072B2")
+from jaxattn.study.style import page, palette
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -23,15 +21,15 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     (summary,) = summaries.values()
     with page.style():
-        figure = page.new_figure(9.4, 3.3)
+        figure = page.full(3.3)
         left, middle, right = figure.subplots(1, 3)
         steps = summary["snapshot"].values
         together = (10 ** summary[name].values for name in ("log_together", "log_together_low", "log_together_high"))
-        page.band(left, steps, *together, color=page.COLOURS["W"])
+        page.band(left, steps, *together, color=palette.COLOURS["W"])
         left.set(title="(a) all non-support tokens", ylabel="share of the gradient", yscale="log")
         _tokens(middle, summary)
         slope = (summary[name].values for name in ("slope", "slope_low", "slope_high"))
-        page.band(right, steps, *slope, color=page.COLOURS["W"], label="of each seed's tokens")
+        page.band(right, steps, *slope, color=palette.COLOURS["W"], label="of each seed's tokens")
         right.axhline(-1, color="black", linewidth=0.7, linestyle=":", label="$-1$")
         right.set(title="(c) slope of (b)", ylabel="slope of log share")
         for axes in (left, right):
@@ -42,13 +40,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             {"W": summary},
             "(a), (c): means over kept seeds ((a) geometric) with 95 % intervals; (b): medians and 10 % to 90 % "
-            f"quantiles over tokens.\n{support}",
+            f"quantiles over tokens. {support}",
         )
     return figure
 
 
 def _tokens(axes: Axes, summary: xarray.Dataset) -> None:
-    for step, colour in zip(summary["drawn"].values, _COLOURS, strict=False):
+    for step, colour in zip(summary["drawn"].values, palette.ramp(summary.sizes["drawn"]), strict=True):
         one = summary.sel(drawn=step)
         one = one.isel(bin=(one["tokens"] >= LEAST).values)
         curve = (one[name].values / np.log(10) for name in ("share_50", "share_10", "share_90"))

@@ -9,9 +9,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"equal": ("#0072B2", "o", "equal scores"), "free": ("#D55E00", "^", "scores as drawn")}
+_LOOKS = {"equal": (palette.TEAL, "o", "equal scores"), "free": (palette.WINE, "^", "scores as drawn")}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -22,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     drawn = {name: summaries[name] for name in _LOOKS}
     with page.style():
-        figure = page.new_figure(8.2, 6.2)
+        figure = page.full(6.2)
         (left, right), (trap, equal) = figure.subplots(2, 2)
         for name, one in drawn.items():
             colour, marker, label = _LOOKS[name]
@@ -44,7 +44,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             {_LOOKS[name][2]: one for name, one in drawn.items()},
-            f"{weights} weights a problem. (c), (d): contours of the risk over $Wz$, the same query for all inputs;\n"
+            f"{weights} weights a problem. (c), (d): contours of the risk over $Wz$, the same query for all inputs; "
             r"shaded where $-\langle\nabla L, W_{mm}\rangle < 0$; the arrow points along $W_{mm}z$.",
             counted="problems",
         )
@@ -54,7 +54,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 def _landscape(axes: Axes, one: xarray.Dataset, title: str) -> None:
     first, second = one["first"].values, one["second"].values
     axes.contour(first, second, one["risk"], levels=30, cmap="viridis", linewidths=0.7)
-    axes.contourf(first, second, one["alignment"], levels=[-1.01, 0.0], colors=["#D55E00"], alpha=0.2)
+    axes.contourf(first, second, one["alignment"], levels=[-1.01, 0.0], colors=[palette.WINE], alpha=0.2)
     for name, marker, chosen in (("local minimum", "o", one["least"] > 0), ("saddle", "X", one["least"] <= 0)):
         places = one["place"].values[chosen.values]
         if len(places):

@@ -8,9 +8,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = {"vocabulary": "#0072B2", "prefix": "#D55E00"}
+_COLOURS = {"vocabulary": palette.TEAL, "prefix": palette.WINE}
 # By increasing d.
 _DASHES, _MARKERS = ("--", "-", ":", "-."), ("s", "o", "^", "D")
 # Multipliers are marked so far beyond the last step.
@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     sizes = sorted({int(one.attrs["d"]) for one in summaries.values()})
     with page.style():
-        figure = page.new_figure(7.6, 5.4)
+        figure = page.full(5.4)
         panels = figure.subplots(2, 2, sharex=True)
         for row, kind in zip(panels, ("feasible", "infeasible"), strict=True):
             for one in summaries.values():
@@ -46,7 +46,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         panels[1, 1].set(title="(d) infeasible texts", ylabel="gradient beside\ncontested words", xlabel="step")
         for axes, title in ((panels[0, 0], None), (panels[0, 1], "candidates"), (panels[1, 1], "candidates")):
             if axes.get_legend_handles_labels()[1]:
-                axes.legend(loc="lower left", title=title, fontsize=7, title_fontsize=7)
+                axes.legend(loc="lower left", title=title)
         page.add_counts(figure, summaries, _remark(summaries))
     return figure
 
@@ -79,6 +79,7 @@ def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
         for run, one in summaries.items()
     ]
     return (
-        "Means with 95 % bootstrap intervals. Contested words of infeasible texts: those that follow one word.\n"
-        + "\n".join(parts)
+        "Means with 95 % bootstrap intervals. Contested words of infeasible texts: those that follow one word. "
+        + "; ".join(parts)
+        + "."
     )

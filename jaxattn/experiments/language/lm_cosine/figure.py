@@ -9,9 +9,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = ("#56B4E9", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
 _SIZES = {"m": "sequences $m$", "n": "words a sequence $n$", "d": "dimension $d$"}
 
 
@@ -23,17 +22,19 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     default = {name: _common(summaries, name) for name in _SIZES}
     with page.style():
-        figure = page.new_figure(9.6, 6.4)
+        figure = page.full(6.4)
         panels = figure.subplots(2, 3, sharey="row", sharex=True)
         for (above, below), size, letters in zip(panels.T, _SIZES, ("ad", "be", "cf"), strict=True):
             others = [name for name in _SIZES if name != size]
             swept = [one for one in summaries.values() if all(one.attrs[name] == default[name] for name in others)]
-            for one, colour in zip(sorted(swept, key=lambda one: one.attrs[size]), _LOOKS, strict=False):
+            for one, colour in zip(
+                sorted(swept, key=lambda one: one.attrs[size]), palette.ramp(len(swept)), strict=True
+            ):
                 _published(above, one, colour, size)
                 _apart(below, one, colour)
             fixed = ", ".join(f"${name} = {default[name]}$" for name in others)
             above.set(title=f"({letters[0]}) {_SIZES[size]}; {fixed}", xscale="log", ylim=(0.3, 1.02))
-            above.legend(loc="lower right", fontsize=6)
+            above.legend(loc="lower right")
             below.set(title=f"({letters[1]}) the same, texts apart", xscale="log", yscale="log", xlabel="step")
         panels[0, 0].set_ylabel("correlation with soft-margin solution")
         panels[1, 0].set_ylabel("1 - correlation, geometric mean")
@@ -80,4 +81,4 @@ def _explain(axes: Axes) -> None:
         (":", r"infeasible: from $W_{fin} + C\,W_{sets}$"),
     ):
         axes.plot([], [], color="black", linestyle=dashes, label=label)
-    axes.legend(loc="lower left", fontsize=5.5)
+    axes.legend(loc="lower left")

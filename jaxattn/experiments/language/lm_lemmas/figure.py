@@ -9,11 +9,11 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_lemmas.claims import SAME, SHARP
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # How the basic functions of `measure.BOUNDS` are written.
 _NAMES = (r"$\exp(Ax)$", r"$\alpha$", r"$1/\alpha$", "$f$", "$c$", r"$\mathrm{diag}\,f$", r"$f f^\top$")
-_PRINTED, _MENDED, _BOUND = "#D55E00", "#0072B2", "#777777"
+_PRINTED, _MENDED, _BOUND = palette.WINE, palette.TEAL, palette.GUIDE
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     (one,) = summaries.values()
     with page.style():
-        figure = page.new_figure(9.6, 3.4)
+        figure = page.full(3.4)
         gradient, slope, bounds = figure.subplots(1, 3, width_ratios=(1, 1, 1.3))
         at = np.arange(one.sizes["label"])
         rounding = np.finfo(float).eps / 2
@@ -45,7 +45,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             xlim=(-0.5, len(at) - 0.5),
         )
         gradient.set_xticks(at, [f"{float(b):g}" for b in one["label"].values])
-        gradient.legend(loc="upper left", fontsize=7)
+        gradient.legend(loc="upper left")
 
         distance = one["distance"].values
         slope.plot(distance, one["slope_most"].values, "o-", color=_MENDED, markersize=3, label="largest found")
@@ -59,7 +59,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             yscale="log",
             ylim=(1e-3, 10),
         )
-        slope.legend(loc="lower left", fontsize=7)
+        slope.legend(loc="lower left")
 
         rows = np.arange(len(_NAMES))[::-1]
         for radius, marker in zip(one["radius"].values, ("o", "^"), strict=False):
@@ -73,7 +73,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             xlabel=r"$\log_{10}$ of the largest share of the bound",
         )
         bounds.set_yticks(rows, _NAMES)
-        bounds.legend(loc="center left", fontsize=7)
+        bounds.legend(loc="center left")
         page.add_counts(
             figure,
             summaries,

@@ -8,9 +8,9 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = ("#0072B2", "#009E73", "#D55E00")
+_COLOURS = (palette.TEAL, palette.AMBER, palette.WINE)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -22,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     (one,) = summaries.values()
     steps = one["snapshot"].values
     with page.style():
-        figure = page.new_figure(max(2.2 * len(steps), 5.0), 3.2)
+        figure = page.full(3.2)
         panels = np.atleast_1d(figure.subplots(1, len(steps), sharey=True))
         for axes, letter, step in zip(panels, "abcdefgh", steps, strict=False):
             at = one.sel(snapshot=step)

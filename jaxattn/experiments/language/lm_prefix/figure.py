@@ -10,13 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_prefix.claims import SELECTS
-from jaxattn.study.claims import counts_of
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-# By increasing scale of the start; W = 0 is the first.
-_COLOURS = ("#0072B2", "#009E73", "#CC79A7")
-# Starts that end elsewhere, and those that are on the way.
-_LOST, _MOVING = "#D55E00", "#BBBBBB"
+# Starts that arrive, that end elsewhere, and that are on the way.
+_ARRIVED, _LOST, _MOVING = palette.FROBENIUS, palette.WINE, palette.EXCLUDED
 _DASHES = {"exact direction": "-", "plain": "--"}
 
 
@@ -30,7 +27,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     dimensions = sorted({one.attrs["d"] for one in runs}, reverse=True)
     scales = sorted({one.attrs["scale"] for one in runs})
     with page.style():
-        figure = page.new_figure(11.4, 4.6)
+        figure = page.full(4.6)
         *curves, ends = figure.subplots(1, len(dimensions) + 1, width_ratios=[1.0] * len(dimensions) + [1.15])
         for letter, axes, d in zip("abc", curves, dimensions, strict=False):
             own = [one for one in runs if one.attrs["d"] == d]
@@ -43,17 +40,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
         curves[0].set_ylabel("1 - correlation with the hard margin")
         for axes in curves:
-            axes.legend(loc="lower left", fontsize=7)
+            axes.legend(loc="lower left")
         _ends(ends, runs, "abc"[len(dimensions)])
         texts = sorted({int(one["texts"]) for one in runs})
         page.add_counts(
             figure,
-            _grouped(runs),
+            summaries,
             f"{' or '.join(map(str, texts))} feasible texts a run. Curves: starts that leave nothing behind, equal "
-            "scores; means over texts with 95 % bootstrap intervals.\nSolid: normalized steps on the exact direction; "
-            "dashed: plain steps.\n"
+            "scores; means over texts with 95 % bootstrap intervals. Solid: normalized steps on the exact direction; "
+            "dashed: plain steps. "
             "Left behind: the next word is more than the margin behind along the solution of the prefixes that are "
-            f"served, to which W has come.\nPercentages: starts with an attention of at least {SELECTS:g} to every "
+            f"served, to which W has come. Percentages: starts with an attention of at least {SELECTS:g} to every "
             "optimal token, and their 95 % interval by texts.",
             counted="starts",
         )
@@ -70,7 +67,7 @@ def _curves(axes: Axes, runs: Sequence[xarray.Dataset], scales: Sequence[float])
         page.band(
             axes,
             *(one[part].values for part in ("snapshot", "reached", "reached_low", "reached_high")),
-            color=_COLOURS[scales.index(told["scale"]) % len(_COLOURS)],
+            color=palette.ramp(len(scales))[scales.index(told["scale"])],
             linestyle=_DASHES[told["rule"]],
             label=label + (", plain" if told["rule"] == "plain" else ""),
         )
@@ -82,7 +79,7 @@ def _ends(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
     rows = np.arange(len(runs))[::-1]
     start = np.zeros(len(runs))
     for name, colour, label in (
-        ("arrived", _COLOURS[0], "at the hard margin"),
+        ("arrived", _ARRIVED, "at the hard margin"),
         ("left", _LOST, "prefixes left behind"),
         ("moving", _MOVING, "on the way"),
     ):
@@ -95,8 +92,8 @@ def _ends(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
     axes.set_yticks(rows, [_named(one) for one in runs], fontsize=7)
     axes.set(title=f"({letter}) where starts end", xlabel="share of starts", xlim=(0, 1.5))
     axes.set_xticks([0, 0.5, 1])
-    axes.set_ylim(-0.7, len(runs) + 0.8)
-    axes.legend(loc="upper left", ncols=3, fontsize=6.5, columnspacing=0.7, handlelength=1.0)
+    axes.set_ylim(-0.7, len(runs) + 1.6)
+    axes.legend(loc="upper left", ncols=2, columnspacing=0.7, handlelength=1.0)
 
 
 def _named(one: xarray.Dataset) -> str:
@@ -104,11 +101,3 @@ def _named(one: xarray.Dataset) -> str:
     start = f"scale {told['scale']:g}" if told["scale"] else "$W(0) = 0$"
     plain = ", plain" if told["rule"] == "plain" else ""
     return rf"$d = {told['d']}$, $\delta = {told['delta']:g}$, {start}{plain}"
-
-
-def _grouped(runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """Return one run for each of several that have the same counts, by a name for all of them."""
-    groups: dict[str, list[xarray.Dataset]] = {}
-    for one in runs:
-        groups.setdefault(str(counts_of({"": one})), []).append(one)
-    return {f"{len(group)} run{'s' * (len(group) > 1)} like {_named(group[0])}": group[0] for group in groups.values()}

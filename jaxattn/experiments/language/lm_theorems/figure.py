@@ -10,14 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_theorems import paths
-from jaxattn.study.claims import counts_of
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-# By increasing delta, and by increasing step.
-_COLOURS = ("#0072B2", "#009E73", "#D55E00", "#CC79A7")
+# By increasing step.
 _DASHES = (":", "-", "--", "-.")
-# Starts that end elsewhere, and those that are on the way.
-_LOST, _MOVING = "#D55E00", "#BBBBBB"
+# Starts that arrive, that end elsewhere, and that are on the way.
+_ARRIVED, _LOST, _MOVING = palette.FROBENIUS, palette.WINE, palette.EXCLUDED
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -35,7 +33,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         ("feasible_growth", "(d) feasible texts: norm", r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$"),
     )
     with page.style():
-        figure = page.new_figure(10.2, 7.2)
+        figure = page.full(7.2)
         above, below = (figure.add_subfigure(half) for half in figure.add_gridspec(2, 1))
         row = above.subplots(1, 4)
         for axes, (name, title, label) in zip(row, panels, strict=True):
@@ -53,17 +51,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _apart(row[1], runs)
         for axes, place in ((row[1], "lower left"), (row[3], "upper left")):
             if axes.get_legend_handles_labels()[1]:
-                axes.legend(loc=place, fontsize=7)
+                axes.legend(loc=place)
         ends = list(paths.started(summaries).values())
         two, outcomes = below.subplots(1, 2, width_ratios=(1, 1.3))
         _two_inputs(two, ends)
         _outcomes(outcomes, ends)
         page.add_counts(
             figure,
-            _grouped("(a) to (d)", runs) | _grouped("(f)", ends),
+            summaries,
             f"{_span(feasible)} texts a run are feasible: some W separates all next words. {_span(infeasible)} are not:"
-            " one word asks for different ones.\nTied hard margin: of the words that a run keeps attending to; "
-            f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals.\n"
+            " one word asks for different ones. Tied hard margin: of the words that a run keeps attending to; "
+            f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals. "
             "(f): left behind: the next word is more than the margin behind along the solution of the prefixes that "
             "are served, to which W has come.",
         )
@@ -81,7 +79,7 @@ def _curves(axes: Axes, runs: Sequence[xarray.Dataset], name: str) -> None:
         page.band(
             axes,
             *(one[part].values for part in ("time", name, f"{name}_low", f"{name}_high")),
-            color=_COLOURS[deltas.index(delta) % len(_COLOURS)],
+            color=palette.ramp(len(deltas))[deltas.index(delta)],
             linestyle=_DASHES[steps.index(step) % len(_DASHES)],
             label=label if name.endswith("growth") else None,
         )
@@ -93,7 +91,7 @@ def _two_inputs(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         if one.attrs["text"] != "two inputs" or "along" not in one.attrs["run"]:
             continue
         loss = one.attrs["loss"].replace("_", " ")
-        colour = _LOST if loss == "logistic" else _COLOURS[0]
+        colour = _LOST if loss == "logistic" else _ARRIVED
         axes.plot(one["snapshot"].values, one["off"].values, color=colour, label=f"{loss} loss")
         if loss == "logistic":
             axes.axhline(1 - 10**-0.5, color="black", linewidth=0.7, linestyle="--", label="the served input alone")
@@ -105,7 +103,7 @@ def _two_inputs(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         yscale="log",
     )
     if axes.lines:
-        axes.legend(loc="lower left", fontsize=7)
+        axes.legend(loc="lower left")
 
 
 def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
@@ -113,7 +111,7 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
     rows = np.arange(len(ends))[::-1]
     start = np.zeros(len(ends))
     for name, colour, label in (
-        ("arrived", _COLOURS[0], "at the hard margin of all"),
+        ("arrived", _ARRIVED, "at the hard margin of all"),
         ("left", _LOST, "prefixes left behind"),
         ("moving", _MOVING, "neither"),
     ):
@@ -124,9 +122,9 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         axes.text(1.02, row, f"{int(one['left'])} of {int(one['texts'])}", va="center", fontsize=7)
     axes.set_yticks(rows, [_named(one) for one in ends], fontsize=7)
     axes.set(title="(f) where descent ends, by text, loss and start", xlabel="share of texts", xlim=(0, 1.15))
-    axes.set_ylim(-0.7, len(ends) + 1)
+    axes.set_ylim(-0.7, len(ends) + 1.8)
     if ends:
-        axes.legend(loc="upper left", ncols=3, fontsize=7, columnspacing=0.8, handlelength=1.2)
+        axes.legend(loc="upper left", ncols=2, columnspacing=0.8, handlelength=1.2)
 
 
 def _named(one: xarray.Dataset) -> str:
@@ -137,15 +135,6 @@ def _named(one: xarray.Dataset) -> str:
     plain = ", plain steps" if told["rule"] != "exact direction" else ""
     loss, text = told["loss"].replace("_", " "), told["text"].removeprefix("texts, ")
     return rf"{text}, {loss}, $\delta = {told['delta']:g}$, {start}{known}{plain}"
-
-
-def _grouped(panels: str, runs: Sequence[xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """Return one run for each of several that have the same counts, by a name for all of them."""
-    groups: dict[str, list[xarray.Dataset]] = {}
-    for one in runs:
-        groups.setdefault(str(counts_of({"": one})), []).append(one)
-    named = ((group[0].attrs["run"].replace("_", " "), len(group) - 1, group[0]) for group in groups.values())
-    return {f"{panels}, {name}{f' and {more} like it' if more else ''}": one for name, more, one in named}
 
 
 def _apart(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:

@@ -10,12 +10,11 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.claims import EXCLUDED
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Cycles by their length, from light to dark, and what the other runs look like.
-_CYCLES = {1: "#BDBDBD", 2: "#9ECAE1", 3: "#6BAED6", 4: "#3182BD", 5: "#08519C"}
-_OTHERS = (("#D55E00", "--"), ("#009E73", "-."), ("#000000", ":"), ("#CC79A7", "--"))
+_CYCLES = dict(zip(range(1, 6), palette.ramp(5), strict=True))
+_OTHERS = ((palette.WINE, "--"), (palette.AMBER, "-."), (palette.INK, ":"), (palette.ROSE, "--"))
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -26,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     looks = _looks(summaries)
     with page.style():
-        figure = page.new_figure(6.75, 3.35)
+        figure = page.full(3.35)
         left, middle, right = figure.subplots(1, 3)
         for run, one in summaries.items():
             colour, dashes, label = looks[run]
@@ -50,15 +49,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             ylabel="reached by descent",
             aspect="equal",
         )
-        for axes in (left, middle, right):
-            axes.title.set_fontsize(8)
         handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=7)
-        figure.supxlabel(
-            "Diamonds: direction error of what W gained in the last decade of steps, mean over seeds.\n"
-            f"Curves: geometric means over seeds with 95 % intervals. {_counts(summaries)}",
-            fontsize=7,
-            color="#444444",
+        figure.legend(handles, labels, loc="outside upper center", ncols=3)
+        page.add_counts(
+            figure,
+            summaries,
+            "Diamonds: direction error of what W gained in the last decade of steps, mean over seeds. "
+            "Curves: geometric means over seeds with 95 % intervals.",
         )
     return figure
 
@@ -70,7 +67,7 @@ def _looks(summaries: Mapping[str, xarray.Dataset]) -> dict[str, tuple[str, str,
         told = one.attrs
         ours = told["cycle"] in _CYCLES and told["embedding"] == "one-hot" and told["starts"] == 1
         plain = ours and told["rule"] == "plain"
-        colour, dashes = (_CYCLES[told["cycle"]], "-") if plain else next(others, ("#777777", "-"))
+        colour, dashes = (_CYCLES[told["cycle"]], "-") if plain else next(others, (palette.GUIDE, "-"))
         looks[run] = (colour, dashes, _named(one))
     return looks
 
@@ -96,14 +93,3 @@ def _rounded_up(value: float) -> str:
     """Return a number of one digit that is not less."""
     power = 10.0 ** np.floor(np.log10(max(value, 1e-12)))
     return f"{np.ceil(value / power * (1 - 1e-12)) * power:.1g}"
-
-
-def _counts(summaries: Mapping[str, xarray.Dataset]) -> str:
-    """Say how many seeds there are, and which are excluded if any."""
-    attempted = sum(one.attrs["attempted"] for one in summaries.values())
-    kept = sum(one.attrs["kept"] for one in summaries.values())
-    totals = {reason: sum(one.attrs.get(reason, 0) for one in summaries.values()) for reason in EXCLUDED}
-    excluded = ", ".join(f"{number} {reason}" for reason, number in totals.items() if number)
-    return f"{len(summaries)} runs: {kept} of {attempted} seeds kept" + (
-        f" ({excluded} excluded)." if excluded else "."
-    )

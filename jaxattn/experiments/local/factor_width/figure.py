@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _SOLUTIONS = {
-    "nuclear": ("nuclear solution", "#D55E00", "s", "--"),
-    "bounded": ("best of rank $m$ found", "#009E73", "^", ":"),
-    "nearest": ("stationary point reached", "#0072B2", "o", "-"),
+    "nuclear": ("nuclear solution", palette.NUCLEAR, "s", "--"),
+    "bounded": ("best of rank $m$ found", palette.AMBER, "^", ":"),
+    "nearest": ("stationary point reached", palette.TEAL, "o", "-"),
 }
 # What certified norms that are the same may still differ by, and less is drawn as.
 _ROUNDING = 1e-12
@@ -29,7 +29,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`, by increasing width.
     """
     with page.style():
-        figure = page.new_figure(10.0, 3.4)
+        figure = page.full(3.4)
         saturation, reached, binding = figure.subplots(1, 3)
         shades = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(summaries)))
         for (run, one), shade in zip(summaries.items(), shades, strict=True):
@@ -39,7 +39,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         saturation.set(title="(a) saturation", xlabel="step", ylabel="mean largest probability", xscale="log")
         saturation.legend(loc="lower right")
         _reached(reached, list(summaries.values()))
-        binding.axvline(0.5, color="#444444", linewidth=0.8)
+        binding.axvline(0.5, color=palette.NOTE, linewidth=0.8)
         binding.set(
             title="(c) where the bound binds",
             xlabel="rank of the nuclear solution $-\\ m$",

@@ -10,10 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.kq_limit.claims import NORMS, STEPS, chosen
-from jaxattn.study.claims import total
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = {"constant": "#0072B2", "falling": "#D55E00", "relative": "#009E73"}
+_COLOURS = {"constant": palette.TEAL, "falling": palette.WINE, "relative": palette.AMBER}
 _DASHES = dict(zip(NORMS, ("-", "--"), strict=True))
 
 
@@ -24,7 +23,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `summarize` in this folder.
     """
     with page.style():
-        figure = page.new_figure(9.6, 3.6)
+        figure = page.full(3.6)
         distance, margin, exponent = figure.subplots(1, 3)
         for step, colour in _COLOURS.items():
             for norm, dashes in _DASHES.items():
@@ -35,19 +34,18 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                     _band(distance, one, lambda value: value, "off", color=colour, linestyle=dashes, label=label)
                     _band(margin, one, lambda value: 1 - value, "margin_ratio", color=colour, linestyle=dashes)
         for one in chosen(summaries, step="constant", step_size=0.1, optimizer=next(iter(NORMS))):
-            look = {"color": "#888888", "linestyle": ":"}
+            look = {"color": palette.GUIDE, "linestyle": ":"}
             _band(distance, one, lambda value: value, "off", label="as published: constant 0.1", **look)
             _band(margin, one, lambda value: 1 - value, "margin_ratio", **look)
         distance.set(title="(a) distance, nuclear", xlabel="step", ylabel="1 - cos", xscale="log", yscale="log")
-        distance.legend(loc="lower left", fontsize=6)
+        distance.legend(loc="lower left")
         margin.set(title="(b) margin, nuclear", xlabel="step", ylabel="1 - margin ratio", xscale="log", yscale="log")
         _exponents(exponent, summaries)
-        everything = xarray.Dataset(attrs=total(summaries))
         remark = (
             "(a), (b): c = 1 where not said; (a) geometric, (b) arithmetic means over kept seeds; bands: 95 % "
             "bootstrap intervals of the mean."
         )
-        page.add_counts(figure, {f"{len(summaries)} runs": everything}, remark)
+        page.add_counts(figure, summaries, remark)
     return figure
 
 
@@ -74,4 +72,4 @@ def _exponents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     # Room for the legend below the points.
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.4 * (high - low), high)
-    axes.legend(loc="lower left", fontsize=6)
+    axes.legend(loc="lower left")

@@ -10,12 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.kq_penalty.claims import chosen, usual
-from jaxattn.study.claims import total
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _RULES = {
-    "exact_normalized_gd": ("a norm of each", "#0072B2", "o"),
-    "jointly_normalized_gd": ("one norm", "#D55E00", "s"),
+    "exact_normalized_gd": ("a norm of each", palette.TEAL, "o"),
+    "jointly_normalized_gd": ("one norm", palette.WINE, "s"),
 }
 _NORMS = {"nuclear": "-", "frobenius": ":"}
 
@@ -27,14 +26,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `summarize` in this folder.
     """
     with page.style():
-        figure = page.new_figure(7.2, 3.4)
+        figure = page.full(3.4)
         over_penalty, along_steps = figure.subplots(1, 2)
         _over_penalty(over_penalty, usual(summaries))
         _along_steps(along_steps, summaries)
         over_penalty.set_ylabel("1 - correlation with SVM solution")
-        everything = xarray.Dataset(attrs=total(summaries))
         remark = "Geometric means over kept seeds; bars and bands: 95 % bootstrap intervals of the mean."
-        page.add_counts(figure, {f"{len(summaries)} runs": everything}, remark)
+        page.add_counts(figure, summaries, remark)
     return figure
 
 
@@ -51,8 +49,8 @@ def _over_penalty(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
                 last = float(one["off"].sel(norm="nuclear")[-1])
                 axes.axhline(last, color=colour, linestyle="--", linewidth=0.8, label=f"{label}, no penalty")
     axes.set(title="(a) at the last step", xlabel=r"$\log_{10}$ (1 / penalty)", xscale="log", yscale="log")
-    box = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.87), "fontsize": 6}
-    axes.legend(title="nuclear (dotted: Frobenius)", title_fontsize=6, **box)
+    box = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.87)}
+    axes.legend(title="nuclear (dotted: Frobenius)", **box)
 
 
 def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -63,16 +61,18 @@ def _along_steps(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             _band(axes, one, colour, "-", f"{label}, no penalty" if first else None)
     for one in chosen(summaries, optimizer="normalized_gd"):
         published = one.attrs["penalty"] > 0
-        _band(axes, one, "#888888", "-" if published else ":", "as published" if published else "... without penalty")
+        _band(
+            axes, one, palette.GUIDE, "-" if published else ":", "as published" if published else "... without penalty"
+        )
     for one in chosen(summaries, optimizer="gd"):
-        _band(axes, one, "#009E73", "-.", "plain descent")
+        _band(axes, one, palette.AMBER, "-.", "plain descent")
     for one in chosen(summaries, optimizer="exact_normalized_gd", penalty=0.0):
         if one.attrs["scale"] != 1.0:
-            _band(axes, one, "#56B4E9", "--", f"a norm of each, start x {one.attrs['scale']:g}")
+            _band(axes, one, palette.SKY, "--", f"a norm of each, start x {one.attrs['scale']:g}")
     for one in chosen(summaries, optimizer="exact_normalized_gd", step="falling"):
-        _band(axes, one, "#CC79A7", "-", "published penalty, step that falls")
+        _band(axes, one, palette.ROSE, "-", "published penalty, step that falls")
     axes.set(title="(b) nuclear, along the steps", xlabel="step", xscale="log", yscale="log")
-    axes.legend(loc="lower left", fontsize=6)
+    axes.legend(loc="lower left")
 
 
 def _points(

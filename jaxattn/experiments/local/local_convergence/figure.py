@@ -18,7 +18,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of the runs "W" and "KQ", as `summarize` in this folder returns them.
     """
     with page.style():
-        figure = page.new_figure(9.0, 2.9)
+        figure = page.full(2.9)
         draw_panels(figure.subplots(1, 3), summaries)
         page.add_counts(figure, summaries, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
     return figure

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"stayed": ("#0072B2", "o"), "left": ("#D55E00", "x")}
+_LOOKS = {"stayed": (palette.TEAL, "o"), "left": (palette.WINE, "x")}
 # Points that a panel still shows one by one; more of them are drawn smaller, down to a dot.
 _APART = 500
 
@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     summary = summaries["all starts"]
     with page.style():
-        figure = page.new_figure(10.0, 3.4)
+        figure = page.full(3.4)
         over_gap, over_radius, over_slack = figure.subplots(1, 3)
         _over_gap(over_gap, summary)
         _over_radius(over_radius, summary)
@@ -43,7 +43,7 @@ def _over_gap(axes: Axes, summary: xarray.Dataset) -> None:
     for name in _LOOKS:
         one = last.isel(start=last["stayed"].values == (name == "stayed"))
         _points(axes, one["gap"], one["correlation"], name, len(last["start"]))
-    axes.axvline(0, color="#444444", linewidth=0.8)
+    axes.axvline(0, color=palette.NOTE, linewidth=0.8)
     axes.set(
         title=f"(a) start at $R = {float(last['radius']):g}$",
         xlabel="score lead over the best support neighbour",
@@ -63,7 +63,7 @@ def _points(axes: Axes, x: ArrayLike, y: ArrayLike, name: str, number: int) -> N
 
 
 def _over_radius(axes: Axes, summary: xarray.Dataset) -> None:
-    for of, colour, marker in (("local", "#0072B2", "o"), ("not local", "#D55E00", "s")):
+    for of, colour, marker in (("local", palette.TEAL, "o"), ("not local", palette.WINE, "s")):
         one = summary.sel(of=of)
         mean = one["left"].values
         errors = np.clip([mean - one["left_low"].values, one["left_high"].values - mean], 0, None)

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.losses.claims import JOINT, LOSSES, PARALLEL
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _LOOKS = {
-    "logistic": ("#000000", "-"),
-    "exponential": ("#0072B2", "--"),
-    "correlation": ("#D55E00", ":"),
-    "heavy-tail": ("#009E73", "-."),
+    "logistic": (palette.INK, "-"),
+    "exponential": (palette.TEAL, "--"),
+    "correlation": (palette.WINE, ":"),
+    "heavy-tail": (palette.AMBER, "-."),
 }
 
 
@@ -27,19 +27,19 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     joint = [name for name in JOINT if name in summaries]
     with page.style():
-        figure = page.new_figure(6.75, 3.2)
+        figure = page.full(3.2)
         panels = figure.subplots(1, 3 if joint else 2, sharey=True)
         for axes, norm in zip(panels, ("frobenius", "nuclear"), strict=False):
             _curves(axes, summaries, LOSSES, norm)
         parallel = _shares(summaries, LOSSES)
-        panels[0].set_title(f"(a) $v$ fixed, Frobenius SVM:\n{parallel} of the seeds parallel", fontsize=8)
-        panels[1].set_title("(b) $v$ fixed,\nnuclear SVM", fontsize=8)
+        panels[0].set_title(f"(a) $v$ fixed, Frobenius SVM:\n{parallel} of the seeds parallel")
+        panels[1].set_title("(b) $v$ fixed,\nnuclear SVM")
         panels[0].set_ylabel("direction error, 1 - cos")
         # Its lower half is empty.
-        panels[1].legend(loc="lower left", fontsize=7)
+        panels[1].legend(loc="lower left")
         if joint:
             _curves(panels[2], summaries, joint, "frobenius")
-            panels[2].set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, joint)} parallel", fontsize=8)
+            panels[2].set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, joint)} parallel")
         page.add_counts(
             figure,
             summaries,
@@ -55,7 +55,7 @@ def _curves(axes: Axes, summaries: Mapping[str, xarray.Dataset], names: Iterable
         one = summaries[name].sel(norm=norm)
         curve = (one[f"off_{q}"].values for q in (50, 10, 90))
         page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle=dashes, label=_label(loss))
-    axes.axhline(1 - PARALLEL, color="#777777", linewidth=0.8)
+    axes.axhline(1 - PARALLEL, color=palette.GUIDE, linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="step")
 
 

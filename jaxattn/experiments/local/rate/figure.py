@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.rate.claims import form
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _TITLES = {"W": "(a) $W$, from the Frobenius solution", "KQ": "(b) $(K, Q)$, from the nuclear solution"}
 _FORMS = {
-    "as published": ("as published", "#888888", "--"),
-    "exact direction": ("exact direction, no penalty", "#0072B2", "-"),
-    "step k^-1/2": ("the same, step like $k^{-1/2}$", "#D55E00", "-."),
+    "as published": ("as published", palette.GUIDE, "--"),
+    "exact direction": ("exact direction, no penalty", palette.TEAL, "-"),
+    "step k^-1/2": ("the same, step like $k^{-1/2}$", palette.WINE, "-."),
 }
 
 
@@ -27,7 +27,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `summarize` in this folder.
     """
     with page.style():
-        figure = page.new_figure(7.2, 3.7)
+        figure = page.full(3.7)
         panels = dict(zip(_TITLES, figure.subplots(1, 2, sharey=True), strict=True))
         for weights, axes in panels.items():
             own = [one for one in summaries.values() if one.attrs["weights"] == weights]

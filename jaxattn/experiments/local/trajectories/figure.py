@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.trajectories.claims import EXACT, OWN_NORM, PARALLEL, RULES
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
 
 _SOLUTIONS = {"frobenius": r"$W_F$", "nuclear": r"$W_*$"}
-_RULES = {"": ("#444444", "published rule"), EXACT: ("#009E73", "exact direction")}
+_RULES = {"": (palette.NOTE, "published rule"), EXACT: (palette.AMBER, "exact direction")}
 # Distances below this are drawn here: rounding leaves none smaller.
 _LEAST = 1e-16
 
@@ -30,22 +30,22 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 6.6)
+        figure = page.full(6.6)
         panels = figure.subplots(2, 2, height_ratios=(1.35, 1))
         for column, (run, letter) in enumerate(zip(OWN_NORM, "ab", strict=True)):
             _paths(panels[0, column], letter, run, summaries[run])
         for column, (run, letter) in enumerate(zip(OWN_NORM, "cd", strict=True)):
             _distances(panels[1, column], letter, run, {rule: summaries[run + rule] for rule in RULES})
-        panels[0, 0].legend(loc="best", fontsize=7)
-        panels[1, 0].legend(loc="lower left", fontsize=7)
+        panels[0, 0].legend(loc="best")
+        panels[1, 0].legend(loc="lower left")
         panels[0, 1].set_ylabel("")
         W, KQ = (summaries[run] for run in OWN_NORM)
         page.add_counts(
             figure,
             summaries,
             f"(a), (b): the seed of median final correlation of {page.RUNS['W']} by the published rule, seed "
-            f"{int(W['seed'])}; {float(KQ.attrs['place']):.0%} of the seeds end below it in {page.RUNS['KQ']}.\n"
-            "Paths and rays (grey) are scaled to the panel; dots: about step 1, 10, 100, 1000.\n"
+            f"{int(W['seed'])}; {float(KQ.attrs['place']):.0%} of the seeds end below it in {page.RUNS['KQ']}. "
+            "Paths and rays (grey) are scaled to the panel; dots: about step 1, 10, 100, 1000. "
             f"(c), (d): median over all seeds, band from the 10th to the 90th percentile; dotted: cos = {PARALLEL}.",
         )
     return figure
@@ -61,7 +61,7 @@ def _paths(axes: Axes, letter: str, run: str, summary: xarray.Dataset) -> None:
     final = summary["correlation"].isel(snapshot=-1)
     values = ", ".join(f"{_SOLUTIONS[str(name)]} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
     whose = f"rays of {_SOLUTIONS[norm]} ({page.NORMS[norm]})"
-    axes.set_title(f"({letter}) training {page.RUNS[run]}, {whose}\ncos at the end: {values}", fontsize=8)
+    axes.set_title(f"({letter}) training {page.RUNS[run]}, {whose}\ncos at the end: {values}")
 
 
 def _distances(axes: Axes, letter: str, run: str, rules: Mapping[str, xarray.Dataset]) -> None:
@@ -74,7 +74,6 @@ def _distances(axes: Axes, letter: str, run: str, rules: Mapping[str, xarray.Dat
     published, exact = (f"{float(rules[rule]['parallel']):.0%}" for rule in ("", EXACT))
     axes.set_title(
         f"({letter}) {page.RUNS[run]}: {published} (published) and {exact} (exact)\nof the seeds end parallel",
-        fontsize=8,
     )
     axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-8, 3))
     axes.set_ylabel(f"1 - cos, {page.NORMS[OWN_NORM[run]]}")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-# One colour and marker a number of inputs, in increasing order, so that they are told apart in grey too.
-_LOOKS = (("#0072B2", "o"), ("#009E73", "s"), ("#D55E00", "^"), ("#CC79A7", "D"), ("#000000", "v"))
+# One for each number of inputs, in increasing order, so that they are told apart in grey too.
+_MARKERS = "os^Dv"
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -25,9 +26,10 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     summary = summaries["random tokens"]
     sizes = np.unique(summary["T"].values)
-    looks = dict(zip(np.unique(summary["n"].values), (_LOOKS[k % len(_LOOKS)] for k in range(100)), strict=False))
+    numbers = np.unique(summary["n"].values)
+    looks = dict(zip(numbers, zip(palette.ramp(len(numbers)), cycle(_MARKERS), strict=False), strict=False))
     with page.style():
-        figure = page.new_figure(3.1 * len(sizes), 3.2)
+        figure = page.full(3.2)
         panels = np.atleast_1d(figure.subplots(1, len(sizes), sharey=True))
         for axes, T in zip(panels, sizes, strict=True):
             _panel(axes, summary.isel(run=(summary["T"] == T).values), looks)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Below the rounding of a double: exact zeros are drawn here.
 _FLOOR = 1e-18
@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of this package's solvers and of the witnesses, as `summarize` returns them.
     """
     with page.style():
-        figure = page.new_figure(9.0, 3.4)
+        figure = page.full(3.4)
         left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
         places = []
         for k, summary in enumerate(summaries.values()):
@@ -34,20 +34,20 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 places.append(f"{page.NORMS[norm].split()[0]}\n{name}")
                 _outside(right, summary.sel(norm=norm), norm, k, len(places) - 1)
         n = next(iter(summaries.values())).attrs["n"]
-        left.axvline(n + 0.5, color="#777777", linewidth=0.9, linestyle=":", zorder=1)
-        left.annotate(f"$n = {n}$", (n + 0.5, 1e-3), xytext=(4, 0), textcoords="offset points", color="#555555")
+        left.axvline(n + 0.5, color=palette.GUIDE, linewidth=0.9, linestyle=":", zorder=1)
+        left.annotate(f"$n = {n}$", (n + 0.5, 1e-3), xytext=(4, 0), textcoords="offset points", color=palette.NOTE)
         left.set(title="(a) singular values", xlabel="number $k$", ylabel=r"$\sigma_k / \sigma_1$")
         right.set(title="(b) rows outside the span of the queries")
         right.set_ylabel(r"$\|W (I - P_Z)\|_F \; / \; \|W\|_F$")
         right.set_xticks(range(len(places)), places, fontsize=7)
         for axes in (left, right):
             axes.set(yscale="log", ylim=(_FLOOR, 5))
-            axes.axhline(np.finfo(float).eps, color="#777777", linewidth=0.9, linestyle="--", zorder=1)
+            axes.axhline(np.finfo(float).eps, color=palette.GUIDE, linewidth=0.9, linestyle="--", zorder=1)
         right.annotate(
             "machine epsilon", (-0.4, np.finfo(float).eps), xytext=(0, -9), textcoords="offset points", fontsize=7
         )
         left.xaxis.set_major_locator(MaxNLocator(integer=True))
-        left.legend(loc="upper right", fontsize=7)
+        left.legend(loc="upper right")
         page.add_counts(
             figure,
             summaries,
@@ -62,12 +62,12 @@ def _spectrum(axes: Axes, one: xarray.Dataset, norm: str, k: int, label: str) ->
     if not values.size:
         return
     number = np.arange(1, values.shape[1] + 1)
-    colour = page.COLOURS[norm]
+    colour = palette.COLOURS[norm]
     axes.plot(
         number,
         np.median(values, axis=0),
         color=colour,
-        linestyle=page.DASHES[norm],
+        linestyle=palette.DASHES[norm],
         marker=_MARKERS[k % len(_MARKERS)],
         markersize=4,
         linewidth=1,
@@ -80,5 +80,5 @@ def _spectrum(axes: Axes, one: xarray.Dataset, norm: str, k: int, label: str) ->
 def _outside(axes: Axes, one: xarray.Dataset, norm: str, k: int, place: int) -> None:
     values = np.maximum(one["outside"].values, _FLOOR)
     across = place + np.linspace(-0.25, 0.25, values.size)
-    filled = page.COLOURS[norm] if k == 0 else "none"
-    axes.scatter(across, values, s=9, marker=_MARKERS[k % len(_MARKERS)], c=filled, edgecolors=page.COLOURS[norm])
+    filled = palette.COLOURS[norm] if k == 0 else "none"
+    axes.scatter(across, values, s=9, marker=_MARKERS[k % len(_MARKERS)], c=filled, edgecolors=palette.COLOURS[norm])

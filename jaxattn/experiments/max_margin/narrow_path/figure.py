@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 
 import numpy as np
 import xarray
@@ -10,9 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.max_margin.narrow_path.claims import DECADE
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS, _DASHES = ("#D55E00", "#0072B2", "#009E73"), ("-", "--", ":")
 # Margins below this, of descents that end at other tokens, are drawn as this.
 _LEAST = -1.0
 
@@ -24,9 +24,11 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(10.0, 3.5)
+        figure = page.full(3.5)
         left, middle, right = figure.subplots(1, 3)
-        for (run, one), colour, dashes in zip(summaries.items(), _COLOURS, _DASHES, strict=False):
+        for (run, one), colour, dashes in zip(
+            summaries.items(), palette.ramp(len(summaries)), cycle(palette.STYLES), strict=False
+        ):
             look = {"color": colour, "linestyle": dashes}
             radii = one["radius"].values
             label = f"${run}$: $R^{{{float(one['exponent']):.2f}}}$"
@@ -48,7 +50,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             f"Drawn are the kept seeds whose nuclear solution has a rank above m ({above}); means ((a) geometric) with "
-            f"95 % intervals. Largest residual: {worst:.0e}.\nUnsolved are seeds whose path is beaten on the last ball "
+            f"95 % intervals. Largest residual: {worst:.0e}. Unsolved are seeds whose path is beaten on the last ball "
             f"by the solver's solution ({missed}). No point is known to be a global minimum. (c): below "
             f"{_LEAST:g} drawn as that.",
         )
@@ -69,7 +71,7 @@ def _guide(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
 
 def _descents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     """Draw every descent's margin over that of the path, in increasing order, by the tokens that it ends at."""
-    for place, (one, colour) in enumerate(zip(summaries.values(), _COLOURS, strict=False)):
+    for place, (one, colour) in enumerate(zip(summaries.values(), palette.ramp(len(summaries)), strict=True)):
         margins, there = one["each_margin"].values, one["end"].values
         order = np.argsort(margins)
         x = place + np.linspace(-0.35, 0.35, len(order))
@@ -79,7 +81,7 @@ def _descents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
                 x[drawn], np.maximum(margins[order][drawn], _LEAST), s=14, marker=marker, color=fill, linewidths=0.8
             )
     for marker, label in (("o", "ends at the optimal tokens"), ("x", "at others")):
-        axes.scatter([], [], s=14, marker=marker, color="#444444", label=label)
+        axes.scatter([], [], s=14, marker=marker, color=palette.NOTE, label=label)
     axes.axhline(1, color="black", linewidth=0.7, linestyle=":")
     axes.set_xticks(range(len(summaries)), [f"${run}$" for run in summaries])
     axes.set(title="(c) descent, seed by seed", ylabel="margin of descent / that of the path", ylim=(_LEAST - 0.1, 1.5))

@@ -11,17 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.max_margin.svm_rank.claims import PUBLISHED, SETTINGS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-# One colour and marker a size, so that the sizes are told apart in grey too; the norms differ by their dashes.
+# The larger, the darker, and a marker for each size; the norms differ by their dashes.
+_RAMP = palette.ramp(3)
 _LOOKS = {
-    (5, 5): ("#0072B2", "o"),
-    (10, 5): ("#009E73", "s"),
-    (15, 5): ("#000000", "^"),
-    (5, 10): ("#CC79A7", "D"),
-    (5, 15): ("#D55E00", "v"),
+    (5, 5): (_RAMP[0], "o"),
+    (10, 5): (_RAMP[1], "s"),
+    (15, 5): (_RAMP[2], "^"),
+    (5, 10): (_RAMP[1], "D"),
+    (5, 15): (_RAMP[2], "v"),
 }
-_OTHER = ("#777777", "x")
+_OTHER = (palette.GUIDE, "x")
 _RING: dict[str, Any] = {"marker": "o", "markersize": 7, "fillstyle": "none"}
 
 
@@ -34,7 +35,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     summary = summaries["certified"]
     inexact = {solver: one for solver, one in summaries.items() if solver != "certified"}
     with page.style():
-        figure = page.new_figure(10.5, 6.6)
+        figure = page.full(6.6)
         axes = figure.subplots(2, 3)
         for column, (name, other) in enumerate((("n", "T"), ("T", "n"))):
             smallest = int(summary[other].min())
@@ -55,7 +56,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Means with 95 % intervals. Published count: singular values above an absolute 1e-7, an infeasible problem "
-            "counts as rank 1.\nCertified: above 1e-6 of the largest, of solutions with a certified relative gap of at "
+            "counts as rank 1. Certified: above 1e-6 of the largest, of solutions with a certified relative gap of at "
             "most 1e-8; means of fewer than 8 problems are not drawn. (f): the same problems by both solvers.",
             counted="problems",
         )
@@ -67,14 +68,14 @@ def _curves(axes: Axes, runs: xarray.Dataset, variable: str, name: str) -> None:
         one = runs.sel(run=run)
         colour, marker = _look(one)
         for norm in ("frobenius", "nuclear"):
-            _errors(axes, one.sel(norm=norm), variable, colour, marker, page.DASHES[norm])
+            _errors(axes, one.sel(norm=norm), variable, colour, marker, palette.DASHES[norm])
     looks = {int(runs[name].sel(run=run)): _look(runs.sel(run=run)) for run in runs["run"].values}
     for size, (colour, marker) in sorted(looks.items()):
         axes.plot([], [], color=colour, marker=marker, markersize=4, label=f"${name} = {size}$")
     for norm, label in page.NORMS.items():
-        axes.plot([], [], color="#444444", linestyle=page.DASHES[norm], label=label)
+        axes.plot([], [], color=palette.NOTE, linestyle=palette.DASHES[norm], label=label)
     # Over n the upper left is free; over T, where ranks stay low, the lower right.
-    axes.legend(loc="upper left" if name == "n" else "lower right", fontsize=7, ncols=1 if name == "n" else 2)
+    axes.legend(loc="upper left" if name == "n" else "lower right", ncols=1 if name == "n" else 2)
 
 
 def _look(one: xarray.Dataset) -> tuple[str, str]:
@@ -102,15 +103,13 @@ def _errors(
 
 def _printed(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
     """Mark the nuclear ranks of the authors' figure, and the same count of an inexact solver's solutions."""
-    for (n, T, d), rank in zip(SETTINGS, PUBLISHED["nuclear"], strict=True):
-        axes.plot(d, rank, marker="*", markersize=9, color=_LOOKS[n, T][0], zorder=5)
-    axes.plot([], [], color="#444444", marker="*", markersize=9, linestyle="", label="nuclear, printed")
+    palette.published(axes, [d for *_, d in SETTINGS], PUBLISHED["nuclear"], "nuclear, 2308.16898")
     for solver, curves in inexact.items():
         for setting in curves["setting"].values:
             one = curves.sel(setting=setting, solver=solver)
             axes.plot(one["d"], one["published"], color=_look(one)[0], zorder=5, **_RING)
-        axes.plot([], [], color="#444444", linestyle="", label=f"nuclear, by {solver}", **_RING)
-    axes.legend(loc="upper left", fontsize=7)
+        axes.plot([], [], color=palette.NOTE, linestyle="", label=f"nuclear, by {solver}", **_RING)
+    axes.legend(loc="upper left")
 
 
 def _feasible(axes: Axes, summary: xarray.Dataset) -> None:
@@ -120,7 +119,7 @@ def _feasible(axes: Axes, summary: xarray.Dataset) -> None:
         label = f"$n = {int(one['n'])}$, $T = {int(one['T'])}$"
         _errors(axes, one, "feasible", colour, marker, "-", label=label)
     axes.set(title="(c) feasible share", xlabel="dimension $d$", ylabel="share of problems", ylim=(-0.03, 1.05))
-    axes.legend(loc="lower right", fontsize=7)
+    axes.legend(loc="lower right")
 
 
 def _tolerance(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
@@ -137,7 +136,9 @@ def _tolerance(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
                     one["tolerance"], one["rank_low"], one["rank_high"], color=colour, alpha=0.2, linewidth=0
                 )
         threshold = float(curves["threshold"].mean())
-        axes.axvline(threshold, color="#777777", linewidth=0.9, linestyle="--", zorder=1, label="the published 1e-7")
+        axes.axvline(
+            threshold, color=palette.GUIDE, linewidth=0.9, linestyle="--", zorder=1, label="the published 1e-7"
+        )
     axes.set(
         xscale="log",
         ylim=(0, None),
@@ -146,7 +147,7 @@ def _tolerance(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
         title="(f) rank against tolerance, $T = 5$",
     )
     if inexact:
-        axes.legend(loc="upper right", fontsize=7)
+        axes.legend(loc="upper right")
 
 
 def _same_limits(panels: np.ndarray) -> None:

@@ -9,9 +9,13 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"unrelaxed": ("#0072B2", "-", "o"), "relaxed": ("#D55E00", "--", "s"), "offset": ("#000000", ":", "^")}
+_LOOKS = {
+    "unrelaxed": (palette.TEAL, "-", "o"),
+    "relaxed": (palette.WINE, "--", "s"),
+    "offset": (palette.INK, ":", "^"),
+}
 _WORDS = {"unrelaxed": "unrelaxed, $\\geq 1$", "relaxed": "relaxed, $\\geq 0$", "offset": "offsets by label margin"}
 
 
@@ -24,22 +28,22 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     # A few seeds may all have support vectors alone: there is nothing to draw of them.
     runs = [one for one in summaries.values() if one.attrs["mixed"]]
     with page.style():
-        figure = page.new_figure(6.75, 3.1)
+        figure = page.full(3.1)
         panels = figure.subplots(1, 3, sharey=True)
         for axes, trained, letter in zip(panels, "pW", "ab", strict=False):
             axes.set(xscale="log", yscale="log", xlabel="step")
             for one in runs:
                 if (one.attrs["trained"], one.attrs["tau"]) == (trained, 1.0):
                     _along(axes, one)
-            axes.set_title(f"({letter}) ${trained}$ and $v$: neither\nproblem, but one between", fontsize=8)
+            axes.set_title(f"({letter}) ${trained}$ and $v$: neither\nproblem, but one between")
         _over_ratio(panels[2], [one for one in runs if one.attrs["trained"] == "W"])
-        panels[2].set_title("(c) $W$ at the end: relaxed\nonly if $\\|v\\| \\gg \\|W\\|$", fontsize=8)
+        panels[2].set_title("(c) $W$ at the end: relaxed\nonly if $\\|v\\| \\gg \\|W\\|$")
         panels[0].set_ylabel("direction error, $1 - \\cos$")
         if panels[0].lines:
-            panels[0].legend(loc="lower left", fontsize=7)
+            panels[0].legend(loc="lower left")
         mixed = ", ".join(f"{one.attrs['mixed']} ({run})" for run, one in summaries.items())
         remark = (
-            "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no\n"
+            "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no "
             f"support vectors of v: {mixed}."
         )
         page.add_counts(figure, summaries, remark)

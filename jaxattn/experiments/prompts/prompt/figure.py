@@ -8,9 +8,9 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.prompts.prompt.claims import STEPS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_COLOURS = {"keys X": "#0072B2", "keys X A": "#009E73"}
+_COLOURS = {"keys X": palette.TEAL, "keys X A": palette.AMBER}
 _DASHES = {"exact direction": "-", "published rule": "--"}
 _KEYS = {"keys X": "$W = I$", "keys X A": "$W = A$ drawn"}
 
@@ -22,7 +22,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 3.2)
+        figure = page.full(3.2)
         left, right = figure.subplots(1, 2, sharex=True)
         for one in summaries.values():
             steps, itself = one["snapshot"].values, one.attrs["trained"] == "p"
@@ -40,15 +40,13 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             page.band(left, steps, *off, **look)
             page.band(right, steps, *ratio, **look)
         for axes in (left, right):
-            axes.axvline(STEPS, color="#777777", linewidth=0.8)
+            axes.axvline(STEPS, color=palette.GUIDE, linewidth=0.8)
             axes.set(xscale="log", xlabel="step")
         left.set(yscale="log", ylabel="direction error, $1 - \\cos$")
         right.set_ylabel("margin ratio")
-        left.set_title(
-            "(a) The prompt turns to $p_{mm}$; the published rule stalls\nfrom about step 1,000 on", fontsize=8
-        )
-        right.set_title("(b) Its margin becomes the largest\n", fontsize=8)
-        left.legend(loc="lower left", fontsize=7)
+        left.set_title("(a) The prompt turns to $p_{mm}$; the published rule stalls\nfrom about step 1,000 on")
+        right.set_title("(b) Its margin becomes the largest\n")
+        left.legend(loc="lower left")
         remark = "(a): medians, bands from the 10th to the 90th percentile; (b): means with 95 % intervals."
-        page.add_counts(figure, summaries, f"{remark}\nGrey: the paper's {STEPS:,} steps.")
+        page.add_counts(figure, summaries, f"{remark} Grey: the paper's {STEPS:,} steps.")
     return figure

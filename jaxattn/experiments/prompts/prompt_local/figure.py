@@ -11,10 +11,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Of the locally optimal choices, in order; of prompts that stay at a point; and of ends elsewhere.
-_COLOURS, _RESTING, _ELSEWHERE = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442"), "#BBBBBB", "#000000"
+_COLOURS, _RESTING, _ELSEWHERE = palette.OTHERS[:5], palette.EXCLUDED, palette.INK
 _MARKERS = ("o", "s")
 
 
@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 4.4)
+        figure = page.full(4.4)
         panels = figure.subplots(1, 2)
         for axes, inputs, letter in zip(panels, (1, 2), "ab", strict=True):
             runs = [one for one in summaries.values() if one.attrs["inputs"] == inputs]
@@ -35,17 +35,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             arrived, rests = float(judged["arrived"]), float(judged["resting"])
             title = f"({letter}) {words}: {arrived:.1%} of all starts end at"
             title += f"\nlocally optimal solutions, {rests:.1%} at a point"
-            axes.set_title(title, fontsize=8)
+            axes.set_title(title)
         counted = [one for one in summaries.values() if one.attrs["attempted"] > 1]
         kept = "; ".join(
             f"{one.attrs['run']}: {one.attrs['kept']} of {one.attrs['attempted']} problems kept" for one in counted
         )
         remark = (
-            "Arrows: certified solutions of all locally optimal choices. Grey: stays at a point; black: elsewhere.\n"
-            "Tokens are scaled to the panel (squares: second input; the darker, the higher the score).\n"
+            "Arrows: certified solutions of all locally optimal choices. Grey: stays at a point; black: elsewhere. "
+            "Tokens are scaled to the panel (squares: second input; the darker, the higher the score). "
             f"Shares over drawn problems ({kept})."
         )
-        figure.supxlabel(remark, fontsize=7, color="#444444")
+        page.note(figure, remark)
     return figure
 
 
@@ -84,6 +84,6 @@ def _map(axes: Axes, one: xarray.Dataset) -> None:
     names = ["token " + " and ".join(str(t + 1) for t in one["alpha"].values[choice]) for choice in optima]
     key = [Patch(color=colour, alpha=0.6, label=name) for colour, name in zip(colours, names, strict=False)]
     look = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2, "frameon": False}
-    axes.legend(handles=key, fontsize=7, title="ends at", title_fontsize=7, columnspacing=1.0, handlelength=1.4, **look)
+    axes.legend(handles=key, title="ends at", columnspacing=1.0, handlelength=1.4, **look)
     axes.set(xlim=(-half, half), ylim=(-half, half), aspect="equal", xlabel="first coordinate of the start")
     axes.set_ylabel("second coordinate")

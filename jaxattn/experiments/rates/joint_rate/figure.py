@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.rates.joint_rate.claims import NEAR, PAPER
 from jaxattn.study.claims import total
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"plain": ("#777777", ":"), "normalized": ("#0072B2", "-"), "falling": ("#009E73", "-.")}
+_LOOKS = {"plain": (palette.GUIDE, ":"), "normalized": (palette.TEAL, "-"), "falling": (palette.AMBER, "-.")}
 _LABELS = {"plain": "plain", "normalized": "normalized", "falling": r"normalized, falling like $k^{-2/3}$"}
 
 
@@ -23,7 +23,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(6.75, 3.4)
+        figure = page.full(3.4)
         left, right = figure.subplots(1, 2)
         for run, (colour, dashes) in _LOOKS.items():
             one = summaries[run]
@@ -41,14 +41,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk")
         exponent = float(summaries["normalized"]["exponent"])
         found = "faster" if exponent > PAPER else "slower"
-        left.set_title(
-            f"(a) normalized steps: -log risk like $t^{{{exponent:.2f}}}$, {found} than the bound", fontsize=8
-        )
-        left.legend(loc="upper left", fontsize=7)
-        right.axhline(NEAR, color="#bbbbbb", linewidth=0.7)
+        left.set_title(f"(a) normalized steps: -log risk like $t^{{{exponent:.2f}}}$, {found} than the bound")
+        left.legend(loc="upper left")
+        right.axhline(NEAR, color=palette.GUIDE, linewidth=0.7)
         right.set(xscale="log", yscale="log", xlabel="step t", ylabel="1 - cos")
-        right.set_title(r"(b) $W$ from $W_{mm}$, $v$ from $\mu$", fontsize=8)
-        right.legend(loc="lower left", fontsize=7)
+        right.set_title(r"(b) $W$ from $W_{mm}$, $v$ from $\mu$")
+        right.legend(loc="lower left")
         page.add_counts(
             figure,
             {"all three runs": xarray.Dataset(attrs=total(summaries))},

@@ -11,10 +11,15 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.rates.ngd_global.claims import ALL, NEAR, STARTS, compared
 from jaxattn.study.claims import total
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_RULES = {"plain": ("#777777", ":"), "normalized": ("#0072B2", "-"), "Polyak": ("#D55E00", "--")}
-_STARTS = {"zero": ("#000000", "-"), "small": ("#56B4E9", "--"), "large": ("#009E73", "-."), "wrong": ("#CC79A7", ":")}
+_RULES = {"plain": (palette.GUIDE, ":"), "normalized": (palette.TEAL, "-"), "Polyak": (palette.WINE, "--")}
+_STARTS = {
+    "zero": (palette.INK, "-"),
+    "small": (palette.SKY, "--"),
+    "large": (palette.AMBER, "-."),
+    "wrong": (palette.ROSE, ":"),
+}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -25,16 +30,16 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     runs = compared(summaries)
     with page.style():
-        figure = page.new_figure(6.75, 5.2)
+        figure = page.full(5.2)
         grid = figure.add_gridspec(2, 1)
         upper, lower = (figure.add_subfigure(grid[row]) for row in (0, 1))
         panels = dict(zip(STARTS, upper.subplots(1, 4, sharey=True), strict=True))
         for letter, start in zip("abcd", STARTS, strict=True):
             axes = panels[start]
             _rates(axes, runs, start)
-            axes.set_title(f"({letter}) {STARTS[start].replace('W', '$W$')}", fontsize=8)
+            axes.set_title(f"({letter}) {STARTS[start].replace('W', '$W$')}")
         panels["zero"].set_ylabel(r"1 - cos with $W_{mm}$")
-        panels["zero"].legend(loc="lower left", fontsize=7)
+        panels["zero"].legend(loc="lower left")
         rest, share = lower.subplots(1, 2)
         _rest(rest, runs)
         _shares(share, summaries)
@@ -44,13 +49,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         figure.suptitle(
             f"Normalized steps approach $W_{{mm}}$ like $k^{{{near.min():.1f}}}$ to $k^{{{near.max():.1f}}}$ from all "
             f"starts; {far}",
-            fontsize=8,
         )
         page.add_counts(
             figure,
             {"all rules and dimensions": xarray.Dataset(attrs=total(summaries))},
             "(a) to (e): medians over seeds, bands from the 10th to the 90th percentile; "
-            f"n = {runs['plain'].attrs['n']}, T = {runs['plain'].attrs['T']}, d = {runs['plain'].attrs['d']}.\n"
+            f"n = {runs['plain'].attrs['n']}, T = {runs['plain'].attrs['T']}, d = {runs['plain'].attrs['d']}. "
             f"Percentages and (f): share of seeds with 1 - cos <= {NEAR} (grey) in the end; (f): normalized steps, "
             "95 % intervals.",
         )
@@ -74,7 +78,7 @@ def _rates(axes: Axes, runs: Mapping[str, xarray.Dataset], start: str) -> None:
                 va="top",
                 transform=axes.transAxes,
             )
-    axes.axhline(NEAR, color="#bbbbbb", linewidth=0.7)
+    axes.axhline(NEAR, color=palette.GUIDE, linewidth=0.7)
     axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-11, 1e3))
 
 
@@ -93,8 +97,8 @@ def _rest(axes: Axes, runs: Mapping[str, xarray.Dataset]) -> None:
     ends = np.array([1.0, float(runs["normalized"]["path"].max())])
     axes.plot(ends, ends, color="black", linewidth=0.7, label=r"$1 - s = e^{-\mathrm{path}\,/\,\|W_{mm}\|}$")
     axes.set(xscale="log", yscale="log", xlabel=r"length of the path $/\ \|W_{mm}\|_F$", ylabel=r"$-\log(1 - s)$")
-    axes.set_title("(e) attention $1 - s$ left beside the optimal tokens, from $W$ = 0", fontsize=8)
-    axes.legend(loc="lower right", fontsize=7)
+    axes.set_title("(e) attention $1 - s$ left beside the optimal tokens, from $W$ = 0")
+    axes.legend(loc="lower right")
 
 
 def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -115,13 +119,13 @@ def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             marker=".",
             label=STARTS[start].replace("W", "$W$"),
         )
-    axes.axvline(runs[0].attrs["n"] * runs[0].attrs["T"], color="#bbbbbb", linewidth=0.7)
-    axes.text(runs[0].attrs["n"] * runs[0].attrs["T"], 0.05, "d = n T ", color="#777777", fontsize=7, ha="right")
+    axes.axvline(runs[0].attrs["n"] * runs[0].attrs["T"], color=palette.GUIDE, linewidth=0.7)
+    axes.text(runs[0].attrs["n"] * runs[0].attrs["T"], 0.05, "d = n T ", color=palette.GUIDE, fontsize=7, ha="right")
     axes.set(xscale="log", xlabel="dimension d", ylabel="share of seeds that arrive", ylim=(0, 1.03), xticks=d)
     axes.set_xticklabels(list(map(str, d)))
     axes.minorticks_off()
-    axes.set_title("(f) less orthogonal tokens, in fewer dimensions", fontsize=8)
-    axes.legend(loc="lower right", fontsize=7)
+    axes.set_title("(f) less orthogonal tokens, in fewer dimensions")
+    axes.legend(loc="lower right")
 
 
 _ENDS = ("", "_low", "_high")

@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, PATH
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 from jaxattn.study.style.curves import draw_panels
 
 _LOOKS = {
-    "W": ("frobenius", "$W$, Frobenius", "#0072B2", "-"),
-    "KQ": ("nuclear", "$(K, Q)$, nuclear", "#D55E00", "--"),
-    LONG: ("frobenius", "$W$, exact direction", "#009E73", ":"),
-    FALLING: ("nuclear", "$(K, Q)$, exact, step falls", "#CC79A7", "-."),
+    "W": ("frobenius", "$W$, Frobenius", palette.FROBENIUS, "-"),
+    "KQ": ("nuclear", "$(K, Q)$, nuclear", palette.NUCLEAR, "--"),
+    LONG: ("frobenius", "$W$, exact direction", palette.AMBER, ":"),
+    FALLING: ("nuclear", "$(K, Q)$, exact, step falls", palette.ROSE, "-."),
 }
 
 
@@ -27,7 +27,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: as `claims.summarize` returns them.
     """
     with page.style():
-        figure = page.new_figure(9.0, 5.6)
+        figure = page.full(5.6)
         followed = PATH in summaries
         panels = figure.subplot_mosaic([list("aabbcc"), list("dddeee" if followed else "dddddd")])
         draw_panels([panels[letter] for letter in "abc"], summaries)
@@ -38,7 +38,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         if followed:
             path = summaries[PATH]
             for norm in path["norm"].values:
-                look = page.NORMS[str(norm)], page.COLOURS[str(norm)], page.DASHES[str(norm)]
+                look = page.NORMS[str(norm)], palette.COLOURS[str(norm)], palette.DASHES[str(norm)]
                 _distance(panels["e"], path.sel(norm=norm), "radius", *look)
             panels["e"].set(title="(e) path of $W$, from the optimal tokens' solutions", xlabel="radius $R$")
         for letter in "de" if followed else "d":
@@ -50,7 +50,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             summaries,
             "Means over kept seeds; bands: 95 % bootstrap intervals of the mean."
             + (" Position 0 sees one token, which counts as probability 1." if one["attention"] == "causal" else "")
-            + f"\nOne W for {one['inputs']} inputs, one a position; the optimal tokens of all of them are separable in "
+            + f" One W for {one['inputs']} inputs, one a position; the optimal tokens of all of them are separable in "
             f"{one['optimal_kept']} of {one['attempted']} problems.",
         )
     return figure

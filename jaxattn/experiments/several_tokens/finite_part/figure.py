@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from jaxattn.experiments.several_tokens.evidence import WITHOUT
 from jaxattn.experiments.several_tokens.finite_part.claims import HEADS
 from jaxattn.experiments.several_tokens.prediction import KINDS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 _TITLES = {"quadratic": r"$v \cdot x - \lambda \|x\|^2$", "ReLU": "a head of ReLUs"}
-_LOOKS = {"": ("#0072B2", "published selection", 3), WITHOUT: ("#999999", "no selection", 2)}
-_SHADES = ("#0072B2", "#F0E442", "#D55E00")
+_LOOKS = {"": (palette.TEAL, "published selection", 3), WITHOUT: (palette.EXCLUDED, "no selection", 2)}
+_SHADES = (palette.TEAL, palette.SKY, palette.WINE)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -26,7 +26,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     with page.style():
-        figure = page.new_figure(10.0, 3.8)
+        figure = page.full(3.8)
         *panels, kinds = figure.subplots(1, 3)
         for axes, head, letter in zip(panels, HEADS, "ab", strict=True):
             _scatter(axes, {suffix: summaries[head + suffix] for suffix in _LOOKS})
@@ -70,7 +70,7 @@ def _scatter(axes: Axes, parts: Mapping[str, xarray.Dataset]) -> None:
             label=label,
             rasterized=True,
         )
-    axes.legend(loc="lower right", fontsize=7, markerscale=3, reverse=True)
+    axes.legend(loc="lower right", markerscale=3, reverse=True)
 
 
 def _bars(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
@@ -81,10 +81,8 @@ def _bars(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             share = float((summary["kind"] == kind).sum()) / max(number, 1)
             axes.barh(place, share, left=left, color=shade, label=label if place == 0 else None)
             left += share
-        axes.text(1.02, place, f"{number}", va="center", fontsize=8)
+        axes.text(1.02, place, f"{number}", va="center")
     axes.set_yticks(range(len(summaries)), [name.replace(", ", ",\n") for name in summaries])
     axes.set(title="(c) inputs that select several tokens", xlabel="share; at the right: inputs", xlim=(0, 1))
     axes.invert_yaxis()
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=7, title="best distribution", title_fontsize=7
-    )
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, title="best distribution")

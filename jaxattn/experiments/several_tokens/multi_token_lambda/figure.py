@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.several_tokens.evidence import RANKED
 from jaxattn.experiments.several_tokens.looks import FITTED, LOOKS
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -23,15 +23,15 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     runs = list(summaries.values())
     with page.style():
-        figure = page.new_figure(7.4, 3.4)
+        figure = page.full(3.4)
         left, right = figure.subplots(1, 2)
-        _bars(left, runs, "tokens", "selected by descent", color="#0072B2", marker="o")
+        _bars(left, runs, "tokens", "selected by descent", color=palette.TEAL, marker="o")
         penalties = [one.attrs["penalty"] for one in runs if "best" in one]
         best = [float(one["best"]) for one in runs if "best" in one]
         left.plot(
             penalties,
             best,
-            color="#D55E00",
+            color=palette.WINE,
             linestyle="--",
             marker="s",
             markersize=4,
@@ -55,7 +55,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             summaries,
-            f"Means over runs with 95 % bootstrap intervals, (a) of all that did not diverge.\n{FITTED}",
+            f"Means over runs with 95 % bootstrap intervals, (a) of all that did not diverge. {FITTED}",
             "runs",
         )
     return figure

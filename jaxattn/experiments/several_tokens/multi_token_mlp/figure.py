@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from jaxattn.experiments.several_tokens.evidence import EXACT, WITHOUT
 from jaxattn.experiments.several_tokens.looks import FITTED, LOOKS
 from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Probabilities below this are drawn here.
 _LEAST = 1e-20
@@ -29,7 +29,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     summaries = {run: one for run, one in summaries.items() if not run.endswith(EXACT)}
     runs = [run for run in summaries if not run.endswith(WITHOUT)]
     with page.style():
-        figure = page.new_figure(2.5 * len(runs) + 0.5, 6.6)
+        figure = page.full(6.6)
         panels = figure.subplots(3, len(runs), sharey="row", sharex="row", squeeze=False)
         for column, run in enumerate(runs):
             for row, name in enumerate((run, run + WITHOUT)):
@@ -40,13 +40,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             what = "" if row < 2 else r" with $W_{\mathrm{fin}} + C\,W_{\mathrm{mm}}$"
             panels[row, 0].set_ylabel(f"{label}\n1 - correlation{what}")
         if panels[0, 0].lines:
-            panels[0, 0].legend(loc="lower left", fontsize=7, ncols=2)
-        panels[2, 0].legend(loc="lower right", fontsize=7, markerscale=3, reverse=True)
+            panels[0, 0].legend(loc="lower left", ncols=2)
+        panels[2, 0].legend(loc="lower right", markerscale=3, reverse=True)
         page.add_counts(
             figure,
             summaries,
-            "Means over runs with 95 % bootstrap intervals; open marks: published. Without a selection: of the first "
-            f"500 runs.\n{FITTED}",
+            f"Means over runs with 95 % bootstrap intervals. Without a selection: of the first 500 runs. {FITTED}",
             counted="runs",
         )
     return figure
@@ -58,18 +57,21 @@ def _curves(axes: Axes, summary: xarray.Dataset, *, published: bool) -> None:
         axes.text(0.5, 0.5, "no run is kept", transform=axes.transAxes, ha="center")
         return
     steps = summary["snapshot"].values
-    for solution, (label, colour, dashes, marker) in LOOKS.items():
+    for solution, (label, colour, dashes, _) in LOOKS.items():
         one = summary.sel(solution=solution)
         curve = (one[name].values for name in ("off", "off_low", "off_high"))
         page.band(axes, steps, *curve, color=colour, linestyle=dashes, label=label)
         number = PUBLISHED.get(solution, {}).get(int(summary.attrs["d"]))
         if published and number is not None:
-            axes.plot(steps[-1], number, marker, color=colour, markerfacecolor="white", clip_on=False, zorder=5)
+            palette.published(axes, steps[-1], number, "2308.16898")
 
 
 def _scatter(axes: Axes, selected: xarray.Dataset, every: xarray.Dataset) -> None:
     rest = every.isel(seed=~every["published"].values)
-    for one, colour, label in ((rest, "#999999", "excluded by it"), (selected, "#0072B2", "published selection")):
+    for one, colour, label in (
+        (rest, palette.EXCLUDED, "excluded by it"),
+        (selected, palette.TEAL, "published selection"),
+    ):
         off = one["last"].sel(solution="W_SVMeq").values
         x, y = np.maximum(one["masked"].values, _LEAST), np.maximum(off, 1e-16)
         axes.plot(x, y, ".", color=colour, markersize=2.5, alpha=0.6, linewidth=0, label=label, rasterized=True)

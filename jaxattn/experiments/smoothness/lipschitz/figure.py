@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.smoothness.lipschitz.claims import ASKED
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"cross entropy": ("#0072B2", "-"), "logistic": ("#D55E00", "--"), "squared": ("#009E73", "-.")}
+_LOOKS = {"cross entropy": (palette.TEAL, "-"), "logistic": (palette.WINE, "--"), "squared": (palette.AMBER, "-.")}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -24,7 +24,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     (one,) = summaries.values()
     radius = one["radius"].values
     with page.style():
-        figure = page.new_figure(8.0, 6.2)
+        figure = page.full(6.2)
         panels = figure.subplots(2, 2).ravel()
         panels[0].plot(radius, one["paper"], color="black", marker="o", markersize=3, label="$M$ of the paper")
         for risk, (colour, dashes) in _LOOKS.items():
@@ -43,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             f"Geometric means over texts with 95 % bootstrap intervals; found at {one.attrs['draws']} drawn $W$, "
-            "$\\|W\\|_F \\leq R$, and at 0.\n$M = 3 n^3 R^7 e^{13 R^2}$ is asked for at $R \\geq 4$; it lies "
+            "$\\|W\\|_F \\leq R$, and at 0. $M = 3 n^3 R^7 e^{13 R^2}$ is asked for at $R \\geq 4$; it lies "
             f"{float((one['paper'] - one['steepest']).sel(radius=ASKED).min()):.0f} decades above all that is found at "
             "$R = 4$, outside of (b) to (d).",
             counted="texts",

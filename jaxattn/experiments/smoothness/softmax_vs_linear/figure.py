@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
 # Colour, dashes, and how far a text's points are moved aside.
-_LOOKS = {"softmax": ("#0072B2", "-", 0.93), "linear": ("#D55E00", "--", 1.07)}
+_LOOKS = {"softmax": (palette.TEAL, "-", 0.93), "linear": (palette.WINE, "--", 1.07)}
 # The power of the scale that both attentions' squared risks bend with.
 _POWER = 6
 
@@ -26,7 +26,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     (one,) = summaries.values()
     with page.style():
-        figure = page.new_figure(10.0, 6.4)
+        figure = page.full(6.4)
         panels = figure.subplots(one.sizes["loss"], 3)
         letters = iter("abcdefghi")
         for row, loss in zip(panels, one["loss"].values, strict=True):
@@ -55,8 +55,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Curves: geometric means over texts with 95 % bootstrap intervals. Points: one a text, hollow where some "
-            "word has two successors; triangles: every step tried descends.\nA step descends if it raises the risk in "
-            "none of 500 steps from $W = 0$. In (c), (f) points are step ratios, softmax / linear, triangles where\n"
+            "word has two successors; triangles: every step tried descends. A step descends if it raises the risk in "
+            "none of 500 steps from $W = 0$. In (c), (f) points are step ratios, softmax / linear, triangles where "
             "either is a triangle; dotted: equality, if linear attention were a sum of logits and no mean.",
             counted="texts",
         )
@@ -82,7 +82,7 @@ def _curvatures(axes: Axes, one: xarray.Dataset) -> None:
     curve(one, "bound", color="black", linewidth=0.8, label="softmax, derived bound")
     for name, (colour, dashes, _) in _LOOKS.items():
         curve(one.sel(attention=name), "curvature", color=colour, linestyle=dashes, label=f"{name}, largest found")
-    curve(one.sel(attention="softmax"), "at_zero", color="#56B4E9", linestyle=":", label="softmax, at $W = 0$")
+    curve(one.sel(attention="softmax"), "at_zero", color=palette.SKY, linestyle=":", label="softmax, at $W = 0$")
     axes.set_yscale("log")
     axes.set_ylabel(f"second derivative $/\\,s^{_POWER}$")
 
@@ -102,11 +102,11 @@ def _steps(axes: Axes, one: xarray.Dataset) -> None:
 def _ratios(axes: Axes, one: xarray.Dataset) -> None:
     scale = one["scale"].values
     parts = (10 ** one[part].values for part in ("smoother", "smoother_low", "smoother_high"))
-    page.band(axes, scale, *parts, color="#009E73", marker="D", markersize=3, label="curvature, linear / softmax")
+    page.band(axes, scale, *parts, color=palette.AMBER, marker="D", markersize=3, label="curvature, linear / softmax")
     softmax, linear = (one.sel(attention=name) for name in _LOOKS)
     ratio = softmax["each_step"].values / linear["each_step"].values
     beyond = (softmax["each_beyond"].values | linear["each_beyond"].values).astype(bool)
-    _points(axes, scale, ratio, beyond, one["forked"].values, "#CC79A7")
+    _points(axes, scale, ratio, beyond, one["forked"].values, palette.ROSE)
     axes.axhline(1.0, color="black", linewidth=0.7)
     axes.axhline(float(one.attrs["words"]) ** -2.0, color="black", linewidth=0.7, linestyle=":")
     axes.set_yscale("log")

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from jaxattn.experiments.smoothness.tensor_trick.claims import SAME
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOSSES = (("#0072B2", "o"), ("#009E73", "s"), ("#D55E00", "^"))
-_FORMS = ("#D55E00", "#0072B2", "#000000")
+_LOSSES = ((palette.TEAL, "o"), (palette.AMBER, "s"), (palette.WINE, "^"))
+_FORMS = (palette.WINE, palette.TEAL, palette.INK)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -25,7 +25,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     summary = summaries["texts"]
     with page.style():
-        figure = page.new_figure(9.6, 3.7)
+        figure = page.full(3.7)
         apart, of_d, of_n = figure.subplots(1, 3)
         _differences(apart, summary)
         for axes, name, other, panel in ((of_d, "d", "n", "b"), (of_n, "n", "d", "c")):
@@ -38,14 +38,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         of_d.set(xlabel="dimension $d$ of an embedding", ylabel="multiply-adds; numbers held")
         of_n.set(xlabel="words $n$ of a sequence")
         of_d.sharey(of_n)
-        of_d.legend(handles=_legend(summary), loc="upper left", fontsize=7)
+        of_d.legend(handles=_legend(summary), loc="upper left")
         of_d.set_ylim(10, 300 * float(summary["products"].max()))
         m, V, seeds = (int(summary[name].values.flat[0]) for name in ("m", "V", "seeds"))
         page.add_counts(
             figure,
             summaries,
             f"(a) tensor trick against pairs of words, the form that all else here uses: the largest of {seeds} texts "
-            f"a size or more; 0 at the lower edge.\n(b), (c) counted, not timed: {m} sequences, a vocabulary of {V}. "
+            f"a size or more; 0 at the lower edge. (b), (c) counted, not timed: {m} sequences, a vocabulary of {V}. "
             "labels: texts in which no prefix has a choice.",
             counted="texts",
         )
@@ -81,7 +81,7 @@ def _differences(axes: Axes, summary: xarray.Dataset) -> None:
         yscale="log",
         ylim=(rounding / 5, 1e-10),
     )
-    axes.legend(loc="upper left", ncols=2, fontsize=6.5, columnspacing=0.8, handletextpad=0.2)
+    axes.legend(loc="upper left", ncols=2, columnspacing=0.8, handletextpad=0.2)
 
 
 def _costs(axes: Axes, chosen: xarray.Dataset, name: str) -> None:
@@ -96,5 +96,5 @@ def _costs(axes: Axes, chosen: xarray.Dataset, name: str) -> None:
 
 def _legend(summary: xarray.Dataset) -> list[Line2D]:
     forms = [Line2D([], [], color=c, label=str(f)) for c, f in zip(_FORMS, summary["form"].values, strict=True)]
-    full = Line2D([], [], color="#777777", linestyle="-", label="multiply-adds")
-    return [*forms, full, Line2D([], [], color="#777777", linestyle="--", label="numbers held")]
+    full = Line2D([], [], color=palette.GUIDE, linestyle="-", label="multiply-adds")
+    return [*forms, full, Line2D([], [], color=palette.GUIDE, linestyle="--", label="numbers held")]
