@@ -32,8 +32,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _over_slack(over_slack, summary)
         over_lead.set(ylabel="share of starts that stay", ylim=(-0.03, 1.03))
         remark = (
-            "A start is $R\\, W_\\alpha / \\|W_\\alpha\\|_F$ for one of the $T^n$ choices $\\alpha$ of tokens; it stays "
-            "if descent selects $\\alpha$ at the end, with a correlation above 0.99. (a), (c): groups of equally many "
+            "A start is $R\\, W_\\alpha / \\|W_\\alpha\\|_F$ for one of the $T^n$ choices $\\alpha$ of tokens; it "
+            "stays if descent selects $\\alpha$ at the end, with a correlation above 0.99. (a), (c): groups of equally many "
             "starts, Wilson intervals; (b): problems resampled. All intervals are of 95 %."
         )
         page.add_counts(figure, summaries, remark, counted="choices")
@@ -72,7 +72,7 @@ def _over_slack(axes: Axes, summary: xarray.Dataset) -> None:
     scaled = (local["slack"] * local["radius"] / local["length"]).values
     shown = np.isfinite(scaled)
     _shares(axes, scaled[shown], local["stayed"].values[shown], palette.TEAL)
-    axes.set_title("(c) locally optimal $\\alpha$, all $R$:\nthe slack decides")
+    axes.set_title("(c) locally optimal $\\alpha$,\nall $R$, by their slack")
     axes.set(xlabel="slack of better tokens\n" r"$\times\, R\, /\, \|W_\alpha\|_F$", xscale="log")
 
 
