@@ -32,8 +32,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _over_slack(over_slack, summary)
         over_lead.set(ylabel="share of starts that stay", ylim=(-0.03, 1.03))
         remark = (
-            "A start is $R\\, W_\\alpha / \\|W_\\alpha\\|_F$ for one of the $T^n$ choices $\\alpha$ of tokens; it "
-            "stays if descent selects $\\alpha$ at the end, with a correlation above 0.99. (a), (c): groups of equally many "
+            r"A start is $R\, W_\alpha / \|W_\alpha\|_F$ for one of the $T^n$ choices $\alpha$ of tokens; it stays if "
+            r"descent selects $\alpha$ at the end, with a correlation above 0.99. (a), (c): groups of equally many "
             "starts, Wilson intervals; (b): problems resampled. All intervals are of 95 %."
         )
         page.add_counts(figure, summaries, remark, counted="choices")
