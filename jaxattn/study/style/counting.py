@@ -49,4 +49,4 @@ def _kept(counts: Mapping[str, int], counted: str) -> str:
 
 
 def _named(runs: Sequence[str]) -> str:
-    return f"{len(runs)} runs" if len(runs) > _NAMES else ", ".join(runs)
+    return f"{len(runs)} runs" if len(runs) > _NAMES else " and ".join(runs)

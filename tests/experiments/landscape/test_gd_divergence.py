@@ -144,4 +144,4 @@ def test_the_figure_draws_both_runs_against_the_time():
         for (x, y), one in zip(curves, ("step 5", "step 0.05"), strict=True):
             np.testing.assert_allclose(x, summaries[one].attrs["step_size"] * STEPS)
             np.testing.assert_array_equal(y, summaries[one][name])
-    assert "runs x 1,000 seeds, all kept." in drawn.get_supxlabel()
+    assert "step 5: 1,000 seeds, all kept." in drawn.get_supxlabel()

@@ -31,7 +31,7 @@ def test_runs_with_equal_counts_stand_together_and_very_different_ones_are_added
     alike = {name: counted(diverged=1) for name in "abcd"}
     assert counting.told(alike, "seeds") == "4 runs, each 8 of 9 seeds kept (excluded: 1 diverged)."
     told = counting.told({"a": alike["a"], "b": alike["b"], "other": counted(unsolved=0)}, "seeds")
-    assert told == "a, b: each 8 of 9 seeds kept (excluded: 1 diverged). other: 9 seeds, all kept."
+    assert told == "a and b: each 8 of 9 seeds kept (excluded: 1 diverged). other: 9 seeds, all kept."
     assert counting.told(alike | {"other": counted()}, "seeds").startswith("4 runs: each 8 of 9 seeds kept")
     several = {f"{k}": counted(diverged=k) for k in range(5)} | {"5": counted(infeasible=0)}
     assert counting.told(several, "seeds") == "6 runs together: 44 of 54 seeds kept (excluded: 10 diverged)."

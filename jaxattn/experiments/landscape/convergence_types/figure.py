@@ -33,7 +33,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             _panel(axes, summary)
             if run == "KQ":
                 x = np.arange(summary.sizes["d"]) - 0.13
-                look = {"color": "black", "marker": "D", "markersize": 4, "markerfacecolor": "white"}
+                look = {"color": "black", "marker": "o", "markersize": 4, "markerfacecolor": "white"}
                 axes.plot(x, summary["own"], linestyle="none", label="global or local by nuclear SVM", **look)
             axes.set(title=f"({letter}) run of {page.RUNS[run]}", xlabel="dimension $d$ (seeds)")
         panels[0].set_ylabel("share of runs")
@@ -43,7 +43,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             summaries,
             "Stacks: shares of the kept and ambiguous (not saturated) runs, with 95 % intervals of the sum up to each "
-            "edge; local by the support vectors of the Frobenius solution. The green bar overlaps with the stack.",
+            "edge; local by the support vectors of the Frobenius solution. The narrow bar overlaps with the stack.",
         )
     return figure
 

@@ -49,7 +49,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             named,
             "Seeds that select their optimal tokens, 95 % Wilson intervals. (a), (b): sphere data, from $W = 0$; "
-            "(b): all dimensions together; green: the first step separates them. (c): from random weights. (d): "
+            "(b): all dimensions together; shaded: the first step separates them. (c): from random weights. (d): "
             r"$\alpha$ a drawn wrong selection; crosses: predicted for $R$ without bound from which inputs are served.",
         )
     return figure
