@@ -1,35 +1,58 @@
-"""The three panels of compared runs: probability (a), correlations of training W (b) and of training (K, Q) (c)."""
+"""The three panels of compared runs: saturation (a), and direction errors of training W (b) and (K, Q) (c)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
 from jaxattn.study.style import page, palette
 
+# Rounding leaves no smaller distances: smaller ones are drawn here.
+_LEAST = 1e-16
+_TRAINED = {"W": "$W$", "KQ": "$(K, Q)$"}
+
 
 def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset]) -> None:
-    """Draw the saturation and the correlations of the runs "W" and "KQ" into three panels.
+    """Draw the saturation and the direction errors of the runs "W" and "KQ" into three panels.
 
     Args:
         panels: from left to right.
         summaries: of `measuring.curves.curves`, by run; each curve is a mean over seeds with its 95 % interval.
     """
     left, middle, right = panels
-    for axes, run in ((middle, "W"), (right, "KQ")):
-        _band(left, summaries[run], "probability", run, page.RUNS[run])
-        for norm in summaries[run]["norm"].values:
-            _band(axes, summaries[run].sel(norm=norm), "correlation", str(norm), page.NORMS[str(norm)])
-    left.set(title="(a) saturation", ylabel="mean largest probability")
-    middle.set(title="(b) run of $W$", ylabel="correlation with SVM solution")
-    right.set(title=r"(c) run of $(K, Q)$", ylabel="correlation with SVM solution")
+    reached = []
+    for axes, run, letter in ((middle, "W", "b"), (right, "KQ", "c")):
+        one = summaries[run]
+        _band(left, one, "probability", run, page.RUNS[run])
+        reached.append(float(one["probability"].values[-1]))
+        for norm in map(str, one["norm"].values):
+            _band(axes, one.sel(norm=norm), "correlation", norm, page.NORMS[norm])
+        nearest = str(one["norm"].values[int(one["correlation"].isel(snapshot=-1).values.argmax())])
+        axes.set_title(f"({letter}) training {_TRAINED[run]}:\n{page.NORMS[nearest]} is nearest")
+        axes.set_ylabel("direction error, 1 - cos")
+    left.set_title(f"(a) attention on one token:\n{min(reached):.4f} at the end")
+    left.set_ylabel("1 - largest probability")
     for axes in (left, middle, right):
-        axes.set(xlabel="step", ylim=(0, 1.03), xlim=(0, None))
-        axes.legend(loc="lower right")
+        axes.set(xlabel="step", yscale="log", xlim=(0, None))
+    for axes in (left, right):
+        axes.legend(loc="best")
+    # The same limits for the panels that are compared.
+    low, high = (pick(middle.get_ylim()[k], right.get_ylim()[k]) for k, pick in enumerate((min, max)))
+    for axes in (middle, right):
+        axes.set_ylim(low, high)
 
 
 def _band(axes: Axes, summary: xarray.Dataset, name: str, look: str, label: str) -> None:
-    curve = (summary[part].values for part in ("snapshot", name, f"{name}_low", f"{name}_high"))
-    page.band(axes, *curve, color=palette.COLOURS[look], linestyle=palette.DASHES[look], label=label)
+    """Draw one minus a mean over seeds, and its interval."""
+    curve = (np.maximum(1 - summary[part].values, _LEAST) for part in (name, f"{name}_high", f"{name}_low"))
+    page.band(
+        axes,
+        summary["snapshot"].values,
+        *curve,
+        color=palette.COLOURS[look],
+        linestyle=palette.DASHES[look],
+        label=label,
+    )

@@ -102,7 +102,14 @@ def test_few_seeds_or_another_run_decide_nothing():
 
 def test_the_figure_has_three_panels_and_the_counts():
     page = figure.draw(local_convergence.summarize(runs(), KEY))
-    assert [len(axes.get_lines()) for axes in page.axes] == [2, 2, 2]
+    # Two curves each, and the published means: one in the first panel, one a norm in the second.
+    assert [len(axes.get_lines()) for axes in page.axes] == [3, 4, 2]
+    frobenius, _, published, _ = (line.get_ydata() for line in page.axes[1].get_lines())
+    np.testing.assert_allclose(published, 1 - np.array([0.883, 0.960, 0.980, 0.988, 0.993]))
+    np.testing.assert_allclose(np.asarray(frobenius)[:5], published, atol=1e-9)
+    titles = [axes.get_title() for axes in page.axes]
+    assert "Frobenius SVM is nearest" in titles[1]
+    assert "nuclear SVM is nearest" in titles[2]
     assert "20 of 23 seeds kept (excluded: 1 diverged, 2 infeasible)" in page.get_supxlabel()
 
 

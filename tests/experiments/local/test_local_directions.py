@@ -183,9 +183,16 @@ def test_the_correction_says_how_the_share_left_falls():
 def test_the_figure_draws_both_kinds_of_starts():
     summaries, _ = summarized(left=(40, 6))
     drawn = figure.draw(summaries)
-    over_gap, over_radius, _ = drawn.axes
-    points = [np.shape(collection.get_offsets()) for collection in over_gap.collections]
-    assert points[::2] == [(94, 2), (306, 2)]
+    over_lead, over_radius, over_slack = drawn.axes
+    negative, positive = drawn_lines(over_lead)[:2]
+    assert (negative[0] < 0).all()
+    assert (negative[1] == 0).all()
+    assert (positive[0] > 0).all()
+    # Groups of equally many of the 100 locally optimal choices, of which 94 stay.
+    assert np.mean(positive[1]) == pytest.approx(0.94, abs=0.02)
     curves = [y for _, y in drawn_lines(over_radius)]
-    np.testing.assert_allclose(curves, [[0.4, 0.06], [1, 1]])
+    np.testing.assert_allclose(curves, [[0.6, 0.94], [0, 0]])
+    slack, stay = drawn_lines(over_slack)[0]
+    assert (np.diff(slack) >= 0).all()
+    assert np.mean(stay) == pytest.approx(0.77, abs=0.03)
     assert "400 of 414 choices kept (excluded: 12 infeasible, 2 unsolved)" in drawn.get_supxlabel()

@@ -198,8 +198,8 @@ def test_the_figure_draws_both_norms_and_the_distance_of_each_run():
     saturation, W, KQ, distance, path = drawn.axes
     for axes, count in ((saturation, 2), (W, 2), (KQ, 2), (distance, 4), (path, 2)):
         assert len(instances.drawn_lines(axes)) == count
-    np.testing.assert_allclose([points[1, -1] for points in instances.drawn_lines(W)], [0.991, 0.9])
-    np.testing.assert_allclose([points[1, -1] for points in instances.drawn_lines(KQ)], [0.9, 0.995])
+    np.testing.assert_allclose([points[1, -1] for points in instances.drawn_lines(W)], [0.009, 0.1], rtol=1e-9)
+    np.testing.assert_allclose([points[1, -1] for points in instances.drawn_lines(KQ)], [0.1, 0.005], rtol=1e-9)
     ends = [points[1, -1] for points in instances.drawn_lines(distance)]
     np.testing.assert_allclose(ends, [0.009, 0.005, 0.0015, 0.002], rtol=1e-9)
     ends = [points[1, -1] for points in instances.drawn_lines(path)]

@@ -29,9 +29,9 @@ from jaxattn.study.statistics import bootstrap, variables
 _NORMS = {"W": ("frobenius", "nuclear"), "KQ": ("nuclear", "frobenius")}
 _MATRICES = {"W": "W", "KQ": "K Q^T"}
 # Read from the authors' figure: correlations when training W at these steps, and the probability at step 200.
-_STEPS: tuple[int, ...] = (200, 400, 600, 800, 1000)
-_PUBLISHED = {"frobenius": (0.883, 0.960, 0.980, 0.988, 0.993), "nuclear": (0.796, 0.848, 0.858, 0.861, 0.862)}
-_PUBLISHED_PROBABILITY = {200: 0.966}
+STEPS: tuple[int, ...] = (200, 400, 600, 800, 1000)
+PUBLISHED = {"frobenius": (0.883, 0.960, 0.980, 0.988, 0.993), "nuclear": (0.796, 0.848, 0.858, 0.861, 0.862)}
+PUBLISHED_PROBABILITY = {200: 0.966}
 # Fixed beforehand: thresholds for a saturated probability and for an aligned direction.
 _SATURATED, _ALIGNED = 0.999, 0.99
 # Where both solutions are equal, the solvers' accuracy makes the correlations differ by less than this.
@@ -79,7 +79,7 @@ def _judge_probability(summaries: Datasets) -> Judgement:
     W, last = summaries["W"], int(summaries["W"]["snapshot"].values[-1])
     steps = (200, last) if last > 200 else (last,)
     measured, interval = named({run: at_steps(one, "probability", steps) for run, one in summaries.items()})
-    expected = {f"W at step {step}": value for step, value in _PUBLISHED_PROBABILITY.items()}
+    expected = {f"W at step {step}": value for step, value in PUBLISHED_PROBABILITY.items()}
     expected |= {f"{run} at step {last}": 1.0 for run in summaries if last >= LEAST_STEPS}
     saturated = [
         above(f"{run}, probability at the last step", number(one.isel(snapshot=-1), "probability"), _SATURATED)
@@ -90,17 +90,17 @@ def _judge_probability(summaries: Datasets) -> Judgement:
         interval=interval,
         expected=expected,
         counts=counts_of(summaries),
-        stated=(*_as_published(W, "probability", _PUBLISHED_PROBABILITY, "W, probability"), *saturated),
-        undecided=too_little(W, _PUBLISHED_PROBABILITY) or too_little(summaries["KQ"]),
+        stated=(*_as_published(W, "probability", PUBLISHED_PROBABILITY, "W, probability"), *saturated),
+        undecided=too_little(W, PUBLISHED_PROBABILITY) or too_little(summaries["KQ"]),
     )
 
 
 def _judge_W(summaries: Datasets) -> Judgement:
     """The mean correlations must agree with the published points, the Frobenius one must lead, and W must grow."""
     one = summaries["W"]
-    reads = {norm: at_steps(one, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
+    reads = {norm: at_steps(one, "correlation", STEPS, norm=norm) for norm in PUBLISHED}
     measured, interval = named(reads)
-    points = {norm: dict(zip(_STEPS, values, strict=True)) for norm, values in _PUBLISHED.items()}
+    points = {norm: dict(zip(STEPS, values, strict=True)) for norm, values in PUBLISHED.items()}
     as_published = (
         criterion
         for norm, published in points.items()
@@ -118,7 +118,7 @@ def _judge_W(summaries: Datasets) -> Judgement:
         stated=(*aligned, _grows(one, "W")),
         corrected=aligned,
         correction=f"the means agree with the published ones, but {_at_rest(one)}.",
-        undecided=too_little(one, _STEPS),
+        undecided=too_little(one, STEPS),
         remark=f"The Frobenius correlation is {end:.4f} at step {last}. The published rule adds 2.2e-16 to the "
         "gradient's norm; see rate for longer training with and without this floor.",
     )
@@ -128,7 +128,7 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
     """The nuclear correlation must end near 1 and above the other one, and K Q^T must grow."""
     one = summaries["KQ"]
     last = int(one["snapshot"].values[-1])
-    measured, interval = named({norm: at_steps(one, "correlation", (last,), norm=norm) for norm in _PUBLISHED})
+    measured, interval = named({norm: at_steps(one, "correlation", (last,), norm=norm) for norm in PUBLISHED})
     end = number(one.isel(snapshot=-1).sel(norm="nuclear"), "correlation")
     aligned = (above(f"nuclear correlation at step {last}", end, _ALIGNED), _ahead(one, "KQ"))
     return Judgement(
