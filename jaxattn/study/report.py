@@ -21,6 +21,8 @@ _MISSES = 0.05
 _NUMBERS, _RUNS = 8, 4
 # The form of arXiv identifiers.
 _NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
+# What the sources of one paper begin with; our own modules are one source.
+_FIRST = re.compile(r"arXiv \d{4}\.\d{5}|jaxattn")
 _PREFACE = """# Figures and claims
 
 Written by `make figures` from its records, together with `claims.json`. Each figure comes with the claims that it
@@ -55,7 +57,7 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
             f" There are also {len(checks)} checks of what is true by definition or by algebra, which test this "
             f"program and not a paper: {_summed(checks)}."
         )
-    papers = _by_paper(shown)
+    papers = by_paper(shown)
     parts = [_PREFACE, f"{sums}\n", f"{_errors(findings)}\n", _counted(shown)]
     parts += [_of_paper(paper, own) for paper, own in papers.items()]
     parts += [_section(name, studies[name], of[name]) for name in names]
@@ -69,18 +71,30 @@ def _counted(lines: Sequence[Mapping[str, Any]]) -> str:
         lines: the entries of claims.json; checks are not counted.
     """
     rows = [f"| paper | claims | {' | '.join(Verdict)} |", "|---|" + "---|" * (1 + len(Verdict))]
-    for paper, own in _by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
+    for paper, own in by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
         verdicts = Counter(line["verdict"] for line in own)
         rows.append(f"| {_linked(paper)} | {len(own)} | {' | '.join(str(verdicts[one]) for one in Verdict)} |")
     return "\n".join(rows) + "\n"
 
 
-def _by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Group entries by paper, which is the part of the source before the first comma."""
+def by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Group claims by the paper that makes them, in the order of their first claims.
+
+    A source names its paper before the first comma. Sources that begin with the same arXiv number count as one paper,
+    under the shortest of their names.
+
+    Args:
+        lines: of claims.json.
+    """
     papers: dict[str, list[Mapping[str, Any]]] = {}
+    names: dict[str, str] = {}
     for line in lines:
-        papers.setdefault(line["source"].partition(", ")[0], []).append(line)
-    return papers
+        name = line["source"].partition(", ")[0]
+        found = _FIRST.match(name)
+        paper = found.group(0) if found else name
+        papers.setdefault(paper, []).append(line)
+        names[paper] = min(names.get(paper, name), name, key=len)
+    return {names[paper]: own for paper, own in papers.items()}
 
 
 def _linked(paper: str) -> str:

@@ -1,0 +1,88 @@
+"""The README is short, its example prints what it says, and its numbers are those of claims.json and bench.json."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import jaxattn
+from jaxattn.study import report, usage
+from jaxattn.study.claims import Kind, Verdict
+from jaxattn.study.configuration import composition
+
+ROOT = Path(jaxattn.__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NUMBER = re.compile(r"[+-]?\d+\.\d+")
+
+
+def blocks(language: str) -> list[str]:
+    return [text for named, text in _BLOCK.findall(README) if named == language]
+
+
+def test_it_has_at_most_130_lines():
+    assert len(README.splitlines()) <= 130
+
+
+@pytest.mark.slow
+def test_the_example_prints_what_stands_below_it():
+    (code,), (expected,) = blocks("python"), blocks("text")
+    # In a process of its own, since it switches double precision on.
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert _NUMBER.sub("#", found) == _NUMBER.sub("#", expected)
+    # The last digits are the machine's.
+    assert [*map(float, _NUMBER.findall(found))] == pytest.approx([*map(float, _NUMBER.findall(expected))], abs=2e-3)
+
+
+COMMANDS = [line.split() for text in blocks("sh") for line in text.splitlines() if line.startswith("jaxattn")]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_its_commands_are_known_with_their_settings(words):
+    assert words[1] in usage.commands()
+    settings = [word.strip('"') for word in words[2:] if "=" in word]
+    for one in composition.expand(settings):
+        composition.compose([given for given in one if not given.startswith("norms=")])
+
+
+def test_it_shows_some_commands():
+    assert len(COMMANDS) >= 4
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+?)\)", README))))
+def test_its_links_lead_somewhere(target):
+    assert target.startswith("https://arxiv.org/abs/") or (ROOT / target).exists()
+
+
+def rows_of(text: str) -> list[list[str]]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return [row for row in rows if len(row) == 2 + len(Verdict) and row[1].isdigit()]
+
+
+def test_its_table_counts_the_verdicts_of_claims_json():
+    lines = json.loads((ROOT / "figures/claims.json").read_text())
+    papers = report.by_paper([line for line in lines if line["kind"] != Kind.CHECK])
+    counted = [
+        [str(len(own)), *(str(Counter(line["verdict"] for line in own)[one]) for one in Verdict)]
+        for own in papers.values()
+    ]
+    stated = rows_of(README)
+    assert sorted(row[1:] for row in stated) == sorted(counted)
+    for paper, numbers in zip(papers, counted, strict=True):
+        if found := re.search(r"\d{4}\.\d{5}", paper):
+            assert [row[1:] for row in stated if found.group() in row[0]] == [numbers]
+
+
+def test_its_measured_times_are_those_of_the_benchmark():
+    bench = json.loads((ROOT / "figures/bench.json").read_text())
+    step = bench["descent"][0]
+    (microseconds, times) = re.search(r"takes ([\d.]+) µs a seed.*?([\d,]+) times faster", README, re.DOTALL).groups()  # pyright: ignore
+    assert float(microseconds) == round(1e6 / step["instance-steps a second"], 2)
+    assert int(times.replace(",", "")) == round(step["ratios"]["one seed, PyTorch loop"])
+    (nuclear,) = (row for row in bench["svm"] if row["norm"] == "nuclear" and row["shape"] == [6, 8, 10])
+    (ours, theirs) = re.search(r"nuclear solution takes ([\d.]+) ms,\s+against (\d+) ms", README).groups()  # pyright: ignore
+    assert (float(ours), int(theirs)) == (round(nuclear["ms"], 2), round(nuclear["others ms"]["Clarabel"]))
