@@ -147,9 +147,7 @@ def comment(module: ModuleType, own: str) -> str:
 def page(group: Group, modules: dict[str, ModuleType], described: list[str]) -> str:
     """Return the text of one page: each module of the group with its names, submodules' own names last."""
     lines = [group.title, "=" * len(group.title), "", group.about, ""]
-    for name in modules:
-        if not name.startswith(tuple(f"{one}." for one in group.modules)) and name not in group.modules:
-            continue
+    for name in [one for root in group.modules for one in modules if f"{one}.".startswith(f"{root}.")]:
         own = sorted(full for full in described if full.rpartition(".")[0] == name)
         if own or name in group.modules:
             title = f"``{name}``"
@@ -292,6 +290,11 @@ def _role(strict: bool) -> Any:
 
 def setup(app: Any) -> dict[str, bool]:
     """Write the pages when the build starts, and check at its end that every public name is described."""
+    from sphinx.domains.python import PyObject
+
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"
     app.connect("builder-inited", _write)
     app.connect("env-updated", _check)
     # Before napoleon reads the sections.

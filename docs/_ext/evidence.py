@@ -1,13 +1,14 @@
 """Numbers of the pages, read from figures/claims.json and figures/bench.json when the site is built.
 
-`` {measured}`rate:w / exponent` `` is a measured number with its interval, `` {verdict}`rate:w` `` a verdict,
-`` {counted}`holds` `` how many claims have it (`claims` counts all), and `` {bench}`descent/0/instance-steps a second` ``
-a number of the benchmarks, rounded to two digits. What is not there is a warning, which `make docs` turns into an error.
+`` {measured}`rate:w / exponent` `` is a measured number with its interval, `` {verdict}`rate:w` `` a verdict, and
+`` {counted}`holds` `` how many claims have it (`claims` counts all). `` {bench}`descent/0/compilation s` `` is a number
+of the benchmarks, rounded to two digits. What is not there is a warning, which `make docs` turns into an error.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,12 @@ FIGURES = Path(__file__).parents[2] / "figures"
 
 def rounded(number: float, digits: int = 2) -> str:
     """Return a number with so many significant digits, without an exponent where it is of ordinary size."""
-    if number == 0 or not 1e-4 <= abs(number) < 1e7:
-        return f"{number:.{digits - 1}e}" if number else "0"
-    text = f"{float(f'{number:.{digits - 1}e}'):,.10f}".rstrip("0").rstrip(".")
-    missing = digits - len(text.replace(",", "").replace(".", "").lstrip("-0"))
-    return (
-        text
-        if missing <= 0 or abs(number) >= 10 ** (digits - 1)
-        else text + ("" if "." in text else ".") + "0" * missing
-    )
+    if number == 0:
+        return "0"
+    if not 1e-4 <= abs(number) < 1e7:
+        return f"{number:.{digits - 1}e}"
+    before = len(str(int(abs(number)))) if abs(number) >= 1 else 1 + math.floor(math.log10(abs(number)))
+    return f"{round(number, digits - before):,.{max(digits - before, 0)}f}"
 
 
 def claim(claims: list[dict[str, Any]], identity: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Formulas by KaTeX, whose files the site holds itself (docs/_static/katex): no network, also from a disk.
 
-The page holds the TeX, so that it can be read and searched without scripts; `formulas.js` puts the formula in its place.
+The page holds the TeX, so that it can be read and searched without scripts; `formulas.js` puts the formula in its
+place.
 """
 
 from __future__ import annotations
