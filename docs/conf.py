@@ -1,10 +1,13 @@
 """Settings of the site; `make docs` builds it."""
 
+import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+# Settings of the kernel that runs the notebooks.
+os.environ["IPYTHONDIR"] = str(HERE / "_ext" / "ipython")
 
 import jaxattn  # noqa: E402
 

@@ -69,7 +69,7 @@ def bench(found: Any, text: str) -> str:
             found = found[int(part)] if isinstance(found, list) else found[part]
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise KeyError(f"bench.json: nothing at {path!r}, looking for {part!r}") from error
-    return found if isinstance(found, str) else rounded(found * float(factor or 1))
+    return found if isinstance(found, str) else str(found) if isinstance(found, int) and not factor else rounded(found * float(factor or 1))
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -17,6 +17,7 @@ __all__ = ["CLOSE", "FLAT", "LEAST_SEEDS", "Verdict"]
 CLOSE = 0.97
 # The change of that mean in a decade of steps below which it stands still.
 FLAT = 0.01
+# Fewer seeds decide nothing.
 LEAST_SEEDS = 8
 # What certified gaps leave of a ratio: intervals that are no farther apart overlap.
 ROUNDING = 1e-6

@@ -1,0 +1,6 @@
+"""Of the kernel that runs the notebooks: figures in the page, as SVG, and no history."""
+
+c = get_config()
+c.IPKernelApp.matplotlib = "inline"
+c.InlineBackend.figure_formats = {"svg"}
+c.HistoryManager.enabled = False
