@@ -3,7 +3,7 @@
 Imports are followed name by name: `from jaxattn import svm` with `svm.solve` in use leads to the module that defines
 `solve`, and not to all that the package offers. Imports inside functions count, as do a user's own modules beside the
 one that is named in a configuration. What is installed from elsewhere does not; its version is in the record. Comments,
-docstrings and blank lines are not hashed, so that rewording them leaves every record current.
+docstrings, blank lines and the messages of errors are not hashed, so that rewording them leaves every record current.
 """
 
 from __future__ import annotations
@@ -163,13 +163,19 @@ def _code(text: str, file: str) -> str:
             line, start = token.start
             lines[line - 1] = lines[line - 1][:start]
     for node in ast.walk(ast.parse(text, file)):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if ast.get_docstring(node, clean=False) is not None:
-            stated = node.body[0]
-            for line in range(stated.lineno - 1, stated.end_lineno or stated.lineno):
-                lines[line] = ""
+        if isinstance(node, ast.Raise):
+            _blank(lines, node)
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            ast.get_docstring(node, clean=False) is not None
+        ):
+            _blank(lines, node.body[0])
     return "\n".join(stripped for line in lines if (stripped := line.rstrip()))
+
+
+def _blank(lines: list[str], statement: ast.stmt) -> None:
+    """Empty the lines of a statement in place."""
+    for line in range(statement.lineno - 1, statement.end_lineno or statement.lineno):
+        lines[line] = ""
 
 
 def _followed(source: _Source, places: Mapping[str, Path]) -> Iterator[_Imported]:

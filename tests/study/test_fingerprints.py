@@ -93,14 +93,27 @@ def test_reworded_comments_and_docstrings_leave_every_result_current(copied):
     assert {result for result in RESULTS if before[result] != after[result]} == CHANGED[changed]
 
 
-def test_a_file_that_reads_docstrings_is_hashed_with_them(tmp_path):
+def hashes_of(place: Path, *texts: str) -> int:
+    """Return how many different hashes a module has with these texts."""
     found = set()
-    for words in ("One.", "Two."):
-        (tmp_path / words / "jaxattn").mkdir(parents=True)
-        (tmp_path / words / "jaxattn/__init__.py").touch()
-        (tmp_path / words / "jaxattn/told.py").write_text(f'"""{words}"""\nprint(__doc__)\n')
-        found.add(fingerprints.of(["jaxattn.told"], tmp_path / words))
-    assert len(found) == 2
+    for k, text in enumerate(texts):
+        (place / str(k) / "jaxattn").mkdir(parents=True)
+        (place / str(k) / "jaxattn/__init__.py").touch()
+        (place / str(k) / "jaxattn/told.py").write_text(text)
+        found.add(fingerprints.of(["jaxattn.told"], place / str(k)))
+    return len(found)
+
+
+def test_a_file_that_reads_docstrings_is_hashed_with_them(tmp_path):
+    assert hashes_of(tmp_path, *(f'"""{words}"""\nprint(__doc__)\n' for words in ("One.", "Two."))) == 2
+
+
+def test_the_message_of_an_error_does_not_count_but_when_it_is_raised_does(tmp_path):
+    checked = (
+        "def f(x):\n    if x < {}:\n        raise ValueError(\n            f'{}: {{x}}'\n        )\n    return x\n"
+    )
+    assert hashes_of(tmp_path / "message", checked.format(0, "x"), checked.format(0, "expected x >= 0")) == 1
+    assert hashes_of(tmp_path / "condition", checked.format(0, "x"), checked.format(1, "x")) == 2
 
 
 def test_the_hash_is_that_of_the_code_wherever_it_stands(copied):
