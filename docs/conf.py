@@ -50,7 +50,8 @@ myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 180
+# Ends a notebook that hangs; on an idle machine each takes some seconds.
+nb_execution_timeout = 900
 nb_merge_streams = True
 bibtex_bibfiles = ["papers.bib"]
 bibtex_default_style = "unsrt"
@@ -66,11 +67,18 @@ html_theme_options = {"navigation_with_keys": True}
 
 
 def setup(app):
-    """Leave parts of the site that are not there yet out of the table of contents."""
+    """Leave parts of the site that are not there yet out of the table of contents; run notebooks again when due."""
 
     def read(app, docname, source):
         for part in ("reproduction/index", "pictures/index"):
             if docname == "index" and not (HERE / f"{part}.md").exists() and not (HERE / f"{part}.rst").exists():
                 source[0] = source[0].replace(f"{part}\n", "")
 
+    def outdated(app, env, added, changed, removed):
+        # A notebook shows what the package does: it is as old as the newest of the package's modules.
+        newest = max(path.stat().st_mtime for path in Path(jaxattn.__file__).parent.rglob("*.py"))
+        pages = [name for name in env.all_docs if "file_format: mystnb" in Path(env.doc2path(name)).read_text()[:200]]
+        return [name for name in pages if env.all_docs[name] < newest * 1e6]
+
     app.connect("source-read", read)
+    app.connect("env-get-outdated", outdated)

@@ -116,7 +116,19 @@ def homes(modules: dict[str, ModuleType]) -> dict[str, str]:
         above = [place for place in places if f"{defined}.".startswith(f"{place}.")] or places
         home = min(above, key=lambda place: (place.count("."), place))
         found |= {f"{place}.{own}": f"{home}.{own}" for place in places}
-    return found
+    return found | _shortcuts(found)
+
+
+def _shortcuts(found: dict[str, str]) -> dict[str, str]:
+    """Return the names of modules that the package offers elsewhere than where they are: `jaxattn.batch.over_seeds`."""
+    package = importlib.import_module("jaxattn")
+    modules = {own: getattr(package, own) for own in package.__all__}
+    return {
+        f"jaxattn.{own}.{name}": found[f"{module.__name__}.{name}"]
+        for own, module in modules.items()
+        if inspect.ismodule(module) and module.__name__ != f"jaxattn.{own}"
+        for name in module.__all__
+    }
 
 
 def entry(full: str, modules: dict[str, ModuleType]) -> str:

@@ -2,7 +2,8 @@
 
 `` {measured}`rate:w / exponent` `` is a measured number with its interval, `` {verdict}`rate:w` `` a verdict, and
 `` {counted}`holds` `` how many claims have it (`claims` counts all). `` {bench}`descent/0/compilation s` `` is a number
-of the benchmarks, rounded to two digits. What is not there is a warning, which `make docs` turns into an error.
+of the benchmarks, rounded to two digits unless it is a count. What is not there is a warning, which `make docs` turns
+into an error.
 """
 
 from __future__ import annotations
@@ -69,7 +70,13 @@ def bench(found: Any, text: str) -> str:
             found = found[int(part)] if isinstance(found, list) else found[part]
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise KeyError(f"bench.json: nothing at {path!r}, looking for {part!r}") from error
-    return found if isinstance(found, str) else str(found) if isinstance(found, int) and not factor else rounded(found * float(factor or 1))
+    return (
+        found
+        if isinstance(found, str)
+        else str(found)
+        if isinstance(found, int) and not factor
+        else rounded(found * float(factor or 1))
+    )
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -41,16 +41,13 @@ def setup(app: Any) -> dict[str, bool]:
             name = self.arguments[0]
             source = Path(self.env.srcdir).parent / "figures" / f"{name}.png"
             if not source.exists():
-                return [self.reporter.warning(f"figures/{name}.png: no such figure", line=self.lineno)]
+                reporter = self.state.document.reporter
+                return [reporter.warning(f"figures/{name}.png: no such figure", line=self.lineno)]
             convert(source, Path(self.env.srcdir) / "generated" / f"{name}.webp")
             self.env.note_dependency(str(source))
             self.arguments[0] = f"/generated/{name}.webp"
             self.options.setdefault("alt", " ".join(self.content) or name)
             return super().run()
-
-        @property
-        def reporter(self) -> Any:
-            return self.state.document.reporter
 
     app.add_directive("result", Result)
     return {"parallel_read_safe": True}

@@ -73,6 +73,7 @@ def test_a_name_is_resolved_as_one_writes_it(modules):
     assert api_pages.resolve("svm.solve", known) == "jaxattn.svm.solve"
     assert api_pages.resolve("train_batch()", known, "jaxattn.descent.training") == "jaxattn.descent.train_batch"
     assert api_pages.resolve("Problem", known) == "jaxattn.problem.Problem"
+    assert api_pages.resolve("batch.over_seeds", known) == "jaxattn.parallel.batch.over_seeds"
     assert api_pages.resolve("svm.solved", known) is None
     assert api_pages.resolve("W = K Q^T", known) is None
 
