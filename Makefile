@@ -38,6 +38,7 @@ bench: $(STAMP)
 # A warning is an error: a link that leads nowhere, a public name without a page, a notebook that raises.
 docs: $(DOCS_STAMP)
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs site
+	@$(BIN)/python docs/_ext/links.py site
 	@echo "jaxattn: the site is site/index.html"
 
 venv: $(STAMP)

@@ -2,7 +2,9 @@
 
 import importlib.util
 import inspect
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,12 +13,14 @@ from tests.test_public import OFFERED, PUBLIC
 EXTENSIONS = Path(__file__).parents[2] / "docs" / "_ext"
 
 
-def extension(name: str):
+def extension(name: str) -> Any:
     """Import an extension of the site; none of them needs Sphinx before a build starts."""
     spec = importlib.util.spec_from_file_location(name, EXTENSIONS / f"{name}.py")
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     # Its dataclasses look themselves up there.
-    importlib.sys.modules[name] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -8,7 +8,6 @@ right behind a block is what that prints; `...` stands for anything.
 import contextlib
 import doctest
 import io
-import itertools
 import re
 import shlex
 from pathlib import Path
@@ -36,12 +35,14 @@ def blocks(text: str) -> list[Block]:
     """Return the Python blocks of a page."""
     found: list[Block] = []
     fences = list(FENCE.finditer(text))
-    for one, following in itertools.pairwise([*fences, None]):
+    for place, one in enumerate(fences):
         if one[2] not in ("python", "{code-cell}"):
             continue
         before = text[: one.start()].rstrip().rpartition("\n")[2]
-        is_output = following is not None and following[2] == "text" and not text[one.end() : following.start()].strip()
-        printed = following[3] if following is not None and is_output else None
+        # What stands right behind it, if that is its output.
+        outputs = [after[3] for after in fences[place + 1 : place + 2] if after[2] == "text"]
+        is_next = outputs and not text[one.end() : fences[place + 1].start()].strip()
+        printed = outputs[0] if is_next else None
         # The options of a cell, such as `:tags: [hide-input]`, are no code.
         code = re.sub(r"\A(:[\w-]+:[^\n]*\n)+", "", one[3])
         found.append(Block(text.count("\n", 0, one.start()) + 1, code, before.strip() == "<!-- slow -->", printed))

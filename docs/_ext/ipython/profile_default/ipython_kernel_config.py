@@ -4,3 +4,5 @@ c = get_config()
 c.IPKernelApp.matplotlib = "inline"
 c.InlineBackend.figure_formats = {"svg"}
 c.HistoryManager.enabled = False
+# 40: errors alone; the kernel speaks to the build of this machine only.
+c.IPKernelApp.log_level = 40
