@@ -1,13 +1,16 @@
 """Settings of the site; `make docs` builds it."""
 
+import logging
 import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
-# Settings of the kernel that runs the notebooks.
+# Settings of the kernel that runs the notebooks. Most of their time goes into compiling: little optimization halves it.
 os.environ["IPYTHONDIR"] = str(HERE / "_ext" / "ipython")
+logging.getLogger("traitlets").setLevel(logging.WARNING)
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 import jaxattn  # noqa: E402
 
@@ -61,6 +64,7 @@ html_theme = "furo"
 html_title = "jaxattn"
 html_static_path = ["_static"]
 html_css_files = ["jaxattn.css"]
+html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
