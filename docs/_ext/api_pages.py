@@ -139,21 +139,23 @@ def entry(full: str, modules: dict[str, ModuleType]) -> str:
         return f".. autoclass:: {full}\n   :members:\n"
     if callable(value) and hasattr(value, "__name__") and inspect.getdoc(value) and not hasattr(value, "__origin__"):
         return f".. autofunction:: {full}\n"
-    shown = f"   :value: {value!r}\n" if isinstance(value, int | float | str | tuple) else ""
-    return f".. py:data:: {own}\n   :module: {module}\n{shown}\n   {comment(modules[module], own)}\n"
+    above, written = definition(modules[module], own)
+    shown = f"   :value: {written}\n" if written else ""
+    return f".. py:data:: {own}\n   :module: {module}\n{shown}\n   {escaped([above])[0]}\n"
 
 
-def comment(module: ModuleType, own: str) -> str:
-    """Return the comment above the assignment of a constant or type alias, in the package that defines it."""
+def definition(module: ModuleType, own: str) -> tuple[str, str]:
+    """Return the comment above the assignment of a constant or type alias, and what is assigned if that is one line."""
     root = Path(inspect.getfile(module))
     files = sorted(root.parent.rglob("*.py")) if root.name == "__init__.py" else [root]
     for file in files:
         above: list[str] = []
         for line in file.read_text().splitlines():
-            if re.match(rf"{re.escape(own)}\s*(:[^=]+)?=", line):
-                return " ".join(above)
+            if found := re.match(rf"{re.escape(own)}\s*(?::[^=]+)?=\s*(.*)$", line):
+                written = found[1] if found[1].count("(") == found[1].count(")") else ""
+                return " ".join(above), written
             above = [*above, line[1:].strip()] if line.startswith("#") else []
-    return ""
+    return "", ""
 
 
 def page(group: Group, modules: dict[str, ModuleType], described: list[str]) -> str:
@@ -226,6 +228,7 @@ def escaped(lines: list[str]) -> list[str]:
 
 def shortened(text: str) -> str:
     """Return the text of a type as one writes it: without the modules of arrays and shapes."""
+    text = re.sub(r"~(?=\w)", "", text)
     return re.sub(r"\b(jaxtyping|jaxlib\._jax|jax|numpy|typing|collections\.abc)\.(?=[A-Za-z])", "", text)
 
 

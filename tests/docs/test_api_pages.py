@@ -57,6 +57,7 @@ def test_every_constant_and_alias_is_described_with_its_comment(modules, texts):
     text = "\n".join(texts[0].values())
     assert ".. py:data:: CLOSE\n   :module: jaxattn.bias\n   :value: 0.97\n\n   The mean margin ratio" in text
     assert ".. py:data:: SATURATED\n   :module: jaxattn.tokens" in text
+    assert ".. py:data:: Law\n   :module: jaxattn.data\n   :value: Callable[[PRNGKeyArray], Problem]\n" in text
 
 
 def test_the_home_of_a_name_is_the_shortest_module_above_its_own(modules):
@@ -91,6 +92,7 @@ def test_markup_outside_code_is_made_plain():
 def test_types_are_shown_without_their_modules():
     signature = "(x: jaxtyping.Float[jaxlib._jax.Array, 'n T']) -> numpy.ndarray"
     assert api_pages.shortened(signature) == "(x: Float[Array, 'n T']) -> ndarray"
+    assert api_pages.shortened("(start: ~collections.abc.Callable[[~a.b], int])") == "(start: Callable[[a.b], int])"
 
 
 CLAIMS = [
@@ -148,4 +150,4 @@ def test_constants_have_a_comment(modules):
         module, _, own = home.rpartition(".")
         value = getattr(modules[module], own)
         if isinstance(value, int | float | str) and not inspect.isclass(value):
-            assert api_pages.comment(modules[module], own), home
+            assert api_pages.definition(modules[module], own)[0], home
