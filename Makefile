@@ -65,4 +65,4 @@ lock:
 	done
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site jupyter_execute .pytest_cache .ruff_cache .hypothesis
