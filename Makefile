@@ -1,5 +1,5 @@
-# make figures | make test | make test-slow | make check | make bench: each creates .venv if needed. Example with
-# options: make figures size=small experiment=rate.
+# make figures | make test | make test-slow | make check | make bench | make docs: each creates .venv if needed. Example
+# with options: make figures size=small experiment=rate.
 PYTHON ?= python3
 size ?= published
 
@@ -7,8 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # An installation is named by what it was made from: a stamp with a stale name reinstalls.
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: figures test test-slow check bench venv lock clean
+.PHONY: figures test test-slow check bench docs venv lock clean
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
@@ -34,19 +35,34 @@ check: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python scripts/bench.py
 
+# A warning is an error: a link that leads nowhere, a public name without a page, a notebook that raises.
+docs: $(DOCS_STAMP)
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs site
+	@$(BIN)/python docs/_ext/links.py site
+	@echo "jaxattn: the site is site/index.html"
+
 venv: $(STAMP)
 
-$(STAMP): pyproject.toml $(wildcard requirements/*.txt)
+$(STAMP): pyproject.toml $(wildcard requirements/py3*.txt)
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh requirements/install.sh
 	@touch $@
 
-# Renews the lock files; needs uv and the three Python minors on the PATH.
+# What `make docs` needs on top, in the same .venv.
+$(DOCS_STAMP): $(STAMP) $(wildcard requirements/docs-*.txt)
+	@VENV="$(VENV)" sh requirements/add.sh docs
+	@touch $@
+
+# Renews the lock files; needs uv and the three Python minors on the PATH. Those of the site hold only what the others
+# do not, at versions that fit to them.
+COMPILE = uv pip compile pyproject.toml --extra study --extra test --upgrade --generate-hashes --no-emit-index-url \
+	--no-header --no-annotate -q
 lock:
 	@for minor in 3.11 3.12 3.13; do \
-	  uv pip compile pyproject.toml --extra study --extra test --python-version $$minor --upgrade \
-	    --generate-hashes --no-emit-index-url --no-header --no-annotate -q \
-	    -o requirements/py$$(echo $$minor | tr -d .).txt || exit 1; \
+	  name=py$$(echo $$minor | tr -d .).txt; \
+	  $(COMPILE) --python-version $$minor -o requirements/$$name || exit 1; \
+	  $(COMPILE) --python-version $$minor --extra docs -c requirements/$$name \
+	    $$(sed -n 's/==.*//p' requirements/$$name | sed 's/^/--no-emit-package /') -o requirements/docs-$$name || exit 1; \
 	done
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site jupyter_execute .pytest_cache .ruff_cache .hypothesis

@@ -1,9 +1,7 @@
-"""The README is short, its example prints what it says, and its numbers are those of claims.json and bench.json."""
+"""The README is short, its links and commands work, and its numbers are those of claims.json and bench.json."""
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from jaxattn.study.configuration import composition
 ROOT = Path(jaxattn.__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_NUMBER = re.compile(r"[+-]?\d+\.\d+")
 
 
 def blocks(language: str) -> list[str]:
@@ -26,16 +23,6 @@ def blocks(language: str) -> list[str]:
 
 def test_it_has_at_most_130_lines():
     assert len(README.splitlines()) <= 130
-
-
-@pytest.mark.slow
-def test_the_example_prints_what_stands_below_it():
-    (code,), (expected,) = blocks("python"), blocks("text")
-    # In a process of its own, since it switches double precision on.
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert _NUMBER.sub("#", found) == _NUMBER.sub("#", expected)
-    # The last digits are the machine's.
-    assert [*map(float, _NUMBER.findall(found))] == pytest.approx([*map(float, _NUMBER.findall(expected))], abs=2e-3)
 
 
 COMMANDS = [line.split() for text in blocks("sh") for line in text.splitlines() if line.startswith("jaxattn")]

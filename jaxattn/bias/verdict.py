@@ -17,6 +17,7 @@ __all__ = ["CLOSE", "FLAT", "LEAST_SEEDS", "Verdict"]
 CLOSE = 0.97
 # A mean counts as constant if it changes by less than this per decade of steps.
 FLAT = 0.01
+# Fewer seeds decide nothing.
 LEAST_SEEDS = 8
 # Certified gaps limit the accuracy of a ratio: intervals closer than this count as overlapping.
 ROUNDING = 1e-6

@@ -1,0 +1,105 @@
+"""Numbers of the pages, read from figures/claims.json and figures/bench.json when the site is built.
+
+`` {measured}`rate:w / exponent` `` is a measured number with its interval, `` {verdict}`rate:w` `` a verdict, and
+`` {counted}`holds` `` how many claims have it (`claims` counts all). `` {bench}`descent/0/compilation s` `` is a number
+of the benchmarks, rounded to two digits unless it is a count. What is not there is a warning, which `make docs` turns
+into an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FIGURES = Path(__file__).parents[2] / "figures"
+
+
+def rounded(number: float, digits: int = 2) -> str:
+    """Return a number with so many significant digits, without an exponent where it is of ordinary size."""
+    if number == 0:
+        return "0"
+    if not 1e-4 <= abs(number) < 1e7:
+        return f"{number:.{digits - 1}e}"
+    before = len(str(int(abs(number)))) if abs(number) >= 1 else 1 + math.floor(math.log10(abs(number)))
+    return f"{round(number, digits - before):,.{max(digits - before, 0)}f}"
+
+
+def claim(claims: list[dict[str, Any]], identity: str) -> dict[str, Any]:
+    """Return the claim of this id.
+
+    Raises:
+        KeyError: there is none.
+    """
+    for one in claims:
+        if one["id"] == identity.strip():
+            return one
+    raise KeyError(f"claims.json: no claim {identity.strip()!r}")
+
+
+def measured(claims: list[dict[str, Any]], text: str) -> str:
+    """Return a measured number with its 95 % interval, of a text such as `rate:w / exponent`."""
+    identity, _, name = (part.strip() for part in text.partition(" / "))
+    one = claim(claims, identity)
+    if name not in one["measured"]:
+        raise KeyError(f"{identity}: no number {name!r} among {', '.join(one['measured'])}")
+    value, interval = one["measured"][name], one["interval"].get(name)
+    return f"{value:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
+
+
+def verdict(claims: list[dict[str, Any]], text: str) -> str:
+    """Return the verdict on a claim."""
+    return str(claim(claims, text)["verdict"])
+
+
+def counted(claims: list[dict[str, Any]], text: str) -> str:
+    """Return how many claims have a verdict, or how many there are; checks of algebra are not counted."""
+    verdicts = [one["verdict"] for one in claims if one["kind"] != "check"]
+    if text != "claims" and text not in verdicts:
+        raise KeyError(f"claims.json: no verdict {text!r} among {', '.join(sorted(set(verdicts)))}")
+    return str(len(verdicts) if text == "claims" else verdicts.count(text))
+
+
+def bench(found: Any, text: str) -> str:
+    """Return a number of the benchmarks by its path; ` * FACTOR` behind it changes the unit."""
+    path, _, factor = (part.strip() for part in text.partition(" * "))
+    for part in path.split("/"):
+        try:
+            found = found[int(part)] if isinstance(found, list) else found[part]
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise KeyError(f"bench.json: nothing at {path!r}, looking for {part!r}") from error
+    return (
+        found
+        if isinstance(found, str)
+        else str(found)
+        if isinstance(found, int) and not factor
+        else rounded(found * float(factor or 1))
+    )
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Add the roles, and read the pages again where the numbers have changed."""
+    from docutils import nodes
+    from sphinx.util.docutils import SphinxRole
+
+    def role(read: Callable[[Any, str], str], file: str) -> SphinxRole:
+        class Number(SphinxRole):
+            """A number or word read from a file of figures/."""
+
+            def run(self) -> tuple[list[Any], list[Any]]:
+                self.env.note_dependency(str(FIGURES / file))
+                try:
+                    text = read(json.loads((FIGURES / file).read_text()), self.text)
+                except KeyError as error:
+                    return [], [self.inliner.reporter.warning(error.args[0], line=self.lineno)]
+                return [nodes.inline(text, text, classes=["evidence"])], []
+
+        return Number()
+
+    app.add_role("measured", role(measured, "claims.json"))
+    app.add_role("verdict", role(verdict, "claims.json"))
+    app.add_role("counted", role(counted, "claims.json"))
+    app.add_role("bench", role(bench, "bench.json"))
+    return {"parallel_read_safe": True}

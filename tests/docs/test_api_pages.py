@@ -1,0 +1,153 @@
+"""Every public name has one place in the API pages, which are made from `__all__` alone."""
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_public import OFFERED, PUBLIC
+
+EXTENSIONS = Path(__file__).parents[2] / "docs" / "_ext"
+
+
+def extension(name: str) -> Any:
+    """Import an extension of the site; none of them needs Sphinx before a build starts."""
+    spec = importlib.util.spec_from_file_location(name, EXTENSIONS / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    # Its dataclasses look themselves up there.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+api_pages, evidence = extension("api_pages"), extension("evidence")
+
+
+@pytest.fixture(scope="module")
+def modules():
+    return api_pages.public_modules()
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return api_pages.pages()
+
+
+def test_the_public_modules_are_those_whose_names_are_tested(modules):
+    assert set(modules) == set(PUBLIC)
+
+
+def test_every_public_module_belongs_to_a_group(texts):
+    assert texts[1] == []
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_every_public_function_and_class_is_described_once(name, modules, texts):
+    home = api_pages.homes(modules)[name]
+    lines = [line for text in texts[0].values() for line in text.splitlines()]
+    assert sum(line in (f".. autofunction:: {home}", f".. autoclass:: {home}") for line in lines) == 1
+
+
+def test_every_constant_and_alias_is_described_with_its_comment(modules, texts):
+    text = "\n".join(texts[0].values())
+    assert ".. py:data:: CLOSE\n   :module: jaxattn.bias\n   :value: 0.97\n\n   The mean margin ratio" in text
+    assert ".. py:data:: SATURATED\n   :module: jaxattn.tokens" in text
+    assert ".. py:data:: Law\n   :module: jaxattn.data\n   :value: Callable[[PRNGKeyArray], Problem]\n" in text
+
+
+def test_the_home_of_a_name_is_the_shortest_module_above_its_own(modules):
+    homes = api_pages.homes(modules)
+    assert homes["jaxattn.descent.training.train"] == "jaxattn.descent.train"
+    assert homes["jaxattn.svm.frobenius"] == homes["jaxattn.norms.frobenius"] == "jaxattn.norms.frobenius"
+    # One name for two things.
+    assert homes["jaxattn.descent.Rule"] != homes["jaxattn.descent.gradients.Rule"]
+
+
+def test_a_module_of_no_group_is_reported(monkeypatch):
+    monkeypatch.setattr(api_pages, "GROUPS", api_pages.GROUPS[1:])
+    assert "jaxattn.problem" in api_pages.pages()[1]
+
+
+def test_a_name_is_resolved_as_one_writes_it(modules):
+    known = api_pages.homes(modules)
+    assert api_pages.resolve("svm.solve", known) == "jaxattn.svm.solve"
+    assert api_pages.resolve("train_batch()", known, "jaxattn.descent.training") == "jaxattn.descent.train_batch"
+    assert api_pages.resolve("Problem", known) == "jaxattn.problem.Problem"
+    assert api_pages.resolve("batch.over_seeds", known) == "jaxattn.parallel.batch.over_seeds"
+    assert api_pages.resolve("svm.solved", known) is None
+    assert api_pages.resolve("W = K Q^T", known) is None
+
+
+def test_markup_outside_code_is_made_plain():
+    assert api_pages.escaped(["the norm ||W||_* of `|a|*`"]) == [r"the norm \|\|W\|\|_\* of `|a|*`"]
+    assert api_pages.escaped([">>> a * b"]) == [">>> a * b"]
+    assert api_pages.escaped(["So::", "", "    a * b", "c * d"]) == ["So::", "", "    a * b", r"c \* d"]
+
+
+def test_types_are_shown_without_their_modules():
+    signature = "(x: jaxtyping.Float[jaxlib._jax.Array, 'n T']) -> numpy.ndarray"
+    assert api_pages.shortened(signature) == "(x: Float[Array, 'n T']) -> ndarray"
+    assert api_pages.shortened("(start: ~collections.abc.Callable[[~a.b], int])") == "(start: Callable[[a.b], int])"
+
+
+CLAIMS = [
+    {"id": "a:b", "verdict": "holds", "kind": "claim", "measured": {"x": 0.5, "y": 2}, "interval": {"x": [0.4, 0.6]}},
+    {"id": "a:c", "verdict": "not decided", "kind": "claim", "measured": {}, "interval": {}},
+    {"id": "a:d", "verdict": "holds", "kind": "check", "measured": {}, "interval": {}},
+]
+
+
+def test_numbers_are_read_from_the_claims():
+    assert evidence.measured(CLAIMS, "a:b / x") == "0.5 [0.4, 0.6]"
+    assert evidence.measured(CLAIMS, "a:b / y") == "2"
+    assert evidence.verdict(CLAIMS, "a:c") == "not decided"
+    assert (evidence.counted(CLAIMS, "claims"), evidence.counted(CLAIMS, "holds")) == ("2", "1")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [("measured", "a:z / x"), ("measured", "a:b / z"), ("verdict", "a:z"), ("counted", "hold"), ("bench", "a/2")],
+)
+def test_a_number_that_is_not_there_is_an_error(read, text):
+    found = {"a": [1.0, 2.0]} if read == "bench" else CLAIMS
+    with pytest.raises(KeyError, match=r"claims|a:b|bench"):
+        getattr(evidence, read)(found, text)
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (4647756.6, "4,600,000"),
+        (0.0882, "0.088"),
+        (11.0, "11"),
+        (2.5, "2.5"),
+        (3.0, "3.0"),
+        (1.06e-15, "1.1e-15"),
+        (0, "0"),
+    ],
+)
+def test_numbers_are_rounded_to_two_digits(number, shown):
+    assert evidence.rounded(number) == shown
+
+
+def test_a_benchmark_is_read_by_its_path_in_the_unit_asked_for():
+    assert evidence.bench({"a": [{"b": 1250.0}]}, "a/0/b * 0.001") == "1.2"
+
+
+def test_no_extension_imports_what_only_a_build_needs():
+    for file in EXTENSIONS.glob("*.py"):
+        top = [line for line in file.read_text().splitlines() if line.startswith(("import ", "from "))]
+        assert not [line for line in top if line.split()[1].split(".")[0] in ("sphinx", "docutils", "PIL")], file.name
+
+
+def test_constants_have_a_comment(modules):
+    for home in set(api_pages.homes(modules).values()):
+        module, _, own = home.rpartition(".")
+        value = getattr(modules[module], own)
+        if isinstance(value, int | float | str) and not inspect.isclass(value):
+            assert api_pages.definition(modules[module], own)[0], home
