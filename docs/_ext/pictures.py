@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from panels import KEYS, PANELS
+
 VIEWS = Path(__file__).parents[2] / "figures" / "views"
 Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
 
@@ -97,7 +99,7 @@ def _paths(view: Any) -> Rows:
     return (*heads, "seeds at the optimal tokens", "seeds with two minima"), rows
 
 
-def _atlas(view: Any, name: str) -> str:
+def _atlas(view: Any) -> str:
     """Return the table of the last margin ratios, whose cells the script listens to."""
     heads = "".join(f'<th scope="col">{norm}</th>' for norm in ("rule and schedule", *view["norms"]))
     body = ""
@@ -110,23 +112,18 @@ def _atlas(view: Any, name: str) -> str:
             cells += f'<td data-row="{k}" data-norm="{j}"{look}>{min(ratio[-1], 0.999):.3f}</td>'
         body += f'<tr><th scope="row">{html.escape(said)}</th>{cells}</tr>'
     return (
-        f'<div class="scrolls atlas" id="{name}-table" role="region" aria-label="Margin ratios" tabindex="0"><table>'
+        f'<div class="scrolls atlas" role="region" aria-label="Margin ratios" tabindex="0"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _folded(rows: Callable[[Any], Rows]) -> Callable[[Any, str], str]:
-    return lambda view, name: table(rows(view))
-
-
-# What draws a picture in pictures.js, and the table below it here.
-TABLES: dict[str, Callable[[Any, str], str]] = {
-    "trajectories": _folded(_trajectories),
-    "trap": _folded(_trap),
-    "ranks": _folded(_ranks),
-    "atlas": _atlas,
-    "margins": _folded(_margins),
-    "paths": _folded(_paths),
+# The tables below the pictures, by their kinds; that of the atlas is a part of it.
+ROWS: dict[str, Callable[[Any], Rows]] = {
+    "trajectories": _trajectories,
+    "trap": _trap,
+    "ranks": _ranks,
+    "margins": _margins,
+    "paths": _paths,
 }
 
 
@@ -137,9 +134,13 @@ def markup(name: str, kind: str) -> str:
         FileNotFoundError: there is no such view.
     """
     text = (VIEWS / f"{name}.json").read_text().strip()
-    inside = text.replace("</", "<\\/")
-    picture = f'<div class="picture" id="picture-{name}" data-kind="{kind}"><script type="application/json">{inside}</script></div>'
-    return f"{picture}\n{TABLES[kind](json.loads(text), f'picture-{name}')}"
+    view = json.loads(text)
+    panels = json.dumps(PANELS[kind](view), separators=(",", ":"))
+    data = f'{{"panels":{panels},"view":{text}}}'.replace("</", "<\\/")
+    entries = "".join(f'<li><span class="swatch {look}"></span> {said}</li>' for look, said in KEYS[kind].items())
+    inside = f'<script type="application/json">{data}</script><ul class="key">{entries}</ul>'
+    shown, folded = (_atlas(view), "") if kind == "atlas" else ("", table(ROWS[kind](view)))
+    return f'<div class="picture" id="picture-{name}" data-kind="{kind}">{inside}{shown}</div>\n{folded}'
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -152,7 +153,7 @@ def setup(app: Any) -> dict[str, bool]:
         """A picture that moves, by the name of its experiment."""
 
         required_arguments = 1
-        option_spec = {"kind": lambda kind: directives.choice(kind, tuple(TABLES))}  # noqa: RUF012
+        option_spec = {"kind": lambda kind: directives.choice(kind, tuple(PANELS))}  # noqa: RUF012
 
         def run(self) -> list[Any]:
             name = self.arguments[0]

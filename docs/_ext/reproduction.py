@@ -47,25 +47,26 @@ def page(name: str, study: Any, lines: Sequence[Line]) -> str:
         study: what the configuration says of the experiment.
         lines: of claims.json, those of this experiment.
     """
-    first = lines[0]
-    text = [f"# {name}", "", f":::{{result}} {name}", study.of, ":::", "", f"**In the paper:** {study.of}", ""]
-    text += [f"**Departs from it:** {study.departs}", "", "## How it is made", ""]
-    text += ["| | |", "|---|---|", f"| command | `make figures experiment={name}` |"]
-    text += [f"| configuration | `conf/experiment/{name}.yaml`, below |", f"| code | commit `{first['revision']}` |"]
-    text += [f"| records | hash `{first['made_from']}` of configuration and code |"]
-    text += [f"| time | {first['seconds']:.0f} s, beside other experiments |", ""]
-    text += ["<details><summary>The configuration</summary>", ""]
+    text = [f"# {name}", "", f":::{{result}} {name}", f":alt: {study.of}", ":::", ""]
+    text += [f"**In the paper:** {study.of}", "", f"**Departs from it:** {study.departs}", ""]
+    text += [f"`make figures experiment={name}` makes this figure and judges the claims below.", ""]
+    text += [f"<details><summary>The configuration, conf/experiment/{name}.yaml</summary>", ""]
     text += [f"```{{literalinclude}} ../../conf/experiment/{name}.yaml", ":language: yaml", "```", "", "</details>", ""]
     text += ["## Claims", ""]
     for line in lines:
         check = "check, " if line["kind"] == Kind.CHECK else ""
         text += [f"({anchor(line)})=", f"### {line['id']}: {check}{line['verdict']}", "", *report.entry(line)]
-        text += [f"Made by `make figures experiment={name}` at commit `{line['revision']}`; {_hash(line)}.", ""]
+        text += [*_made(name, line), ""]
     return "\n".join(text)
 
 
-def _hash(line: Line) -> str:
-    return f"hash of the record's configuration and code `{line['made_from']}`"
+def _made(name: str, line: Line) -> list[str]:
+    """Return what makes a claim's numbers, and from what."""
+    return [
+        f"Made by `make figures experiment={name}` from `conf/experiment/{name}.yaml` in {line['seconds']:.0f} s, beside",
+        f"other experiments; recorded at commit `{line['revision']}`, hash of configurations and code",
+        f"`{line['made_from']}`.",
+    ]
 
 
 def index(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
@@ -95,12 +96,14 @@ def table(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
         data = "".join(f' data-{key}="{html.escape(value)}"' for key, value in keys.items())
         # The id of a label's target, as docutils makes it.
         link = f'<a href="{name}.html#{anchor(line)}">{html.escape(line["id"]).replace(":", ":<wbr>")}</a>'
-        cells = [html.escape(line["statement"]), *map(html.escape, (line["source"], keys["topic"], line["setting"]))]
+        stated = f'{html.escape(line["statement"])} <small>({html.escape(line["source"])})</small>'
         look = line["verdict"].replace(" ", "-")
         told = f"check: {line['verdict']}" if line["kind"] == Kind.CHECK else line["verdict"]
-        cells.append(f'<span class="verdict {look}">{told}</span>')
-        rows.append(f'<tr{data}><th scope="row">{link}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    heads = "".join(f'<th scope="col">{one}</th>' for one in ("claim", "statement", "source", "topic", "setting", "verdict"))
+        # On a narrow screen a row is a card, which has no heads.
+        cells = f'<td>{stated}</td><td data-label="topic">{keys["topic"]}</td><td data-label="setting">{line["setting"]}</td>'
+        cells += f'<td><span class="verdict {look}">{told}</span></td>'
+        rows.append(f'<tr{data}><th scope="row">{link}</th>{cells}</tr>')
+    heads = "".join(f'<th scope="col">{one}</th>' for one in ("claim", "statement", "topic", "setting", "verdict"))
     body = "\n".join(rows)
     return f'<table class="claims" id="claims"><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table>'
 
