@@ -80,8 +80,9 @@ def _ranks(view: Any) -> list[Panel]:
 
 def _atlas(view: Any) -> list[Panel]:
     steps = logarithmic("step", (1, max(row["steps"][-1] for row in view["rows"])))
-    low = min(0.0, *_flat([row["ratio"] for row in view["rows"]]))
-    ticks = [tick for tick in (-1, -0.5, 0, 0.5, 1) if tick >= low]
+    # What begins far below 0 is cut off: all of interest is above.
+    low = max(-0.5, min(0.0, *_flat([row["ratio"] for row in view["rows"]])))
+    ticks = [tick for tick in (-0.5, 0, 0.5, 1) if tick >= low]
     return [panel("", steps, linear("mean margin ratio", (low, 1.02), ticks), 240)]
 
 

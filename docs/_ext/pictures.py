@@ -88,13 +88,12 @@ def _paths(view: Any) -> Rows:
     def mean(seeds: Sequence[Sequence[float]], k: int) -> float:
         return math.exp(sum(math.log(seed[k]) for seed in seeds) / len(seeds))
 
-    rows = [
-        (f"{R:.4g}", path["name"].replace("KQ", "(K, Q)"))
-        + tuple(mean(path["distance"][norm], k) for norm in ("frobenius", "nuclear"))
-        + (f"{path['selected'][k]:.0%}", f"{path['apart'][k]:.0%}")
-        for path in view["paths"]
-        for k, R in enumerate(view["radii"])
-    ]
+    rows = []
+    for path in view["paths"]:
+        for k, R in enumerate(view["radii"]):
+            distances = [mean(path["distance"][norm], k) for norm in ("frobenius", "nuclear")]
+            shares = [f"{path[name][k]:.0%}" for name in ("selected", "apart")]
+            rows.append((f"{R:.4g}", path["name"].replace("KQ", "(K, Q)"), *distances, *shares))
     heads = ("radius R", "path of", "mean distance from the Frobenius solution", "from the nuclear solution")
     return (*heads, "seeds at the optimal tokens", "seeds with two minima"), rows
 

@@ -24,8 +24,8 @@ _INDEX = """# The reproduction
 Every claim that jaxattn checks, with its verdict and the evidence for and against it. The rule of a verdict was fixed
 before the runs: a claim *holds* if the 95 % interval of every number that it asks for lies on the right side of its
 threshold, *does not hold* if one lies on the wrong side, *holds with a correction* if it then meets the criteria of the
-correction, and is *not decided* otherwise. *Exact* is the setting of the paper, *proxy* one that stands for it, *ours* a
-setting of our own.
+correction, and is *not decided* otherwise. *Exact* is the setting of the paper, *proxy* one that stands for it, *ours*
+a setting of our own.
 """
 
 
@@ -63,8 +63,8 @@ def page(name: str, study: Any, lines: Sequence[Line]) -> str:
 def _made(name: str, line: Line) -> list[str]:
     """Return what makes a claim's numbers, and from what."""
     return [
-        f"Made by `make figures experiment={name}` from `conf/experiment/{name}.yaml` in {line['seconds']:.0f} s, beside",
-        f"other experiments; recorded at commit `{line['revision']}`, hash of configurations and code",
+        f"Made by `make figures experiment={name}` from `conf/experiment/{name}.yaml` in {line['seconds']:.0f} s,",
+        f"beside other experiments; recorded at commit `{line['revision']}`, hash of configurations and code",
         f"`{line['made_from']}`.",
     ]
 
@@ -96,11 +96,12 @@ def table(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
         data = "".join(f' data-{key}="{html.escape(value)}"' for key, value in keys.items())
         # The id of a label's target, as docutils makes it.
         link = f'<a href="{name}.html#{anchor(line)}">{html.escape(line["id"]).replace(":", ":<wbr>")}</a>'
-        stated = f'{html.escape(line["statement"])} <small>({html.escape(line["source"])})</small>'
+        stated = f"{html.escape(line['statement'])} <small>({html.escape(line['source'])})</small>"
         look = line["verdict"].replace(" ", "-")
         told = f"check: {line['verdict']}" if line["kind"] == Kind.CHECK else line["verdict"]
         # On a narrow screen a row is a card, which has no heads.
-        cells = f'<td>{stated}</td><td data-label="topic">{keys["topic"]}</td><td data-label="setting">{line["setting"]}</td>'
+        cells = f'<td>{stated}</td><td data-label="topic">{keys["topic"]}</td>'
+        cells += f'<td data-label="setting">{line["setting"]}</td>'
         cells += f'<td><span class="verdict {look}">{told}</span></td>'
         rows.append(f'<tr{data}><th scope="row">{link}</th>{cells}</tr>')
     heads = "".join(f'<th scope="col">{one}</th>' for one in ("claim", "statement", "topic", "setting", "verdict"))

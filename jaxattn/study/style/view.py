@@ -1,4 +1,4 @@
-"""What the interactive pictures of the site show: JSON values, rounded to what is drawn, in a file beside the figure."""
+"""What the interactive pictures of the site show: JSON values with the digits that are drawn, beside the figure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ def view(datasets: Datasets) -> dict[str, Any]:
 
     Returns:
         `first` and `second`, the coordinates of the grid, and for each instance in `landscapes` its `name`, the `risk`
-        on the grid, (second, first), its `contours`, each a list of points, the `minima` and `saddles` on the axis, and the direction of the `solution`.
+        on the grid, (second, first), its `contours`, each a list of points, the `minima` and `saddles` on the axis, and
+        the direction of the `solution`.
     """
     equal, unequal = sorted(datasets.values(), key=lambda one: float(one.attrs["spread"]))
     grid = {name: rounded(unequal[name].values) for name in ("first", "second")}
@@ -36,7 +37,7 @@ def _landscape(name: str, one: xarray.Dataset) -> dict[str, Any]:
     is_minimum, risk = one["trap_least"].values > 0, one["trap_risk"].values
     lines = contourpy.contour_generator(one["first"].values, one["second"].values, risk)
     heights = np.quantile(risk, (np.arange(_CONTOURS) + 0.5) / _CONTOURS)
-    contours = [points for height in heights for points in lines.lines(height)]
+    contours = [np.asarray(points, float) for height in heights for points in lines.lines(height)]
     return {
         "name": name,
         # The slope of neighbouring values is drawn, too.

@@ -28,10 +28,17 @@ def view(datasets: Datasets) -> dict[str, Any]:
         "paths": [
             {
                 "name": run,
-                "distance": {str(norm): rounded(one["distance"].sel(norm=norm).values, 3) for norm in one["norm"].values},
+                "distance": {
+                    str(norm): rounded(one["distance"].sel(norm=norm).values, 3) for norm in one["norm"].values
+                },
                 "selected": rounded(one["selected"].mean("seed").values, 3),
-                "apart": rounded((np.isfinite(one["apart"]) & (one["apart"] > APART)).mean("seed").values, 3),
+                "apart": rounded(_shares(one["apart"].values), 3),
             }
             for run, one in datasets.items()
         ],
     }
+
+
+def _shares(apart: np.ndarray) -> np.ndarray:
+    """Return the share of seeds with two minima at every radius; a path solved from one end alone has one."""
+    return (np.isfinite(apart) & (apart > APART)).mean(axis=0)
