@@ -1,5 +1,5 @@
-# make figures | make test | make test-slow | make check | make bench | make docs: each creates .venv if needed. Example
-# with options: make figures size=small experiment=rate.
+# make figures | make test | make test-slow | make check | make bench | make docs | make docs-test | make archive: each
+# creates .venv if needed. Example with options: make figures size=small experiment=rate.
 PYTHON ?= python3
 size ?= published
 
@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 # An installation is named by what it was made from: a stamp with a stale name reinstalls.
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
+BROWSER_STAMP := $(VENV)/.installed-browser
 
-.PHONY: figures test test-slow check bench docs venv lock clean
+.PHONY: figures test test-slow check bench archive docs docs-test venv lock clean
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
@@ -21,7 +22,7 @@ LITTLE := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test: $(STAMP)
-	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "not slow"
+	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "not slow and not browser"
 
 test-slow: $(STAMP)
 	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "slow and not compiled"
@@ -41,6 +42,14 @@ docs: $(DOCS_STAMP)
 	@$(BIN)/python docs/_ext/links.py site
 	@echo "jaxattn: the site is site/index.html"
 
+# Opens the site in an installed Chromium, without a network.
+docs-test: docs $(BROWSER_STAMP)
+	@$(BIN)/python -m pytest -m browser tests/docs
+
+# Figures, claims and the records they were made from, in one file with checksums.
+archive: $(STAMP)
+	@$(BIN)/jaxattn archive --to dist/records.tar
+
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml $(wildcard requirements/py3*.txt)
@@ -52,8 +61,12 @@ $(DOCS_STAMP): $(STAMP) $(wildcard requirements/docs-*.txt)
 	@VENV="$(VENV)" sh requirements/add.sh docs
 	@touch $@
 
-# Renews the lock files; needs uv and the three Python minors on the PATH. Those of the site hold only what the others
-# do not, at versions that fit to them.
+$(BROWSER_STAMP): $(DOCS_STAMP) $(wildcard requirements/browser-*.txt)
+	@VENV="$(VENV)" sh requirements/add.sh browser
+	@touch $@
+
+# Renews the lock files; needs uv and the three Python minors on the PATH. Those of the site and of its tests hold only
+# what the others do not, at versions that fit to them.
 COMPILE = uv pip compile pyproject.toml --extra study --extra test --upgrade --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate -q
 lock:
@@ -62,6 +75,9 @@ lock:
 	  $(COMPILE) --python-version $$minor -o requirements/$$name || exit 1; \
 	  $(COMPILE) --python-version $$minor --extra docs -c requirements/$$name \
 	    $$(sed -n 's/==.*//p' requirements/$$name | sed 's/^/--no-emit-package /') -o requirements/docs-$$name || exit 1; \
+	  $(COMPILE) --python-version $$minor --extra docs --extra browser -c requirements/$$name -c requirements/docs-$$name \
+	    $$(sed -n 's/==.*//p' requirements/$$name requirements/docs-$$name | sed 's/^/--no-emit-package /') \
+	    -o requirements/browser-$$name || exit 1; \
 	done
 
 clean:

@@ -20,7 +20,7 @@ from jaxattn.study import claims, fingerprints, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement, experiment, line
 from jaxattn.study.configuration import composition
 from jaxattn.study.events import Report, Stage, Staged, unheard
-from jaxattn.study.style import page
+from jaxattn.study.style import page, view
 
 # The measurement of a record that belongs to no experiment.
 _COMPARE = "jaxattn.study.measuring.comparison.compare"
@@ -86,18 +86,22 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
 
 
 def source(configs: Sequence[DictConfig]) -> str:
-    """Return a hash of the configurations and the code that an experiment's figure and claims are made from."""
-    rooms = [f"{configs[0].study.experiment}.{room}" for room in ("claims", "figure")]
+    """Return a hash of the configurations and the code that an experiment's figure, claims and view are made from."""
+    folder = configs[0].study.experiment
+    names = ("claims", "figure", "view") if experiment(folder).view else ("claims", "figure")
+    rooms = [f"{folder}.{room}" for room in names]
     code = fingerprints.of([*rooms, *(path for config in configs for path in _measured_by(config))])
     return _digest(*(f"{runs.folder(config)}{config.svm}" for config in configs), code)
 
 
 def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Collection[str]) -> bool:
-    """Return whether records, figure and claims exist and were made from these configurations and this code.
+    """Return whether records, figure, view and claims exist and were made from these configurations and this code.
 
     A clone has the figures but not the records, so everything is run there.
     """
     drawn = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
+    if experiment(configs[0].study.experiment).view:
+        drawn.append(view.place(folder, name))
     recorded = all(map(runs.is_recorded, configs))
     return recorded and source(configs) in known and all(path.exists() for path in drawn)
 
@@ -115,12 +119,7 @@ def judged(
     Raises:
         ValueError: `measure` gives two runs the same name.
     """
-    datasets: dict[str, xarray.Dataset] = {}
-    for number, config in enumerate(configs, start=1):
-        dataset = measured(config, report, number)
-        if (run := dataset.attrs["run"]) in datasets:
-            raise ValueError(f"{name}: expected runs of different names, found two that `measure` calls {run!r}")
-        datasets[run] = dataset
+    datasets = _datasets(name, configs, report)
     report(Staged(Stage.JUDGING))
     rooms, started = experiment(configs[0].study.experiment), time.perf_counter()
     summaries, found = claims.judged(rooms, name, datasets, jax.random.key(configs[0].key))
@@ -128,8 +127,21 @@ def judged(
     return summaries, found, seconds + time.perf_counter() - started
 
 
+def _datasets(name: str, configs: Sequence[DictConfig], report: Report) -> dict[str, xarray.Dataset]:
+    """Return what is measured of every run, by their names."""
+    datasets: dict[str, xarray.Dataset] = {}
+    for number, config in enumerate(configs, start=1):
+        dataset = measured(config, report, number)
+        if (run := dataset.attrs["run"]) in datasets:
+            raise ValueError(f"{name}: expected runs of different names, found two that `measure` calls {run!r}")
+        datasets[run] = dataset
+    return datasets
+
+
 def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
     """Train and measure what is missing, draw an experiment's figure, and return the entries of its claims.
+
+    What its picture on the site shows is written beside the figure, if the experiment has a view.
 
     Args:
         name: the experiment's configuration.
@@ -144,10 +156,12 @@ def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report 
     if summaries is None:
         raise ValueError(f"{name}: {found[0][1].note}")
     report(Staged(Stage.DRAWING))
-    started = time.perf_counter()
-    page.save(experiment(configs[0].study.experiment).draw(summaries), folder, name)
+    started, rooms = time.perf_counter(), experiment(configs[0].study.experiment)
+    page.save(rooms.draw(summaries), folder, name)
+    if rooms.view:
+        view.save(rooms.view(_datasets(name, configs, unheard)), folder, name)
     seconds += time.perf_counter() - started
-    made = {"seconds": float(f"{seconds:.6g}"), "made_from": source(configs)}
+    made = {"seconds": float(f"{seconds:.6g}"), "made_from": source(configs), "revision": runs.revision(configs)}
     return [line(claim, judgement) | made for claim, judgement in found]
 
 

@@ -59,7 +59,9 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     seconds: dict[str, float] = {}
     for line in lines.values():
         name = line["id"].partition(":")[0]
-        known.setdefault(name, set()).add(line["made_from"])
+        # What another version wrote is judged anew, from records that are there.
+        if name not in unreadable:
+            known.setdefault(name, set()).add(line["made_from"])
         seconds[name] = line["seconds"]
     with ExitStack() as while_made:
         while_made.enter_context(fingerprints.still())

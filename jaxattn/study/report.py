@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxattn.study.against import against
 from jaxattn.study.claims import DOUBTED, EXCLUDED, Kind, Verdict, doubts
 
 # The keys of an entry of claims.json that the page uses.
 READ = (
     *("id", "source", "setting", "kind", "statement", "expected", "measured", "interval", "counts", "criteria"),
-    *("criteria of the correction", "intervals", "verdict", "note", "seconds"),
+    *("criteria of the correction", "intervals", "verdict", "note", "seconds", "made_from", "revision"),
 )
 # The probability that a 95 % interval misses the true number.
 _MISSES = 0.05
@@ -58,13 +59,13 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
             f"program and not a paper: {_summed(checks)}."
         )
     papers = by_paper(shown)
-    parts = [_PREFACE, f"{sums}\n", f"{_errors(findings)}\n", _counted(shown)]
+    parts = [_PREFACE, f"{sums}\n", f"{errors(findings)}\n", counted(shown)]
     parts += [_of_paper(paper, own) for paper, own in papers.items()]
     parts += [_section(name, studies[name], of[name]) for name in names]
     path.write_text("\n".join(parts))
 
 
-def _counted(lines: Sequence[Mapping[str, Any]]) -> str:
+def counted(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of the papers, in the order of their first claims, with their numbers of verdicts.
 
     Args:
@@ -73,7 +74,7 @@ def _counted(lines: Sequence[Mapping[str, Any]]) -> str:
     rows = [f"| paper | claims | {' | '.join(Verdict)} |", "|---|" + "---|" * (1 + len(Verdict))]
     for paper, own in by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
         verdicts = Counter(line["verdict"] for line in own)
-        rows.append(f"| {_linked(paper)} | {len(own)} | {' | '.join(str(verdicts[one]) for one in Verdict)} |")
+        rows.append(f"| {linked(paper)} | {len(own)} | {' | '.join(str(verdicts[one]) for one in Verdict)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -97,16 +98,17 @@ def by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
     return {names[paper]: own for paper, own in papers.items()}
 
 
-def _linked(paper: str) -> str:
+def linked(paper: str) -> str:
+    """Return a paper's name with its number on arXiv as a link."""
     return _NUMBER.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", paper)
 
 
 def _of_paper(paper: str, lines: Sequence[Mapping[str, Any]]) -> str:
-    rows = [f"**{_linked(paper)}**", "", "| figure | claim | verdict |", "|---|---|---|"]
+    rows = [f"**{linked(paper)}**", "", "| figure | claim | verdict |", "|---|---|---|"]
     for line in lines:
         name, verdict = line["id"].partition(":")[0], line["verdict"]
         told = f"check: {verdict}" if line["kind"] == Kind.CHECK else verdict
-        rows.append(f"| [{name}](#{name}) | {_cell(line['statement'])} | {told} |")
+        rows.append(f"| [{name}](#{name}) | {plain(line['statement'])} | {told} |")
     return "\n".join(rows) + "\n"
 
 
@@ -125,7 +127,7 @@ def _summed(lines: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{one} {verdicts[one]}" for one in Verdict)
 
 
-def _errors(lines: Sequence[Mapping[str, Any]]) -> str:
+def errors(lines: Sequence[Mapping[str, Any]]) -> str:
     """Say how many intervals, and verdicts that depend on them, are expected to be wrong by chance."""
     intervals = sum(line["intervals"] for line in lines)
     resting = sum(line["intervals"] > 0 for line in lines)
@@ -144,18 +146,30 @@ def _section(name: str, study: Any, lines: Sequence[Mapping[str, Any]]) -> str:
     text += [f"**Departs from it:** {study.departs}", ""]
     for line in lines:
         check = "check, " if line["kind"] == Kind.CHECK else ""
-        text += [f"### {line['id']}: {check}{line['verdict']}", "", f"{line['statement']} ({_source(line)})", ""]
-        text += [
-            *_numbers(line),
-            "",
-            *_criteria(line),
-            f"{line['note']}",
-            "",
-            f"Counts: {_counts(line['counts'])}.",
-            "",
-        ]
+        text += [f"### {line['id']}: {check}{line['verdict']}", "", *entry(line)]
     text.append(f"Made in {lines[0]['seconds']:.0f} s, beside others.\n")
     return "\n".join(text)
+
+
+def entry(line: Mapping[str, Any]) -> list[str]:
+    """Return what there is to say of a claim: Markdown, line by line.
+
+    Args:
+        line: of claims.json.
+    """
+    return [
+        f"{plain(line['statement'])} ({_source(line)})",
+        "",
+        *_numbers(line),
+        "",
+        *_criteria(line),
+        f"Strongest evidence against it: {plain(against(line['criteria']))}.",
+        "",
+        plain(line["note"]),
+        "",
+        f"Counts: {_counts(line['counts'])}.",
+        "",
+    ]
 
 
 def _source(line: Mapping[str, Any]) -> str:
@@ -173,7 +187,7 @@ def _criteria(line: Mapping[str, Any]) -> list[str]:
     text = ["<details><summary>What decides it</summary>", ""]
     for heading, key in (("As stated:", "criteria"), ("As corrected:", "criteria of the correction")):
         if line[key]:
-            text += [heading, "", *(f"- {_cell(one)}" for one in line[key]), ""]
+            text += [heading, "", *(f"- {plain(one)}" for one in line[key]), ""]
     return [*text, "</details>", ""]
 
 
@@ -190,7 +204,7 @@ def _numbers(line: Mapping[str, Any]) -> list[str]:
             low_high = interval.get(label)
             between = f"{_number(low_high[0])} to {_number(low_high[1])}" if low_high else ""
             there = (_number(one[label]) if label in one else "" for one in (expected, measured))
-            rows.append(f"| {_cell(label)} | {' | '.join(there)} | {between} |")
+            rows.append(f"| {plain(label)} | {' | '.join(there)} | {between} |")
         return rows
 
     text = table(shown) if shown else []
@@ -209,7 +223,7 @@ def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
         reasons = {reason: summed[reason] for reason in known}
         counts = {f"{len(counts)} runs": {"attempted": summed["attempted"], "kept": summed["kept"]} | reasons}
     return "; ".join(
-        f"{_cell(run)}: {one['kept']} of {one['attempted']} kept{doubts(one)}"
+        f"{plain(run)}: {one['kept']} of {one['attempted']} kept{doubts(one)}"
         + "".join(f", {one[reason]} {reason}" for reason in EXCLUDED if reason in one)
         for run, one in counts.items()
     )
@@ -219,6 +233,6 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _cell(text: str) -> str:
-    """Return a text that does not end its table cell."""
-    return text.replace("|", "\\|")
+def plain(text: str) -> str:
+    """Return a text that neither ends its cell of a table nor holds markup."""
+    return re.sub(r"[|*<$]", r"\\\g<0>", text)

@@ -8,6 +8,7 @@ import json
 import platform
 import subprocess
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import jax
 from omegaconf import DictConfig, OmegaConf
 
 import jaxattn
+from jaxattn import records
 from jaxattn.records import RecordError, is_complete, write_json
 from jaxattn.records.locks import HeldError, held
 from jaxattn.study import fingerprints
@@ -110,6 +112,12 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
     return record
 
 
+def revision(configs: Sequence[DictConfig]) -> str:
+    """Return the revision of the code that recorded some runs, as their records say; several where they differ."""
+    said = (records.attributes(record_path(config))["revision"] for config in configs)
+    return ", ".join(dict.fromkeys(map(str, said)))
+
+
 def ended(config: DictConfig) -> None:
     """Mark a run whose process was killed as stopped, unless another process has continued it."""
     status = folder(config) / "status.json"
@@ -131,9 +139,14 @@ def _versions() -> dict[str, str]:
 
 
 def _revision() -> str:
-    command = ["git", "-C", str(root()), "describe", "--always", "--dirty"]
-    try:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root()), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        # The figures change while they are made, and no record depends on them.
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!figures")
+        return git("describe", "--always") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "not a git checkout"
 

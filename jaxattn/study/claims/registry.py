@@ -24,12 +24,15 @@ class Experiment(NamedTuple):
         summarize: `summarize(datasets, key)`, from the datasets of all runs to estimates with intervals.
         claims: the claims that it decides.
         draw: `draw(summaries)`, from the estimates to a figure.
+        view: `view(datasets)`, from the datasets to what an interactive picture shows, as JSON values; None without
+            one.
     """
 
     measure: Callable[..., xarray.Dataset]
     summarize: Callable[[Datasets, PRNGKeyArray], Datasets]
     claims: tuple[Claim, ...]
     draw: Callable[[Datasets], Any]
+    view: Callable[[Datasets], dict[str, Any]] | None = None
 
     def of(self, name: str) -> tuple[Claim, ...]:
         """Return the claims of one of the configurations that share this experiment, by its id."""
@@ -37,7 +40,7 @@ class Experiment(NamedTuple):
 
 
 def experiment(folder: str) -> Experiment:
-    """Return the experiment in a folder with the modules measure, claims and figure.
+    """Return the experiment in a folder with the modules measure, claims and figure, and maybe view.
 
     Args:
         folder: a dotted path, for example `jaxattn.experiments.local.rate`.
@@ -57,7 +60,17 @@ def experiment(folder: str) -> Experiment:
             if not hasattr(module, name):
                 raise ValueError(f"experiment: expected {name} in {folder}.{room}, found none")
             found.append(getattr(module, name))
-    return Experiment(*found)
+    return Experiment(*found, view=_view(folder))
+
+
+def _view(folder: str) -> Callable[[Datasets], dict[str, Any]] | None:
+    """Return the function `view` of an experiment's module of that name, if there is one."""
+    try:
+        return importlib.import_module(f"{folder}.view").view
+    except ModuleNotFoundError as error:
+        if error.name != f"{folder}.view":
+            raise
+        return None
 
 
 def folders() -> list[str]:

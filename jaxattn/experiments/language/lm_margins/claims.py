@@ -55,7 +55,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     if len(datasets) != 1:
         raise ValueError(f"lm-margins: expected one run, found {sorted(datasets)}")
     ((run, one),) = datasets.items()
-    margins, masks = one["margins"].values, _kinds(one)
+    margins, masks = one["margins"].values, kinds(one)
     spans = [margins[:, k][one["others"].values] for k in range(one.sizes["snapshot"])]
     edges = np.stack([np.linspace(*_around(span), BINS + 1) for span in spans])
     times = np.broadcast_to(one["weight"].values[..., None], masks[0].shape)
@@ -88,7 +88,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     return {run: xarray.Dataset(arrays, coordinates, attrs)}
 
 
-def _kinds(one: xarray.Dataset) -> list[np.ndarray]:
+def kinds(one: xarray.Dataset) -> list[np.ndarray]:
     """Return which margins are of each kind, (seed, prefix, word) each."""
     others, follows = one["others"].values, one["follows"].values
     feasible = one["feasible"].values[:, None, None]

@@ -73,13 +73,23 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
 
 def _median(datasets: Datasets) -> int:
-    """Return the seed of median final correlation of W: the lower of two middle ones, ties broken by seed number."""
+    """Return the seed of median final correlation of W; the lower of two middle ones."""
+    seeds = by_final(datasets)
+    return int(seeds[(len(seeds) - 1) // 2])
+
+
+def by_final(datasets: Datasets) -> Int[np.ndarray, " seeds"]:
+    """Return the seeds that all runs kept, sorted by their final correlation of W; ties are sorted by seed number.
+
+    Raises:
+        ValueError: no seed was kept in all runs.
+    """
     kept: list[Int[np.ndarray, " seeds"]] = [one["seed"].values for one in datasets.values()]
     shared = kept[0][[all(seed in others for others in kept) for seed in kept[0]]]
     if shared.size == 0:
         raise ValueError(f"trajectories: no seed was kept in all runs, counts {counts_of(datasets)}")
     final = datasets["W"]["correlation"].sel(norm=OWN_NORM["W"], seed=shared).isel(snapshot=-1).values
-    return int(shared[np.lexsort((shared, final))][(len(shared) - 1) // 2])
+    return shared[np.lexsort((shared, final))]
 
 
 def _summary(one: xarray.Dataset, own: str, drawn: int, key: PRNGKeyArray) -> xarray.Dataset:

@@ -37,7 +37,7 @@ DECADE, _FAR = 10.0, 300.0
 # The exponent of 1 / R with its tolerance, and the threshold for a small distance.
 _EXPONENT, _AROUND, _NEAR = -1.0, 0.2, 0.02
 # Two paths farther apart than this, in units of R, count as different.
-_APART = 1e-3
+APART = 1e-3
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
@@ -87,7 +87,7 @@ def _summary(one: xarray.Dataset, own: str, key: PRNGKeyArray) -> xarray.Dataset
     apart = one["apart"].values
     shares = {
         "selected": one["selected"].values,
-        "apart": np.isfinite(apart) & (apart > _APART),
+        "apart": np.isfinite(apart) & (apart > APART),
         "one_way": ~np.isfinite(apart),
     }
     arrays |= variables({name: (("radius",), proportion(hits)) for name, hits in shares.items()})

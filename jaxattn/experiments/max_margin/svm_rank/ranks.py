@@ -15,7 +15,7 @@ from jaxattn.study.statistics import Estimate, beside, bootstrap, proportion, va
 from jaxattn.svm import Status
 
 # The published count: singular values above this absolute threshold; infeasible problems count as rank 1.
-_ABSOLUTE, _INFEASIBLE_RANK = 1e-7, 1
+ABSOLUTE, _INFEASIBLE_RANK = 1e-7, 1
 # Means of fewer problems are not drawn, unless fewer were attempted.
 _LEAST = 8
 # Tolerances of the curves, relative to the largest singular value.
@@ -54,8 +54,8 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     summaries = {"certified": summary}
     for solver in dict.fromkeys(one.attrs["solver"] for one in datasets.values() if one.attrs["solver"]):
         inexact = {run: one for run, one in datasets.items() if one.attrs["solver"] == solver}
-        pairs = [(one, shared) for one in inexact.values() if (shared := _shared(one, certified)).sizes["seed"]]
-        curves = [_curves(one, shared, next(keys)) for one, shared in pairs]
+        pairs = [(one, both) for one in inexact.values() if (both := shared(one, certified)).sizes["seed"]]
+        curves = [_curves(one, both, next(keys)) for one, both in pairs]
         if curves:
             summaries[solver] = xarray.concat(curves, "setting", coords="all").assign_attrs(total(inexact))
     return summaries
@@ -67,7 +67,7 @@ def _ranks(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     status, values = one["status"].values, one["singular_values"].values
     by_norm = [one["rank"].sel(norm=norm).values for norm in ("nuclear", "frobenius")]
     kept, decided = (status == Status.OPTIMAL).all(axis=2), (status != Status.NOT_CONVERGED).all(axis=2)
-    published = np.where(status == Status.INFEASIBLE, _INFEASIBLE_RANK, (values > _ABSOLUTE).sum(axis=-1))
+    published = np.where(status == Status.INFEASIBLE, _INFEASIBLE_RANK, (values > ABSOLUTE).sum(axis=-1))
     estimates = {
         "rank": (("d", "norm"), _where(one["rank"].values, kept, keys[0])),
         "published": (("d", "norm"), _where(published, decided, keys[1])),
@@ -124,7 +124,7 @@ def _beside(
     return np.where(enough[:, None], values, np.nan)
 
 
-def _shared(one: xarray.Dataset, certified: Mapping[str, xarray.Dataset]) -> xarray.Dataset:
+def shared(one: xarray.Dataset, certified: Mapping[str, xarray.Dataset]) -> xarray.Dataset:
     """Return the kept certified solutions of an inexact run's problems, for its one dimension."""
     d = one["d"].values[0]
     for other in certified.values():
@@ -143,7 +143,7 @@ def _curves(one: xarray.Dataset, shared: xarray.Dataset, key: PRNGKeyArray) -> x
     keys = jax.random.split(key)
     estimates = {
         "rank": (("solver", "tolerance"), bootstrap(_above(values, *_TOLERANCES), keys[0])),
-        "published": (("solver",), bootstrap((values > _ABSOLUTE).sum(axis=-1), keys[1])),
+        "published": (("solver",), bootstrap((values > ABSOLUTE).sum(axis=-1), keys[1])),
     }
     variables = {
         name if part == "mean" else f"{name}_{part}": (dims, getattr(estimate, part))
@@ -151,6 +151,6 @@ def _curves(one: xarray.Dataset, shared: xarray.Dataset, key: PRNGKeyArray) -> x
         for part in ("mean", "low", "high")
     }
     # The published tolerance, relative to the largest singular value.
-    variables["threshold"] = ((), np.mean(_ABSOLUTE / values[:, 0, 0]))
+    variables["threshold"] = ((), np.mean(ABSOLUTE / values[:, 0, 0]))
     coordinates = {"tolerance": _TOLERANCES, "solver": ["certified", one.attrs["solver"]]}
     return xarray.Dataset(variables, {**coordinates, "setting": f"n={n} d={d}", "n": n, "d": d, "T": one.attrs["T"]})

@@ -1,0 +1,154 @@
+"""The reproduction: a page for each experiment and a table of all claims, written from claims.json when a build starts.
+
+What is said of a claim is what figures/README.md says of it (`jaxattn.study.report`); the pages add how it is made.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxattn.study import report
+from jaxattn.study.claims import Kind, Verdict
+from jaxattn.study.configuration import names
+
+ROOT = Path(__file__).parents[2]
+Line = Mapping[str, Any]
+
+_INDEX = """# The reproduction
+
+Every claim that jaxattn checks, with its verdict and the evidence for and against it. The rule of a verdict was fixed
+before the runs: a claim *holds* if the 95 % interval of every number that it asks for lies on the right side of its
+threshold, *does not hold* if one lies on the wrong side, *holds with a correction* if it then meets the criteria of the
+correction, and is *not decided* otherwise. *Exact* is the setting of the paper, *proxy* one that stands for it, *ours*
+a setting of our own.
+"""
+
+
+def topic(study: Any) -> str:
+    """Return the topic of an experiment, which is the folder that its own is in."""
+    return str(study.experiment).split(".")[-2].replace("_", " ")
+
+
+def anchor(line: Line) -> str:
+    """Return the label of a claim's entry."""
+    return "claim-" + re.sub(r"[^a-z0-9]+", "-", line["id"].lower())
+
+
+def page(name: str, study: Any, lines: Sequence[Line]) -> str:
+    """Return the page of an experiment: its figure, how it is made, and its claims.
+
+    Args:
+        name: of its configuration.
+        study: what the configuration says of the experiment.
+        lines: of claims.json, those of this experiment.
+    """
+    text = [f"# {name}", "", f":::{{result}} {name}", f":alt: {study.of}", ":::", ""]
+    text += [f"**In the paper:** {study.of}", "", f"**Departs from it:** {study.departs}", ""]
+    text += [f"`make figures experiment={name}` makes this figure and judges the claims below.", ""]
+    text += [f"<details><summary>The configuration, conf/experiment/{name}.yaml</summary>", ""]
+    text += [f"```{{literalinclude}} ../../conf/experiment/{name}.yaml", ":language: yaml", "```", "", "</details>", ""]
+    text += ["## Claims", ""]
+    for line in lines:
+        check = "check, " if line["kind"] == Kind.CHECK else ""
+        text += [f"({anchor(line)})=", f"### {line['id']}: {check}{line['verdict']}", "", *report.entry(line)]
+        text += [*_made(name, line), ""]
+    return "\n".join(text)
+
+
+def _made(name: str, line: Line) -> list[str]:
+    """Return what makes a claim's numbers, and from what."""
+    return [
+        f"Made by `make figures experiment={name}` from `conf/experiment/{name}.yaml` in {line['seconds']:.0f} s,",
+        f"beside other experiments; recorded at commit `{line['revision']}`, hash of configurations and code",
+        f"`{line['made_from']}`.",
+    ]
+
+
+def index(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
+    """Return the front page: counts, what is not decided, and the table of all claims.
+
+    Args:
+        studies: what each experiment's configuration says, by its name, in the order of the pages.
+        lines: of claims.json, in the same order.
+    """
+    findings, checks = ([line for line in lines if line["kind"] == kind] for kind in Kind)
+    undecided = [line for line in lines if line["verdict"] == Verdict.OPEN]
+    text = [_INDEX, f"{report.summed(lines)}. {len(checks)} checks test this program and not a paper.", ""]
+    text += [report.counted(lines), report.errors(findings), "", "## All claims", "", "```{raw} html"]
+    text += [table(studies, lines), "```", "", f"## Not decided: {len(undecided)}", ""]
+    text += ["What these seeds and steps leave open, and why:", ""]
+    text += [f"- {{ref}}`{line['id']} <{anchor(line)}>`: {report.plain(line['note'])}" for line in undecided]
+    return "\n".join([*text, "", "```{toctree}", ":hidden:", "", *studies, "```", ""])
+
+
+def table(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
+    """Return the table of all claims as HTML; its rows say what filters.js chooses them by."""
+    rows = []
+    for line in lines:
+        name = line["id"].partition(":")[0]
+        paper = line["source"].partition(", ")[0]
+        keys = {"paper": paper, "topic": topic(studies[name]), "verdict": line["verdict"]}
+        data = "".join(f' data-{key}="{html.escape(value)}"' for key, value in keys.items())
+        # The id of a label's target, as docutils makes it.
+        link = f'<a href="{name}.html#{anchor(line)}">{html.escape(line["id"]).replace(":", ":<wbr>")}</a>'
+        stated = f"{html.escape(line['statement'])} <small>({html.escape(line['source'])})</small>"
+        look = line["verdict"].replace(" ", "-")
+        told = f"check: {line['verdict']}" if line["kind"] == Kind.CHECK else line["verdict"]
+        # On a narrow screen a row is a card, which has no heads.
+        cells = f'<td>{stated}</td><td data-label="topic">{keys["topic"]}</td>'
+        cells += f'<td data-label="setting">{line["setting"]}</td>'
+        cells += f'<td><span class="verdict {look}">{told}</span></td>'
+        rows.append(f'<tr{data}><th scope="row">{link}</th>{cells}</tr>')
+    heads = "".join(f'<th scope="col">{one}</th>' for one in ("claim", "statement", "topic", "setting", "verdict"))
+    body = "\n".join(rows)
+    return f'<table class="claims" id="claims"><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table>'
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page by its file name.
+
+    Raises:
+        ValueError: claims.json was written by another version.
+    """
+    lines = json.loads((ROOT / "figures" / "claims.json").read_text())
+    if lacking := sorted({key for line in lines for key in report.READ if key not in line}):
+        raise ValueError(f"figures/claims.json: expected lines with {', '.join(lacking)}; `make figures` writes them")
+    studies = {name: names.described(name) for name in names.experiments()}
+    of = {name: [line for line in lines if line["id"].partition(":")[0] == name] for name in studies}
+    order = sorted((name for name in studies if of[name]), key=lambda name: (studies[name].place, name))
+    texts = {f"{name}.md": page(name, studies[name], of[name]) for name in order}
+    sorted_lines = [line for name in order for line in of[name]]
+    return texts | {"index.md": index({name: studies[name] for name in order}, sorted_lines)}
+
+
+def _write(app: Any) -> None:
+    folder = Path(app.srcdir) / "reproduction"
+    folder.mkdir(exist_ok=True)
+    texts = pages()
+    for path in folder.glob("*.md"):
+        if path.name not in texts:
+            path.unlink()
+    for name, text in texts.items():
+        # A page that has not changed keeps its time, and need not be read again.
+        if not (folder / name).exists() or (folder / name).read_text() != text:
+            (folder / name).write_text(text)
+
+
+def _scripts(app: Any, pagename: str, templatename: str, context: Any, doctree: Any) -> None:
+    del templatename, context, doctree
+    if pagename.startswith("reproduction/"):
+        app.add_css_file("pictures/claims.css")
+    if pagename == "reproduction/index":
+        app.add_js_file("pictures/filters.js", loading_method="defer")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Write the pages when the build starts."""
+    app.connect("builder-inited", _write)
+    app.connect("html-page-context", _scripts)
+    return {"parallel_read_safe": True}
