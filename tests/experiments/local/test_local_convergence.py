@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import numpy as np
 import pytest
 
 from jaxattn import data, initial
