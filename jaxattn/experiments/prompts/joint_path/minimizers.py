@@ -1,0 +1,209 @@
+"""The joint regularization path of a prompt and the head's v: the smallest risk with `||p|| <= R` and `||v|| <= r`.
+
+For given attention outputs the risk is convex in v, and its minimizer on the ball is unique; what is left is a risk of
+p alone, of which `regularization.following` finds a minimizer on the sphere. Its gradient is that of the risk with v
+held at its minimizer. As v ties the inputs together its Hessian has no blocks, so all their rows are given as those of
+one input: they share their query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxattn import attention, checks, losses
+from jaxattn.descent import spans
+from jaxattn.problem import Problem
+from jaxattn.regularization.balls import FROBENIUS
+from jaxattn.regularization.following import follow
+from jaxattn.regularization.newton import Slope, Task, read
+from jaxattn.regularization.reading import slope_of
+from jaxattn.svm import constraints as cons
+from jaxattn.svm.pivoting import cholesky, inverse_of_lower
+
+# The minimizer over v is followed from r = 1 by a Newton step for each factor of this size, and of more at the end.
+_FACTOR, _LAST = 1.7, 6
+# The path begins at this ratio of the radii, and goes in so many steps to that of its end; the first step from there is
+# to this share of R, for the tangent of the next.
+_NARROW, _WIDENING, _BESIDE = 0.1, 16, 0.9999
+# Margins above this have a loss of `exp(-m)` in double precision.
+_LARGE = 30.0
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the radius of the ball of v grows with that of p: `r = ratio first (R / first)^exponent`.
+
+    Attributes:
+        exponent: of R, positive.
+        first: the R at which `r = ratio R`.
+        ratio: of the radii there.
+    """
+
+    exponent: float
+    first: float = 10.0
+    ratio: float = 3.0
+
+    def __post_init__(self) -> None:
+        for name in ("exponent", "first", "ratio"):
+            checks.positive(f"ball.{name}", getattr(self, name))
+
+    def __call__(self, R: Array) -> Array:
+        """Return r."""
+        return self.ratio * self.first * (R / self.first) ** self.exponent
+
+
+class JointPath(NamedTuple):
+    """A stationary point on every pair of radii, with its evidence.
+
+    Attributes:
+        p: of length R.
+        head: v, of length r.
+        residual: the larger of `1 - cos` of p and of v with the negative gradients of the risk. Zero if and only if the
+            first-order conditions hold on both balls; v is then the minimizer for this p.
+        log_risk: logarithm of the risk.
+        steps: of Newton's method in p.
+    """
+
+    p: Float[Array, "radii d"]
+    head: Float[Array, "radii d"]
+    residual: Float[Array, " radii"]
+    log_risk: Float[Array, " radii"]
+    steps: Int[Array, " radii"]
+
+
+def path(
+    problem: Problem, start: Float[Array, "d d"], R: Float[Array, " radii"], r: Float[Array, " radii"], most: int
+) -> JointPath:
+    """Follow a stationary point of the logistic risk from the largest radii down to the smallest.
+
+    Works under `jit` and `vmap`; calls no LAPACK.
+
+    Args:
+        problem: whose inputs share their query, of length 1.
+        start: a matrix along which p begins.
+        R: increasing radii of p.
+        r: those of v.
+        most: Newton steps on each.
+    """
+    reduction = cons.reduce(cons.Constraints(spans.differences(problem), problem.Z))
+    n, m, width = reduction.constraints.differences.shape
+    differences = reduction.constraints.differences.reshape(1, n * m, width)
+    rows = cons.Constraints(differences, reduction.constraints.queries[:1])
+
+    def at(before: tuple[Array, Array, Array], radii: tuple[Array, Array]) -> tuple[tuple[Array, ...], JointPath]:
+        (last, tangent, R_last), (R, r) = before, radii
+        task = Task(rows, _slope(problem, r), FROBENIUS)
+        found = follow(task, last + (R - R_last) * tangent, R[None], most)
+        x = found.x[0]
+        W = reduction.lift(x)
+        v, of_v, log_risk = _read(problem, W, r)
+        residual = jnp.maximum(read(task, x, R).residual, of_v)
+        residual = jnp.where(jnp.isfinite(residual), residual, jnp.inf)
+        moved = R_last != R
+        tangent = jnp.where(moved, (x - last) / jnp.where(moved, R - R_last, 1.0), x / R)
+        return (x, tangent, R), JointPath(W @ problem.Z[0], v, residual, log_risk, found.steps[0])
+
+    widening = jnp.geomspace(_NARROW * R[-1], r[-1], _WIDENING)
+    beside = r[-1] * (r[-2] / r[-1]) ** (jnp.log(_BESIDE) / jnp.log(R[-2] / R[-1]))
+    all_R = jnp.concatenate([jnp.full_like(widening, R[-1]), _BESIDE * R[-1:], R[-2::-1]])
+    all_r = jnp.concatenate([widening, beside[None], r[-2::-1]])
+    x = reduction.left.T @ start @ reduction.right
+    found = jax.lax.scan(at, (x, jnp.zeros_like(x), R[-1]), (all_R, all_r))[1]
+    last_first = np.r_[_WIDENING - 1, _WIDENING + 1 : _WIDENING + R.size]
+    return jax.tree.map(lambda leaf: leaf[last_first[::-1]], found)
+
+
+def _slope(problem: Problem, r: Float[Array, ""]) -> Slope:
+    """Return what a Newton step reads of the risk with v at its minimizer, the rows of all inputs being one input's."""
+
+    def reading(_: Array, probabilities: Array) -> tuple[Array, Array]:
+        outputs = attention.attended(probabilities, problem)
+        v = minimizer(problem.Y[:, None] * outputs, r)
+        return outputs @ v, problem.X @ v
+
+    of_inputs = slope_of(problem, problem.Y, reading, losses.logistic)
+
+    def slope(logits: Array) -> tuple[Array, Array]:
+        coefficients, log_scale = of_inputs(logits.reshape(problem.n, -1))
+        return coefficients.reshape(logits.shape), log_scale
+
+    return slope
+
+
+def _read(problem: Problem, W: Float[Array, "d d"], r: Float[Array, ""]) -> tuple[Array, Array, Array]:
+    """Return v, its residual, and the logarithm of the risk."""
+    A = problem.Y[:, None] * attention.attended(attention.probabilities(W, problem), problem)
+    v = minimizer(A, r)
+    margins = A @ v
+    weights = _log_slope(margins)
+    falls = jnp.exp(weights - jnp.max(weights)) @ A
+    residual = 1 - falls @ v / (jnp.sqrt(falls @ falls) * r)
+    small = jnp.minimum(margins, _LARGE)
+    log_loss = jnp.where(margins > _LARGE, -margins, jnp.log(losses.logistic(small)))
+    return v, residual, jax.scipy.special.logsumexp(log_loss) - jnp.log(problem.n)
+
+
+def minimizer(A: Float[Array, "n d"], r: Float[Array, ""]) -> Float[Array, " d"]:
+    """Return the v of length r that minimizes `sum_i log(1 + exp(-A_i.v))`, differentiable in A.
+
+    With u_i the logarithm of the i-th slope, v is along `sum_i exp(u_i) A_i`, which makes n equations for u,
+    `u_i = log sigmoid(-A_i.v)`. Their Jacobian is never singular, and u is about linear in r: it is followed from
+    `r = 1`, for r of any size. A number added to all u_i changes no v: they are kept relative to the largest, which of
+    an r of 10^5 saves as many digits.
+
+    Args:
+        A: attention outputs times labels; linearly independent.
+        r: length of v, positive.
+    """
+    gram = A @ A.T
+    fixed = jax.lax.stop_gradient(gram)
+    stages = jnp.ceil(jnp.log(r) / jnp.log(_FACTOR)).astype(int)
+
+    def stage(k: Array, u: Array) -> Array:
+        now = jnp.minimum(_FACTOR**k, r)
+        u = u - _solved(fixed, u, now, _error(fixed, u, now))
+        return u - jnp.max(u)
+
+    u = jax.lax.fori_loop(0, stages + _LAST, stage, jnp.zeros_like(A[:, 0]))
+    # One more step, whose derivative is that of the solution.
+    u = jax.lax.stop_gradient(u)
+    u = u - _solved(fixed, u, r, _error(gram, u, r))
+    v = jnp.exp(u - jnp.max(u)) @ A
+    return r * v / jnp.sqrt(v @ v)
+
+
+def _log_slope(margins: Float[Array, " n"]) -> Float[Array, " n"]:
+    return jax.nn.log_sigmoid(-margins)
+
+
+def _margins(gram: Float[Array, "n n"], u: Float[Array, " n"], r: Float[Array, ""]) -> tuple[Array, Array, Array]:
+    """Return the margins of the v of length r that belongs to u, the weights `exp(u)` over the largest, and `||v||`."""
+    weights = jnp.exp(u - jnp.max(u))
+    along = gram @ weights
+    length = jnp.sqrt(weights @ along)
+    return r * along / length, weights, length
+
+
+def _error(gram: Float[Array, "n n"], u: Float[Array, " n"], r: Float[Array, ""]) -> Float[Array, " n"]:
+    """Return the error of the equations, less that at the largest u."""
+    error = u - _log_slope(_margins(gram, u, r)[0])
+    return error - error[jnp.argmax(u)]
+
+
+def _solved(
+    gram: Float[Array, "n n"], u: Float[Array, " n"], r: Float[Array, ""], b: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """Return `(I + S G C)^{-1} b`, the Jacobian of the error's: S and C are diagonal, G is positive semidefinite."""
+    margins, weights, length = _margins(gram, u, r)
+    S = jax.nn.sigmoid(margins)
+    across = margins / r
+    G = r / length * (gram - jnp.outer(across, across))
+    D = jnp.sqrt(S * weights)
+    root = inverse_of_lower(cholesky(jnp.eye(u.size, dtype=u.dtype) + D[:, None] * G * D[None])[0])
+    return b - S * (G @ (D * (root.T @ (root @ (jnp.sqrt(weights / S) * b)))))
