@@ -8,18 +8,19 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.style import page
+from jaxattn.study.style import page, palette
 
-_LOOKS = {"unrelaxed": ("#0072B2", "-"), "relaxed": ("#D55E00", "--"), "offset": ("#000000", ":")}
+_LOOKS = {"unrelaxed": (palette.TEAL, "-"), "relaxed": (palette.WINE, "--"), "offset": (palette.INK, ":")}
 _WORDS = {
     "unrelaxed": "unrelaxed, $\\geq 1$",
     "relaxed": "relaxed, $\\geq 0$",
     "offset": "offset, for the last $r/R$",
 }
 _LAWS = {0.5: "r \\propto R^{1/2}", 1.0: "r \\propto R", 2.0: "r \\propto R^2"}
-_FOUND = {0.5: "unrelaxed", 1.0: "between the two", 2.0: "relaxed"}
 # Shades of one colour, as the laws are ordered.
-_SHADES = {0.5: ("#7FB8A4", "-"), 1.0: ("#2E8B72", "--"), 2.0: ("#0B4D3C", ":")}
+_SHADES = dict(zip(_LAWS, zip(palette.ramp(len(_LAWS)), ("-", "--", ":"), strict=True), strict=True))
+# One of two problems is named as the limit if the other's direction error is this many times larger.
+_CLEARLY = 10.0
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -30,24 +31,25 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     laws = {float(one.attrs["growth"]): one for one in summaries.values()}
     with page.style():
-        figure = page.new_figure(6.75, 5.2)
+        figure = page.full(5.2)
         panels = figure.subplots(2, 3, sharey="row")
         for axes, (growth, law), letter in zip(panels[0], _LAWS.items(), "abc", strict=True):
-            axes.set_title(f"({letter}) $p$, ${law}$:\n{_FOUND[growth]}", fontsize=8)
-            # A few seeds may all have support vectors alone: there is nothing to draw of them.
-            if growth in laws and laws[growth].attrs["mixed"]:
+            # If all inputs of all seeds are support vectors, there is nothing to draw.
+            is_drawn = growth in laws and laws[growth].attrs["mixed"]
+            axes.set_title(f"({letter}) $p$, ${law}$:\n{_nearer(laws[growth]) if is_drawn else 'no seeds'}")
+            if is_drawn:
                 for problem, (colour, dashes) in _LOOKS.items():
                     at = laws[growth].sel(problem=problem)
                     _curve(axes, at, "off", color=colour, linestyle=dashes, label=_WORDS[problem])
         of_support, of_head, key = panels[1]
         for growth, one in laws.items():
-            colour, dashes = _SHADES.get(growth, ("#777777", "-"))
+            colour, dashes = _SHADES.get(growth, (palette.GUIDE, "-"))
             look = {"color": colour, "linestyle": dashes, "label": f"${_LAWS.get(growth, '')}$"}
             if one.attrs["whole"]:
                 _curve(of_support, one, "whole", **look)
             _curve(of_head, one, "off_v", **look)
-        of_support.set_title("(d) $p$, all inputs support\nvectors: one limit", fontsize=8)
-        of_head.set_title("(e) $v$: its max-margin\nclassifier", fontsize=8)
+        of_support.set_title("(d) $p$, all inputs support vectors,\nfrom its token SVM")
+        of_head.set_title("(e) $v$, from the\nmax-margin classifier")
         for axes in (*panels[0], of_support, of_head):
             axes.set(xscale="log", yscale="log", xlabel="radius $R$ of $p$")
         for axes in panels[:, 0]:
@@ -56,6 +58,16 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _keys(key, panels[0], of_head)
         page.add_counts(figure, summaries, _remark(summaries))
     return figure
+
+
+def _nearer(one: xarray.Dataset) -> str:
+    """Say which of the paper's two problems is clearly nearer at the largest radius."""
+    unrelaxed, relaxed = (float(one["off_50"].sel(problem=name)[-1]) for name in ("unrelaxed", "relaxed"))
+    if relaxed > _CLEARLY * unrelaxed:
+        return "nearer the unrelaxed problem"
+    if unrelaxed > _CLEARLY * relaxed:
+        return "nearer the relaxed problem"
+    return "neither is clearly nearer"
 
 
 def _curve(axes: Axes, one: xarray.Dataset, name: str, **look: str) -> None:
@@ -67,11 +79,9 @@ def _keys(key: Axes, of_problems: list[Axes], of_laws: Axes) -> None:
     """Put the keys of both rows into an empty panel."""
     drawn = next((axes for axes in of_problems if axes.lines), None)
     if drawn:
-        first = key.legend(handles=drawn.lines, title="(a)-(c): 1 - cos with", loc="upper left", fontsize=7)
-        first.get_title().set_fontsize(7)
+        first = key.legend(handles=drawn.lines, title="(a)-(c): 1 - cos with", loc="upper left")
         key.add_artist(first)
-    second = key.legend(handles=of_laws.lines, title="(d), (e): radius $r$ of $v$", loc="lower left", fontsize=7)
-    second.get_title().set_fontsize(7)
+    key.legend(handles=of_laws.lines, title="(d), (e): radius $r$ of $v$", loc="lower left")
 
 
 def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
@@ -80,6 +90,6 @@ def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
     worst = max(float(one["residual"]) for one in summaries.values())
     return (
         f"Medians and bands from the 10th to the 90th percentile. (a)-(c): the {mixed} seeds some of whose inputs are "
-        f"no support\nvectors of v; (d): the {whole} others. {unsolved} of {points} points are unsolved; largest "
+        f"no support vectors of v; (d): the {whole} others. {unsolved} of {points} points are unsolved; largest "
         f"residual of a kept seed: {worst:.0e}."
     )
