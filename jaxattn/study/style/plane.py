@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from itertools import cycle
 
 import numpy as np
@@ -17,6 +17,9 @@ _INPUTS = (
     {"colour": palette.WINE, "marker": "s", "dashes": "--"},
 )
 
+# Names of dots that are nearer, as a share of the panel's half width, would overlap.
+_APART = 0.16
+
 
 def plane(
     axes: Axes,
@@ -24,7 +27,7 @@ def plane(
     selected: Int[np.ndarray, " n"],
     paths: Float[np.ndarray, "n snapshots 2"],
     rays: Float[np.ndarray, "n 2"] | None = None,
-    marked: Sequence[int] = (),
+    marked: Mapping[int, str] | None = None,
 ) -> None:
     """Draw tokens, the selected ones as stars, paths, rays, and lines that separate each star from its nearest rival.
 
@@ -36,7 +39,7 @@ def plane(
         selected: which of them is selected.
         paths: of `W(k) z_i`.
         rays: directions of the solution, `W_svm z_i`; none are drawn if None.
-        marked: snapshots of which a dot is drawn on every path.
+        marked: snapshots of which a dot is drawn on every path, with what stands beside it on the first one.
 
     Example:
         >>> axes = Figure().subplots()
@@ -55,9 +58,31 @@ def plane(
             axes.annotate("", xy=tuple(0.98 * reach * direction), xytext=(0, 0), arrowprops=arrow, zorder=2)
             _separate(axes, X[i, star], others, direction, reach, look)
         axes.plot(*path.T, color=look["colour"], linestyle=look["dashes"], label=f"path of input {i + 1}", zorder=5)
-        axes.plot(*path[[1 + snapshot for snapshot in marked]].T, ".", color="black", markersize=4.5, zorder=6)
+        dots = path[[1 + snapshot for snapshot in marked or ()]]
+        axes.plot(*dots.T, ".", color="black", markersize=4.5, zorder=6)
+        if i == 0:
+            others = paths[1:, -1] / np.linalg.norm(paths[1:, -1], axis=1, keepdims=True)
+            _name(axes, dots, [*(marked or {}).values()], reach, away=paths[0, -1], of=others.sum(axis=0))
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="first coordinate")
     axes.set_ylabel("second coordinate")
+
+
+def _name(axes: Axes, dots: np.ndarray, names: list[str], reach: float, away: np.ndarray, of: np.ndarray) -> None:
+    """Write names beside dots, the last first, without those that would stand on one another.
+
+    They stand beside the direction `away`, on the side on which the direction `of` is not.
+    """
+    normal = np.array([-away[1], away[0]]) / np.linalg.norm(away)
+    side = -normal if normal @ of > 0 else normal
+    look = {
+        "ha": ("right", "center", "left")[1 + round(side[0])],
+        "va": ("top", "center", "bottom")[1 + round(side[1])],
+    }
+    placed: list[np.ndarray] = []
+    for dot, name in reversed([*zip(dots, names, strict=True)]):
+        if all(np.abs(dot - other).max() > _APART * reach for other in placed):
+            axes.annotate(name, dot, tuple(5 * side), textcoords="offset points", fontsize=7, zorder=6, **look)
+            placed.append(dot)
 
 
 def _separate(

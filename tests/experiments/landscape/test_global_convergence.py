@@ -233,3 +233,21 @@ def test_the_figure_draws_every_share_that_has_seeds():
     assert "random weights: 300 seeds, all kept." in drawn.get_supxlabel()
     (points,) = [points for points in drawn_lines(drawn.axes[2]) if points.shape[1] == 3]
     np.testing.assert_allclose(points, [[0, 0.5, 1], [1, 0.8, 0.5]])
+
+
+def test_the_figure_names_the_points_that_refute_and_no_others():
+    still = named(run("random", 0.9, 0.0, n=8, d=10))  # Wrong seeds that still move refute nothing.
+    held, refuted = (
+        figure.draw(judged({**first(), **spreads(), **still, **more, **named(far(wrong))})[0]).axes
+        for more, wrong in ((named(), 0), (named(run("random", 0.88, 0.0, n=10, d=10, lost=1e-12)), 20))
+    )
+    assert [axes.get_title().partition(": ")[2] for axes in held[2:]] == [
+        "not refuted by 200 seeds",
+        "not refuted by 100 starts",
+    ]
+    assert not held[2].texts
+    assert [axes.get_title().partition(": ")[2] for axes in refuted[2:]] == [
+        "refuted by 12 of 300 seeds",
+        "refuted by 20 of 100 starts",
+    ]
+    assert [one.get_text() for one in refuted[2].texts] == ["refutes: $n = 10$, 0.88"]

@@ -89,8 +89,8 @@ def test_measured_datasets_are_judged_and_drawn(looked):
     assert {one.verdict for one in found.values()} == {Verdict.OPEN}
     xarray.testing.assert_equal(summaries["trap"], trap.landscape(trap.SCORE))
     drawn = figure.draw(summaries)
-    assert drawn.axes[2].get_legend_handles_labels()[1] == ["local minimum", "saddle"]
-    assert drawn.axes[3].get_legend_handles_labels()[1] == []
+    assert [named(axes) for axes in drawn.axes[2:4]] == [["local minimum", "saddle"], []]
+    assert [axes.get_title().partition(": ")[2] for axes in drawn.axes[2:4]] == ["1 local minimum", "no local minima"]
 
 
 @pytest.mark.slow
@@ -180,9 +180,38 @@ def test_a_correction_says_the_smallest_cosine():
 
 def test_the_figure_draws_both_runs_and_both_landscapes():
     drawn = figure.draw(judged(runs())[0])
-    assert len(drawn.axes) == 4
+    *_, bar = drawn.axes
+    assert bar.get_ylabel() == "risk"
     points = [np.asarray(one.get_offsets()) for one in drawn.axes[1].collections]
     np.testing.assert_allclose(points[0][:, 1], run(0.0, 0.12)["least"])
-    labels = drawn.axes[2].get_legend_handles_labels()[1]
-    assert labels == ["local minimum", "saddle"]
+    assert named(drawn.axes[2]) == ["local minimum", "saddle"]
     assert "x 24 problems, all kept." in drawn.get_supxlabel()
+    share = drawn.axes[0].lines[0].get_xydata()
+    np.testing.assert_allclose(share[[0, 49, 99]], [[-0.98, 0.01], [0, 0.5], [1, 1]], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("least", "shares", "problems"),
+    [
+        (-0.2, "10 % with scores as drawn", "as drawn: 24 of 24 negative"),
+        (0.2, "none with scores as drawn", "as drawn: 0 of 24 negative"),
+    ],
+)
+def test_the_figures_titles_follow_the_signs(least, shares, problems):
+    shown, smallest = figure.draw(judged(runs(free={"least": least}))[0]).axes[:2]
+    assert shown.get_title().endswith(f"none with equal scores, {shares}")
+    assert "24 of 24 above the bound" in smallest.get_title()
+    assert problems in smallest.get_title()
+
+
+def test_descent_is_drawn_from_the_same_points_and_the_risk_falls_along_it():
+    for axes in figure.draw(judged(runs())[0]).axes[2:4]:
+        paths = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) > 4]
+        assert len(paths) == 4
+        risks = [0.5 - 0.01 * y + 0.001 * (x + 3) ** 2 for x, y in (path.T for path in paths)]
+        assert all(np.all(np.diff(risk) < 1e-4) and risk[-1] < risk[0] for risk in risks)
+
+
+def named(axes):
+    """The names that stand beside the points of a landscape."""
+    return [one.get_text() for one in axes.texts if one.get_text()]

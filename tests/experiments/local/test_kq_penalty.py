@@ -139,3 +139,14 @@ def test_a_run_without_a_kept_seed_is_named():
     runs[name] = runs[name].isel(seed=slice(0))
     with pytest.raises(ValueError, match="expected a kept seed in each run"):
         kq_penalty.summarize(runs, KEY)
+
+
+@pytest.mark.parametrize(
+    ("path", "trend"),
+    [(examples.along_the_path, "the nuclear error falls"), (lambda _: 1e-2, "the nuclear error does not always fall")],
+)
+def test_the_figure_says_after_how_many_steps_and_whether_the_error_falls(path, trend):
+    over, along = figure.draw(judged(examples.runs(path=path))[0]).axes
+    assert over.get_title() == f"(a) after 200,000 steps: {trend} with the penalty"
+    assert along.get_title() == "(b) nuclear SVM, along 200,000 steps: as published it ends at 0.002"
+    assert "published penalty, 2.2e-16" in [one.get_text() for one in over.texts]

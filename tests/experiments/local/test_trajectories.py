@@ -133,8 +133,11 @@ def test_the_trajectories_drawn_are_of_the_median_seed_kept_in_all_runs():
     np.testing.assert_array_equal(drawn["W"]["path"], W["path"].values[4])
     assert drawn["KQ"].attrs["place"] == 5 / 6
     page = figure.draw(drawn)
+    # The drawn seed is nearer to the other solution in both runs, and the titles say so.
+    assert ["in this seed" in axes.get_title() for axes in page.axes] == [True, True, False, False]
     assert ["training $W$" in axes.get_title() for axes in page.axes] == [True, False, False, False]
-    assert "seed 7; 83% of the seeds end below it in $KQ" in page.get_supxlabel()
+    assert "seed 7, the median in final cos" in page.get_supxlabel()
+    assert "83% of the seeds end below it in $KQ" in page.get_supxlabel()
     tied = {run: trajectory(run, 1.0, 1.0, seeds=[5, 2, 9]) for run in drawn}
     assert int(trajectories.summarize(tied, KEY)["W"]["seed"]) == 5
     apart = {run: trajectory(run, 1.0, 1.0, seeds=[0, 2] if run == "W" else [1, 3]) for run in drawn}
@@ -147,9 +150,14 @@ def test_the_trajectories_drawn_are_of_the_median_seed_kept_in_all_runs():
 def test_the_figure_draws_the_drawn_path_its_marks_and_the_quantiles_of_both_rules():
     drawn = trajectories.summarize(examples.runs(3, 0.995, 0.995), KEY)
     page = figure.draw(drawn)
+    for axes in page.axes[:2]:
+        assert {"500", "1,000", "2,000"} >= {one.get_text() for one in axes.texts} - {""} >= {"2,000"}
+        assert "in this seed" not in axes.get_title()
     steps = drawn["W"]["snapshot"].values
     for axes, run in zip(page.axes[2:], ("W", "KQ"), strict=True):
-        published, exact = (one for one in drawn_lines(axes) if one.shape[1] == len(steps))
+        published, exact, own, other = (one for one in drawn_lines(axes) if one.shape[1] == len(steps))
+        off = 1 - drawn[run]["correlation"].transpose("norm", "snapshot").values
+        np.testing.assert_allclose([own[1], other[1]], off if run == "W" else off[::-1])
         np.testing.assert_array_equal(published, [steps, drawn[run]["off_50"]])
         np.testing.assert_array_equal(exact, [10 * steps, drawn[f"{run}, exact"]["off_50"]])
 

@@ -88,11 +88,18 @@ def test_shares_are_counted_with_their_intervals():
 def test_the_figure_draws_the_shares_and_where_the_theorem_holds():
     summaries = summarized([("n=4 T=5", 0, 1, Status.NOT_CONVERGED)])[0]
     drawn = figure.draw(summaries)
-    assert [panel.get_title() for panel in drawn.axes] == ["(a) $T = 2$ tokens", "(b) $T = 5$ tokens"]
+    assert [panel.get_title() for panel in drawn.axes] == [
+        "(a) $T = 2$: all feasible from $d = 2$, promised from 4",
+        "(b) $T = 5$: all feasible from $d = 2$, promised from 4",
+    ]
     for panel, shown in zip(drawn.axes, (("n=2 T=2", "n=4 T=2"), ("n=2 T=5", "n=4 T=5")), strict=True):
         curves = [y for _, y in drawn_lines(panel, least=len(DIMENSIONS))]
         np.testing.assert_array_equal(curves, summaries["random tokens"]["feasible"].sel(run=list(shown)))
     bars = [x[0] for x, _ in drawn_lines(drawn.axes[1]) if len(x) == 2]
     assert bars == [4, 4]
-    assert "521 of 576 problems kept (excluded: 54 infeasible, 1 unsolved)." in drawn.get_supxlabel()
-    assert "unsolved ones (1) count as not feasible" in drawn.get_supxlabel()
+    assert "521 with a certified solution, 54 certified infeasible, 1 unsolved" in drawn.get_supxlabel()
+
+
+def test_the_figure_says_where_not_all_problems_are_feasible():
+    drawn = figure.draw(summarized([("n=4 T=5", 0, 6, Status.INFEASIBLE)])[0])
+    assert drawn.axes[1].get_title() == "(b) $T = 5$: not all feasible, promised from $d = 4$"

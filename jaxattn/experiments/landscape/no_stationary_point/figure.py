@@ -7,11 +7,19 @@ from collections.abc import Mapping
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
+from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
+from scipy.interpolate import RegularGridInterpolator
 
 from jaxattn.study.style import page, palette
 
 _LOOKS = {"equal": (palette.TEAL, "o", "equal scores"), "free": (palette.WINE, "^", "scores as drawn")}
+# From where descent is drawn: the same points in both landscapes.
+_STARTS = ((-5.5, 2.6), (-4.0, -2.6), (-1.2, 1.6), (0.2, -2.4))
+# The length of their steps, and the most that are drawn.
+_STEP, _MOST_STEPS = 0.05, 400
+# Ratios to the bound nearer to 1 are rounding.
+_ROUNDING = 1e-9
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -22,45 +30,112 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     drawn = {name: summaries[name] for name in _LOOKS}
     with page.style():
-        figure = page.full(6.2)
+        figure = page.full(6.0)
         (left, right), (trap, equal) = figure.subplots(2, 2)
-        for name, one in drawn.items():
-            colour, marker, label = _LOOKS[name]
-            counts = one["histogram"].values.sum(axis=0)
-            left.step(one["bin"], counts / counts.sum(), where="mid", color=colour, label=label)
-            right.scatter(one["bound"], one["least"], s=12, color=colour, marker=marker, label=label)
-        left.axvline(0, color="black", linewidth=0.7, linestyle=":")
-        left.set(title="(a) all drawn weights", xlabel=r"cosine of $-\nabla L(W)$ and $W_{mm}$", ylabel="share")
-        ends = np.array([0, 1.05 * max(float(one["bound"].max()) for one in drawn.values())])
-        right.plot(ends, ends, color="black", linewidth=0.7, label="the bound itself")
-        right.axhline(0, color="black", linewidth=0.7, linestyle=":")
-        right.set(title="(b) the smallest of each problem", xlabel="bound for equal scores", ylabel="smallest cosine")
-        for axes in (left, right):
-            axes.legend()
-        _landscape(trap, summaries["trap"], "(c) an instance with unequal scores")
-        _landscape(equal, summaries["trap, equal"], "(d) the same with equal scores")
-        trap.legend(loc="lower right", frameon=True, facecolor="white", framealpha=0.9)
+        _shares(left, drawn)
+        _smallest(right, drawn)
+        risks = [summaries[name]["risk"].values for name in ("trap", "trap, equal")]
+        # One scale for both landscapes.
+        levels = np.linspace(min(map(np.min, risks)), max(map(np.max, risks)), 21)
+        _landscape(trap, summaries["trap"], "(c) unequal scores", levels)
+        filled = _landscape(equal, summaries["trap, equal"], "(d) equal scores", levels)
+        bar = figure.colorbar(filled, ax=[trap, equal], label="risk", pad=0.02, aspect=25, format="%.2f")
+        bar.set_ticks(list(np.linspace(levels[0], levels[-1], 5)))
         weights = int(drawn["equal"].attrs["draws"])
         page.add_counts(
             figure,
             {_LOOKS[name][2]: one for name, one in drawn.items()},
-            f"{weights} weights a problem. (c), (d): contours of the risk over $Wz$, the same query for all inputs; "
-            r"shaded where $-\langle\nabla L, W_{mm}\rangle < 0$; the arrow points along $W_{mm}z$.",
+            f"{weights:,} weights a problem. (c), (d): the risk of the constructed instance over $Wz$, the same query "
+            r"for all inputs; shaded where $-\langle\nabla L, W_{mm}\rangle < 0$; lines: descent (gradient flow) from "
+            "the same four points; the arrow on the right points along $W_{mm}z$.",
             counted="problems",
         )
     return figure
 
 
-def _landscape(axes: Axes, one: xarray.Dataset, title: str) -> None:
-    first, second = one["first"].values, one["second"].values
-    axes.contour(first, second, one["risk"], levels=30, cmap="viridis", linewidths=0.7)
-    axes.contourf(first, second, one["alignment"], levels=[-1.01, 0.0], colors=[palette.WINE], alpha=0.2)
-    for name, marker, chosen in (("local minimum", "o", one["least"] > 0), ("saddle", "X", one["least"] <= 0)):
-        places = one["place"].values[chosen.values]
-        if len(places):
-            axes.plot(places, 0 * places, marker, color="black", markersize=6, linestyle="none", label=name)
-    x, y = 1.8 * one["solution"].values
-    axes.annotate(
-        "", (0.4 + x, 2.2 + y), (0.4, 2.2), arrowprops={"arrowstyle": "->", "color": "black", "linewidth": 1.2}
+def _shares(axes: Axes, drawn: Mapping[str, xarray.Dataset]) -> None:
+    """Draw the share of weights below every cosine: on a log axis rare ones show, and uneven bins do not."""
+    said = []
+    for name, one in drawn.items():
+        colour, _, label = _LOOKS[name]
+        below = one["histogram"].values.sum(axis=0).cumsum()
+        edges, there = one["bin"].values + (one["bin"].values[1] - one["bin"].values[0]) / 2, below > 0
+        axes.plot(edges[there], below[there] / below[-1], color=colour, label=label)
+        negative = float(one["mean_negative"])
+        said.append(f"{100 * negative:.2g} % with {label}" if negative else f"none with {label}")
+        if negative:
+            axes.plot(0, negative, "o", color=colour, markersize=4)
+            axes.annotate(
+                f"{100 * negative:.2g} % negative", (0, negative), (-6, 4), textcoords="offset points", ha="right"
+            )
+    axes.axvline(0, color=palette.INK, linewidth=0.7, linestyle=":")
+    axes.set(title=f"(a) negative cosines: {', '.join(said)}", yscale="log", xlim=(-1, 1))
+    axes.set(xlabel=r"cosine of $-\nabla L(W)$ and $W_{mm}$", ylabel="share of weights with a smaller cosine")
+    axes.legend(loc="best")
+
+
+def _smallest(axes: Axes, drawn: Mapping[str, xarray.Dataset]) -> None:
+    for name, one in drawn.items():
+        colour, marker, label = _LOOKS[name]
+        axes.scatter(one["bound"], one["least"], s=12, color=colour, marker=marker, label=label)
+    ends = np.array([0, 1.05 * max(float(one["bound"].max()) for one in drawn.values())])
+    axes.plot(ends, ends, color=palette.INK, linewidth=0.7, label="the bound itself")
+    axes.axhline(0, color=palette.INK, linewidth=0.7, linestyle=":")
+    equal, free = drawn["equal"], drawn["free"]
+    kept = int((equal["least"] >= equal["bound"] * (1 - _ROUNDING)).sum())
+    turned = int((free["least"] < 0).sum())
+    axes.set(
+        title=f"(b) equal scores: {kept} of {equal.sizes['seed']} above the bound; "
+        f"as drawn: {turned} of {free.sizes['seed']} negative",
+        xlabel="the proof's bound for equal scores",
+        ylabel="smallest cosine of a problem",
     )
-    axes.set(title=title, xlabel="first coordinate of $Wz$", ylabel="second, the scores'")
+    axes.legend(loc="best")
+
+
+def _landscape(axes: Axes, one: xarray.Dataset, title: str, levels: np.ndarray) -> QuadContourSet:
+    first, second, risk = one["first"].values, one["second"].values, one["risk"].values
+    filled = axes.contourf(first, second, risk, levels=levels, cmap="Greys", vmax=1.5 * levels[-1] - 0.5 * levels[0])
+    axes.contour(first, second, risk, levels=levels, colors="white", linewidths=0.4)
+    axes.contourf(first, second, one["alignment"], levels=[-1.01, 0.0], colors=[palette.WINE], alpha=0.2)
+    for start in _STARTS:
+        path = _descended(one, np.array(start))
+        axes.plot(*path.T, color=palette.TEAL, linewidth=1.2)
+        if len(path) > 2:
+            middle = len(path) // 2
+            arrow = {"arrowstyle": "-|>", "color": palette.TEAL}
+            axes.annotate("", path[middle], path[middle - 1], arrowprops=arrow)
+    axes.plot(*np.transpose(_STARTS), ".", color=palette.TEAL)
+    is_low = one["least"].values > 0
+    for place, low in zip(one["place"].values, is_low, strict=True):
+        axes.plot(place, 0, "o" if low else "X", color=palette.INK, markersize=5, zorder=5)
+        # Minima are named below, saddles above, so that neighbours do not meet.
+        name, lift, side = ("local minimum", -6, "top") if low else ("saddle", 6, "bottom")
+        axes.annotate(name, (place, 0), (0, lift), textcoords="offset points", ha="left", va=side, zorder=5)
+    start = np.array([0.8, -2.5])
+    axes.annotate("", start + 1.8 * one["solution"].values, start, arrowprops={"arrowstyle": "->", "linewidth": 1.2})
+    minima = int(is_low.sum())
+    found = f"{minima or 'no'} local minim{'um' if minima == 1 else 'a'}"
+    axes.set(title=f"{title}: {found}", xlabel="first coordinate of $Wz$", ylabel="second coordinate, the scores'")
+    axes.set(xlim=(first[0], first[-1]), ylim=(second[0], second[-1]))
+    return filled
+
+
+def _descended(one: xarray.Dataset, start: np.ndarray) -> np.ndarray:
+    """Follow the negative gradient of the risk on the grid, in steps of equal length, while the risk falls."""
+    grid = one["second"].values, one["first"].values
+    risk = one["risk"].values
+    values = np.stack([risk, *np.gradient(risk, *grid)], axis=-1)
+    read = RegularGridInterpolator(grid, values, bounds_error=False, fill_value=np.inf)
+    path, (height, *slope) = [start], read(start[::-1])[0]
+    for _ in range(_MOST_STEPS):
+        length = np.hypot(*slope)
+        if length == 0:
+            break
+        following = path[-1] - _STEP * np.array(slope[::-1]) / length
+        lower, *slope = read(following[::-1])[0]
+        if not lower < height:
+            break
+        path.append(following)
+        height = lower
+    return np.array(path)

@@ -36,16 +36,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             _paths(panels[0, column], letter, run, summaries[run])
         for column, (run, letter) in enumerate(zip(OWN_NORM, "cd", strict=True)):
             _distances(panels[1, column], letter, run, {rule: summaries[run + rule] for rule in RULES})
-        panels[0, 0].legend(loc="best")
+        # Below the panel: inside, some path would be under it.
+        panels[0, 0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
         panels[1, 0].legend(loc="lower left")
         panels[0, 1].set_ylabel("")
         W, KQ = (summaries[run] for run in OWN_NORM)
         page.add_counts(
             figure,
             summaries,
-            f"(a), (b): the seed of median final correlation of {page.RUNS['W']} by the published rule, seed "
-            f"{int(W['seed'])}; {float(KQ.attrs['place']):.0%} of the seeds end below it in {page.RUNS['KQ']}. "
-            "Paths and rays (grey) are scaled to the panel; dots: about step 1, 10, 100, 1000. "
+            f"(a), (b): seed {int(W['seed'])}, the median in final cos when training {page.RUNS['W']} as published; "
+            f"{float(KQ.attrs['place']):.0%} of the seeds end below it in {page.RUNS['KQ']}. Paths and rays (grey) are "
+            "scaled to the panel; dots: steps near powers of ten and the last. "
             f"(c), (d): median over all seeds, band from the 10th to the 90th percentile; dotted: cos = {PARALLEL}.",
         )
     return figure
@@ -56,24 +57,32 @@ def _paths(axes: Axes, letter: str, run: str, summary: xarray.Dataset) -> None:
     paths = summary["path"].values.swapaxes(0, 1)
     steps = summary["snapshot"].values
     powers = [int(np.abs(np.log10(steps) - power).argmin()) for power in range(int(np.log10(steps[-1])) + 1)]
+    marked = {snapshot: f"{steps[snapshot]:,}" for snapshot in [*powers, len(steps) - 1]}
     rays = summary["ray"].sel(norm=norm).values
-    plane(axes, summary["X"].values, summary["selected"].values, paths, rays, powers)
+    plane(axes, summary["X"].values, summary["selected"].values, paths, rays, marked)
     final = summary["correlation"].isel(snapshot=-1)
     values = ", ".join(f"{_SOLUTIONS[str(name)]} {float(final.sel(norm=name)):.4f}" for name in final["norm"].values)
-    whose = f"rays of {_SOLUTIONS[norm]} ({page.NORMS[norm]})"
-    axes.set_title(f"({letter}) training {page.RUNS[run]}, {whose}\ncos at the end: {values}")
+    nearest = str(final["norm"].values[int(final.values.argmax())])
+    title = f"({letter}) training {page.RUNS[run]}, rays of {_SOLUTIONS[norm]}\ncos at the end: {values}"
+    axes.set_title(title if nearest == norm else f"{title}\nnearer to {_SOLUTIONS[nearest]} in this seed")
 
 
 def _distances(axes: Axes, letter: str, run: str, rules: Mapping[str, xarray.Dataset]) -> None:
-    """Draw 1 - cos along the steps by both rules."""
+    """Draw 1 - cos along the steps by both rules, and that of the drawn seed from both solutions."""
     for rule, (colour, label) in _RULES.items():
         one = rules[rule]
         curve = (np.maximum(one[f"off_{q}"].values, _LEAST) for q in (50, 10, 90))
         page.band(axes, one["snapshot"].values, *curve, color=colour, linestyle="-" if rule else "--", label=label)
+    own, drawn = OWN_NORM[run], rules[""]
+    for norm in sorted(map(str, drawn["norm"].values), key=lambda norm: norm != own):
+        off = np.maximum(1 - drawn["correlation"].sel(norm=norm).values, _LEAST)
+        look = {"color": palette.COLOURS[norm], "linewidth": 0.9, "linestyle": palette.DASHES[norm]}
+        axes.plot(drawn["snapshot"].values, off, label=f"seed of (a), (b): {_SOLUTIONS[norm]}", **look)
     axes.axhline(1 - PARALLEL, color="black", linewidth=0.8, linestyle=":")
     published, exact = (f"{float(rules[rule]['parallel']):.0%}" for rule in ("", EXACT))
     axes.set_title(
-        f"({letter}) {page.RUNS[run]}: {published} (published) and {exact} (exact)\nof the seeds end parallel",
+        f"({letter}) {page.RUNS[run]} and {_SOLUTIONS[own]}: share of seeds that end\n"
+        f"parallel {published} (published), {exact} (exact)",
     )
     axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-8, 3))
-    axes.set_ylabel(f"1 - cos, {page.NORMS[OWN_NORM[run]]}")
+    axes.set_ylabel("direction error, 1 - cos")

@@ -32,19 +32,28 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         figure = page.full(3.2)
         panels = np.atleast_1d(figure.subplots(1, len(sizes), sharey=True))
         for axes, T in zip(panels, sizes, strict=True):
-            _panel(axes, summary.isel(run=(summary["T"] == T).values), looks)
-            axes.set(title=f"({'abcdefgh'[list(sizes).index(T)]}) $T = {T}$ tokens", xlabel="dimension $d$")
+            runs = summary.isel(run=(summary["T"] == T).values)
+            _panel(axes, runs, looks)
+            axes.set(xlabel="dimension $d$", title=f"({'abcdefgh'[list(sizes).index(T)]}) $T = {T}$: {_found(runs)}")
         panels[0].set_ylabel("share of feasible problems")
         panels[-1].legend(loc="lower right", title="inputs")
-        undecided = int(summary["undecided"].sum())
-        page.add_counts(
+        counts = {name: int(summary.attrs[name]) for name in ("attempted", "kept", "infeasible", "unsolved")}
+        page.note(
             figure,
-            summaries,
-            f"{int(summary['seeds'].min())} problems a point with 95 % intervals; unsolved ones ({undecided}) count "
-            "as not feasible. Bars: $d \\geq \\max(T - 1, n)$, where the theorem promises a share of 1.",
-            counted="problems",
+            f"{counts['attempted']:,} problems, {int(summary['seeds'].min())} a point: {counts['kept']:,} with a "
+            f"certified solution, {counts['infeasible']:,} certified infeasible, {counts['unsolved']:,} unsolved, that "
+            "count as not feasible. 95 % intervals. Bars above 1: $d \\geq \\max(T - 1, n)$, where the theorem "
+            "promises a share of 1.",
         )
     return figure
+
+
+def _found(runs: xarray.Dataset) -> str:
+    """Say from which dimension all problems of a panel are feasible, and from which the theorem promises it."""
+    always, promised = float(runs["always"].max(skipna=False)), int(runs["enough"].max())
+    if np.isnan(always):
+        return f"not all feasible, promised from $d = {promised}$"
+    return f"all feasible from $d = {always:.0f}$, promised from {promised}"
 
 
 def _panel(axes: Axes, runs: xarray.Dataset, looks: Mapping[int, tuple[str, str]]) -> None:
