@@ -17,8 +17,8 @@ _SIZES = {"m": "sequences, $m$", "n": "words of a sequence, $n$", "d": "dimensio
 # Texts by kind, and the solution they are compared with: the attribute that counts them, label, colour, marker, and the
 # factor that moves its points aside.
 _KINDS = {
-    "soft_0": ("with_hard", "hard solution: from soft", palette.TEAL, "o", 0.93),
-    "soft_1": ("without_hard", "no hard solution: from soft", palette.WINE, "s", 1.0),
+    "soft_0": ("with_hard", "hard solution: from the soft one", palette.TEAL, "o", 0.93),
+    "soft_1": ("without_hard", "no hard solution: from the soft one", palette.WINE, "s", 1.0),
     "mixed_1": (
         "with_mixed",
         r"no hard solution: from $W_{\mathrm{fin}} + C\,W_{\mathrm{sets}}$",
@@ -48,7 +48,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             fixed = ", ".join(f"${name} = {default[name]}$" for name in others)
             ends = [float(one["soft"][-1]) for one in swept]
             above.set(
-                title=f"({letters[0]}) ${size}$ varies, {fixed}:\nends at {_range(ends, '.3f')}",
+                title=f"({letters[0]}) ${size}$ varies, {fixed}:\nends at {_range(ends)}",
                 xscale="log",
                 xlabel="step",
             )
@@ -75,22 +75,20 @@ def _common(summaries: Mapping[str, xarray.Dataset], name: str) -> int:
     return int(values[np.argmax(times)])
 
 
-def _range(values: Sequence[float], form: str) -> str:
-    low, high = (_told(end(values), form) for end in (min, max))
+def _range(values: Sequence[float]) -> str:
+    low, high = (f"{end(values):.3f}" for end in (min, max))
     return low if low == high else f"{low} to {high}"
-
-
-def _told(value: float, form: str) -> str:
-    mantissa, e, power = format(value, form).partition("e")
-    return rf"${mantissa} \times 10^{{{int(power)}}}$" if e else mantissa
 
 
 def _finding(swept: Sequence[xarray.Dataset]) -> str:
     """Say where each kind of texts ends, over the sizes with enough of them."""
     found = []
-    for kind, name in (("hard solution", "soft_0"), ("none", "soft_1")):
+    for kind, name, side, pick in (
+        ("hard solution", "soft_0", r"\leq", max),
+        ("no hard solution", "soft_1", r"\geq", min),
+    ):
         ends = [float(one[name][-1]) for one in swept if one.attrs[_KINDS[name][0]] >= LEAST_SEEDS]
-        found.append(f"{kind}: {_range(ends, '.0e')}" if ends else f"{kind}: too few texts")
+        found.append(f"{kind}: ${side}$ {page.power(pick(ends))}" if ends else f"{kind}: too few texts")
     return ",\n".join(found)
 
 

@@ -46,8 +46,9 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
 
     Returns:
         One dataset over the shown snapshots: `count` of margins by kind and bin, with the `edges` of the bins in
-        logits, the same for all snapshots; `texts`, the number with margins of a kind; `positive`, the share of
-        positive margins by kind, and `median`, the mean over texts of their medians.
+        logits, the same for all snapshots; `not_positive`, the share of this count that is not positive, by kind;
+        `texts`, the number with margins of a kind; `positive`, the mean over texts of the share of positive margins by
+        kind, each prefix counted once, and `median`, the mean over texts of their medians.
 
     Raises:
         ValueError: there is not one run.
@@ -65,9 +66,16 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
             for k in range(one.sizes["snapshot"])
         ]
     )
+    not_positive = np.stack(
+        [
+            [np.sum(times * (mask & (margins[:, k] <= 0))) / max(np.sum(times * mask), 1.0) for mask in masks]
+            for k in range(one.sizes["snapshot"])
+        ]
+    )
     arrays: dict[str, Any] = {
         "count": (("snapshot", "kind", "bin"), count),
         "edges": (("edge",), edges),
+        "not_positive": (("snapshot", "kind"), not_positive),
         "texts": (("kind",), np.array([int(mask.any(axis=(1, 2)).sum()) for mask in masks])),
     }
     for kind, mask, k in zip(KINDS, masks, jax.random.split(key, len(KINDS)), strict=True):

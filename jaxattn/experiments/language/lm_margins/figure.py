@@ -17,6 +17,8 @@ _TITLES = {
     "conflict: words that also follow": "texts with a conflict, between two words that follow the same word",
 }
 
+_TICKS = (-100, -10, -1, -0.1, 0, 0.1, 1, 10, 100, 1000)
+
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw a row a kind of margins: their histogram at each snapshot.
@@ -33,15 +35,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             axes.set_title(f"({letter}) {_TITLES[str(kind)]}: {_finding(one, str(kind))}")
             axes.axvline(0, color=palette.INK, linewidth=0.8)
         panels[-1].set_xscale("asinh", linear_width=LINEAR)
+        edges = one["edges"].values
+        panels[-1].set_xticks([tick for tick in _TICKS if edges[0] < tick < edges[-1]])
         panels[-1].set_xlabel("margin of the next word (logits), linear around 0, logarithmic beyond")
-        panels[len(panels) // 2].set_ylabel("share of the margins of this kind")
+        panels[len(panels) // 2].set_ylabel("share of margins")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         page.add_counts(
             figure,
             summaries,
             f"{one.attrs['no_conflict']} of the kept texts have no conflict. A margin counts as often as its prefix "
-            "stands in the text. Shares in titles: means over texts.",
+            f"stands in the text. {_once(one)}",
             counted="texts",
         )
     return figure
@@ -60,5 +64,13 @@ def _row(axes: Axes, one: xarray.Dataset, kind: str) -> None:
 def _finding(one: xarray.Dataset, kind: str) -> str:
     if f"positive {kind}" not in one:
         return "none"
-    last = one.isel(snapshot=-1)
-    return f"{1 - float(last[f'positive {kind}']):.0%} not positive at the end"
+    return f"{float(one['not_positive'].sel(kind=kind)[-1]):.0%} not positive at the end"
+
+
+def _once(one: xarray.Dataset) -> str:
+    """Explain the share of rival words, whose margins are opposite numbers in pairs."""
+    rivals = f"positive {one['kind'].values[-1]}"
+    if rivals not in one:
+        return ""
+    share = 1 - float(one[rivals][-1])
+    return f"If every prefix counts once, {share:.0%} of (c) are not positive: there, margins come in opposite pairs."
