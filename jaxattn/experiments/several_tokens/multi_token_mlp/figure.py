@@ -75,6 +75,7 @@ def _curves(axes: Axes, summary: xarray.Dataset, start: str = "") -> None:
         return
     axes.set_title(f"{kept},\n{_order(summary)}")
     steps = summary["snapshot"].values
+    axes.set_xlim(0, 1.15 * steps[-1])
     for solution, (label, colour, dashes, _) in LOOKS.items():
         one = summary.sel(solution=solution)
         curve = (one[name].values for name in ("off", "off_low", "off_high"))
@@ -84,9 +85,9 @@ def _curves(axes: Axes, summary: xarray.Dataset, start: str = "") -> None:
 def _order(summary: xarray.Dataset) -> str:
     """Say which of W_mm and W_1token is nearer to W at the end, by the interval of their paired difference."""
     if float(summary["order_low"]) > 0:
-        return r"$W_{\mathrm{mm}}$ before single token"
+        return r"$W_{\mathrm{mm}}$ nearer than single"
     if float(summary["order_high"]) < 0:
-        return r"single token before $W_{\mathrm{mm}}$"
+        return r"single nearer than $W_{\mathrm{mm}}$"
     return "order not decided"
 
 

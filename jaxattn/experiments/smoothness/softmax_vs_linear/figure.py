@@ -18,6 +18,18 @@ _LOOKS = {"softmax": (palette.TEAL, 0.93), "linear": (palette.WINE, 1.07)}
 # Of bounds: the value itself was not found.
 _AT_LEAST, _AT_MOST = r"$\uparrow$", r"$\downarrow$"
 
+# Of the ratio of curvatures, with what softmax attention's is taken to be.
+_CURVES = {
+    "smoother": {"color": palette.AMBER, "marker": "D", "markersize": 3, "label": "curvature, softmax as found"},
+    "smoother_surely": {
+        "color": palette.SKY,
+        "linestyle": "--",
+        "marker": "D",
+        "markersize": 3,
+        "label": "curvature, softmax at its bound",
+    },
+}
+
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """Draw a row a loss: the ratio of the curvatures, the largest steps of all texts, and their ratios.
@@ -38,7 +50,6 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
                 axes.set_xticks(one["scale"].values, [f"{s:g}" for s in one["scale"].values])
                 axes.minorticks_off()
                 axes.axhline(1, color=palette.INK, linewidth=0.7)
-        panels[0, 0].legend(loc="lower right")
         figure.legend(handles=_key(one), loc="outside upper center", ncols=3)
         page.add_counts(
             figure,
@@ -46,7 +57,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             "Points: one a text. A step descends if it raises the risk in none of 500 steps from $W = 0$; where every "
             "step tried descends, the largest is a lower bound. Numbers in (c), (f): texts in which it is one for both "
             "attentions, so that the ratio is unknown. Curves: geometric means over texts with 95 % bootstrap "
-            "intervals. Titles of (a), (d) count scales by the curves' intervals.",
+            "intervals. Titles of (a), (d): softmax is rougher by the interval of what is found, smoother by that of its "
+            "derived bound. Titles of (b), (e): the share of bounds.",
             counted="texts",
         )
     return figure
@@ -60,19 +72,20 @@ def _key(one: xarray.Dataset) -> list[Line2D]:
     ]
     return [
         *colours,
-        Line2D([], [], **mark | {"color": palette.ROSE}, marker="o", label="ratio, softmax / linear"),
+        Line2D([], [], **mark | {"color": palette.ROSE}, marker="o", label="step, softmax / linear"),
+        *(Line2D([], [], **look) for look in _CURVES.values()),
         Line2D([], [], **mark, marker="o", label="no word has two successors"),
         Line2D([], [], **mark, marker="o", markerfacecolor="none", label="some word has two successors"),
-        Line2D([], [], **mark, marker=_AT_LEAST, label="lower bound only (either kind of text)"),
-        Line2D([], [], **mark, marker=_AT_MOST, label="upper bound only (either kind of text)"),
-        Line2D([], [], color=palette.INK, linewidth=0.7, label="(a), (c), (d), (f): equal"),
+        Line2D([], [], **mark, marker=_AT_LEAST, label="lower bound (either kind)"),
+        Line2D([], [], **mark, marker=_AT_MOST, label="upper bound (either kind)"),
+        Line2D([], [], color=palette.INK, linewidth=0.7, label="1: equal, or step = 2 / curvature"),
         Line2D(
             [],
             [],
             color=palette.INK,
             linewidth=0.7,
             linestyle=":",
-            label=f"equal, if linear attention did not divide by {one.attrs['words']:g}",
+            label=f"equal, if linear did not divide by {one.attrs['words']:g}",
         ),
     ]
 
@@ -80,17 +93,14 @@ def _key(one: xarray.Dataset) -> list[Line2D]:
 def _curvatures(axes: Axes, one: xarray.Dataset) -> str:
     """Draw how much larger linear attention's curvature is than softmax attention's: as found, and at least."""
     scale = one["scale"].values
-    for name, colour, dashes, label in (
-        ("smoother", palette.AMBER, "-", "softmax as found"),
-        ("smoother_surely", palette.SKY, "--", "softmax at its bound"),
-    ):
+    for name, look in _CURVES.items():
         parts = (10 ** one[part].values for part in (name, f"{name}_low", f"{name}_high"))
-        page.band(axes, scale, *parts, color=colour, linestyle=dashes, marker="D", markersize=3, label=label)
+        page.band(axes, scale, *parts, **look)
     axes.axhline(float(one.attrs["words"]) ** -2.0, color=palette.INK, linewidth=0.7, linestyle=":")
     axes.set_ylabel("largest second derivative,\nlinear / softmax")
     rougher = int((one["smoother_high"] < 0).sum())
     smoother = int((one["smoother_surely_low"] > 0).sum())
-    return f"softmax is rougher\nat {rougher} of {len(scale)} scales, surely smoother at {smoother}"
+    return f"rougher at\n{rougher} of {len(scale)} scales, smoother at {smoother}"
 
 
 def _steps(axes: Axes, one: xarray.Dataset) -> str:
@@ -102,9 +112,9 @@ def _steps(axes: Axes, one: xarray.Dataset) -> str:
         beyond = each["each_beyond"].values.astype(bool)
         _points(axes, scale * aside, steps, ~beyond, one["forked"].values, colour)
         _bounds(axes, scale * aside, steps, beyond, _AT_LEAST, colour)
-        longer.append(f"{np.mean(beyond):.0%} ({name})")
+        longer.append(f"{name} {np.mean(beyond):.0%}")
     axes.set_ylabel("largest step that descends,\nin units of 2 / curvature at $W = 0$")
-    return f"only a lower\nbound for {', '.join(longer)}"
+    return f"bounds only:\n{', '.join(longer)}"
 
 
 def _ratios(axes: Axes, one: xarray.Dataset) -> str:
@@ -123,7 +133,7 @@ def _ratios(axes: Axes, one: xarray.Dataset) -> str:
     axes.axhline(float(one.attrs["words"]) ** -2.0, color=palette.INK, linewidth=0.7, linestyle=":")
     axes.set_ylabel("largest step, softmax / linear")
     shares = [f"{float(end):.0%}" for end in (one["larger"].min(), one["larger"].max())]
-    return f"softmax's step is larger\nin {' to '.join(dict.fromkeys(shares))} of texts"
+    return f"softmax's is\nlarger in {' to '.join(dict.fromkeys(shares))} of texts"
 
 
 def _points(
@@ -151,4 +161,4 @@ def _bounds(
 ) -> None:
     """Draw an arrow at each chosen text and scale, away from the values that its bound rules out."""
     x = np.broadcast_to(x, y.shape)
-    axes.plot(x[chosen], y[chosen], marker=arrow, color=colour, linestyle="none", markersize=5, alpha=0.5)
+    axes.plot(x[chosen], y[chosen], marker=arrow, color=colour, linestyle="none", markersize=6, alpha=0.5)
