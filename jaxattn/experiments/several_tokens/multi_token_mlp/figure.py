@@ -31,16 +31,16 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     summaries = {run: one for run, one in summaries.items() if not run.endswith(EXACT)}
     selected = {run: one for run, one in summaries.items() if not run.endswith(WITHOUT)}
-    every = {run: one for run, one in summaries.items() if run.endswith(WITHOUT)}
+    every = {run: summaries[run + WITHOUT] for run in selected}
     apart = differences(selected)
     with page.style():
         figure = page.full(8.0)
         panels = figure.subplots(4, len(selected), sharey="row", sharex="row", squeeze=False)
         for column, (run, one) in zip(panels.T, selected.items(), strict=True):
-            rest = summaries[run + WITHOUT]
-            _curves(column[0], one, f"$d = {one.attrs['d']}$: ")
+            rest = every[run]
+            _curves(column[0], one, f"$d = {one.attrs['d']}$, kept:\n")
             _published(column[0], one)
-            _curves(column[1], rest)
+            _curves(column[1], rest, "kept: ")
             _differences(column[2], {name: apart[label] for name in PUBLISHED if (label := f"{run}, {name}") in apart})
             _scatter(column[3], one, rest)
         rows = (
@@ -58,22 +58,23 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             selected,
-            f"No selection, of the first runs: {told(every, 'runs')}\nBands: 95 % bootstrap intervals of the mean. "
-            f"Bars: simultaneous 95 % intervals of all {len(apart)} differences, if the published means have standard "
-            f"errors like ours. {FITTED}",
+            f"(b), of the first runs: {told(every, 'runs')}\nNearer: which of $W_{{\\mathrm{{mm}}}}$ and the solution of "
+            "the single most likely tokens is nearer to $W$ at the end, by the interval of their difference. Bands: 95 % "
+            "bootstrap intervals of the mean. Bars, and whether these agree with 0: simultaneous 95 % intervals of "
+            f"{len(apart)} differences, if published means have standard errors like ours. {FITTED}",
             counted="runs",
         )
     return figure
 
 
-def _curves(axes: Axes, summary: xarray.Dataset, start: str = "") -> None:
-    kept = f"{start}{summary.attrs['kept']:,} of {summary.attrs['attempted']:,} runs kept"
+def _curves(axes: Axes, summary: xarray.Dataset, start: str) -> None:
+    kept = f"{start}{summary.attrs['kept']:,} of {summary.attrs['attempted']:,}"
     axes.set(yscale="log", xlabel="step", ylim=(1.5e-3, 1.3))
     if "off" not in summary:
         axes.set_title(kept)
         axes.text(0.5, 0.5, "no run is kept", transform=axes.transAxes, ha="center")
         return
-    axes.set_title(f"{kept},\n{_order(summary)}")
+    axes.set_title(f"{kept}\n{_order(summary)}")
     steps = summary["snapshot"].values
     axes.set_xlim(0, 1.15 * steps[-1])
     for solution, (label, colour, dashes, _) in LOOKS.items():
@@ -85,10 +86,10 @@ def _curves(axes: Axes, summary: xarray.Dataset, start: str = "") -> None:
 def _order(summary: xarray.Dataset) -> str:
     """Say which of W_mm and W_1token is nearer to W at the end, by the interval of their paired difference."""
     if float(summary["order_low"]) > 0:
-        return r"$W_{\mathrm{mm}}$ nearer than single"
+        return r"nearer: $W_{\mathrm{mm}}$"
     if float(summary["order_high"]) < 0:
-        return r"single nearer than $W_{\mathrm{mm}}$"
-    return "order not decided"
+        return "nearer: single token"
+    return "nearer: not decided"
 
 
 def _published(axes: Axes, summary: xarray.Dataset) -> None:

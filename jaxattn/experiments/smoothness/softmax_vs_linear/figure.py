@@ -57,8 +57,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             "Points: one a text. A step descends if it raises the risk in none of 500 steps from $W = 0$; where every "
             "step tried descends, the largest is a lower bound. Numbers in (c), (f): texts in which it is one for both "
             "attentions, so that the ratio is unknown. Curves: geometric means over texts with 95 % bootstrap "
-            "intervals. Titles of (a), (d): softmax is rougher by the interval of what is found, smoother by that of its "
-            "derived bound. Titles of (b), (e): the share of bounds.",
+            "intervals. Titles of (a), (d): softmax is rougher by the interval of what is found, smoother by that of "
+            "its derived bound. Titles of (b), (e): the share of bounds.",
             counted="texts",
         )
     return figure
@@ -114,7 +114,7 @@ def _steps(axes: Axes, one: xarray.Dataset) -> str:
         _bounds(axes, scale * aside, steps, beyond, _AT_LEAST, colour)
         longer.append(f"{name} {np.mean(beyond):.0%}")
     axes.set_ylabel("largest step that descends,\nin units of 2 / curvature at $W = 0$")
-    return f"bounds only:\n{', '.join(longer)}"
+    return f"bounds\nfor {', '.join(longer)}"
 
 
 def _ratios(axes: Axes, one: xarray.Dataset) -> str:
@@ -133,7 +133,7 @@ def _ratios(axes: Axes, one: xarray.Dataset) -> str:
     axes.axhline(float(one.attrs["words"]) ** -2.0, color=palette.INK, linewidth=0.7, linestyle=":")
     axes.set_ylabel("largest step, softmax / linear")
     shares = [f"{float(end):.0%}" for end in (one["larger"].min(), one["larger"].max())]
-    return f"softmax's is\nlarger in {' to '.join(dict.fromkeys(shares))} of texts"
+    return f"softmax\nlarger in {' to '.join(dict.fromkeys(shares))} of texts"
 
 
 def _points(
