@@ -88,7 +88,7 @@ def test_the_published_numbers_hold_in_their_order():
     # What the selection keeps stands in a title, and whether the published means are met.
     assert drawn.axes[0].get_title().startswith("$d = 4$, kept:\n400 of 405\n")
     assert [axes.get_title() for axes in drawn.axes[4:6]] == ["3 of 3 agree"] * 2
-    assert "d = 4 and d = 6: each 400 of 405 runs kept (excluded: 5 ambiguous)." in drawn.get_supxlabel()
+    assert "2 runs, each 400 of 405 runs kept (excluded: 5 ambiguous)." in drawn.get_supxlabel()
 
 
 @pytest.mark.slow
