@@ -72,6 +72,17 @@ def key(axes: Axes, colours: Mapping[str, str], dashes: Mapping[str, Any], **pla
     axes.legend(handles=lines, **place)
 
 
+def power(value: float) -> str:
+    r"""Return a number with one digit, a small one with its power of ten as a formula.
+
+    Example:
+        >>> print(power(0.04), power(6.3e-72))
+        0.04 $6\times10^{-72}$
+    """
+    digit, _, exponent = f"{value:.0e}".partition("e")
+    return f"{value:.1g}" if abs(value) >= 1e-3 or not value else rf"${digit}\times10^{{{int(exponent)}}}$"
+
+
 def note(figure: Figure, text: str) -> None:
     """Write a text under a figure, in sentences: its lines are broken when the figure is saved."""
     figure.supxlabel(text, fontsize=SMALLEST, color=palette.NOTE)

@@ -93,5 +93,8 @@ def test_support_vectors_are_left_out_and_the_figure_draws_what_is_estimated():
         curve = next(points for points in drawn_lines(axes, least=len(STEPS)))
         np.testing.assert_allclose(curve, [STEPS, expected])
     for curve in drawn_lines(drawn.axes[1], least=3):
-        assert np.all(np.abs(np.diff(curve[1]) / np.diff(curve[0]) * np.log(10) + 1) < 0.3)
+        assert np.all(np.abs(np.diff(np.log(curve[1])) / np.diff(curve[0]) + 1) < 0.3)
+    # No share above 1, and ticks at round powers.
+    assert drawn.axes[0].get_ylim()[1] == 1
+    np.testing.assert_array_equal(np.log10(drawn.axes[0].get_yticks()) % 20, 0)
     assert "20 seeds, all kept." in drawn.get_supxlabel()

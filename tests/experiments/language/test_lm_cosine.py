@@ -140,15 +140,19 @@ def test_means_are_over_all_texts_and_five_of_them_stand_beside():
         assert judged[name].measured[f"share of texts {kind} a hard solution, m=10 n=5 d=100"] == 0.5
 
 
-def test_the_figure_has_a_column_a_size_and_a_curve_a_value():
-    others = [made(m=20), made(m=10).assign_attrs(d=10, run="m=10 n=5 d=10")]
+def test_the_figure_has_a_column_a_size_and_marks_kinds_with_few_texts():
+    others = [made(m=20, seeds=14), made(m=10).assign_attrs(d=10, run="m=10 n=5 d=10")]
     summaries, _ = summarized(made(), *others)
     drawn = figure.draw(summaries)
     assert len(drawn.axes) == 6
     curves = [len(drawn_lines(panel, least=len(STEPS))) for panel in drawn.axes]
-    assert curves[:3] == [2, 1, 2]
-    assert curves[3:] == [6, 3, 6]
-    assert "24 texts, all kept." in drawn.get_supxlabel()
+    assert curves == [2, 1, 2, 0, 0, 0]
+    # Every size has a point a kind; the first and the last are made alike.
+    ends = {float(one["soft_0"][-1]) for one in summaries.values()}
+    points = [[y[0] for _, y in drawn_lines(panel, least=1)] for panel in drawn.axes[3:]]
+    assert [sum(end in of_panel for end in ends) for of_panel in points] == [2, 1, 1]
+    assert [text.get_text() for text in drawn.axes[3].texts] == ["7 texts"] * 3
+    assert "At m=20 n=5 d=100 only 7 texts have one." in drawn.get_supxlabel()
 
 
 def test_a_setting_that_cannot_be_trained_is_named():

@@ -104,13 +104,28 @@ def test_another_number_of_runs_is_refused():
         claims.summarize({"one": made(), "two": made()}, KEY)
 
 
-def test_the_figure_stacks_the_kinds():
+def test_the_figure_has_a_row_a_kind_and_a_histogram_a_step():
     summaries, _ = summarized()
     drawn = figure.draw(summaries)
-    assert [panel.get_title() for panel in drawn.axes] == ["(a) step 1", "(b) step 100", "(c) step 10000"]
-    for panel in drawn.axes:
-        steps = [patch.get_data() for patch in panel.patches if isinstance(patch, StepPatch)]
-        assert len(steps) == 3
-        (tops, *_), (*_, bottom) = steps[-1], steps[0]
-        assert np.sum(tops - bottom) == pytest.approx(1)
+    ends = [
+        "0% not positive",
+        "0% not positive",
+        f"{float(summaries['texts']['not_positive'][-1, 2]):.0%} not positive",
+    ]
+    for panel, end in zip(drawn.axes, ends, strict=True):
+        assert panel.get_title().endswith(f"{end} at the end")
+        steps = [patch.get_data() for patch in panel.patches if isinstance(patch, StepPatch) and not patch.get_fill()]
+        assert len(steps) == len(STEPS)
+        # All steps have the same bins, so one axis shows them all.
+        for values, edges, _ in steps:
+            assert np.sum(values) == pytest.approx(1)
+            np.testing.assert_array_equal(edges, summaries["texts"]["edges"])
     assert "12 of the kept texts have no conflict" in drawn.get_supxlabel()
+
+
+def test_the_share_in_a_title_counts_a_margin_as_often_as_its_prefix_stands():
+    one = made(seeds=2)
+    # In the text with a conflict the margin of the prefix of weight 2 is negative, that of weight 1 positive.
+    one["margins"].values[1, -1, 0, 2], one["margins"].values[1, -1, 1, 1] = -1.0, 1.0
+    summary = claims.summarize({"texts": one}, KEY)["texts"]
+    assert float(summary["not_positive"][-1, 2]) == pytest.approx(2 / 3)

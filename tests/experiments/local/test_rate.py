@@ -46,6 +46,15 @@ def test_the_verdicts_on_the_rates_follow_the_runs(exact_W, falling, published, 
     assert len(figure.draw(summaries).axes) == 2
 
 
+def test_the_key_says_what_falls_what_rises_and_what_the_bands_are():
+    summaries = rate.summarize(examples.runs(1e-8 * STEPS, FAST, STANDS, STANDS, GOES_ON), KEY)
+    keys = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in figure.draw(summaries).axes]
+    of_W, of_KQ = ([line.partition(": ")[2] for line in key if ": " in line] for key in keys)
+    assert of_W == ["rises like $k^{1.00}$", "falls like $k^{-2.00}$"]
+    assert of_KQ == ["level", "level", "falls like $k^{-0.50}$"]
+    assert [key[-1] for key in keys] == ["10 % to 90 % of the seeds"] * 2
+
+
 def test_the_correction_says_how_far_each_form_comes():
     drifts = 2e-3 * np.maximum(STEPS / 2054, 2054 / STEPS)
     _, (of_W, of_KQ) = judged(examples.runs(drifts, FAST, 5e-3, 6e-3))

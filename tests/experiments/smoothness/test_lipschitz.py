@@ -160,15 +160,20 @@ def test_no_kept_text_is_an_error():
         summarize({"texts": made().isel(seed=slice(0, 0))}, KEY)
 
 
-def test_the_figure_draws_the_paper_over_all_and_each_risk_below_its_bound():
+def test_the_figure_draws_each_risk_below_its_bound_and_points_to_the_paper():
     summaries = summarize({"texts": made()}, KEY)
-    drawn = figure.draw(summaries)
-    first, *others = drawn.axes
-    one = summaries["texts"]
-    np.testing.assert_array_equal(drawn_lines(first)[0][1], one["paper"])
-    assert [panel.get_title() for panel in others] == ["(b) cross entropy", "(c) logistic", "(d) squared"]
-    for panel, risk in zip(others, RISKS, strict=True):
+    drawn, one = figure.draw(summaries), summaries["texts"]
+    for panel, letter, risk in zip(drawn.axes, "abc", RISKS, strict=True):
+        power, decades = (
+            float(one["power"].sel(risk=risk)),
+            float((one["paper"] - one["steepest"]).sel(radius=4, risk=risk)),
+        )
+        title = f"({letter}) {risk}: found grows\nlike $R^{{{power:.1f}}}$, {decades:.0f} decades below $M$"
+        assert panel.get_title() == title
         for (x, y), name in zip(drawn_lines(panel), ("bound", "bend", "ratio"), strict=True):
             np.testing.assert_array_equal(x, RADII)
             np.testing.assert_allclose(y, 10 ** one[name].sel(risk=risk))
+        arrows = [text.get_text() for text in panel.texts if text.get_text()]
+        assert arrows[0] == f"$M = 10^{{{float(one['paper'].sel(radius=4)):.0f}}}$"
+        assert len(arrows) == sum(RADII >= 4)
     assert "24 texts, all kept." in drawn.get_supxlabel()

@@ -256,17 +256,22 @@ def test_no_kept_text_is_an_error():
         summarize({"texts": made().isel(seed=slice(0, 0))}, KEY)
 
 
-def test_the_figure_draws_curvatures_and_the_steps_of_all_texts():
+def test_the_figure_draws_the_ratio_of_curvatures_and_the_steps_of_all_texts():
     summaries = summarize({"texts": made(forked=10)}, KEY)
     drawn, one = figure.draw(summaries), summaries["texts"]
-    assert [panel.get_title()[4:] for panel in drawn.axes] == [
-        f"{loss} loss: {what}"
-        for loss in ("logistic", "squared")
-        for what in ("curvature", "largest step", "softmax against linear")
-    ]
-    curves = drawn_lines(drawn.axes[0], least=len(SCALES))
-    np.testing.assert_allclose(curves[0][1], 10 ** one["bound"].sel(loss="logistic") / SCALES**6)
-    points = sum(len(x) for x, _ in drawn_lines(drawn.axes[4], least=1)) - 2 * len(SCALES)
-    assert points == 2 * 30 * len(SCALES)
-    np.testing.assert_allclose(drawn_lines(drawn.axes[5])[0][1], 10 ** one["smoother"].sel(loss="squared"))
+    for row, loss in enumerate(("logistic", "squared")):
+        curvatures, steps, ratios = drawn.axes[3 * row : 3 * row + 3]
+        of_loss = one.sel(loss=loss)
+        found, surely = drawn_lines(curvatures, least=len(SCALES))[:2]
+        np.testing.assert_allclose(found[1], 10 ** of_loss["smoother"])
+        np.testing.assert_allclose(surely[1], 10 ** of_loss["smoother_surely"])
+        # Without the line of equality.
+        assert sum(line.shape[1] for line in drawn_lines(steps, least=1)[:-1]) == 2 * 30 * len(SCALES)
+        # A text is a point or an arrow in the ratios, or counted above them.
+        beyond = of_loss["each_beyond"].values.astype(bool)
+        told = sum(int(text.get_text()) for text in ratios.texts)
+        assert told == beyond.all(axis=-1).sum()
+        assert sum(line.shape[1] for line in drawn_lines(ratios, least=1)[:-2]) == 30 * len(SCALES) - told
+        arrows = sum(len(line.get_xdata()) for line in steps.lines if line.get_marker() == r"$\uparrow$")
+        assert arrows == beyond.sum()
     assert "30 texts, all kept." in drawn.get_supxlabel()

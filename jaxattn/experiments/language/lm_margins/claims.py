@@ -28,8 +28,8 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.statistics import bootstrap, variables
 
-# Number of bins of a histogram.
-BINS = 40
+# Number of bins of a histogram, and the margin about which they turn from equal widths to widths in proportion.
+BINS, LINEAR = 80, 0.05
 KINDS = ("no conflict", "conflict: other words", "conflict: words that also follow")
 # A margin must exceed this to count as large: the other word then has e^-5 of the next word's probability.
 LARGE = 5.0
@@ -45,9 +45,10 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap over texts.
 
     Returns:
-        One dataset over the shown snapshots: `count` of margins by kind and bin, with the `edges` of the bins of each
-        snapshot; `texts`, the number with margins of a kind; `positive`, the share of positive margins by kind, and
-        `median`, the mean over texts of their medians.
+        One dataset over the shown snapshots: `count` of margins by kind and bin, with the `edges` of the bins in
+        logits, the same for all snapshots; `not_positive`, the share of this count that is not positive, by kind;
+        `texts`, the number with margins of a kind; `positive`, the mean over texts of the share of positive margins by
+        kind, each prefix counted once, and `median`, the mean over texts of their medians.
 
     Raises:
         ValueError: there is not one run.
@@ -56,18 +57,25 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         raise ValueError(f"lm-margins: expected one run, found {sorted(datasets)}")
     ((run, one),) = datasets.items()
     margins, masks = one["margins"].values, kinds(one)
-    spans = [margins[:, k][one["others"].values] for k in range(one.sizes["snapshot"])]
-    edges = np.stack([np.linspace(*_around(span), BINS + 1) for span in spans])
+    low, high = _around(np.arcsinh(margins.swapaxes(0, 1)[:, one["others"].values] / LINEAR))
+    edges = LINEAR * np.sinh(np.linspace(low, high, BINS + 1))
     times = np.broadcast_to(one["weight"].values[..., None], masks[0].shape)
     count = np.stack(
         [
-            [np.histogram(margins[:, k][mask], ends, weights=times[mask])[0] for mask in masks]
-            for k, ends in enumerate(edges)
+            [np.histogram(margins[:, k][mask], edges, weights=times[mask])[0] for mask in masks]
+            for k in range(one.sizes["snapshot"])
+        ]
+    )
+    not_positive = np.stack(
+        [
+            [np.sum(times * (mask & (margins[:, k] <= 0))) / max(np.sum(times * mask), 1.0) for mask in masks]
+            for k in range(one.sizes["snapshot"])
         ]
     )
     arrays: dict[str, Any] = {
         "count": (("snapshot", "kind", "bin"), count),
-        "edges": (("snapshot", "edge"), edges),
+        "edges": (("edge",), edges),
+        "not_positive": (("snapshot", "kind"), not_positive),
         "texts": (("kind",), np.array([int(mask.any(axis=(1, 2)).sum()) for mask in masks])),
     }
     for kind, mask, k in zip(KINDS, masks, jax.random.split(key, len(KINDS)), strict=True):

@@ -31,7 +31,7 @@ _SOURCE = Source("arXiv 2308.16898", "local convergence figure, continued", Sett
 _OWN = {"W": "frobenius", "KQ": "nuclear"}
 # Fixed beforehand: the allowed difference of an exponent from -2; the threshold for 1 - cos; and the exponent of a
 # distance that keeps falling (as in kq-limit, where steps like k^-1/2 make W grow like k).
-_EXPONENT, _NEAR, _GOES_ON = 0.2, 1e-6, -0.12
+_EXPONENT, _NEAR, GOES_ON = 0.2, 1e-6, -0.12
 # The last step of the published runs, and the distance that an independent run of the published rule had reached by
 # about that step.
 _PUBLISHED_STEPS, _STALLED = 2000, 1e-2
@@ -117,7 +117,7 @@ def form(one: xarray.Dataset) -> str:
 
 
 def _goes_on(name: str, one: xarray.Dataset) -> Criterion:
-    return below(f"exponent, {name},", _exponent(one), _GOES_ON)
+    return below(f"exponent, {name},", _exponent(one), GOES_ON)
 
 
 def _fast(name: str, one: xarray.Dataset) -> tuple[Criterion, ...]:

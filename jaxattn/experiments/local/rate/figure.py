@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from jaxattn.experiments.local.rate.claims import form
+from jaxattn.experiments.local.distance import FROM
+from jaxattn.experiments.local.rate.claims import GOES_ON, form
 from jaxattn.study.style import page, palette
 
-_TITLES = {"W": "(a) $W$, from the Frobenius solution", "KQ": "(b) $(K, Q)$, from the nuclear solution"}
+_TITLES = {"W": "(a) training $W$, from $W_F$:\n", "KQ": "(b) training $(K, Q)$, from $W_*$:\n"}
 _FORMS = {
     "as published": ("as published", palette.GUIDE, "--"),
     "exact direction": ("exact direction, no penalty", palette.TEAL, "-"),
     "step k^-1/2": ("the same, step like $k^{-1/2}$", palette.WINE, "-."),
 }
+
+
+_REMARK = (
+    f"Geometric means over kept seeds. Exponents: fitted from step {FROM:,} on; level: between {GOES_ON:g} and "
+    f"{-GOES_ON:g}. $W_F$, $W_*$: the Frobenius and the nuclear SVM solution."
+)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -34,11 +42,12 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             for one in own:
                 _curve(axes, one)
             _slope(axes, own[-1])
-            axes.set(title=_TITLES[weights], xlabel="step", xscale="log", yscale="log")
-            axes.legend(loc="lower left")
-        panels["W"].set_ylabel("1 - correlation with SVM solution")
+            axes.set(title=f"{_TITLES[weights]}{_nearest(own)}", xlabel="step", xscale="log", yscale="log")
+            spread = Patch(facecolor=palette.GUIDE, alpha=0.2, label="10 % to 90 % of the seeds")
+            axes.legend(handles=[*axes.get_legend_handles_labels()[0], spread], loc="lower left")
+        panels["W"].set_ylabel("direction error, 1 - cos")
         named = {f"{page.RUNS[one.attrs['weights']]} {_form(one)[0]}": one for one in summaries.values()}
-        page.add_counts(figure, named, "Geometric means over kept seeds; bands: from the 10 % to the 90 % quantile.")
+        page.add_counts(figure, named, _REMARK)
     return figure
 
 
@@ -49,9 +58,23 @@ def _form(one: xarray.Dataset) -> tuple[str, str, str]:
 def _curve(axes: Axes, one: xarray.Dataset) -> None:
     label, colour, dashes = _form(one)
     if "exponent_mean" in one:
-        label += f": $k^{{{float(one['exponent_mean']):.2f}}}$"
+        label += f": {_trend(float(one['exponent_mean']))}"
     curve = (one[name].values for name in ("snapshot", "off", "off_10", "off_90"))
     page.band(axes, *curve, color=colour, linestyle=dashes, label=label)
+
+
+def _nearest(own: Sequence[xarray.Dataset]) -> str:
+    """Say how far the nearest run of these weights comes."""
+    ends = {_form(one)[0]: float(one["off"][-1]) for one in own}
+    label = min(ends, key=ends.__getitem__)
+    return f"nearest at the end: {label}, {page.power(ends[label])}"
+
+
+def _trend(exponent: float) -> str:
+    """Say whether a distance falls or rises like a power of the number of steps."""
+    if abs(exponent) <= -GOES_ON:
+        return "level"
+    return f"{'falls' if exponent < 0 else 'rises'} like $k^{{{exponent:.2f}}}$"
 
 
 def _slope(axes: Axes, one: xarray.Dataset) -> None:

@@ -1,4 +1,4 @@
-"""The multi-token figure of a ReLU head: 1 - correlation over the run, selected and not, and against what is masked."""
+"""The multi-token figure of a ReLU head: direction errors with and without the published selection of instances."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.several_tokens.evidence import EXACT, WITHOUT
 from jaxattn.experiments.several_tokens.looks import FITTED, LOOKS
+from jaxattn.experiments.several_tokens.multi_token_mlp.claims import differences
 from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
+from jaxattn.study.claims import Number
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.counting import told
 
 # Probabilities below this are drawn here.
 _LEAST = 1e-20
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a column a dimension: with the published selection, without one, and the scatter of both.
+    """Draw a column a dimension: with the published selection and without, ours minus published, and each run's error.
 
     The runs on the exact direction are judged, and not drawn.
 
@@ -27,43 +30,90 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     summaries = {run: one for run, one in summaries.items() if not run.endswith(EXACT)}
-    runs = [run for run in summaries if not run.endswith(WITHOUT)]
+    selected = {run: one for run, one in summaries.items() if not run.endswith(WITHOUT)}
+    every = {run: summaries[run + WITHOUT] for run in selected}
+    apart = differences(selected)
     with page.style():
-        figure = page.full(6.6)
-        panels = figure.subplots(3, len(runs), sharey="row", sharex="row", squeeze=False)
-        for column, run in enumerate(runs):
-            for row, name in enumerate((run, run + WITHOUT)):
-                _curves(panels[row, column], summaries[name], published=row == 0)
-            _scatter(panels[2, column], summaries[run], summaries[run + WITHOUT])
-            panels[0, column].set_title(f"$d = {summaries[run].attrs['d']}$")
-        for row, label in enumerate(("(a) published selection", "(b) no selection", "(c) both, at the end")):
-            what = "" if row < 2 else r" with $W_{\mathrm{fin}} + C\,W_{\mathrm{mm}}$"
-            panels[row, 0].set_ylabel(f"{label}\n1 - correlation{what}")
-        if panels[0, 0].lines:
-            panels[0, 0].legend(loc="lower left", ncols=2)
-        panels[2, 0].legend(loc="lower right", markerscale=3, reverse=True)
+        figure = page.full(8.0)
+        panels = figure.subplots(4, len(selected), sharey="row", sharex="row", squeeze=False)
+        for column, (run, one) in zip(panels.T, selected.items(), strict=True):
+            rest = every[run]
+            _curves(column[0], one, f"$d = {one.attrs['d']}$, kept:\n")
+            _published(column[0], one)
+            _curves(column[1], rest, "kept: ")
+            _differences(column[2], {name: apart[label] for name in PUBLISHED if (label := f"{run}, {name}") in apart})
+            _scatter(column[3], one, rest)
+        rows = (
+            "(a) published selection\ndirection error, 1 - cos",
+            "(b) no selection\ndirection error, 1 - cos",
+            "(c) 1 - cos at the end,\nours minus published",
+            "(d) both, at the end\n1 - cos with " + LOOKS["W_SVMeq"][0],
+        )
+        for axes, label in zip(panels[:, 0], rows, strict=True):
+            axes.set_ylabel(label)
+        panels[3, 0].legend(loc="lower right", markerscale=3, reverse=True)
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         page.add_counts(
             figure,
-            summaries,
-            f"Means over runs with 95 % bootstrap intervals. Without a selection: of the first 500 runs. {FITTED}",
+            selected,
+            f"(b), of the first runs: {told(every, 'runs')}\nNearer: which of {LOOKS['W_mm'][0]} and the solution of "
+            "the single most likely tokens is nearer to $W$ at the end, by the interval of their difference. Bands: 95 "
+            "% bootstrap intervals of the mean. Bars, and whether these agree with 0: simultaneous 95 % intervals of "
+            f"{len(apart)} differences, if published means have standard errors like ours. {FITTED}",
             counted="runs",
         )
     return figure
 
 
-def _curves(axes: Axes, summary: xarray.Dataset, *, published: bool) -> None:
+def _curves(axes: Axes, summary: xarray.Dataset, start: str) -> None:
+    kept = f"{start}{summary.attrs['kept']:,} of {summary.attrs['attempted']:,}"
     axes.set(yscale="log", xlabel="step", ylim=(1.5e-3, 1.3))
     if "off" not in summary:
+        axes.set_title(kept)
         axes.text(0.5, 0.5, "no run is kept", transform=axes.transAxes, ha="center")
         return
+    axes.set_title(f"{kept}\n{_order(summary)}")
     steps = summary["snapshot"].values
+    axes.set_xlim(0, 1.15 * steps[-1])
     for solution, (label, colour, dashes, _) in LOOKS.items():
         one = summary.sel(solution=solution)
         curve = (one[name].values for name in ("off", "off_low", "off_high"))
         page.band(axes, steps, *curve, color=colour, linestyle=dashes, label=label)
-        number = PUBLISHED.get(solution, {}).get(int(summary.attrs["d"]))
-        if published and number is not None:
-            palette.published(axes, steps[-1], number, "2308.16898")
+
+
+def _order(summary: xarray.Dataset) -> str:
+    """Say which of W_mm and W_1token is nearer to W at the end, by the interval of their paired difference."""
+    if float(summary["order_low"]) > 0:
+        return r"nearer: $W_{\mathrm{mm}}$"
+    if float(summary["order_high"]) < 0:
+        return "nearer: single token"
+    return "nearer: not decided"
+
+
+def _published(axes: Axes, summary: xarray.Dataset) -> None:
+    """Mark the published ends beside the curves, each joined to the end of its own."""
+    if "off" not in summary:
+        return
+    last = float(summary["snapshot"][-1])
+    for solution, by_d in PUBLISHED.items():
+        if (number := by_d.get(int(summary.attrs["d"]))) is not None:
+            end = float(summary["off"].sel(solution=solution)[-1])
+            axes.plot([last, 1.1 * last], [end, number], color=LOOKS[solution][1], linewidth=0.8)
+            palette.published(axes, 1.1 * last, number, "2308.16898")
+
+
+def _differences(axes: Axes, found: Mapping[str, Number]) -> None:
+    for place, (solution, value) in enumerate(found.items()):
+        _, colour, _, marker = LOOKS[solution]
+        error = [[value.mean - value.low], [value.high - value.mean]]
+        axes.errorbar([place], [value.mean], error, fmt=marker, color=colour, markersize=4)
+    axes.axhline(0, color=palette.INK, linewidth=0.7)
+    axes.set_xticks(range(len(PUBLISHED)), ["sum", r"$W_{\mathrm{mm}}$", "single"])
+    axes.set_xlim(-0.6, len(PUBLISHED) - 0.4)
+    agree = sum(value.low <= 0 <= value.high for value in found.values())
+    axes.set_title(f"{agree} of {len(found)} agree" if found else "nothing published")
 
 
 def _scatter(axes: Axes, selected: xarray.Dataset, every: xarray.Dataset) -> None:
@@ -76,4 +126,4 @@ def _scatter(axes: Axes, selected: xarray.Dataset, every: xarray.Dataset) -> Non
         x, y = np.maximum(one["masked"].values, _LEAST), np.maximum(off, 1e-16)
         axes.plot(x, y, ".", color=colour, markersize=2.5, alpha=0.6, linewidth=0, label=label, rasterized=True)
     axes.set(xscale="log", yscale="log", xlabel="largest masked probability")
-    axes.set(xlim=(_LEAST / 3, 1), ylim=(1e-6, 1.5))
+    axes.set(xlim=(_LEAST / 3, 1), ylim=(1e-6, 1.5), xticks=[1e-20, 1e-10, 1])

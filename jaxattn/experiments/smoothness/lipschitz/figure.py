@@ -1,4 +1,4 @@
-"""The figure of the Lipschitz constant of the gradient, against the norm that bounds all others."""
+"""The figure of the Lipschitz constant of the gradient: what is found, what is proved, and how far off M is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from matplotlib.figure import Figure
 from jaxattn.experiments.smoothness.lipschitz.claims import ASKED
 from jaxattn.study.style import page, palette
 
-_LOOKS = {"cross entropy": (palette.TEAL, "-"), "logistic": (palette.WINE, "--"), "squared": (palette.AMBER, "-.")}
+_LOOKS = {
+    "bound": {"color": palette.INK, "linestyle": "-", "label": "derived bound"},
+    "bend": {"color": palette.TEAL, "linestyle": "-", "marker": "o", "markersize": 3, "label": "largest found"},
+    "ratio": {"color": palette.WINE, "linestyle": ":", "label": "largest ratio of gradient differences"},
+}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw the paper's constant over all that was found, and each risk by itself with its derived bound.
+    """Draw a panel a risk: the second derivatives found, the derived bound, and arrows towards the paper's constant.
 
     Args:
         summaries: of `claims.summarize`.
@@ -24,50 +28,53 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     (one,) = summaries.values()
     radius = one["radius"].values
     with page.style():
-        figure = page.full(6.2)
-        panels = figure.subplots(2, 2).ravel()
-        panels[0].plot(radius, one["paper"], color="black", marker="o", markersize=3, label="$M$ of the paper")
-        for risk, (colour, dashes) in _LOOKS.items():
-            panels[0].plot(radius, one["bend"].sel(risk=risk), color=colour, linestyle=dashes, label=f"found, {risk}")
-        panels[0].set(title="(a) the paper's constant", ylabel="decimal logarithm of the constant")
-        panels[0].legend(loc="upper left")
-        for axes, letter, (risk, (colour, _)) in zip(panels[1:], "bcd", _LOOKS.items(), strict=True):
-            _panel(axes, one.sel(risk=risk), colour)
-            axes.set(title=f"({letter}) {risk}", ylabel="Lipschitz constant of the gradient")
-        panels[1].legend(loc="upper left")
-        for axes in panels:
+        figure = page.full(3.4)
+        panels = figure.subplots(1, one.sizes["risk"], sharey=True)
+        for axes, letter, risk in zip(panels, "abc", one["risk"].values, strict=True):
+            of_risk = one.sel(risk=risk)
+            for name, look in _LOOKS.items():
+                parts = (10 ** np.asarray(of_risk[part]) for part in (name, f"{name}_low", f"{name}_high"))
+                page.band(axes, radius, *parts, **look)
+            finding = f"like $R^{{{float(of_risk['power']):.1f}}}$, {_apart(of_risk):.0f} decades below $M$"
+            axes.set(
+                title=f"({letter}) {risk}: found grows\n{finding}",
+                xlabel="bound $R$ of all norms",
+                yscale="log",
+            )
             axes.set_xscale("log", base=2)
-            axes.set(xlabel="bound $R$ of all norms", xticks=radius, xticklabels=[f"{R:g}" for R in radius])
+            axes.set_xticks(radius, [f"{R:g}" for R in radius])
             axes.minorticks_off()
+        panels[0].set_ylabel("largest second derivative")
+        # Room for the arrows; the panels share their limits.
+        low, high = panels[0].get_ylim()
+        panels[0].set_ylim(low, 1000 * high)
+        for axes in panels:
+            _arrows(axes, one)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         page.add_counts(
             figure,
             summaries,
             f"Geometric means over texts with 95 % bootstrap intervals; found at {one.attrs['draws']} drawn $W$, "
-            "$\\|W\\|_F \\leq R$, and at 0. $M = 3 n^3 R^7 e^{13 R^2}$ is asked for at $R \\geq 4$; it lies "
-            f"{float((one['paper'] - one['steepest']).sel(radius=ASKED).min()):.0f} decades above all that is found at "
-            "$R = 4$, outside of (b) to (d).",
+            "$\\|W\\|_F \\leq R$, and at 0. Arrows: the paper's $M = 3 n^3 R^7 e^{13 R^2}$, far above the panels; it "
+            f"is stated for $R \\geq {ASKED:g}$. Titles: fitted powers, and the distance to $M$ at $R = {ASKED:g}$.",
             counted="texts",
         )
     return figure
 
 
-def _panel(axes: Axes, one: xarray.Dataset, colour: str) -> None:
-    radius = one["radius"].values
-    curves = {
-        "bound": {"color": "black", "linestyle": "-", "label": "derived bound"},
-        "bend": {
-            "color": colour,
-            "linestyle": "-",
-            "marker": "o",
-            "markersize": 3,
-            "label": "largest second derivative",
-        },
-        "ratio": {"color": colour, "linestyle": ":", "label": "largest ratio of differences"},
-    }
-    for name, look in curves.items():
-        page.band(
-            axes, radius, *(10 ** np.asarray(one[part]) for part in (name, f"{name}_low", f"{name}_high")), **look
-        )
-    axes.set_yscale("log")
-    power, low, high = (float(one[part]) for part in ("power", "power_low", "power_high"))
-    axes.text(0.97, 0.06, f"$R^{{{power:.2f}}}$ ({low:.2f} to {high:.2f})", transform=axes.transAxes, ha="right")
+def _apart(of_risk: xarray.Dataset) -> float:
+    """Return the decades from the largest second derivative found in any text to M, at the first R that M is for."""
+    return float((of_risk["paper"] - of_risk["steepest"]).sel(radius=ASKED))
+
+
+def _arrows(axes: Axes, one: xarray.Dataset) -> None:
+    """Draw an arrow with its power of ten at each radius where M is stated, and lies above the panel."""
+    top = np.log10(axes.get_ylim()[1])
+    for R in one["radius"].values[one["radius"].values >= ASKED]:
+        decades = float(one["paper"].sel(radius=R))
+        if decades > top:
+            arrow = {"arrowstyle": "->", "color": palette.INK, "linewidth": 0.9}
+            axes.annotate("", (R, 10**top), (R, 10 ** (top - 1.3)), arrowprops=arrow)
+            label = f"$M = 10^{{{decades:.0f}}}$" if R == ASKED else f"$10^{{{decades:.0f}}}$"
+            axes.annotate(label, (R, 10 ** (top - 1.4)), ha="right" if R == ASKED else "center", va="top", fontsize=7.5)
