@@ -60,7 +60,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             selected,
             f"(b), of the first runs: {told(every, 'runs')}\nNearer: which of {LOOKS['W_mm'][0]} and the solution of "
             "the single most likely tokens is nearer to $W$ at the end, by the interval of their difference. Bands: "
-            "95 % bootstrap intervals of the mean. Bars, and whether these agree with 0: simultaneous 95 % intervals of "
+            "95 % bootstrap intervals of the mean. Bars, and whether they agree with 0: simultaneous 95 % intervals of "
             f"{len(apart)} differences, if published means have standard errors like ours. {FITTED}",
             counted="runs",
         )
