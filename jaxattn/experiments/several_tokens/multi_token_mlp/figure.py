@@ -126,4 +126,4 @@ def _scatter(axes: Axes, selected: xarray.Dataset, every: xarray.Dataset) -> Non
         x, y = np.maximum(one["masked"].values, _LEAST), np.maximum(off, 1e-16)
         axes.plot(x, y, ".", color=colour, markersize=2.5, alpha=0.6, linewidth=0, label=label, rasterized=True)
     axes.set(xscale="log", yscale="log", xlabel="largest masked probability")
-    axes.set(xlim=(_LEAST / 3, 1), ylim=(1e-6, 1.5), xticks=[1e-20, 1e-10, 1])
+    axes.set(xlim=(_LEAST / 3, 1), ylim=(1e-8, 1.5), xticks=[1e-20, 1e-10, 1])
