@@ -147,9 +147,16 @@ def _hash(named: Iterable[str], root: Path) -> str:
     }
     digest = hashlib.sha256()
     for name, file in sorted({**files, **read}.items()):
-        content = _code(file.read_text(), str(file)) if file.suffix == ".py" else file.read_text()
-        digest.update(name.encode() + b"\0" + hashlib.sha256(content.encode()).digest())
+        digest.update(name.encode() + b"\0" + _digest(file, file.stat().st_mtime_ns))
     return digest.hexdigest()[:16]
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest(file: Path, changed: int) -> bytes:
+    """Return the hash of one file; `changed` is its modification time, so that a changed file is read again."""
+    del changed
+    text = file.read_text()
+    return hashlib.sha256((_code(text, str(file)) if file.suffix == ".py" else text).encode()).digest()
 
 
 def _code(text: str, file: str) -> str:

@@ -59,8 +59,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             selected,
             f"(b), of the first runs: {told(every, 'runs')}\nNearer: which of {LOOKS['W_mm'][0]} and the solution of "
-            "the single most likely tokens is nearer to $W$ at the end, by the interval of their difference. Bands: 95 "
-            "% bootstrap intervals of the mean. Bars, and whether these agree with 0: simultaneous 95 % intervals of "
+            "the single most likely tokens is nearer to $W$ at the end, by the interval of their difference. Bands: "
+            "95 % bootstrap intervals of the mean. Bars, and whether they agree with 0: simultaneous 95 % intervals of "
             f"{len(apart)} differences, if published means have standard errors like ours. {FITTED}",
             counted="runs",
         )
@@ -126,4 +126,4 @@ def _scatter(axes: Axes, selected: xarray.Dataset, every: xarray.Dataset) -> Non
         x, y = np.maximum(one["masked"].values, _LEAST), np.maximum(off, 1e-16)
         axes.plot(x, y, ".", color=colour, markersize=2.5, alpha=0.6, linewidth=0, label=label, rasterized=True)
     axes.set(xscale="log", yscale="log", xlabel="largest masked probability")
-    axes.set(xlim=(_LEAST / 3, 1), ylim=(1e-6, 1.5), xticks=[1e-20, 1e-10, 1])
+    axes.set(xlim=(_LEAST / 3, 1), ylim=(1e-8, 1.5), xticks=[1e-20, 1e-10, 1])

@@ -114,7 +114,7 @@ def _steps(axes: Axes, one: xarray.Dataset) -> str:
         _bounds(axes, scale * aside, steps, beyond, _AT_LEAST, colour)
         longer.append(f"{name} {np.mean(beyond):.0%}")
     axes.set_ylabel("largest step that descends,\nin units of 2 / curvature at $W = 0$")
-    return f"bounds\nfor {', '.join(longer)}"
+    return f"\nbounds: {', '.join(longer)}"
 
 
 def _ratios(axes: Axes, one: xarray.Dataset) -> str:
