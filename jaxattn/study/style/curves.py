@@ -26,33 +26,32 @@ def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset])
     reached = []
     for axes, run, letter in ((middle, "W", "b"), (right, "KQ", "c")):
         one = summaries[run]
-        _band(left, one, "probability", run, page.RUNS[run])
+        curve = (one[part].values for part in ("snapshot", "probability", "probability_low", "probability_high"))
+        look = {"color": palette.COLOURS[run], "linestyle": palette.DASHES[run], "label": page.RUNS[run]}
+        page.band(left, *curve, **look)
         reached.append(float(one["probability"].values[-1]))
         for norm in map(str, one["norm"].values):
-            _band(axes, one.sel(norm=norm), "correlation", norm, page.NORMS[norm])
+            _direction_error(axes, one.sel(norm=norm), norm)
         nearest = str(one["norm"].values[int(one["correlation"].isel(snapshot=-1).values.argmax())])
         axes.set_title(f"({letter}) training {_TRAINED[run]}:\n{page.NORMS[nearest]} is nearest")
         axes.set_ylabel("direction error, 1 - cos")
     left.set_title(f"(a) attention on one token:\n{min(reached):.4f} at the end")
-    left.set_ylabel("1 - largest probability")
+    left.set(ylabel="mean largest probability", ylim=(0, 1.03))
+    left.legend(loc="lower right")
     for axes in (left, middle, right):
-        axes.set(xlabel="step", yscale="log", xlim=(0, None))
-    for axes in (left, right):
-        axes.legend(loc="best")
+        axes.set(xlabel="step", xlim=(0, None))
+    for axes in (middle, right):
+        axes.set_yscale("log")
+    right.legend(loc="best")
     # The same limits for the panels that are compared.
     low, high = (pick(middle.get_ylim()[k], right.get_ylim()[k]) for k, pick in enumerate((min, max)))
     for axes in (middle, right):
         axes.set_ylim(low, high)
 
 
-def _band(axes: Axes, summary: xarray.Dataset, name: str, look: str, label: str) -> None:
-    """Draw one minus a mean over seeds, and its interval."""
-    curve = (np.maximum(1 - summary[part].values, _LEAST) for part in (name, f"{name}_high", f"{name}_low"))
-    page.band(
-        axes,
-        summary["snapshot"].values,
-        *curve,
-        color=palette.COLOURS[look],
-        linestyle=palette.DASHES[look],
-        label=label,
-    )
+def _direction_error(axes: Axes, summary: xarray.Dataset, norm: str) -> None:
+    """Draw one minus the mean cosine with the solution in a norm, and its interval."""
+    parts = ("correlation", "correlation_high", "correlation_low")
+    curve = (np.maximum(1 - summary[part].values, _LEAST) for part in parts)
+    look = {"color": palette.COLOURS[norm], "linestyle": palette.DASHES[norm], "label": page.NORMS[norm]}
+    page.band(axes, summary["snapshot"].values, *curve, **look)

@@ -23,10 +23,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         figure = page.full(2.9)
         left, middle, right = figure.subplots(1, 3)
         draw_panels((left, middle, right), summaries)
-        published = np.fromiter(PUBLISHED_PROBABILITY.values(), float)
-        palette.published(left, list(PUBLISHED_PROBABILITY), 1 - published, "2308.16898")
+        palette.published(left, list(PUBLISHED_PROBABILITY), list(PUBLISHED_PROBABILITY.values()), "2308.16898")
         for values in PUBLISHED.values():
             palette.published(middle, STEPS, 1 - np.asarray(values), "2308.16898")
-        left.legend(loc="best")
+        left.legend(loc="lower right")
         page.add_counts(figure, summaries, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
     return figure
