@@ -21,9 +21,9 @@ _SAME, _EQUAL = 1e-16, 1e-9
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Hold the path of lowest risk at the largest radii against the certified solutions for its tokens.
 
-    A seed is kept if that path is solved on every radius, if no other token of an input has a label margin as large as
-    the smallest one of the tokens chosen (then "ambiguous": the theorem excludes it), and if all max-margin problems
-    are certified optimal.
+    A seed is kept if that path is solved on every radius, and its other paths on the largest; if no other token of an
+    input has a label margin as large as the smallest one of the tokens chosen (then "ambiguous": the theorem excludes
+    it); and if all max-margin problems are certified optimal.
 
     Args:
         record: of `JointPaths`.
@@ -47,7 +47,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     usable = np.isfinite(ratio) & (ratio > 0)
     found = joint.solve(problems, alpha, np.where(usable, ratio, 1.0), solver)
     solutions = np.einsum("spij,sj->spi", np.nan_to_num(found.W), arrays["Z"][:, 0])
-    complete = solved[seeds, path].all(axis=1)
+    complete = solved[seeds, path].all(axis=1) & solved[:, :, -1].all(axis=1)
     ambiguous = found.solved & complete & _ambiguous(problems, alpha, np.nan_to_num(found.v))
     kept = found.solved & complete & ~ambiguous
     return xarray.Dataset(

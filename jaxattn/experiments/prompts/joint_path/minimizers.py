@@ -28,9 +28,9 @@ from jaxattn.svm.pivoting import cholesky, inverse_of_lower
 
 # The minimizer over v is followed from r = 1 by a Newton step for each factor of this size, and of more at the end.
 _FACTOR, _LAST = 1.7, 6
-# The path begins at this ratio of the radii, and goes in so many steps to that of its end; the first step from there is
-# to this share of R, for the tangent of the next.
-_NARROW, _WIDENING, _BESIDE = 0.1, 16, 0.9999
+# The path begins on the middle radius of p, at this ratio of the radii, and goes in so many steps to its own. From
+# there it first goes by this share of a step, for the direction of the next, and then in so many to each next radius.
+_NARROW, _WIDENING, _BESIDE, _BETWEEN = 0.1, 16, 1e-3, 4
 # Margins above this have a loss of `exp(-m)` in double precision.
 _LARGE = 30.0
 
@@ -47,13 +47,13 @@ class Growth:
 
     exponent: float
     first: float = 10.0
-    ratio: float = 3.0
+    ratio: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("exponent", "first", "ratio"):
             checks.positive(f"ball.{name}", getattr(self, name))
 
-    def __call__(self, R: Array) -> Array:
+    def __call__(self, R: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """Return r."""
         return self.ratio * self.first * (R / self.first) ** self.exponent
 
@@ -80,14 +80,14 @@ class JointPath(NamedTuple):
 def path(
     problem: Problem, start: Float[Array, "d d"], R: Float[Array, " radii"], r: Float[Array, " radii"], most: int
 ) -> JointPath:
-    """Follow a stationary point of the logistic risk from the largest radii down to the smallest.
+    """Follow a stationary point of the logistic risk from the middle radii up to the largest, and down to the smallest.
 
     Works under `jit` and `vmap`; calls no LAPACK.
 
     Args:
         problem: whose inputs share their query, of length 1.
         start: a matrix along which p begins.
-        R: increasing radii of p.
+        R: increasing radii of p, at least two.
         r: those of v.
         most: Newton steps on each.
     """
@@ -96,27 +96,52 @@ def path(
     differences = reduction.constraints.differences.reshape(1, n * m, width)
     rows = cons.Constraints(differences, reduction.constraints.queries[:1])
 
-    def at(before: tuple[Array, Array, Array], radii: tuple[Array, Array]) -> tuple[tuple[Array, ...], JointPath]:
-        (last, tangent, R_last), (R, r) = before, radii
-        task = Task(rows, _slope(problem, r), FROBENIUS)
-        found = follow(task, last + (R - R_last) * tangent, R[None], most)
-        x = found.x[0]
-        W = reduction.lift(x)
-        v, of_v, log_risk = _read(problem, W, r)
-        residual = jnp.maximum(read(task, x, R).residual, of_v)
+    def at(before: tuple[Array, Array], stage: _Stage) -> tuple[tuple[Array, Array], JointPath]:
+        x, last = before
+        task = Task(rows, _slope(problem, stage.r), FROBENIUS)
+        found = follow(task, x + stage.ahead * (x - last), stage.R[None], most)
+        new = found.x[0]
+        W = reduction.lift(new)
+        v, of_v, log_risk = _read(problem, W, stage.r)
+        residual = jnp.maximum(read(task, new, stage.R).residual, of_v)
         residual = jnp.where(jnp.isfinite(residual), residual, jnp.inf)
-        moved = R_last != R
-        tangent = jnp.where(moved, (x - last) / jnp.where(moved, R - R_last, 1.0), x / R)
-        return (x, tangent, R), JointPath(W @ problem.Z[0], v, residual, log_risk, found.steps[0])
+        return (new, x), JointPath(W @ problem.Z[0], v, residual, log_risk, found.steps[0])
 
-    widening = jnp.geomspace(_NARROW * R[-1], r[-1], _WIDENING)
-    beside = r[-1] * (r[-2] / r[-1]) ** (jnp.log(_BESIDE) / jnp.log(R[-2] / R[-1]))
-    all_R = jnp.concatenate([jnp.full_like(widening, R[-1]), _BESIDE * R[-1:], R[-2::-1]])
-    all_r = jnp.concatenate([widening, beside[None], r[-2::-1]])
-    x = reduction.left.T @ start @ reduction.right
-    found = jax.lax.scan(at, (x, jnp.zeros_like(x), R[-1]), (all_R, all_r))[1]
-    last_first = np.r_[_WIDENING - 1, _WIDENING + 1 : _WIDENING + R.size]
-    return jax.tree.map(lambda leaf: leaf[last_first[::-1]], found)
+    def follow_way(stages: _Stage) -> JointPath:
+        x = reduction.left.T @ start @ reduction.right
+        return jax.lax.scan(at, (x, x), stages)[1]
+
+    middle = R.size // 2
+    order = jnp.stack([jnp.minimum(middle + jnp.arange(middle + 1), R.size - 1), middle - jnp.arange(middle + 1)])
+    ways = jax.vmap(lambda places: follow_way(_stages(R[places], r[places])))(order)
+    # Without the stages before the middle radii, that beside them, and those between radii.
+    kept = np.r_[_WIDENING - 1, _WIDENING + _BETWEEN * np.arange(1, middle + 1)]
+    found = jax.tree.map(lambda leaf: leaf[:, kept], ways)
+    return jax.tree.map(lambda leaf: jnp.concatenate([leaf[1, ::-1], leaf[0, 1 : R.size - middle]]), found)
+
+
+class _Stage(NamedTuple):
+    """Radii on the way, and how far the next point is expected to be, in units of the last step."""
+
+    R: Float[Array, "..."]
+    r: Float[Array, "..."]
+    ahead: Float[Array, "..."]
+
+
+def _stages(R: Float[Array, " radii"], r: Float[Array, " radii"]) -> _Stage:
+    """Return the stages that widen the ball of v to the first radii, go a little beside them, and then to all others.
+
+    Radii at the end may be repeated.
+    """
+    places = jnp.r_[0.0, _BESIDE, jnp.arange(1, _BETWEEN * (R.size - 1) + 1) / _BETWEEN]
+    all_R, all_r = (jnp.exp(jnp.interp(places, jnp.arange(R.size), jnp.log(radii))) for radii in (R, r))
+    widening = jnp.geomspace(_NARROW * R[0], r[0], _WIDENING)
+    steps = jnp.diff(all_R)
+    return _Stage(
+        jnp.concatenate([jnp.full_like(widening, R[0]), all_R[1:]]),
+        jnp.concatenate([widening, all_r[1:]]),
+        jnp.concatenate([jnp.zeros(_WIDENING + 1), steps[1:] / jnp.where(steps[:-1] == 0, 1.0, steps[:-1])]),
+    )
 
 
 def _slope(problem: Problem, r: Float[Array, ""]) -> Slope:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from jaxattn import checks, data, svm
 from jaxattn.experiments.prompts.joint_path import choices
@@ -31,8 +32,9 @@ _DIMS = {
     "p": ("start", "radius", "feature"),
     "head": ("start", "radius", "feature"),
 }
-# Choices of tokens that a path is followed from, Newton steps on each radius, and the residual of what is solved.
-STARTS, _STEPS, SOLVED = 2, 80, 1e-8
+# Choices of tokens that a path is followed from, Newton steps on each radius, and the residual of what is solved, that
+# of `regularization.path`.
+STARTS, _STEPS, SOLVED = 2, 80, 1e-6
 # Paths that are followed together wait for the slowest of them.
 _TOGETHER = 30
 _path = partial(path, most=_STEPS)
@@ -99,14 +101,15 @@ class JointPaths:
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds with a path that is solved on every radius, and the others."""
-        kept = sum(
-            int((record.read("residual", part) <= SOLVED).all(axis=2).any(axis=1).sum()) for part in record.blocks()
-        )
+        kept = 0
+        for part in record.blocks():
+            solved = (record.read("residual", part) <= SOLVED).all(axis=2)
+            kept += int(np.any(solved, axis=1).sum())
         return {"kept": kept, "unsolved": self.seeds - kept}
 
-    def _radii(self) -> tuple[np.ndarray, np.ndarray]:
+    def _radii(self) -> tuple[Float[Array, " radii"], Float[Array, " radii"]]:
         R = self.radii()
-        return R, np.asarray(self.ball(R))
+        return jnp.asarray(R), jnp.asarray(self.ball(R))
 
 
 def _arrays(problem: Problem, data_key: Any, chosen: choices.Choices, found: JointPath) -> dict[str, Any]:
