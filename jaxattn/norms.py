@@ -6,8 +6,8 @@ induces on W, `min max(||K||, ||Q||)^2  s.t. K Q^T = W`. This is a theory to tes
 - Frobenius norms of K and Q induce "nuclear", and spectral norms induce "spectral".
 - The largest row lengths of K and Q induce "gamma2", if K and Q are wide enough.
 - The largest entries of K and Q are related to "sign": with entries up to 1, `K Q^T` is a sum of m matrices in the
-convex hull of the sign matrices `x y^T`, so W lies in m times the unit ball of "sign". At finite m this bound need not
-be attained (m = 1: rank one).
+  convex hull of the sign matrices `x y^T`, so W lies in m times the unit ball of "sign". At finite m this bound need
+  not be attained (m = 1: rank one).
 """
 
 from __future__ import annotations

@@ -45,11 +45,11 @@ def score_bound(choices: Choices, bend: float = 0.25, slope: float = 1.0) -> Flo
     With scores gamma in an interval of length D, c_i = bend D^2 / 8 + slope D / 4:
 
     - The gradient of `f = E gamma` with respect to the logits is p_t (gamma_t - f). Its positive and negative entries
-    have the same sum, `E |gamma - f| / 2 <= D / 4`, so its length is at most `D / sqrt 8`.
+      have the same sum, `E |gamma - f| / 2 <= D / 4`, so its length is at most `D / sqrt 8`.
     - Its second derivative is `Cov(gamma, x)`, `x = (u - E u)^2`, which is at most `D / 2 E |x - E x|`. Let r be the
-    range of u, and q r <= r / 2 the distance of E u from the nearer end. Then x is at most `b = (1 - q)^2 r^2`, its
-    mean is `Var u <= q (1 - q) r^2`, and `E |x - E x| <= 2 E x (1 - E x / b)`. For q <= 1/3 this is at most `2 q (1 - 2
-    q) r^2 <= r^2 / 4`, otherwise at most `b / 2 <= 2 r^2 / 9`; and `r^2 <= 2`.
+      range of u, and q r <= r / 2 the distance of E u from the nearer end. Then x is at most `b = (1 - q)^2 r^2`, its
+      mean is `Var u <= q (1 - q) r^2`, and `E |x - E x| <= 2 E x (1 - E x / b)`. For q <= 1/3 this is at most
+      `2 q (1 - 2 q) r^2 <= r^2 / 4`, otherwise at most `b / 2 <= 2 r^2 / 9`; and `r^2 <= 2`.
 
     Args:
         choices: the choices of one text.

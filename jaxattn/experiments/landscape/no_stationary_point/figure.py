@@ -70,6 +70,7 @@ def _shares(axes: Axes, drawn: Mapping[str, xarray.Dataset]) -> None:
             )
     axes.axvline(0, color=palette.INK, linewidth=0.7, linestyle=":")
     axes.set(title=f"(a) negative cosines: {', '.join(said)}", yscale="log", xlim=(-1, 1))
+    axes.set(xticks=[-1, -0.5, 0, 0.5, 1])
     axes.set(xlabel=r"cosine of $-\nabla L(W)$ and $W_{mm}$", ylabel="share of weights with a smaller cosine")
     axes.legend(loc="best")
 
