@@ -145,7 +145,11 @@ def _of_head(summaries: Datasets) -> Judgement:
     stated = tuple(above(name, one, _ALL) for name, one in numbers.items())
     medians = ", ".join(f"{float(one['off_v_50'][-1]):.2g} ({run})" for run, one in summaries.items())
     largest = ", ".join(f"{float(one['largest']):.0%} ({run})" for run, one in summaries.items())
-    remark = f"Median 1 - cos of v: {medians}. The tokens have the largest label margin of all choices in {largest}."
+    lowest = ", ".join(f"{float(one['lowest'][0]):.0%} ({run})" for run, one in summaries.items())
+    remark = (
+        f"Median 1 - cos of v: {medians}. The path of lower risk at the largest radii is that of the tokens of largest "
+        f"label margin in {largest}; at the smallest it is the lower one in {lowest}."
+    )
     return _judgement(summaries, numbers, stated, "kept", remark)
 
 
@@ -195,7 +199,7 @@ def _of_relaxed(summaries: Datasets) -> Judgement:
         corrected=corrected,
         correction="the problem depends on how r grows with R: p tends to the unrelaxed problem if r / R falls to 0, "
         "to the relaxed one if it grows without bound, and for a fixed ratio to that in which input i has the target "
-        " max(0, 1 - kappa (m_i - m)), with m_i its label margin, m the smallest and kappa = r / R times the "
+        "max(0, 1 - kappa (m_i - m)), with m_i its label margin, m the smallest and kappa = r / R times the "
         "solution's norm.",
     )
 
