@@ -71,9 +71,10 @@ def run(page: Path, with_slow: bool) -> None:
         with contextlib.redirect_stdout(out):
             exec(program, names)
         if block.printed is not None:
-            assert is_same(block.printed, out.getvalue()), (
-                f"{page.name}, line {block.line}: expected\n{block.printed}\nfound\n{out.getvalue()}"
-            )
+            if not is_same(block.printed, out.getvalue()):
+                raise AssertionError(
+                    f"{page.name}, line {block.line}: expected\n{block.printed}\nfound\n{out.getvalue()}"
+                )
 
 
 def is_same(expected: str, found: str) -> bool:
