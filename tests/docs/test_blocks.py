@@ -70,11 +70,8 @@ def run(page: Path, with_slow: bool) -> None:
         program = compile("\n" * block.line + block.code, str(page), "exec")
         with contextlib.redirect_stdout(out):
             exec(program, names)
-        if block.printed is not None:
-            if not is_same(block.printed, out.getvalue()):
-                raise AssertionError(
-                    f"{page.name}, line {block.line}: expected\n{block.printed}\nfound\n{out.getvalue()}"
-                )
+        if block.printed is not None and not is_same(block.printed, out.getvalue()):
+            raise AssertionError(f"{page.name}, line {block.line}: expected\n{block.printed}\nfound\n{out.getvalue()}")
 
 
 def is_same(expected: str, found: str) -> bool:
