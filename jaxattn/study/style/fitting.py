@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -42,9 +43,12 @@ def fit(figure: Figure) -> None:
     engine = figure.get_layout_engine()
     if engine is None:
         return
-    engine.execute(figure)
-    if _break(figure):
+    # Texts that are not broken yet may leave their panels no room; whether there is room shows in the second layout.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
         engine.execute(figure)
+    _break(figure)
+    engine.execute(figure)
     # With an engine left in place Matplotlib would lay the figure out again for each file.
     figure.set_layout_engine(None)
 

@@ -180,7 +180,7 @@ def test_the_claims_say_what_was_measured():
     assert W.measured["frobenius, along the exact gradient direction at step 2000"] == pytest.approx(0.9985)
     assert "nuclear, with decreasing steps at step 2000" in KQ.expected
     assert KQ.measured["nuclear at step 2000"] == pytest.approx(0.995)
-    assert "the correlation with the nuclear solution is 0.9980, the margin ratio 0.9980" in KQ.note
+    assert "the correlation with the nuclear solution is 0.9980, the margin ratio is 0.9980" in KQ.note
     assert "grows like k^1." in KQ.note
     assert "The published run ends at a correlation of 0.9950, but its norm goes like k^" in KQ.note
     assert "but its norm goes like k^-0.25: it no longer grows" in summarized(growth=-0.25)[1]["causal:KQ"].note
