@@ -87,21 +87,17 @@ class _Recorder(RendererAgg):
         super().draw_text(gc, x, y, s, prop, angle, ismath, mtext)
 
 
-def _break(figure: Figure) -> bool:
-    """Break every text that is longer than its room, and return whether there was one."""
+def _break(figure: Figure) -> None:
+    """Break every text that is longer than its room."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     page = figure.bbox.width - 2 * _EDGE * figure.dpi / 72
     rooms = [(text, page) for text in figure.texts]
     for axes in figure.axes:
         width, height = axes.bbox.width, axes.bbox.height
         rooms += [(axes.title, width), (axes.xaxis.label, width), (axes.yaxis.label, height)]
-    changed = False
     for text, room in rooms:
         lines = [line for old in text.get_text().split("\n") for line in _lines(old, text, room, renderer)]
-        if (new := "\n".join(lines)) != text.get_text():
-            text.set_text(new)
-            changed = True
-    return changed
+        text.set_text("\n".join(lines))
 
 
 def _lines(line: str, text: Text, room: float, renderer: RendererAgg) -> list[str]:
