@@ -1,5 +1,8 @@
 """The lemma on stationary points: its bound, the angle that is measured, the instance with a minimum, the verdicts."""
 
+# Matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportIndexIssue=false
+
 import json
 from functools import partial
 

@@ -1,5 +1,8 @@
 """Local convergence: verdicts on the three panels, each number on its own, and what is drawn."""
 
+# Matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
 import functools
 
 import jax

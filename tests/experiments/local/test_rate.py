@@ -1,5 +1,8 @@
 """The rate of long runs: verdicts on the claims, and what the figure draws."""
 
+# Matplotlib's types are narrower than what it takes.
+# pyright: reportOptionalMemberAccess=false
+
 import jax
 import numpy as np
 import pytest

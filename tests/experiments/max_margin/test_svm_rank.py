@@ -1,5 +1,8 @@
 """Ranks in both conventions, the verdicts on datasets built by hand, and what the figure draws."""
 
+# Matplotlib's types are narrower than what it takes.
+# pyright: reportAttributeAccessIssue=false
+
 import jax
 import numpy as np
 import pytest

@@ -1,5 +1,8 @@
 """Softmax beside linear attention: steps and curvatures of a record, and verdicts on datasets built by hand."""
 
+# Matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false
+
 import json
 from functools import partial
 

@@ -1,5 +1,8 @@
 """The no-stationary-point figure: how the gradient is aligned, and a landscape with a finite local minimum."""
 
+# Matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping

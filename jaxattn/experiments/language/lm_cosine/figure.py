@@ -1,5 +1,8 @@
 """The cosine figure of the second paper: descent on texts against max-margin solutions, over m, n and d."""
 
+# Matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

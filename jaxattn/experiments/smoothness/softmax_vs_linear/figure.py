@@ -1,5 +1,8 @@
 """The figure of softmax attention beside linear attention: curvature and largest steps over the embeddings' scale."""
 
+# Matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
