@@ -11,21 +11,18 @@ import jaxattn
 from jaxattn.study import report, usage
 from jaxattn.study.claims import Kind, Verdict
 from jaxattn.study.configuration import composition
+from tests.docs.test_blocks import FENCE
 
 ROOT = Path(jaxattn.__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-def blocks(language: str) -> list[str]:
-    return [text for named, text in _BLOCK.findall(README) if named == language]
 
 
 def test_it_has_at_most_130_lines():
     assert len(README.splitlines()) <= 130
 
 
-COMMANDS = [line.split() for text in blocks("sh") for line in text.splitlines() if line.startswith("jaxattn")]
+SHELL = "".join(one[3] for one in FENCE.finditer(README) if one[2] == "sh")
+COMMANDS = [line.split() for line in SHELL.splitlines() if line.startswith("jaxattn")]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import jax
 import numpy as np
 import xarray
@@ -11,9 +9,9 @@ from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.experiments.prompts.joint import PROBLEMS
 from jaxattn.experiments.prompts.joint_descent import examples
+from jaxattn.experiments.prompts.judging import judgement
 from jaxattn.study.claims import (
     Claim,
-    Criterion,
     Datasets,
     Judgement,
     Number,
@@ -84,26 +82,6 @@ def _mean(values: Float[np.ndarray, " seeds"], key: PRNGKeyArray) -> Estimate:
     return bootstrap(values if values.size else np.zeros(1), key)
 
 
-def _judgement(
-    runs: Datasets,
-    numbers: Mapping[str, Number],
-    stated: tuple[Criterion, ...],
-    undecided: str,
-    remark: str,
-    **more: object,
-) -> Judgement:
-    return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items() if one.low < one.high},
-        expected={},
-        counts=counts_of(runs),
-        stated=stated,
-        undecided=undecided,
-        remark=remark,
-        **more,  # pyright: ignore[reportArgumentType]
-    )
-
-
 def _runs(summaries: Datasets, trained: str) -> dict[float, xarray.Dataset]:
     """Return the runs of p or of W by temperature."""
     return {float(one.attrs["tau"]): one for one in summaries.values() if one.attrs["trained"] == trained}
@@ -135,7 +113,7 @@ def _of_relaxed(trained: str, summaries: Datasets) -> Judgement:
         for tau, run in runs.items()
     )
     medians = ", ".join(f"{float(one['off_50'].sel(problem=problem)[-1]):.2g} ({problem})" for problem in PROBLEMS)
-    return _judgement(
+    return judgement(
         {run.attrs["run"]: run for run in runs.values()},
         numbers,
         stated,
@@ -169,7 +147,7 @@ def _of_support(summaries: Datasets) -> Judgement:
     remark = (
         f"Over the {one.attrs['whole']} of {one.attrs['kept']} seeds for which all inputs are support vectors of v."
     )
-    return _judgement(runs, numbers, stated, undecided, remark)
+    return judgement(runs, numbers, stated, undecided, remark)
 
 
 def _of_head(summaries: Datasets) -> Judgement:
@@ -183,7 +161,7 @@ def _of_head(summaries: Datasets) -> Judgement:
     medians = ", ".join(f"{float(one['off_v_50'][-1]):.2g} ({run})" for run, one in runs.items())
     stated = tuple(above(name, one, _ALL) for name, one in numbers.items())
     undecided = next(filter(None, map(too_little, runs.values())), "")
-    return _judgement(runs, numbers, stated, undecided, f"Median 1 - cos of v: {medians}.")
+    return judgement(runs, numbers, stated, undecided, f"Median 1 - cos of v: {medians}.")
 
 
 def _of_prompt(summaries: Datasets) -> Judgement:

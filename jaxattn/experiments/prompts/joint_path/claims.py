@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import jax
 import numpy as np
 import xarray
@@ -11,9 +9,9 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxattn.experiments.prompts.joint import PROBLEMS
 from jaxattn.experiments.prompts.joint_path import examples
+from jaxattn.experiments.prompts.judging import judgement
 from jaxattn.study.claims import (
     Claim,
-    Criterion,
     Datasets,
     Judgement,
     Number,
@@ -102,27 +100,12 @@ def _parallel(off: Float[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
     return (off > 0) & (off < PARALLEL)
 
 
-def _judgement(
-    summaries: Datasets,
-    numbers: Mapping[str, Number],
-    stated: tuple[Criterion, ...],
-    of_kind: str,
-    remark: str,
-    **more: object,
-) -> Judgement:
-    return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items() if one.low < one.high},
-        expected={},
-        counts=counts_of(summaries),
-        stated=stated,
-        undecided=next(filter(None, (_undecided(one, of_kind) for one in summaries.values())), ""),
-        remark=remark,
-        **more,  # pyright: ignore[reportArgumentType]
-    )
+def _undecided(summaries: Datasets, of_kind: str) -> str:
+    """Say why the laws cannot decide, for the first that cannot; empty if all can."""
+    return next(filter(None, (_open(one, of_kind) for one in summaries.values())), "")
 
 
-def _undecided(one: xarray.Dataset, of_kind: str) -> str:
+def _open(one: xarray.Dataset, of_kind: str) -> str:
     attempted, unsolved, last = one.attrs["attempted"], one.attrs["unsolved"], float(one["radius"][-1])
     if last < _FAR:
         return f"Radii up to {last:g} are too small to decide; at least {_FAR:g} are needed."
@@ -150,7 +133,7 @@ def _of_head(summaries: Datasets) -> Judgement:
         f"Median 1 - cos of v: {medians}. The path of lower risk at the largest radii is that of the tokens of largest "
         f"label margin in {largest}; at the smallest it is the lower one in {lowest}."
     )
-    return _judgement(summaries, numbers, stated, "kept", remark)
+    return judgement(summaries, numbers, stated, _undecided(summaries, "kept"), remark)
 
 
 def _of_support(summaries: Datasets) -> Judgement:
@@ -167,7 +150,7 @@ def _of_support(summaries: Datasets) -> Judgement:
     )
     seeds = ", ".join(f"{one.attrs['whole']} of {one.attrs['kept']} ({run})" for run, one in summaries.items())
     remark = f"Over the seeds all of whose inputs are support vectors of v: {seeds}."
-    return _judgement(summaries, numbers, stated, "whole", remark)
+    return judgement(summaries, numbers, stated, _undecided(summaries, "whole"), remark)
 
 
 def _of_relaxed(summaries: Datasets) -> Judgement:
@@ -190,11 +173,11 @@ def _of_relaxed(summaries: Datasets) -> Judgement:
         for one in laws.values()
     )
     seeds = ", ".join(f"{one.attrs['mixed']} of {one.attrs['kept']} ({run})" for run, one in summaries.items())
-    return _judgement(
+    return judgement(
         summaries,
         dict(share(growth, problem) for growth in laws for problem in PROBLEMS),
         tuple(above(*share(growth, "relaxed"), _ALL) for growth in laws),
-        "mixed",
+        _undecided(summaries, "mixed"),
         f"Over the seeds some of whose inputs are no support vectors of v: {seeds}. Median 1 - cos: {medians}.",
         corrected=corrected,
         correction="the problem depends on how r grows with R: p tends to the unrelaxed problem if r / R falls to 0, "
