@@ -10,8 +10,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.descent import PUBLISHED_EPSILON
-from jaxattn.experiments.local.kq_penalty.claims import chosen, usual
+from jaxattn.experiments.local.kq_penalty.claims import PUBLISHED_EPSILON, chosen, usual
 from jaxattn.study.style import page, palette
 
 # One under the other where both are equal: the first broad and hollow, the second narrow and full.
