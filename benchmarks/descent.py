@@ -100,7 +100,7 @@ def alternatives(weights: Any, problems: Problem) -> dict[str, float]:
         "one seed, compiled step": STEPS / median_seconds(partial(step_by_step, *one)),
     }
     if importlib.util.find_spec("torch") is None:
-        print("descent: no PyTorch here (the extra `bench` brings it): its loop is left out", file=sys.stderr)
+        print("descent: PyTorch is not installed (the extra `bench` has it): its loop is not timed", file=sys.stderr)
         return found
     from benchmarks import pytorch
 

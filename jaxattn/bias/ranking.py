@@ -71,7 +71,7 @@ class Ranking:
     def table(self) -> str:
         """Return a table for a terminal: the numbers at the last snapshot, one line per norm, and the verdict."""
         width = max(map(len, (*self.norms, "norm")))
-        lines = [f"{'norm':{width}}  margin ratio           a decade  cosine  unique"]
+        lines = [f"{'norm':{width}}  margin ratio         per decade  cosine  unique"]
         unique = self.unique == svm.Unique.YES
         for k, name in enumerate(self.norms):
             mean, low, high = (getattr(self.ratio, part)[k, -1] for part in ("mean", "low", "high"))
@@ -210,7 +210,9 @@ def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norm
     if not values:
         raise ValueError("norms: expected at least one, found an empty list")
     if bounded := [one.name for one in values if isinstance(one, norms.OfRank)]:
-        raise ValueError(f"norms: expected norms of all matrices, whose optima can be certified, found {bounded}")
+        raise ValueError(
+            f"norms: expected norms without a bound on the rank, whose optima can be certified, found {bounded}"
+        )
     if len(set(values)) < len(values):
         raise ValueError(f"norms: expected different ones, found one twice in {[one.name for one in values]}")
     return tuple(one if isinstance(one, str) else one.name for one in given), values

@@ -150,14 +150,14 @@ def of(
             return _open(f"{', '.join(unsure)} cannot be told from {names[best]}, and may lie below {CLOSE:g}")
         falling = [names[k] for k in level if trend.low[k] <= -FLAT]
         if falling:
-            return _open(f"still moving: {', '.join(falling)} may fall by {FLAT:g} or more a decade of steps")
+            return _open(f"still moving: {', '.join(falling)} may fall by {FLAT:g} or more per decade of steps")
         return Verdict(tuple(names[k] for k in sorted(level, key=lambda k: -ratio.mean[k])), decided=True)
     unsure = [names[k] for k in range(len(names)) if ratio.high[k] >= CLOSE]
     if unsure:
         return _open(f"the interval of {', '.join(unsure)} contains {CLOSE:g}")
     moving = [names[k] for k in range(len(names)) if trend.high[k] >= FLAT or trend.low[k] <= -FLAT]
     if moving:
-        return _open(f"still moving: {', '.join(moving)} may change by {FLAT:g} or more a decade of steps")
+        return _open(f"still moving: {', '.join(moving)} may change by {FLAT:g} or more per decade of steps")
     return Verdict((), decided=True)
 
 

@@ -43,7 +43,7 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
     norm = norms.named(norm).plain
     of_all = not isinstance(norm, norms.OfRank)
     if not of_all:
-        raise ValueError(f"norm: expected a norm of all matrices, found {norm.name!r}")
+        raise ValueError(f"norm: expected a norm without a bound on the rank, found {norm.name!r}")
     checks.step_or_schedule("step", step)
 
     def all_directions(updates: Any, params: Any) -> Any:

@@ -55,8 +55,14 @@ class Valued:
         return self.model.matrix(weights)
 
 
-def with_values(model: Seeing | Heads = plain) -> Valued:
+def with_values(model: Any = plain) -> Valued:
     """Return a model that trains the head's v beside the attention; the parameters are `Joint(weights, v)`.
+
+    Args:
+        model: the attention model: one of `models`, or a `Seeing` of your own.
+
+    Raises:
+        ValueError: anything else, such as a plain function, which has no predictions with another v.
 
     Example:
         >>> params = models.Joint(start, problem.v)
@@ -64,4 +70,9 @@ def with_values(model: Seeing | Heads = plain) -> Valued:
         >>> descent.train(params, problem, model=models.with_values(), optimizer=rule, steps=10).weights.readout.shape
         (5,)
     """
+    is_attention = isinstance(model, Seeing | Heads)
+    if not is_attention:
+        raise ValueError(
+            f"model: expected models.Seeing or models.Heads, such as models.plain or models.summed(2), found {model!r}"
+        )
     return Valued(model)

@@ -126,7 +126,7 @@ def load_dataset(path: Path) -> xarray.Dataset:
     """
     if not (path / "zarr.json").is_file():
         raise RecordError(f"cannot read {path}: expected a store that jaxattn wrote, found none")
-    aside = "nothing was changed: move it away, and the command that wrote it writes it anew"
+    aside = "nothing was changed: move it away, and run the command that wrote it again"
     try:
         dataset = xarray.open_zarr(path, chunks=None, consolidated=False).load()
     except UNREADABLE as error:

@@ -101,7 +101,7 @@ class Record:
         except OSError as error:
             raise RecordError(
                 f"cannot write seeds {seeds.start} to {seeds.stop - 1} of {self.path}: {of_system(error)}; "
-                "the blocks before it are kept, and the same command goes on from there"
+                "the blocks before it are kept, and the same command continues from there"
             ) from error
 
     @property
@@ -150,7 +150,7 @@ class Record:
                 self._group[layout.CHECKSUM][part.start // self._block] = layout.UNWRITTEN
                 warnings.warn(
                     f"{self.path}: seeds {part.start} to {part.stop - 1} were {wrong[part.start]}; they are computed "
-                    "anew",
+                    "again",
                     RecordWarning,
                     stacklevel=2,
                 )
@@ -204,7 +204,7 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
         unwritten = int(np.any(np.asarray(group[layout.CHECKSUM]) == layout.UNWRITTEN, axis=1).sum())
         raise RecordError(
             f"the record {path} is unfinished: {unwritten} of {group[layout.CHECKSUM].shape[0]} blocks of seeds are "
-            "missing; the command that began it goes on from there"
+            "missing; run the command that began it again to continue"
         )
     known = list(group.attrs[layout.NAMES])
     names = known if names is None else list(names)

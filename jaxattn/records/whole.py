@@ -14,7 +14,7 @@ from jaxattn.records import layout
 from jaxattn.records.errors import UNREADABLE, RecordError, of_system
 
 # The advice for records that cannot be repaired.
-_ASIDE = "nothing was changed: move {path} away, and the same command computes it anew"
+_ASIDE = "nothing was changed: move {path} away, and run the same command again"
 
 
 def opened(path: Path, mode: Any) -> Any:
@@ -105,7 +105,7 @@ def refused(path: Path, found: list[str]) -> RecordError:
     """Return the error for an unfinished record that cannot be continued."""
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return RecordError(
-        f"the record {path} was begun otherwise and cannot be gone on with: {found[0]}{more}; {_aside(path)}"
+        f"the record {path} was begun with other settings and cannot be continued: {found[0]}{more}; {_aside(path)}"
     )
 
 

@@ -24,7 +24,7 @@ from jaxattn.study.tuning import tune
 
 # Parts of the messages about a claims.json that cannot be read.
 _CLAIMS = "the claims that `jaxattn figures` writes"
-_ASIDE = "nothing was changed: move it away, and they are written anew"
+_ASIDE = "nothing was changed: move it away, and run the command again"
 _READ = {"id", "verdict", "made_from", "seconds"}
 
 
@@ -54,12 +54,12 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         raise UsageError(f"workers: expected at least 1, found {config.workers}")
     unreadable = {key.partition(":")[0] for key, line in lines.items() if not set(report.READ) <= set(line)}
     if older := sorted(unreadable - set(names)):
-        raise UsageError(f"{path}: written by another version; make {', '.join(older)} anew as well")
+        raise UsageError(f"{path}: written by another version; make {', '.join(older)} again as well")
     known: dict[str, set[str]] = {}
     seconds: dict[str, float] = {}
     for line in lines.values():
         name = line["id"].partition(":")[0]
-        # What another version wrote is judged anew, from records that are there.
+        # What another version wrote is judged again, from records that are there.
         if name not in unreadable:
             known.setdefault(name, set()).add(line["made_from"])
         seconds[name] = line["seconds"]
@@ -144,7 +144,7 @@ def unreadable_programs(number: int) -> str:
     folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     return (
         f"{number:,} program{'s' * (number != 1)} compiled earlier could not be loaded (made on another processor, or "
-        f"damaged?) and took the time to compile anew, as in every run until they are removed: "
+        f"damaged?) and had to be compiled again, as in every run until they are removed: "
         f"rm -r {shlex.quote(str(folder))}"
     )
 

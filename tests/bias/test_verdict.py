@@ -48,7 +48,7 @@ def test_none_of_these_needs_all_to_be_below_and_to_stand_still():
     assert str(judged(ratio)) == "none of these"
     rising = judged(ratio, estimate([0.02, 0.0, 0.0]))
     assert (rising.decided, rising.norms) == (False, ())
-    assert rising.reason == "still moving: frobenius may change by 0.01 or more a decade of steps"
+    assert rising.reason == "still moving: frobenius may change by 0.01 or more per decade of steps"
     assert not judged(ratio, estimate([0.0, 0.0, -0.02])).decided
     # Zero change with an interval that does not exclude some.
     assert not judged(ratio, estimate([0.0, 0.0, 0.0], 0.02)).decided
@@ -56,7 +56,7 @@ def test_none_of_these_needs_all_to_be_below_and_to_stand_still():
 
 def test_a_norm_that_is_left_again_is_not_named():
     found = judged(estimate([0.98, 0.85, 0.5]), estimate([-0.03, 0.0, 0.0]))
-    assert str(found) == "not decided: still moving: frobenius may fall by 0.01 or more a decade of steps"
+    assert str(found) == "not decided: still moving: frobenius may fall by 0.01 or more per decade of steps"
     # It rises towards 1, as it should.
     assert judged(estimate([0.98, 0.85, 0.5]), estimate([0.03, 0.1, 0.0])).norms == ("frobenius",)
 

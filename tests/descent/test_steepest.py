@@ -107,7 +107,7 @@ def test_a_free_matrix_obeys_the_norm_it_descends_in(norm, step):
     ("norm", "step", "message"),
     [
         ("polar", 0.1, r"^norm: expected one of .* 'polar'"),
-        (svm.nuclear_of_rank(2), 0.1, r"^norm: expected a norm of all matrices, found 'nuclear of rank 2'"),
+        (svm.nuclear_of_rank(2), 0.1, r"^norm: expected a norm without a bound on the rank, found 'nuclear of rank 2'"),
         ("max", 0.0, r"^step: expected a positive number or a schedule, found 0.0"),
         ("max", float("nan"), r"^step: expected a positive number or a schedule, found nan"),
     ],

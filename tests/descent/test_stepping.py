@@ -34,7 +34,7 @@ def test_snapshot_k_is_read_after_k_steps(snapshots):
     assert read["sum"].shape == (len(snapshots),)
 
 
-def test_other_snapshots_of_one_number_compile_nothing_anew():
+def test_other_snapshots_of_one_number_compile_nothing_again():
     traced = []
 
     @jax.jit

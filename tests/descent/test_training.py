@@ -120,7 +120,7 @@ def test_loss_and_head_reach_the_gradient():
     assert_close(attention.matrix(turned.weights) - W, W - attention.matrix(run.weights), rtol=1e-10)
 
 
-def test_other_numbers_and_snapshot_steps_compile_nothing_anew():
+def test_other_numbers_and_snapshot_steps_compile_nothing_again():
     traced = []
 
     def loss(margin):

@@ -228,7 +228,7 @@ def test_train_works_under_jit_and_vmap():
         assert_close(lane(lifted, i), language.train(lane(batch, i), steps=5, snapshots=(2,)), rtol=1e-12)
 
 
-def test_other_numbers_and_snapshot_steps_compile_nothing_anew():
+def test_other_numbers_and_snapshot_steps_compile_nothing_again():
     traced = []
 
     def loss(margin):

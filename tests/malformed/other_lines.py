@@ -1,7 +1,7 @@
 """Malformed command lines of the other commands, each with what its one error must say (a regular expression)."""
 
 LINES = [
-    ("nope", "expected a command among figures, gather, judge, train, which, found nope"),
+    ("nope", "expected a command among archive, figures, gather, judge, train, which, found nope"),
     ("figures nope", r"experiment: expected some of .*'rate', .*, found \['nope'\]"),
     ("figures --force", r"experiment: expected some of .*, found \['--force'\]"),
     ("figures experiment=", r"experiment: expected some of .*, found \[''\]"),
@@ -71,15 +71,24 @@ LINES = [
         "jaxattn.norms.nope: expected a name of jaxattn.norms .* found nope",
     ),
     ("which 'norms=[{_target_:jaxattn.norms.entrywise,p:0}]'", "norms: .*p: expected at least 1, found 0"),
-    ("which 'norms=[{_target_:jaxattn.norms.nuclear_of_rank,m:2}]'", "norms: expected norms of all matrices"),
-    ("which snapshots=never", r"snapshots: expected some of the last decade of steps, .* found 0 among \[\]"),
-    ("which snapshots=evenly snapshots.every=20000", r"snapshots: expected some of .*, found 0 among \[20000\]"),
-    ("which snapshots=evenly steps=20", r"snapshots: expected some of .*, found 0 among \[20\]"),
+    (
+        "which 'norms=[{_target_:jaxattn.norms.nuclear_of_rank,m:2}]'",
+        "norms: expected norms without a bound on the rank",
+    ),
+    ("which snapshots=never", r"snapshots: expected some in the last decade of steps, .* found 0 among \[\]"),
+    (
+        "which snapshots=evenly snapshots.every=20000",
+        r"snapshots: expected some in the last .*, found 0 among \[20000\]",
+    ),
+    ("which snapshots=evenly steps=20", r"snapshots: expected some in the last .*, found 0 among \[20\]"),
     ("which experiment=lm-cosine", "experiment: expected one that trains attention on problems .*texts.TextTraining"),
     ("which experiment=svm-rank", "experiment: expected one that trains attention on problems .*drawing.Drawing"),
     ("which data=language", "^jaxattn: data: expected a law of problems such as sphere, found one of "),
     ("which data=spheres", "data: expected a law of one dimension such as sphere"),
-    ("which --multirun seeds=8,9", "--multirun: expected key=value, such as seeds=100; `jaxattn which` has one run"),
+    (
+        "which --multirun seeds=8,9",
+        "--multirun: expected key=value, such as seeds=100; `jaxattn which` takes no options",
+    ),
     ("which seeds=8,9", "seeds=8,9: expected one value, found several"),
     ("which svm=scs", "svm=scs: expected none, since each norm has its own certified solver"),
     ("which rate", "rate: expected key=value, such as seeds=8"),

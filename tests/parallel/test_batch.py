@@ -42,7 +42,7 @@ def test_programs_cover_every_lane_once_and_filled_up_lanes_are_cut(width, lengt
         np.testing.assert_array_equal(result["sum"], (X + Y)[part])
 
 
-def test_the_last_shorter_program_compiles_nothing_anew():
+def test_the_last_shorter_program_compiles_nothing_again():
     batch.over_seeds(pair, X, Y, width=4)
     before = len(traced)
     batch.over_seeds(pair, X[:6], Y[:6], width=4)

@@ -1,4 +1,4 @@
-"""A begun record is gone on with by what began it alone; what is damaged is mended or named, and nothing is lost."""
+"""A begun record is continued only by what began it; what is damaged is mended or named, and nothing is lost."""
 
 import errno
 import json
@@ -98,7 +98,7 @@ def test_a_record_that_was_begun_otherwise_is_refused_and_stays(name, path):
     before = all_within(path)
     with pytest.raises(
         records.RecordError,
-        match=rf"was begun otherwise and cannot be gone on with: {message}.*; nothing was changed: move",
+        match=rf"was begun with other settings and cannot be continued: {message}.*; nothing was changed: move",
     ):
         begun(path, **changes)
     assert all_within(path) == before
@@ -167,9 +167,9 @@ def flipped(file, byte=3):
 
 
 @pytest.mark.parametrize(("name", "chunk"), [("x", "1/0"), ("k", "1"), ("checksum", "1/0")])
-def test_a_damaged_block_of_a_begun_record_is_computed_anew_and_the_finished_one_loads(name, chunk, path):
+def test_a_damaged_block_of_a_begun_record_is_computed_again_and_the_finished_one_loads(name, chunk, path):
     flipped(path / name / "c" / chunk)
-    with pytest.warns(records.RecordWarning, match="seeds 4 to 7 were damaged .* computed anew"):
+    with pytest.warns(records.RecordWarning, match="seeds 4 to 7 were damaged .* computed again"):
         record = begun(path)
     assert [part.start for part in record.unwritten()] == [4, 8]
     go_on(record)

@@ -1,4 +1,4 @@
-"""A record is whole or says what is missing; a stopped run goes on from its last block."""
+"""A record is whole or says what is missing; a stopped run continues from its last block."""
 
 import dataclasses
 import errno
@@ -115,20 +115,20 @@ def test_a_damaged_block_is_named(finished, tmp_path):
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: os.truncate(file, 8)])
-def test_a_half_written_block_is_named_and_written_anew(finished, tmp_path, damage):
+def test_a_half_written_block_is_named_and_written_again(finished, tmp_path, damage):
     path = copied(finished, tmp_path)
     begun_again(path)
     damage(path / "X" / "c" / "2" / "0" / "0" / "0")
     left = path / "loss" / "c" / "1" / "0.3f.partial"
     left.touch()
-    with pytest.warns(records.RecordWarning, match="seeds 200 to 299 were half-written .*X.*2.* computed anew"):
+    with pytest.warns(records.RecordWarning, match="seeds 200 to 299 were half-written .*X.*2.* computed again"):
         recording.run(SETTING, path, {})
     xarray.testing.assert_equal(records.load(path), records.load(finished))
     assert not left.exists()
 
 
 @pytest.mark.parametrize("name", ["checksum", "seconds"])
-def test_a_block_whose_checksum_is_cut_short_is_written_anew(finished, tmp_path, name):
+def test_a_block_whose_checksum_is_cut_short_is_written_again(finished, tmp_path, name):
     path = copied(finished, tmp_path)
     begun_again(path)
     file = next(file for file in (path / name / "c").rglob("*") if file.is_file())

@@ -167,7 +167,7 @@ def test_claims_are_judged_again_from_the_records_that_are_there(small, capsys):
 
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
-def test_a_second_call_draws_nothing_anew(small, capsys):
+def test_a_second_call_draws_nothing_again(small, capsys):
     place, overrides = small
     before = (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns
     figures.main(overrides)
@@ -177,7 +177,7 @@ def test_a_second_call_draws_nothing_anew(small, capsys):
 
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
-def test_without_its_records_a_figure_is_made_anew(small, capsys):
+def test_without_its_records_a_figure_is_made_again(small, capsys):
     place, overrides = small
     elsewhere = [*overrides, f"runs={place / 'elsewhere'}", "experiment=trajectories-3"]
     capsys.readouterr()

@@ -90,7 +90,7 @@ def test_programs_that_cannot_be_loaded_are_counted_and_other_warnings_are_shown
     assert [str(one.message) for one in shown] == ["something else"]
 
 
-def test_a_damaged_program_is_compiled_anew_and_counted(tmp_path):
+def test_a_damaged_program_is_compiled_again_and_counted(tmp_path):
     from jax.experimental.compilation_cache import compilation_cache
 
     before = jax.config.values["jax_compilation_cache_dir"]

@@ -36,7 +36,7 @@ def test_claims_of_another_version_are_named_before_anything_runs(tmp_path):
     line = dict.fromkeys(report.READ, "") | {"id": "svm-rank:nuclear", "made_from": "abc", "seconds": 1.0}
     del line["setting"]
     (tmp_path / "small" / "claims.json").write_text(json.dumps([line]))
-    with pytest.raises(composition.UsageError, match=r"claims\.json: written by another version; make svm-rank anew"):
+    with pytest.raises(composition.UsageError, match=r"claims\.json: written by another version; make svm-rank again"):
         figures.main(["rate", "size=small", f"figures={tmp_path}", f"runs={tmp_path}"])
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
 

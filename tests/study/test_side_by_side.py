@@ -127,7 +127,7 @@ def test_a_worker_that_is_killed_ends_all_with_one_error_and_what_was_finished_i
     assert {one["state"] for one in states} == {"stopped"}
     assert "its process was killed" in {one["reason"] for one in states}
     for path in place.glob("runs/*/record.zarr"):
-        records.Record(path)  # Can be gone on with.
+        records.Record(path)  # Can be continued.
 
 
 def children(process: int) -> list[int]:

@@ -23,10 +23,10 @@ ROUNDING = 1e-9
 RANKED = ("W_SVMeq", "W_mm", "W_1token")
 # Why the fitted W_SVMeq is not compared with W_mm, for the remarks.
 IDENTITY = (
-    "With the W_fin of the run itself, W_SVMeq is the projection of W on W_fin and W_mm, which are orthogonal: for any "
-    "W it is at least as near as W_mm. That is an identity and is not judged. Judged is W_SVMeq with the predicted "
-    "W_fin, that of the best distributions on the selected sets, in the {} of {} runs with several selected tokens "
-    "whose problem determines it."
+    "If W_fin is taken from the run itself, W_SVMeq is the projection of W on the span of W_fin and W_mm, which are "
+    "orthogonal, so it is at least as near to any W as W_mm: an identity, which is not judged. What is judged is "
+    "W_SVMeq with the predicted W_fin, that of the best distributions on the selected sets, in the {} of {} runs that "
+    "select several tokens and whose problem determines this W_fin."
 )
 
 

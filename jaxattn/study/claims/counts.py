@@ -9,7 +9,10 @@ import xarray
 # Reasons for excluding a seed, as counted by the measurement; an experiment uses those that apply to it.
 EXCLUDED = ("diverged", "labels", "ambiguous", "finite", "infeasible", "unsolved")
 # Reasons why the cosine with a kept seed's max-margin solution has little meaning.
-DOUBTED = {"not_unique": "with a solution that is not unique", "uniqueness_unknown": "with one not known to be unique"}
+DOUBTED = {
+    "not_unique": "with a solution that is not unique",
+    "uniqueness_unknown": "with a solution whose uniqueness is unknown",
+}
 # No verdict is given with fewer. Problems without training are cheaper, so more of them are required.
 LEAST_STEPS, LEAST_SEEDS, LEAST_DRAWN = 1000, 8, 20
 

@@ -135,7 +135,7 @@ def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
     if reach < LEAST_DECADES:
         shown = kept.tolist() if kept.size <= 5 else [*kept[:2].tolist(), "...", *kept[-2:].tolist()]
         raise UsageError(
-            f"snapshots: expected some of the last decade of steps, at least {LEAST_DECADES:g} of a decade before the "
+            f"snapshots: expected some in the last decade of steps, at least {LEAST_DECADES:g} of a decade before the "
             f"last one, to tell what still moves, found {reach:.2g} among {shown}; snapshots=logarithmically has them"
         )
     try:

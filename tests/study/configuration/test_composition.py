@@ -96,8 +96,8 @@ def test_a_run_that_another_jax_began_is_refused_in_one_line_and_stays(tmp_path,
         command.main(["train", *line])
     assert end.value.code == 2
     said = capsys.readouterr().err
-    assert f"jaxattn: the record {path} was begun otherwise and cannot be gone on with: jax: expected " in said
-    assert f", found 0.1.0; nothing was changed: move {path} away, and the same command computes it anew\n" in said
+    assert f"jaxattn: the record {path} was begun with other settings and cannot be continued: jax: expected " in said
+    assert f", found 0.1.0; nothing was changed: move {path} away, and run the same command again\n" in said
     assert "Error executing job" not in said
     assert json.loads(description.read_text()) == content
     path.rename(tmp_path / "away")

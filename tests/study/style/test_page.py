@@ -40,7 +40,7 @@ def test_runs_with_equal_counts_stand_together_and_very_different_ones_are_added
 def test_kept_seeds_whose_solution_is_not_known_to_be_unique_are_counted_and_nothing_is_said_where_all_are():
     doubted = counted(diverged=2, not_unique=3, uniqueness_unknown=1)
     told = counting.told({"W": doubted, "other": counted(diverged=2, not_unique=0, uniqueness_unknown=0)}, "seeds")
-    doubts = "3 of them with a solution that is not unique, 1 of them with one not known to be unique"
+    doubts = "3 of them with a solution that is not unique, 1 of them with a solution whose uniqueness is unknown"
     assert told == (
         f"W: 7 of 9 seeds kept, {doubts} (excluded: 2 diverged). other: 7 of 9 seeds kept (excluded: 2 diverged)."
     )
