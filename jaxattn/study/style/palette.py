@@ -88,6 +88,8 @@ def published(axes: Axes, x: Any, y: Any, source: str) -> None:
         markersize=4.5,
         markeredgewidth=1.0,
         clip_on=False,
+        # What is not clipped would make room for itself beyond the panel.
+        in_layout=False,
         zorder=6,
         label=label,
     )

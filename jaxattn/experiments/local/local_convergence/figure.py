@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import xarray
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.local_convergence.claims import PUBLISHED, PUBLISHED_PROBABILITY, STEPS
@@ -23,9 +24,16 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         figure = page.full(2.9)
         left, middle, right = figure.subplots(1, 3)
         draw_panels((left, middle, right), summaries)
-        palette.published(left, list(PUBLISHED_PROBABILITY), list(PUBLISHED_PROBABILITY.values()), "2308.16898")
+        _published(left, summaries["W"], PUBLISHED_PROBABILITY)
         for values in PUBLISHED.values():
-            palette.published(middle, STEPS, 1 - np.asarray(values), "2308.16898")
+            _published(middle, summaries["W"], dict(zip(STEPS, 1 - np.asarray(values), strict=True)))
         left.legend(loc="lower right")
         page.add_counts(figure, summaries, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
     return figure
+
+
+def _published(axes: Axes, one: xarray.Dataset, values: Mapping[int, float]) -> None:
+    """Mark the published means at the steps that the run reaches."""
+    steps = [step for step in values if step <= int(one["snapshot"][-1])]
+    if steps:
+        palette.published(axes, steps, [values[step] for step in steps], "2308.16898")
