@@ -14,7 +14,8 @@ from jaxattn.study.claims import DOUBTED, EXCLUDED, Kind, Verdict, doubts
 # The keys of an entry of claims.json that the page uses.
 READ = (
     *("id", "source", "setting", "kind", "statement", "expected", "measured", "interval", "counts", "criteria"),
-    *("criteria of the correction", "intervals", "verdict", "note", "seconds", "made_from", "revision"),
+    *("criteria in numbers", "criteria of the correction", "intervals", "verdict", "note"),
+    *("seconds", "made_from", "revision"),
 )
 # The probability that a 95 % interval misses the true number.
 _MISSES = 0.05
@@ -163,7 +164,7 @@ def entry(line: Mapping[str, Any]) -> list[str]:
         *_numbers(line),
         "",
         *_criteria(line),
-        f"Strongest evidence against it: {plain(against(line['criteria']))}.",
+        f"Strongest evidence against it: {plain(against(line['criteria'], line['criteria in numbers']))}.",
         "",
         plain(line["note"]),
         "",

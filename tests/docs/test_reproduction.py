@@ -51,11 +51,13 @@ def test_the_front_page_counts_what_is_not_decided_and_its_rows_say_what_they_ar
     assert 'href="rate.html#claim-rate-a"' in index
 
 
-def test_claims_of_another_version_are_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize("lacking", ["revision", "criteria in numbers"])
+def test_claims_of_another_version_are_named(lacking, tmp_path, monkeypatch):
     (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "claims.json").write_text(json.dumps([line("rate:a")]))
+    written = {key: value for key, value in LINES[0].items() if key != lacking}
+    (tmp_path / "figures" / "claims.json").write_text(json.dumps([written]))
     monkeypatch.setattr(reproduction, "ROOT", tmp_path)
-    with pytest.raises(ValueError, match="expected lines with revision; `make figures` writes them"):
+    with pytest.raises(ValueError, match=f"expected lines with {lacking}; `make figures` writes them"):
         reproduction.pages()
 
 

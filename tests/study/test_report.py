@@ -5,19 +5,22 @@ from types import SimpleNamespace
 import pytest
 
 from jaxattn.study import report
+from jaxattn.study.claims import Number, above
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import described
 
 
 def line(name: str, numbers: int = 1, runs: int = 1, **more) -> dict:
     measured = {f"number {k}": k / 3 for k in range(numbers)}
+    slope = above(f"the slope of {name}", Number(3, 2, 4), 1)
     return {
         "id": name,
         "source": "a paper",
         "setting": "exact",
         "kind": "finding",
         "intervals": numbers,
-        "criteria": [f"the slope of {name} is 3 [2, 4]; asked for: at least 1 (met)"],
+        "criteria": [str(slope)],
+        "criteria in numbers": [slope.numbers],
         "criteria of the correction": ["|x| is 1; asked for: at most 2 (met)"] if runs > 1 else [],
         "statement": f"What {name} states of |x|.",
         "expected": {f"number {numbers - 1}": 7.0},

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import xarray
 
@@ -68,6 +68,13 @@ class Criterion:
         if self.least <= low and high <= self.most:
             return Outcome.MET
         return Outcome.BROKEN if high < self.least or low > self.most else Outcome.UNCLEAR
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The criterion as JSON values: quantity, mean, low, high, least, most, outcome; null if not finite."""
+        found = self.value._asdict() | {"least": self.least, "most": self.most}
+        finite = {name: float(one) if math.isfinite(one) else None for name, one in found.items()}
+        return {"quantity": self.quantity} | finite | {"outcome": str(self.outcome)}
 
     def turned(self) -> Criterion:
         """Return the criterion with thresholds moved to the number's other side, which swaps met and broken."""

@@ -1,8 +1,5 @@
 """The lemma on stationary points: its bound, the angle that is measured, the instance with a minimum, the verdicts."""
 
-# Matplotlib's types are narrower than what it takes.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportIndexIssue=false
-
 import json
 from functools import partial
 
@@ -18,7 +15,7 @@ from jaxattn.experiments.landscape.no_stationary_point.examples import run, runs
 from jaxattn.study.claims import Verdict, not_a_number
 from jaxattn.study.measuring import optimum
 from jaxattn.study.settings import landscape, recording
-from tests.instances import T, d, lane, n
+from tests.instances import T, d, drawn_lines, lane, n
 
 KEY = jax.random.key(0)
 SLOPE = jax.grad(losses.risk)
@@ -189,7 +186,7 @@ def test_the_figure_draws_both_runs_and_both_landscapes():
     np.testing.assert_allclose(points[0][:, 1], run(0.0, 0.12)["least"])
     assert named(drawn.axes[2]) == ["local minimum", "saddle"]
     assert "x 24 problems, all kept." in drawn.get_supxlabel()
-    share = drawn.axes[0].lines[0].get_xydata()
+    share = drawn_lines(drawn.axes[0])[0].T
     np.testing.assert_allclose(share[[0, 49, 99]], [[-0.98, 0.01], [0, 0.5], [1, 1]], atol=1e-12)
 
 
@@ -209,9 +206,9 @@ def test_the_figures_titles_follow_the_signs(least, shares, problems):
 
 def test_descent_is_drawn_from_the_same_points_and_the_risk_falls_along_it():
     for axes in figure.draw(judged(runs())[0]).axes[2:4]:
-        paths = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) > 4]
+        paths = drawn_lines(axes, least=5)
         assert len(paths) == 4
-        risks = [0.5 - 0.01 * y + 0.001 * (x + 3) ** 2 for x, y in (path.T for path in paths)]
+        risks = [0.5 - 0.01 * y + 0.001 * (x + 3) ** 2 for x, y in paths]
         assert all(np.all(np.diff(risk) < 1e-4) and risk[-1] < risk[0] for risk in risks)
 
 

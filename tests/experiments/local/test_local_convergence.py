@@ -1,8 +1,5 @@
 """Local convergence: verdicts on the three panels, each number on its own, and what is drawn."""
 
-# Matplotlib's types are narrower than what it takes.
-# pyright: reportArgumentType=false, reportCallIssue=false
-
 import functools
 
 import jax
@@ -17,7 +14,7 @@ from jaxattn.experiments.local.local_convergence.measure import measure
 from jaxattn.study.claims import Verdict, not_a_number
 from jaxattn.study.measuring.growth import growth, lengths
 from jaxattn.study.settings import schedule
-from tests.instances import T, d, n
+from tests.instances import T, d, drawn_lines, n
 from tests.recorded import recorded
 
 KEY = jax.random.key(0)
@@ -108,9 +105,9 @@ def test_the_figure_has_three_panels_and_the_counts():
     page = figure.draw(local_convergence.summarize(runs(), KEY))
     # Two curves each, and the published means: one in the first panel, one a norm in the second.
     assert [len(axes.get_lines()) for axes in page.axes] == [3, 4, 2]
-    frobenius, _, published, _ = (line.get_ydata() for line in page.axes[1].get_lines())
+    frobenius, _, published, _ = (y for _, y in drawn_lines(page.axes[1]))
     np.testing.assert_allclose(published, 1 - np.array([0.883, 0.960, 0.980, 0.988, 0.993]))
-    np.testing.assert_allclose(np.asarray(frobenius)[:5], published, atol=1e-9)
+    np.testing.assert_allclose(frobenius[:5], published, atol=1e-9)
     titles = [axes.get_title() for axes in page.axes]
     assert "Frobenius SVM is nearest" in titles[1]
     assert "nuclear SVM is nearest" in titles[2]

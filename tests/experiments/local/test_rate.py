@@ -1,8 +1,5 @@
 """The rate of long runs: verdicts on the claims, and what the figure draws."""
 
-# Matplotlib's types are narrower than what it takes.
-# pyright: reportOptionalMemberAccess=false
-
 import jax
 import numpy as np
 import pytest
@@ -51,7 +48,8 @@ def test_the_verdicts_on_the_rates_follow_the_runs(exact_W, falling, published, 
 
 def test_the_key_says_what_falls_what_rises_and_what_the_bands_are():
     summaries = rate.summarize(examples.runs(1e-8 * STEPS, FAST, STANDS, STANDS, GOES_ON), KEY)
-    keys = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in figure.draw(summaries).axes]
+    legends = [axes.get_legend() for axes in figure.draw(summaries).axes]
+    keys = [[text.get_text() for text in legend.get_texts()] for legend in legends if legend is not None]
     of_W, of_KQ = ([line.partition(": ")[2] for line in key if ": " in line] for key in keys)
     assert of_W == ["rises like $k^{1.00}$", "falls like $k^{-2.00}$"]
     assert of_KQ == ["level", "level", "falls like $k^{-0.50}$"]

@@ -1,8 +1,5 @@
 """Softmax beside linear attention: steps and curvatures of a record, and verdicts on datasets built by hand."""
 
-# Matplotlib's types are narrower than what it takes.
-# pyright: reportArgumentType=false
-
 import json
 from functools import partial
 
@@ -275,6 +272,6 @@ def test_the_figure_draws_the_ratio_of_curvatures_and_the_steps_of_all_texts():
         told = sum(int(text.get_text()) for text in ratios.texts)
         assert told == beyond.all(axis=-1).sum()
         assert sum(line.shape[1] for line in drawn_lines(ratios, least=1)[:-2]) == 30 * len(SCALES) - told
-        arrows = sum(len(line.get_xdata()) for line in steps.lines if line.get_marker() == r"$\uparrow$")
+        arrows = sum(np.size(line.get_xdata()) for line in steps.lines if line.get_marker() == r"$\uparrow$")
         assert arrows == beyond.sum()
     assert "30 texts, all kept." in drawn.get_supxlabel()

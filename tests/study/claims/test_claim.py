@@ -139,7 +139,8 @@ def test_a_line_of_claims_json_has_every_field_and_numbers_of_six_digits():
     one = json.loads(json.dumps(line(claim, found)))
     assert list(one) == [
         *("id", "source", "setting", "kind", "statement", "expected", "measured", "interval", "counts"),
-        *("criteria", "criteria of the correction", "intervals", "verdict", "note"),
+        *("criteria", "criteria in numbers", "criteria of the correction", "criteria of the correction in numbers"),
+        *("intervals", "verdict", "note"),
     ]
     assert (one["id"], one["counts"], one["verdict"]) == ("name:a", {"W": COUNTS}, "holds with a correction")
     assert (one["source"], one["setting"], one["statement"]) == ("paper, figure 1", "proxy", "It is so.")
@@ -147,7 +148,20 @@ def test_a_line_of_claims_json_has_every_field_and_numbers_of_six_digits():
     assert one["interval"] == {"x": [0.333333, 0.666667]}
     assert one["criteria"] == [str(met), str(broken)]
     assert one["criteria of the correction"] == [str(met)]
+    assert one["criteria in numbers"] == [met.numbers, broken.numbers]
+    assert one["criteria of the correction in numbers"] == [met.numbers]
     assert one["note"] == "Correction: only so."
+
+
+def test_a_criterion_in_numbers_has_null_for_what_is_not_finite_and_six_digits_in_a_line():
+    third = between("a third", Number(1 / 3, 0.3, 0.4), 0, 1)
+    unknown = above("b", Number(math.nan, -math.inf, math.inf), 2)
+    claim = Claim("name:a", Source("paper", "figure 1", Setting.EXACT), "It is so.", judged, dict)
+    written = json.dumps(line(claim, judged((third, unknown))), allow_nan=False)
+    assert json.loads(written)["criteria in numbers"] == [
+        {"quantity": "a third", "mean": 0.333333, "low": 0.3, "high": 0.4, "least": 0, "most": 1, "outcome": "met"},
+        {"quantity": "b", "mean": None, "low": None, "high": None, "least": 2, "most": None, "outcome": "unclear"},
+    ]
 
 
 def test_a_claim_knows_its_experiment():

@@ -1,8 +1,5 @@
 """The no-stationary-point figure: how the gradient is aligned, and a landscape with a finite local minimum."""
 
-# Matplotlib's types are narrower than what it takes.
-# pyright: reportArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -117,7 +114,8 @@ def _landscape(axes: Axes, one: xarray.Dataset, title: str, levels: np.ndarray) 
         name, lift, side = ("local minimum", -6, "top") if low else ("saddle", 6, "bottom")
         axes.annotate(name, (place, 0), (0, lift), textcoords="offset points", ha="left", va=side, zorder=5)
     start = np.array([0.8, -2.5])
-    axes.annotate("", start + 1.8 * one["solution"].values, start, arrowprops={"arrowstyle": "->", "linewidth": 1.2})
+    end = start + 1.8 * one["solution"].values
+    axes.annotate("", tuple(end), tuple(start), arrowprops={"arrowstyle": "->", "linewidth": 1.2})
     minima = int(is_low.sum())
     found = f"{minima or 'no'} local minim{'um' if minima == 1 else 'a'}"
     axes.set(title=f"{title}: {found}", xlabel="first coordinate of $Wz$", ylabel="second coordinate, the scores'")

@@ -1,11 +1,9 @@
 """The cosine figure of the second paper: descent on texts against max-margin solutions, over m, n and d."""
 
-# Matplotlib's types are narrower than what it takes.
-# pyright: reportArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import xarray
@@ -131,7 +129,7 @@ def _key() -> list[Line2D]:
         Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none", label=label)
         for _, label, colour, marker, _ in _KINDS.values()
     ]
-    grey = {"color": palette.GUIDE, "linestyle": "none"}
+    grey: dict[str, Any] = {"color": palette.GUIDE, "linestyle": "none"}
     return [
         *handles,
         Line2D([], [], **grey, marker="_", markersize=6, label="the same at a tenth of the steps"),

@@ -1,11 +1,9 @@
 """The figure of softmax attention beside linear attention: curvature and largest steps over the embeddings' scale."""
 
-# Matplotlib's types are narrower than what it takes.
-# pyright: reportArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray
@@ -69,18 +67,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 
 def _key(one: xarray.Dataset) -> list[Line2D]:
     """Return what colours and marks stand for."""
-    mark = {"linestyle": "none", "markersize": 4, "color": palette.GUIDE}
-    colours = [
-        Line2D([], [], **mark | {"color": colour}, marker="o", label=name) for name, (colour, _) in _LOOKS.items()
-    ]
+    mark: dict[str, Any] = {"linestyle": "none", "markersize": 4}
+    grey: dict[str, Any] = {**mark, "color": palette.GUIDE}
+    colours = [Line2D([], [], **mark, color=colour, marker="o", label=name) for name, (colour, _) in _LOOKS.items()]
     return [
         *colours,
-        Line2D([], [], **mark | {"color": palette.ROSE}, marker="o", label="step, softmax / linear"),
+        Line2D([], [], **mark, color=palette.ROSE, marker="o", label="step, softmax / linear"),
         *(Line2D([], [], **look) for look in _CURVES.values()),
-        Line2D([], [], **mark, marker="o", label="no word has two successors"),
-        Line2D([], [], **mark, marker="o", markerfacecolor="none", label="some word has two successors"),
-        Line2D([], [], **mark, marker=_AT_LEAST, label="lower bound (either kind)"),
-        Line2D([], [], **mark, marker=_AT_MOST, label="upper bound (either kind)"),
+        Line2D([], [], **grey, marker="o", label="no word has two successors"),
+        Line2D([], [], **grey, marker="o", markerfacecolor="none", label="some word has two successors"),
+        Line2D([], [], **grey, marker=_AT_LEAST, label="lower bound (either kind)"),
+        Line2D([], [], **grey, marker=_AT_MOST, label="upper bound (either kind)"),
         Line2D([], [], color=palette.INK, linewidth=0.7, label="1: equal, or step = 2 / curvature"),
         Line2D(
             [],
