@@ -25,7 +25,7 @@ LINES = [
     ("~seeds", "seeds: expected a value, found that it is deleted"),
     ("~optimizer.step_size", "optimizer.step_size: expected a value, which jaxattn.descent.normalized_gd needs"),
     ("data.d=4,8", "data.d=4,8: expected one value, found several; `jaxattn train --multirun` trains each"),
-    ("experiment=rate,causal", "expected one value, found several"),
+    ("experiment=rate,sequence", "expected one value, found several"),
     ("--seeds 8", "--seeds: expected key=value, such as seeds=8, or an option such as --multirun"),
     ("--seeds=8", "--seeds=8: expected key=value, such as seeds=8, or an option such as "),
     ("8", "8: expected key=value, such as seeds=8"),

@@ -28,25 +28,25 @@ def board_of(seconds: dict[str, float | None], processes: int = 2) -> progress.B
 def test_elsewhere_than_on_a_terminal_every_event_is_a_line(capsys):
     with progress.Board(shown=False) as board:
         board.phase("importing JAX")
-        board.expect({"rate": 65.0, "causal": None}, processes=2)
+        board.expect({"rate": 65.0, "sequence": None}, processes=2)
         board.begun("rate")
-        board.begun("causal")
+        board.begun("sequence")
         board.note("rate", Staged(Stage.TRAINING, 1))
         board.made("rate")
         board.say("rate: holds")
     assert capsys.readouterr().out.splitlines() == [
         "jaxattn: importing JAX",
         "rate: begun, 1:05 min when it was made before",
-        "causal: begun",
+        "sequence: begun",
         "rate: holds",
     ]
 
 
 def test_the_totals_say_how_many_stand_how_and_how_long_all_will_take(now):
-    board = board_of({"rate": 60.0, "causal": 30.0, "lipschitz": 10.0})
+    board = board_of({"rate": 60.0, "sequence": 30.0, "lipschitz": 10.0})
     assert board.totals() == "0 made, 0 running, 3 waiting; 0 s; about 1:00 min left"
     board.begun("rate")
-    board.begun("causal")
+    board.begun("sequence")
     now[0] += 20
     assert board.totals() == "0 made, 2 running, 1 waiting; 20 s; about 40 s left"
     board.made("rate")
@@ -57,7 +57,7 @@ def test_the_totals_say_how_many_stand_how_and_how_long_all_will_take(now):
 
 
 def test_without_earlier_durations_nothing_is_said_of_the_time_that_all_will_take(now):
-    assert board_of({"rate": 60.0, "causal": None}).totals() == "0 made, 0 running, 2 waiting; 0 s"
+    assert board_of({"rate": 60.0, "sequence": None}).totals() == "0 made, 0 running, 2 waiting; 0 s"
 
 
 def test_what_is_done_before_the_experiments_is_said_with_its_duration(now, capsys):

@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 
 from jaxattn import svm
-from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, PATH
+from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, PATH, PREFIXES
 from jaxattn.study.claims.claim import Datasets, Verdict
 from jaxattn.study.measuring.growth import AT_REST
 
@@ -31,7 +31,7 @@ def run(
     """Return a run with these correlations at the last step, and a little less before.
 
     Args:
-        name: "W", "KQ", `LONG` or `FALLING`.
+        name: "W", "KQ", `LONG` or `FALLING`; the run's name is this after the prefix of its attention.
         own: correlation with the solution of its own norm.
         other: with that of the other norm; the run along the exact gradient direction is compared only with its own.
         probability: the largest.
@@ -67,8 +67,9 @@ def run(
         "attempt": np.arange(SEEDS),
         "step": np.arange(last),
     }
-    attrs = {"run": name, "attention": attention, "inputs": 6, "optimal_kept": 9, "optimal_infeasible": 3}
-    return xarray.Dataset(variables, coordinates, attrs=attrs | COUNTS).sel(norm=sorted(norms))
+    attrs = {"run": PREFIXES[attention] + name, "attention": attention, "inputs": 6}
+    attrs |= {"optimal_kept": 9, "optimal_infeasible": 3, **COUNTS}
+    return xarray.Dataset(variables, coordinates, attrs=attrs).sel(norm=sorted(norms))
 
 
 def path(
@@ -95,7 +96,8 @@ def path(
     norms = np.array(["frobenius", "nuclear"], object)
     coordinates = {"norm": norms, "radius": [last / 10, last], "seed": np.arange(SEEDS)}
     counts = {name: number for name, number in COUNTS.items() if name != "diverged"}
-    return xarray.Dataset(variables, coordinates, {"run": PATH, "attention": attention} | counts | {"kept": kept})
+    attrs = {"run": PREFIXES[attention] + PATH, "attention": attention, **counts, "kept": kept}
+    return xarray.Dataset(variables, coordinates, attrs)
 
 
 def runs(
@@ -111,7 +113,7 @@ def runs(
     falling: float = 0.998,
     margin: float = 0.998,
 ) -> Datasets:
-    """Return the five runs of the experiment.
+    """Return the five runs of the experiment with one attention.
 
     Args:
         W: correlations of the published run with the solution of its own norm, and of the other.
@@ -126,13 +128,14 @@ def runs(
         falling: correlation of (K, Q) with decreasing steps, whose norm grows.
         margin: its margin ratio.
     """
-    return {
-        "W": run("W", *W, probability, last, attention, status),
-        "KQ": run("KQ", *KQ, last=last, attention=attention, growth=growth),
-        LONG: run(LONG, exact, last=last, attention=attention),
-        FALLING: run(FALLING, falling, last=last, attention=attention, growth=1.0, margin=margin),
-        PATH: path(attention=attention) if followed is None else followed,
-    }
+    datasets = (
+        run("W", *W, probability, last, attention, status),
+        run("KQ", *KQ, last=last, attention=attention, growth=growth),
+        run(LONG, exact, last=last, attention=attention),
+        run(FALLING, falling, last=last, attention=attention, growth=1.0, margin=margin),
+        path(attention=attention) if followed is None else followed,
+    )
+    return {one.attrs["run"]: one for one in datasets}
 
 
 def of_selection(attention: str) -> dict[Verdict, Datasets]:

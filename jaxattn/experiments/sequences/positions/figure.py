@@ -1,61 +1,114 @@
-"""The sequence and causal figures: the panels of local convergence, and how far runs and path are from their SVMs."""
+"""The sequence figure: direction errors of training and of regularization paths, without and with a causal mask."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
-from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, PATH
+from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, PATH, PREFIXES, of_attention
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.curves import draw_panels
+from jaxattn.study.style.curves import direction_error, nearest
 
-_LOOKS = {
-    "W": ("frobenius", "$W$, Frobenius", palette.FROBENIUS, "-"),
-    "KQ": ("nuclear", "$(K, Q)$, nuclear", palette.NUCLEAR, "--"),
-    LONG: ("frobenius", "$W$, exact direction", palette.AMBER, ":"),
-    FALLING: ("nuclear", "$(K, Q)$, exact, step falls", palette.ROSE, "-."),
-}
+# The dash of the longer runs.
+_LONGER = ":"
+
+
+class _Column(NamedTuple):
+    """What the panels of a column show.
+
+    Attributes:
+        name: in their titles.
+        run: compared with the solutions in both norms.
+        along: its horizontal axis.
+        longer: a run that is compared with one solution; empty without one.
+        norm: of that solution.
+        variant: in what that run differs from the published protocol.
+    """
+
+    name: str
+    run: str
+    along: str = "snapshot"
+    longer: str = ""
+    norm: str = ""
+    variant: str = ""
+
+
+_COLUMNS = (
+    _Column("$W$", "W", longer=LONG, norm="frobenius", variant="exact direction"),
+    _Column("$(K, Q)$", "KQ", longer=FALLING, norm="nuclear", variant="falling steps"),
+    _Column("path of $W$", PATH, along="radius"),
+)
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw five panels, or four without a path, each curve a mean over seeds with its 95 % interval.
+    """Draw a row of panels for each attention: training W, training (K, Q), and the regularization path of W.
+
+    Each curve is a mean over seeds with its 95 % interval. The title of a panel names runs that are missing.
 
     Args:
         summaries: as `claims.summarize` returns them.
     """
     with page.style():
-        figure = page.full(5.6)
-        followed = PATH in summaries
-        panels = figure.subplot_mosaic([list("aabbcc"), list("dddeee" if followed else "dddddd")])
-        draw_panels([panels[letter] for letter in "abc"], summaries)
-        for run, (norm, *look) in _LOOKS.items():
-            if run in summaries:
-                _distance(panels["d"], summaries[run].sel(norm=norm), "snapshot", *look)
-        panels["d"].set(title="(d) from its own solution", xlabel="step")
-        if followed:
-            path = summaries[PATH]
-            for norm in path["norm"].values:
-                look = page.NORMS[str(norm)], palette.COLOURS[str(norm)], palette.DASHES[str(norm)]
-                _distance(panels["e"], path.sel(norm=norm), "radius", *look)
-            panels["e"].set(title="(e) path of $W$, from the optimal tokens' solutions", xlabel="radius $R$")
-        for letter in "de" if followed else "d":
-            panels[letter].set(ylabel="1 - correlation", xscale="log", yscale="log")
-            panels[letter].legend(loc="lower left")
-        one = summaries["W"].attrs
-        page.add_counts(
-            figure,
-            summaries,
-            "Means over kept seeds; bands: 95 % bootstrap intervals of the mean."
-            + (" Position 0 sees one token, which counts as probability 1." if one["attention"] == "causal" else "")
-            + f" One W for {one['inputs']} inputs, one a position; the optimal tokens of all of them are separable in "
-            f"{one['optimal_kept']} of {one['attempted']} problems.",
-        )
+        figure = page.full(4.8)
+        rows = figure.subplots(len(PREFIXES), len(_COLUMNS), sharex="col", sharey="col")
+        letters = iter("abcdef")
+        for row, attention in zip(rows, PREFIXES, strict=True):
+            there = of_attention(summaries, attention)
+            row[0].set_ylabel("direction error, 1 - cos")
+            for axes, column in zip(row, _COLUMNS, strict=True):
+                found = _panel(axes, there, column)
+                axes.set_title(f"({next(letters)}) {attention}, {column.name}:\n{found}")
+        for above, below, column in zip(*rows, _COLUMNS, strict=True):
+            _key(above, column)
+            below.set_xlabel("step" if column.along == "snapshot" else "radius $R$")
+        page.add_counts(figure, summaries, _remark(summaries))
     return figure
 
 
-def _distance(axes: Axes, summary: xarray.Dataset, along: str, label: str, colour: str, dashes: str) -> None:
-    curve = (1 - summary[part].values for part in ("correlation", "correlation_high", "correlation_low"))
-    page.band(axes, summary[along].values, *curve, color=colour, linestyle=dashes, label=label)
+def _panel(axes: Axes, there: Mapping[str, xarray.Dataset], column: _Column) -> str:
+    """Draw what is there of a column's runs, and return the finding, or what is missing."""
+    axes.set(xscale="log", yscale="log")
+    # Between the powers of ten, labels of a short axis would overlap.
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    if column.longer in there:
+        direction_error(axes, there[column.longer], column.norm, linestyle=_LONGER)
+    if column.run not in there:
+        return f"run with {column.variant} only" if column.longer in there else "not run"
+    one = there[column.run]
+    for norm in map(str, one["norm"].values):
+        direction_error(axes, one, norm, column.along)
+    found = f"{page.NORMS[nearest(one, column.along)]} is nearest"
+    return found if column.longer in ("", *there) else f"{found}\n({column.variant} not run)"
+
+
+def _key(axes: Axes, column: _Column) -> None:
+    """Draw the key of a column, also of what only its other panel shows."""
+    looks: list[tuple[str, str, Any]]
+    looks = [(label, palette.COLOURS[norm], palette.DASHES[norm]) for norm, label in page.NORMS.items()]
+    if column.longer:
+        norm, _, _ = page.NORMS[column.norm].partition(" ")
+        looks.append((f"{norm}, {column.variant}", palette.COLOURS[column.norm], _LONGER))
+    lines = [Line2D([], [], label=label, color=colour, linestyle=dash) for label, colour, dash in looks]
+    axes.legend(handles=lines, loc="lower left")
+
+
+def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+    """Say what the curves and the attentions are, and whether the optimal tokens of all positions can be separated."""
+    separable = [
+        f"{one.attrs['optimal_kept']} of {one.attrs['attempted']} problems ({attention})"
+        for attention in PREFIXES
+        if (one := of_attention(summaries, attention).get("W")) is not None
+    ]
+    return (
+        "Means over kept seeds; bands: 95 % bootstrap intervals of the mean. Training is compared with the SVMs of the "
+        "selected tokens, the path with those of the optimal tokens. With sequence attention a position sees all "
+        "tokens, with causal attention those up to its own: position 0 sees one token, which has probability 1 and "
+        "poses no constraint."
+        + (f" One SVM separates the optimal tokens of all positions in {' and '.join(separable)}." if separable else "")
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import xarray
@@ -20,6 +21,8 @@ OWN = {"W": svm.frobenius, "KQ": svm.nuclear}
 _EXACT, _PATH = ", exact direction", ", regularization path"
 # W for longer than published, (K, Q) also for longer and with decreasing steps, and the path of W.
 LONG, FALLING, PATH = f"W{_EXACT}", f"KQ{_EXACT}", f"W{_PATH}"
+# The runs with causal attention have the same names after a prefix.
+PREFIXES = {"sequence": "", "causal": "causal "}
 _KEPT = ("margin_ratio", "status", "gap", "violation", "correlation", "rank", "probability", "optimal_share", "length")
 
 
@@ -37,16 +40,30 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         Of a run: the dataset of `compare` without its paths and solutions, with `optimal_share`, the share of the
         positions with a choice that select their optimal token, (seed,); and `length`, the Frobenius norm of the paths,
-        (seed, snapshot). Its attributes: `run`; `attention`, "sequence" or "causal"; `inputs`, the number of positions;
-        and the numbers of problems whose optimal tokens one SVM separates, `optimal_kept`, or does not,
-        `optimal_infeasible`. Of a path: the dataset of `measuring.paths.measure`, with the attributes `run` and
-        `attention`.
+        (seed, snapshot). Its attributes: `attention`, "sequence" or "causal"; `run`, the name of the run after the
+        prefix of its attention; `inputs`, the number of positions; and the numbers of problems whose optimal tokens one
+        SVM separates, `optimal_kept`, or does not, `optimal_infeasible`. Of a path: the dataset of
+        `measuring.paths.measure`, with the attributes `run` and `attention`.
     """
     attention = "causal" if "present" in record else "sequence"
     if "radius" in record.dims:
-        path = paths.measure(record, solver)
-        return path.assign_attrs(run=path.attrs["run"] + _PATH, attention=attention)
-    return _of_run(record, solver).assign_attrs(attention=attention)
+        measured = paths.measure(record, solver)
+        run = measured.attrs["run"] + _PATH
+    else:
+        measured = _of_run(record, solver)
+        run = measured.attrs["run"]
+    return measured.assign_attrs(run=PREFIXES[attention] + run, attention=attention)
+
+
+def of_attention(datasets: Mapping[str, xarray.Dataset], attention: str) -> dict[str, xarray.Dataset]:
+    """Return the datasets or summaries with one attention, by the names of their runs without its prefix.
+
+    Args:
+        datasets: by the names of their runs.
+        attention: "sequence" or "causal".
+    """
+    prefix = PREFIXES[attention]
+    return {run.removeprefix(prefix): one for run, one in datasets.items() if one.attrs["attention"] == attention}
 
 
 def _of_run(record: xarray.Dataset, solver: svm.Solver | None) -> xarray.Dataset:
