@@ -15,6 +15,7 @@ from typing import Any
 from jaxattn.study import report
 from jaxattn.study.claims import Kind, Verdict
 from jaxattn.study.configuration import names
+from jaxattn.study.style.table import shown
 
 ROOT = Path(__file__).parents[2]
 Line = Mapping[str, Any]
@@ -40,16 +41,21 @@ def anchor(line: Line) -> str:
 
 
 def page(name: str, study: Any, lines: Sequence[Line]) -> str:
-    """Return the page of an experiment: its figure, how it is made, and its claims.
+    """Return the page of an experiment: its figure or table, how it is made, and its claims.
 
     Args:
         name: of its configuration.
         study: what the configuration says of the experiment.
         lines: of claims.json, those of this experiment.
     """
-    text = [f"# {name}", "", f":::{{result}} {name}", f":alt: {study.of}", ":::", ""]
+    written = shown(ROOT / "figures", name)
+    text = [f"# {name}", ""]
+    text += [written] if written else [f":::{{result}} {name}", f":alt: {study.of}", ":::", ""]
     text += [f"**In the paper:** {study.of}", "", f"**Departs from it:** {study.departs}", ""]
-    text += [f"`make figures experiment={name}` makes this figure and judges the claims below.", ""]
+    text += [
+        f"`make figures experiment={name}` makes this {'table' if written else 'figure'} and judges the claims below.",
+        "",
+    ]
     text += [f"<details><summary>The configuration, conf/experiment/{name}.yaml</summary>", ""]
     text += [f"```{{literalinclude}} ../../conf/experiment/{name}.yaml", ":language: yaml", "```", "", "</details>", ""]
     text += ["## Claims", ""]

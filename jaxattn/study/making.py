@@ -1,4 +1,4 @@
-"""Make one experiment from its records: measurements, claims and figure."""
+"""Make one experiment from its records: measurements, claims, and a figure or table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jaxattn.study import claims, fingerprints, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement, experiment, line
 from jaxattn.study.configuration import composition
 from jaxattn.study.events import Report, Stage, Staged, unheard
-from jaxattn.study.style import page, view
+from jaxattn.study.style import page, table, view
 
 # The measurement of a record that belongs to no experiment.
 _COMPARE = "jaxattn.study.measuring.comparison.compare"
@@ -86,24 +86,29 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
 
 
 def source(configs: Sequence[DictConfig]) -> str:
-    """Return a hash of the configurations and the code that an experiment's figure, claims and view are made from."""
+    """Return a hash of the configurations and code that an experiment's figure or table, claims and view come from."""
     folder = configs[0].study.experiment
-    names = ("claims", "figure", "view") if experiment(folder).view else ("claims", "figure")
+    found = experiment(folder)
+    names = ("claims", "table" if found.table else "figure", *(("view",) if found.view else ()))
     rooms = [f"{folder}.{room}" for room in names]
     code = fingerprints.of([*rooms, *(path for config in configs for path in _measured_by(config))])
     return _digest(*(f"{runs.folder(config)}{config.svm}" for config in configs), code)
 
 
+def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
+    """Return the files that show an experiment: its figure as PNG and PDF or its table, then its view if it has one."""
+    rooms = experiment(configs[0].study.experiment)
+    found = [table.place(folder, name)] if rooms.table else [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
+    return [*found, view.place(folder, name)] if rooms.view else found
+
+
 def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Collection[str]) -> bool:
-    """Return whether records, figure, view and claims exist and were made from these configurations and this code.
+    """Return whether records, figure or table, view and claims exist, made from these configurations and this code.
 
     A clone has the figures but not the records, so everything is run there.
     """
-    drawn = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
-    if experiment(configs[0].study.experiment).view:
-        drawn.append(view.place(folder, name))
     recorded = all(map(runs.is_recorded, configs))
-    return recorded and source(configs) in known and all(path.exists() for path in drawn)
+    return recorded and source(configs) in known and all(path.exists() for path in files(name, configs, folder))
 
 
 def judged(
@@ -139,7 +144,7 @@ def _datasets(name: str, configs: Sequence[DictConfig], report: Report) -> dict[
 
 
 def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
-    """Train and measure what is missing, draw an experiment's figure, and return the entries of its claims.
+    """Train and measure what is missing, write an experiment's figure or table, and return the entries of its claims.
 
     What its picture on the site shows is written beside the figure, if the experiment has a view.
 
@@ -157,7 +162,12 @@ def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report 
         raise ValueError(f"{name}: {found[0][1].note}")
     report(Staged(Stage.DRAWING))
     started, rooms = time.perf_counter(), experiment(configs[0].study.experiment)
-    page.save(rooms.draw(summaries), folder, name)
+    if rooms.draw:
+        page.save(rooms.draw(summaries), folder, name)
+        # Pages would show a table of an earlier version in place of the figure.
+        table.place(folder, name).unlink(missing_ok=True)
+    if rooms.table:
+        table.save(rooms.table(summaries), folder, name)
     if rooms.view:
         view.save(rooms.view(_datasets(name, configs, unheard)), folder, name)
     seconds += time.perf_counter() - started

@@ -92,7 +92,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             records.write_json(path, [lines[key] for key in sorted(lines)])
             compiling = duration(cost.tracing + cost.compiling)
             took = f"{duration(cost.seconds)}, {compiling} of it compiling"
-            board.say(f"[{number}/{len(composed)}] {name}: {folder / name}.png, {took}")
+            board.say(f"[{number}/{len(composed)}] {name}: {making.files(name, composed[name], folder)[0]}, {took}")
             for line in claims:
                 board.say(f"    {line['id']}: {line['verdict']}")
             if said := stalls.line(composed[name]):

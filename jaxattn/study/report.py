@@ -1,4 +1,4 @@
-"""Write figures/README.md: each figure with its claims, for a reader who has the paper open."""
+"""Write figures/README.md: each figure or table with its claims, for a reader who has the paper open."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxattn.study.against import against
 from jaxattn.study.claims import DOUBTED, EXCLUDED, Kind, Verdict, doubts
+from jaxattn.study.style import table
 
 # The keys of an entry of claims.json that the page uses.
 READ = (
@@ -27,10 +28,10 @@ _NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
 _FIRST = re.compile(r"arXiv \d{4}\.\d{5}|jaxattn")
 _PREFACE = """# Figures and claims
 
-Written by `make figures` from its records, together with `claims.json`. Each figure comes with the claims that it
-decides: what the paper says, what was expected (a published or predicted number, if there is one), what was measured
-with its 95 % interval over seeds, which seeds were excluded and why, and a verdict. The letters are the paper's:
-attention softmax(X W z), with W free or W = K Q^T.
+Written by `make figures` from its records, together with `claims.json`. Each figure or table comes with the claims
+that it decides: what the paper says, what was expected (a published or predicted number, if there is one), what was
+measured with its 95 % interval over seeds, which seeds were excluded and why, and a verdict. The letters are the
+paper's: attention softmax(X W z), with W free or W = K Q^T.
 
 A claim *holds* if the interval of every number that it asks for lies on the right side of a threshold. If one lies on
 the wrong side, the claim *does not hold*, or *holds with a correction* if what that asks for is met. Otherwise it is
@@ -42,7 +43,7 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
     """Write the page.
 
     Args:
-        path: the page, in the folder of the figures.
+        path: the page, in the folder of the figures and tables.
         studies: the `study` part of each experiment's configuration, in any order.
         lines: the entries of claims.json.
 
@@ -62,7 +63,8 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
     papers = by_paper(shown)
     parts = [_PREFACE, f"{sums}\n", f"{errors(findings)}\n", counted(shown)]
     parts += [_of_paper(paper, own) for paper, own in papers.items()]
-    parts += [_section(name, studies[name], of[name]) for name in names]
+    shows = {name: table.shown(path.parent, name) or f"![{name}]({name}.png)\n" for name in names}
+    parts += [_section(name, studies[name], of[name], shows[name]) for name in names]
     path.write_text("\n".join(parts))
 
 
@@ -142,8 +144,8 @@ def errors(lines: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _section(name: str, study: Any, lines: Sequence[Mapping[str, Any]]) -> str:
-    text = [f"## {name}", "", f"![{name}]({name}.png)", "", f"**In the paper:** {study.of}", ""]
+def _section(name: str, study: Any, lines: Sequence[Mapping[str, Any]], shown: str) -> str:
+    text = [f"## {name}", "", shown, f"**In the paper:** {study.of}", ""]
     text += [f"**Departs from it:** {study.departs}", ""]
     for line in lines:
         check = "check, " if line["kind"] == Kind.CHECK else ""
@@ -199,19 +201,19 @@ def _numbers(line: Mapping[str, Any]) -> list[str]:
     shown = labels if len(labels) <= _NUMBERS else [label for label in labels if label in expected][:_NUMBERS]
     folded = [label for label in labels if label not in shown]
 
-    def table(chosen: Iterable[str]) -> list[str]:
-        rows = ["| | expected | measured | 95 % interval |", "|---|---|---|---|"]
+    def rows(chosen: Iterable[str]) -> list[str]:
+        found = ["| | expected | measured | 95 % interval |", "|---|---|---|---|"]
         for label in chosen:
             low_high = interval.get(label)
             between = f"{_number(low_high[0])} to {_number(low_high[1])}" if low_high else ""
             there = (_number(one[label]) if label in one else "" for one in (expected, measured))
-            rows.append(f"| {plain(label)} | {' | '.join(there)} | {between} |")
-        return rows
+            found.append(f"| {plain(label)} | {' | '.join(there)} | {between} |")
+        return found
 
-    text = table(shown) if shown else []
+    text = rows(shown) if shown else []
     if folded:
         more = "all" if not shown else "the other"
-        text += ["", f"<details><summary>{more} {len(folded)} numbers</summary>", "", *table(folded), "", "</details>"]
+        text += ["", f"<details><summary>{more} {len(folded)} numbers</summary>", "", *rows(folded), "", "</details>"]
     return text
 
 

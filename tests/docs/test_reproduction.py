@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jaxattn.study.style import table
 from tests.docs.test_api_pages import EXTENSIONS, extension
 from tests.study.test_report import line
 
@@ -38,6 +39,32 @@ def test_a_page_has_figure_configuration_and_all_of_every_claim():
         "`abc`",
     ):
         assert part in page
+
+
+def test_a_page_shows_a_table_in_place_of_a_figure(tmp_path, monkeypatch):
+    written = table.Table((r"$\sigma_1$", "kept"), ((r"$2\times10^{-16}$", "3 of 5"),), "The largest $x$.")
+    table.save(written, tmp_path / "figures", "rate")
+    monkeypatch.setattr(reproduction, "ROOT", tmp_path)
+    page = reproduction.page("rate", STUDY, LINES)
+    assert page.startswith(f"# rate\n\n{table.markdown(written)}\n**In the paper:** A figure.")
+    assert ":::{result}" not in page
+    assert "`make figures experiment=rate` makes this table and judges the claims below." in page
+
+
+@pytest.mark.parametrize("name", ["low-rank-lemma", "tensor-trick"])
+def test_formulas_of_the_tables_are_formulas_on_the_site(name):
+    pytest.importorskip("myst_parser", reason="installed by `make docs`")
+    from markdown_it.renderer import RendererHTML
+    from myst_parser.config.main import MdParserConfig
+    from myst_parser.parsers.mdit import create_md_parser
+
+    text = table.shown(reproduction.ROOT / "figures", name)
+    parsed = create_md_parser(MdParserConfig(enable_extensions={"dollarmath"}), RendererHTML).parse(text)
+    outer = [one.type for one in parsed if one.level == 0 and one.type.endswith("_open")]
+    assert outer == ["table_open", "paragraph_open"]
+    inside = [child for one in parsed for child in one.children or ()]
+    assert sum(child.type == "math_inline" for child in inside) == text.count("$") / 2 > 5
+    assert not any("$" in child.content for child in inside if child.type == "text")
 
 
 def test_the_front_page_counts_what_is_not_decided_and_its_rows_say_what_they_are_chosen_by():

@@ -14,7 +14,7 @@ import pytest
 import xarray
 
 from jaxattn.study.claims import Verdict, experiment, folders, judged, registry
-from jaxattn.study.style import fitting, page
+from jaxattn.study.style import fitting, page, table
 
 KEY = jax.random.key(0)
 CLAIMS = registry()
@@ -132,20 +132,38 @@ def test_numbers_of_the_other_sign_do_not_confirm(name):
     assert found not in (Verdict.HOLDS, Verdict.CORRECTED)
 
 
-@pytest.mark.parametrize("folder", folders())
-def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(folder):
-    # Examples hold what their claims read: the fullest is drawn, and the runs that it lacks from the others.
+@functools.cache
+def fullest(folder: str):
+    """Summaries of an experiment's examples; they hold what their claims read, so runs are taken from all of them."""
     claims = sorted(experiment(folder).claims, key=lambda one: sum(map(len, examples(one.id)[Verdict.HOLDS].values())))
-    name = claims[-1].id
     datasets = {}
     for one in claims:
         if one.experiment == claims[-1].experiment:
             datasets |= examples(one.id)[Verdict.HOLDS]
-    figure = experiment(folder).draw(summarized(name, datasets)[0])
+    return summarized(claims[-1].id, datasets)[0]
+
+
+@pytest.mark.parametrize("folder", [folder for folder in folders() if experiment(folder).draw])
+def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(folder):
+    draw = experiment(folder).draw
+    assert draw is not None
+    figure = draw(fullest(folder))
     assert figure.get_figwidth() in (page.COLUMN, page.PAGE)
     texts = fitting.drawn_texts(figure)
     assert len(texts) > 5
     assert [line for line in texts if line.size < page.SMALLEST or line.cut] == []
+
+
+@pytest.mark.parametrize("folder", [folder for folder in folders() if experiment(folder).table])
+def test_a_table_has_rows_and_says_what_was_kept(folder):
+    of = experiment(folder).table
+    assert of is not None
+    found = of(fullest(folder))
+    assert len(found.rows) > 1
+    assert all(cell for row in found.rows for cell in row)
+    assert "kept" in found.note
+    # Every formula is closed.
+    assert table.markdown(found).count("$") % 2 == 0
 
 
 @pytest.mark.parametrize("name", CLAIMS)

@@ -13,7 +13,7 @@ from jaxattn.study.claims import DOUBTED, EXCLUDED, Verdict, experiment
 from jaxattn.study.commands import figures, judge, train
 from jaxattn.study.configuration import composition
 from jaxattn.study.settings import texts, training
-from jaxattn.study.style import page
+from jaxattn.study.style import page, table
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
         assert len(config.study.of) > 20
         assert len(config.study.departs) > 20
     rooms = experiment(configs[0].study.experiment)
-    assert all(map(callable, (rooms.measure, rooms.summarize, rooms.draw)))
+    assert all(map(callable, (rooms.measure, rooms.summarize, rooms.draw or rooms.table)))
     assert rooms.of(name)
 
 
@@ -114,6 +114,10 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
             one = "diverged" in counts
             assert counts["attempted"] == 4 if one else counts["attempted"] % (2 if " by " in run else 4) == 0
     for name in composition.experiments():
+        if experiment(configurations(name)[0].study.experiment).table:
+            assert table.shown(folder, name).startswith("| ")
+            assert not (folder / f"{name}.png").exists()
+            continue
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         pdf = (folder / f"{name}.pdf").read_bytes()
         assert pdf.startswith(b"%PDF")

@@ -1,13 +1,16 @@
-"""One experiment from its configuration to its lines: what cannot be made is named, before training where it can be."""
+"""One experiment from its configuration to its lines: its files, and what cannot be made."""
 
 import json
 
 import pytest
 import xarray
 
-from jaxattn.study import making, report
+from jaxattn.study import making, report, runs
+from jaxattn.study.claims import Experiment
 from jaxattn.study.commands import figures
 from jaxattn.study.configuration import composition
+from jaxattn.study.style import page
+from jaxattn.study.style.table import Table
 
 
 def test_experiments_are_named_bare_or_by_their_key():
@@ -29,6 +32,72 @@ def test_two_runs_of_one_name_are_named(monkeypatch):
     monkeypatch.setattr(making, "measured", lambda config, report, number: one)
     with pytest.raises(ValueError, match="rate: expected runs of different names, found two that `measure` calls 'W'"):
         making.judged("rate", making.configurations("rate", ["size=small"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("rate", ["rate.png", "rate.pdf"]),
+        ("svm-rank", ["svm-rank.png", "svm-rank.pdf", "views/svm-rank.json"]),
+        ("tensor-trick", ["tables/tensor-trick.md"]),
+    ],
+)
+def test_an_experiment_is_made_if_its_figure_or_table_and_view_are_there(tmp_path, monkeypatch, name, shown):
+    configs = making.configurations(name, ["size=small"])
+    assert making.files(name, configs, tmp_path) == [tmp_path / one for one in shown]
+    monkeypatch.setattr(runs, "is_recorded", lambda config: True)
+    known = {making.source(configs)}
+    for one in making.files(name, configs, tmp_path):
+        assert not making.is_made(name, configs, tmp_path, known)
+        one.parent.mkdir(exist_ok=True)
+        one.touch()
+    assert making.is_made(name, configs, tmp_path, known)
+    assert not making.is_made(name, configs, tmp_path, {"other"})
+
+
+def made(monkeypatch, folder, **rooms):
+    """Make an experiment with these rooms from runs that are measured already, and return its files."""
+    judged = {"W": xarray.Dataset()}, [], 1.0
+    monkeypatch.setattr(making, "judged", lambda name, configs, report: judged)
+    monkeypatch.setattr(making, "source", lambda configs: "abc")
+    monkeypatch.setattr(runs, "revision", lambda configs: "abc")
+    house = Experiment(lambda record: record, lambda datasets, key: datasets, (), **rooms)
+    monkeypatch.setattr(making, "experiment", lambda folder: house)
+    configs = [composition.compose(["experiment=rate"])]
+    making.make("rate", configs, folder)
+    return making.files("rate", configs, folder)
+
+
+def of_runs(summaries):
+    return Table(("run",), tuple((run,) for run in summaries), "All.")
+
+
+def drawn(summaries):
+    figure = page.column(2.0)
+    figure.subplots().set(title=", ".join(summaries))
+    return figure
+
+
+def test_a_table_is_written_in_place_of_a_figure(tmp_path, monkeypatch):
+    paths = made(monkeypatch, tmp_path, table=of_runs)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == paths == [tmp_path / "tables" / "rate.md"]
+    assert paths[0].read_text() == "| run |\n|---|\n| W |\n\nAll.\n"
+
+
+def test_a_figure_is_written_and_a_table_of_an_earlier_version_is_gone(tmp_path, monkeypatch):
+    made(monkeypatch, tmp_path, table=of_runs)
+    paths = made(monkeypatch, tmp_path, draw=drawn)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(paths)
+    assert [path.suffix for path in paths] == [".png", ".pdf"]
+
+
+def test_the_code_of_a_table_is_part_of_what_it_is_made_from(monkeypatch):
+    asked = set()
+    monkeypatch.setattr(making.fingerprints, "of", lambda named: asked.update(named) or "abc")
+    making.source(making.configurations("tensor-trick", ["size=small"]))
+    folder = "jaxattn.experiments.smoothness.tensor_trick"
+    assert {f"{folder}.claims", f"{folder}.table", f"{folder}.measure.measure"} <= asked
+    assert f"{folder}.figure" not in asked
 
 
 def test_claims_of_another_version_are_named_before_anything_runs(tmp_path):

@@ -8,6 +8,7 @@ from jaxattn.study import report
 from jaxattn.study.claims import Number, above
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import described
+from jaxattn.study.style import table
 
 
 def line(name: str, numbers: int = 1, runs: int = 1, **more) -> dict:
@@ -58,6 +59,16 @@ def test_figures_stand_in_the_order_of_the_paper_and_those_without_claims_are_le
         assert f"![{name}]({name}.png)" in page
         assert f"Figure of {name}." in page
         assert f"Departure of {name}." in page
+
+
+def test_a_table_stands_in_place_of_a_figure(tmp_path):
+    written = table.Table(("$x$", "kept"), (("1", "3 of 5"),), "The largest $x$.")
+    table.save(written, tmp_path, "second")
+    report.write(tmp_path / "README.md", STUDIES, [line("first:a"), line("second:b")])
+    page = (tmp_path / "README.md").read_text()
+    assert f"## second\n\n{table.markdown(written)}\n**In the paper:** Figure of second." in page
+    assert "![second]" not in page
+    assert "![first](first.png)" in page
 
 
 def test_every_claim_has_its_numbers_counts_and_verdict(page):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ class Experiment(NamedTuple):
         measure: `measure(record, solver=None)`, from a record to a dataset.
         summarize: `summarize(datasets, key)`, from the datasets of all runs to estimates with intervals.
         claims: the claims that it decides.
-        draw: `draw(summaries)`, from the estimates to a figure.
+        draw: `draw(summaries)`, from the estimates to a figure; None if there is a table.
+        table: `table(summaries)`, from the estimates to a `jaxattn.study.style.table.Table`; None if there is a figure.
         view: `view(datasets)`, from the datasets to what an interactive picture shows, as JSON values; None without
             one.
     """
@@ -31,7 +33,8 @@ class Experiment(NamedTuple):
     measure: Callable[..., xarray.Dataset]
     summarize: Callable[[Datasets, PRNGKeyArray], Datasets]
     claims: tuple[Claim, ...]
-    draw: Callable[[Datasets], Any]
+    draw: Callable[[Datasets], Any] | None = None
+    table: Callable[[Datasets], Any] | None = None
     view: Callable[[Datasets], dict[str, Any]] | None = None
 
     def of(self, name: str) -> tuple[Claim, ...]:
@@ -40,37 +43,47 @@ class Experiment(NamedTuple):
 
 
 def experiment(folder: str) -> Experiment:
-    """Return the experiment in a folder with the modules measure, claims and figure, and maybe view.
+    """Return the experiment in a folder with the modules measure, claims and either figure or table, and maybe view.
 
     Args:
         folder: a dotted path, for example `jaxattn.experiments.local.rate`.
 
     Raises:
-        ValueError: there is no such folder, or a module or function is missing; the message names it.
+        ValueError: there is no such folder, a module or function is missing, or there are both figure and table; the
+            message names it.
     """
-    found = []
-    for room, names in (("measure", ("measure",)), ("claims", ("summarize", "CLAIMS")), ("figure", ("draw",))):
-        try:
-            module = importlib.import_module(f"{folder}.{room}")
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{folder}.{room}".startswith(error.name):
-                raise
-            raise ValueError(f"experiment: expected a module {folder}.{room}, found none") from None
-        for name in names:
-            if not hasattr(module, name):
-                raise ValueError(f"experiment: expected {name} in {folder}.{room}, found none")
-            found.append(getattr(module, name))
-    return Experiment(*found, view=_view(folder))
+    rooms = {name: _module(f"{folder}.{name}") for name in ("measure", "claims", "figure", "table", "view")}
+    for name in ("measure", "claims"):
+        if rooms[name] is None:
+            raise ValueError(f"experiment: expected a module {folder}.{name}, found none")
+    if (rooms["figure"] is None) == (rooms["table"] is None):
+        found = "none" if rooms["figure"] is None else "both"
+        raise ValueError(f"experiment: expected one of the modules {folder}.figure and {folder}.table, found {found}")
+    return Experiment(
+        measure=_in(rooms["measure"], "measure"),
+        summarize=_in(rooms["claims"], "summarize"),
+        claims=_in(rooms["claims"], "CLAIMS"),
+        draw=_in(rooms["figure"], "draw"),
+        table=_in(rooms["table"], "table"),
+        view=_in(rooms["view"], "view"),
+    )
 
 
-def _view(folder: str) -> Callable[[Datasets], dict[str, Any]] | None:
-    """Return the function `view` of an experiment's module of that name, if there is one."""
+def _module(path: str) -> ModuleType | None:
+    """Return a module; None if there is no such module, or no such folder."""
     try:
-        return importlib.import_module(f"{folder}.view").view
+        return importlib.import_module(path)
     except ModuleNotFoundError as error:
-        if error.name != f"{folder}.view":
+        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
             raise
         return None
+
+
+def _in(module: ModuleType | None, name: str) -> Any:
+    """Return what a module calls by a name; None without a module."""
+    if module is not None and not hasattr(module, name):
+        raise ValueError(f"experiment: expected {name} in {module.__name__}, found none")
+    return getattr(module, name, None)
 
 
 def folders() -> list[str]:

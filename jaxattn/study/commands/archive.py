@@ -69,14 +69,14 @@ def contents(names: Sequence[str], overrides: Sequence[str]) -> dict[str, Path]:
         overrides: as given to `jaxattn figures`.
 
     Raises:
-        UsageError: an experiment without all of its records, or without a figure; all of them are named.
+        UsageError: an experiment without all of its records, or without a figure or table; all of them are named.
     """
     config = composition.compose(overrides)
     figures = making.place(config)
     missing, found = [], {}
     for name in names:
         configs = making.configurations(name, overrides)
-        drawn = [figures / f"{name}{suffix}" for suffix in (".png", ".pdf")]
+        drawn = making.files(name, configs, figures)
         if not all(map(runs.is_recorded, configs)) or not all(file.is_file() for file in drawn):
             missing.append(name)
             continue

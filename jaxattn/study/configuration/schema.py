@@ -20,8 +20,8 @@ class Study:
     """What an experiment's figure needs: its runs, and the folder that measures, judges and draws them.
 
     `runs` is a list of sweeps, each with the values of some keys. `small` is the list at size=small, if it is shorter.
-    `experiment` is a folder with the modules measure, claims and figure, and `record` the setting that draws and
-    trains, both as dotted paths. `of` names what is reproduced from the paper, and `departs` says where and why the
+    `experiment` is a folder with the modules measure, claims and figure or table, and `record` the setting that draws
+    and trains, both as dotted paths. `of` names what is reproduced from the paper, and `departs` says where and why the
     figure departs from the published one. figures/README.md prints both, ordered by `place`, the order in the paper.
     """
 

@@ -1,14 +1,13 @@
-"""The lemma: what is measured of matrices built by hand, verdicts both ways, and what the figure draws."""
+"""The lemma: what is measured of matrices built by hand, verdicts both ways, and the table."""
 
 import jax
 import numpy as np
 import pytest
 
 from jaxattn.experiments.max_margin.low_rank_lemma import claims as low_rank
-from jaxattn.experiments.max_margin.low_rank_lemma import figure
-from jaxattn.experiments.max_margin.low_rank_lemma.examples import NORMS, runs
+from jaxattn.experiments.max_margin.low_rank_lemma.examples import runs
+from jaxattn.experiments.max_margin.low_rank_lemma.table import table
 from jaxattn.study.claims import Verdict
-from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
 
@@ -78,17 +77,36 @@ def test_what_lies_beyond_rank_n_and_outside_the_span_is_measured():
     assert nuclear.counts["n=2 T=3 by CLARABEL"] == {"attempted": 3, "kept": 2, "infeasible": 0, "unsolved": 1}
 
 
-def test_the_figure_draws_every_kept_problem():
-    summaries = summarized({"beyond": 1e-3}, {"unsolved": 1})[0]
-    drawn = figure.draw(summaries)
-    spectra, outside = drawn.axes
-    expected = [
-        np.median(one["singular_values"].sel(norm=norm), axis=0) for one in summaries.values() for norm in NORMS
+def test_the_table_has_a_row_per_norm_and_solver_with_the_largest_of_the_kept_problems():
+    summaries = summarized({"beyond": 1e-3, "outside": 0.6}, {"beyond": 2e-8, "unsolved": 1})[0]
+    found = table(summaries)
+    assert found.heads[4] == r"largest $\sigma_{3}/\sigma_1$"
+    assert [row[:4] for row in found.rows] == [
+        ("Frobenius SVM", "jaxattn", "5", "24 of 24"),
+        ("Frobenius SVM", "CLARABEL", "4", "2 of 3"),
+        ("nuclear SVM", "jaxattn", "5", "24 of 24"),
+        ("nuclear SVM", "CLARABEL", "4", "2 of 3"),
     ]
-    for (_, drawn_values), values in zip(drawn_lines(spectra, least=3), expected, strict=True):
-        np.testing.assert_allclose(drawn_values, values, rtol=1e-12, atol=1e-15)
-    points = [np.asarray(dots.get_offsets())[:, 1] for dots in outside.collections]
-    kept = [one["outside"].sel(norm=norm).values for one in summaries.values() for norm in NORMS]
-    for found, values in zip(points, kept, strict=True):
-        np.testing.assert_allclose(found, np.maximum(values, 1e-18))
-    assert "n=2 T=3 by CLARABEL: 2 of 3 problems kept (excluded: 1 unsolved)" in drawn.get_supxlabel()
+    # Of two equal singular values one row leaves the span with 0.6 of its length.
+    gap = r"$2\times10^{-16}$"
+    assert found.rows[0][4:] == ("0.001", "0.4", gap, r"$1\times10^{-13}$")
+    assert found.rows[1][4] == r"$2\times10^{-8}$"
+    assert found.rows[1][6:] == (gap, r"$1\times10^{-6}$")
+
+
+def test_the_largest_of_one_problem_is_in_its_row_alone():
+    summaries = summarized()[0]
+    before = table(summaries).rows
+    summaries["n=2 T=3"]["beyond"].loc[{"seed": 7, "norm": "nuclear"}] = 0.25
+    rows = table(summaries).rows
+    assert rows[2][4] == "0.2"
+    assert [row for k, row in enumerate(rows) if k != 2] == [row for k, row in enumerate(before) if k != 2]
+
+
+def test_excluded_problems_are_counted_below_the_table_and_have_no_numbers():
+    found = table(summarized({"unsolved": 1}, {"unsolved": 3})[0])
+    assert found.note.endswith(
+        "n=2 T=3: 23 of 24 problems kept (excluded: 1 unsolved). "
+        "n=2 T=3 by CLARABEL: 0 of 3 problems kept (excluded: 3 unsolved)."
+    )
+    assert found.rows[1][3:] == ("0 of 3", "", "", "", r"$1\times10^{-6}$")

@@ -1,4 +1,4 @@
-"""The tensor-trick experiment: what is measured of a record, verdicts on datasets built by hand, costs, the figure."""
+"""The tensor-trick experiment: what is measured of a record, verdicts on datasets built by hand, costs, the table."""
 
 import json
 from functools import partial
@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from jaxattn import data, language, losses, records
-from jaxattn.experiments.smoothness.tensor_trick import figure
 from jaxattn.experiments.smoothness.tensor_trick import measure as room
 from jaxattn.experiments.smoothness.tensor_trick.claims import summarize
 from jaxattn.experiments.smoothness.tensor_trick.costs import costs
 from jaxattn.experiments.smoothness.tensor_trick.examples import runs
 from jaxattn.experiments.smoothness.tensor_trick.measure import measure
+from jaxattn.experiments.smoothness.tensor_trick.table import table
 from jaxattn.language import tensor
 from jaxattn.study import claims as study_claims
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, texts
-from tests.instances import drawn_lines, lane
+from tests.instances import lane
 
 KEY = jax.random.key(0)
 LAW = {"m": 3, "n": 5, "d": 6, "V": 4, "entropy": 1.0}
@@ -139,24 +139,27 @@ def test_costs_are_those_of_the_arrays():
     assert held["pairs of words"] == V * d + V * V + m * (n - 1) * V
 
 
-def test_the_figure_draws_differences_and_costs():
-    summaries = summarize(runs(gradient=3e-11), KEY)
-    drawn = figure.draw(summaries)
-    titles = [panel.get_title() for panel in drawn.axes]
-    assert titles[1:] == ["(b) cost of the scores, $n = 9$", "(c) cost of the scores, $d = 8$"]
-    summary = summaries["texts"]
-    apart, *panels = drawn.axes
-    points = drawn_lines(apart, least=5)
-    assert len(points) == 6
-    for (x, y), (loss, name) in zip(points, [(a, b) for a in LOSSES for b in ("risk", "gradient")], strict=True):
-        np.testing.assert_array_equal(x, ((summary["n"] - 1) * summary["d"]) ** 2)
-        np.testing.assert_array_equal(y, summary[name].sel(loss=loss))
-        low, high = apart.get_ylim()
-        assert np.all((y > low) & (y < high))
-    for axes, sizes in zip(panels, ([4, 8, 16], [5, 9, 17]), strict=True):
-        lines = drawn_lines(axes, least=3)
-        assert len(lines) == 6
-        assert all(x.tolist() == sizes for x, _ in lines)
-    first = [costs(3, 9, d, 4)[0]["tensor trick"] for d in (4, 8, 16)]
-    np.testing.assert_array_equal(drawn_lines(panels[0], least=3)[0][1], first)
-    assert "120 texts, all kept." in drawn.get_supxlabel()
+def test_the_table_has_a_row_per_size_with_differences_and_costs():
+    found = table(summarize(runs(gradient=3e-11), KEY))
+    assert [row[:3] for row in found.rows] == [
+        (n, d, "24 of 24") for n, d in (("5", "8"), ("9", "4"), ("9", "8"), ("9", "16"), ("17", "8"))
+    ]
+    small = r"$2\times10^{-15}$"
+    assert {row[3] for row in found.rows} == {small}
+    # One text of one size and loss.
+    assert [row[4] for row in found.rows] == [small, small, r"$3\times10^{-11}$", small, small]
+    assert [row[5] for row in found.rows] == ["1,024", "1,024", "4,096", "16,384", "16,384"]
+    assert found.heads[6:] == ("cost, tensor trick", "cost, matrix form", "cost, pairs of words")
+    products, held = costs(3, 9, 8, 4)
+    assert found.rows[2][6:] == tuple(f"{products[form]:,} / {held[form]:,}" for form in products)
+    assert found.rows[2][6] == "24,576 / 4,160"
+    assert "(cross entropy, logistic, squared); the claim allows $1\\times10^{-12}$." in found.note
+    assert found.note.endswith("120 texts, all kept.")
+
+
+def test_texts_without_a_choice_are_counted_in_their_row_and_below_the_table():
+    datasets = dict(runs())
+    datasets["n=9 d=4"] = datasets["n=9 d=4"].isel(seed=slice(22)).assign_attrs(kept=22, labels=2, run="n=9 d=4")
+    found = table(summarize(datasets, KEY))
+    assert [row[2] for row in found.rows] == ["24 of 24", "22 of 24", *["24 of 24"] * 3]
+    assert found.note.endswith("118 of 120 texts kept (excluded: 2 labels).")

@@ -70,7 +70,27 @@ def test_the_rooms_of_an_experiment_are_found(house):
     assert one.measure("record") == "record"
     runs = {"W": xarray.Dataset()}
     assert one.summarize(runs, KEY) is runs
-    assert (one.claims, one.draw({})) == ((), None)
+    assert one.draw is not None
+    assert (one.claims, one.draw({}), one.table, one.view) == ((), None, None, None)
+
+
+def test_an_experiment_has_a_table_in_place_of_a_figure(house):
+    one = experiment(house(figure=None, table="def table(summaries):\n    return summaries\n"))
+    assert one.draw is None
+    assert one.table is not None
+    assert one.table({}) == {}
+
+
+@pytest.mark.parametrize(("rooms", "found"), [({"figure": None}, "none"), ({"table": "table = print"}, "both")])
+def test_an_experiment_has_exactly_one_of_figure_and_table(house, rooms, found):
+    asked = rf"experiment: expected one of the modules house\.one\.figure and house\.one\.table, found {found}"
+    with pytest.raises(ValueError, match=asked):
+        experiment(house(**rooms))
+
+
+def test_a_table_without_its_function_is_named(house):
+    with pytest.raises(ValueError, match=r"experiment: expected table in house\.one\.table, found none"):
+        experiment(house(figure=None, table="draw = print"))
 
 
 def test_the_claims_of_a_configuration_are_those_with_its_id():
@@ -79,7 +99,7 @@ def test_the_claims_of_a_configuration_are_those_with_its_id():
     assert one.of("a") == ()
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", ["measure", "claims"])
 def test_a_room_that_is_missing_is_named(house, room):
     with pytest.raises(ValueError, match=rf"experiment: expected a module house\.one\.{room}, found none"):
         experiment(house(**{room: None}))

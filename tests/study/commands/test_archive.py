@@ -44,6 +44,21 @@ def test_every_file_is_packed_with_its_checksum(made, capsys):
     assert f"{len(found)} files" in capsys.readouterr().out
 
 
+def test_an_experiment_with_a_table_is_packed_with_it(made):
+    table = made / "figures/small/tables/tensor-trick.md"
+    for config in making.configurations("tensor-trick", ["size=small"]):
+        runs.record_path(config).mkdir(parents=True)
+        (runs.record_path(config) / "zarr.json").touch()
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["archive", "tensor-trick", "size=small", "--to", "packed.tar"])
+    table.parent.mkdir()
+    table.write_text("of numbers")
+    command.main(["archive", "tensor-trick", "size=small", "--to", "packed.tar"])
+    found = {name.partition("/")[2]: content for name, content in packed("packed.tar").items()}
+    assert found["figures/small/tables/tensor-trick.md"] == b"of numbers"
+    assert not [name for name in found if name.endswith((".png", ".pdf"))]
+
+
 def test_equal_files_give_an_equal_archive(made):
     for name in ("one.tar", "two.tar"):
         command.main(["archive", NAME, "size=small", "--to", name])

@@ -29,7 +29,7 @@ from jaxattn.svm import Status
 
 _SOURCE = Source("arXiv 2308.16898", "lemma on the rank of the SVM solutions", Setting.OURS)
 # Thresholds for rounding error, and for the accuracy of an external solution with a relative gap certified to 1e-8.
-_ROUNDING, _ACCURACY = 1e-13, 1e-6
+ROUNDING, ACCURACY = 1e-13, 1e-6
 _PARTS = ("beyond", "outside")
 
 
@@ -42,10 +42,10 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         key: of the bootstrap.
 
     Returns:
-        For each dataset, with axes `seed` and `norm`, for the kept problems: singular values relative to the largest;
-        `beyond`, the one with number n + 1; and `outside`, `||W (I - P_Z)||_F / ||W||_F` with the projector on the span
-        of the queries. For the dataset without a `solver`, if it has kept problems, also the means `mean_beyond` and
-        `mean_outside` with intervals, (norm).
+        For each dataset, with axes `seed` and `norm`, for the kept problems: `beyond`, singular value number n + 1 over
+        the largest; `outside`, `||W (I - P_Z)||_F / ||W||_F` with the projector on the span of the queries; and `gap`,
+        the certified relative gap. For the dataset without a `solver`, if it has kept problems, also the means
+        `mean_beyond` and `mean_outside` with intervals, (norm).
 
     Raises:
         ValueError: not exactly one dataset is without a `solver`, or a singular value is below 0.
@@ -67,10 +67,8 @@ def _kept(one: xarray.Dataset) -> xarray.Dataset:
     basis, _ = np.linalg.qr(np.swapaxes(alone["Z"].values, 1, 2))
     outside = W - np.einsum("snde,sek,sfk->sndf", W, basis, basis)
     lengths = np.linalg.norm(W, axis=(2, 3))
-    relative = values / values[..., :1]
     arrays = {
-        "singular_values": (("seed", "norm", "direction"), relative),
-        "beyond": (("seed", "norm"), relative[..., n]),
+        "beyond": (("seed", "norm"), values[..., n] / values[..., 0]),
         "outside": (("seed", "norm"), np.linalg.norm(outside, axis=(2, 3)) / lengths),
         "gap": (("seed", "norm"), np.abs(alone["gap"].values)),
     }
@@ -115,9 +113,9 @@ def _judge(norm: str, summaries: Datasets) -> Judgement:
         expected={f"{label}, d={d}": 0.0 for label in names.values()},
         counts=counts_of(summaries),
         stated=(
-            *(_small(f"largest {label}", own, name, _ROUNDING) for name, label in names.items()),
+            *(_small(f"largest {label}", own, name, ROUNDING) for name, label in names.items()),
             *(
-                _small(f"largest {label}, by {solver},", witness, name, _ACCURACY)
+                _small(f"largest {label}, by {solver},", witness, name, ACCURACY)
                 for solver, witness in seen.items()
                 for name, label in names.items()
             ),
