@@ -125,7 +125,7 @@ def test_the_order_is_not_read_from_the_finite_part_that_is_fitted():
 def test_a_correction_says_which_numbers_it_is_made_from():
     _, every = judged(summarize(examples.of_every()[Verdict.CORRECTED], KEY))
     assert "W_1token is nearer than W_mm in 2 of 2 dimensions (d = 4: 0.15" in every.note
-    assert "in the 22 of 82 runs with several selected tokens" in every.note
+    assert "in the 22 of 82 runs that select several tokens" in every.note
 
 
 def test_the_prediction_is_that_of_the_runs_that_it_is_held_against(record, measured):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.several_tokens.evidence import EXACT, WITHOUT
 from jaxattn.experiments.several_tokens.looks import FITTED, LOOKS
-from jaxattn.experiments.several_tokens.multi_token_mlp.claims import differences
+from jaxattn.experiments.several_tokens.multi_token_mlp.judging import differences
 from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
 from jaxattn.study.claims import Number
 from jaxattn.study.style import page, palette
