@@ -13,7 +13,7 @@ import xarray
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
@@ -58,11 +58,11 @@ def band(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayL
     axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
-def key(axes: Axes, colours: Mapping[str, str], dashes: Mapping[str, Any], **place: Any) -> None:
+def key(axes: Axes | FigureBase, colours: Mapping[str, str], dashes: Mapping[str, Any], **place: Any) -> None:
     """Draw a key that explains colours and dashes apart, where every colour comes with every dash.
 
     Args:
-        axes: where to draw.
+        axes: where to draw: a panel, or a part of the figure that is left to the key.
         colours: by what they mean.
         dashes: by what they mean.
         place: of the key, as `Axes.legend` takes it: loc, ncols, title.

@@ -229,11 +229,33 @@ def test_the_figure_draws_both_kinds_and_survives_without_one():
     drawn = figure.draw(summaries)
     names = ("feasible_share", "feasible_beside", "infeasible_share", "infeasible_beside")
     for panel, name in zip(drawn.axes, names, strict=True):
-        for (x, y), one in zip(drawn_lines(panel), summaries.values(), strict=True):
+        for (x, y), one in zip(drawn_lines(panel, least=len(STEPS)), summaries.values(), strict=True):
             np.testing.assert_array_equal(x, STEPS)
             np.testing.assert_array_equal(y, one[name])
     limits = [points[1, 0] for points in drawn_lines(drawn.axes[0], least=1) if points.shape[1] == 1]
     np.testing.assert_allclose(limits, [0.38, 0.38])
-    assert "15 feasible and 15 infeasible, 20% of the prefixes without a choice" in drawn.get_supxlabel()
-    alone = claims.summarize({"one": made(feasible=0)}, KEY)
-    assert drawn_lines(figure.draw(alone).axes[0]) == []
+    few = [y[0] for x, y in drawn_lines(drawn.axes[2]) if len(y) == 2]
+    assert few == [claims.FEW]
+    # Panels that are compared have the same limits.
+    assert drawn.axes[1].get_ylim() == drawn.axes[3].get_ylim()
+    assert drawn.axes[0].texts[0].get_text() == "texts:\n15 vocabulary\n15 prefix"
+    assert "450 (vocabulary, 20 % of the prefixes have no choice), 450 (prefix, 20 %" in drawn.get_supxlabel()
+    alone = figure.draw(claims.summarize({"one": made(feasible=0)}, KEY))
+    assert drawn_lines(alone.axes[0], least=len(STEPS)) == []
+    assert alone.axes[0].get_title() == "(a) feasible texts: too few, or\ntoo short runs, to judge"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, '"few" holds in 2 of 2 runs;\n38 % of the pairs'),
+        ({"share": 0.98 + 0 * FALLING}, '"few" refuted in 1 of 2 runs;\n38 to 98 % of the pairs'),
+        # Too few texts are drawn but not judged.
+        ({"share": 0.98 + 0 * FALLING, "feasible": 5}, '"few" holds in 1 of 1 runs;\n38 % of the pairs'),
+        ({"both": True, "steps": STEPS[:10]}, "too few, or\ntoo short runs, to judge"),
+    ],
+)
+def test_the_figure_says_where_few_pairs_carry_the_gradient(changed, said):
+    panel = figure.draw(judged(**changed)[0]).axes[0]
+    assert said in panel.get_title()
+    assert ("not judged" in panel.texts[0].get_text()) == (changed.get("feasible", 15) < 8)

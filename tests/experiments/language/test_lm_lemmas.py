@@ -86,3 +86,21 @@ def test_the_figure_draws_both_gradients_and_every_bound():
     np.testing.assert_allclose(y, summaries["texts"]["slope_most"])
     assert len(x) == summaries["texts"].sizes["distance"]
     assert len(drawn.axes[2].get_yticks()) == 7
+    for (x, _), radius in zip(drawn_lines(drawn.axes[2], least=7), summaries["texts"]["radius"].values, strict=True):
+        np.testing.assert_array_equal(x, summaries["texts"]["share_most"].sel(radius=radius))
+
+
+@pytest.mark.parametrize(
+    ("changed", "place", "said"),
+    [
+        ({}, 0, "right for every label"),
+        ({"printed": 0.3}, 0, "wrong for $b$ = 0.5, 2"),
+        ({}, 1, "Lemma 3.12 holds:\nlargest slope 0.09"),
+        ({"slope": 1.2}, 1, "Lemma 3.12 fails:\nlargest slope 1.2"),
+        # The powers of ten are rounded down.
+        ({}, 2, "all 7 bounds hold,\n6 loose by $10^{3}$ or more"),
+        ({"share": 1.5}, 2, "2 of 7 bounds exceeded,\n2 loose by $10^{3}$ or more"),
+    ],
+)
+def test_titles_say_what_was_found(changed, place, said):
+    assert said in figure.draw(judged(**changed)[0]).axes[place].get_title()

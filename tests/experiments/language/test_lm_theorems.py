@@ -399,14 +399,48 @@ def test_the_figure_draws_each_kind_of_text_and_survives_without_one():
             np.testing.assert_array_equal(y, one[name])
     level = [y for _, y in drawn_lines(drawn.axes[1]) if len(y) == 2]
     np.testing.assert_allclose(level, 0.06)
-    assert "15 texts a run are feasible" in drawn.get_supxlabel()
-    alone = claims.summarize({"one": made(0.0, 1.5, feasible=30)}, KEY)
-    assert drawn_lines(figure.draw(alone).axes[1]) == []
+    # Titles hold the number of texts and the errors at the end; the claim on soft margins fails here.
+    titles = [panel.get_title() for panel in drawn.axes[:4]]
+    end = max(float(summaries[f"delta {delta:g}, step 50"]["infeasible_off_soft"][-1]) for delta in (0, 0.5))
+    assert titles[1] == f"(b) infeasible texts (15): refuted,\n{end:.2g} from the soft margin"
+    assert titles[0].startswith("(a) feasible texts (15):\n")
+    assert titles[2].startswith("(c) infeasible texts (15):\n")
+    slope = float(summaries["delta 0, step 50"]["feasible_slope"])
+    assert f"{slope:.2f}" in titles[3]
+    assert "texts, all kept" in drawn.get_supxlabel()
+    alone = figure.draw(claims.summarize({"one": made(0.0, 1.5, feasible=30)}, KEY))
+    assert drawn_lines(alone.axes[1]) == []
+    assert "refuted" not in "".join(panel.get_title() for panel in alone.axes)
+
+
+def test_what_holds_is_not_called_refuted():
+    summaries = judgements(with_ends(ended(), changed={one: {"soft": OFF} for one in RUNS}))[0]
+    assert "refuted" not in "".join(panel.get_title() for panel in figure.draw(summaries).axes)
 
 
 def test_the_figure_draws_where_every_start_ends():
-    summaries = judgements(with_ends(ended(left=4, moving=2), ended(0.01)))[0]
-    bars = (one for one in figure.draw(summaries).axes[5].patches if isinstance(one, Rectangle))
-    widths = np.reshape([bar.get_width() for bar in bars], (3, 2))
+    summaries = judgements(with_ends(ended(loss="cross_entropy"), ended(left=4, moving=2), ended(0.01)))[0]
+    panel = figure.draw(summaries).axes[5]
+    bars = [one for one in panel.patches if isinstance(one, Rectangle)]
+    # By loss, the logistic one first.
+    widths = np.reshape([bar.get_width() for bar in bars], (3, 3))
     np.testing.assert_allclose(widths[:, 0] * 15, [9, 4, 2])
-    np.testing.assert_allclose(widths[:, 1], [1, 0, 0])
+    np.testing.assert_allclose(widths[:, 1:], [[1, 1], [0, 0], [0, 0]])
+    written = [text.get_text() for text in panel.texts]
+    assert [text for text in written if " of " in text] == ["4 of 15", "0 of 15", "0 of 15"]
+    assert [text for text in written if text in ("logistic", "cross entropy")] == ["logistic", "cross entropy"]
+    assert "refuted for the logistic loss, 4 of 30" in panel.get_title()
+    assert "cross entropy: 0 of 15" in panel.get_title()
+
+
+def test_the_figure_draws_two_inputs_by_loss():
+    known = {"text": "two inputs", "radius": 3.0}
+    runs = [ended(left=15).assign_attrs(known, run="W z along e_b"), ended(loss="cross_entropy").assign_attrs(known)]
+    runs[1].attrs["run"] = "W z along e_b, cross entropy"
+    summaries = judgements(with_ends(*runs))[0]
+    panel = figure.draw(summaries).axes[4]
+    for (x, y), one in zip(drawn_lines(panel), paths.started(summaries).values(), strict=True):
+        np.testing.assert_array_equal(x, STEPS)
+        np.testing.assert_array_equal(y, one["off"])
+    assert panel.get_title() == "(e) two inputs, from $Wz = (3, 0)$:\nthe logistic loss never serves one of them"
+    assert [text.get_text() for text in panel.texts] == ["logistic loss", "cross entropy"]

@@ -32,10 +32,10 @@ from jaxattn.study.statistics import bootstrap, variables
 # Kinds of texts: some W separates all next words, or none does.
 KINDS = ("feasible", "infeasible")
 # Kinds with fewer texts are drawn but not judged; shorter training is not judged either.
-_TEXTS, _STEPS = 8, 5000
+_TEXTS, STEPS = 8, 5000
 # Fixed beforehand: "few" means at most half of all, the largest share the word allows; a share falls if its last value
 # over its first is below 1 by more than rounding.
-_FEW, _FALL = 0.5, 0.999
+FEW, _FALL = 0.5, 0.999
 # The largest share of the gradient off the support vectors, and the largest difference from the share predicted by the
 # multipliers.
 _BESIDE, _MISSED = 0.01, 0.02
@@ -66,6 +66,11 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
                 raise ValueError(f"gradient-sparsity: expected {name} between 0 and 1 in {run}, found {found}")
     keys = jax.random.split(key, len(datasets))
     return {run: _summary(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
+
+
+def is_judged(one: xarray.Dataset, kind: str) -> bool:
+    """Return whether a run, of `summarize`, has enough texts of a kind to judge by them."""
+    return int(one[f"{kind}_texts"]) >= _TEXTS
 
 
 def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -158,7 +163,7 @@ def _judge_support(summaries: Datasets) -> Judgement:
 
 
 def _decided(summaries: Datasets) -> list[_Case]:
-    return [(run, kind, one) for run, one in summaries.items() for kind in KINDS if int(one[f"{kind}_texts"]) >= _TEXTS]
+    return [(run, kind, one) for run, one in summaries.items() for kind in KINDS if is_judged(one, kind)]
 
 
 def _end(case: _Case) -> Number:
@@ -168,7 +173,7 @@ def _end(case: _Case) -> Number:
 
 def _few(case: _Case) -> Criterion:
     run, kind, _ = case
-    return below(f"share of pairs with 99 % of the gradient at the end, {run}, {kind},", _end(case), _FEW)
+    return below(f"share of pairs with 99 % of the gradient at the end, {run}, {kind},", _end(case), FEW)
 
 
 def _fall(case: _Case) -> Criterion:
@@ -183,7 +188,7 @@ def _told(case: _Case) -> str:
 
 
 def _undecided(summaries: Datasets) -> str:
-    if (steps := min(int(one["snapshot"][-1]) for one in summaries.values())) < _STEPS:
+    if (steps := min(int(one["snapshot"][-1]) for one in summaries.values())) < STEPS:
         return f"A run of {steps} steps is too short to decide; the published size is 10000."
     return too_few(min(int(one.attrs["kept"]) for one in summaries.values()))
 

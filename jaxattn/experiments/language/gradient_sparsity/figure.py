@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import xarray
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 
+from jaxattn.experiments.language.gradient_sparsity.claims import FEW, KINDS, STEPS, is_judged
 from jaxattn.study.style import page, palette
 
 _COLOURS = {"vocabulary": palette.TEAL, "prefix": palette.WINE}
@@ -15,6 +19,7 @@ _COLOURS = {"vocabulary": palette.TEAL, "prefix": palette.WINE}
 _DASHES, _MARKERS = ("--", "-", ":", "-."), ("s", "o", "^", "D")
 # Multipliers are marked so far beyond the last step.
 _BEYOND = 2.0
+_CORES = {"feasible": "support vectors", "infeasible": "contested words"}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -23,63 +28,126 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     Args:
         summaries: of `claims.summarize`.
     """
-    sizes = sorted({int(one.attrs["d"]) for one in summaries.values()})
+    runs = list(summaries.values())
     with page.style():
         figure = page.full(5.4)
-        panels = figure.subplots(2, 2, sharex=True)
-        for row, kind in zip(panels, ("feasible", "infeasible"), strict=True):
-            for one in summaries.values():
-                if f"{kind}_share" in one:
-                    place = sizes.index(int(one.attrs["d"]))
-                    for axes, name in zip(row, ("share", "beside"), strict=True):
-                        _curve(axes, one, f"{kind}_{name}", place)
-                    if kind == "feasible":
-                        _multipliers(row[0], one, place)
-            row[0].set(xscale="log", ylim=(0, 1.02), ylabel="share of pairs with 99 %\nof the gradient")
-            row[1].set(xscale="log")
-            if row[1].lines:
-                row[1].set_yscale("log")
-                row[1].set_ylim(None, 1.5)
-        panels[0, 0].set_title("(a) feasible texts")
-        panels[0, 1].set(title="(b) feasible texts", ylabel="gradient beside\nsupport vectors")
-        panels[1, 0].set(title="(c) infeasible texts", xlabel="step")
-        panels[1, 1].set(title="(d) infeasible texts", ylabel="gradient beside\ncontested words", xlabel="step")
-        for axes, title in ((panels[0, 0], None), (panels[0, 1], "candidates"), (panels[1, 1], "candidates")):
-            if axes.get_legend_handles_labels()[1]:
-                axes.legend(loc="lower left", title=title)
-        page.add_counts(figure, summaries, _remark(summaries))
+        top, below = (figure.add_subfigure(row) for row in figure.add_gridspec(2, 1, height_ratios=(0.2, 4.7)))
+        panels = below.subplots(2, 2, sharex=True, sharey="col")
+        for row, kind, letters in zip(panels, KINDS, ("ab", "cd"), strict=True):
+            own = [one for one in runs if f"{kind}_share" in one]
+            for one in own:
+                for axes, name in zip(row, ("share", "beside"), strict=True):
+                    curve = (one[f"{kind}_{name}{part}"].values for part in ("", "_low", "_high"))
+                    page.band(axes, one["snapshot"].values, *curve, **_look(one, runs))
+                if kind == "feasible":
+                    _multipliers(row[0], one, runs)
+            judged = [one for one in own if is_judged(one, kind) and int(one["snapshot"][-1]) >= STEPS]
+            row[0].set(
+                title=f"({letters[0]}) {_shares(judged, kind)}", ylabel="share of pairs with\n99 % of the gradient"
+            )
+            row[1].set(title=f"({letters[1]}) {_beside(judged, kind)}", ylabel=f"share of gradient\noff {_CORES[kind]}")
+            _texts(row[0], runs, kind)
+        _limits(panels)
+        _key(top, runs)
+        page.add_counts(figure, summaries, _remark(summaries), counted="texts")
     return figure
 
 
-def _curve(axes: Axes, one: xarray.Dataset, name: str, place: int) -> None:
-    number = int(one[f"{name.partition('_')[0]}_texts"])
-    curve = (one[part].values for part in (name, f"{name}_low", f"{name}_high"))
-    label = f"{one.attrs['candidates']}, $d = {one.attrs['d']}$" if name.endswith("beside") else None
-    look = {"color": _COLOURS.get(one.attrs["candidates"], "black"), "linestyle": _DASHES[place % len(_DASHES)]}
-    # One text alone has a thin line.
-    page.band(axes, one["snapshot"].values, *curve, label=label, linewidth=1.5 if number > 1 else 0.8, **look)
+def _look(one: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> dict[str, Any]:
+    place = _place(one, runs)
+    colour = _COLOURS.get(one.attrs["candidates"], palette.INK)
+    return {"color": colour, "linestyle": _DASHES[place % len(_DASHES)]}
 
 
-def _multipliers(axes: Axes, one: xarray.Dataset, place: int) -> None:
+def _place(one: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> int:
+    return sorted({int(each.attrs["d"]) for each in runs}).index(int(one.attrs["d"]))
+
+
+def _multipliers(axes: Axes, one: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> None:
     axes.plot(
         _BEYOND * float(one["snapshot"][-1]),
         float(one["feasible_limit"]),
-        color=_COLOURS.get(one.attrs["candidates"], "black"),
-        marker=_MARKERS[place % len(_MARKERS)],
+        color=_look(one, runs)["color"],
+        marker=_MARKERS[_place(one, runs) % len(_MARKERS)],
         markersize=5,
         linestyle="none",
-        label=None if axes.get_legend_handles_labels()[1] else "of the solution's multipliers",
     )
 
 
-def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
-    parts = [
-        f"{run}: {int(one['feasible_texts'])} feasible and {int(one['infeasible_texts'])} infeasible, "
-        f"{float(one['dropped']):.0%} of the prefixes without a choice, {float(one['pairs']):.0f} pairs left"
-        for run, one in summaries.items()
+def _limits(panels: np.ndarray) -> None:
+    """Set the axes, and mark what the claim calls few."""
+    for axes in panels.flat:
+        axes.set_xscale("log")
+    for axes in panels[:, 0]:
+        axes.set_ylim(0, 1.02)
+        axes.axhline(FEW, color=palette.GUIDE, linewidth=0.9, linestyle=":", zorder=1)
+    if panels[0, 1].lines or panels[1, 1].lines:
+        panels[0, 1].set(yscale="log", ylim=(None, 1.5))
+    for axes in panels[1]:
+        axes.set_xlabel("step")
+
+
+def _key(part: SubFigure, runs: Sequence[xarray.Dataset]) -> None:
+    """Explain colours, dashes, markers and the dotted line above all panels."""
+    colours = {f"candidates: {one.attrs['candidates']}": _look(one, runs)["color"] for one in runs}
+    dashes = {f"$d = {one.attrs['d']}$": _look(one, runs)["linestyle"] for one in runs}
+    lines = [Line2D([], [], color=colour, label=label) for label, colour in colours.items()]
+    lines += [Line2D([], [], color=palette.GUIDE, linestyle=dash, label=label) for label, dash in dashes.items()]
+    marker = {"marker": _MARKERS[0], "markersize": 5, "linestyle": "none", "color": palette.GUIDE}
+    lines.append(Line2D([], [], label="predicted limit", **marker))
+    lines.append(Line2D([], [], color=palette.GUIDE, linewidth=0.9, linestyle=":", label="few: at most half"))
+    part.legend(handles=lines, loc="center", ncols=len(lines), columnspacing=1.1)
+
+
+def _shares(judged: Sequence[xarray.Dataset], kind: str) -> str:
+    """Say in how many of the judged runs few pairs carry the gradient at the end."""
+    if not judged:
+        return f"{kind} texts: too few, or\ntoo short runs, to judge"
+    met, broken = (sum(bounds) for bounds in zip(*(_few(one, kind) for one in judged), strict=True))
+    says = f"refuted in {broken} of {len(judged)} runs" if broken else f"holds in {met} of {len(judged)} runs"
+    ends = [100 * float(one[f"{kind}_share"][-1]) for one in judged]
+    return f'{kind} texts: "few" {says};\n{_span(ends)} of the pairs are needed'
+
+
+def _few(one: xarray.Dataset, kind: str) -> tuple[bool, bool]:
+    """Return whether few pairs carry the gradient at the end, and whether more do, by the interval of their share."""
+    low, high = (float(one[f"{kind}_share{part}"][-1]) for part in ("_low", "_high"))
+    return high <= FEW, low > FEW
+
+
+def _beside(judged: Sequence[xarray.Dataset], kind: str) -> str:
+    """Say how much of the gradient is at most elsewhere at the end."""
+    if not judged:
+        return f"{kind} texts: too few, or\ntoo short runs, to judge"
+    most = max(float(one[f"{kind}_beside"][-1]) for one in judged)
+    return f"{kind} texts: at most {page.power(most)}\nis off the {_CORES[kind]} at the end"
+
+
+def _texts(axes: Axes, runs: Sequence[xarray.Dataset], kind: str) -> None:
+    """Write the numbers of texts into a panel."""
+    numbers: dict[str, set[int]] = {}
+    for one in runs:
+        numbers.setdefault(one.attrs["candidates"], set()).add(int(one[f"{kind}_texts"]))
+    few = {one.attrs["candidates"] for one in runs if not is_judged(one, kind)}
+    lines = [
+        f"{' or '.join(map(str, sorted(found)))} {name}{', not judged' * (name in few)}"
+        for name, found in numbers.items()
     ]
+    axes.text(0.03, 0.04, "\n".join(["texts:", *lines]), transform=axes.transAxes, fontsize=page.SMALLEST)
+
+
+def _span(percents: Sequence[float]) -> str:
+    ends = list(dict.fromkeys(f"{one:.0f}" for one in (min(percents), max(percents))))
+    return f"{' to '.join(ends)} %"
+
+
+def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+    """Say what pairs there are; candidates of equal numbers stand once."""
+    told = {}
+    for one in summaries.values():
+        alone = f", {100 * float(one['dropped']):.0f} % of the prefixes have no choice" if float(one["dropped"]) else ""
+        told[one.attrs["candidates"]] = f"{float(one['pairs']):.0f} ({one.attrs['candidates']}{alone})"
     return (
-        "Means with 95 % bootstrap intervals. Contested words of infeasible texts: those that follow one word. "
-        + "; ".join(parts)
-        + "."
+        "Bands: 95 % intervals of the mean. Predicted limit: by the multipliers. Contested words: different words that "
+        f"follow the same one. Pairs of a prefix and a candidate per text: {', '.join(told.values())}."
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import xarray
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_lemmas.claims import SAME, SHARP
@@ -14,6 +15,9 @@ from jaxattn.study.style import page, palette
 # How the basic functions of `measure.BOUNDS` are written.
 _NAMES = (r"$\exp(Ax)$", r"$\alpha$", r"$1/\alpha$", "$f$", "$c$", r"$\mathrm{diag}\,f$", r"$f f^\top$")
 _PRINTED, _MENDED, _BOUND = palette.WINE, palette.TEAL, palette.GUIDE
+_FORMS = (("printed", _PRINTED, "o", "as printed"), ("mended", _MENDED, "s", "$b$ inside $g'$"))
+# A bound is loose if it is larger than all that is found by this power of ten.
+_LOOSE = 3.0
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -24,60 +28,89 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     """
     (one,) = summaries.values()
     with page.style():
-        figure = page.full(3.4)
-        gradient, slope, bounds = figure.subplots(1, 3, width_ratios=(1, 1, 1.3))
-        at = np.arange(one.sizes["label"])
-        rounding = np.finfo(float).eps / 2
-        for name, colour, marker, label in (
-            ("printed", _PRINTED, "o", "as printed"),
-            ("mended", _MENDED, "s", "$b$ inside $g'$"),
-        ):
-            # Rounding is drawn where it is largest, so that zeros stay on the axis.
-            size = np.maximum(one[f"{name}_most"].values, rounding)
-            gradient.plot(at, size, marker, color=colour, markerfacecolor="none", label=label)
-        gradient.axhline(SAME, color=_BOUND, linestyle=":", linewidth=0.8)
-        gradient.set(
-            title="(a) the printed gradient\nis right for labels $\\pm 1$ alone",
-            xlabel="label $b$",
-            ylabel="largest relative difference\nfrom the gradient",
-            yscale="log",
-            ylim=(1e-17, 1e6),
-            xlim=(-0.5, len(at) - 0.5),
-        )
-        gradient.set_xticks(at, [f"{float(b):g}" for b in one["label"].values])
-        gradient.legend(loc="upper left")
-
-        distance = one["distance"].values
-        slope.plot(distance, one["slope_most"].values, "o-", color=_MENDED, markersize=3, label="largest found")
-        slope.axhline(SHARP, color="black", linestyle="--", linewidth=0.8, label=r"$1 / (6 \sqrt{3})$, sharp")
-        slope.axhline(1, color=_BOUND, linestyle=":", linewidth=0.8, label="Lemma 3.12")
-        slope.set(
-            title="(b) the slope of the logistic\nfunction: a tenth of the lemma's",
-            xlabel="$|x - x'|$",
-            ylabel="$|g'(x) - g'(x')|\\,/\\,|x - x'|$",
-            xscale="log",
-            yscale="log",
-            ylim=(1e-3, 10),
-        )
-        slope.legend(loc="lower left")
-
-        rows = np.arange(len(_NAMES))[::-1]
-        for radius, marker in zip(one["radius"].values, ("o", "^"), strict=False):
-            shares = one["share_most"].sel(radius=radius).values
-            bounds.plot(
-                shares, rows, marker, color=_MENDED, markerfacecolor="none", label=f"$R = {radius:g}$", markersize=4
-            )
-        bounds.axvline(0, color=_BOUND, linestyle=":", linewidth=0.8)
-        bounds.set(
-            title="(c) the basic bounds are valid,\nmost by tens of decades",
-            xlabel=r"$\log_{10}$ of the largest share of the bound",
-        )
-        bounds.set_yticks(rows, _NAMES)
-        bounds.legend(loc="center left")
+        figure = page.full(3.1)
+        gradient, slope, bounds = figure.subplots(1, 3, width_ratios=(1.1, 1, 1.3))
+        _gradient(gradient, one)
+        _slope(slope, one)
+        _bounds(bounds, one)
         page.add_counts(
             figure,
             summaries,
-            "Dotted: what the claims allow. Largest of all texts; labels: sequences of one word alone.",
+            "Every mark is the largest of all texts. Excluded: sequences of one word alone, whose gradient is zero. "
+            "Dotted: what the claims allow.",
             counted="texts",
         )
     return figure
+
+
+def _gradient(axes: Axes, one: xarray.Dataset) -> None:
+    at, labels = np.arange(one.sizes["label"]), [f"{float(b):g}" for b in one["label"].values]
+    rounding = np.finfo(float).eps / 2
+    for name, colour, marker, label in _FORMS:
+        # Rounding is drawn where it is largest, so that zeros stay on the axis.
+        size = np.maximum(one[f"{name}_most"].values, rounding)
+        axes.plot(at, size, marker, color=colour, markerfacecolor="none", label=label)
+    axes.axhline(SAME, color=_BOUND, linestyle=":", linewidth=0.9)
+    wrong = [label for label, size in zip(labels, one["printed_most"].values, strict=True) if size > SAME]
+    says = f"wrong for $b$ = {', '.join(wrong)}" if wrong else "right for every label"
+    axes.set(
+        title=f"(a) gradient as printed:\n{says}",
+        xlabel="label $b$",
+        ylabel="relative difference\nfrom the gradient",
+        yscale="log",
+        ylim=(1e-17, 1e7),
+        xlim=(-0.5, len(at) - 0.5),
+    )
+    axes.set_xticks(at, labels)
+    axes.legend(loc="upper left")
+
+
+def _slope(axes: Axes, one: xarray.Dataset) -> None:
+    largest = float(one["slope_most"].max())
+    axes.plot(one["distance"].values, one["slope_most"].values, "o-", color=_MENDED, markersize=3)
+    axes.axhline(SHARP, color=palette.INK, linestyle="--", linewidth=0.8)
+    axes.axhline(1, color=_BOUND, linestyle=":", linewidth=0.9)
+    for height, text in ((1, "allowed: 1"), (SHARP, r"sharp: $1 / (6 \sqrt{3})$")):
+        axes.annotate(
+            text,
+            (0.05, height),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(0, 3),
+            textcoords="offset points",
+            fontsize=page.SMALLEST,
+        )
+    axes.set(
+        title=f"(b) Lemma 3.12 {'holds' if largest <= 1 else 'fails'}:\nlargest slope {largest:.2g}",
+        xlabel="$|x - x'|$",
+        ylabel="$|g'(x) - g'(x')|\\,/\\,|x - x'|$",
+        xscale="log",
+        yscale="log",
+        ylim=(1e-3, 10),
+    )
+
+
+def _bounds(axes: Axes, one: xarray.Dataset) -> None:
+    rows = np.arange(len(_NAMES))[::-1]
+    for radius, marker in zip(one["radius"].values, ("o", "^"), strict=False):
+        shares = one["share_most"].sel(radius=radius).values
+        axes.plot(shares, rows, marker, color=_MENDED, markerfacecolor="none", markersize=4)
+        axes.annotate(
+            f"$R = {radius:g}$",
+            (float(shares[-1]), rows[-1]),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=page.SMALLEST,
+        )
+    axes.axvline(0, color=_BOUND, linestyle=":", linewidth=0.9)
+    largest = one["share_most"].max("radius").values
+    exceeded, loose = (int(hits.sum()) for hits in (largest > 1e-9, largest < -_LOOSE))
+    says = f"{exceeded} of {len(_NAMES)} bounds exceeded" if exceeded else f"all {len(_NAMES)} bounds hold"
+    beyond = rf"$10^{{{np.floor(-np.max(largest[largest < -_LOOSE])):.0f}}}$" if loose else ""
+    slack = f"{loose} loose by {beyond} or more" if loose else "none loose"
+    axes.set(
+        title=f"(c) {says},\n{slack}",
+        xlabel=r"$\log_{10}$ (largest difference / bound)",
+        ylim=(-0.6, len(_NAMES) - 0.4),
+    )
+    axes.set_yticks(rows, _NAMES)

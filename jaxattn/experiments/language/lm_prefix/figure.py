@@ -7,97 +7,121 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
-from jaxattn.experiments.language.lm_prefix.claims import SELECTS
+from jaxattn.experiments.language.lm_prefix.claims import CLAIMS, SELECTS
+from jaxattn.study.claims import Verdict
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.rows import Column, Part, draw_rows
 
+_RUN = xarray.Dataset
 # Starts that arrive, that end elsewhere, and that are on the way.
 _ARRIVED, _LOST, _MOVING = palette.FROBENIUS, palette.WINE, palette.EXCLUDED
 _DASHES = {"exact direction": "-", "plain": "--"}
+_STEPS = {"exact direction": "normalized", "plain": "plain"}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a panel of direction errors for each dimension, and one of what became of the starts of each run.
+    """Draw a panel of direction errors for each dimension, and below what became of the starts of each run.
 
     Args:
         summaries: of `claims.summarize`.
     """
     runs = list(summaries.values())
     dimensions = sorted({one.attrs["d"] for one in runs}, reverse=True)
-    scales = sorted({one.attrs["scale"] for one in runs})
     with page.style():
-        figure = page.full(4.6)
-        *curves, ends = figure.subplots(1, len(dimensions) + 1, width_ratios=[1.0] * len(dimensions) + [1.15])
-        for letter, axes, d in zip("abc", curves, dimensions, strict=False):
-            own = [one for one in runs if one.attrs["d"] == d]
-            _curves(axes, own, scales)
-            left, starts = (sum(int(one[name]) for one in own) for name in ("left", "starts"))
-            found = f"{left} of {starts} starts\nleave prefixes behind"
-            axes.set(title=f"({letter}) $d = {d}$: {found}", xlabel="step", xscale="log", yscale="log")
-        limits = np.array([axes.get_ylim() for axes in curves])
-        for axes in curves:
-            axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
-        curves[0].set_ylabel("1 - correlation with the hard margin")
-        for axes in curves:
-            axes.legend(loc="lower left")
-        _ends(ends, runs, "abc"[len(dimensions)])
-        texts = sorted({int(one["texts"]) for one in runs})
+        figure = page.full(5.6)
+        # In inches, nearly: the key, the curves, and the rows.
+        heights = (0.2, 2.0, 1.2 + 0.14 * max(len(runs), 4))
+        top, above, below = (figure.add_subfigure(row) for row in figure.add_gridspec(3, 1, height_ratios=heights))
+        panels = np.atleast_1d(above.subplots(1, len(dimensions), sharey=True))
+        for letter, axes, d in zip("abcdef", panels, dimensions, strict=False):
+            own = [one for one in runs if one.attrs["d"] == d and one.attrs["delta"] == 0]
+            for one in own:
+                curve = (one[part].values for part in ("snapshot", "reached", "reached_low", "reached_high"))
+                page.band(axes, *curve, **_look(one, runs))
+            axes.set(title=f"({letter}) $d = {d}$: {_furthest(own)}", xlabel="step", xscale="log", yscale="log")
+        panels[0].set_ylabel("direction error, 1 - cos")
+        _key(top, runs)
+        _outcomes(below.subplots(), runs, "abcdefg"[len(dimensions)], _refuted(summaries))
         page.add_counts(
             figure,
-            summaries,
-            f"{' or '.join(map(str, texts))} feasible texts a run. Curves: starts that leave nothing behind, equal "
-            "scores; means over texts with 95 % bootstrap intervals. Solid: normalized steps on the exact direction; "
-            "dashed: plain steps. "
-            "Left behind: the next word is more than the margin behind along the solution of the prefixes that are "
-            f"served, to which W has come. Percentages: starts with an attention of at least {SELECTS:g} to every "
-            "optimal token, and their 95 % interval by texts.",
+            {_written(one): one for one in runs},
+            "Curves: equal scores, starts that serve all prefixes, means over texts with 95 % intervals. Unserved: "
+            f"behind by more than the margin along the limit of $W$. All selected: attention of at least {SELECTS:g} "
+            "to every optimal token, with the 95 % interval over texts.",
             counted="starts",
         )
     return figure
 
 
-def _curves(axes: Axes, runs: Sequence[xarray.Dataset], scales: Sequence[float]) -> None:
-    for one in runs:
-        told = one.attrs
-        # Close scores are in the last panel.
-        if told["delta"] > 0:
-            continue
-        label = f"normal, scale {told['scale']:g}" if told["scale"] else "$W(0) = 0$"
-        page.band(
-            axes,
-            *(one[part].values for part in ("snapshot", "reached", "reached_low", "reached_high")),
-            color=palette.ramp(len(scales))[scales.index(told["scale"])],
-            linestyle=_DASHES[told["rule"]],
-            label=label + (", plain" if told["rule"] == "plain" else ""),
-        )
+def _refuted(summaries: Mapping[str, xarray.Dataset]) -> bool:
+    """Return whether convergence from any start does not hold as stated, with equal or with close scores."""
+    verdicts = {claim.judge(summaries).verdict for claim in CLAIMS if not claim.id.endswith("selection")}
+    return bool(verdicts & {Verdict.FAILS, Verdict.CORRECTED})
 
 
-def _ends(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
+def _look(one: _RUN, runs: Sequence[_RUN]) -> dict[str, str]:
+    scales = sorted({each.attrs["scale"] for each in runs})
+    colour = palette.ramp(len(scales))[scales.index(one.attrs["scale"])]
+    return {"color": colour, "linestyle": _DASHES[one.attrs["rule"]]}
+
+
+def _key(part: SubFigure, runs: Sequence[_RUN]) -> None:
+    """Explain the curves above them."""
+    looks = {one.attrs["scale"]: _look(one, runs)["color"] for one in runs}
+    colours = {
+        f"start: normal, scale {scale:g}" if scale else "start: $W = 0$": looks[scale] for scale in sorted(looks)
+    }
+    rules = {one.attrs["rule"] for one in runs}
+    dashes = {f"{_STEPS[rule]} steps": dash for rule, dash in _DASHES.items() if rule in rules}
+    page.key(part, colours, dashes, loc="center", ncols=5, columnspacing=1.2)
+
+
+def _furthest(runs: Sequence[_RUN]) -> str:
+    """Say how near the starts that serve all prefixes come along the exact direction."""
+    exact = [float(one["reached"][-1]) for one in runs if one.attrs["rule"] == "exact direction"]
+    if not exact:
+        return "plain steps only"
+    return f"normalized steps come\nwithin {page.power(max(exact))} of the hard margin"
+
+
+def _outcomes(axes: Axes, runs: Sequence[_RUN], letter: str, is_refuted: bool) -> None:
     """Draw what became of the starts of every run, and write how many select their tokens."""
-    runs = sorted(runs, key=lambda one: (one.attrs["rule"] == "plain", one.attrs["delta"], one.attrs["d"]))
-    rows = np.arange(len(runs))[::-1]
-    start = np.zeros(len(runs))
-    for name, colour, label in (
-        ("arrived", _ARRIVED, "at the hard margin"),
-        ("left", _LOST, "prefixes left behind"),
-        ("moving", _MOVING, "on the way"),
-    ):
-        share = np.array([int(one[name]) / int(one["starts"]) for one in runs])
-        axes.barh(rows, share, left=start, color=colour, label=label, height=0.7)
-        start = start + share
-    for row, one in zip(rows, runs, strict=True):
-        shares = (f"{100 * float(one[f'share_selected{part}']):.0f}" for part in ("", "_low", "_high"))
-        axes.text(1.02, row, "{} % [{}, {}]".format(*shares), va="center", fontsize=7)
-    axes.set_yticks(rows, [_named(one) for one in runs], fontsize=7)
-    axes.set(title=f"({letter}) where starts end", xlabel="share of starts", xlim=(0, 1.5))
-    axes.set_xticks([0, 0.5, 1])
-    axes.set_ylim(-0.7, len(runs) + 1.6)
-    axes.legend(loc="upper left", ncols=2, columnspacing=0.7, handlelength=1.0)
+    runs = sorted(runs, key=lambda one: tuple(one.attrs[name] for name in ("rule", "delta", "d", "scale")))
+    steps = [_STEPS[one.attrs["rule"]] for one in runs]
+    columns = (
+        Column("steps", ["" if each in steps[:k] else each for k, each in enumerate(steps)], -182),
+        Column(r"$\delta$", [f"{one.attrs['delta']:g}" for one in runs], -132),
+        Column("$d$", [f"{one.attrs['d']}" for one in runs], -102),
+        Column("start", [_start(one) for one in runs], -78),
+        Column("unserved in", [f"{int(one['left'])} of {int(one['starts'])}" for one in runs], 6),
+        Column("all selected", [_selected(one) for one in runs], 56),
+    )
+    parts = [
+        Part(label, colour, [int(one[name]) / int(one["starts"]) for one in runs])
+        for name, colour, label in (
+            ("arrived", _ARRIVED, "at the hard margin"),
+            ("left", _LOST, "prefixes unserved"),
+            ("moving", _MOVING, "on the way"),
+        )
+    ]
+    left, starts = (sum(int(one[name]) for one in runs) for name in ("left", "starts"))
+    says = "convergence from any start is refuted:" if is_refuted else "all runs:"
+    title = f"({letter}) {says}\n{left} of {starts} starts leave prefixes unserved"
+    draw_rows(axes, columns, parts, title=title, xlabel="share of starts")
 
 
-def _named(one: xarray.Dataset) -> str:
+def _selected(one: _RUN) -> str:
+    shares = (f"{100 * float(one[f'share_selected{part}']):.0f}" for part in ("", "_low", "_high"))
+    return "{} % [{}, {}]".format(*shares)
+
+
+def _start(one: _RUN) -> str:
+    return f"normal, scale {one.attrs['scale']:g}" if one.attrs["scale"] else "$W = 0$"
+
+
+def _written(one: _RUN) -> str:
+    """Return a readable name of a run."""
     told = one.attrs
-    start = f"scale {told['scale']:g}" if told["scale"] else "$W(0) = 0$"
-    plain = ", plain" if told["rule"] == "plain" else ""
-    return rf"$d = {told['d']}$, $\delta = {told['delta']:g}$, {start}{plain}"
+    return rf"$d = {told['d']}$, $\delta = {told['delta']:g}$, {_start(one)}, {_STEPS[told['rule']]} steps"

@@ -1,4 +1,4 @@
-"""The figure of plain descent on texts: direction and norm of W along the time, by kind of text."""
+"""The figure of plain descent on texts: directions and norm along the time from W = 0, and where other starts end."""
 
 from __future__ import annotations
 
@@ -7,158 +7,249 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from jaxattn.experiments.language.lm_theorems import paths
+from jaxattn.experiments.language.lm_theorems.claims import CLAIMS
+from jaxattn.study.claims import Verdict
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.rows import Column, Part, draw_rows
 
+_RUN = xarray.Dataset
 # By increasing step.
 _DASHES = (":", "-", "--", "-.")
-# Starts that arrive, that end elsewhere, and that are on the way.
+# Starts that arrive, that end elsewhere, and that do neither.
 _ARRIVED, _LOST, _MOVING = palette.FROBENIUS, palette.WINE, palette.EXCLUDED
+_LOSSES = {
+    "logistic": "logistic",
+    "cross_entropy": "cross entropy",
+    "printed": "as printed",
+    "turned": "sign reversed",
+}
+_ERROR = "direction error,\n1 - cos"
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw direction and norm of feasible texts and direction of the others, and below where drawn starts end.
+    """Draw errors (a to c) and norm (d) along the time, a text of two inputs (e), and where starts end (f).
 
     Args:
         summaries: of `claims.summarize`.
     """
-    runs = list(paths.plain(summaries).values())
-    feasible, infeasible = (sorted({int(one[f"{kind}_texts"]) for one in runs}) for kind in ("feasible", "infeasible"))
-    panels = (
-        ("feasible_off", "(a) feasible texts:\nhard margin", r"1 - correlation with the solution"),
-        ("infeasible_off_soft", "(b) infeasible texts:\nsoft margin, $C = 10$", ""),
-        ("infeasible_off", "(c) infeasible texts:\ntied hard margin", ""),
-        ("feasible_growth", "(d) feasible texts: norm", r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$"),
-    )
+    runs, ends = (list(part(summaries).values()) for part in (paths.plain, paths.started))
+    refuted = _refuted(summaries)
     with page.style():
         figure = page.full(7.2)
-        above, below = (figure.add_subfigure(half) for half in figure.add_gridspec(2, 1))
-        row = above.subplots(1, 4)
-        for axes, (name, title, label) in zip(row, panels, strict=True):
-            _curves(axes, runs, name)
-            axes.set(title=title, ylabel=label, xlabel=r"time $\eta k$", xscale="log")
-            if name.endswith("growth"):
-                _logarithm(axes, runs)
-                axes.set_ylim(0, 1.4 * axes.get_ylim()[1])
-            else:
-                axes.set_yscale("log")
-        shown = [axes for axes in row[:3] if axes.lines]
-        limits = np.array([axes.get_ylim() for axes in shown])
-        for axes in shown:
-            axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
-        _apart(row[1], runs)
-        for axes, place in ((row[1], "lower left"), (row[3], "upper left")):
-            if axes.get_legend_handles_labels()[1]:
-                axes.legend(loc=place)
-        ends = list(paths.started(summaries).values())
-        two, outcomes = below.subplots(1, 2, width_ratios=(1, 1.3))
+        # In inches, nearly: the key, two rows of panels, and the rows of (f).
+        heights = (0.2, 1.75, 1.75, 1.35 + 0.14 * max(len(ends), 4))
+        parts = [figure.add_subfigure(row) for row in figure.add_gridspec(4, 1, height_ratios=heights)]
+        _errors(parts[1].subplots(1, 3, sharey=True), runs, refuted)
+        growth, two = parts[2].subplots(1, 2)
+        _growth(growth, runs)
         _two_inputs(two, ends)
-        _outcomes(outcomes, ends)
+        _outcomes(parts[3].subplots(), ends, refuted)
+        _key(parts[0], runs)
         page.add_counts(
             figure,
-            summaries,
-            f"{_span(feasible)} texts a run are feasible: some W separates all next words. {_span(infeasible)} are not:"
-            " one word asks for different ones. Tied hard margin: of the words that a run keeps attending to; "
-            f"in {_least(runs)} of the infeasible texts those of least risk. Means with 95 % bootstrap intervals. "
-            "(f): left behind: the next word is more than the margin behind along the solution of the prefixes that "
-            "are served, to which W has come.",
+            {_written(one): one for one in (*runs, *ends) if one.attrs["attempted"] > 1},
+            "(a-d) From $W = 0$, with 95 % intervals of the mean; $L$ bounds the curvature. (c) Words that keep "
+            f"attention, tied: in {_least(runs)} of the texts those of least risk. (f) Unserved: behind by more than "
+            "the margin along the limit of $W$.",
+            counted="texts",
         )
     return figure
 
 
-def _curves(axes: Axes, runs: Sequence[xarray.Dataset], name: str) -> None:
-    deltas = sorted({one.attrs["delta"] for one in runs})
-    steps = sorted({one.attrs["step_size"] for one in runs})
+def _refuted(summaries: Mapping[str, xarray.Dataset]) -> set[str]:
+    """Return the claims, by the last part of their ids, that do not hold as stated."""
+    if not paths.plain(summaries):
+        return set()
+    verdicts = {claim.id.partition(":")[2]: claim.judge(summaries).verdict for claim in CLAIMS}
+    return {name for name, verdict in verdicts.items() if verdict in (Verdict.FAILS, Verdict.CORRECTED)}
+
+
+def _look(one: _RUN, runs: Sequence[_RUN]) -> dict[str, object]:
+    deltas, steps = (sorted({each.attrs[name] for each in runs}) for name in ("delta", "step_size"))
+    colour = palette.ramp(len(deltas))[deltas.index(one.attrs["delta"])]
+    return {"color": colour, "linestyle": _DASHES[steps.index(one.attrs["step_size"]) % len(_DASHES)]}
+
+
+def _key(part: SubFigure, runs: Sequence[_RUN]) -> None:
+    """Explain the curves of (a) to (d) above them."""
+    colours, dashes = {}, {}
     for one in runs:
-        if name not in one:
-            continue
         delta, step = one.attrs["delta"], one.attrs["step_size"]
-        label = f"$\\delta = {delta:g}$, $\\eta = {step:g}$ = {float(one['within']):.2g} / $L$"
-        page.band(
-            axes,
-            *(one[part].values for part in ("time", name, f"{name}_low", f"{name}_high")),
-            color=palette.ramp(len(deltas))[deltas.index(delta)],
-            linestyle=_DASHES[steps.index(step) % len(_DASHES)],
-            label=label if name.endswith("growth") else None,
-        )
+        within = max(float(each["within"]) for each in runs if each.attrs["step_size"] == step)
+        look = _look(one, runs)
+        told = rf"scores of other words within $\delta = {delta:g}$" if delta else r"equal scores, $\delta = 0$"
+        colours[told] = str(look["color"])
+        dashes[rf"step $\eta = {step:g} \leq {within:.2g}/L$"] = look["linestyle"]
+    page.key(part, colours, dashes, loc="center", ncols=4, columnspacing=1.2)
 
 
-def _two_inputs(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
-    """Draw the direction of the text of two inputs from the known start, by loss."""
-    for one in ends:
-        if one.attrs["text"] != "two inputs" or "along" not in one.attrs["run"]:
-            continue
-        loss = one.attrs["loss"].replace("_", " ")
-        colour = _LOST if loss == "logistic" else _ARRIVED
-        axes.plot(one["snapshot"].values, one["off"].values, color=colour, label=f"{loss} loss")
-        if loss == "logistic":
-            axes.axhline(1 - 10**-0.5, color="black", linewidth=0.7, linestyle="--", label="the served input alone")
-    axes.set(
-        title="(e) two inputs, from $Wz = (3, 0)$: with the\nlogistic loss one of them is never served",
-        xlabel="steps",
-        ylabel="1 - correlation with the solution",
-        xscale="log",
-        yscale="log",
-    )
-    if axes.lines:
-        axes.legend(loc="lower left")
+def _curves(axes: Axes, runs: Sequence[_RUN], name: str) -> list[_RUN]:
+    """Draw a band for every run that has this variable, and return these runs."""
+    drawn = [one for one in runs if name in one]
+    for one in drawn:
+        curve = (one[part].values for part in ("time", name, f"{name}_low", f"{name}_high"))
+        page.band(axes, *curve, **_look(one, runs))
+    axes.set(xlabel=r"time $\eta k$", xscale="log")
+    return drawn
 
 
-def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
-    """Draw what became of the starts of every run, in shares of its texts."""
-    rows = np.arange(len(ends))[::-1]
-    start = np.zeros(len(ends))
-    for name, colour, label in (
-        ("arrived", _ARRIVED, "at the hard margin of all"),
-        ("left", _LOST, "prefixes left behind"),
-        ("moving", _MOVING, "neither"),
+def _errors(panels: Sequence[Axes], runs: Sequence[_RUN], refuted: set[str]) -> None:
+    """Draw the direction errors of both kinds of texts."""
+    for axes, letter, name, solution in (
+        (panels[0], "a", "feasible_off", "from the hard margin"),
+        (panels[1], "b", "infeasible_off_soft", "from the soft margin"),
+        (panels[2], "c", "infeasible_off", "from the tied margin"),
     ):
-        share = np.array([int(one[name]) / int(one["texts"]) for one in ends])
-        axes.barh(rows, share, left=start, color=colour, label=label, height=0.7)
-        start = start + share
-    for row, one in zip(rows, ends, strict=True):
-        axes.text(1.02, row, f"{int(one['left'])} of {int(one['texts'])}", va="center", fontsize=7)
-    axes.set_yticks(rows, [_named(one) for one in ends], fontsize=7)
-    axes.set(title="(f) where descent ends, by text, loss and start", xlabel="share of texts", xlim=(0, 1.15))
-    axes.set_ylim(-0.7, len(ends) + 1.8)
-    if ends:
-        axes.legend(loc="upper left", ncols=2, columnspacing=0.8, handlelength=1.2)
+        drawn, kind = _curves(axes, runs, name), name.partition("_")[0]
+        if drawn:
+            axes.set_yscale("log")
+        says = " refuted," if letter == "b" and "soft" in refuted else ""
+        axes.set_title(f"({letter}) {kind} texts ({_texts(runs, kind)}):{says}\n{_last(drawn, name)} {solution}")
+        if letter == "b" and drawn:
+            level = float(np.mean([float(one["infeasible_apart"]) for one in drawn]))
+            axes.axhline(level, color=palette.INK, linewidth=0.7, linestyle="--")
+            _beside(axes, 0.04, level, "the tied margin of (c)", "top", -2)
+    panels[0].set_ylabel(_ERROR)
 
 
-def _named(one: xarray.Dataset) -> str:
-    """Return a short name of a run of (f)."""
-    told = one.attrs
-    start = rf"$\|W(0)\| = {told['radius']:g}$" if told["radius"] else "$W(0) = 0$"
-    known = " (known)" if "along" in told["run"] else ""
-    plain = ", plain steps" if told["rule"] != "exact direction" else ""
-    loss, text = told["loss"].replace("_", " "), told["text"].removeprefix("texts, ")
-    return rf"{text}, {loss}, $\delta = {told['delta']:g}$, {start}{known}{plain}"
-
-
-def _apart(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
-    """Draw a line at 1 - correlation of the soft margin with the tied one."""
-    apart = [float(one["infeasible_apart"]) for one in runs if "infeasible_apart" in one]
-    if apart:
-        level = float(np.mean(apart))
-        axes.axhline(level, color="black", linewidth=0.7, linestyle="--", label="tied hard margin itself")
-
-
-def _logarithm(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
-    """Draw a line that grows like the logarithm, below the end of the highest curve."""
-    drawn = [one for one in runs if "feasible_growth" in one]
+def _growth(axes: Axes, runs: Sequence[_RUN]) -> None:
+    """Draw the norm on feasible texts, and a line that grows like the logarithm below the end of the highest curve."""
+    drawn = _curves(axes, runs, "feasible_growth")
+    says = "none"
     if drawn:
+        slopes = sorted({f"{float(one['feasible_slope']):.2f}" for one in drawn})
+        says = rf"the norm grows like {' to '.join({slopes[0]: 0, slopes[-1]: 0})} $\log(\eta k)$"
         one = max(drawn, key=lambda each: float(each["feasible_growth"][-1]))
         time, end = one["time"].values, float(one["feasible_growth"][-1])
-        near = np.array([time[-1] / 1000, time[-1]])
-        line = end - 3 + np.log(near / near[-1])
-        axes.plot(near, line, color="black", linewidth=0.7, label=r"$\log(\eta k)$ + constant")
+        near = np.array([max(time[0], time[-1] / 1000), time[-1]])
+        axes.plot(near, end - 3 + np.log(near / near[-1]), color=palette.INK, linewidth=0.7, linestyle="--")
+        axes.annotate(
+            r"$\log(\eta k)$ + constant",
+            (float(np.sqrt(near[0] * near[-1])), end - 3 - 0.5 * float(np.log(near[-1] / near[0]))),
+            xytext=(4, -3),
+            textcoords="offset points",
+            va="top",
+            fontsize=page.SMALLEST,
+        )
+    axes.set(title=f"(d) feasible texts: {says}", ylabel=r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$", ylim=(0, None))
 
 
-def _least(runs: Sequence[xarray.Dataset]) -> str:
+def _two_inputs(axes: Axes, ends: Sequence[_RUN]) -> None:
+    """Draw the direction errors of the text of two inputs from the known start, by loss."""
+    known = [one for one in ends if _is_known(one)]
+    found = "not run"
+    for one in known:
+        is_left = int(one["left"]) > 0
+        axes.plot(one["snapshot"].values, one["off"].values, color=_LOST if is_left else _ARRIVED)
+        height = float(one["off"].values[-1])
+        axes.annotate(
+            f"{_LOSSES[one.attrs['loss']]} loss" if one.attrs["loss"] == "logistic" else _LOSSES[one.attrs["loss"]],
+            (float(one["snapshot"][-1]), height),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=page.SMALLEST,
+        )
+        if one.attrs["loss"] == "logistic":
+            served = "never serves one of them" if is_left else "serves both"
+            found = f"from $Wz = ({one.attrs['radius']:g}, 0)$:\nthe logistic loss {served}"
+    axes.set(title=f"(e) two inputs, {found}", xlabel="step $k$", ylabel=_ERROR)
+    if known:
+        axes.set(xscale="log", yscale="log")
+    else:
+        axes.axis("off")
+
+
+def _outcomes(axes: Axes, ends: Sequence[_RUN], refuted: set[str]) -> None:
+    """Draw what became of the starts of every run, in shares of its texts."""
+    order = list(_LOSSES)
+    ends = sorted(ends, key=lambda one: order.index(one.attrs["loss"]))
+    losses = [_LOSSES[one.attrs["loss"]] for one in ends]
+    left = [f"{int(one['left'])} of {int(one['texts'])}" for one in ends]
+    columns = (
+        Column("loss", ["" if loss in losses[:k] else loss for k, loss in enumerate(losses)], -214),
+        Column("text", [one.attrs["text"].removeprefix("texts, ") for one in ends], -158),
+        Column(r"$\delta$", [f"{one.attrs['delta']:g}" for one in ends], -114),
+        Column(r"$\|W(0)\|_F$", [_start(one) for one in ends], -94),
+        Column("steps", [_steps(one) for one in ends], -46),
+        Column("unserved in", left, 6),
+    )
+    parts = [
+        Part(label, colour, [int(one[name]) / int(one["texts"]) for one in ends])
+        for name, colour, label in (
+            ("arrived", _ARRIVED, "at the hard margin"),
+            ("left", _LOST, "prefixes unserved"),
+            ("moving", _MOVING, "neither"),
+        )
+    ]
+    draw_rows(axes, columns, parts, title=_found(ends, refuted), xlabel="share of texts")
+
+
+def _found(ends: Sequence[_RUN], refuted: set[str]) -> str:
+    """Say how many starts leave prefixes unserved, by loss."""
+    by_loss = []
+    for loss in ("logistic", "cross_entropy"):
+        own = [one for one in ends if one.attrs["loss"] == loss]
+        by_loss.append("{} of {}".format(*(sum(int(one[name]) for one in own) for name in ("left", "texts"))))
+    claim = "refuted for" if "equal" in refuted else "with"
+    return (
+        f"(f) any start: {claim} the logistic loss, {by_loss[0]}\nleave prefixes unserved (cross entropy: {by_loss[1]})"
+    )
+
+
+def _is_known(one: _RUN) -> bool:
+    return one.attrs["text"] == "two inputs" and "along" in one.attrs["run"]
+
+
+def _start(one: _RUN) -> str:
+    return f"{one.attrs['radius']:g}" + ", as in (e)" * _is_known(one)
+
+
+def _steps(one: _RUN) -> str:
+    return "normalized" if one.attrs["rule"] == "exact direction" else "plain"
+
+
+def _written(one: _RUN) -> str:
+    """Return a readable name of a run."""
+    told = one.attrs
+    if "radius" not in told:
+        return rf"$\delta = {told['delta']:g}$, $\eta = {told['step_size']:g}$"
+    loss, text = _LOSSES[told["loss"]], told["text"].removeprefix("texts, ")
+    return rf"{text}, {loss}, $\delta = {told['delta']:g}$, start {_start(one)}, {_steps(one)}"
+
+
+def _beside(axes: Axes, x: float, y: float, text: str, va: str, above: float) -> None:
+    """Write beside a level, x as a share of the panel's width."""
+    axes.annotate(
+        text,
+        (x, y),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(0, above),
+        textcoords="offset points",
+        va=va,
+        fontsize=page.SMALLEST,
+    )
+
+
+def _last(runs: Sequence[_RUN], name: str) -> str:
+    """Return the largest error at the end of the runs with the largest step."""
+    if not runs:
+        return "-"
+    furthest = paths.furthest({str(k): one for k, one in enumerate(runs)}).values()
+    most = max(float(one[name][-1]) for one in furthest)
+    return f"{most:.2g}" if most >= 1e-3 else page.power(most)
+
+
+def _least(runs: Sequence[_RUN]) -> str:
     shares = sorted({round(100 * float(one["infeasible_least"])) for one in runs if "infeasible_least" in one})
     return f"{_span(shares)} %" if shares else "none"
+
+
+def _texts(runs: Sequence[_RUN], kind: str) -> str:
+    return _span(sorted({int(one[f"{kind}_texts"]) for one in runs})) if runs else "0"
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -1,0 +1,112 @@
+"""Bars of shares in rows, one row per run, beside a small table that tells what each run is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from jaxattn.study.style import page, palette
+
+__all__ = ["Column", "Part", "draw_rows"]
+
+# Of the line of headings above the first row, in rows, and of the key above it, in points.
+_HEAD, _KEY = 0.9, 16
+
+
+class Column(NamedTuple):
+    """A column of the table.
+
+    Attributes:
+        head: above it.
+        cells: one for each row, from above; an empty one repeats the cell above it.
+        place: of its left edge in points, from the left edge of the bars if negative, else from their right edge.
+    """
+
+    head: str
+    cells: Sequence[str]
+    place: float
+
+
+class Part(NamedTuple):
+    """A part of every bar.
+
+    Attributes:
+        label: what it means.
+        colour: of it.
+        shares: of each row, from above.
+    """
+
+    label: str
+    colour: str
+    shares: ArrayLike
+
+
+def draw_rows(axes: Axes, columns: Sequence[Column], parts: Sequence[Part], **labels: str) -> None:
+    """Draw the bars, from the first row at the top, with the table on both sides, and the key above.
+
+    Args:
+        axes: where to draw; its limits are set, and room for the key is left below its title.
+        columns: of the table. A line is drawn above every row with a cell in the first column.
+        parts: of the bars, from the left.
+        labels: as `Axes.set` takes them: title, xlabel.
+    """
+    first = columns[0].cells
+    rows = np.arange(len(first))
+    start = np.zeros(len(first))
+    for part in parts:
+        share = np.asarray(part.shares, float)
+        axes.barh(rows, share, left=start, color=part.colour, label=part.label, height=0.7)
+        start = start + share
+    for column in columns:
+        for row, text in enumerate([column.head, *column.cells]):
+            _write(axes, column.place, row - 1.0 if row else -_HEAD - 0.1, text, bold=not row)
+    for row in rows[1:]:
+        if first[row]:
+            left = min(column.place for column in columns)
+            _line(axes, row - 0.5, left)
+    axes.set(xlim=(0, 1), ylim=(len(first) - 0.4, -_HEAD - 0.6), yticks=[])
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    title = labels.pop("title", "")
+    axes.set_title(title, pad=_KEY)
+    axes.set(**labels)
+    if parts and len(first):
+        axes.legend(
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            ncols=len(parts),
+            borderaxespad=0.2,
+            columnspacing=1.4,
+            handlelength=1.2,
+        )
+
+
+def _write(axes: Axes, place: float, row: float, text: str, bold: bool) -> None:
+    axes.annotate(
+        text,
+        (float(place >= 0), row),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(place, 0),
+        textcoords="offset points",
+        va="center",
+        ha="left",
+        fontsize=page.SMALLEST,
+        color=palette.NOTE if bold else palette.INK,
+    )
+
+
+def _line(axes: Axes, row: float, left: float) -> None:
+    """Draw a thin line across the bars and the table on their left."""
+    axes.annotate(
+        "",
+        (0, row),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(left, 0),
+        textcoords="offset points",
+        arrowprops={"arrowstyle": "-", "color": palette.EXCLUDED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0},
+    )
+    axes.axhline(row, color=palette.EXCLUDED, linewidth=0.6)
