@@ -153,15 +153,48 @@ def test_factors_are_local_by_the_neighbours_of_the_nuclear_solution_too():
         assert found["locally_own"][i] == ((own > rest) | (np.abs(margins[i] - 1) > 1e-6)).all()
 
 
-def test_the_figure_stacks_the_types():
-    summaries, _ = judged({("W", 4): {"globally": 50, "locally": 120}}, unsaturated=20)
+def drawn_shares(panel):
+    """The shares of each curve of a panel, and the dimensions of its open triangles."""
+    curves = [line for line in panel.lines if len(line.get_xdata()) == len(DIMENSIONS) and line.get_marker() != "v"]
+    none = [np.round(line.get_xdata()).tolist() for line in panel.lines if line.get_marker() == "v"]
+    return [np.asarray(line.get_ydata()) for line in curves], none
+
+
+def test_the_figure_draws_what_is_not_global_not_local_and_all_support():
+    summaries, _ = judged({("W", 4): {"globally": 50, "locally": 120}, ("KQ", 10): {"locally": 190}}, unsaturated=20)
     drawn = figure.draw(summaries)
-    left, right = drawn.axes
-    assert left.get_title() == "(a) run of $W$"
-    assert right.get_title() == r"(b) run of $KQ^\top$"
-    for panel, summary in zip(drawn.axes, summaries.values(), strict=True):
-        heights = [[bar.get_height() for bar in stack] for stack in panel.containers if hasattr(stack, "patches")]
-        np.testing.assert_allclose(heights[:4], summary["share"].values.T)
-        np.testing.assert_allclose(heights[4], summary["all_support"])
-        np.testing.assert_allclose(np.sum(heights[:4], axis=0), 1)
+    a, b, c = drawn.axes
+    of_a, none_a = drawn_shares(a)
+    np.testing.assert_allclose(of_a, [1 - one["share"].sel(type="global") for one in summaries.values()])
+    assert none_a == [[], []]
+    # Of 180 saturated seeds 60 are not local in one dimension; zeros are at half of one of 200 seeds.
+    of_b, none_b = drawn_shares(b)
+    floor = 0.5 / 200
+    np.testing.assert_allclose(of_b, [[60 / 180, floor, floor], [floor] * 3, [floor] * 3])
+    assert none_b == [[10, 19], [4, 10, 21], [4, 10, 21]]
+    of_c, none_c = drawn_shares(c)
+    np.testing.assert_allclose(of_c, [one["all_support"] for one in summaries.values()])
+    assert none_c == [[], []]
+    assert a.get_title() == (r"(a) not global: falls from $75\,\%$ to $10\,\%$ ($W$), $42\,\%$ to $10\,\%$ ($KQ^\top$)")
+    assert b.get_title() == '(b) "all are local" refuted: 60 of 1,080 runs are not'
+    assert c.get_title() == "(c) all tokens support vectors: none of these is local only"
     assert "540 of 603 seeds kept (excluded: 60 ambiguous, 3 unsolved)" in drawn.get_supxlabel()
+
+
+def test_the_figures_titles_follow_the_shares():
+    summaries, _ = judged({("W", 20): {"support": 181}, ("KQ", 4): {"locally": 190, "own": 200}})
+    a, b, c = figure.draw(summaries).axes
+    assert b.get_title() == "(b) all 1,200 runs are local by their own SVM"
+    np.testing.assert_allclose(drawn_shares(b)[0][2], [10 / 200, 0.5 / 200, 0.5 / 200])
+    assert c.get_title() == "(c) all tokens support vectors: 1 of these local only, refuted"
+    rising = figure.draw(judged({("W", 20): {"globally": 60}})[0]).axes[0]
+    assert "falls" not in rising.get_title()
+    assert "falls" in a.get_title()
+
+
+def test_the_figure_draws_runs_that_selected_nothing():
+    summaries = claims.summarize(runs(unsaturated=200), KEY)
+    a, b, _ = figure.draw(summaries).axes
+    np.testing.assert_array_equal(drawn_shares(a)[0], np.ones((2, 3)))
+    assert np.isnan(drawn_shares(b)[0]).all()
+    assert b.get_title() == "(b) no run is saturated"

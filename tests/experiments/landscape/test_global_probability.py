@@ -13,7 +13,6 @@ from jaxattn.experiments.landscape.global_probability.examples import DIMENSIONS
 from jaxattn.experiments.landscape.global_probability.measure import measure
 from jaxattn.study.claims import Verdict
 from tests import instances
-from tests.instances import drawn_lines
 
 KEY = jax.random.key(0)
 # Shares of all sizes, each a little above that of the independent run.
@@ -170,13 +169,40 @@ def test_the_optimal_tokens_are_read_off_the_final_weights():
     assert found.attrs["run"] == f"W n={instances.n} T={instances.T} d={instances.d}"
 
 
-def test_the_figure_draws_every_run():
-    summaries, _ = judged()
+def drawn_by(summaries):
+    """The panels of the figure by the weights and the size that they vary."""
     drawn = figure.draw(summaries)
-    for panel, fixed in zip(drawn.axes, "Tn", strict=True):
-        curves = [y for _, y in drawn_lines(panel, least=len(DIMENSIONS))]
-        expected = [
-            one.isel(run=(one[fixed] == 5).values)["global"].values.reshape(2, -1) for one in summaries.values()
-        ]
-        np.testing.assert_array_equal(curves, np.concatenate(expected))
+    return drawn, dict(zip([(w, along) for w in summaries for along in "nT"], drawn.axes, strict=True))
+
+
+def test_the_figure_draws_every_run_and_the_independent_one():
+    summaries, found = judged()
+    drawn, panels = drawn_by(summaries)
+    for (weights, along), panel in panels.items():
+        one = summaries[weights]
+        part = one.isel(run=(one["T" if along == "n" else "n"] == 5).values)
+        lines = [line for line in panel.lines if len(line.get_xdata()) > 1]
+        np.testing.assert_array_equal(
+            [line.get_ydata() for line in lines if line.get_marker() != "D"], part["global"].values.reshape(2, -1)
+        )
+        (marks,) = (line for line in lines if line.get_marker() == "D")
+        assert marks.get_label() == "independent run of the protocol, 100 seeds"
+        expected = [found["independent"].expected[run] for run in part["run"].values]
+        np.testing.assert_array_equal(marks.get_ydata(), expected)
     assert "9,000 seeds, all kept." in drawn.get_supxlabel()
+    assert "0 of 18 differences are larger; chance gives up to 2 (95 % of cases)" in drawn.get_supxlabel()
+
+
+def test_the_figure_says_where_the_probability_falls_and_rises():
+    _, panels = drawn_by(judged()[0])
+    assert panels["W", "n"].get_title() == ("(a) training $W$, $T = 5$: lower with more inputs $n$, from $d = 4$ to 20")
+    # At 0.62 and 0.63 of 1000 the intervals overlap.
+    _, panels = drawn_by(judged({("KQ", 5, 10, 4): 0.62})[0])
+    title = panels["KQ", "T"].get_title()
+    assert title == "(d) training $(K, Q)$, $n = 5$: lower with more tokens $T$; not shown at $d = 4$"
+    _, panels = drawn_by(judged({("KQ", 10, 5, 4): 0.85, ("KQ", 10, 5, 10): 0.95})[0])
+    assert panels["KQ", "n"].get_title().endswith('refutes "lower with more inputs $n$": it rises at $d = 4$, 10')
+    only = {name: one for name, one in runs(seeds=1000).items() if (one.attrs["n"], one.attrs["T"]) == (5, 5)}
+    drawn, panels = drawn_by(claims.summarize(only, KEY))
+    assert panels["W", "T"].get_title().endswith("a single number of tokens $T$")
+    assert "of 6 differences" in drawn.get_supxlabel()

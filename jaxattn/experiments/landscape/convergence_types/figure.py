@@ -1,72 +1,132 @@
-"""The figure of the convergence types: stacked shares of global, local and other convergence against d."""
+"""The figure of the convergence types: shares of runs against d that are not global, not local, and all support."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from jaxattn.study.style import page, palette
 
-_TYPES = {
-    "global": ("global", palette.WINE),
-    "local": ("local, not global", palette.TEAL),
-    "neither": ("not local", palette.SKY),
-    "unsaturated": ("not saturated", palette.EXCLUDED),
+# So that W and (K, Q) do not cover each other.
+_ASIDE = {"W": 0.97, "KQ": 1.03}
+_LABELS = {
+    ("W", "own"): "$W$: Frobenius SVM",
+    ("KQ", "own"): r"$KQ^\top$: nuclear SVM",
+    ("KQ", "frobenius"): r"$KQ^\top$: Frobenius SVM",
 }
-_SUPPORT = ("all tokens support vectors", palette.AMBER)
+
+
+class _Shares(NamedTuple):
+    """Shares of runs against d, with their 95 % intervals; NaN where there are no runs."""
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a panel for W and one for (K, Q): a stack of shares in every dimension, the event of the assumption beside.
+    """Draw three panels on the same logarithmic axis, with zeros at its floor.
 
     Args:
         summaries: of `claims.summarize`.
     """
+    seeds = max(int(one["seeds"].max()) for one in summaries.values())
+    # Half of the smallest share that is not zero.
+    floor = 0.5 / seeds
     with page.style():
-        figure = page.full(3.4)
-        panels = figure.subplots(1, len(summaries), sharey=True)
-        for axes, letter, (run, summary) in zip(panels, "ab", summaries.items(), strict=True):
-            _panel(axes, summary)
-            if run == "KQ":
-                x = np.arange(summary.sizes["d"]) - 0.13
-                look = {"color": "black", "marker": "o", "markersize": 4, "markerfacecolor": "white"}
-                axes.plot(x, summary["own"], linestyle="none", label="global or local by nuclear SVM", **look)
-            axes.set(title=f"({letter}) run of {page.RUNS[run]}", xlabel="dimension $d$ (seeds)")
+        figure = page.full(3.3)
+        panels = figure.subplots(1, 3, sharey=True)
+        for axes, of_panel in zip(panels, (_not_global, _not_local, _all_support), strict=True):
+            of_panel(axes, summaries, floor)
+            d = np.unique(np.concatenate([one["d"].values for one in summaries.values()]))
+            axes.axhline(floor, color=palette.GUIDE, linewidth=0.7, linestyle=":", zorder=1)
+            axes.set(xscale="log", yscale="log", ylim=(0.75 * floor, 1.3), xlabel="dimension $d$")
+            axes.set_xlim(0.8 * d[0], 1.25 * d[-1])
+            axes.set_xticks(d, [f"{size}" for size in d])
+            axes.xaxis.set_minor_locator(NullLocator())
+        decades = np.arange(np.ceil(np.log10(2 * floor) - 1e-9), 1)
+        panels[0].yaxis.set_major_locator(FixedLocator([floor, *10**decades]))
+        panels[0].set_yticklabels(["none", *(f"{100 * 10**power:g} %" for power in decades)])
         panels[0].set_ylabel("share of runs")
-        handles, labels = panels[-1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right upper")
-        page.add_counts(
-            figure,
-            summaries,
-            "Stacks: shares of the kept and ambiguous (not saturated) runs, with 95 % intervals of the sum up to each "
-            "edge; local by the support vectors of the Frobenius solution. The narrow bar overlaps with the stack.",
-        )
+        page.add_counts(figure, summaries, _remark(summaries))
     return figure
 
 
-def _panel(axes: Axes, summary: xarray.Dataset) -> None:
-    x, width = np.arange(summary.sizes["d"]), 0.5
-    bottom = np.zeros(len(x))
-    for name, (label, colour) in _TYPES.items():
-        one = summary.sel(type=name)
-        axes.bar(x - 0.13, one["share"], width, bottom=bottom, color=colour, label=label)
-        bottom = bottom + one["share"].values
-        if name in ("global", "local"):
-            shift = -0.25 if name == "global" else -0.01
-            _interval(axes, x + shift, one, "up_to")
-    label, colour = _SUPPORT
-    axes.bar(x + 0.26, summary["all_support"], 0.2, color=colour, label=label)
-    _interval(axes, x + 0.26, summary, "all_support")
-    ticks = [f"{d}\n({seeds})" for d, seeds in zip(summary["d"].values, summary["seeds"].values, strict=True)]
-    axes.set_xticks(x, ticks)
-    axes.set(ylim=(0, 1.04))
+def _not_global(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: float) -> None:
+    ends = []
+    for run, one in summaries.items():
+        shares = _complement(one.sel(type="global"), "up_to")
+        _curve(axes, one, run, shares, floor, page.RUNS[run], palette.DASHES[run])
+        ends.append((shares.mean[0], shares.mean[-1], page.RUNS[run]))
+    falls = "falls from " if all(last < first for first, last, _ in ends) else ""
+    said = ", ".join(f"{_percent(first)} to {_percent(last)} ({run})" for first, last, run in ends)
+    axes.set_title(f"(a) not global: {falls}{said}")
+    axes.legend(loc="upper right")
 
 
-def _interval(axes: Axes, x: np.ndarray, one: xarray.Dataset, name: str) -> None:
-    mean = one[name].values
-    errors = np.clip([mean - one[f"{name}_low"].values, one[f"{name}_high"].values - mean], 0, None)
-    axes.errorbar(x, mean, errors, fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
+def _not_local(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: float) -> None:
+    """Draw the saturated runs that are not local, by the SVM of their weights, those of (K, Q) by the Frobenius too."""
+    elsewhere, saturated = (sum(int(one[name].sum()) for one in summaries.values()) for name in _OWN)
+    for run, one in summaries.items():
+        _curve(axes, one, run, _complement(one, "by_own"), floor, _LABELS[run, "own"], palette.DASHES[run])
+        if run == "KQ":
+            shares = _complement(one, "by_frobenius")
+            _curve(axes, one, run, shares, floor, _LABELS[run, "frobenius"], palette.DASHES["frobenius"], "s")
+    found = f"all {saturated:,} runs are local by their own SVM" if saturated else "no run is saturated"
+    if elsewhere:
+        found = f'"all are local" refuted: {elsewhere:,} of {saturated:,} runs are not'
+    axes.set_title(f"(b) {found}")
+    axes.legend(loc="upper right")
+
+
+_OWN = ("not_by_own", "saturated")
+
+
+def _all_support(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: float) -> None:
+    for run, one in summaries.items():
+        shares = _Shares(*(one[f"all_support{part}"].values for part in ("", "_low", "_high")))
+        _curve(axes, one, run, shares, floor, page.RUNS[run], palette.DASHES[run])
+    only = sum(int(one["only_local"].sum()) for one in summaries.values())
+    said = f"{only:,} of these local only, refuted" if only else "none of these is local only"
+    axes.set_title(f"(c) all tokens support vectors: {said}")
+    axes.legend(loc="upper left")
+
+
+def _complement(one: xarray.Dataset, name: str) -> _Shares:
+    """Return the shares of the other runs."""
+    return _Shares(*(1 - one[f"{name}{part}"].values for part in ("", "_high", "_low")))
+
+
+def _curve(
+    axes: Axes, one: xarray.Dataset, run: str, shares: _Shares, floor: float, label: str, dashes: str, marker: str = "o"
+) -> None:
+    """Draw shares with their intervals, those that are zero as open triangles at the floor."""
+    x, colour = one["d"].values * _ASIDE[run], palette.COLOURS[run]
+    mean, low, high = (np.maximum(part, floor) for part in shares)
+    errors = np.clip([mean - low, high - mean], 0, None)
+    fill = colour if dashes == palette.DASHES[run] else "white"
+    look = {"color": colour, "linestyle": dashes, "marker": marker, "markersize": 3.5, "markerfacecolor": fill}
+    none = shares.mean <= 0
+    axes.errorbar(x, mean, errors, elinewidth=0.8, label=label, markevery=np.flatnonzero(~none).tolist(), **look)
+    axes.plot(x[none], mean[none], "v", color=colour, markerfacecolor="white", markersize=5, zorder=4)
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, which is not broken into two lines."""
+    return rf"${100 * share:.{2 if share < 0.0995 else 3}g}\,\%$"
+
+
+def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+    seeds = np.unique(np.concatenate([one["seeds"].values for one in summaries.values()]))
+    spread = f"{seeds[0]:,}" if len(seeds) == 1 else f"{seeds[0]:,} to {seeds[-1]:,}"
+    return (
+        f"Bars: 95 % intervals, {spread} runs a point. (a) includes runs that are not saturated, (b) does not. Support "
+        "vectors: (b) of the SVM that the key names, in its title of the one that the training converges to; (c) of "
+        "the Frobenius SVM."
+    )

@@ -35,7 +35,7 @@ from jaxattn.study.statistics import proportion
 _SOURCE = Source("arXiv 2308.16898", "figure of the probability of global convergence", Setting.PROXY)
 _INDEPENDENT = Source("an independent run of the protocol of arXiv 2308.16898", "100 seeds, 1500 steps", Setting.EXACT)
 # Fixed beforehand: a difference counts if it exceeds the first number of standard errors; none may exceed the second.
-_BEYOND, _FAR = 2, 4
+BEYOND, _FAR = 2, 4
 # Fixed beforehand: the largest difference of the mean probability from that of the independent run, by its interval.
 _WITHIN = 0.05
 # Fixed beforehand: a probability counts as 1 if it is within this distance of 1. A larger gap is either still closing,
@@ -81,10 +81,10 @@ def _share(one: xarray.Dataset) -> xarray.Dataset:
 
 def _judge_d(summaries: Datasets) -> Judgement:
     """Every curve must rise, as much as those along n and T must fall, and reach 1; as corrected, it must rise."""
-    curves = [curve for summary in summaries.values() for curve in _curves(summary, "d")]
-    found = trend(curves, up=True)
+    along_d = [curve for summary in summaries.values() for curve in curves(summary, "d")]
+    found = trend(along_d, up=True)
     rises = found.criteria("increase from the smallest to the largest d", _POINTS)
-    limits = {curve[-1].run: _missed(curve) for curve in curves}
+    limits = {curve[-1].run: _missed(curve) for curve in along_d}
     farthest = Number(*map(max, zip(*limits.values(), strict=True))) if limits else Number.exact(math.nan)
     on_their_way = [run for run, one in limits.items() if one.high > _MISSED]
     return _judgement(
@@ -92,7 +92,7 @@ def _judge_d(summaries: Datasets) -> Judgement:
         _named(summaries),
         stated=(*rises, below("gap of the probability to 1 for large d, largest over curves,", farthest, _MISSED)),
         corrected=rises,
-        correction=f"it rises. On {len(on_their_way)} of {len(curves)} curves the gap to 1 at the largest d may "
+        correction=f"it rises. On {len(on_their_way)} of {len(along_d)} curves the gap to 1 at the largest d may "
         f"exceed {_MISSED:g}: {'; '.join(on_their_way) or 'none'}.",
         undecided=found.undecided,
         remark=f"{found.remark(_POINTS)} The gap to 1 at the largest d is an upper bound of the gap in the limit. It "
@@ -121,7 +121,7 @@ def _judge_T(summaries: Datasets) -> Judgement:
 
 
 def _judge_along(summaries: Datasets, along: str, up: bool) -> Judgement:
-    found = trend([curve for summary in summaries.values() for curve in _curves(summary, along)], up)
+    found = trend([curve for summary in summaries.values() for curve in curves(summary, along)], up)
     return _judgement(
         summaries,
         _named(summaries),
@@ -131,7 +131,7 @@ def _judge_along(summaries: Datasets, along: str, up: bool) -> Judgement:
     )
 
 
-def _curves(summary: xarray.Dataset, along: str) -> list[Curve]:
+def curves(summary: xarray.Dataset, along: str) -> list[Curve]:
     """Split the runs by their other sizes, sorted by this one; runs without the smallest size form no curve."""
     others = [name for name in "nTd" if name != along]
     sizes = np.stack([summary[name].values for name in others], axis=1)
@@ -149,7 +149,7 @@ def _judge_independent(summaries: Datasets) -> Judgement:
     off = compared(summaries)
     if not off:
         return Judgement.withheld("No run has the sizes of one of the independent run.")
-    beyond = {run: one.errors for run, one in off.items() if abs(one.errors) > _BEYOND}
+    beyond = {run: one.errors for run, one in off.items() if abs(one.errors) > BEYOND}
     allowed = by_chance(len(off))
     far = max(abs(one.errors) for one in off.values())
     listed = "; ".join(f"{run} by {errors:+.1f}" for run, errors in beyond.items())
@@ -161,13 +161,13 @@ def _judge_independent(summaries: Datasets) -> Judgement:
         expected={run: one.share for run, one in off.items()},
         stated=(
             below(
-                f"probabilities that differ by more than {_BEYOND} standard errors", Number.exact(len(beyond)), allowed
+                f"probabilities that differ by more than {BEYOND} standard errors", Number.exact(len(beyond)), allowed
             ),
             below("largest difference of a probability, in standard errors,", Number.exact(far), _FAR),
             *(_close(weights, part) for weights, part in parts.items() if part),
         ),
         remark=(
-            f"{len(beyond)} of {len(off)} probabilities differ by more than {_BEYOND} standard errors of the difference"
+            f"{len(beyond)} of {len(off)} probabilities differ by more than {BEYOND} standard errors of the difference"
         )
         + (f" ({listed})" if listed else "")
         + f". If nothing differed, chance would give at most {allowed} in 95 of 100 cases.",
