@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -81,6 +82,23 @@ def power(value: float) -> str:
     """
     digit, _, exponent = f"{value:.0e}".partition("e")
     return f"{value:.1g}" if abs(value) >= 1e-3 or not value else rf"${digit}\times10^{{{int(exponent)}}}$"
+
+
+def at_most(value: float) -> str:
+    r"""Return a size with two digits, rounded up, so that "at most" is true of it; a small one as a formula.
+
+    Example:
+        >>> print(at_most(0.00117), at_most(3.0), at_most(8.61e-5))
+        0.0012 3 $8.7\times10^{-5}$
+    """
+    # Rounding makes differences of 0 negative.
+    if value <= 0:
+        return "0"
+    exponent = math.floor(math.log10(value)) - 1
+    # The quotient of a number of two digits may be rounded upwards.
+    bound = math.ceil(value / 10.0**exponent * (1 - 1e-12)) * 10.0**exponent
+    digits, _, power_of_ten = f"{bound:.1e}".partition("e")
+    return f"{bound:.2g}" if bound >= 1e-3 else rf"${digits}\times10^{{{int(power_of_ten)}}}$"
 
 
 def note(figure: Figure, text: str) -> None:

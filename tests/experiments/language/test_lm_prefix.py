@@ -184,7 +184,7 @@ def test_the_figure_draws_the_errors_and_where_every_start_ends():
     widths = np.reshape([bar.get_width() for bar in bars], (3, len(summaries)))
     np.testing.assert_allclose(widths[:, 0] * TEXTS * STARTS, [51, 6, 3])
     titles = [panel.get_title() for panel in drawn.axes]
-    assert titles[0].startswith("(a) $d = 10$: normalized steps come\nwithin ")
+    assert titles[0].startswith("(a) $d = 10$: normalized steps that serve all\nprefixes come within ")
     assert titles[1] == "(b) convergence from any start is refuted:\n6 of 240 starts leave prefixes unserved"
     written = [text.get_text() for text in drawn.axes[1].texts]
     assert [text for text in written if " of " in text] == ["6 of 60", *["0 of 60"] * 3]

@@ -92,6 +92,24 @@ def test_published_numbers_have_one_mark_and_their_source_once_in_the_key():
     }
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0.00117, "0.0012"),
+        (0.0012, "0.0012"),
+        (0.00120001, "0.0013"),
+        (0.0999, "0.1"),
+        (7.0, "7"),
+        (8.61e-5, r"$8.7\times10^{-5}$"),
+        (9.99e-5, r"$1.0\times10^{-4}$"),
+        (0.0, "0"),
+        (-1e-16, "0"),
+    ],
+)
+def test_what_is_at_most_is_rounded_up(value, written):
+    assert page.at_most(value) == written
+
+
 def test_a_key_explains_colours_and_dashes_apart():
     axes = page.column(3.0).subplots()
     page.key(axes, {"nuclear": palette.NUCLEAR}, {"published rule": "--"}, loc="upper left")

@@ -120,7 +120,7 @@ def _beside(judged: Sequence[xarray.Dataset], kind: str) -> str:
     if not judged:
         return f"{kind} texts: too few, or\ntoo short runs, to judge"
     most = max(float(one[f"{kind}_beside"][-1]) for one in judged)
-    return f"{kind} texts: at most {page.power(most)}\nis off the {_CORES[kind]} at the end"
+    return f"{kind} texts: at most {page.at_most(most)}\nis off the {_CORES[kind]} at the end"
 
 
 def _texts(axes: Axes, runs: Sequence[xarray.Dataset], kind: str) -> None:

@@ -34,7 +34,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         # In inches, nearly: the key, the curves, and the rows.
         heights = (0.2, 2.0, 1.2 + 0.14 * max(len(runs), 4))
         top, above, below = (figure.add_subfigure(row) for row in figure.add_gridspec(3, 1, height_ratios=heights))
-        panels = np.atleast_1d(above.subplots(1, len(dimensions), sharey=True))
+        panels = np.atleast_1d(above.subplots(1, len(dimensions), sharex=True, sharey=True))
         for letter, axes, d in zip("abcdef", panels, dimensions, strict=False):
             own = [one for one in runs if one.attrs["d"] == d and one.attrs["delta"] == 0]
             for one in own:
@@ -83,7 +83,7 @@ def _furthest(runs: Sequence[_RUN]) -> str:
     exact = [float(one["reached"][-1]) for one in runs if one.attrs["rule"] == "exact direction"]
     if not exact:
         return "plain steps only"
-    return f"normalized steps come\nwithin {page.power(max(exact))} of the hard margin"
+    return f"normalized steps that serve all\nprefixes come within {page.at_most(max(exact))} of the hard margin"
 
 
 def _outcomes(axes: Axes, runs: Sequence[_RUN], letter: str, is_refuted: bool) -> None:
