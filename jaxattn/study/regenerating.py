@@ -49,12 +49,19 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     folder = making.place(config)
     path = folder / "claims.json"
     lines = claimed(path)
+    # Nothing can make these again.
+    gone = sorted({key.partition(":")[0] for key in lines} - set(composition.experiments()))
+    lines = {key: line for key, line in lines.items() if key.partition(":")[0] not in gone}
     records.check_folder(folder)
     if config.workers is not None and config.workers < 1:
         raise UsageError(f"workers: expected at least 1, found {config.workers}")
     unreadable = {key.partition(":")[0] for key, line in lines.items() if not set(report.READ) <= set(line)}
     if older := sorted(unreadable - set(names)):
         raise UsageError(f"{path}: written by another version; make {', '.join(older)} again as well")
+    for name in gone:
+        board.say(f"{name}: no such experiment any more; its claims are removed from {path}")
+    if gone:
+        _write(path, lines)
     known: dict[str, set[str]] = {}
     seconds: dict[str, float] = {}
     for line in lines.values():
@@ -89,7 +96,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             spent += cost
             lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
             lines |= {line["id"]: line for line in claims}
-            records.write_json(path, [lines[key] for key in sorted(lines)])
+            _write(path, lines)
             compiling = duration(cost.tracing + cost.compiling)
             took = f"{duration(cost.seconds)}, {compiling} of it compiling"
             board.say(f"[{number}/{len(composed)}] {name}: {making.files(name, composed[name], folder)[0]}, {took}")
@@ -105,6 +112,11 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         told(board.elapsed(), processes, spent),
     ]
     return [*ending, unreadable_programs(spent.unreadable)] if spent.unreadable else ending
+
+
+def _write(path: Path, lines: dict[str, dict[str, Any]]) -> None:
+    """Write the entries of claims.json, in the order of their ids."""
+    records.write_json(path, [lines[key] for key in sorted(lines)])
 
 
 def _composed(names: Sequence[str], overrides: Sequence[str]) -> dict[str, list[DictConfig]]:

@@ -100,6 +100,16 @@ def test_the_code_of_a_table_is_part_of_what_it_is_made_from(monkeypatch):
     assert f"{folder}.figure" not in asked
 
 
+def test_claims_of_an_experiment_that_is_gone_are_removed_and_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(making, "is_made", lambda *given: True)
+    (tmp_path / "small").mkdir()
+    path = tmp_path / "small" / "claims.json"
+    path.write_text(json.dumps([{"id": "gone:one", "verdict": "holds", "made_from": "abc", "seconds": 1.0}]))
+    figures.main(["experiment=rate", "size=small", f"figures={tmp_path}", f"runs={tmp_path}"])
+    assert f"gone: no such experiment any more; its claims are removed from {path}\n" in capsys.readouterr().out
+    assert json.loads(path.read_text()) == []
+
+
 def test_claims_of_another_version_are_named_before_anything_runs(tmp_path):
     (tmp_path / "small").mkdir()
     line = dict.fromkeys(report.READ, "") | {"id": "svm-rank:nuclear", "made_from": "abc", "seconds": 1.0}
