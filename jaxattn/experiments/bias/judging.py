@@ -23,6 +23,7 @@ from jaxattn.study.claims import (
     Judgement,
     Number,
     Source,
+    Verdict,
     above,
     below,
     counts_of,
@@ -109,6 +110,27 @@ def judge(prediction: Predicted, summaries: Datasets) -> Judgement:
         undecided=undecided[:1].upper() + undecided[1:],
         remark=f"The verdict at step {int(one['snapshot'][-1])}: {one.attrs['verdict']}.",
     )
+
+
+def told(verdicts: Mapping[Verdict, int]) -> str:
+    """Return in words how many predicted limits are confirmed, refuted and not decided, without those that are none.
+
+    Example:
+        >>> told({Verdict.HOLDS: 4})
+        'All 4 predicted limits are confirmed'
+        >>> told({Verdict.HOLDS: 1, Verdict.FAILS: 2, Verdict.OPEN: 1})
+        '1 of 4 predicted limits is confirmed, 2 are refuted, 1 is not decided'
+    """
+    every, held, failed = sum(verdicts.values()), verdicts.get(Verdict.HOLDS, 0), verdicts.get(Verdict.FAILS, 0)
+    if held == every > 1:
+        return f"All {every} predicted limits are confirmed"
+    rest = {"refuted": failed, "not decided": every - held - failed}
+    first = f"{held or 'None'} of {every} predicted limits {_is(held or 1)} confirmed"
+    return ", ".join([first, *(f"{count} {_is(count)} {word}" for word, count in rest.items() if count)])
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _criteria(prediction: Predicted, one: xarray.Dataset, ratios: Mapping[str, Number]) -> tuple[Criterion, Criterion]:

@@ -101,7 +101,7 @@ def test_a_run_without_seeds_is_named():
 def test_the_figure_shows_every_ratio_and_frames_what_is_predicted():
     summaries = summarize(examples.atlas(), KEY)
     drawn = figure.draw(summaries)
-    assert drawn.get_suptitle().startswith(f"{len(CLAIMS)} of {len(CLAIMS)} predicted limits")
+    assert drawn.get_suptitle() == f"All {len(CLAIMS)} predicted limits are confirmed"
     for axes, weights in zip(drawn.axes, ("W", "KQ"), strict=True):
         own = [one for one in summaries.values() if one.attrs["weights"] == weights]
         texts = [text for text in axes.texts if text.get_text().startswith(".")]

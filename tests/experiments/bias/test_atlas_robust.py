@@ -44,10 +44,18 @@ def test_runs_are_compared_with_the_same_rule_without_the_change():
         assert all(pair.usual.attrs[name] == pair.changed.attrs[name] for name in ("weights", "rule", "step"))
 
 
+def test_the_figure_says_that_no_verdict_changes_or_is_open():
+    (axes,) = figure.draw(summarize(examples.runs(EVERY), KEY)).axes
+    assert axes.get_title() == f"All {2 * len(EVERY)} verdicts stay the same whatever the size, start or precision"
+    (axes,) = figure.draw(summarize(examples.runs(EVERY, changed=0.9, moving=0.05), KEY)).axes
+    assert axes.get_title().startswith(f"None of {2 * len(EVERY)} verdicts change")
+    assert axes.get_title().endswith("not decided")
+
+
 def test_the_figure_says_how_many_verdicts_change():
     drawn = figure.draw(summarize(examples.runs(EVERY, changed=0.9), KEY))
     (axes,) = drawn.axes
-    assert axes.get_title().startswith(f"1 of {2 * len(EVERY)} verdicts change")
+    assert axes.get_title() == f"1 of {2 * len(EVERY)} verdicts changes with size, start or precision"
     texts = [text.get_text() for text in axes.texts]
     assert sum(text == ".900\nmax, none" for text in texts) == 1
     assert sum(text == ".990\nspec." for text in texts) == 1 + len(EVERY)

@@ -81,10 +81,7 @@ def test_the_figure_shows_every_ratio_and_frames_the_induced_norm():
     summaries = summarize(examples.all_runs(), KEY)
     (axes,) = figure.draw(summaries).axes
     count = len(CLAIMS)
-    assert (
-        axes.get_title()
-        == f"The induced norm is closest in {count} of {count} runs, and named by the verdict in {count}"
-    )
+    assert axes.get_title() == f"In all {count} runs the induced norm is closest and named by the verdict"
     shown = sorted(text.get_text() for text in axes.texts if text.get_text().startswith("."))
     assert shown == sorted(f"{ratio:.3f}"[1:] for one in summaries.values() for ratio in one["ratio"].values)
     assert len([patch for patch in axes.patches if isinstance(patch, Rectangle)]) == len(PREDICTIONS)

@@ -133,7 +133,7 @@ def test_the_figure_shows_every_ratio_and_frames_what_is_predicted(name):
     summaries = summarize(examples.runs(PREDICTIONS[name]), KEY)
     (axes,) = figure.draw(summaries).axes
     count = len(PREDICTIONS[name])
-    assert axes.get_title().startswith(f"{count} of {count} predicted limits are confirmed")
+    assert axes.get_title() == f"All {count} predicted limits are confirmed"
     shown = sorted(text.get_text() for text in axes.texts if text.get_text().startswith("."))
     assert shown == sorted(f"{ratio:.3f}"[1:] for one in summaries.values() for ratio in one["ratio"].values)
     assert len([patch for patch in axes.patches if isinstance(patch, Rectangle)]) == count

@@ -150,10 +150,36 @@ def test_the_correction_says_how_far_the_point_reached_is_from_the_best_one():
 def test_the_figure_draws_every_width():
     summaries, _ = summarized(best=0.8)
     drawn = figure.draw(summaries)
-    saturation, reached, binding = drawn.axes
-    assert len(drawn_lines(saturation, least=len(STEPS))) == 3
+    reached, active = drawn.axes
     curves = {label: y for label, (_, y) in zip(SOLUTIONS, drawn_lines(reached, least=3), strict=True)}
     for name, curve in curves.items():
-        np.testing.assert_allclose(curve, [one["correlation"].sel(solution=name) for one in summaries.values()])
-    assert sum(len(np.asarray(points.get_offsets())) for points in binding.collections) == 120
-    assert "3 runs, each 40 of 41 seeds kept (excluded: 1 unsolved)." in drawn.get_supxlabel()
+        np.testing.assert_allclose(curve, [1 - one["correlation"].sel(solution=name) for one in summaries.values()])
+    assert reached.get_yscale() == "log"
+    assert sum(len(np.asarray(points.get_offsets())) for points in active.collections) == 120
+    assert active.get_title() == (
+        "(b) the bound is active in all 60 runs of rank above $m$ and in none of 60 of rank up to $m$"
+    )
+    assert "120 of 123 runs kept (excluded: 3 unsolved)." in drawn.get_supxlabel()
+
+
+@pytest.mark.parametrize(
+    ("more", "title"),
+    [
+        ({}, "descent reaches the best solution of rank $m$ found at every $m$"),
+        ({"best": 0.8}, "claim refuted: at $m = 1, 3$ descent reaches a stationary point that is not the best"),
+        ({"reached": 0.9}, "claim refuted: descent reaches no stationary point at $m = 1, 3$"),
+        # Too few seeds refute nothing.
+        ({"reached": 0.9, "seeds": 6}, "descent reaches no stationary point at $m = 1, 3$"),
+    ],
+)
+def test_the_figure_says_where_the_claim_is_refuted(more, title):
+    reached, _ = figure.draw(summarized(**more)[0]).axes
+    assert reached.get_title() == f"(a) {title}"
+
+
+def test_an_excess_below_what_norms_are_known_to_is_drawn_at_the_marked_floor():
+    summaries, _ = summarized(excess=(0.3, 1e-15))
+    _, active = figure.draw(summaries).axes
+    heights = np.concatenate([np.asarray(points.get_offsets())[:, 1] for points in active.collections])
+    assert heights.min() == pytest.approx(1e-12)
+    assert active.get_yticklabels()[0].get_text() == r"$\leq10^{-12}$"

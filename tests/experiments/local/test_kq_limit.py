@@ -13,7 +13,7 @@ from jaxattn.experiments.local.kq_limit import claims as kq_limit
 from jaxattn.experiments.local.kq_limit import examples, figure, measure
 from jaxattn.study.claims import Verdict, not_a_number
 from jaxattn.study.settings import schedule
-from tests.instances import T, d, n
+from tests.instances import T, d, drawn_lines, n
 from tests.recorded import problem_of, recorded
 
 KEY = jax.random.key(0)
@@ -48,10 +48,42 @@ def judged(datasets):
     ],
 )
 def test_the_verdicts_follow_the_runs(changed, direction, balance):
-    summaries, found = judged(examples.runs(**changed))
+    _, found = judged(examples.runs(**changed))
     assert found["direction"].verdict is direction, [*map(str, found["direction"].corrected)]
     assert found["balance"].verdict is balance, [*map(str, found["balance"].corrected)]
-    assert len(figure.draw(summaries).axes) == 3
+
+
+def test_the_figure_draws_each_rule_and_the_exponents_that_are_judged():
+    summaries = kq_limit.summarize(examples.runs(), KEY)
+    distance, margin, exponent = figure.draw(summaries).axes
+    published = next(one for one in summaries.values() if one.attrs["step_size"] == 0.1)
+    for axes, name in ((distance, "off"), (margin, "margin_ratio")):
+        curves = drawn_lines(axes)
+        assert len(curves) == 7
+        values = published[name] if name == "off" else 1 - published[name]
+        np.testing.assert_allclose(curves[-1], [published["snapshot"], values])
+    drawn = [points[0, 0] for points in drawn_lines(exponent, least=1) if points.shape[1] == 1]
+    worst = [max(float(one["power"]) for one in runs) for step in kq_limit.STEPS for runs in _by_norm(summaries, step)]
+    np.testing.assert_allclose(drawn, [float(published["power"]), *worst])
+
+
+def _by_norm(summaries, step):
+    for norm in kq_limit.NORMS:
+        yield [one for one in kq_limit.chosen(summaries, optimizer=norm, step=step) if one.attrs["step_size"] != 0.1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "title"),
+    [
+        ({}, "as published: stalls; decreasing steps: falls on"),
+        ({"published": EDGE}, "as published: open; decreasing steps: falls on"),
+        ({"published": FALLS, "falls": STANDS}, "as published: falls on; decreasing steps: stalls"),
+    ],
+)
+def test_the_figure_says_which_steps_stall(changed, title):
+    drawn = figure.draw(kq_limit.summarize(examples.runs(**changed), KEY))
+    assert drawn.axes[2].get_title() == f"(c) {title}"
+    assert "gd" not in drawn.get_supxlabel()
 
 
 def test_every_length_of_the_step_counts():

@@ -67,6 +67,22 @@ def test_the_figure_draws_the_estimates_of_every_width():
     np.testing.assert_allclose(drawn[1], summaries["m=1"]["distance"])
     seeds = sum(len(np.asarray(points.get_offsets())) for points in panels[2].collections)
     assert seeds == 60
+    shown = [text.get_text() for text in panels[2].texts]
+    assert sorted(shown) == sorted(["15 at the\noptimal tokens", "15 at other\ntokens"] * 2)
+    titles = [axes.get_title() for axes in panels]
+    assert titles == [
+        "(a) the path nears its limit like $R^{-1.00}$ and $R^{-1.00}$",
+        "(b) its margin reaches 99.9% of the best found",
+        "(c) 30 of 60 descents end elsewhere",
+    ]
+
+
+def test_the_figure_says_when_descent_refutes_the_claim():
+    drawn = figure.draw(claims.summarize(runs(margin=0.3), KEY))
+    assert drawn.axes[2].get_title() == "(c) claim refuted: 30 of 60 descents end elsewhere"
+    # Too few seeds refute nothing.
+    few = figure.draw(claims.summarize(runs(margin=0.3, kept=12), KEY))
+    assert few.axes[2].get_title() == "(c) 12 of 24 descents end elsewhere"
 
 
 def test_runs_without_a_seed_of_higher_rank_are_named():

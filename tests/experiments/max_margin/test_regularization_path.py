@@ -67,6 +67,19 @@ def test_the_exponent_is_that_of_the_power_and_the_figure_draws_the_estimates():
     assert len(panels) == 3
     drawn = drawn_lines(panels[0])[0]
     np.testing.assert_allclose(drawn[1], summaries["W"]["distance"].sel(norm="frobenius"))
+    assert panels[0].get_ylim() == panels[1].get_ylim()
+    titles = [axes.get_title() for axes in panels]
+    assert titles[:2] == [
+        "(a) path of $W$ tends to $W_F$ like $R^{-0.80}$",
+        "(b) path of $(K, Q)$ tends to $W_*$ like $R^{-0.80}$",
+    ]
+    assert titles[2] == "(c) two minima: 0% ($W$) and 0% ($KQ^\\top$) of seeds"
+
+
+def test_the_figure_says_when_a_path_is_nearest_to_the_other_solution():
+    summaries = regularization.summarize(runs(other=1e-3), KEY)
+    left, *_ = figure.draw(summaries).axes
+    assert left.get_title() == "(a) path of $W$ is nearest to $W_*$, which refutes the claim"
 
 
 def test_a_path_without_a_kept_seed_is_named():

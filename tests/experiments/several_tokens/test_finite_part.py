@@ -148,6 +148,20 @@ def test_the_figure_draws_every_ratio_and_the_shares(summarized):
         np.testing.assert_array_equal(y, summarized[part]["descended"])
     widths = np.array([bar.get_width() for bar in drawn.axes[2].patches if isinstance(bar, Rectangle)]).reshape(4, 3)
     np.testing.assert_allclose(widths.sum(axis=1), 1)
+    assert drawn.axes[0].get_xlim() == drawn.axes[1].get_ylim()
+    shown = [text.get_text() for text in drawn.axes[0].texts]
+    assert shown[0] == f"published selection:\nslope {float(summarized['quadratic']['slope']):.3f}, rms 0.00"
+    assert drawn.axes[0].get_title().endswith("ratios are those predicted")
+    shares = [float((summarized["ReLU" + suffix]["kind"] == 0).mean()) for suffix in ("", WITHOUT)]
+    assert drawn.axes[2].get_title() == "(c) ReLU: claim refuted, {:.0%} and {:.0%} mix the set".format(*shares)
+
+
+def test_the_figure_says_which_ratios_differ_from_their_predictions():
+    made = examples.of_quadratic()
+    said = {verdict: figure.draw(summarize(runs, KEY)).axes[0].get_title() for verdict, runs in made.items()}
+    assert said[Verdict.HOLDS].endswith("ratios are those predicted")
+    assert said[Verdict.FAILS].endswith("ratios differ from predictions with the selection and without selection")
+    assert said[Verdict.OPEN].endswith("agreement not decided")
 
 
 def test_few_steps_decide_nothing():

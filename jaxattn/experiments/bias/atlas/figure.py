@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.bias.verdict import CLOSE
+from jaxattn.experiments.bias import judging
 from jaxattn.experiments.bias.atlas.claims import CLAIMS
 from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
 from jaxattn.experiments.bias.rules import RULES, STEPS
@@ -34,7 +35,8 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         for letter, (weights, axes) in zip("ab", panels.items(), strict=True):
             _panel(axes, weights, rows, summaries)
             verdicts = _verdicts(summaries, weights)
-            said = f"{verdicts[Verdict.HOLDS]} of {verdicts.total()} confirmed"
+            held, every = verdicts[Verdict.HOLDS], verdicts.total()
+            said = f"all {every} confirmed" if held == every else f"{held or 'none'} of {every} confirmed"
             axes.set_title(f"({letter}) {_PARAMETERIZATIONS[weights]}: {said}")
         panels["W"].set_yticks(range(len(rows)), [f"{RULES[rule]}, {STEPS[step]}" for rule, step in rows])
         panels["W"].tick_params(axis="y", labelsize=cells.SIZE)
@@ -62,9 +64,7 @@ def _verdicts(summaries: Mapping[str, xarray.Dataset], weights: str) -> Counter[
 def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     """Return how many predictions the runs confirm and refute."""
     verdicts = sum((_verdicts(summaries, weights) for weights in _PARAMETERIZATIONS), Counter[Verdict]())
-    held, failed = verdicts[Verdict.HOLDS], verdicts[Verdict.FAILS]
-    left = verdicts.total() - held - failed
-    return f"{held} of {verdicts.total()} predicted limits are confirmed, {failed} refuted, {left} not decided"
+    return judging.told(verdicts)
 
 
 def _key(summaries: Mapping[str, xarray.Dataset]) -> str:

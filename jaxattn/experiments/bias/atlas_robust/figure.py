@@ -76,4 +76,8 @@ def _said(one: xarray.Dataset) -> str:
 def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     found = [pair for variants in VARIANTS.values() for pair in pairs(summaries, variants)]
     differ, left = sum(pair.differs for pair in found), sum(not pair.is_decided for pair in found)
-    return f"{differ} of {len(found)} verdicts change with size, start or precision; {left} are not decided"
+    every, change = len(found), "with size, start or precision"
+    if not differ and not left:
+        return f"All {every} verdicts stay the same whatever the size, start or precision"
+    said = f"{differ or 'None'} of {every} verdicts {'changes' if differ == 1 else 'change'} {change}"
+    return said + (f"; {left} {'is' if left == 1 else 'are'} not decided" if left else "")

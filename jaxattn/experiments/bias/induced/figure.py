@@ -39,13 +39,22 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
     made = [(one.norm, run) for one, run in pairs if run is not None]
     closest = sum(str(run["norm"].values[int(run["ratio"].values.argmax())]) == norm for norm, run in made)
     named = sum(bool(run["named"].sel(norm=norm)) for norm, run in made)
-    return f"The induced norm is closest in {closest} of {len(made)} runs, and named by the verdict in {named}"
+    every = len(made)
+    if closest == named == every:
+        return f"In all {every} runs the induced norm is closest and named by the verdict"
+    by_verdict = f"the verdict names it in {named}" if named else "no verdict names it"
+    return f"The induced norm is closest in {_share(closest, every)} runs; {by_verdict}"
+
+
+def _share(count: int, every: int) -> str:
+    return f"all {every}" if count == every else f"{count or 'none'} of {every}"
 
 
 def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
     steps = sorted({int(one["snapshot"][-1]) for one in summaries.values()})
     return (
         f"Mean margin ratio over the seeds after {' or '.join(f'{one:,}' for one in steps)} steps that fall like "
-        "k^-1/2; 1: a solution of that norm's Att-SVM. Framed: the norm induced on K Q^T. Bold: named by the verdict, "
-        f"its 95 % interval above {CLOSE} and every other norm's. none: all below and at rest; open: not decided."
+        "$k^{-1/2}$; 1: a solution of that norm's Att-SVM. Framed: the norm induced on $KQ^\\top$. Bold: named by "
+        f"the verdict, its 95% interval above {CLOSE} and every other norm's. none: all below and at rest; open: not "
+        "decided."
     )

@@ -12,7 +12,6 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias import judging
 from jaxattn.experiments.bias.variants.predictions import PREDICTIONS
 from jaxattn.experiments.bias.variants.runs import OWN
-from jaxattn.study.claims import Verdict
 from jaxattn.study.style import cells, page
 
 
@@ -69,9 +68,7 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
         for prediction in predictions
         if any(all(one.attrs[name] == value for name, value in prediction.row.items()) for one in summaries.values())
     )
-    held, failed = verdicts[Verdict.HOLDS], verdicts[Verdict.FAILS]
-    left = verdicts.total() - held - failed
-    return f"{held} of {verdicts.total()} predicted limits are confirmed, {failed} refuted, {left} not decided"
+    return judging.told(verdicts)
 
 
 def _usual(summaries: Iterable[xarray.Dataset]) -> int:

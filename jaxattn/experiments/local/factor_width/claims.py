@@ -30,10 +30,10 @@ from jaxattn.study.statistics import bootstrap, proportion, variables
 _SOURCE = Source("arXiv 2308.16898", "nuclear Att-SVM with rank W <= m", Setting.OURS)
 _NAMES = {"nuclear": "nuclear solution", "bounded": "best of rank m found", "nearest": "stationary point reached"}
 # Certified solutions agree only to this relative accuracy, so a smaller increase of the norm cannot be detected.
-_SAME = svm.DOUBLE.gap
+SAME = svm.DOUBLE.gap
 # Fixed beforehand: the thresholds for the mean largest probability and the mean correlation, and how much nearer the
 # stationary point reached may be than the best one found for the two to count as the same.
-_SATURATED, _REACHED, _AS_GOOD = 0.999, 0.95, 0.01
+_SATURATED, REACHED, AS_GOOD = 0.999, 0.95, 0.01
 
 
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
@@ -75,7 +75,7 @@ def _judge_binds(summaries: Datasets) -> Judgement:
     measured, interval, expected = {}, {}, {}
     exceptions = {True: 0, False: 0}
     for (run, one), above_m in itertools.product(summaries.items(), (True, False)):
-        binding = one["excess"].values[(one["rank"].values > one.attrs["width"]) == above_m] > _SAME
+        binding = one["excess"].values[(one["rank"].values > one.attrs["width"]) == above_m] > SAME
         if binding.size:
             side = "above" if above_m else "up to"
             label = f"{run}, share where the constraint is active, {binding.size} seeds of rank {side} m"
@@ -94,7 +94,7 @@ def _judge_binds(summaries: Datasets) -> Judgement:
         ),
         undecided=_too_little(summaries) or _too_few(summaries, True) or _too_few(summaries, False),
         remark="The constraint is active if the best solution of rank m found has a norm larger by more than a "
-        f"relative {_SAME:g}. For ranks up to m this solution is certified optimal. For ranks above m it is the "
+        f"relative {SAME:g}. For ranks up to m this solution is certified optimal. For ranks above m it is the "
         "best of several stationary points, so its excess is an upper bound.",
     )
 
@@ -108,7 +108,7 @@ def _judge_reaches(summaries: Datasets) -> Judgement:
         interval[f"{run}, correlation, {name}"] = (bounds[0], bounds[1])
     stationary = [criterion for run, one in summaries.items() for criterion in _reaches_a_point(run, one)]
     best = [
-        below(f"{run}, correlation, {_NAMES['nearest']} minus {_NAMES['bounded']},", number(one, "advantage"), _AS_GOOD)
+        below(f"{run}, correlation, {_NAMES['nearest']} minus {_NAMES['bounded']},", number(one, "advantage"), AS_GOOD)
         for run, one in summaries.items()
     ]
     run, worst = max(summaries.items(), key=lambda item: float(item[1]["advantage"]))
@@ -134,7 +134,7 @@ def _reaches_a_point(run: str, one: xarray.Dataset) -> tuple[Criterion, Criterio
     )
     return (
         above(f"{run}, mean largest probability at the last step,", saturation, _SATURATED),
-        above(f"{run}, correlation, {_NAMES['nearest']},", correlation, _REACHED),
+        above(f"{run}, correlation, {_NAMES['nearest']},", correlation, REACHED),
     )
 
 

@@ -30,13 +30,13 @@ from jaxattn.study.statistics import bootstrap
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
 NORMS = {"exact_normalized_gd": "separate norms", "jointly_normalized_gd": "joint norm"}
 STEPS = {"constant": "constant step", "falling": "step k^-1/2", "relative": "step / norm"}
-_PUBLISHED = {"optimizer": "exact_normalized_gd", "step": "constant", "step_size": 0.1}
+PUBLISHED = {"optimizer": "exact_normalized_gd", "step": "constant", "step_size": 0.1}
 # Fixed beforehand. A distance counts as still falling if, over the last factor of 100 in steps, 1 - cos goes like
 # ||W||^p with p at most this: it falls by a factor of 3 while a constant step makes ||W|| 10^4 times as large. We use
 # ||W|| as the clock because decreasing steps need more steps for the same growth. A first rule asked every step rule
 # for that factor in the same number of steps. Under its key, 471806, at 1e6 steps, it did not decide about steps like
 # k^-1/2, for which ||W|| grew only tenfold.
-_SPAN, _POWER = 100, -0.12
+_SPAN, POWER = 100, -0.12
 # Thresholds for the margin ratio, and for the ratio of ||K|| and ||Q||.
 _CLOSE, _APART = 0.99, 1.05
 # Shorter training decides nothing.
@@ -138,7 +138,7 @@ def _judge_balance(summaries: Datasets) -> Judgement:
     published, _ = found
     name = "ratio of the larger to the smaller of ||K|| and ||Q|| at the last step"
     everything = {_name(published): [published], **kinds(summaries)}
-    measured = {f"{name}, {kind}": _worst(runs, "apart", largest=True) for kind, runs in everything.items()}
+    measured = {f"{name}, {kind}": worst(runs, "apart", largest=True) for kind, runs in everything.items()}
     return _judgement(
         measured,
         dict.fromkeys(measured, 1.0),
@@ -146,7 +146,7 @@ def _judge_balance(summaries: Datasets) -> Judgement:
         stated=(below(f"{name}, {_name(published)}", number(published, "apart"), _APART),),
         corrected=tuple(
             # A first rule asked this of every decreasing step; with separate norms and c = 3 it is not true.
-            below(f"{name}, {kind}, largest over c", _worst(runs, "apart", largest=True), _APART)
+            below(f"{name}, {kind}, largest over c", worst(runs, "apart", largest=True), _APART)
             for kind, runs in everything.items()
             if kind.endswith(NORMS["jointly_normalized_gd"])
         ),
@@ -160,7 +160,7 @@ def _judge_balance(summaries: Datasets) -> Judgement:
 
 def _runs(summaries: Datasets) -> tuple[xarray.Dataset, dict[str, list[xarray.Dataset]]] | None:
     """Return the published run and the runs with decreasing steps; None if one of these is missing."""
-    published, falling = chosen(summaries, **_PUBLISHED), kinds(summaries, "falling", "relative")
+    published, falling = chosen(summaries, **PUBLISHED), kinds(summaries, "falling", "relative")
     return (published[0], falling) if published and len(falling) == 2 * len(NORMS) else None
 
 
@@ -171,12 +171,13 @@ def _tends(name: str, runs: Sequence[xarray.Dataset]) -> tuple[Criterion, ...]:
     """Ask for a margin ratio near 1 and a distance that keeps falling, in the worst run for each."""
     over, since = ", worst over c," if len(runs) > 1 else ",", runs[0].attrs["since"]
     return (
-        above(f"margin ratio at the last step, {name}{over}", _worst(runs, "margin_ratio", largest=False), _CLOSE),
-        below(f"p in 1 - cos ~ ||W||^p from step {since}, {name}{over}", _worst(runs, "power", largest=True), _POWER),
+        above(f"margin ratio at the last step, {name}{over}", worst(runs, "margin_ratio", largest=False), _CLOSE),
+        below(f"p in 1 - cos ~ ||W||^p from step {since}, {name}{over}", worst(runs, "power", largest=True), POWER),
     )
 
 
-def _worst(runs: Sequence[xarray.Dataset], name: str, largest: bool) -> Number:
+def worst(runs: Sequence[xarray.Dataset], name: str, largest: bool) -> Number:
+    """Return the largest or the smallest of the estimates at the last step."""
     ends = [number(one.isel(snapshot=-1), name) for one in runs]
     return max(ends, key=lambda end: end.mean) if largest else min(ends, key=lambda end: end.mean)
 

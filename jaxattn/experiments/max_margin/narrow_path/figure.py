@@ -10,11 +10,14 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.max_margin.narrow_path.claims import DECADE
+from jaxattn.experiments.max_margin.narrow_path.claims import CLAIMS, DECADE
+from jaxattn.study.claims import Verdict
 from jaxattn.study.style import page, palette
 
-# Margins below this, of descents that end at other tokens, are drawn as this.
+# Margins below this are drawn as this: descent ends at other tokens, or the radius is small.
 _LEAST = -1.0
+# Where descent ends: marker, its words, and the height that they stand above.
+_ENDS = {True: ("o", "the\noptimal tokens", 1.0), False: ("x", "other\ntokens", _LEAST)}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -23,37 +26,25 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     Args:
         summaries: of `claims.summarize`.
     """
+    colours = dict(zip(summaries, palette.ramp(len(summaries)), strict=True))
     with page.style():
-        figure = page.full(3.5)
+        figure = page.full(3.3)
         left, middle, right = figure.subplots(1, 3)
-        for (run, one), colour, dashes in zip(
-            summaries.items(), palette.ramp(len(summaries)), cycle(palette.STYLES), strict=False
-        ):
-            look = {"color": colour, "linestyle": dashes}
-            radii = one["radius"].values
-            label = f"${run}$: $R^{{{float(one['exponent']):.2f}}}$"
+        for (run, one), dashes in zip(summaries.items(), cycle(palette.STYLES), strict=False):
+            look, radii = {"color": colours[run], "linestyle": dashes}, one["radius"].values
+            label = f"$m = {one.attrs['width']}$"
             page.band(left, radii, *_curve(one, "distance"), **look, label=label)
-            page.band(middle, radii, *_curve(one, "share"), **look, label=f"${run}$")
+            page.band(middle, radii, *_curve(one, "share"), **look)
         _guide(left, summaries)
-        left.set(title="(a) distance of the path from its limit", xlabel="radius $R$", xscale="log", yscale="log")
-        left.set_ylabel(r"$\|KQ^\top\!/R - \hat W/\|\hat W\|_*\|_F$")
+        powers = " and ".join(f"$R^{{{float(one['exponent']):.2f}}}$" for one in summaries.values())
+        left.set(title=f"(a) the path nears its limit like {powers}", xlabel="radius $R$", xscale="log", yscale="log")
+        left.set_ylabel("distance of the path from its limit")
         left.legend(loc="lower left")
-        middle.axhline(1, color="black", linewidth=0.7, linestyle=":")
-        middle.set(title="(b) margin of the path", xlabel="radius $R$", xscale="log", ylim=(_LEAST, 1.1))
-        middle.set_ylabel("margin / that of the best of rank $m$ found")
-        middle.legend(loc="lower right")
-        _descents(right, summaries)
-        worst = max(float(one["residual"].max()) for one in summaries.values())
-        above = ", ".join(f"{one.attrs['above']} at {run}" for run, one in summaries.items())
-        missed = ", ".join(f"{one.attrs['missed']} at {run}" for run, one in summaries.items())
-        page.add_counts(
-            figure,
-            summaries,
-            f"Drawn are the kept seeds whose nuclear solution has a rank above m ({above}); means ((a) geometric) with "
-            f"95 % intervals. Largest residual: {worst:.0e}. Unsolved are seeds whose path is beaten on the last ball "
-            f"by the solver's solution ({missed}). No point is known to be a global minimum. (c): below "
-            f"{_LEAST:g} drawn as that.",
-        )
+        middle.axhline(1, color=palette.INK, linewidth=0.7, linestyle=":")
+        middle.set(title=f"(b) {_margin(summaries)}", xlabel="radius $R$", xscale="log", ylim=(_LEAST, 1.1))
+        middle.set_ylabel("margin / that of the best")
+        _descents(right, summaries, colours)
+        page.add_counts(figure, summaries, _remark(summaries))
     return figure
 
 
@@ -66,23 +57,51 @@ def _guide(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
     radii, distance = one["radius"].values, one["distance"].values
     late = radii >= radii[-1] / DECADE * (1 - 1e-9)
     guide = 2.5 * distance[-1] * radii[-1] / radii[late]
-    axes.plot(radii[late], guide, color="black", linewidth=0.7, linestyle=":", label="$R^{-1}$")
+    axes.plot(radii[late], guide, color=palette.INK, linewidth=0.7, linestyle=":", label="$R^{-1}$")
 
 
-def _descents(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
+def _margin(summaries: Mapping[str, xarray.Dataset]) -> str:
+    """Say which share of the margin of the best solution found the paths have on the last ball."""
+    least = min(float(one["share"][-1]) for one in summaries.values())
+    # Nothing is rounded up to the whole margin.
+    share = np.floor(1000 * least) / 10
+    return f"its margin reaches {share:.1f}% of the best found"
+
+
+def _descents(axes: Axes, summaries: Mapping[str, xarray.Dataset], colours: Mapping[str, str]) -> None:
     """Draw every descent's margin over that of the path, in increasing order, by the tokens that it ends at."""
-    for place, (one, colour) in enumerate(zip(summaries.values(), palette.ramp(len(summaries)), strict=True)):
+    for place, (run, one) in enumerate(summaries.items()):
         margins, there = one["each_margin"].values, one["end"].values
         order = np.argsort(margins)
-        x = place + np.linspace(-0.35, 0.35, len(order))
-        for chosen, marker, fill in ((there, "o", colour), (~there, "x", colour)):
-            drawn = chosen[order]
-            axes.scatter(
-                x[drawn], np.maximum(margins[order][drawn], _LEAST), s=14, marker=marker, color=fill, linewidths=0.8
-            )
-    for marker, label in (("o", "ends at the optimal tokens"), ("x", "at others")):
-        axes.scatter([], [], s=14, marker=marker, color=palette.NOTE, label=label)
-    axes.axhline(1, color="black", linewidth=0.7, linestyle=":")
-    axes.set_xticks(range(len(summaries)), [f"${run}$" for run in summaries])
-    axes.set(title="(c) descent, seed by seed", ylabel="margin of descent / that of the path", ylim=(_LEAST - 0.1, 1.5))
-    axes.legend(loc="upper left")
+        x, heights = place + np.linspace(-0.35, 0.35, len(order)), np.maximum(margins[order], _LEAST)
+        for is_there, (marker, label, beside) in _ENDS.items():
+            drawn = there[order] == is_there
+            axes.scatter(x[drawn], heights[drawn], s=12, marker=marker, color=colours[run], linewidths=0.8)
+            if drawn.any():
+                look = {"ha": "center", "va": "bottom", "fontsize": page.SMALLEST, "color": colours[run]}
+                axes.annotate(f"{drawn.sum()} at {label}", (place, beside), (0, 6), textcoords="offset points", **look)
+    axes.axhline(1, color=palette.INK, linewidth=0.7, linestyle=":")
+    axes.set_xticks(range(len(summaries)), [f"$m = {one.attrs['width']}$" for one in summaries.values()])
+    axes.set_yticks([_LEAST, -0.5, 0, 0.5, 1], [rf"$\leq{_LEAST:g}$", "$-0.5$", "0.0", "0.5", "1.0"])
+    axes.set(xlim=(-0.5, len(summaries) - 0.5), ylim=(_LEAST - 0.1, 1.5), title=f"(c) {_ended(summaries)}")
+    axes.set_ylabel("margin / that of the path")
+
+
+def _ended(summaries: Mapping[str, xarray.Dataset]) -> str:
+    """Say how many descents end at other tokens, and whether the claim that they follow the path is refuted."""
+    (claim,) = (claim for claim in CLAIMS if claim.id == "narrow-path:descent")
+    is_refuted = claim.judge(summaries).verdict in (Verdict.FAILS, Verdict.CORRECTED)
+    refuted = "claim refuted: " if is_refuted else ""
+    every, there = (sum(one.attrs[name] for one in summaries.values()) for name in ("above", "there"))
+    return f"{refuted}{every - there} of {every} descents end elsewhere"
+
+
+def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+    drawn = ", ".join(str(one.attrs["above"]) for one in summaries.values())
+    worst = max(float(one["residual"].max()) for one in summaries.values())
+    missed = sum(one.attrs["missed"] for one in summaries.values())
+    beaten = f"In {missed} unsolved seeds the solver finds a lower risk. " if missed else ""
+    return (
+        f"Drawn: kept seeds of nuclear rank above $m$ ({drawn}); means, in (a) geometric, with 95 % intervals. {beaten}"
+        f"No minimum is known to be global; largest residual {page.power(worst)}."
+    )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.max_margin.regularization_path.claims import DECADE, OWN
-from jaxattn.study.style import page, palette
+from jaxattn.study.style import labels, page, palette
 
-_TITLES = {"W": r"(a) path of $W$, $\|W\|_F \leq R$", "KQ": r"(b) path of $(K, Q)$, $\|KQ^\top\|_* \leq R$"}
-_UNITS = {"W": r"$\|W_R/R - \hat W/\|\hat W\|_F\,\|_F$", "KQ": r"$\|KQ^\top\!/R - \hat W/\|\hat W\|_*\|_F$"}
+_PATHS = {"W": "path of $W$", "KQ": "path of $(K, Q)$"}
+_BALLS = {"W": r"radius $R$ of $\|W\|_F$", "KQ": r"radius $R$ of $\|KQ^\top\|_*$"}
+_LIMITS = {"frobenius": "$W_F$", "nuclear": "$W_*$"}
 
 
 def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
@@ -22,45 +24,64 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of the paths "W" and "KQ", as `summarize` returns them.
     """
     with page.style():
-        figure = page.full(3.5)
+        figure = page.full(3.2)
         left, middle, right = figure.subplots(1, 3)
-        for axes, run in ((left, "W"), (middle, "KQ")):
-            _distances(axes, summaries[run], run)
-        for run, summary in summaries.items():
-            curve = (summary[name].values for name in ("radius", "apart", "apart_low", "apart_high"))
-            look = {"color": palette.COLOURS[run], "linestyle": palette.DASHES[run], "label": page.RUNS[run]}
-            page.band(right, *curve, **look)
-        right.set(title="(c) non-convexity", xlabel="radius $R$", xscale="log", ylim=(-0.02, 1.02))
-        right.set_ylabel("share of seeds with two minima")
-        right.legend(loc="upper left")
-        points, unsolved = (
-            sum(one.attrs[name] for one in summaries.values()) for name in ("points", "unsolved_points")
-        )
-        worst = max(float(one["residual"].max()) for one in summaries.values())
-        page.add_counts(
-            figure,
-            summaries,
-            "Geometric means over kept seeds, bands: 95 % bootstrap intervals; shares with Wilson's intervals. "
-            f"{unsolved} of {points} points are unsolved; largest residual of a kept seed: {worst:.0e}. (c): seeds "
-            "whose paths followed up and down are at different points; (a) and (b) show that of lower risk.",
-        )
+        lows, highs = zip(*(_range(one) for one in summaries.values()), strict=True)
+        for letter, (axes, run) in zip("ab", ((left, "W"), (middle, "KQ")), strict=True):
+            # The same limits for both paths, with room for the labels.
+            axes.set(xscale="log", yscale="log", ylim=(0.3 * min(lows), 2.5 * max(highs)))
+            _distances(axes, summaries[run], run, letter)
+        left.set_ylabel("distance from a solution")
+        middle.tick_params(labelleft=False)
+        _minima(right, summaries)
+        page.add_counts(figure, summaries, _remark(summaries))
     return figure
 
 
-def _distances(axes: Axes, summary: xarray.Dataset, run: str) -> None:
-    radii = summary["radius"].values
-    for norm in summary["norm"].values:
-        one = summary.sel(norm=norm)
-        label = page.NORMS[str(norm)]
-        if norm == OWN[run]:
-            label += f": $R^{{{float(one['exponent_mean']):.2f}}}$"
+def _range(summary: xarray.Dataset) -> tuple[float, float]:
+    return float(summary["distance_low"].min()), float(summary["distance_high"].max())
+
+
+def _distances(axes: Axes, summary: xarray.Dataset, run: str, letter: str) -> None:
+    radii, own = summary["radius"].values, summary.sel(norm=OWN[run])
+    ends = []
+    for norm in map(str, summary["norm"].values):
+        one, colour = summary.sel(norm=norm), palette.COLOURS[norm]
         curve = (one[name].values for name in ("distance", "distance_low", "distance_high"))
-        page.band(
-            axes, radii, *curve, color=palette.COLOURS[str(norm)], linestyle=palette.DASHES[str(norm)], label=label
-        )
-    own = summary.sel(norm=OWN[run])["distance"].values
+        page.band(axes, radii, *curve, color=colour, linestyle=palette.DASHES[norm])
+        ends.append(labels.End(f"from {_LIMITS[norm]}", radii[-1], float(one["distance"][-1]), colour))
     late = radii >= radii[-1] / DECADE * (1 - 1e-9)
-    guide = 2.0 * own[-1] * radii[-1] / radii[late]
-    axes.plot(radii[late], guide, color="black", linewidth=0.7, linestyle=":", label="$R^{-1}$")
-    axes.set(title=_TITLES[run], xlabel="radius $R$", ylabel=_UNITS[run], xscale="log", yscale="log")
-    axes.legend(loc="lower left")
+    guide = 0.4 * own["distance"].values[-1] * radii[-1] / radii[late]
+    axes.plot(radii[late], guide, color=palette.INK, linewidth=0.7, linestyle=":")
+    axes.annotate("$R^{-1}$", (radii[late][0], guide[0]), (-2, -2), textcoords="offset points", ha="right", va="top")
+    nearest = str(summary["norm"].values[int(summary["distance"].isel(radius=-1).values.argmin())])
+    falls = f"tends to {_LIMITS[OWN[run]]} like $R^{{{float(own['exponent_mean']):.2f}}}$"
+    away = f"is nearest to {_LIMITS[nearest]}, which refutes the claim"
+    axes.set(title=f"({letter}) {_PATHS[run]} {falls if nearest == OWN[run] else away}", xlabel=_BALLS[run])
+    labels.beside_ends(axes, ends)
+
+
+def _minima(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
+    ends = []
+    for run, summary in summaries.items():
+        curve = (summary[name].values for name in ("radius", "apart", "apart_low", "apart_high"))
+        page.band(axes, *curve, color=palette.COLOURS[run], linestyle=palette.DASHES[run])
+        radius, share = float(summary["radius"][-1]), float(summary["apart"][-1])
+        ends.append(labels.End(page.RUNS[run], radius, share, palette.COLOURS[run]))
+    shares = " and ".join(f"{one.y:.0%} ({one.label})" for one in ends)
+    axes.set(title=f"(c) two minima: {shares} of seeds", xlabel="radius $R$", xscale="log")
+    axes.set(ylim=(-0.02, 1.02), ylabel="share of seeds with two minima")
+    labels.beside_ends(axes, ends)
+
+
+def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+    every = list(summaries.values())
+    unsolved, points = (sum(one.attrs[name] for one in every) for name in ("unsolved_points", "points"))
+    worst = max(float(one["residual"].max()) for one in every)
+    missing = f"{unsolved} of {points} points are unsolved. " if unsolved else ""
+    return (
+        r"$W_F$, $W_*$: Frobenius and nuclear SVM solution. Distance: $\|W_R/R - \hat W/\|\hat W\|\,\|_F$, $\|\hat W\|$"
+        " in the norm of the ball; geometric means, 95% intervals. Two minima: the paths followed up and down differ; "
+        f"(a), (b) show that of lower risk. {missing}"
+        f"Largest residual: {page.power(worst) if np.isfinite(worst) else worst}."
+    )

@@ -30,9 +30,9 @@ _SOURCE = Source("arXiv 2308.16898", "finite part of the multi-token limit (eq. 
 HEADS = {"quadratic": "h(x) = v . x - lambda ||x||^2", "ReLU": "a ReLU head"}
 # A ratio has settled if its logarithm changes by less than the first in the second half of training. A line agrees
 # within the second.
-_SETTLED, _AGREES = 0.01, 0.05
+_SETTLED, AGREES = 0.01, 0.05
 # A statement about the inputs must be true for at least this share.
-_MOST = 0.5
+MOST = 0.5
 _SAMPLES, _ENDS = 2000, ("", "_low", "_high")
 # Estimates with an interval, and those without one.
 _WITH, _ALONE = ("slope", "intercept", "rms", "determined", "not unique", "settled"), ("drift", "fitted", "foretold")
@@ -147,16 +147,16 @@ def _judgement(head: str, summaries: Datasets) -> Judgement:
 
 def _criteria(run: str, one: xarray.Dataset) -> tuple[Criterion, ...]:
     return (
-        above(f"{run}: share of inputs whose ratios settle", estimate(one, "settled"), _MOST),
+        above(f"{run}: share of inputs whose ratios settle", estimate(one, "settled"), MOST),
         _determined(run, one),
-        between(f"{run}: slope", estimate(one, "slope"), 1 - _AGREES, 1 + _AGREES),
-        between(f"{run}: intercept", estimate(one, "intercept"), -_AGREES, _AGREES),
+        between(f"{run}: slope", estimate(one, "slope"), 1 - AGREES, 1 + AGREES),
+        between(f"{run}: intercept", estimate(one, "intercept"), -AGREES, AGREES),
     )
 
 
 def _determined(run: str, one: xarray.Dataset) -> Criterion:
     what = "share of inputs with a unique best distribution that mixes the set"
-    return above(f"{run}: {what}", estimate(one, "determined"), _MOST)
+    return above(f"{run}: {what}", estimate(one, "determined"), MOST)
 
 
 def _remark(own: Datasets) -> str:

@@ -1,0 +1,85 @@
+"""Labels written beside the ends of curves, in place of a key, and apart from each other."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from jaxattn.study.style.page import SMALLEST
+
+__all__ = ["End", "apart", "beside_ends"]
+
+# Between a point and its label, in points.
+_OFF = 5.0
+
+
+class End(NamedTuple):
+    """Where a label stands.
+
+    Attributes:
+        label: the text.
+        x: of the point beside which it stands.
+        y: of that point.
+        colour: of the text, that of its curve.
+    """
+
+    label: str
+    x: float
+    y: float
+    colour: str
+
+
+def beside_ends(
+    axes: Axes, ends: list[End], side: Literal["left", "right"] = "right", gap: float = 0.075, **look: Any
+) -> None:
+    """Write labels beside points, moved up or down where they would overlap; points at infinity get none.
+
+    Args:
+        axes: where to draw; its scales and limits must be final.
+        ends: the labels and where they stand.
+        side: on which the labels stand.
+        gap: the least distance between two labels, as a share of the height of the panel.
+        look: of the texts, as `Axes.annotate` takes it.
+    """
+    # Limits that follow from what is drawn are found when they are asked for.
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
+    places = [axes.transAxes.inverted().transform(axes.transData.transform((one.x, one.y)))[1] for one in ends]
+    here = [(one, float(place)) for one, place in zip(ends, places, strict=True) if np.isfinite(place)]
+    heights = apart(np.array([place for _, place in here]), gap)
+    sign, align = (1, "left") if side == "right" else (-1, "right")
+    for (one, _), height in zip(here, heights, strict=True):
+        axes.annotate(
+            one.label,
+            (one.x, float(height)),
+            (sign * _OFF, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha=align,
+            va="center",
+            color=one.colour,
+            **({"fontsize": SMALLEST, "annotation_clip": False} | look),
+        )
+
+
+def apart(places: Float[np.ndarray, " labels"], gap: float) -> Float[np.ndarray, " labels"]:
+    """Return the places nearest to these, in the same order, of which no two are closer than `gap`.
+
+    Example:
+        >>> apart(np.array([0.5, 0.52, 0.9]), 0.1).round(2).tolist()
+        [0.46, 0.56, 0.9]
+    """
+    order = np.argsort(places, kind="stable")
+    # Without the gaps the places need only increase: runs that decrease are replaced by their means.
+    blocks: list[list[float]] = []
+    for value in places[order] - gap * np.arange(len(places)):
+        blocks.append([float(value)])
+        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    found = np.empty(len(places))
+    found[order] = [np.mean(block) for block in blocks for _ in block]
+    found[order] += gap * np.arange(len(places))
+    return found
