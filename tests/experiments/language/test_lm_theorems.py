@@ -402,9 +402,9 @@ def test_the_figure_draws_each_kind_of_text_and_survives_without_one():
     # Titles hold the number of texts and the errors at the end; the claim on soft margins fails here.
     titles = [panel.get_title() for panel in drawn.axes[:4]]
     end = max(float(summaries[f"delta {delta:g}, step 50"]["infeasible_off_soft"][-1]) for delta in (0, 0.5))
-    assert titles[1] == f"(b) infeasible texts (15): refuted,\n{end:.2g} from the soft margin"
-    assert titles[0].startswith("(a) feasible texts (15):\n")
-    assert titles[2].startswith("(c) infeasible texts (15):\n")
+    assert titles[1] == f"(b) 15 infeasible texts: refuted,\n{end:.2g} from the soft margin"
+    assert titles[0].startswith("(a) 15 feasible texts:\n")
+    assert titles[2].startswith("(c) 15 infeasible texts:\n")
     slope = float(summaries["delta 0, step 50"]["feasible_slope"])
     assert f"{slope:.2f}" in titles[3]
     assert "texts, all kept" in drawn.get_supxlabel()
@@ -442,5 +442,5 @@ def test_the_figure_draws_two_inputs_by_loss():
     for (x, y), one in zip(drawn_lines(panel), paths.started(summaries).values(), strict=True):
         np.testing.assert_array_equal(x, STEPS)
         np.testing.assert_array_equal(y, one["off"])
-    assert panel.get_title() == "(e) two inputs, from $Wz = (3, 0)$:\nthe logistic loss never serves one of them"
+    assert panel.get_title() == "(e) two inputs, from $Wz = (3, 0)$:\nthe logistic loss serves only one"
     assert [text.get_text() for text in panel.texts] == ["logistic loss", "cross entropy"]

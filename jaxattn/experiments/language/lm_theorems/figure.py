@@ -107,7 +107,7 @@ def _errors(panels: Sequence[Axes], runs: Sequence[_RUN], refuted: set[str]) -> 
         if drawn:
             axes.set_yscale("log")
         says = " refuted," if letter == "b" and "soft" in refuted else ""
-        axes.set_title(f"({letter}) {kind} texts ({_texts(runs, kind)}):{says}\n{_last(drawn, name)} {solution}")
+        axes.set_title(f"({letter}) {_texts(runs, kind)}:{says}\n{_last(drawn, name)} {solution}")
         if letter == "b" and drawn:
             level = float(np.mean([float(one["infeasible_apart"]) for one in drawn]))
             axes.axhline(level, color=palette.INK, linewidth=0.7, linestyle="--")
@@ -154,7 +154,7 @@ def _two_inputs(axes: Axes, ends: Sequence[_RUN]) -> None:
             fontsize=page.SMALLEST,
         )
         if one.attrs["loss"] == "logistic":
-            served = "never serves one of them" if is_left else "serves both"
+            served = "serves only one" if is_left else "serves both"
             found = f"from $Wz = ({one.attrs['radius']:g}, 0)$:\nthe logistic loss {served}"
     axes.set(title=f"(e) two inputs, {found}", xlabel="step $k$", ylabel=_ERROR)
     if known:
@@ -249,7 +249,8 @@ def _least(runs: Sequence[_RUN]) -> str:
 
 
 def _texts(runs: Sequence[_RUN], kind: str) -> str:
-    return _span(sorted({int(one[f"{kind}_texts"]) for one in runs})) if runs else "0"
+    number = _span(sorted({int(one[f"{kind}_texts"]) for one in runs})) if runs else "0"
+    return f"{number} {kind} text{'s' * (number != '1')}"
 
 
 def _span(numbers: Sequence[int]) -> str:
