@@ -82,8 +82,8 @@ def is_same(expected: str, found: str) -> bool:
     be unique may hang on the last digit.
     """
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    shapes = [DECIMAL.sub("#", COUNT.sub(r"# of \2", text)) for text in (expected, found)]
-    if not doctest.OutputChecker().check_output(*shapes, flags):
+    asked, given = (DECIMAL.sub("#", COUNT.sub(r"# of \2", text)) for text in (expected, found))
+    if not doctest.OutputChecker().check_output(asked, given, flags):
         return False
     if "..." in expected:
         return doctest.OutputChecker().check_output(expected, found, flags)
