@@ -1,16 +1,18 @@
-"""Measure the numbers that the README quotes: `python scripts/bench.py [part ...]`; default: all parts."""
+"""Measure the numbers that the README quotes: `python scripts/bench.py [part ...]`; default: all parts.
+
+`python scripts/bench.py figures` measures nothing, and draws the scaling figures of what was measured before.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
 from benchmarks import bias, descent, first_run, hostile, language, robustness, scaling, svm
-from benchmarks.timing import ROUNDS
+from benchmarks.timing import ROUNDS, processor
 from jaxattn import records
 from jaxattn.study.configuration import composition
 from jaxattn.study.style import page
@@ -48,18 +50,17 @@ def main(arguments: list[str]) -> None:
     Raises:
         UsageError: an unknown part.
     """
-    unknown = sorted(set(arguments) - set(PARTS))
+    drawn_only = arguments == ["figures"]
+    parts = [] if drawn_only else arguments or list(PARTS)
+    unknown = sorted(set(parts) - set(PARTS))
     if unknown:
-        raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, found {unknown}")
-    # Programs compiled earlier must not shorten the timings.
-    jax.config.update("jax_enable_compilation_cache", False)
-    jax.config.update("jax_enable_x64", True)
-    machine = f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, float64, medians of {ROUNDS} rounds"
-    print(machine)
+        raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, or figures, found {unknown}")
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results = {name: known[name] for name in PARTS if name in known}
-    results["machine"] = machine
-    for name in arguments or PARTS:
+    if not drawn_only:
+        results["machine"] = machine = _prepared()
+        print(machine)
+    for name in parts:
         results[name] = []
         for line in PARTS[name]():
             print(f"{name}: {json.dumps(line)}", flush=True)
@@ -69,3 +70,13 @@ def main(arguments: list[str]) -> None:
     for name, unit in SCALINGS.items():
         if name in results:
             page.save(scaling.draw(results[name], unit), RESULTS.parent, name)
+
+
+def _prepared() -> str:
+    """Configure JAX for timings, and return a description of the machine."""
+    # Programs compiled earlier must not shorten the timings.
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_enable_x64", True)
+    device = jax.devices()[0]
+    kind = "" if device.platform == "cpu" else f"{device.device_kind}, "
+    return f"{kind}{processor()}, float64, medians of {ROUNDS} rounds"

@@ -1,6 +1,7 @@
 """Measure training: compared with other methods, with the minimal cost, and as a function of sizes."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.timing import exponent, median_seconds
+from benchmarks.timing import curve, median_seconds, rounds
 from jaxattn import Problem, attention, data, descent, initial, losses
 from jaxattn.descent import engines, loops
 
@@ -170,7 +171,7 @@ def compilation(law: initial.Law, optimizer: Any) -> float:
 
 
 def scaling() -> Iterator[dict[str, Any]]:
-    """Yield microseconds per instance-step for each size, with the exponent of the last three points."""
+    """Yield microseconds per instance-step for each size, with quartiles and the exponent of the last three points."""
     for name, law in LAWS.items():
         for size, values in AROUND.items():
             given = [value for value in values if name == "W" or value <= 100 or size == "seeds"]
@@ -179,16 +180,15 @@ def scaling() -> Iterator[dict[str, Any]]:
         yield line(name, "devices", DEVICES, [on_devices(name, count) for count in DEVICES])
 
 
-def line(name: str, size: str, values: Any, times: list[float]) -> dict[str, Any]:
+def line(name: str, size: str, values: Any, times: list[list[float]]) -> dict[str, Any]:
     """Return one line of the scaling figure."""
-    slope = exponent(values, times)
     middle = {"n": n, "T": T, "d": d, "seeds": 128}
     of = name.translate(str.maketrans("", "", "(), "))
-    return {"of": of, "size": size, "values": list(values), "times": times, "exponent": slope, "middle": middle}
+    return {"of": of, "size": size, "middle": middle, **curve(values, times)}
 
 
-def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: int = d) -> float:
-    """Return the microseconds per instance-step, from the difference between a long and a short run."""
+def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: int = d) -> list[float]:
+    """Return the microseconds per instance-step of each round, from the difference between a long and a short run."""
     if d <= 100:
         weights, problems = drawn(law, seeds, n, T, d)
     else:  # One W would take 8 MB; from W = 0 its coefficients suffice.
@@ -200,11 +200,12 @@ def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: 
         optimizer = RULES["exact direction"]
         return partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=steps, record_every=100)
 
-    return 1e6 * (median_seconds(run(steps)) - median_seconds(run(100))) / (steps - 100) / seeds
+    long, short = rounds(run(steps), run(100)).T
+    return (1e6 * (long - short) / (steps - 100) / seeds).tolist()
 
 
-def on_devices(name: str, count: int) -> float:
-    """Return the microseconds per instance-step on this many virtual CPU devices, in a separate process."""
+def on_devices(name: str, count: int) -> list[float]:
+    """Return the microseconds per instance-step of each round on so many virtual CPU devices, in a separate process."""
     program = (
         "import jax; jax.config.update('jax_enable_x64', True)\n"
         f"from benchmarks import descent; print(descent.microseconds(descent.LAWS[{name!r}], seeds=1024))"
@@ -213,4 +214,4 @@ def on_devices(name: str, count: int) -> float:
     folder = Path(__file__).resolve().parents[1]
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, env=os.environ | flags)
-    return float(result.stdout)
+    return json.loads(result.stdout)

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.timing import exponent, median_seconds
+from benchmarks.timing import curve, rounds
 from jaxattn import data, descent, language
 
 # A text of the second paper's size, in a language of 256 words with 3 nats of entropy, that of 20 equally likely words.
@@ -61,7 +62,7 @@ def one(candidates: str, of: str, way: str, **sizes: int) -> dict[str, Any]:
     """Return the milliseconds per step, and the process's memory."""
     text = TEXTS[of](drawn(candidates, **MIDDLE | sizes))
     run = WAYS[way](text)
-    step = _per_step(run)
+    steps = _per_step(run)
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "candidates": candidates,
@@ -69,17 +70,25 @@ def one(candidates: str, of: str, way: str, **sizes: int) -> dict[str, Any]:
         "way": way,
         "inputs": int(text.last.size),
         "left out": int(np.sum(np.asarray(text.weight) == 0)),
-        "ms a step": 1e3 * step,
+        "ms a step": 1e3 * statistics.median(steps),
+        "ms a step, rounds": [1e3 * step for step in steps],
         "GiB": largest / 2**30,
     }
 
 
-def _per_step(run: Callable[[int], object]) -> float:
-    """Return the seconds per step, from the difference between a run of many steps and one of a single step."""
-    steps, short = 10, median_seconds(partial(run, 1))
-    while (long := median_seconds(partial(run, steps + 1))) < short + SECONDS:
-        steps *= 4
-    return (long - short) / steps
+def _per_step(run: Callable[[int], object]) -> list[float]:
+    """Return the seconds per step of each round: the difference between a run of many steps and one of a single step.
+
+    Raises:
+        RuntimeError: no number of steps takes long enough.
+    """
+    for power in range(16):
+        steps = 10 * 4**power
+        seconds = rounds(partial(run, 1), partial(run, steps + 1))
+        differences = seconds[:, 1] - seconds[:, 0]
+        if np.median(differences) >= SECONDS:
+            return (differences / steps).tolist()
+    raise RuntimeError(f"language: expected a run of {SECONDS} s, found none")
 
 
 @jax.jit
@@ -95,7 +104,7 @@ def table() -> Iterator[dict[str, Any]]:
         for of in TEXTS:
             for way in WAYS:
                 yield apart(candidates, of, way)
-    yield {"two products of V x V": 1e3 * _per_step(_products)}
+    yield {"two products of V x V": 1e3 * statistics.median(_per_step(_products))}
 
 
 def apart(candidates: str, of: str, way: str) -> dict[str, Any]:
@@ -112,15 +121,9 @@ def apart(candidates: str, of: str, way: str) -> dict[str, Any]:
 
 
 def scaling() -> Iterator[dict[str, Any]]:
-    """Yield the milliseconds per step for each size, with the exponent of the last three points."""
+    """Yield the milliseconds per step for each size, with their quartiles and the exponent of the last three points."""
     for candidates in CANDIDATES:
         for size, values in AROUND.items():
-            times = [one(candidates, "compact", "pairs", **{size: value})["ms a step"] for value in values]
-            yield {
-                "of": candidates,
-                "size": size,
-                "values": list(values),
-                "times": times,
-                "exponent": exponent(values, times),
-                "middle": MIDDLE,
-            }
+            found = [one(candidates, "compact", "pairs", **{size: value}) for value in values]
+            times = [each["ms a step, rounds"] for each in found]
+            yield {"of": candidates, "size": size, "middle": MIDDLE, **curve(values, times)}

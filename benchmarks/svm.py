@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from scipy.optimize import nnls
 
-from benchmarks.timing import exponent, median_seconds
+from benchmarks.timing import curve, median_seconds, rounds
 from jaxattn import data, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.svm import Constraints, Status
@@ -83,20 +83,13 @@ def table() -> Iterator[dict[str, Any]]:
 
 
 def scaling() -> Iterator[dict[str, Any]]:
-    """Yield the milliseconds per problem for each size, with the exponent of the last points."""
+    """Yield the milliseconds per problem for each size, with their quartiles and the exponent of the last points."""
     for norm in ("frobenius", "nuclear"):
         for size, values in AROUND.items():
             times = []
             for value in values:
                 sizes = MIDDLE | {size: value}
                 constraints = posed(sizes["n"], sizes["T"], sizes["d"], sizes["batch"])
-                times.append(1e3 * median_seconds(partial(svm.solve_batch, constraints, norm)) / sizes["batch"])
-            slope = exponent(values, times)
-            yield {
-                "of": norm,
-                "size": size,
-                "values": list(values),
-                "times": times,
-                "exponent": slope,
-                "middle": MIDDLE,
-            }
+                seconds = rounds(partial(svm.solve_batch, constraints, norm))[:, 0]
+                times.append((1e3 * seconds / sizes["batch"]).tolist())
+            yield {"of": norm, "size": size, "middle": MIDDLE, **curve(values, times)}

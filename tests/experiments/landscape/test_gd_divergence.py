@@ -138,10 +138,33 @@ def test_the_slope_is_that_of_each_seeds_own_line():
 def test_the_figure_draws_both_runs_against_the_time():
     summaries = judged(runs())[0]
     drawn = figure.draw(summaries)
-    assert [panel.get_title() for panel in drawn.axes] == ["(a) norm", "(b) direction"]
     for panel, name in zip(drawn.axes, ("growth", "off"), strict=True):
         curves = drawn_lines(panel, least=len(STEPS))
         for (x, y), one in zip(curves, ("step 5", "step 0.05"), strict=True):
             np.testing.assert_allclose(x, summaries[one].attrs["step_size"] * STEPS)
             np.testing.assert_array_equal(y, summaries[one][name])
-    assert "step 5: 1,000 seeds, all kept." in drawn.get_supxlabel()
+        texts = [one.get_text() for one in panel.texts]
+        assert texts[:2] == ["$\\eta = 5$ ($75 / L$)", "$\\eta = 0.05$ ($0.75 / L$)"]
+        # Both runs are seen from the first step of the larger one on.
+        assert panel.get_xlim()[0] == 5
+
+
+def test_the_figures_titles_are_the_trends_of_the_furthest_run():
+    summaries = judged(runs(second={"growth": 0.7 * GROWTH, "off": 0.02 * GROWTH}))[0]
+    drawn = figure.draw(summaries)
+    slope, power, off = (float(summaries["step 5"][name].values.flat[-1]) for name in ("slope", "exponent", "off"))
+    left, right = (panel.get_title() for panel in drawn.axes)
+    assert left == f"(a) the norm grows like {slope:.2f} log $k$ (theorem: log $k$)"
+    assert power > 0
+    assert right == f"(b) 1 - cos does not fall: it grows like $\\|W\\|^{{{power:.1f}}}$, to {off:.2g} at the end"
+    assert "falls like" in figure.draw(judged(runs())[0]).axes[1].get_title()
+
+
+def test_the_figures_note_counts_seeds_and_steps():
+    summaries = judged(runs(first={"loss": (1.0, 1.1, 0.4)}, second={"stuck": 3}))[0]
+    text = figure.draw(summaries).get_supxlabel()
+    assert "$\\eta = 5$: 1,000 seeds, all kept." in text
+    assert "in which 997 of 1,000 seeds come nearer to $W_F$" in text
+    assert "Within $1/L$ the risk rises in 30 of 60 steps." in text
+    beyond = {name: one for name, one in runs().items() if one.attrs["every"] > 1}
+    assert "risk" not in figure.draw(judged(beyond)[0]).get_supxlabel()
