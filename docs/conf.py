@@ -81,7 +81,11 @@ def setup(app):
     def outdated(app, env, added, changed, removed):
         # A notebook shows what the package does: it is as old as the newest of the package's modules.
         newest = max(path.stat().st_mtime for path in Path(jaxattn.__file__).parent.rglob("*.py"))
-        pages = [name for name in env.all_docs if "file_format: mystnb" in Path(env.doc2path(name)).read_text()[:200]]
+        there = set(env.all_docs) - set(removed)
+        pages = [name for name in there if "file_format: mystnb" in Path(env.doc2path(name)).read_text()[:200]]
+        # Sphinx leaves the pages of a part that is gone.
+        for name in removed:
+            Path(app.outdir, f"{name}.html").unlink(missing_ok=True)
         return [name for name in pages if env.all_docs[name] < newest * 1e6]
 
     app.connect("source-read", read)
