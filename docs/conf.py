@@ -88,5 +88,12 @@ def setup(app):
             Path(app.outdir, f"{name}.html").unlink(missing_ok=True)
         return [name for name in pages if env.all_docs[name] < newest * 1e6]
 
+    def levels(app, pagename, templatename, context, doctree):
+        # Captions of the navigation are headings whose level Sphinx does not state.
+        tree = context.get("furo_navigation_tree", "")
+        context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
     app.connect("source-read", read)
     app.connect("env-get-outdated", outdated)
+    # After the theme has made the tree.
+    app.connect("html-page-context", levels, priority=900)
