@@ -265,8 +265,10 @@
       ['mouseenter', 'focus'].forEach((happens) => cell.addEventListener(happens, () => show(cell)));
       cell.addEventListener('click', () => cell.focus());
       cell.addEventListener('keydown', (event) => {
-        const to = cells[k + by[event.key]];
-        if (to) { event.preventDefault(); to.focus(); }
+        if (!(event.key in by)) return;
+        // Outside of the table arrows turn the site's pages.
+        event.preventDefault(); event.stopPropagation();
+        cells[k + by[event.key]]?.focus();
       });
     });
     show(cells[0]);
