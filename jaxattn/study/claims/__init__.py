@@ -1,6 +1,6 @@
 """Claims of the papers, as values that are judged from measured numbers and their intervals."""
 
-from jaxattn.study.claims.claim import Claim, Datasets, Judgement, Kind, Setting, Source, Verdict, line
+from jaxattn.study.claims.claim import Claim, Datasets, Judgement, Kind, Setting, Source, Verdict, line, refuted
 from jaxattn.study.claims.counts import (
     DOUBTED,
     EXCLUDED,
@@ -58,6 +58,7 @@ __all__ = [
     "line",
     "not_a_number",
     "number",
+    "refuted",
     "registry",
     "together",
     "too_few",

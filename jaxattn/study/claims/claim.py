@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -163,6 +163,11 @@ class Claim:
     def experiment(self) -> str:
         """The id of the experiment that decides the claim."""
         return self.id.partition(":")[0]
+
+
+def refuted(claims: Iterable[Claim], summaries: Datasets) -> set[str]:
+    """Return the ids of the claims that do not hold as stated, whether or not they hold with a correction."""
+    return {claim.id for claim in claims if claim.judge(summaries).verdict in (Verdict.FAILS, Verdict.CORRECTED)}
 
 
 def line(claim: Claim, judgement: Judgement) -> dict[str, Any]:

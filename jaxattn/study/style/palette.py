@@ -67,7 +67,7 @@ def ramp(count: int) -> list[str]:
     return [to_hex(colour) for colour in colormaps["viridis"](places)]
 
 
-def published(axes: Axes, x: Any, y: Any, source: str) -> None:
+def published(axes: Axes, x: Any, y: Any, source: str, prefix: str = "published: ") -> None:
     """Mark numbers that a paper publishes by open black diamonds, with their source in the key.
 
     Args:
@@ -75,8 +75,9 @@ def published(axes: Axes, x: Any, y: Any, source: str) -> None:
         x: of each number.
         y: the numbers.
         source: where they stand, such as "2308.16898, figure 5"; it is in the key once, however many marks it has.
+        prefix: of the source in the key; empty for numbers that are no paper's.
     """
-    label = f"published: {source}"
+    label = f"{prefix}{source}"
     if label in axes.get_legend_handles_labels()[1]:
         label = "_nolegend_"
     axes.plot(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from jaxattn.study.style import page, palette
 
-__all__ = ["Column", "Part", "draw_rows"]
+__all__ = ["Column", "Part", "draw_rows", "grouped"]
 
 # Of the line of headings above the first row, in rows, and of the key above it, in points.
 _HEAD, _KEY = 0.9, 16
@@ -43,6 +43,16 @@ class Part(NamedTuple):
     label: str
     colour: str
     shares: ArrayLike
+
+
+def grouped(cells: Sequence[str]) -> list[str]:
+    """Return the cells of a column in which each value is written once, in its first row.
+
+    Example:
+        >>> grouped(["a", "a", "b"])
+        ['a', '', 'b']
+    """
+    return ["" if cell in cells[:row] else cell for row, cell in enumerate(cells)]
 
 
 def draw_rows(axes: Axes, columns: Sequence[Column], parts: Sequence[Part], **labels: str) -> None:

@@ -127,6 +127,4 @@ def _independent(axes: Axes, part: xarray.Dataset, weights: str) -> None:
     d, share, error = points.T
     ends = np.clip([share - BEYOND * error, share + BEYOND * error], 0, 1)
     axes.vlines(1.035 * d, *ends, color=palette.INK, linewidth=0.7, zorder=5)
-    palette.published(axes, 1.035 * d, share, _SOURCE)
-    # It is no paper's.
-    axes.lines[-1].set_label(_SOURCE)
+    palette.published(axes, 1.035 * d, share, _SOURCE, prefix="")

@@ -9,14 +9,13 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from jaxattn.experiments.language import outcomes
 from jaxattn.experiments.language.lm_prefix.claims import CLAIMS, SELECTS
-from jaxattn.study.claims import Verdict
+from jaxattn.study.claims import refuted
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.rows import Column, Part, draw_rows
+from jaxattn.study.style.rows import Column, draw_rows, grouped
 
 _RUN = xarray.Dataset
-# Starts that arrive, that end elsewhere, and that are on the way.
-_ARRIVED, _LOST, _MOVING = palette.FROBENIUS, palette.WINE, palette.EXCLUDED
 _DASHES = {"exact direction": "-", "plain": "--"}
 _STEPS = {"exact direction": "normalized", "plain": "plain"}
 
@@ -57,8 +56,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
 
 def _refuted(summaries: Mapping[str, xarray.Dataset]) -> bool:
     """Return whether convergence from any start does not hold as stated, with equal or with close scores."""
-    verdicts = {claim.judge(summaries).verdict for claim in CLAIMS if not claim.id.endswith("selection")}
-    return bool(verdicts & {Verdict.FAILS, Verdict.CORRECTED})
+    return any(not name.endswith("selection") for name in refuted(CLAIMS, summaries))
 
 
 def _look(one: _RUN, runs: Sequence[_RUN]) -> dict[str, str]:
@@ -91,21 +89,14 @@ def _outcomes(axes: Axes, runs: Sequence[_RUN], letter: str, is_refuted: bool) -
     runs = sorted(runs, key=lambda one: tuple(one.attrs[name] for name in ("rule", "delta", "d", "scale")))
     steps = [_STEPS[one.attrs["rule"]] for one in runs]
     columns = (
-        Column("steps", ["" if each in steps[:k] else each for k, each in enumerate(steps)], -182),
+        Column("steps", grouped(steps), -182),
         Column(r"$\delta$", [f"{one.attrs['delta']:g}" for one in runs], -132),
         Column("$d$", [f"{one.attrs['d']}" for one in runs], -102),
         Column("start", [_start(one) for one in runs], -78),
         Column("unserved in", [f"{int(one['left'])} of {int(one['starts'])}" for one in runs], 6),
         Column("all selected", [_selected(one) for one in runs], 56),
     )
-    parts = [
-        Part(label, colour, [int(one[name]) / int(one["starts"]) for one in runs])
-        for name, colour, label in (
-            ("arrived", _ARRIVED, "at the hard margin"),
-            ("left", _LOST, "prefixes unserved"),
-            ("moving", _MOVING, "on the way"),
-        )
-    ]
+    parts = outcomes.parts(runs, "starts", "on the way")
     left, starts = (sum(int(one[name]) for one in runs) for name in ("left", "starts"))
     says = "convergence from any start is refuted:" if is_refuted else "all runs:"
     title = f"({letter}) {says}\n{left} of {starts} starts leave prefixes unserved"

@@ -9,17 +9,16 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from jaxattn.experiments.language import outcomes
 from jaxattn.experiments.language.lm_theorems import paths
 from jaxattn.experiments.language.lm_theorems.claims import CLAIMS
-from jaxattn.study.claims import Verdict
+from jaxattn.study.claims import refuted
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.rows import Column, Part, draw_rows
+from jaxattn.study.style.rows import Column, draw_rows, grouped
 
 _RUN = xarray.Dataset
 # By increasing step.
 _DASHES = (":", "-", "--", "-.")
-# Starts that arrive, that end elsewhere, and that do neither.
-_ARRIVED, _LOST, _MOVING = palette.FROBENIUS, palette.WINE, palette.EXCLUDED
 _LOSSES = {
     "logistic": "logistic",
     "cross_entropy": "cross entropy",
@@ -36,17 +35,17 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         summaries: of `claims.summarize`.
     """
     runs, ends = (list(part(summaries).values()) for part in (paths.plain, paths.started))
-    refuted = _refuted(summaries)
+    wrong = _refuted(summaries)
     with page.style():
         figure = page.full(7.2)
         # In inches, nearly: the key, two rows of panels, and the rows of (f).
         heights = (0.2, 1.75, 1.75, 1.35 + 0.14 * max(len(ends), 4))
         parts = [figure.add_subfigure(row) for row in figure.add_gridspec(4, 1, height_ratios=heights)]
-        _errors(parts[1].subplots(1, 3, sharey=True), runs, refuted)
+        _errors(parts[1].subplots(1, 3, sharey=True), runs, wrong)
         growth, two = parts[2].subplots(1, 2)
         _growth(growth, runs)
         _two_inputs(two, ends)
-        _outcomes(parts[3].subplots(), ends, refuted)
+        _outcomes(parts[3].subplots(), ends, wrong)
         _key(parts[0], runs)
         page.add_counts(
             figure,
@@ -63,8 +62,7 @@ def _refuted(summaries: Mapping[str, xarray.Dataset]) -> set[str]:
     """Return the claims, by the last part of their ids, that do not hold as stated."""
     if not paths.plain(summaries):
         return set()
-    verdicts = {claim.id.partition(":")[2]: claim.judge(summaries).verdict for claim in CLAIMS}
-    return {name for name, verdict in verdicts.items() if verdict in (Verdict.FAILS, Verdict.CORRECTED)}
+    return {name.partition(":")[2] for name in refuted(CLAIMS, summaries)}
 
 
 def _look(one: _RUN, runs: Sequence[_RUN]) -> dict[str, object]:
@@ -96,7 +94,7 @@ def _curves(axes: Axes, runs: Sequence[_RUN], name: str) -> list[_RUN]:
     return drawn
 
 
-def _errors(panels: Sequence[Axes], runs: Sequence[_RUN], refuted: set[str]) -> None:
+def _errors(panels: Sequence[Axes], runs: Sequence[_RUN], wrong: set[str]) -> None:
     """Draw the direction errors of both kinds of texts."""
     for axes, letter, name, solution in (
         (panels[0], "a", "feasible_off", "from the hard margin"),
@@ -106,7 +104,7 @@ def _errors(panels: Sequence[Axes], runs: Sequence[_RUN], refuted: set[str]) -> 
         drawn, kind = _curves(axes, runs, name), name.partition("_")[0]
         if drawn:
             axes.set_yscale("log")
-        says = " refuted," if letter == "b" and "soft" in refuted else ""
+        says = " refuted," if letter == "b" and "soft" in wrong else ""
         axes.set_title(f"({letter}) {_texts(runs, kind)}:{says}\n{_last(drawn, name)} {solution}")
         if letter == "b" and drawn:
             level = float(np.mean([float(one["infeasible_apart"]) for one in drawn]))
@@ -143,7 +141,7 @@ def _two_inputs(axes: Axes, ends: Sequence[_RUN]) -> None:
     found = "not run"
     for one in known:
         is_left = int(one["left"]) > 0
-        axes.plot(one["snapshot"].values, one["off"].values, color=_LOST if is_left else _ARRIVED)
+        axes.plot(one["snapshot"].values, one["off"].values, color=outcomes.LOST if is_left else outcomes.ARRIVED)
         height = float(one["off"].values[-1])
         axes.annotate(
             f"{_LOSSES[one.attrs['loss']]} loss" if one.attrs["loss"] == "logistic" else _LOSSES[one.attrs["loss"]],
@@ -163,38 +161,31 @@ def _two_inputs(axes: Axes, ends: Sequence[_RUN]) -> None:
         axes.axis("off")
 
 
-def _outcomes(axes: Axes, ends: Sequence[_RUN], refuted: set[str]) -> None:
+def _outcomes(axes: Axes, ends: Sequence[_RUN], wrong: set[str]) -> None:
     """Draw what became of the starts of every run, in shares of its texts."""
     order = list(_LOSSES)
     ends = sorted(ends, key=lambda one: order.index(one.attrs["loss"]))
     losses = [_LOSSES[one.attrs["loss"]] for one in ends]
     left = [f"{int(one['left'])} of {int(one['texts'])}" for one in ends]
     columns = (
-        Column("loss", ["" if loss in losses[:k] else loss for k, loss in enumerate(losses)], -214),
+        Column("loss", grouped(losses), -214),
         Column("text", [one.attrs["text"].removeprefix("texts, ") for one in ends], -158),
         Column(r"$\delta$", [f"{one.attrs['delta']:g}" for one in ends], -114),
         Column(r"$\|W(0)\|_F$", [_start(one) for one in ends], -94),
         Column("steps", [_steps(one) for one in ends], -46),
         Column("unserved in", left, 6),
     )
-    parts = [
-        Part(label, colour, [int(one[name]) / int(one["texts"]) for one in ends])
-        for name, colour, label in (
-            ("arrived", _ARRIVED, "at the hard margin"),
-            ("left", _LOST, "prefixes unserved"),
-            ("moving", _MOVING, "neither"),
-        )
-    ]
-    draw_rows(axes, columns, parts, title=_found(ends, refuted), xlabel="share of texts")
+    parts = outcomes.parts(ends, "texts", "neither")
+    draw_rows(axes, columns, parts, title=_found(ends, wrong), xlabel="share of texts")
 
 
-def _found(ends: Sequence[_RUN], refuted: set[str]) -> str:
+def _found(ends: Sequence[_RUN], wrong: set[str]) -> str:
     """Say how many starts leave prefixes unserved, by loss."""
     by_loss = []
     for loss in ("logistic", "cross_entropy"):
         own = [one for one in ends if one.attrs["loss"] == loss]
         by_loss.append("{} of {}".format(*(sum(int(one[name]) for one in own) for name in ("left", "texts"))))
-    claim = "refuted for" if "equal" in refuted else "with"
+    claim = "refuted for" if "equal" in wrong else "with"
     return (
         f"(f) any start: {claim} the logistic loss, {by_loss[0]}\nleave prefixes unserved (cross entropy: {by_loss[1]})"
     )

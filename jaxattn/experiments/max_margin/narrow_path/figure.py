@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.max_margin.narrow_path.claims import CLAIMS, DECADE
-from jaxattn.study.claims import Verdict
+from jaxattn.study.claims import refuted
 from jaxattn.study.style import page, palette
 
 # Margins below this are drawn as this: descent ends at other tokens, or the radius is small.
@@ -89,11 +89,9 @@ def _descents(axes: Axes, summaries: Mapping[str, xarray.Dataset], colours: Mapp
 
 def _ended(summaries: Mapping[str, xarray.Dataset]) -> str:
     """Say how many descents end at other tokens, and whether the claim that they follow the path is refuted."""
-    (claim,) = (claim for claim in CLAIMS if claim.id == "narrow-path:descent")
-    is_refuted = claim.judge(summaries).verdict in (Verdict.FAILS, Verdict.CORRECTED)
-    refuted = "claim refuted: " if is_refuted else ""
+    says = "claim refuted: " if "narrow-path:descent" in refuted(CLAIMS, summaries) else ""
     every, there = (sum(one.attrs[name] for one in summaries.values()) for name in ("above", "there"))
-    return f"{refuted}{every - there} of {every} descents end elsewhere"
+    return f"{says}{every - there} of {every} descents end elsewhere"
 
 
 def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from jaxattn.experiments.several_tokens.evidence import WITHOUT, estimate
 from jaxattn.experiments.several_tokens.finite_part.claims import AGREES, CLAIMS, HEADS, MOST
 from jaxattn.experiments.several_tokens.prediction import KINDS
-from jaxattn.study.claims import Outcome, Verdict, above, between, total
+from jaxattn.study.claims import Outcome, above, between, refuted, total
 from jaxattn.study.style import page, palette
 
 _HEADS = {"quadratic": r"$v \cdot x - \lambda \|x\|^2$", "ReLU": "ReLU head"}
@@ -115,8 +115,7 @@ def _determined(summaries: Mapping[str, xarray.Dataset]) -> str:
         shares = [estimate(summaries[head + suffix], "determined") for suffix in _LOOKS]
         outcomes = {above("determined", share, MOST).outcome for share in shares}
         if Outcome.BROKEN in outcomes:
-            (claim,) = (claim for claim in CLAIMS if claim.id == f"finite-part:{head}")
-            is_refuted = claim.judge(summaries).verdict in (Verdict.FAILS, Verdict.CORRECTED)
+            is_refuted = f"finite-part:{head}" in refuted(CLAIMS, summaries)
             said = " and ".join(f"{share.mean:.0%}" for share in shares)
             return f"{head}: {'claim refuted, ' if is_refuted else ''}{said} mix the set"
         decided = decided and outcomes == {Outcome.MET}
