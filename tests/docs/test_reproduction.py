@@ -53,13 +53,13 @@ def test_a_page_shows_a_table_in_place_of_a_figure(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["low-rank-lemma", "tensor-trick"])
 def test_formulas_of_the_tables_are_formulas_on_the_site(name):
-    pytest.importorskip("myst_parser", reason="installed by `make docs`")
-    from markdown_it.renderer import RendererHTML
-    from myst_parser.config.main import MdParserConfig
-    from myst_parser.parsers.mdit import create_md_parser
-
+    config, mdit, renderer = (
+        pytest.importorskip(module, reason="`make docs` installs it")
+        for module in ("myst_parser.config.main", "myst_parser.parsers.mdit", "markdown_it.renderer")
+    )
     text = table.shown(reproduction.ROOT / "figures", name)
-    parsed = create_md_parser(MdParserConfig(enable_extensions={"dollarmath"}), RendererHTML).parse(text)
+    settings = config.MdParserConfig(enable_extensions={"dollarmath"})
+    parsed = mdit.create_md_parser(settings, renderer.RendererHTML).parse(text)
     outer = [one.type for one in parsed if one.level == 0 and one.type.endswith("_open")]
     assert outer == ["table_open", "paragraph_open"]
     inside = [child for one in parsed for child in one.children or ()]
