@@ -10,7 +10,6 @@ import pytest
 import jaxattn
 from jaxattn.study import report, usage
 from jaxattn.study.claims import Kind, Verdict
-from jaxattn.study.configuration import composition
 from tests.docs.test_blocks import FENCE
 
 ROOT = Path(jaxattn.__file__).parents[1]
@@ -21,20 +20,10 @@ def test_it_has_at_most_130_lines():
     assert len(README.splitlines()) <= 130
 
 
-SHELL = "".join(one[3] for one in FENCE.finditer(README) if one[2] == "sh")
-COMMANDS = [line.split() for line in SHELL.splitlines() if line.startswith("jaxattn")]
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_its_commands_are_known_with_their_settings(words):
-    assert words[1] in usage.commands()
-    settings = [word.strip('"') for word in words[2:] if "=" in word]
-    for one in composition.expand(settings):
-        composition.compose([given for given in one if not given.startswith("norms=")])
-
-
-def test_it_shows_some_commands():
-    assert len(COMMANDS) >= 4
+def test_it_shows_some_commands_and_all_are_known():
+    shown = re.findall(r"^jaxattn (\w+)", "".join(one[3] for one in FENCE.finditer(README) if one[2] == "sh"), re.M)
+    assert len(shown) >= 4
+    assert set(shown) <= set(usage.commands())
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+?)\)", README))))

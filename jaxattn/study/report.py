@@ -45,11 +45,12 @@ def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, A
     Args:
         path: the page, in the folder of the figures and tables.
         studies: the `study` part of each experiment's configuration, in any order.
-        lines: the entries of claims.json.
+        lines: the entries of claims.json, in any order.
 
     Raises:
         OSError: the page cannot be written.
     """
+    lines = sorted(lines, key=lambda line: line["id"])
     of = {name: [line for line in lines if line["id"].partition(":")[0] == name] for name in studies}
     names = sorted((name for name in studies if of[name]), key=lambda name: (studies[name].place, name))
     shown = [line for name in names for line in of[name]]

@@ -8,6 +8,7 @@ right behind a block is what that prints; `...` stands for anything.
 import contextlib
 import doctest
 import io
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from jaxattn.study import command
 from jaxattn.study.configuration import composition
 
 ROOT = Path(__file__).parents[2]
@@ -134,6 +136,23 @@ def test_the_settings_of_command_lines_are_known(page, tmp_path, monkeypatch):
             launcher = [one for one in given if one.startswith(("hydra", "--"))]
             for combination in composition.expand([one for one in given if one not in launcher]):
                 assert composition.compose(combination).seeds >= 1
+
+
+TOLD = [re.findall(r"^(jaxattn which\b.*?)  # (verdict: .*)$", page.read_text(), re.MULTILINE) for page in PAGES]
+VERDICTS = sorted(set(itertools.chain(*TOLD)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("line", "verdict"), VERDICTS)
+def test_a_command_prints_the_verdict_beside_it(line, verdict, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command.main(shlex.split(line)[1:])
+    printed = next(one for one in capsys.readouterr().out.splitlines() if one.startswith("verdict: "))
+    assert printed == verdict or printed.startswith(f"{verdict}: ")
+
+
+def test_some_commands_have_their_verdicts_beside_them():
+    assert len(VERDICTS) >= 3
 
 
 def test_blocks_are_found_with_what_they_print():

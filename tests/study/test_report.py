@@ -61,6 +61,13 @@ def test_figures_stand_in_the_order_of_the_paper_and_those_without_claims_are_le
         assert f"Departure of {name}." in page
 
 
+def test_the_page_does_not_depend_on_the_order_in_which_the_claims_were_made(tmp_path):
+    lines = [line("first:b"), line("second:b"), line("first:a")]
+    report.write(tmp_path / "README.md", STUDIES, lines)
+    report.write(tmp_path / "other.md", STUDIES, lines[::-1])
+    assert (tmp_path / "README.md").read_text() == (tmp_path / "other.md").read_text()
+
+
 def test_a_table_stands_in_place_of_a_figure(tmp_path):
     written = table.Table(("$x$", "kept"), (("1", "3 of 5"),), "The largest $x$.")
     table.save(written, tmp_path, "second")
