@@ -31,9 +31,9 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "atlas-cell": bias.cells,
     "language": language.table,
     "language-scaling": language.scaling,
-    "first-run": first_run.published,
+    "first-run": first_run.first,
     "first-run-small": first_run.small,
-    "first-run-sweep": first_run.sweep,
+    "first-run-published": first_run.published,
 }
 
 # Parts that are drawn, with the units of their times.

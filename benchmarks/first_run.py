@@ -1,128 +1,74 @@
-"""Measure what a new user waits for, at this commit and at an earlier one, in one run.
+"""Measure what a new user waits for: each of these commands in a fresh clone, with nothing compiled before.
 
-Each line describes one command in separate processes, with an empty program cache unless stated otherwise. The two
-commits take turns, each from a fresh clone, so uncommitted changes do not count.
+The clone is of the last commit, so uncommitted changes do not count.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.watched import Watched, watch
+from benchmarks.watched import watch
 from jaxattn.study.configuration import composition
 
-# The last commit where each size had its own program, and nothing was shown before the end of the first experiment.
-EARLIER = "b67c6ca"
-
-# A replacement for a package that the earlier commit uses and that is not installed any more: a progress bar, reduced
-# to one point per redraw.
-_TQDM = """
-import sys
+# As in the README.
+WHICH = "which optimizer=adam optimizer.optimizer.b2=0.95 data.n=6 data.T=8 data.d=10 steps=40000"
 
 
-class tqdm:
-    def __init__(self, *arguments, disable=False, **named):
-        self._hidden = disable
-        self._draw()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *raised):
-        pass
-
-    def __getattr__(self, name):
-        return self._draw
-
-    def _draw(self, *arguments, **named):
-        if not self._hidden:
-            print(".", end="", file=sys.stderr, flush=True)
-"""
-
-
-def published() -> Iterator[dict[str, Any]]:
-    """Yield the measurements of `make figures`, first with an empty program cache and then with a full one."""
-    yield from _figures("size=published", again=True)
+def first() -> Iterator[dict[str, Any]]:
+    """Yield the measurements of the installation, of one figure, of a ranking of norms and of a sweep."""
+    with _clone() as (commit, root):
+        started = time.perf_counter()
+        _done(["make", "-C", str(root), "venv"])
+        yield {"commit": commit, "command": "make venv", "seconds": time.perf_counter() - started}
+    for command in ("figures rate", WHICH, "train --multirun data.d=4,8,16,32 seeds=1000"):
+        yield _measured(command)
 
 
 def small() -> Iterator[dict[str, Any]]:
-    """Yield the measurements of `make figures size=small` with an empty program cache."""
-    yield from _figures("size=small", again=False)
+    """Yield the measurements of `make figures size=small`."""
+    yield _measured("figures size=small")
 
 
-def sweep() -> Iterator[dict[str, Any]]:
-    """Yield the measurements of a sweep over four dimensions with 1,000 seeds and an empty program cache."""
-    with _clones() as roots, tempfile.TemporaryDirectory() as place:
-        found = {}
-        for commit, root in roots.items():
-            runs = Path(place) / commit
-            command = ["train", "--multirun", "data.d=4,8,16,32", "seeds=1000", f"runs={runs / 'runs'}"]
-            found[commit] = _watched(root, command, runs)
-            yield _line(commit, "train --multirun data.d=4,8,16,32 seeds=1000", found[commit])
-        yield _ratios("train", *found.values())
+def published() -> Iterator[dict[str, Any]]:
+    """Yield the measurements of `make figures`."""
+    yield _measured("figures")
 
 
-def _figures(size: str, *, again: bool) -> Iterator[dict[str, Any]]:
-    with _clones() as roots, tempfile.TemporaryDirectory() as place:
-        for run in ("nothing compiled", *(["compiled programs kept"] if again else [])):
-            found = {}
-            for commit, root in roots.items():
-                folders = [f"{name}={Path(place) / commit / run / name}" for name in ("runs", "figures")]
-                found[commit] = _watched(root, ["figures", size, *folders], Path(place) / commit, run)
-                yield _line(commit, f"figures {size}, {run}", found[commit])
-            yield _ratios(run, *found.values())
-
-
-def _watched(root: Path, command: list[str], place: Path, run: str = "") -> Watched:
-    variables = {"JAX_COMPILATION_CACHE_DIR": str(place / "compiled"), "JAX_ENABLE_COMPILATION_CACHE": "1"}
-    if find_spec("tqdm") is None:
-        variables["PYTHONPATH"] = str(root.parent / "absent")
-    figures = place / run / "figures"
-    return watch(["-m", "jaxattn.study", *command], root=root, variables=variables, figures=figures)
-
-
-def _line(commit: str, command: str, found: Watched) -> dict[str, Any]:
-    return {"commit": commit, "command": command} | dataclasses.asdict(found)
-
-
-def _ratios(of: str, earlier: Watched, now: Watched) -> dict[str, Any]:
-    """Return the ratio of each number to the earlier commit's; None if that was zero."""
-    pairs = {name: (getattr(earlier, name), getattr(now, name)) for name in dataclasses.asdict(now)}
-    ratios = {name: after / before for name, (before, after) in pairs.items() if before and after is not None}
-    return {"of the earlier commit": of} | ratios
+def _measured(command: str) -> dict[str, Any]:
+    """Return the observations of a command of jaxattn, in a clone of its own."""
+    with _clone() as (commit, root):
+        variables = {"JAX_COMPILATION_CACHE_DIR": str(root / "compiled"), "JAX_ENABLE_COMPILATION_CACHE": "1"}
+        words = [*shlex.split(command), "figures=made"]
+        found = watch(["-m", "jaxattn.study", *words], root=root, variables=variables, figures=root / "made")
+    return {"commit": commit, "command": f"jaxattn {command}"} | dataclasses.asdict(found)
 
 
 @contextmanager
-def _clones() -> Iterator[dict[str, Path]]:
-    """Provide a clone of each of the two commits, by name.
+def _clone() -> Iterator[tuple[str, Path]]:
+    """Provide the short name of the last commit and a clone of it."""
+    repository = str(composition.root())
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place) / "jaxattn"
+        _done(["git", "clone", "--quiet", repository, str(root)])
+        yield _done(["git", "-C", repository, "rev-parse", "--short", "HEAD"]), root
+
+
+def _done(words: list[str]) -> str:
+    """Run a command, and return what it printed.
 
     Raises:
-        RuntimeError: the earlier commit does not exist, as in a shallow clone.
+        RuntimeError: it failed; the message has the end of its errors.
     """
-    repository = composition.root()
-    here = _git(repository, "rev-parse", "--short", "HEAD")
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "absent").mkdir()
-        (Path(place) / "absent" / "tqdm.py").write_text(_TQDM)
-        roots = {}
-        for commit in (EARLIER, here):
-            roots[commit] = Path(place) / commit
-            _git(repository, "clone", "--quiet", str(repository), str(roots[commit]))
-            _git(roots[commit], "checkout", "--quiet", commit)
-        yield roots
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(
-            f"git {' '.join(arguments)}: expected status 0, found {done.returncode}: {done.stderr.strip()}"
-        )
+        wanted = f"{shlex.join(words)}: expected status 0, found {done.returncode}"
+        raise RuntimeError(f"{wanted}: {done.stderr.strip()[-2000:]}")
     return done.stdout.strip()

@@ -63,9 +63,7 @@ def watch(command: Sequence[str], *, root: Path, variables: Mapping[str, str], f
     """
     with tempfile.TemporaryDirectory() as events:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        path = os.pathsep.join(
-            [str(_COUNTING), str(root), *([variables["PYTHONPATH"]] if "PYTHONPATH" in variables else [])]
-        )
+        path = os.pathsep.join([str(_COUNTING), str(root)])
         environment = inherited | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"} | dict(variables)
         environment |= {"PYTHONPATH": path, "JAXATTN_EVENTS": events}
         before = _cpu_seconds()

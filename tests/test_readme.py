@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import jaxattn
+from benchmarks.first_run import WHICH
 from jaxattn.study import report, usage
 from jaxattn.study.claims import Kind, Verdict
 from tests.docs.test_blocks import FENCE
@@ -59,3 +60,13 @@ def test_its_measured_times_are_those_of_the_benchmark():
     (nuclear,) = (row for row in bench["svm"] if row["norm"] == "nuclear" and row["shape"] == [6, 8, 10])
     (ours, theirs) = re.search(r"nuclear solution takes ([\d.]+) ms,\s+against (\d+) ms", README).groups()  # pyright: ignore
     assert (float(ours), int(theirs)) == (round(nuclear["ms"], 2), round(nuclear["others ms"]["Clarabel"]))
+
+
+def test_the_times_of_its_commands_are_those_of_the_benchmark():
+    bench = json.loads((ROOT / "figures/bench.json").read_text())
+    install, figure, which, *_ = (line["seconds"] / 60 for line in bench["first-run"])
+    small, published = (bench[f"first-run-{size}"][0]["seconds"] / 60 for size in ("small", "published"))
+    told = re.search(r"takes (\d+) minute.*? (\d+), all of them (\d+),.*? (\d+) minutes", README, re.DOTALL)
+    assert [max(1, round(one)) for one in (install, figure, published, small)] == [int(one) for one in told.groups()]  # pyright: ignore
+    assert f"\njaxattn {WHICH}  # verdict: max\n" in README
+    assert round(which) <= 1

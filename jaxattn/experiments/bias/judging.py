@@ -102,8 +102,7 @@ def judge(prediction: Predicted, summaries: Datasets) -> Judgement:
     undecided = too_little(one) or ("" if one.attrs["decided"] else f"{one.attrs['reason']}.")
     labels = {norm: f"margin ratio, {norm}" for norm in ratios}
     return Judgement(
-        measured={labels[norm]: value.mean for norm, value in ratios.items()},
-        interval={labels[norm]: (value.low, value.high) for norm, value in ratios.items()},
+        numbers={labels[norm]: value for norm, value in ratios.items()},
         expected={labels[prediction.norm]: 1.0} if prediction.norm else {},
         counts=counts_of({one.attrs["run"]: one}),
         stated=_criteria(prediction, one, ratios),

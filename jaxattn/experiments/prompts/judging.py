@@ -26,8 +26,7 @@ def judgement(
         more: other fields of the judgement.
     """
     return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items() if one.low < one.high},
+        numbers=numbers,
         expected={},
         counts=counts_of(summaries),
         stated=stated,

@@ -111,8 +111,7 @@ def _judgement(
     several = {run: one for run, one in runs.items() if one.attrs["several"]}
     found = {f"{run}, {name}": estimate(one, name) for run, one in several.items() for name in names if name in one}
     return Judgement(
-        measured={label: one.mean for label, one in found.items()},
-        interval={label: (one.low, one.high) for label, one in found.items()},
+        numbers=found,
         expected={},
         counts=counts_of(runs),
         stated=(*(criterion(run, one) for run, one in several.items()), *further)

@@ -48,8 +48,7 @@ def judgement(
         remark: for the reader.
     """
     return Judgement(
-        measured={label: one.mean for label, one in measured.items()},
-        interval={label: (one.low, one.high) for label, one in measured.items() if one.low < one.high},
+        numbers=measured,
         expected=expected or {},
         counts=counts_of({summary.attrs["run"]: summary}),
         stated=stated,

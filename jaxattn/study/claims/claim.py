@@ -72,8 +72,7 @@ class Judgement:
     decided.
 
     Attributes:
-        measured: numbers by label: means over the kept seeds.
-        interval: 95 % intervals, (low, high), for those numbers that have one.
+        numbers: what was measured, by label; a float has no interval.
         expected: the published or predicted numbers, with the same labels.
         counts: for each run: seeds attempted, kept, and excluded by reason.
         stated: the criteria of the statement.
@@ -83,8 +82,7 @@ class Judgement:
         remark: what a reader should know besides the verdict, made from the numbers.
     """
 
-    measured: Mapping[str, float]
-    interval: Mapping[str, tuple[float, float]]
+    numbers: Mapping[str, Number | float]
     expected: Mapping[str, float]
     counts: Mapping[str, Mapping[str, int]]
     stated: tuple[Criterion, ...]
@@ -103,7 +101,18 @@ class Judgement:
     def withheld(cls, reason: str) -> Judgement:
         """Return the judgement on data that cannot be judged, with the reason."""
         nothing = Criterion("what was measured", Number.exact(math.nan))
-        return cls({}, {}, {}, {}, stated=(nothing,), undecided=reason)
+        return cls({}, {}, {}, stated=(nothing,), undecided=reason)
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The numbers by label, means over the kept seeds."""
+        return {label: one.mean if isinstance(one, Number) else one for label, one in self.numbers.items()}
+
+    @property
+    def interval(self) -> dict[str, tuple[float, float]]:
+        """The 95 % intervals, (low, high), of the numbers that are not exact."""
+        found = {label: one for label, one in self.numbers.items() if isinstance(one, Number)}
+        return {label: (one.low, one.high) for label, one in found.items() if one.low < one.high}
 
     @property
     def verdict(self) -> Verdict:

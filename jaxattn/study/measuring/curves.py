@@ -10,6 +10,7 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
+from jaxattn.study.claims import Number
 from jaxattn.study.statistics import bootstrap, variables
 
 
@@ -61,13 +62,10 @@ def at_steps(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where
     return {"steps": np.asarray(there), **read}
 
 
-def named(
-    reads: Mapping[str, dict[str, np.ndarray]],
-) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Return the means and intervals read by `at_steps`, each under its label and step."""
-    measured, interval = {}, {}
-    for label, read in reads.items():
-        for k, step in enumerate(read["steps"]):
-            measured[f"{label} at step {step}"] = float(read[""][k])
-            interval[f"{label} at step {step}"] = (float(read["_low"][k]), float(read["_high"][k]))
-    return measured, interval
+def named(reads: Mapping[str, dict[str, np.ndarray]]) -> dict[str, Number]:
+    """Return the numbers read by `at_steps`, each under its label and step."""
+    return {
+        f"{label} at step {step}": Number(*(float(read[part][k]) for part in ("", "_low", "_high")))
+        for label, read in reads.items()
+        for k, step in enumerate(read["steps"])
+    }

@@ -42,7 +42,7 @@ SOME = st.lists(CRITERIA, min_size=1, max_size=4).map(tuple)
 
 
 def judged(stated, corrected=(), undecided="", remark="", **numbers):
-    fields = {"measured": {}, "interval": {}, "expected": {}, "counts": {}} | numbers
+    fields = {"numbers": {}, "expected": {}, "counts": {}} | numbers
     correction = "only so." if corrected else ""
     return Judgement(
         **fields, stated=stated, corrected=corrected, correction=correction, undecided=undecided, remark=remark
@@ -100,7 +100,7 @@ def test_the_order_of_criteria_does_not_matter(stated, corrected, random):
 
 
 def test_a_judgement_without_what_is_asked_for_is_refused():
-    (met, *_), nothing = OF_OUTCOME[MET], ({}, {}, {}, {})
+    (met, *_), nothing = OF_OUTCOME[MET], ({}, {}, {})
     with pytest.raises(ValueError, match="stated: expected at least one criterion, found none"):
         judged(())
     with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
@@ -130,8 +130,7 @@ def test_a_line_of_claims_json_has_every_field_and_numbers_of_six_digits():
     found = judged(
         (met, broken),
         (met,),
-        measured={"x": np.float64(123456.789), "y": 1e-9 / 3},
-        interval={"x": (1 / 3, 2 / 3)},
+        numbers={"x": Number(np.float64(123456.789), 1 / 3, 2 / 3), "y": 1e-9 / 3, "z": Number.exact(2.0)},
         expected={"x": 1.0},
         counts={"W": COUNTS},
     )
@@ -144,7 +143,7 @@ def test_a_line_of_claims_json_has_every_field_and_numbers_of_six_digits():
     ]
     assert (one["id"], one["counts"], one["verdict"]) == ("name:a", {"W": COUNTS}, "holds with a correction")
     assert (one["source"], one["setting"], one["statement"]) == ("paper, figure 1", "proxy", "It is so.")
-    assert one["measured"] == {"x": 123457.0, "y": 3.33333e-10}
+    assert one["measured"] == {"x": 123457.0, "y": 3.33333e-10, "z": 2.0}
     assert one["interval"] == {"x": [0.333333, 0.666667]}
     assert one["criteria"] == [str(met), str(broken)]
     assert one["criteria of the correction"] == [str(met)]

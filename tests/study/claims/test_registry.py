@@ -58,7 +58,7 @@ def house(tmp_path, monkeypatch):
 def claim(name, mean=1.0):
     stated = (above("it", Number.exact(mean), 0.5),)
     source = Source("paper", "figure 1", Setting.EXACT)
-    return Claim(name, source, "It is so.", lambda _: Judgement({}, {}, {}, {}, stated=stated), dict)
+    return Claim(name, source, "It is so.", lambda _: Judgement({}, {}, {}, stated=stated), dict)
 
 
 def of(*claims):

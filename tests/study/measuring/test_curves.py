@@ -39,7 +39,7 @@ def test_estimates_are_read_at_the_steps_that_there_are_and_named(summary):
     assert read["steps"].tolist() == [6, 4]
     np.testing.assert_allclose(read[""], CORRELATION.mean(axis=0)[1, [2, 1]])
     np.testing.assert_allclose(read["_low"], summary["correlation_low"].values[1, [2, 1]])
-    measured, interval = named({"nuclear": read, "W": at_steps(summary, "probability", (2,))})
-    assert list(measured) == list(interval) == ["nuclear at step 6", "nuclear at step 4", "W at step 2"]
-    assert all(interval[label][0] < mean < interval[label][1] for label, mean in measured.items())
+    numbers = named({"nuclear": read, "W": at_steps(summary, "probability", (2,))})
+    assert list(numbers) == ["nuclear at step 6", "nuclear at step 4", "W at step 2"]
+    assert all(one.low < one.mean < one.high for one in numbers.values())
     assert at_steps(summary, "probability", (5,))["steps"].size == 0

@@ -105,8 +105,7 @@ def _judge_every(summaries: Datasets) -> Judgement:
         undecided = undecided or "The snapshots do not show whether the ratio rises."
     read = number(summaries["first"].sel(norm="frobenius"), "ratio")
     return Judgement(
-        measured={label: value.mean for label, value in measured.items()},
-        interval={label: (value.low, value.high) for label, value in measured.items()},
+        numbers=measured,
         expected={"margin ratio, frobenius": 1.0},
         counts=counts_of({one.attrs["run"]: one}),
         stated=(above("mean margin ratio over all positions, frobenius", ratio, CLOSE),),
@@ -121,8 +120,7 @@ def _judge_unread(summaries: Datasets) -> Judgement:
     share, is_gone = number(one, "gone"), one["unread_end"].values < GONE
     label = "share of seeds where unread positions end with less than .01 of the first layer's gradient"
     return Judgement(
-        measured={label: share.mean},
-        interval={label: (share.low, share.high)},
+        numbers={label: share},
         expected={label: 1.0},
         counts=counts_of({one.attrs["run"]: one}),
         stated=(above(label, share, _ALL),),

@@ -114,8 +114,7 @@ def _judge_rate(weights: str, summaries: Datasets) -> Judgement:
     known |= {f"share of inputs whose optimal token is selected, {law}": number(runs[law], "optimal") for law in runs}
     ends = ", ".join(f"{float(one['off_50'][-1]):.2g} ({LAWS.get(law, law)})" for law, one in runs.items())
     return Judgement(
-        measured={label: value.mean for label, value in known.items()},
-        interval={label: (value.low, value.high) for label, value in known.items()},
+        numbers=known,
         expected={label: -2.0 for label in known if label.startswith("exponent") and weights == "W"},
         counts=counts_of({one.attrs["run"]: one for one in runs.values()}),
         stated=tuple(stated),
@@ -137,8 +136,7 @@ def _judge_separable(summaries: Datasets) -> Judgement:
     selected = number(one, "all_optimal")
     numbers = {label: share, "share of seeds that select the optimal token of every input": selected}
     return Judgement(
-        measured={name: value.mean for name, value in numbers.items()},
-        interval={name: (value.low, value.high) for name, value in numbers.items()},
+        numbers=numbers,
         expected={label: 1.0},
         counts=counts_of({one.attrs["run"]: one}),
         stated=(above(label, share, _ALL),),

@@ -93,8 +93,7 @@ def _judge(which: str, summaries: Datasets) -> Judgement:
     said = "; ".join(f"{pair.label}: {pair.changed.attrs['verdict']}" for pair in changed)
     share = float(len(changed))
     return Judgement(
-        measured={"rows whose verdict changes": share} | {name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items()},
+        numbers={"rows whose verdict changes": share, **numbers},
         expected={"rows whose verdict changes": 0.0},
         counts=counts_of({pair.changed.attrs["run"]: pair.changed for pair in found}),
         stated=(below(f"rows of {len(found)} whose verdict changes", Number.exact(share), 0.0),),

@@ -157,8 +157,7 @@ def _judge(prediction: Prediction, summaries: Datasets) -> Judgement:
     return dataclasses.replace(
         found,
         undecided=found.undecided or (few and f"For the seeds that reach the minimal loss: {few}"),
-        measured={**found.measured, label: error.mean, share: reached.mean},
-        interval={**found.interval, label: (error.low, error.high), share: (reached.low, reached.high)},
+        numbers={**found.numbers, label: error, share: reached},
         stated=(*found.stated, between(label, error, -ERROR, ERROR)),
         remark=f"{found.remark} Median ||W||_F at the end: {float(one['size'][-1]):.3g}. Judged over the "
         f"{one.attrs['minimal']} seeds that reach the minimal loss.",

@@ -107,8 +107,7 @@ def _judge_nearest(p: float, summaries: Datasets) -> Judgement:
         }
     means = [float(last.sel(norm=norm_of(q))["cosine"]) for q in PUBLISHED]
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected={},
         counts=counts_of({one.attrs["run"]: one for one in (first, last)}),
         stated=_ahead(p, first),
@@ -150,8 +149,7 @@ def _judge_rate(p: float, summaries: Datasets) -> Judgement:
         numbers |= {"exponent of k in the divergence": number(one, "power")}
         numbers |= {"exponent of log k in the divergence over the bound": slack}
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected={},
         counts=counts_of({one.attrs["run"]: one}),
         stated=(

@@ -236,8 +236,7 @@ def _said(
     numbers: Mapping[str, Number], runs: Datasets, expected: float | None = None, only: Iterable[str] | None = None
 ) -> dict[str, Any]:
     return {
-        "measured": {name: one.mean for name, one in numbers.items()},
-        "interval": {name: (one.low, one.high) for name, one in numbers.items()},
+        "numbers": numbers,
         "expected": {} if expected is None else dict.fromkeys(numbers if only is None else only, expected),
         "counts": counts_of(runs),
     }

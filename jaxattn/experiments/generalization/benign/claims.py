@@ -82,8 +82,7 @@ def _judgement(
     undecided = next((said for each in runs.values() if (said := too_little(each))), "")
     few = too_few(one.attrs[seeds], LEAST_SEEDS)
     return Judgement(
-        measured={label: value.mean for label, value in criteria.items()},
-        interval={label: (value.low, value.high) for label, value in criteria.items()},
+        numbers=criteria,
         expected={},
         counts=counts_of(runs),
         stated=stated,

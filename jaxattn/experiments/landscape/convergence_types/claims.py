@@ -213,8 +213,7 @@ def _judgement(
     # Counted from the measurements: where no run has selected tokens, none has selected wrong ones.
     saturated = min(int(one["saturated"].min()) for one in summaries.values())
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected=expected or {},
         counts=counts_by_run(summaries),
         stated=tuple(stated),

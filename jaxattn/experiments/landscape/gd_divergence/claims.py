@@ -224,8 +224,7 @@ def _judgement(
             f"Runs of fewer than {_LONG} steps are too short to identify a logarithm; the published size is 100000."
         )
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items() if value.low < value.high},
+        numbers=numbers,
         expected=expected,
         counts=counts_of(summaries),
         stated=stated,

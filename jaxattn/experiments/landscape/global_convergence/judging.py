@@ -260,8 +260,7 @@ def _judgement(
     steps = min(int(one.attrs["steps"]) for one in summaries.values())
     kept = min(int(_kept(one).min()) for one in summaries.values())
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items() if value.low < value.high},
+        numbers=numbers,
         expected=expected,
         counts=counts_of(_far(summaries))
         | {

@@ -201,8 +201,7 @@ def _judgement(
     seeds = min(int(one["seeds"].min()) for one in summaries.values())
     counts = counts_by_run(summaries)
     return Judgement(
-        measured={run: share.mean for run, share in shares.items()},
-        interval={run: (share.low, share.high) for run, share in shares.items()},
+        numbers=shares,
         expected=expected or {},
         counts={run: counts[run] for run in shares},
         stated=stated,

@@ -121,8 +121,7 @@ def _judge(summaries: Datasets) -> Judgement:
     first, last = (number(summary.isel(snapshot=k), "log_together") for k in (0, -1))
     fall = Number(first.mean - last.mean, first.low - last.high, first.high - last.low)
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected={label: _SLOPE for label in numbers if label.startswith("slope")},
         counts=counts_of({"W": summary}),
         stated=(

@@ -186,8 +186,7 @@ def _judgement(
     if int(one.attrs["draws"]) < _ENOUGH:
         undecided = f"{one.attrs['draws']} weights per problem are too few to decide; the published size is 10000."
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items() if value.low < value.high},
+        numbers=numbers,
         expected=expected,
         counts=counts_of(summaries),
         stated=stated,

@@ -208,8 +208,7 @@ def _judgement(
     remark: str = "",
 ) -> Judgement:
     return Judgement(
-        measured={label: value.mean for label, value in measured.items()},
-        interval={label: (value.low, value.high) for label, value in measured.items() if value.low < value.high},
+        numbers=measured,
         expected=expected,
         counts=counts_of(summaries),
         stated=stated,

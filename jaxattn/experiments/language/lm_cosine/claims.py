@@ -223,8 +223,7 @@ def _judgement(
 ) -> Judgement:
     little = next((why for one in summaries.values() if (why := too_little(one))), "")
     return Judgement(
-        measured={label: value.mean for label, value in measured.items()},
-        interval={label: (value.low, value.high) for label, value in measured.items()},
+        numbers=measured,
         expected=expected,
         counts=counts_of(summaries),
         stated=stated or Judgement.withheld(undecided).stated,

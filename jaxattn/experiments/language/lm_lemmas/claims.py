@@ -118,7 +118,7 @@ def _judge_bounds(summaries: Datasets) -> Judgement:
 
 def _judgement(
     one: xarray.Dataset,
-    measured: dict[str, float],
+    numbers: dict[str, float],
     expected: dict[str, float],
     stated: tuple[Criterion, ...],
     corrected: tuple[Criterion, ...] = (),
@@ -126,8 +126,7 @@ def _judgement(
     remark: str = "",
 ) -> Judgement:
     return Judgement(
-        measured=measured,
-        interval={},
+        numbers=numbers,
         expected=expected,
         counts=counts_of({str(one.attrs["run"]): one}),
         stated=stated,

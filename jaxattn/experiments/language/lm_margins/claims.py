@@ -122,8 +122,7 @@ def _judge_positive(summaries: Datasets) -> Judgement:
                 measured[f"{what} at step {int(at['snapshot'])}, {kind}"] = number(at, f"{name} {kind}")
     expected = {f"share of positive margins at step {int(last['snapshot'])}, {kind}": 1.0 for kind in kinds}
     return Judgement(
-        measured={label: value.mean for label, value in measured.items()},
-        interval={label: (value.low, value.high) for label, value in measured.items()},
+        numbers=measured,
         expected=expected,
         counts=counts_of({"texts": summary}),
         stated=tuple(one for kind in kinds for one in _become_large(first, last, kind)),

@@ -229,8 +229,7 @@ def _judgement(
 ) -> Judgement:
     expected = {label: 0.0 if label.startswith(("1 -", "share of starts that leave")) else 1.0 for label in measured}
     return Judgement(
-        measured={label: value.mean for label, value in measured.items()},
-        interval={label: (value.low, value.high) for label, value in measured.items()},
+        numbers=measured,
         expected=expected,
         counts=counts_of(runs),
         stated=stated,

@@ -91,8 +91,7 @@ def judgement(
 ) -> Judgement:
     """Return the judgement on these runs; arguments as the fields of `Judgement`, measured numbers with intervals."""
     return Judgement(
-        measured={label: value.mean for label, value in measured.items()},
-        interval={label: (value.low, value.high) for label, value in measured.items() if value.low < value.high},
+        numbers=measured,
         expected=expected,
         counts=counts_of(runs),
         stated=stated,

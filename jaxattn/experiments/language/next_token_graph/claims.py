@@ -185,8 +185,7 @@ def _judge(summaries: Datasets, asked: _Asked, having: str, remark: Callable[[Da
     stated = tuple(criterion for run, one in chosen.items() for criterion in asked(run, one))
     first = stated[:: len(stated) // len(chosen)]
     return Judgement(
-        measured={one.quantity.rstrip(","): one.value.mean for one in stated},
-        interval={one.quantity.rstrip(","): (one.value.low, one.value.high) for one in stated},
+        numbers={one.quantity.rstrip(","): one.value for one in stated},
         expected={one.quantity.rstrip(","): 0.0 for one in first},
         counts=counts_of(chosen),
         stated=stated,

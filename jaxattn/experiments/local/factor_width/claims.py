@@ -72,7 +72,7 @@ def _summary(one: xarray.Dataset, correlation_key: PRNGKeyArray, probability_key
 
 def _judge_binds(summaries: Datasets) -> Judgement:
     """The bound must raise the norm for every seed whose nuclear solution has a rank above m, and for no other seed."""
-    measured, interval, expected = {}, {}, {}
+    numbers, expected = {}, {}
     exceptions = {True: 0, False: 0}
     for (run, one), above_m in itertools.product(summaries.items(), (True, False)):
         binding = one["excess"].values[(one["rank"].values > one.attrs["width"]) == above_m] > SAME
@@ -80,12 +80,10 @@ def _judge_binds(summaries: Datasets) -> Judgement:
             side = "above" if above_m else "up to"
             label = f"{run}, share where the constraint is active, {binding.size} seeds of rank {side} m"
             share = proportion(binding)
-            measured[label], expected[label] = float(share.mean), float(above_m)
-            interval[label] = (float(share.low), float(share.high))
+            numbers[label], expected[label] = Number(*map(float, share)), float(above_m)
             exceptions[above_m] += int((binding != above_m).sum())
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected=expected,
         counts=counts_of(summaries),
         stated=(
@@ -101,11 +99,10 @@ def _judge_binds(summaries: Datasets) -> Judgement:
 
 def _judge_reaches(summaries: Datasets) -> Judgement:
     """Descent must saturate and reach the best point of rank m; as corrected, any stationary point of rank m."""
-    measured, interval = {}, {}
-    for (run, one), (solution, name) in itertools.product(summaries.items(), _NAMES.items()):
-        mean, *bounds = number(one.sel(solution=solution), "correlation")
-        measured[f"{run}, correlation, {name}"] = mean
-        interval[f"{run}, correlation, {name}"] = (bounds[0], bounds[1])
+    numbers = {
+        f"{run}, correlation, {name}": number(one.sel(solution=solution), "correlation")
+        for (run, one), (solution, name) in itertools.product(summaries.items(), _NAMES.items())
+    }
     stationary = [criterion for run, one in summaries.items() for criterion in _reaches_a_point(run, one)]
     best = [
         below(f"{run}, correlation, {_NAMES['nearest']} minus {_NAMES['bounded']},", number(one, "advantage"), AS_GOOD)
@@ -114,9 +111,8 @@ def _judge_reaches(summaries: Datasets) -> Judgement:
     run, worst = max(summaries.items(), key=lambda item: float(item[1]["advantage"]))
     reached, found = (float(worst["correlation"].sel(solution=solution)) for solution in ("nearest", "bounded"))
     return Judgement(
-        measured=measured,
-        interval=interval,
-        expected={label: 1.0 for label in measured if "nuclear" not in label},
+        numbers=numbers,
+        expected={label: 1.0 for label in numbers if "nuclear" not in label},
         counts=counts_of(summaries),
         stated=(*stationary, *best),
         corrected=tuple(stationary),

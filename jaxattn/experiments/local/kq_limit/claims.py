@@ -221,8 +221,7 @@ def _judgement(
     if min(one.attrs["steps"] for one in runs.values()) < _LEAST:
         undecided = f"Runs of fewer than {_LEAST} steps are too short to decide; the published size is {_LEAST}."
     return Judgement(
-        measured={label: value.mean for label, value in measured.items()},
-        interval={label: (value.low, value.high) for label, value in measured.items()},
+        numbers=measured,
         expected=expected,
         counts=counts_of(runs),
         stated=stated,

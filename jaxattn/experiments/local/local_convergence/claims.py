@@ -78,7 +78,7 @@ def _judge_probability(summaries: Datasets) -> Judgement:
     """The mean must agree with the published point, and be saturated at the end of both runs."""
     W, last = summaries["W"], int(summaries["W"]["snapshot"].values[-1])
     steps = (200, last) if last > 200 else (last,)
-    measured, interval = named({run: at_steps(one, "probability", steps) for run, one in summaries.items()})
+    numbers = named({run: at_steps(one, "probability", steps) for run, one in summaries.items()})
     expected = {f"W at step {step}": value for step, value in PUBLISHED_PROBABILITY.items()}
     expected |= {f"{run} at step {last}": 1.0 for run in summaries if last >= LEAST_STEPS}
     saturated = [
@@ -86,8 +86,7 @@ def _judge_probability(summaries: Datasets) -> Judgement:
         for run, one in summaries.items()
     ]
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected=expected,
         counts=counts_of(summaries),
         stated=(*_as_published(W, "probability", PUBLISHED_PROBABILITY, "W, probability"), *saturated),
@@ -99,7 +98,7 @@ def _judge_W(summaries: Datasets) -> Judgement:
     """The mean correlations must agree with the published points, the Frobenius one must lead, and W must grow."""
     one = summaries["W"]
     reads = {norm: at_steps(one, "correlation", STEPS, norm=norm) for norm in PUBLISHED}
-    measured, interval = named(reads)
+    numbers = named(reads)
     points = {norm: dict(zip(STEPS, values, strict=True)) for norm, values in PUBLISHED.items()}
     as_published = (
         criterion
@@ -109,8 +108,7 @@ def _judge_W(summaries: Datasets) -> Judgement:
     aligned = (*as_published, _ahead(one, "W"))
     last, end = int(one["snapshot"][-1]), float(one["correlation"].sel(norm="frobenius")[-1])
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected={
             f"{norm} at step {step}": points[norm][step] for norm, read in reads.items() for step in read["steps"]
         },
@@ -128,12 +126,11 @@ def _judge_KQ(summaries: Datasets) -> Judgement:
     """The nuclear correlation must end near 1 and above the other one, and K Q^T must grow."""
     one = summaries["KQ"]
     last = int(one["snapshot"].values[-1])
-    measured, interval = named({norm: at_steps(one, "correlation", (last,), norm=norm) for norm in PUBLISHED})
+    numbers = named({norm: at_steps(one, "correlation", (last,), norm=norm) for norm in PUBLISHED})
     end = number(one.isel(snapshot=-1).sel(norm="nuclear"), "correlation")
     aligned = (above(f"nuclear correlation at step {last}", end, _ALIGNED), _ahead(one, "KQ"))
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected={f"nuclear at step {last}": 1.0},
         counts=counts_of({"KQ": one}),
         stated=(*aligned, _grows(one, "KQ")),

@@ -98,21 +98,19 @@ def _judge(summaries: Datasets) -> Judgement:
     if "all starts" not in summaries:
         return Judgement.withheld(f"Expected the run of all starts, found {list(summaries)}.")
     summary = summaries["all starts"]
-    measured, interval, expected = {}, {}, {}
+    numbers, expected = {}, {}
     for of, goal, radius in itertools.product(("local", "not local"), (0.0, 1.0), summary["radius"].values):
         if (of == "local") == (goal == 0.0):
             here = summary.sel(of=of, radius=radius)
             label = f"{of}, share left, R = {radius:g}"
             if int(here["starts"]):
-                measured[label], expected[label] = float(here["left"]), goal
-                interval[label] = (float(here["left_low"]), float(here["left_high"]))
+                numbers[label], expected[label] = number(here, "left"), goal
     stayed, locally = summary["stayed"].values, summary["locally"].values
     wrongly = int((stayed & ~locally[:, None]).sum())
     converse = below("runs that stayed at tokens that are not locally optimal", Number.exact(wrongly), 0)
     radii, left = summary["radius"].values, summary["left"].sel(of="local").values
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected=expected,
         counts=counts_of(summaries),
         stated=(

@@ -96,8 +96,7 @@ def _judge(loss: str, summaries: Datasets) -> Judgement:
         f"{float(summaries[other].sel(norm='frobenius')['off_50'][-1]):.2g} ({other})" for other in LOSSES
     )
     return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items()},
+        numbers=numbers,
         expected={f"1 - cos, frobenius, at step {last}": 0.0},
         counts=counts_of({loss: one}),
         stated=(
@@ -126,8 +125,7 @@ def _judge_joint(summaries: Datasets) -> Judgement:
     medians = ", ".join(f"{float(one['off_50'].sel(norm='frobenius')[-1]):.2g} ({name})" for name, one in runs.items())
     slow = [name for name in JOINT if name not in _EXPONENTIAL]
     return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items()},
+        numbers=numbers,
         expected={},
         counts=counts_of(runs),
         stated=tuple(criterion for name in JOINT for criterion in _converges(name, runs[name])),

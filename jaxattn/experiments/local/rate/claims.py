@@ -157,8 +157,7 @@ def _judgement(
         if not undecided:
             numbers[f"exponent, {name}"] = _exponent(one)
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected=expected,
         counts=counts_of({one.attrs["run"]: one for one in runs.values()}),
         stated=stated,

@@ -132,8 +132,7 @@ def _judge(run: str, summaries: Datasets) -> Judgement:
     )
     asked = {"": _MOST, EXACT: _ALL}
     return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items()},
+        numbers=numbers,
         expected=expected,
         counts=counts_of(runs),
         stated=tuple(

@@ -93,23 +93,23 @@ def _judge(norm: str, summaries: Datasets) -> Judgement:
     witnesses = {one.attrs["solver"]: one.sel(norm=norm) for one in summaries.values() if one.attrs["solver"]}
     own, n, d = whole.sel(norm=norm), whole.attrs["n"], int(whole["d"])
     names = {"beyond": f"sigma_{n + 1}/sigma_1", "outside": "||W(I - P_Z)||_F/||W||_F"}
-    numbers = {f"{label}, d={d}": number(own, f"mean_{name}") for name, label in names.items() if own.sizes["seed"]}
-    measured = {label: value.mean for label, value in numbers.items()}
-    measured |= {f"{label}, d={d}, largest": _largest(own, name) for name, label in names.items()}
+    numbers: dict[str, Number | float] = {
+        f"{label}, d={d}": number(own, f"mean_{name}") for name, label in names.items() if own.sizes["seed"]
+    }
+    numbers |= {f"{label}, d={d}, largest": _largest(own, name) for name, label in names.items()}
     # ||W - W*||^2 <= ||W||^2 - ||W*||^2, and ||W*|| is at least the dual value.
     distance = float(np.sqrt(2 * _largest(own, "gap")))
     if norm == "frobenius":
-        measured[f"distance to the minimizer over ||W||_F, d={d}, at most"] = distance
+        numbers[f"distance to the minimizer over ||W||_F, d={d}, at most"] = distance
     for solver, witness in witnesses.items():
         for name, label in names.items():
-            measured[f"{label}, d={int(witness['d'])}, largest, by {solver}"] = _largest(witness, name)
+            numbers[f"{label}, d={int(witness['d'])}, largest, by {solver}"] = _largest(witness, name)
     seen = {solver: witness for solver, witness in witnesses.items() if witness.sizes["seed"]}
     undecided = too_few(own.sizes["seed"])
     if not undecided and not seen:
         undecided = "No solution by an external solver was certified."
     return Judgement(
-        measured=measured,
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected={f"{label}, d={d}": 0.0 for label in names.values()},
         counts=counts_of(summaries),
         stated=(

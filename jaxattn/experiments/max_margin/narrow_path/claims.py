@@ -230,8 +230,7 @@ def _judgement(
     short = f"Radii up to {last:g} are too small to decide; the published ones end at 10000." if last < _FAR else ""
     few = next(filter(None, (too_few(int(one.attrs["above"])) for one in summaries.values())), "")
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected=expected,
         counts=counts_of(summaries),
         stated=stated,

@@ -104,21 +104,21 @@ def _judge(run: str, summaries: Datasets) -> Judgement:
     own = end.sel(norm=OWN[run])
     at, distance = f"at R = {last:g}", f"distance at R = {last:g}, {OWN[run]}"
     exponent = Number(*(float(own[f"exponent_{part}"]) for part in ("mean", "low", "high")))
+    both = number(end, "apart")
     numbers = {
         **{f"distance {at}, {norm}": number(end.sel(norm=norm), "distance") for norm in OWN.values()},
         "exponent of the distance": exponent,
         f"1 - cos {at}": number(own, "off"),
         f"share of seeds with the optimal tokens {at}": number(end, "selected"),
-        f"share of seeds with two local minima {at}": number(end, "apart"),
+        f"share of seeds with two local minima {at}": both,
         f"share of seeds solved from one end only {at}": number(end, "one_way"),
+        "largest residual": float(summary["residual"].max()),
     }
-    measured = {label: value.mean for label, value in numbers.items()}
     undecided = too_few(int(summary.attrs["kept"]))
     if last < _FAR:
         undecided = f"Radii up to {last:g} are too small to decide; the published ones end at 1000."
     return Judgement(
-        measured=measured | {"largest residual": float(summary["residual"].max())},
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected={
             distance: 0.0,
             "exponent of the distance": _EXPONENT,
@@ -141,7 +141,7 @@ def _judge(run: str, summaries: Datasets) -> Judgement:
         ),
         undecided=undecided,
         remark="Of the two paths, the one with the lower risk is used; "
-        f"{measured[f'share of seeds with two local minima {at}']:.0%} of the seeds have two different local "
+        f"{both.mean:.0%} of the seeds have two different local "
         f"minima {at}.",
     )
 

@@ -159,8 +159,7 @@ def _judgement(
     else:
         undecided = too_few(min(int(_at(summary, *setting)["kept"]) for setting in drawn)) or undecided
     return Judgement(
-        measured={label: value.mean for label, value in numbers.items()},
-        interval={label: (value.low, value.high) for label, value in numbers.items()},
+        numbers=numbers,
         expected=expected,
         counts=tallied(summary["tally"]),
         stated=stated,

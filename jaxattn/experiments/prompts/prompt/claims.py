@@ -94,8 +94,7 @@ def _judgement(
     if lacking:
         return Judgement.withheld("Not all of these runs are made at this size.")
     return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items() if one.low < one.high},
+        numbers=numbers,
         expected={name: 0.0 for name in numbers if name.startswith("1 - cos")},
         counts=counts_of(runs),
         stated=tuple(criteria),

@@ -115,8 +115,7 @@ def _of_attracting(summaries: Datasets) -> Judgement:
         numbers[words] = number(one, "growing")
     others = ", ".join(f"{float(one['elsewhere']):.2%} ({run})" for run, one in runs.items())
     return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={name: (one.low, one.high) for name, one in numbers.items()},
+        numbers=numbers,
         expected={},
         counts=counts_of(runs),
         stated=tuple(stated),
@@ -141,8 +140,7 @@ def _of_several(summaries: Datasets) -> Judgement:
     }
     having = ", ".join(f"{int(one['optima'])} of {one.attrs['kept']} ({run})" for run, one in runs.items())
     return Judgement(
-        measured={name: one.mean for name, one in numbers.items()},
-        interval={},
+        numbers=numbers,
         expected={},
         counts=counts_of(runs),
         stated=tuple(above(name, one, 1.0) for name, one in numbers.items()),

@@ -125,8 +125,7 @@ def _judgement(
 ) -> Judgement:
     few = too_few(min(int(one.attrs["kept"]) for one in summaries.values()))
     return Judgement(
-        measured={label: one.mean for label, one in numbers.items()},
-        interval={label: (one.low, one.high) for label, one in numbers.items()},
+        numbers=numbers,
         expected=expected or {},
         counts=counts_of(summaries),
         stated=stated,

@@ -244,8 +244,7 @@ def _judgement(
     few = too_few(min(int(one.attrs["kept"]) for one in runs.values()))
     steps = min(int(one["snapshot"][-1]) for one in runs.values())
     return Judgement(
-        measured={label: one.mean for label, one in numbers.items()},
-        interval={label: (one.low, one.high) for label, one in numbers.items()},
+        numbers=numbers,
         expected=expected or {},
         counts=counts_of({one.attrs["run"]: one for one in runs.values()}),
         stated=stated,

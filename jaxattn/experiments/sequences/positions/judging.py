@@ -51,19 +51,16 @@ def judged(
 
 def judge_selection(summaries: Datasets) -> Judgement:
     """Probabilities must end near 1, and the SVM of every seed's selected tokens must be solved."""
-    measured, interval, expected = {}, {}, {}
+    numbers, expected = {}, {}
     stated: list[Criterion] = []
     for run in OWN:
         one = summaries[run]
         last = int(one["snapshot"].values[-1])
-        means, bounds = named({f"{run}, mean largest probability": at_steps(one, "probability", (last,))})
+        ends = named({f"{run}, mean largest probability": at_steps(one, "probability", (last,))})
         feasible = f"{run}, share of seeds with a certified SVM of the selected tokens"
         share = f"{run}, share of positions with a choice that select their optimal token"
-        expected |= dict.fromkeys((*means, feasible), 1.0)
-        measured |= means | {feasible: float(one["separated"]), share: float(one["optimal_share"])}
-        interval |= bounds
-        for label, name in ((feasible, "separated"), (share, "optimal_share")):
-            interval[label] = (float(one[f"{name}_low"]), float(one[f"{name}_high"]))
+        expected |= dict.fromkeys((*ends, feasible), 1.0)
+        numbers |= ends | {feasible: number(one, "separated"), share: number(one, "optimal_share")}
         # An SVM that is neither solved nor certified infeasible leaves open whether the tokens can be separated.
         certified = Number(*(float(one[name]) for name in ("separated", "separated", "separable")))
         stated += [
@@ -72,8 +69,7 @@ def judge_selection(summaries: Datasets) -> Judgement:
         ]
     one = summaries["W"]
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected=expected,
         counts=counts_of(summaries),
         stated=tuple(stated),
@@ -93,10 +89,9 @@ def judge_W(summaries: Datasets) -> Judgement:
     last, name = int(long["snapshot"].values[-1]), "frobenius, along the exact gradient direction"
     reads = _reads(published, "frobenius", "nuclear")
     reads[name] = at_steps(long, "correlation", (last,), norm="frobenius")
-    measured, interval = named(reads)
+    numbers = named(reads)
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected={f"{name} at step {last}": 1.0},
         counts=counts_of(summaries),
         stated=(
@@ -113,13 +108,11 @@ def judge_KQ(summaries: Datasets) -> Judgement:
     last, after = int(one["snapshot"].values[-1]), int(long["snapshot"].values[-1])
     name, margin = "nuclear, with decreasing steps", f"margin ratio, with decreasing steps at step {after}"
     reads = _reads(one, "nuclear", "frobenius") | {name: at_steps(long, "correlation", (after,), norm="nuclear")}
-    measured, interval = named(reads)
-    of_margin = number(long, "margin")
-    measured[margin], interval[margin] = of_margin.mean, (of_margin.low, of_margin.high)
+    numbers = named(reads)
+    numbers[margin] = of_margin = number(long, "margin")
     end, of_long = _end(one, "correlation", norm="nuclear"), _end(long, "correlation", norm="nuclear")
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected={f"nuclear at step {last}": 1.0, f"{name} at step {after}": 1.0, margin: 1.0},
         counts=counts_of(summaries),
         # Convergence in direction requires an unbounded norm.
@@ -163,8 +156,7 @@ def judge_path(summaries: Datasets) -> Judgement:
     if last < _FAR:
         undecided = f"Radii up to {last:g} are too small to decide; the published ones end at 1000."
     return Judgement(
-        measured={label: value.mean for label, value in labels.items()},
-        interval={label: (value.low, value.high) for label, value in labels.items()},
+        numbers=labels,
         expected={label: 1.0 for label in labels if not label.startswith("nuclear")},
         counts=counts_of(summaries),
         stated=(

@@ -17,6 +17,7 @@ from jaxattn.study.claims import (
     Criterion,
     Datasets,
     Judgement,
+    Number,
     Outcome,
     Setting,
     Source,
@@ -125,18 +126,15 @@ def _judge_relu(summaries: Datasets) -> Judgement:
 def _judgement(head: str, summaries: Datasets) -> Judgement:
     """For most inputs the ratios must settle and the best distribution be unique, and its ratios be found."""
     own = {run: summaries[run] for run in (head, head + WITHOUT)}
-    measured, interval = {}, {}
+    numbers: dict[str, Number | float] = {}
     for run, one in own.items():
-        found = {name: estimate(one, name) for name in _WITH if name in one}
-        measured |= {f"{run}, {name}": number.mean for name, number in found.items()}
-        interval |= {f"{run}, {name}": (number.low, number.high) for name, number in found.items()}
-        measured |= {f"{run}, {name}": float(one[name]) for name in _ALONE if name in one}
+        numbers |= {f"{run}, {name}": estimate(one, name) for name in _WITH if name in one}
+        numbers |= {f"{run}, {name}": float(one[name]) for name in _ALONE if name in one}
     reason = undecided(own)
     if not reason and not all("slope" in one for one in own.values()):
         reason = "Ratios are predicted for fewer than three runs, too few to decide."
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected={f"{run}, {name}": value for run in own for name, value in (("slope", 1.0), ("intercept", 0.0))},
         counts={run: counts for one in own.values() for run, counts in one.attrs["of_runs"].items()},
         stated=tuple(criterion for run, one in own.items() for criterion in _criteria(run, one)),

@@ -95,8 +95,7 @@ def _judge_tokens(summaries: Datasets) -> Judgement:
     if not rises:
         reason = reason or "A trend needs two values of lambda, found one."
     return Judgement(
-        measured={run: one.mean for run, one in tokens.items()},
-        interval={run: (one.low, one.high) for run, one in tokens.items()},
+        numbers=tokens,
         expected={run: float(summary["best"]) for run, summary in there.items()},
         counts=counts_of(summaries),
         stated=rises or (Criterion("tokens from one lambda to the next", Number.exact(math.nan)),),
@@ -118,8 +117,7 @@ def _judge_order(summaries: Datasets) -> Judgement:
     of_runs = {name: sum(one.attrs[name] for one in mixing.values()) for name in ("determined", "several")}
     last = [run for run, one in mixing.items() if estimate(one, "order").low >= -ROUNDING]
     return Judgement(
-        measured={label: one.mean for label, one in ends.items()},
-        interval={label: (one.low, one.high) for label, one in ends.items()},
+        numbers=ends,
         expected={},
         counts=counts_of(summaries),
         stated=tuple(

@@ -44,10 +44,8 @@ _AHEAD = tuple(f"{solution} minus W_SVMeq with the predicted W_fin" for solution
 def judge_selected(summaries: Datasets) -> Judgement:
     """W_SVMeq with the predicted W_fin must be nearest, and in every dimension W_mm nearer than W_1token."""
     selected = {run: one for run, one in summaries.items() if not run.endswith((WITHOUT, EXACT))}
-    measured, interval = _ends(selected)
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=_ends(selected),
         expected={},
         counts=counts_of(selected),
         stated=(*_predicted(selected), *_order(selected)),
@@ -59,17 +57,17 @@ def judge_selected(summaries: Datasets) -> Judgement:
 def judge_every(summaries: Datasets) -> Judgement:
     """As with the selection; as corrected, W_SVMeq must be nearest, but W_mm may be farther than W_1token."""
     every = {run: one for run, one in summaries.items() if run.endswith(WITHOUT)}
-    measured, interval = _ends(every)
+    numbers = _ends(every)
     order = _order(every)
     reversed_ = [run for run, one in zip(every, order, strict=True) if one.outcome is Outcome.BROKEN]
     found = (
-        f"{run.removesuffix(WITHOUT)}: {measured[f'{run}, W_1token']:.3g} against {measured[f'{run}, W_mm']:.3g}"
+        f"{run.removesuffix(WITHOUT)}: {single.mean:.3g} against {whole.mean:.3g}"
         for run in reversed_
+        for single, whole in [(numbers[f"{run}, W_1token"], numbers[f"{run}, W_mm"])]
     )
     reason = undecided(every)
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=numbers,
         expected={},
         counts=counts_of(every),
         stated=(*_predicted(every), *order),
@@ -91,12 +89,10 @@ def judge_every(summaries: Datasets) -> Judgement:
 def judge_numbers(summaries: Datasets) -> Judgement:
     """All means must agree with the published ones."""
     selected = {run: one for run, one in summaries.items() if not run.endswith((WITHOUT, EXACT))}
-    measured, interval = _ends(selected)
     expected = _expected(selected)
     nothing = Criterion("means of the published dimensions", Number.exact(math.nan))
     return Judgement(
-        measured=measured,
-        interval=interval,
+        numbers=_ends(selected),
         expected=expected,
         counts=counts_of(selected),
         stated=_as_published(selected) or (nothing,),
@@ -179,15 +175,13 @@ def _sizes(summary: xarray.Dataset, selected: bool) -> np.ndarray:
     return summary["size"].values[summary["published"].values == selected]
 
 
-def _ends(summaries: Datasets) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Return the final means and their intervals, by run and description."""
-    measured, interval = {}, {}
-    for run, summary in summaries.items():
-        for solution in PUBLISHED if "off" in summary else ():
-            mean, low, high = estimate(summary.sel(solution=solution), "off", snapshot=-1)
-            measured[f"{run}, {solution}"] = mean
-            interval[f"{run}, {solution}"] = (low, high)
-    return measured, interval
+def _ends(summaries: Datasets) -> dict[str, Number]:
+    """Return the final numbers by run and description."""
+    return {
+        f"{run}, {solution}": estimate(summary.sel(solution=solution), "off", snapshot=-1)
+        for run, summary in summaries.items()
+        for solution in (PUBLISHED if "off" in summary else ())
+    }
 
 
 def differences(selected: Datasets) -> dict[str, Number]:
