@@ -30,7 +30,7 @@ def doubts(counts: Mapping[str, int]) -> str:
         >>> doubts({"attempted": 9, "kept": 8, "not_unique": 2, "uniqueness_unknown": 0})
         ', 2 of them with a solution that is not unique'
     """
-    return "".join(f", {counts[name]} of them {words}" for name, words in DOUBTED.items() if counts.get(name))
+    return "".join(f", {counts[name]:,} of them {words}" for name, words in DOUBTED.items() if counts.get(name))
 
 
 def total(runs: Mapping[str, xarray.Dataset]) -> dict[str, int]:

@@ -65,7 +65,7 @@ def _not_global(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: floa
         _curve(axes, one, run, shares, floor, page.RUNS[run], palette.DASHES[run])
         ends.append((shares.mean[0], shares.mean[-1], page.RUNS[run]))
     falls = "falls from " if all(last < first for first, last, _ in ends) else ""
-    said = ", ".join(f"{_percent(first)} to {_percent(last)} ({run})" for first, last, run in ends)
+    said = ", ".join(f"{' to '.join(dict.fromkeys(map(_percent, shares)))} ({run})" for *shares, run in ends)
     axes.set_title(f"(a) not global: {falls}{said}")
     axes.legend(loc="upper right")
 

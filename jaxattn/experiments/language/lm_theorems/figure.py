@@ -14,6 +14,7 @@ from jaxattn.experiments.language.lm_theorems import paths
 from jaxattn.experiments.language.lm_theorems.claims import CLAIMS
 from jaxattn.study.claims import refuted
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.labels import End, beside_ends
 from jaxattn.study.style.rows import Column, draw_rows, grouped
 
 _RUN = xarray.Dataset
@@ -138,25 +139,19 @@ def _growth(axes: Axes, runs: Sequence[_RUN]) -> None:
 def _two_inputs(axes: Axes, ends: Sequence[_RUN]) -> None:
     """Draw the direction errors of the text of two inputs from the known start, by loss."""
     known = [one for one in ends if _is_known(one)]
-    found = "not run"
+    found, labels = "not run", []
     for one in known:
-        is_left = int(one["left"]) > 0
+        is_left, loss = int(one["left"]) > 0, one.attrs["loss"]
         axes.plot(one["snapshot"].values, one["off"].values, color=outcomes.LOST if is_left else outcomes.ARRIVED)
-        height = float(one["off"].values[-1])
-        axes.annotate(
-            f"{_LOSSES[one.attrs['loss']]} loss" if one.attrs["loss"] == "logistic" else _LOSSES[one.attrs["loss"]],
-            (float(one["snapshot"][-1]), height),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=page.SMALLEST,
-        )
-        if one.attrs["loss"] == "logistic":
+        told = f"{_LOSSES[loss]} loss" if loss == "logistic" else _LOSSES[loss]
+        labels.append(End(told, float(one["snapshot"][-1]), float(one["off"][-1]), palette.INK))
+        if loss == "logistic":
             served = "serves only one" if is_left else "serves both"
             found = f"from $Wz = ({one.attrs['radius']:g}, 0)$:\nthe logistic loss {served}"
     axes.set(title=f"(e) two inputs, {found}", xlabel="step $k$", ylabel=_ERROR)
     if known:
         axes.set(xscale="log", yscale="log")
+        beside_ends(axes, labels)
     else:
         axes.axis("off")
 

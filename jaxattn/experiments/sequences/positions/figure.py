@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import xarray
 from matplotlib.axes import Axes
@@ -64,9 +64,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             for axes, column in zip(row, _COLUMNS, strict=True):
                 found = _panel(axes, there, column)
                 axes.set_title(f"({next(letters)}) {attention}, {column.name}:\n{found}")
-        for above, below, column in zip(*rows, _COLUMNS, strict=True):
-            _key(above, column)
-            below.set_xlabel("step" if column.along == "snapshot" else "radius $R$")
+        for axes, column in zip(rows[-1], _COLUMNS, strict=True):
+            axes.set_xlabel("step" if column.along == "snapshot" else "radius $R$")
+        figure.legend(handles=_key(), loc="outside upper center", ncols=4, columnspacing=1.2)
         page.add_counts(figure, summaries, _remark(summaries))
     return figure
 
@@ -87,28 +87,25 @@ def _panel(axes: Axes, there: Mapping[str, xarray.Dataset], column: _Column) -> 
     return found if column.longer in ("", *there) else f"{found}\n({column.variant} not run)"
 
 
-def _key(axes: Axes, column: _Column) -> None:
-    """Draw the key of a column, also of what only its other panel shows."""
-    looks: list[tuple[str, str, Any]]
-    looks = [(label, palette.COLOURS[norm], palette.DASHES[norm]) for norm, label in page.NORMS.items()]
-    if column.longer:
-        norm, _, _ = page.NORMS[column.norm].partition(" ")
-        looks.append((f"{norm}, {column.variant}", palette.COLOURS[column.norm], _LONGER))
-    lines = [Line2D([], [], label=label, color=colour, linestyle=dash) for label, colour, dash in looks]
-    axes.legend(handles=lines, loc="lower left")
+def _key() -> list[Line2D]:
+    """Return the entries of the key: the norms, and the longer runs."""
+    looks = {label: (palette.COLOURS[norm], palette.DASHES[norm]) for norm, label in page.NORMS.items()}
+    for column in _COLUMNS:
+        if column.longer:
+            norm, _, _ = page.NORMS[column.norm].partition(" ")
+            looks[f"{norm}, {column.variant}"] = palette.COLOURS[column.norm], _LONGER
+    return [Line2D([], [], label=label, color=colour, linestyle=dash) for label, (colour, dash) in looks.items()]
 
 
 def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
-    """Say what the curves and the attentions are, and whether the optimal tokens of all positions can be separated."""
+    """Say what the curves are, and whether the optimal tokens of all positions can be separated."""
     separable = [
         f"{one.attrs['optimal_kept']} of {one.attrs['attempted']} problems ({attention})"
         for attention in PREFIXES
         if (one := of_attention(summaries, attention).get("W")) is not None
     ]
     return (
-        "Means over kept seeds; bands: 95 % bootstrap intervals of the mean. Training is compared with the SVMs of the "
-        "selected tokens, the path with those of the optimal tokens. With sequence attention a position sees all "
-        "tokens, with causal attention those up to its own: position 0 sees one token, which has probability 1 and "
-        "poses no constraint."
-        + (f" One SVM separates the optimal tokens of all positions in {' and '.join(separable)}." if separable else "")
+        "Means over kept seeds with 95 % bootstrap intervals. Training is compared with the SVMs of the selected "
+        "tokens, the path with those of the optimal tokens"
+        + (f", which one SVM separates in {' and '.join(separable)}." if separable else ".")
     )
