@@ -69,11 +69,18 @@ def curve(values: Sequence[int], times: Sequence[Sequence[float]]) -> dict[str, 
     }
 
 
+# What the kernel calls them, widest first.
+_VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}
+
+
 def processor() -> str:
-    """Return the name of the processor, and how many cores there are."""
+    """Return the name of the processor, its widest vector instructions, and how many cores there are."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{(names or [platform.processor() or platform.machine()])[0]}, {os.cpu_count()} cores"
+    told = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines}
+    flags = told.get("flags", "").split()
+    widest = next((f" with {name}" for flag, name in _VECTORS.items() if flag in flags), "")
+    name = told.get("model name") or platform.processor() or platform.machine()
+    return f"{name}{widest}, {os.cpu_count()} cores"

@@ -1,9 +1,9 @@
 """Numbers of the pages, read from figures/claims.json and figures/bench.json when the site is built.
 
 `` {measured}`rate:w / exponent` `` is a measured number with its interval, `` {verdict}`rate:w` `` a verdict, and
-`` {counted}`holds` `` how many claims have it (`claims` counts all). `` {bench}`descent/0/compilation s` `` is a number
-of the benchmarks, rounded to two digits unless it is a count. What is not there is a warning, which `make docs` turns
-into an error.
+`` {counted}`holds` `` how many claims have it (`claims` counts all). `` {bench}`descent/W; plain/compilation s` `` is a
+number of the benchmarks, rounded to two digits unless it is a count; its row is the only one with all these values.
+What is not there is a warning, which `make docs` turns into an error.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def bench(found: Any, text: str) -> str:
     path, _, factor = (part.strip() for part in text.partition(" * "))
     for part in path.split("/"):
         try:
-            found = found[int(part)] if isinstance(found, list) else found[part]
-        except (KeyError, IndexError, ValueError, TypeError) as error:
+            found = _row(found, part.split("; ")) if isinstance(found, list) else found[part]
+        except (KeyError, TypeError) as error:
             raise KeyError(f"bench.json: nothing at {path!r}, looking for {part!r}") from error
     return (
         found
@@ -77,6 +77,14 @@ def bench(found: Any, text: str) -> str:
         if isinstance(found, int) and not factor
         else rounded(found * float(factor or 1))
     )
+
+
+def _row(rows: list[dict[str, Any]], words: list[str]) -> dict[str, Any]:
+    """Return the only row with all these values."""
+    found = [row for row in rows if {*map(str, row.values())}.issuperset(words)]
+    if len(found) != 1:
+        raise KeyError(words)
+    return found[0]
 
 
 def setup(app: Any) -> dict[str, bool]:

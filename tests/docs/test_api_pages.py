@@ -114,7 +114,7 @@ def test_numbers_are_read_from_the_claims():
     [("measured", "a:z / x"), ("measured", "a:b / z"), ("verdict", "a:z"), ("counted", "hold"), ("bench", "a/2")],
 )
 def test_a_number_that_is_not_there_is_an_error(read, text):
-    found = {"a": [1.0, 2.0]} if read == "bench" else CLAIMS
+    found = {"a": [{"b": 1.0}]} if read == "bench" else CLAIMS
     with pytest.raises(KeyError, match=r"claims|a:b|bench"):
         getattr(evidence, read)(found, text)
 
@@ -135,8 +135,12 @@ def test_numbers_are_rounded_to_two_digits(number, shown):
     assert evidence.rounded(number) == shown
 
 
-def test_a_benchmark_is_read_by_its_path_in_the_unit_asked_for():
-    assert evidence.bench({"a": [{"b": 1250.0}]}, "a/0/b * 0.001") == "1.2"
+def test_a_benchmark_is_read_by_the_words_of_its_row_in_the_unit_asked_for():
+    rows = [{"of": "W", "at": [6, 8], "b": 1250.0}, {"of": "W", "at": [5, 8], "b": 3.0}]
+    assert evidence.bench({"a": rows}, "a/W; [6, 8]/b * 0.001") == "1.2"
+    for words in ("W", "W; [6, 9]", "0"):
+        with pytest.raises(KeyError, match=r"bench.json: nothing at"):
+            evidence.bench({"a": rows}, f"a/{words}/b")
 
 
 def test_no_extension_imports_what_only_a_build_needs():
