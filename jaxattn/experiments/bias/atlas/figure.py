@@ -70,14 +70,17 @@ def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
 def _key(summaries: Mapping[str, xarray.Dataset]) -> str:
     steps = {run: int(one["snapshot"][-1]) for run, one in summaries.items()}
     usual = Counter(steps.values()).most_common(1)[0][0]
-    longer = "; ".join(f"{_named(one)}: {steps[run]:,}" for run, one in summaries.items() if steps[run] != usual)
+    longer: dict[int, list[str]] = {}
+    for run, one in summaries.items():
+        if steps[run] != usual:
+            longer.setdefault(steps[run], []).append(_named(one))
     text = (
         f"Mean margin ratio over the seeds after {usual:,} steps; 1: a solution of that norm's Att-SVM. Framed: "
         "predicted; a framed row: none of these norms. Bold: named by the verdict, its 95 % interval above "
         f"{CLOSE} and above every other norm's. none: all below and at rest; open: not decided."
     )
-    return text + (f" Other steps: {longer}." if longer else "")
+    return text + "".join(f" After {number:,} steps: {'; '.join(names)}." for number, names in longer.items())
 
 
 def _named(one: xarray.Dataset) -> str:
-    return f"{_LETTERS[one.attrs['weights']]}, {RULES[one.attrs['rule']]}, {STEPS[one.attrs['step']]}"
+    return f"{_LETTERS[one.attrs['weights']]} with {RULES[one.attrs['rule']]}, {STEPS[one.attrs['step']]}"

@@ -19,6 +19,7 @@ from jaxattn.study.claims import (
     Source,
     above,
     below,
+    between,
     counts_of,
     number,
     too_few,
@@ -143,11 +144,7 @@ def _of_support(summaries: Datasets) -> Judgement:
     numbers = {
         f"mean 1 - cos of p and its token SVM, {run}": number(one, "off_whole") for run, one in summaries.items()
     }
-    stated = (
-        *(below(name, one, _NEAR) for name, one in numbers.items()),
-        # A direction error is never below zero.
-        *(above(name, one, 0.0) for name, one in numbers.items()),
-    )
+    stated = tuple(between(name, one, 0.0, _NEAR) for name, one in numbers.items())
     seeds = ", ".join(f"{one.attrs['whole']} of {one.attrs['kept']} ({run})" for run, one in summaries.items())
     remark = f"Over the seeds all of whose inputs are support vectors of v: {seeds}."
     return judgement(summaries, numbers, stated, _undecided(summaries, "whole"), remark)
