@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.timing import curve, median_seconds, rounds
-from jaxattn import Problem, attention, data, descent, initial, losses
-from jaxattn.descent import engines, loops
+from jaxattn import Problem, attention, data, descent, heads, initial, losses
+from jaxattn.descent import engines, loops, sharing
+from jaxattn.parallel.effort import BRIEF
 
 SEEDS, STEPS = 1000, 2000
 n, T, d = 6, 8, 10
@@ -188,20 +189,18 @@ def line(name: str, size: str, values: Any, times: list[list[float]]) -> dict[st
 
 
 def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: int = d) -> list[float]:
-    """Return the microseconds per instance-step of each round, from the difference between a long and a short run."""
+    """Return the microseconds per instance-step of each round, of a run that is worth optimizing."""
     if d <= 100:
         weights, problems = drawn(law, seeds, n, T, d)
     else:  # One W would take 8 MB; from W = 0 its coefficients suffice.
         B, problems = drawn(lambda key, d: jnp.zeros((n, d)), seeds, n, T, d)
         weights = attention.Spanned(B, problems.Z)
-    steps = 1000
-
-    def run(steps: int) -> Callable[[], object]:
-        optimizer = RULES["exact direction"]
-        return partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=steps, record_every=100)
-
-    long, short = rounds(run(steps), run(100)).T
-    return (1e6 * (long - short) / (steps - 100) / seeds).tolist()
+    optimizer, steps = RULES["exact direction"], 1000
+    # Programs of short runs are hardly optimized, so that small sizes would seem to take longer.
+    while sharing.plan(optimizer.update, weights, problems, steps, 1, heads.linear).effort == BRIEF:
+        steps *= 2
+    run = partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=steps, record_every=steps // 10)
+    return (1e6 * rounds(run)[:, 0] / steps / seeds).tolist()
 
 
 def on_devices(name: str, count: int) -> list[float]:

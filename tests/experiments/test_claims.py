@@ -152,6 +152,13 @@ def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(fol
     texts = fitting.drawn_texts(figure)
     assert len(texts) > 5
     assert [line for line in texts if line.size < page.SMALLEST or line.cut] == []
+    panels = [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
+    for box in (axes.get_window_extent() for axes in panels):
+        assert min(box.width, box.height) / figure.dpi >= _LEAST, "a panel has no room left"
+
+
+# Inches.
+_LEAST = 0.6
 
 
 @pytest.mark.parametrize("folder", [folder for folder in folders() if experiment(folder).table])
