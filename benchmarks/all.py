@@ -56,12 +56,12 @@ def main(arguments: list[str]) -> None:
     if unknown:
         raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, or figures, found {unknown}")
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results = {name: known[name] for name in PARTS if name in known}
-    if not drawn_only:
-        results["machine"] = machine = _prepared()
-        print(machine)
+    results = {name: known[name] for name in ("machine", *PARTS) if name in known}
+    machine = _prepared() if parts else ""
+    print(machine)
     for name in parts:
         results[name] = []
+        results.setdefault("machine", {})[name] = machine
         for line in PARTS[name]():
             print(f"{name}: {json.dumps(line)}", flush=True)
             results[name].append(line)
