@@ -80,7 +80,7 @@ def _judge_binds(summaries: Datasets) -> Judgement:
             side = "above" if above_m else "up to"
             label = f"{run}, share where the constraint is active, {binding.size} seeds of rank {side} m"
             share = proportion(binding)
-            numbers[label], expected[label] = Number(*map(float, share)), float(above_m)
+            numbers[label], expected[label] = Number(*map(float, share[:3])), float(above_m)
             exceptions[above_m] += int((binding != above_m).sum())
     return Judgement(
         numbers=numbers,
