@@ -59,10 +59,8 @@ def draw(lines: Sequence[Mapping[str, Any]], unit: str) -> Figure:
             axes.set_title("\n".join([f"({letter}) {found[0]}", *found[1:]]), fontsize=page.SMALLEST)
         first = next(iter(panels.values()))
         # Whole decades, so that there are at least two ticks.
-        low, high = (
-            round_(np.log10(bound)) for round_, bound in zip((np.floor, np.ceil), first.get_ylim(), strict=True)
-        )
-        first.set(ylabel=unit, ylim=(10**low, 10**high))
+        low, high = np.log10(first.get_ylim())
+        first.set(ylabel=unit, ylim=(10 ** np.floor(low), 10 ** np.ceil(high)))
         figure.legend(*first.get_legend_handles_labels(), loc="outside upper center", ncols=2)
         page.note(figure, _note(lines))
     return figure
