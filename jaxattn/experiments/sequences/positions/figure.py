@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import xarray
 from matplotlib.axes import Axes
@@ -89,6 +89,7 @@ def _panel(axes: Axes, there: Mapping[str, xarray.Dataset], column: _Column) -> 
 
 def _key() -> list[Line2D]:
     """Return the entries of the key: the norms, and the longer runs."""
+    looks: dict[str, tuple[str, Any]]
     looks = {label: (palette.COLOURS[norm], palette.DASHES[norm]) for norm, label in page.NORMS.items()}
     for column in _COLUMNS:
         if column.longer:
