@@ -57,8 +57,9 @@ def main(arguments: list[str]) -> None:
         raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, or figures, found {unknown}")
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results = {name: known[name] for name in ("machine", *PARTS) if name in known}
-    machine = _prepared() if parts else ""
-    print(machine)
+    machine = ""
+    if parts:
+        print(machine := _prepared())
     for name in parts:
         results[name] = []
         results.setdefault("machine", {})[name] = machine

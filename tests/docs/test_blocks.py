@@ -131,10 +131,11 @@ def test_the_slow_code_of_a_page_runs(page, tmp_path, monkeypatch):
 def test_the_settings_of_command_lines_are_known(page, tmp_path, monkeypatch):
     (tmp_path / "mymodule.py").write_text("def quadratic(x, v):\n    return v @ x - 0.1 * (x @ x)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("train", "which"):
+    for name in ("train", "which", "gather"):
         for given in commands(page.read_text(), name):
-            launcher = [one for one in given if one.startswith(("hydra", "--"))]
-            for combination in composition.expand([one for one in given if one not in launcher]):
+            words = [one for before, one in itertools.pairwise(["", *given]) if before != "--to"]
+            settings = [one for one in words if not one.startswith(("hydra", "--"))]
+            for combination in composition.expand(settings):
                 assert composition.compose(combination).seeds >= 1
 
 
