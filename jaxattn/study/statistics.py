@@ -163,7 +163,6 @@ def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Esti
 
     Raises:
         ValueError: no seeds, or a level outside (0, 1).
-        ValueError: no seeds, or a level outside (0, 1).
 
     Example:
         >>> from jaxattn.study.statistics import proportion

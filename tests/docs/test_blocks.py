@@ -80,7 +80,7 @@ def run(page: Path, with_slow: bool) -> None:
 def is_same(expected: str, found: str) -> bool:
     """Whether a text is the expected one, but for what rounding on another machine changes.
 
-    That are the last digits of decimal numbers, and of a count "k of n" one in fifty: whether a solution is proven to
+    These are the last digits of decimal numbers, and of a count "k of n" one in fifty: whether a solution is proven to
     be unique may hang on the last digit.
     """
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
