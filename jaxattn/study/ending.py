@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import signal
 import sys
 import threading
@@ -39,8 +38,10 @@ class _Again:
         if not isinstance(unraisable.exc_value, KeyboardInterrupt):
             return self._before(unraisable)
         number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
-        # From another thread and later, since exceptions raised here are ignored too.
-        threading.Timer(_AGAIN, _thread.interrupt_main, (number,)).start()
+        # Later and from another thread: exceptions raised here are ignored too. A signal also ends a sleep.
+        main = threading.main_thread().ident
+        assert main is not None  # It has been started.
+        threading.Timer(_AGAIN, signal.pthread_kill, (main, number)).start()
         return None
 
 

@@ -17,7 +17,8 @@ sent = []
 
 def collected(phase, info):
     if not sent:
-        sent.append(os.kill(os.getpid(), signal.{name}))
+        sent.append(True)
+        os.kill(os.getpid(), signal.{name})
         time.sleep(0.1)
 
 gc.callbacks.append(collected)
@@ -25,6 +26,7 @@ try:
     gc.collect()
     print("ignored")
     time.sleep(30)
+    print("slept to its end")
 except KeyboardInterrupt as error:
     print(type(error).__name__)
 """
