@@ -16,7 +16,7 @@ from jaxattn import metrics
 from jaxattn.norms import Norm
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Rows
-from jaxattn.svm.pivoting import positive
+from jaxattn.svm.pivoting import after, positive
 from jaxattn.svm.rounding import Enclosed, dot, exactly, power_below, unit
 from jaxattn.svm.scaled import Scaled
 
@@ -101,7 +101,11 @@ def dual(problem: Scaled, norm: Norm, own: Rows, duals: Float[Array, "n m"], far
     duals = jnp.clip(duals, own.lower, own.upper)
     duals = duals / positive(jnp.max(jnp.abs(duals)))
     a = duals * (problem.rows / jnp.max(problem.rows))
-    combined, worth = cons.combination(problem.constraints, a), jnp.sum(a * of.targets)
+    d, e = problem.constraints.differences.shape[-1], problem.constraints.queries.shape[-1]
+    # A matrix with entries up to 1 has at most the norm of the all-ones matrix if the norm depends on absolute values
+    # or lengths, and at most sqrt(rank) times that if it depends on singular values.
+    ones = min(d, e) ** 0.5 * norm.dual(jnp.ones((d, e), a.dtype))
+    combined, worth = after(ones, cons.combination(problem.constraints, a)), jnp.sum(a * of.targets)
     best = jnp.clip(a * _length(norm, of, a, norm.dual(combined), worth), of.lower, of.upper)
     best = jnp.clip(best / problem.multipliers, own.lower, own.upper)
     best = jnp.where((jnp.abs(best) >= least) & jnp.isfinite(best).all(), best, 0.0)
@@ -117,11 +121,7 @@ def dual(problem: Scaled, norm: Norm, own: Rows, duals: Float[Array, "n m"], far
     M = _combination(problem, a)
     worths = a * of.targets
     worth = jnp.maximum(jnp.sum(worths) - 2 * (a.size + 1) * eps * jnp.sum(jnp.abs(worths)) - a.size * least, 0.0)
-    d, e = M.head.shape
     roundings = 1 + 2 * (d + e) * eps
-    # A matrix with entries up to 1 has at most the norm of the all-ones matrix if the norm depends on absolute values
-    # or lengths, and at most sqrt(rank) times that if it depends on singular values.
-    ones = min(d, e) ** 0.5 * norm.dual(jnp.ones((d, e), M.head.dtype))
     nearest = M.head + M.tail
     above = roundings * (norm.dual(nearest) + M.error * ones)
     frobenius = roundings * (metrics.norm(nearest) + M.error * (d * e) ** 0.5)
@@ -132,6 +132,8 @@ def dual(problem: Scaled, norm: Norm, own: Rows, duals: Float[Array, "n m"], far
         bound = jnp.where(proves, 0.5 * ray**2, worth - 0.5 * above**2 - 4 * eps * worth)
     else:
         bound = jnp.where(proves, ray, jnp.minimum(worth, ray))
+    # A decomposition that failed gives NaN, and so no bound.
+    bound = jnp.where(jnp.isnan(above), 0.0, bound)
     return Dual(
         duals=jnp.where(proves, hard, best),
         bound=jnp.maximum((1 - 8 * eps) * bound, 0.0),

@@ -72,7 +72,6 @@ def per_lane(leaves: Any, of: Float[Array, "..."]) -> Any:
 
     `vmap` retraces the body of a loop whenever a part of the state that is the same for all lanes at the start differs
     between lanes after a step. This avoids the retracing and leaves no trace in the compiled program.
-    the start, differs between them after a step. Nothing is left of this in the compiled program.
     """
     told = of.ravel()[0] == 0
     return jax.tree.map(lambda leaf: jax.lax.select(told, leaf, leaf), leaves)

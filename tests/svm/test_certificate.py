@@ -1,5 +1,7 @@
 """The certificate: it accepts what is optimal or infeasible, and nothing else, whoever proposes it."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,6 +134,23 @@ def test_a_candidate_with_nan_or_infinity_proves_nothing(norm, number, place):
     assert_not_certified(solution)
     np.testing.assert_array_equal(solution.W, 0)
     np.testing.assert_array_equal(solution.duals, 0)
+
+
+@pytest.mark.parametrize(("part", "call"), [("value", 1), ("dual", 1), ("dual", 2), ("dual", 3)])
+def test_a_norm_that_could_not_be_computed_proves_nothing(norm, part, call):
+    """As where a decomposition of LAPACK's fails, which gives NaN: `certify` takes one value and three dual norms."""
+    known, calls = KNOWN[norm], []
+
+    def lost(W):
+        calls.append(W)
+        return jnp.asarray(jnp.nan) if len(calls) == call else getattr(NORMS[norm], part)(W)
+
+    candidate = Candidate(jnp.asarray(known.W), jnp.asarray(known.duals), jnp.asarray(0))
+    failing = replace(NORMS[norm], name="failing", **{part: lost})
+    solution = svm.certify(known.constraints, failing, candidate, svm.DOUBLE)
+    assert len(calls) == (1 if part == "value" else 3)
+    assert Status(int(solution.status)) is Status.NOT_CONVERGED
+    assert not any(np.isnan(leaf).any() for leaf in solution)
 
 
 @pytest.mark.slow
