@@ -1,5 +1,5 @@
 # make figures | make test | make test-slow | make check | make bench | make docs | make docs-test | make archive: each
-# creates .venv if needed. Example with options: make figures size=small experiment=rate.
+# creates .venv if needed. Examples with options: make figures size=small experiment=rate; make test-slow part=1/3.
 PYTHON ?= python3
 size ?= published
 
@@ -25,8 +25,8 @@ test: $(STAMP)
 	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "not slow and not browser"
 
 test-slow: $(STAMP)
-	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "slow and not compiled"
-	@$(BIN)/python $(PYTEST) -m compiled
+	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "slow and not compiled" $(if $(part),--part $(part))
+	@$(BIN)/python $(PYTEST) -m compiled $(if $(part),--part $(part))
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

@@ -1,6 +1,8 @@
 """Settings of every test: float64, no silent rank promotion, and run-time checks of all annotations."""
 
 import os
+import re
+import zlib
 from pathlib import Path
 
 import jax
@@ -19,6 +21,20 @@ MAPS = 20_000
 # Before anything imports the package: from here on every annotated shape is checked at every call.
 with install_import_hook("jaxattn", "beartype.beartype"):
     from jaxattn import *  # noqa: F403
+
+
+def pytest_addoption(parser):
+    parser.addoption("--part", help="K/N runs the K-th of N parts of the files of tests, told apart by their names")
+
+
+def pytest_collection_modifyitems(config, items):
+    if (part := config.getoption("part")) is None:
+        return
+    if not (told := re.fullmatch(r"(\d+)/(\d+)", part)) or not 1 <= int(told[1]) <= int(told[2]):
+        raise pytest.UsageError(f"--part: expected K/N with 1 <= K <= N, such as 1/3, found {part}")
+    mine = [zlib.crc32(item.nodeid.partition("::")[0].encode()) % int(told[2]) == int(told[1]) - 1 for item in items]
+    config.hook.pytest_deselected(items=[item for item, is_mine in zip(items, mine, strict=True) if not is_mine])
+    items[:] = [item for item, is_mine in zip(items, mine, strict=True) if is_mine]
 
 
 def pytest_configure(config):

@@ -88,6 +88,7 @@ def test_scale_transpose_signs_and_zeros_change_nothing():
         np.testing.assert_allclose(DUAL(c * padded(W)), c * expected[1], rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_it_lies_between_the_largest_entry_and_the_largest_rows_and_columns():
     lanes = jnp.asarray(RNG.normal(size=(20, *SHAPE)))
     values = jax.vmap(factorization.value)(lanes)
@@ -98,6 +99,7 @@ def test_it_lies_between_the_largest_entry_and_the_largest_rows_and_columns():
     np.testing.assert_allclose(values[3], VALUE(lanes[3]), rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_single_precision_errs_upwards_by_little():
     W = RNG.normal(size=SHAPE)
     for function in (factorization.value, factorization.dual):

@@ -73,6 +73,7 @@ def test_a_head_that_does_not_fit_the_problem_is_named(use, head, problem, messa
         USES[use](problem, head)
 
 
+@pytest.mark.slow
 def test_descent_on_a_batch_with_a_layer_is_descent_on_each():
     problems = instances.stacked([LAYERED, replace(LAYERED, Y=-LAYERED.Y)])
     starts = instances.stacked([instances.free(0), instances.free(1)])
@@ -84,6 +85,7 @@ def test_descent_on_a_batch_with_a_layer_is_descent_on_each():
             np.testing.assert_allclose(together.loss[i], alone.loss, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_record_names_the_axes_of_a_layer(tmp_path):
     law, optimizer = partial(data.mlp, n=3, T=4, d=5, width=6), descent.normalized_gd(0.1)
     setting = Training(law, initial.free, optimizer, losses.logistic, heads.mlp, 2, key=1, steps=5, snapshots=Evenly(5))

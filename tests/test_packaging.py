@@ -60,6 +60,7 @@ def test_the_sdist_holds_what_a_user_needs(sdist, file):
     assert (sdist / file).read_bytes() == (ROOT / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_the_wheel_imports_and_solves(installed):
     code = """
 import jax

@@ -60,6 +60,7 @@ def test_the_risk_is_that_of_whole_sequences(name):
     np.testing.assert_allclose(losses.risk(FACTORS, MAKERS[name](X, Y, v)), expected, rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_position_alone_is_a_problem_of_what_it_sees(name):
     problem = MAKERS[name](X, Y, v)
@@ -150,6 +151,7 @@ def test_the_smoothness_constant_is_that_of_the_tokens_that_are_seen():
 
 
 # Under the quadratic head normalized steps circle around a minimum, where rounding grows from step to step.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "d", "steps"),
     [(heads.linear, 3, 500), pytest.param(heads.Quadratic(0.3), 40, 50, marks=pytest.mark.slow)],
@@ -181,6 +183,7 @@ def test_a_mask_of_all_tokens_is_no_mask():
     assert_close(found, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [initial.free, pytest.param(initial.factored, marks=pytest.mark.slow)])
 def test_a_lane_of_a_batch_is_a_lone_run(law):
     keys = jax.random.split(jax.random.key(0), 3)

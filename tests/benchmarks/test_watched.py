@@ -23,6 +23,7 @@ def variables(place):
     return every | {"JAX_COMPILATION_CACHE_DIR": str(place / "compiled"), "JAX_ENABLE_COMPILATION_CACHE": "1"}
 
 
+@pytest.mark.slow
 def test_programs_are_counted_in_every_process_and_those_kept_are_told_apart(tmp_path):
     (tmp_path / "program.py").write_text(COMPILING)
     first, again = (

@@ -32,6 +32,7 @@ def of_two_queries(W, problem):
     return jnp.einsum("ntd,de,nte->nt", problem.X, W, problem.X)
 
 
+@pytest.mark.slow
 def test_a_function_is_posed_as_the_model_that_it_is():
     norms = ("frobenius", "nuclear", "max")
     run = trained(models.key_only(P))
@@ -54,6 +55,7 @@ def test_factors_of_a_function_are_posed_by_their_product():
     assert_close(ranking.margin_ratio, expected.margin_ratio, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_heads_are_held_against_the_joint_problem():
     """Its Frobenius optimum has every head's own, as its rows share no entry."""
     model, problems = models.summed(2), instances.problems(SEEDS)

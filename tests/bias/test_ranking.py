@@ -40,6 +40,7 @@ def growing(W, at: Any = (10.0, 30.0, 100.0)) -> Any:
     return np.asarray(at)[None, :, None, None] * W[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_optimum_of_a_norm_is_that_norms(norm):
     ranking = bias.rank(run_along(growing(optima(norm))), problems(), NORMS)
@@ -54,6 +55,7 @@ def test_the_optimum_of_a_norm_is_that_norms(norm):
     np.testing.assert_array_equal(ranking.trend.mean[NORMS.index(norm)].round(9), 0)
 
 
+@pytest.mark.slow
 def test_where_several_norms_have_one_optimum_they_are_named_together():
     """With n = 1 and T = 2 the only row is of rank one: so is the optimum of every norm of singular values."""
     keys = jax.random.split(jax.random.key(0), SEEDS)

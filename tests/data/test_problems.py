@@ -155,6 +155,7 @@ def test_single_precision_is_drawn_while_x64_is_off():
     assert {leaf.dtype.name for leaf in jax.tree.leaves(problem)} == {"float32"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 5])
 def test_an_embedded_problem_is_the_problem_itself_and_zeros(d):
     embedded, alone = data.Spheres(n=3, T=4, d=[1, 5, 7])(KEY, jnp.asarray(d)), data.sphere(KEY, 3, 4, d)

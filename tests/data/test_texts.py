@@ -16,6 +16,7 @@ SIZES: dict[str, Any] = {"m": 4, "n": 6, "d": 3, "V": 5, "entropy": 0.7}
 LAW = jax.jit(partial(data.language, **SIZES))
 
 
+@pytest.mark.slow
 def test_embeddings_are_unit_vectors_and_prefixes_those_of_the_sequences():
     choices = LAW(KEY)
     assert (choices.E.shape, choices.last.shape) == ((5, 3), (20,))

@@ -62,6 +62,7 @@ def test_stopped_early_it_is_a_lower_bound_and_some_eigenvalue_is_within_the_res
         assert np.min(np.abs(spectrum - float(found.value))) <= float(found.residual) + 1e-12
 
 
+@pytest.mark.slow
 def test_it_is_that_of_the_second_derivative_where_it_is_asked_for():
     def function(x):
         return jnp.sum(jnp.sin(x)) + jnp.prod(x)

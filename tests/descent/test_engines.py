@@ -91,6 +91,7 @@ def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
     assert_close(found.gradient_norm[:until], direct.gradient_norm[:until], rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [5, 20])
 def test_keys_in_a_batch_are_those_of_each_seed(m):
     problems, optimizer = instances.problems(3), OPTIMIZERS["exact"]
@@ -167,6 +168,7 @@ def test_the_cheapest_engine_is_chosen(d, expected):
     assert isinstance(engines.cheapest(optax.adam(0.1).update, factors, problem), engines.Direct)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [descent.normalized_gd(0.1, 0.0, 0.0), optax.adam(0.1)], ids=["along", "adam"])
 @pytest.mark.parametrize("kind", ["W", "KQ"])
 def test_a_wide_lane_is_a_lone_run(kind, rule):
@@ -186,6 +188,7 @@ def test_a_wide_lane_is_a_lone_run(kind, rule):
         assert_close(instances.lane(mapped, i), alone, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_spanned_weights_are_the_matrix_they_stand_for():
     problem = data.sphere(jax.random.key(3), 3, 4, 40)
     B = 0.1 * jax.random.normal(jax.random.key(4), problem.Z.shape)

@@ -22,6 +22,7 @@ def train(noise, model: Any = models.plain, steps=1, key: Any = KEY, optimizer: 
     return descent.train(instances.free(), instances.problem(), **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_a_minibatch_step_is_a_step_of_its_inputs(model):
     noise: Any = descent.minibatches(2)

@@ -30,6 +30,7 @@ def risk(params, problem, model, weight):
     return plain + weight * jnp.mean(-jnp.sum(s * jax.nn.log_softmax(logits, axis=-1), axis=-1).sum(axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.3, -2.0])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_step_goes_along_the_gradient_of_risk_and_penalty(name, weight):
@@ -63,6 +64,7 @@ def test_its_direction_is_exact_where_all_has_underflowed(weight):
     np.testing.assert_allclose(found[1:], 0, atol=1e-40)
 
 
+@pytest.mark.slow
 def test_a_loss_without_slope_leaves_the_penalty():
     logits, Y = jnp.array([[0.0, -1.0, -3.0]]), jnp.array([1.0])
     rule = penalties.added(gradients.exact, descent.entropy(0.5))

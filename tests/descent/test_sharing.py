@@ -50,6 +50,7 @@ def planned(start, problems, optimizer=RULES["published"], steps=STEPS, snapshot
     return sharing.plan(optimizer.update, start, problems, steps, snapshots, head)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "head", "d"),
     [
@@ -69,6 +70,7 @@ def test_every_lane_is_the_lone_run_of_its_own_dimension(rule, head, d):
         assert_close(instances.lane(together, i), alone, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_masked_tokens_stay_unseen():
     start, problems = jax.vmap(lambda key: (initial.free(key, 5), data.causal(key, n=2, T=3, d=5)))(
         jax.random.split(jax.random.key(0), SEEDS)
@@ -79,6 +81,7 @@ def test_masked_tokens_stay_unseen():
     assert_close(together.weights[1], alone.weights, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_sweep_over_d_compiles_one_program_of_descent(traced):
     rule = descent.gd(0.123)
     for d in (4, 8, 16, 32):
@@ -88,6 +91,7 @@ def test_a_sweep_over_d_compiles_one_program_of_descent(traced):
     assert len(traced) <= 2
 
 
+@pytest.mark.slow
 def test_a_study_in_uneven_batches_runs_one_program_and_differs_in_no_bit(traced):
     start, problems = batch_of(5, seeds=300)
     given = {"optimizer": descent.gd(0.456), "steps": STEPS, "of": 300}
@@ -131,6 +135,7 @@ def test_factors_keep_their_dimension():
     assert planned(Factored(start, start), problems).d == 5
 
 
+@pytest.mark.slow
 def test_the_standard_dimension_follows_from_the_problem_alone():
     found = {d: planned(*batch_of(d)).d for d in (1, 31, 32, 33, 64, 65)}
     assert found == {1: 32, 31: 32, 32: 32, 33: 64, 64: 64, 65: 128}

@@ -32,6 +32,7 @@ def configured(name: str) -> Any:
     return composition.setting_of(composition.compose([f"optimizer={name}"])).optimizer  # pyright: ignore
 
 
+@pytest.mark.slow
 def test_every_configuration_is_an_optimizer():
     assert set(NEVER_STALL) < set(names_of("optimizer"))
     for name in names_of("optimizer"):

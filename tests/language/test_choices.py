@@ -94,6 +94,7 @@ def test_a_text_in_which_no_prefix_chooses_is_refused():
         language.of_text(E, [[0, 1, 2, 3]], language.prefix)
 
 
+@pytest.mark.slow
 def test_a_lane_in_which_no_prefix_chooses_has_no_risk_and_does_not_move():
     # Under vmap it cannot be refused.
     words = jnp.asarray([[[0, 0, 0, 0, 1]], [[0, 1, 0, 1, 0]]])

@@ -118,6 +118,7 @@ def test_descent_within_the_span_of_a_cycle_tends_to_the_finite_part():
     np.testing.assert_allclose(slope, 0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cycle", [1, 2, 3, 4, 5])
 def test_planted_graphs_have_one_cycle_of_the_length(cycle):
     for seed in range(4):
@@ -130,6 +131,7 @@ def test_planted_graphs_have_one_cycle_of_the_length(cycle):
         assert len(set(drawn.last.tolist())) == 2
 
 
+@pytest.mark.slow
 def test_a_batch_has_the_components_of_each_text():
     texts = [law.planted(jax.random.key(seed), V=7, asking=2, cycle=3, inputs=6, T=4) for seed in range(3)]
     together = priority.components(jax.vmap(priority.edges)(stacked(texts)))
@@ -185,6 +187,7 @@ def test_too_few_dimensions_for_independent_embeddings_are_named():
         law.spherical(jax.random.key(0), 7, 6)
 
 
+@pytest.mark.slow
 def test_single_precision_stays_single():
     single = jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, CYCLE)
     groups, _, equations = parts(single)

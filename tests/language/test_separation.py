@@ -77,6 +77,7 @@ def test_soft_solutions_of_a_conflict_are_certified_and_those_of_an_outside_solv
         assert np.min(language.margins(jnp.asarray(found.W[i]), choices)) < 1 - 1e-3
 
 
+@pytest.mark.slow
 def test_at_a_price_above_its_duals_the_soft_solution_is_the_hard_one():
     choices = texts.separable()
     hard = instances.lane(texts.solved(language.constraints(choices)), 0)

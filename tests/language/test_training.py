@@ -37,6 +37,7 @@ def weighted(choices):
     return choices._replace(weight=choices.weight * (1 + jnp.arange(N)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("candidates", CANDIDATES)

@@ -135,6 +135,7 @@ def test_what_only_the_cpu_offers_is_found():
     assert not any(re.fullmatch(offered, one) for one in found for offered in OFFERED.values())
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("weights", [*WEIGHTS, "texts"])
 @pytest.mark.parametrize("rule", ["normalized", "scale-free"])

@@ -90,6 +90,7 @@ def test_more_columns_do_not_raise_the_risk():
     assert np.all(narrow(2).excess <= narrow(1).excess + 1e-6)
 
 
+@pytest.mark.slow
 def test_the_equations_of_a_step_are_the_hessian_of_the_lagrangian():
     m = 2
     task, _ = posed(m)

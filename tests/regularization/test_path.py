@@ -44,6 +44,7 @@ def one_path(ball: regularization.Ball):
     return jax.jit(lambda one, radii: regularization.path(one, radii, ball))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ball", BALLS)
 def test_every_point_is_solved_and_satisfies_the_first_order_conditions(ball):
     problems, found = paths(ball)

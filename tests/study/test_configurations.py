@@ -195,6 +195,7 @@ def test_an_unknown_experiment_is_named_with_the_known_ones():
         figures.main(["experiment=nonsense"])
 
 
+@pytest.mark.slow
 def test_training_scripts_check_the_whole_sweep_before_the_first_run(tmp_path):
     for sweep in ("seeds=3,0", "data.n=2,0"):
         with pytest.raises(composition.UsageError, match="at least 1"):

@@ -65,6 +65,7 @@ def prints(place: Path) -> dict[str, str]:
     return {result: fingerprints.of(code(result), place) for result in RESULTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", CHANGED)
 def test_changed_code_makes_again_what_depends_on_it_and_nothing_else(copied, module):
     before, file = prints(copied), copied / "jaxattn" / module
@@ -143,6 +144,7 @@ def test_the_hashed_files_contain_what_every_name_in_them_leads_to(result):
             assert needed - packages <= set(files), (module, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [TRAINING, [*TRAINING, "weights=factored", "optimizer=exact_gd"], ["experiment=svm-rank", "seeds=2", "data.d=[3]"]],

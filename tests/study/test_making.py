@@ -34,6 +34,7 @@ def test_two_runs_of_one_name_are_named(monkeypatch):
         making.judged("rate", making.configurations("rate", ["size=small"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

@@ -142,6 +142,7 @@ def test_soft_rows_are_never_a_proof_of_infeasibility(objective):
     assert_close(found.duals, proof / proof.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["frobenius", "squared nuclear"])
 def test_equalities_of_either_sign_prove_infeasibility_and_inequalities_do_not(objective):
     # <A, W> = 1 and <2 A, W> = 1: a = (2, -1). As inequalities both are satisfied.

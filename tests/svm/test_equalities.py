@@ -86,6 +86,7 @@ def test_the_finite_part_of_the_nuclear_norm_satisfies_them_with_a_smaller_nucle
         assert solutions.primal[i] <= np.linalg.norm(least, "nuc") * (1 + 1e-8)
 
 
+@pytest.mark.slow
 def test_one_selected_token_an_input_has_no_finite_part(norm):
     problem = instances.problem()
     alone = svm.finite_constraints(problem, np.arange(T)[None, :] == np.array([[1], [0], [2]]), jnp.ones((n, T)))

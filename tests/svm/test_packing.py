@@ -97,6 +97,7 @@ def test_problems_of_different_shapes_have_lanes_of_the_same_widths():
     assert widths((14, 10)) == widths((11, 10)) == widths((25, 7)) == [8, 24, 96]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 @pytest.mark.parametrize("shape", [(6, 8, 10), (4, 3, 2), (3, 5, 40)])
 def test_a_problem_laid_out_in_a_standard_shape_has_the_solution_that_it_has_alone(norm, shape):
@@ -141,6 +142,7 @@ def test_many_problems_keep_their_own_shape_and_few_share_one():
     assert shapes(10_000) == [(n, T - 1, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_problems_that_keep_their_rows_are_solved_in_coordinates_of_their_spans(norm):
     """So that their programs do not know d, and work on (12, 3) in place of (40, 40)."""

@@ -44,6 +44,7 @@ def drawn(seed: int) -> svm.Constraints:
     return instances.lane(instances.constraints(4), seed)
 
 
+@pytest.mark.slow
 def test_a_constructed_solution_with_rows_of_every_kind_is_found(norm):
     known = [constructed.mixed(seed, norm) for seed in range(LANES)]
     solutions = solved([one.constraints for one in known], norm)

@@ -92,6 +92,7 @@ def test_every_lane_of_a_batch_is_a_lone_solution(batch, norm, solutions):
         assert_close((found.primal, found.dual), (lone.primal, lone.dual), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lift", ["jit", "vmap"])
 def test_solutions_under_jit_and_vmap_are_those_outside(batch, norm, solutions, lift):
     solve = partial(svm.solve, norm=norm)
@@ -105,6 +106,7 @@ def test_solutions_under_jit_and_vmap_are_those_outside(batch, norm, solutions, 
     assert_close(lifted.primal, expected.primal, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [3, 100])
 def test_the_chunk_does_not_show_in_the_solutions(batch, chunk):
     assert_close(svm.solve_batch(batch, chunk=chunk).W, svm.solve_batch(batch).W, rtol=1e-10)
@@ -170,6 +172,7 @@ def test_single_precision_is_certified_to_its_own_tolerance(batch, norm, solutio
         assert 1 - metrics.correlation(*map(jnp.asarray, (found.W[i].astype(float), solutions.W[i]))) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_single_precision_answer_is_not_certified_to_double_precision(batch, norm):
     found = instances.lane(svm.solve_batch(jax.tree.map(lambda leaf: leaf.astype(np.float32), batch), norm=norm), 0)
     W, duals = jnp.asarray(found.W, float), jnp.asarray(found.duals, float)

@@ -31,6 +31,7 @@ def risk(given: Layers, one) -> jax.Array:
     return jnp.mean(losses.logistic(one.Y * layers.predictions(given, one)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.0, 1.0, 3.0])
 def test_directions_are_those_of_the_gradient(size):
     one, given = problem(), weights(size)

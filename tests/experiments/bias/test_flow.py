@@ -18,6 +18,7 @@ KEY = jax.random.key(0)
 CLAIMS = {claim.id.partition(":")[2]: claim for claim in claims.CLAIMS}
 
 
+@pytest.mark.slow
 def test_mirror_images_keep_diagonal_weights_diagonal():
     problem = laws.mirrored(KEY, n=2, T=3, d=5)
     assert problem.n == 2 * 2**4

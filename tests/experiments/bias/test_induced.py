@@ -52,6 +52,7 @@ def test_every_prediction_has_one_run_of_the_configuration():
     assert sorted(map(str, rows)) == sorted(str(dict(one.row)) for one in PREDICTIONS)
 
 
+@pytest.mark.slow
 def test_a_record_is_measured_and_looks_like_the_examples(tmp_path):
     law, kept = partial(data.sphere, n=2, T=3, d=3), schedule.Logarithmically(2)
     rule = descent.steepest("2,inf", descent.falling_step(0.3))

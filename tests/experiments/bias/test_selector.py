@@ -21,6 +21,7 @@ def verdicts(datasets):
     return {claim.id.partition(":")[2]: claim.judge(summaries).verdict for claim in CLAIMS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "changed"),
     [
@@ -39,6 +40,7 @@ def test_each_run_decides_its_own_claims(changes, changed):
     assert {name: found[name] for name in expected} == expected | changed
 
 
+@pytest.mark.slow
 def test_an_attention_that_is_spread_selects_nothing():
     datasets = dict(examples.runs())
     one = datasets[GUMBEL]
@@ -47,6 +49,7 @@ def test_an_attention_that_is_spread_selects_nothing():
     assert verdicts(datasets)["gumbel-norm"] is Verdict.OPEN
 
 
+@pytest.mark.slow
 def test_seeds_are_paired():
     """Of seeds that one run lacks, none is compared; the difference is that of each seed."""
     datasets = dict(examples.runs())
@@ -69,6 +72,7 @@ def test_a_claim_without_its_runs_is_withheld():
     assert "found the runs ['plain']" in found["selector:heads"].note
 
 
+@pytest.mark.slow
 def test_the_figure_draws_the_mean_distances():
     summaries = summarize(examples.runs(), KEY)
     panels = figure.draw(summaries).axes

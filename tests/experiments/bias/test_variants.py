@@ -92,6 +92,7 @@ def trained(tmp_path, law, config, **given):
     return recorded(tmp_path, laws, law, RULE, config, seeds=8, steps=200, snapshots=kept, **given)
 
 
+@pytest.mark.slow
 def test_heads_are_measured_together_and_each_alone(tmp_path):
     config = config_of(model={"_target_": "jaxattn.models.summed", "count": 2})
     record: Any = trained(tmp_path, initial.several, config, model=models.summed(2))

@@ -74,6 +74,7 @@ def test_wrong_sizes_of_the_data_are_named(changes, named):
         law.signal_tokens(KEY, **(SIZES | changes))
 
 
+@pytest.mark.slow
 def test_new_inputs_are_those_of_the_law():
     # Logits and scores of tokens drawn in full, against those that are drawn from their joint law.
     problem = law.signal_tokens(KEY, n=4, T=3, d=14, least=5.0, most=5.0)

@@ -132,6 +132,7 @@ def test_records_are_classified_by_the_solution_that_selects_their_tokens():
     assert counted == {"attempted": 6, "kept": 4, "diverged": 1, "ambiguous": 1, "unsolved": 0}
 
 
+@pytest.mark.slow
 def test_factors_are_local_by_the_neighbours_of_the_nuclear_solution_too():
     problems = instances.problems(6)
     alpha = np.asarray(jax.random.randint(jax.random.key(3), (6, instances.n), 0, instances.T))

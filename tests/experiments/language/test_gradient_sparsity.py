@@ -27,6 +27,7 @@ def text(candidates, d=9, words=WORDS):
     return language.of_text(E, words, candidates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [language.vocabulary, language.prefix])
 @pytest.mark.parametrize("size", [0.0, 1.0, 4.0])
 def test_masses_are_those_of_the_gradient_by_the_logits_of_each_prefix(candidates, size):

@@ -28,6 +28,7 @@ def record():
     return drawn_record(steps=300, seeds=6)
 
 
+@pytest.mark.slow
 def test_the_texts_are_solved_and_told_apart(record):
     found = text_solutions.solutions(record)
     assert found.counts == {"attempted": 6, "kept": 6, "diverged": 0, "unsolved": 0}

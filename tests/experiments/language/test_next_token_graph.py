@@ -61,6 +61,7 @@ def measured():
     return measure(record())
 
 
+@pytest.mark.slow
 def test_a_record_is_measured_and_looks_like_the_examples():
     one, example = measured(), made(starts=2, seeds=4)
     assert not_a_number({"one": one}) == ""
@@ -93,6 +94,7 @@ def test_starts_of_one_text_come_together():
     assert np.all(one["both"].values[:, -1] <= one["whole"].values[:, -1])
 
 
+@pytest.mark.slow
 def test_all_words_as_candidates_give_the_parts_of_the_words_that_follow():
     one = measure(recorded(data.language, WORDS))
     assert one.attrs["run"] == "all words as candidates"

@@ -92,6 +92,7 @@ def test_the_residual_is_that_of_the_penalized_risk(penalty):
     assert 0 <= measure.residual(far, one, jnp.asarray(1e-200)) <= 1 + 1e-12
 
 
+@pytest.mark.slow
 def test_ratios_are_taken_seed_by_seed():
     runs = dict(examples.runs())
     summaries, _ = judged(runs)
@@ -115,6 +116,7 @@ def without(runs, **attrs):
     return {run: one for run, one in runs.items() if any(one.attrs[name] != value for name, value in attrs.items())}
 
 
+@pytest.mark.slow
 def test_runs_that_are_missing_short_or_of_few_seeds_decide_nothing():
     runs = examples.runs()
     found = judged(without(runs, optimizer="normalized_gd"))[1]

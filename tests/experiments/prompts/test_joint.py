@@ -21,6 +21,7 @@ def solved(posed, ratio):
     return joint.solve(every, alpha, np.full(6, ratio), None)
 
 
+@pytest.mark.slow
 def test_the_offsets_lie_between_the_plain_and_the_relaxed_problem(posed):
     for ratio, problem in ((1e-9, "unrelaxed"), (1e9, "relaxed")):
         found = solved(posed, ratio)

@@ -64,6 +64,7 @@ def test_the_figure_is_drawn_where_all_inputs_of_all_seeds_are_support_vectors(t
     assert page.save(drawn, tmp_path, "joint-descent")[0].stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_record_is_measured_and_looks_like_the_examples(tmp_path):
     config = {
         "data": {"_target_": "jaxattn.data.sphere"},

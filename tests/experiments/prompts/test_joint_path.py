@@ -58,6 +58,7 @@ def test_seeds_of_one_kind_many_unsolved_or_a_missing_law_decide_nothing():
         summarize({run: one.isel(seed=slice(0)) for run, one in every.items()}, KEY)
 
 
+@pytest.mark.slow
 def test_the_figure_draws_medians_of_both_cases(tmp_path):
     summaries = summarize(examples.paths(examples.CORRECTED), KEY)
     drawn = figure.draw(summaries)
@@ -70,6 +71,7 @@ def test_the_figure_draws_medians_of_both_cases(tmp_path):
     assert page.save(drawn, tmp_path, "joint-path")[0].stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_the_figure_is_drawn_where_all_inputs_of_all_seeds_are_support_vectors(tmp_path):
     every = examples.paths(examples.CORRECTED)
     drawn = figure.draw(summarize({run: one.assign(support=one["support"] | True) for run, one in every.items()}, KEY))
@@ -87,6 +89,7 @@ def test_the_minimizer_over_v_satisfies_the_conditions_on_its_ball(r):
     np.testing.assert_allclose(along / jnp.linalg.norm(along), v / r, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_derivative_of_the_minimizer_is_that_of_differences():
     A, move, r, h = jax.random.normal(KEY, (3, 4)), jnp.cos(jnp.arange(12.0)).reshape(3, 4), jnp.asarray(2.0), 1e-5
     _, along = jax.jvp(lambda A: minimizers.minimizer(A, r), (A,), (move,))
@@ -100,6 +103,7 @@ def test_a_law_of_the_radii_is_checked_and_grows_as_stated():
         minimizers.Growth(-1.0)
 
 
+@pytest.mark.slow
 def test_choices_of_tokens_are_the_best_of_their_neighbourhoods():
     problems = jax.vmap(LAW)(jax.random.split(KEY, 3))
     found = choices.best(problems, 2)
@@ -126,6 +130,7 @@ def test_a_setting_refuses_what_does_not_fit():
         one.block(np.arange(4), np.asarray(jax.random.key_data(KEY)))
 
 
+@pytest.mark.slow
 def test_a_record_is_stationary_and_measures_like_the_examples(tmp_path):
     one = setting()
     attributes = {"config": json.dumps({"ball": {"exponent": 1.0}})}

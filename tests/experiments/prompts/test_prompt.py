@@ -65,6 +65,7 @@ def test_the_figure_draws_medians_and_means():
             np.testing.assert_array_equal(line[1], one[name])
 
 
+@pytest.mark.slow
 def test_training_p_and_training_W_give_the_same_prompts_and_solutions(tmp_path):
     config = {
         "optimizer": {"_target_": "jaxattn.descent.normalized_gd", "penalty": 0.0},

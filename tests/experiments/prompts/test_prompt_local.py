@@ -73,6 +73,7 @@ def test_other_starts_and_other_dimensions_are_refused():
         recording.shapes(setting(partial(shared_query, n=1, T=3, d=3), Grid(2.0, 4)))
 
 
+@pytest.mark.slow
 def test_a_record_is_measured_and_looks_like_the_examples(tmp_path):
     law = partial(shared_query, n=2, T=3, d=2)
     recording.run(setting(law, Grid(2.0, 4)), tmp_path / "record.zarr", {"config": json.dumps({"steps": 400})})

@@ -83,6 +83,7 @@ def test_polyaks_steps_are_those_of_optax_where_nothing_underflows():
     np.testing.assert_allclose(found.logits[0], attention.logits(mine, PROBLEM), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.0, 1.0, 12.0, 20.0])
 def test_the_distance_from_the_least_risk_is_exact_in_the_log_domain(size):
     W = size * svm.solve(svm.token_constraints(PROBLEM, tokens.optimal(PROBLEM))).W
@@ -166,6 +167,7 @@ def test_a_wrong_selection_has_no_optimal_token():
         assert np.all(STARTS.wrong(words, PROBLEM) != tokens.optimal(PROBLEM))
 
 
+@pytest.mark.slow
 def test_a_record_is_measured_by_the_certified_solution(tmp_path):
     made = setting()
     config = '{"optimizer": {"_target_": "jaxattn.descent.normalized_gd"}}'

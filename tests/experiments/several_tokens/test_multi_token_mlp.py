@@ -74,6 +74,7 @@ def test_runs_that_cannot_be_described_are_counted_as_unsolved(record, measured)
     assert "no run is kept" in {text.get_text() for axes in figure.draw(summaries).axes for text in axes.texts}
 
 
+@pytest.mark.slow
 def test_the_published_numbers_hold_in_their_order():
     summaries = summarize(examples.runs(seeds=400), KEY)
     selected, every, numbers = judged(summaries, "selected", "every", "numbers")

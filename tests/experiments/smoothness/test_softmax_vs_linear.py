@@ -27,6 +27,7 @@ def text(seed=0, scale=1.0):
     return drawn._replace(E=scale * drawn.E)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", [language.softmax, language.linear])
 def test_the_squared_risk_at_another_scale_is_the_same_elsewhere(attention):
     W, s = jax.random.normal(KEY, (36,)).reshape(6, 6), 3.0

@@ -44,6 +44,7 @@ def test_every_text_is_measured_at_weights_of_its_own_key(record):
     assert float(one["gradient"].max()) > 0
 
 
+@pytest.mark.slow
 def test_a_difference_would_be_seen(record, monkeypatch):
     def off(x, E, words, loss):
         found = tensor.slope(x, E, words, loss)

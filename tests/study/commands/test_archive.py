@@ -59,6 +59,7 @@ def test_an_experiment_with_a_table_is_packed_with_it(made):
     assert not [name for name in found if name.endswith((".png", ".pdf"))]
 
 
+@pytest.mark.slow
 def test_equal_files_give_an_equal_archive(made):
     for name in ("one.tar", "two.tar"):
         command.main(["archive", NAME, "size=small", "--to", name])

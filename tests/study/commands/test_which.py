@@ -53,6 +53,7 @@ def test_one_line_says_which_and_a_second_finds_it_again(tmp_path, capsys, monke
     assert files(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_what_a_user_put_in_the_place_of_a_figure_stays(tmp_path, capsys):
     line = [*TINY, "norms=[frobenius]", f"runs={tmp_path}"]
     png, pdf = said(capsys, *line)[1]["figure"].split(" ")
@@ -77,6 +78,7 @@ def test_what_stands_in_the_place_of_the_ranking_is_refused_before_any_work(tmp_
     assert (place / "notes.txt").read_text() == "of years"
 
 
+@pytest.mark.slow
 def test_the_published_rule_stalls_and_is_not_decided_which_is_no_error(tmp_path, capsys):
     command.main(["which", *TINY, "optimizer=normalized_gd", "norms=[frobenius]", f"runs={tmp_path}"])
     printed, beside = capsys.readouterr()
@@ -84,6 +86,7 @@ def test_the_published_rule_stalls_and_is_not_decided_which_is_no_error(tmp_path
     assert re.search(r"of 8 seeds stalled: .* does not stall", beside)
 
 
+@pytest.mark.slow
 def test_norms_are_values_as_well(tmp_path, capsys):
     own = "norms=[frobenius,{_target_:jaxattn.norms.entrywise,p:1.5}]"
     printed, _ = said(capsys, *TINY, own, f"runs={tmp_path}")
@@ -107,6 +110,7 @@ def test_an_experiment_that_trains_on_problems_is_taken_with_its_own_settings(tm
     assert runs.folder(config) == runs.folder(composition.compose(["experiment=rate", f"runs={tmp_path}"]))
 
 
+@pytest.mark.slow
 def test_a_head_that_mixes_tokens_is_not_decided(tmp_path, capsys):
     printed, _ = said(capsys, "data=mlp", "head=mlp", "seeds=8", "steps=200", "norms=[max]", f"runs={tmp_path}")
     assert "verdict: not decided: not saturated" in printed

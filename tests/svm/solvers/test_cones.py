@@ -44,6 +44,7 @@ def test_one_row_has_the_dual_norm_for_its_value(name):
     np.testing.assert_allclose(solution.primal, 1 / dual, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.0, float("inf")])
 def test_columns_are_the_rows_of_the_transposed_problem(p):
     """With one token difference for each query, the two may change places."""

@@ -36,6 +36,7 @@ def test_infeasible_lanes_and_repeated_rows_keep_to_themselves():
     assert_lanes_keep_to_themselves("gamma2")
 
 
+@pytest.mark.slow
 def test_one_row_has_the_dual_norm_for_its_value():
     """Of rank one that is the sum of the sizes of all entries, 7 times 3."""
     b, z = jnp.array([[[3.0, 0.0, -4.0]]]), jnp.array([[1.0, 2.0, 0.0]])

@@ -46,6 +46,7 @@ def test_one_constraint_is_its_own_solution():
     assert metrics.rank(solution.W) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.sampled_from([(7, 4, 3), (3, 4, 5)]), st.integers(0, 2**31 - 1))
 def test_a_separable_problem_of_any_shape_is_solved_and_certified(shape, seed):

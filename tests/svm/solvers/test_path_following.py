@@ -60,6 +60,7 @@ def test_a_constructed_entrywise_solution_is_recovered(p):
     np.testing.assert_allclose(solution.W, W, atol=1e-4 * np.abs(W).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["spectral", "p=1", "p=inf"])
 def test_one_row_has_the_dual_norm_for_its_value(name):
     b, z = np.array([3.0, 0.0, 4.0]), np.array([0.0, 2.0, 0.0])
@@ -106,6 +107,7 @@ def listed(rows, targets, equal, penalty=None) -> svm.Constraints:
     return svm.Constraints(rows, jnp.ones((len(rows), 1)), targets, equal, penalty=penalty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["p=inf", *(pytest.param(name, marks=pytest.mark.slow) for name in NORMS if name != "p=inf")]
 )

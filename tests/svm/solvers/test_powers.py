@@ -45,6 +45,7 @@ def test_infeasible_lanes_and_repeated_rows_keep_to_themselves():
     assert_lanes_keep_to_themselves("schatten_1.5")
 
 
+@pytest.mark.slow
 def test_the_optimal_value_falls_with_p_between_those_of_the_nuclear_and_the_spectral_norm():
     constraints = posed("hard")
     values = [svm.solve_batch(constraints, f"schatten_{p}").primal for p in (1, 1.5, 2, 4, "inf")]
