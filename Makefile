@@ -18,14 +18,14 @@ figures: $(STAMP)
 
 # Most of the tests' time is compilation. Little XLA optimization halves it. The tests marked `compiled`, whose last
 # digits depend on the compiler, run again with the slow ones at full optimization.
-LITTLE := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+LITTLE = XLA_FLAGS="$$($(BIN)/python -c 'from jaxattn.parallel import effort; print(effort.BRIEF.flags())') $$XLA_FLAGS"
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test: $(STAMP)
-	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "not slow and not browser"
+	@$(LITTLE) $(BIN)/python $(PYTEST) -m "not slow and not browser"
 
 test-slow: $(STAMP)
-	@XLA_FLAGS="$(LITTLE)" $(BIN)/python $(PYTEST) -m "slow and not compiled" $(if $(part),--part $(part))
+	@$(LITTLE) $(BIN)/python $(PYTEST) -m "slow and not compiled" $(if $(part),--part $(part))
 	@$(BIN)/python $(PYTEST) -m compiled $(if $(part),--part $(part))
 
 check: $(STAMP)

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
-from benchmarks import bias, descent, first_run, hostile, language, robustness, scaling, svm
+from benchmarks import accelerator, bias, descent, first_run, hostile, language, robustness, scaling, svm
 from benchmarks.timing import ROUNDS, processor
 from jaxattn import records
 from jaxattn.study.configuration import composition
@@ -34,7 +35,10 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "first-run": first_run.first,
     "first-run-small": first_run.small,
     "first-run-published": first_run.published,
+    "accelerator": accelerator.table,
 }
+# The parts that need a GPU or TPU; without one, what was measured before is kept.
+ON_ACCELERATORS = {"accelerator"}
 
 # Parts that are drawn, with the units of their times.
 SCALINGS = {
@@ -51,7 +55,7 @@ def main(arguments: list[str]) -> None:
         UsageError: an unknown part.
     """
     drawn_only = arguments == ["figures"]
-    parts = [] if drawn_only else arguments or list(PARTS)
+    parts = [] if drawn_only else arguments or _all()
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
         raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, or figures, found {unknown}")
@@ -71,6 +75,15 @@ def main(arguments: list[str]) -> None:
     for name, unit in SCALINGS.items():
         if name in results:
             page.save(scaling.draw(results[name], unit), RESULTS.parent, name)
+
+
+def _all() -> list[str]:
+    """Return all parts that can be measured here."""
+    if jax.default_backend() != "cpu":
+        return list(PARTS)
+    skipped = ", ".join(sorted(ON_ACCELERATORS))
+    print(f"bench: no GPU or TPU here; not measured again: {skipped}", file=sys.stderr)
+    return [name for name in PARTS if name not in ON_ACCELERATORS]
 
 
 def _prepared() -> str:

@@ -10,9 +10,11 @@ sys.path.insert(0, str(HERE / "_ext"))
 # Settings of the kernel that runs the notebooks. Most of their time goes into compiling: little optimization halves it.
 os.environ["IPYTHONDIR"] = str(HERE / "_ext" / "ipython")
 logging.getLogger("traitlets").setLevel(logging.WARNING)
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 import jaxattn  # noqa: E402
+from jaxattn.parallel import effort  # noqa: E402
+
+os.environ.setdefault("XLA_FLAGS", effort.BRIEF.flags())
 
 project = "jaxattn"
 author = "the jaxattn authors"

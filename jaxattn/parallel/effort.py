@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+
+import jax
 
 
 @dataclass(frozen=True)
@@ -21,14 +25,40 @@ class Effort:
     parts: int = 32
 
     def options(self) -> dict[str, int | bool]:
-        """Return XLA's options, except those set in the variable XLA_FLAGS, which takes precedence."""
+        """Return the options that this version of XLA has, except those in the variable XLA_FLAGS, which override."""
         options = {
             "xla_backend_optimization_level": self.level,
             "xla_cpu_use_fusion_emitters": self.emitters,
             "xla_cpu_parallel_codegen_split_count": self.parts,
         }
         flags = os.environ.get("XLA_FLAGS", "")
-        return {name: value for name, value in options.items() if name not in flags}
+        return understood({name: value for name, value in options.items() if name not in flags})
+
+    def flags(self) -> str:
+        """Return the same options as XLA_FLAGS has them: an unknown flag there ends a process.
+
+        Example:
+            >>> from jaxattn.parallel import effort
+            >>> effort.BRIEF.flags().split()[0]
+            '--xla_backend_optimization_level=0'
+        """
+        return " ".join(f"--{name}={str(value).lower()}" for name, value in self.options().items())
+
+
+def understood(options: Mapping[str, int | bool]) -> dict[str, int | bool]:
+    """Return those of some options that this version of XLA has: jaxlib 0.11 has no more than one kind of emitters."""
+    return {name: value for name, value in options.items() if _is_understood(name, value)}
+
+
+@cache
+def _is_understood(name: str, value: int | bool) -> bool:
+    try:
+        jax.jit(int).lower().compile({name: value})
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return False
+    return True
 
 
 # Measured with jaxlib 0.10.2 on 64 problems of (6, 8, 10) and the nuclear norm, in seconds of one core. By these three
