@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import jax
 
@@ -51,7 +52,7 @@ def understood(options: Mapping[str, int | bool]) -> dict[str, int | bool]:
 
 
 @cache
-def _is_understood(name: str, value: int | bool) -> bool:
+def _is_understood(name: str, value: Any) -> bool:
     try:
         jax.jit(int).lower().compile({name: value})
     except jax.errors.JaxRuntimeError as error:
