@@ -18,7 +18,7 @@ from jaxattn.svm import Status
 
 # The first is measured on the processor too; the second keeps an accelerator busy.
 SEEDS = (1000, 65_536)
-PROBLEMS = (1000, 16_384)
+PROBLEMS = (1000, 4096)
 SIZES = (6, 8, 10)
 STEPS = 1000
 # In descent on (K, Q) a last digit becomes large later on.
@@ -47,11 +47,10 @@ def training() -> Iterator[dict[str, Any]]:
 
         compared = partial(run, SEEDS[0], COMPARED_STEPS)
         here, there = directions(on_processor(compared)), directions(compared())
+        yield from rows(f"training {name}", "microseconds a step and seed", run, SEEDS, 1e6 / STEPS)
         yield {
             "what": f"training {name}",
-            "unit": "microseconds a step and seed",
-            "lanes": SEEDS,
-            **times(run, SEEDS, 1e6 / STEPS),
+            "compared": SEEDS[0],
             "largest difference": float(np.abs(here - there).max()),
         }
 
@@ -66,11 +65,10 @@ def solving() -> Iterator[dict[str, Any]]:
 
         here, there = on_processor(partial(run, PROBLEMS[0])), run(PROBLEMS[0])
         optimal = (here.status == Status.OPTIMAL) & (there.status == Status.OPTIMAL)
+        yield from rows(f"solving {norm}", "milliseconds a problem", run, PROBLEMS, 1e3)
         yield {
             "what": f"solving {norm}",
-            "unit": "milliseconds a problem",
-            "lanes": PROBLEMS,
-            **times(run, PROBLEMS, 1e3),
+            "compared": PROBLEMS[0],
             "optimal": [int((one.status == Status.OPTIMAL).sum()) for one in (here, there)],
             "statuses that differ": int((here.status != there.status).sum()),
             "largest gap": float(np.asarray(there.gap)[optimal].max()),
@@ -78,12 +76,15 @@ def solving() -> Iterator[dict[str, Any]]:
         }
 
 
-def times(run: Callable[[int], object], lanes: tuple[int, ...], unit: float) -> dict[str, Any]:
-    """Return the medians for one lane: of the first batch on the processor, and of all on the accelerator."""
+def rows(
+    what: str, unit: str, run: Callable[[int], object], lanes: tuple[int, ...], scale: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the median time of one lane: of the first batch on the processor, and of each on the accelerator."""
     seconds = on_processor(lambda: median_seconds(partial(run, lanes[0])))
-    processor = unit / lanes[0] * seconds
-    accelerator = [unit / count * median_seconds(partial(run, count)) for count in lanes]
-    return {"processor": processor, "accelerator": accelerator, "ratio": processor / min(accelerator)}
+    yield {"what": what, "on": "processor", "lanes": lanes[0], "time": scale * seconds / lanes[0], "unit": unit}
+    for count in lanes:
+        seconds = median_seconds(partial(run, count))
+        yield {"what": what, "on": "accelerator", "lanes": count, "time": scale * seconds / count, "unit": unit}
 
 
 def on_processor(run: Callable[[], Any]) -> Any:

@@ -123,7 +123,7 @@ def certify(constraints: Constraints, norm: str | Norm, candidate: Candidate, to
         gap=jnp.where(proof, jnp.inf, gap),
         violation=jnp.where(
             posed & problem.fits,
-            jnp.where(proof, cons.violation(constraints, jnp.zeros_like(W)), upper.violation),
+            jnp.where(proof, cons.violation_of_zero(constraints), upper.violation),
             jnp.inf,
         ),
         status=status,

@@ -218,8 +218,20 @@ def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, 
 
     If all targets are below 1, it is relative to the largest one: W = 0 is not close to targets of 1e-10.
     """
-    of = rows(constraints)
-    short = of.targets - margins(constraints, W)
+    return _largest_shortfall(rows(constraints), margins(constraints, W))
+
+
+def violation_of_zero(constraints: Constraints) -> Float[Array, ""]:
+    """Return the violation of W = 0.
+
+    Its margins are not computed: XLA for CPUs (jaxlib 0.10 to 0.12) fuses a product with a constant matrix into a sum
+    that reads memory before it is written, so that one compilation in ten of such a program returns NaN.
+    """
+    return _largest_shortfall(rows(constraints), 0.0)
+
+
+def _largest_shortfall(of: Rows, margins: Float[Array, "n m"] | float) -> Float[Array, ""]:
+    short = of.targets - margins
     short = jnp.where(of.equal, jnp.abs(short), short)
     largest = jnp.max(jnp.where(of.hard, jnp.abs(of.targets), 0.0))
     short = short / jnp.where(largest > 0, jnp.minimum(largest, 1.0), 1.0)

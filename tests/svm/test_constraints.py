@@ -202,6 +202,16 @@ def test_the_violation_is_that_of_the_worst_hard_row():
     assert cons.violation(svm.soft(svm.Constraints(*posed[:2])), W) == 0
 
 
+def test_the_violation_of_zero_is_that_of_its_margins():
+    posed, _ = instances.pair_of_opposites()
+    price = np.full(posed.differences.shape[:-1], 0.7)
+    price[0] = np.inf
+    for one in (posed, posed._replace(targets=-0.2 * jnp.ones_like(price)), posed._replace(penalty=jnp.asarray(price))):
+        zero = jnp.zeros((one.differences.shape[-1], one.queries.shape[-1]))
+        assert cons.violation_of_zero(one) == cons.violation(one, zero)
+    assert cons.violation_of_zero(posed) == 1
+
+
 @pytest.mark.parametrize("copies", [False, True])
 def test_the_closest_matrix_on_the_equations_is_the_projection(copies):
     rng = np.random.default_rng(0)
