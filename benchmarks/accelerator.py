@@ -68,7 +68,8 @@ def solving() -> Iterator[dict[str, Any]]:
         yield from rows(f"solving {norm}", "milliseconds a problem", run, PROBLEMS, 1e3)
         yield {
             "what": f"solving {norm}",
-            "compared": PROBLEMS[0],
+            "on": "both",
+            "lanes": PROBLEMS[0],
             "optimal": [int((one.status == Status.OPTIMAL).sum()) for one in (here, there)],
             "statuses that differ": int((here.status != there.status).sum()),
             "largest gap": float(np.asarray(there.gap)[optimal].max()),

@@ -62,6 +62,17 @@ def test_its_measured_times_are_those_of_the_benchmark():
     assert (float(ours), int(theirs)) == (round(nuclear["ms"], 2), round(nuclear["others ms"]["Clarabel"]))
 
 
+def test_what_it_says_of_devices_is_that_of_the_benchmark():
+    rows = json.loads((ROOT / "figures/bench.json").read_text())["accelerator"]
+    times = {(row["what"], row["on"], row["lanes"]): row["time"] for row in rows if row["on"] != "both"}
+    told = re.search(r"H200 GPU trains W (\d+) and \(K, Q\) (\d+) times faster than 16 CPU", README)
+    for name, ratio in zip(("W", "(K, Q)"), told.groups(), strict=True):  # pyright: ignore
+        of_cpu, of_gpu = times[f"training {name}", "processor", 1000], times[f"training {name}", "accelerator", 65_536]
+        assert int(ratio) == round(of_cpu / of_gpu)
+    for norm in ("frobenius", "nuclear"):
+        assert times[f"solving {norm}", "processor", 1000] < times[f"solving {norm}", "accelerator", 4096]
+
+
 def test_the_times_of_its_commands_are_those_of_the_benchmark():
     bench = json.loads((ROOT / "figures/bench.json").read_text())
     minutes = {line["command"]: line["seconds"] / 60 for line in (*bench["first-run"], *bench["first-run-small"])}

@@ -77,8 +77,10 @@ class JointPaths:
         data_key, _ = keys(seed, root)
         problem = from_words(self.law)(data_key)
         alpha, margin = jnp.zeros((STARTS, problem.n), int), jnp.zeros(STARTS)
-        starts = jnp.zeros((STARTS, problem.d, problem.d))
-        found = jax.vmap(lambda start: _path(problem, start, *self._radii()))(starts)
+        # Not traced from `path`, which takes seconds.
+        number = jnp.zeros((STARTS, self.radii().size))
+        vector = jnp.zeros((*number.shape, problem.d))
+        found = JointPath(p=vector, head=vector, residual=number, log_risk=number, steps=number.astype(int))
         return _arrays(problem, data_key, choices.Choices(alpha, margin), found)  # pyright: ignore[reportArgumentType]
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
