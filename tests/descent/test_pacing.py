@@ -63,11 +63,12 @@ def test_weights_of_zero_move_by_a_whole_step():
 @pytest.mark.parametrize("rule", [SEPARATE, JOINT, PENALIZED])
 def test_both_engines_of_factors_take_one_trajectory(pace, rule):
     optimizer, start, problem = pace(rule), instances.factored(m=2), instances.problem()
-    ends = []
+    # In 60 steps the last digit, which depends on the version of XLA, becomes the ninth.
+    ends, steps = [], 40
     for engine in (engines.Direct, keys.Keys):
         given = training.rule_of(optimizer)
-        train = loops.trainer(optimizer.update, 60, 1, losses.logistic, linear, given, engine(optimizer.update))
-        ends.append(train(start, problem, optimizer.init(start), None, jnp.array([60])))
+        train = loops.trainer(optimizer.update, steps, 1, losses.logistic, linear, given, engine(optimizer.update))
+        ends.append(train(start, problem, optimizer.init(start), None, jnp.array([steps])))
     assert_close(ends[1].weights.W, ends[0].weights.W, rtol=1e-9)
     assert_close(ends[1].gradient_norm, ends[0].gradient_norm, rtol=1e-7)
 
