@@ -47,7 +47,10 @@ class Effort:
 
 
 def understood(options: Mapping[str, int | bool]) -> dict[str, int | bool]:
-    """Return those of some options that this version of XLA has: jaxlib 0.11 has no more than one kind of emitters."""
+    """Return those of some options that this version of XLA has.
+
+    From version 0.11 on jaxlib has only one kind of fusion emitters, and no option for it.
+    """
     return {name: value for name, value in options.items() if _is_understood(name, value)}
 
 

@@ -224,8 +224,8 @@ def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, 
 def violation_of_zero(constraints: Constraints) -> Float[Array, ""]:
     """Return the violation of W = 0.
 
-    Its margins are not computed: XLA for CPUs (jaxlib 0.10 to 0.12) fuses a product with a constant matrix into a sum
-    that reads memory before it is written, so that one compilation in ten of such a program returns NaN.
+    Its margins are not computed. XLA for CPUs (jaxlib 0.10 to 0.12) fuses a product with a constant matrix and a sum in
+    a way that reads memory before it is written: with jaxlib 0.12, one compilation in eight gave NaN.
     """
     return _largest_shortfall(rows(constraints), 0.0)
 

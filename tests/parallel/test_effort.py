@@ -29,7 +29,7 @@ def test_options_that_the_user_gives_are_left_out(monkeypatch):
 
 
 def test_options_that_another_version_of_xla_does_not_have_are_left_out():
-    """Jaxlib 0.11 has no `xla_cpu_use_fusion_emitters`. Unknown options are errors; unknown flags end the process."""
+    """Unknown options are errors, and unknown flags end the process: jaxlib 0.11 lost `xla_cpu_use_fusion_emitters`."""
     level = {"xla_backend_optimization_level": 0}
     assert effort.understood({"xla_no_such_option": True} | level) == level
 
