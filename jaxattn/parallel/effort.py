@@ -36,13 +36,7 @@ class Effort:
         return understood({name: value for name, value in options.items() if name not in flags})
 
     def flags(self) -> str:
-        """Return the same options as XLA_FLAGS has them: an unknown flag there ends a process.
-
-        Example:
-            >>> from jaxattn.parallel import effort
-            >>> effort.BRIEF.flags().split()[0]
-            '--xla_backend_optimization_level=0'
-        """
+        """Return the same options as XLA_FLAGS has them: an unknown flag there ends a process."""
         return " ".join(f"--{name}={str(value).lower()}" for name, value in self.options().items())
 
 
