@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.descent import LAWS, RULES, drawn
 from benchmarks.svm import posed
 from benchmarks.timing import median_seconds
-from jaxattn import attention, descent, svm
+from jaxattn import Problem, attention, descent, svm
 from jaxattn.study.mistakes import UsageError
 from jaxattn.svm import Status
 
@@ -40,41 +40,41 @@ def table() -> Iterator[dict[str, Any]]:
 def training() -> Iterator[dict[str, Any]]:
     """Yield the microseconds per step and seed, and the largest difference of directions after 200 steps."""
     for name, law in LAWS.items():
-        given = {seeds: drawn(law, seeds) for seeds in SEEDS}
-
-        def run(seeds: int, steps: int = STEPS, given: dict[int, Any] = given) -> descent.Run:
-            return descent.train_batch(*given[seeds], optimizer=RULES["as published"], steps=steps, record_every=steps)
-
+        run = partial(trained, {seeds: drawn(law, seeds) for seeds in SEEDS})
         compared = partial(run, SEEDS[0], COMPARED_STEPS)
         here, there = directions(on_processor(compared)), directions(compared())
-        yield from rows(f"training {name}", "microseconds a step and seed", run, SEEDS, 1e6 / STEPS)
-        yield {
-            "what": f"training {name}",
-            "compared": SEEDS[0],
-            "largest difference": float(np.abs(here - there).max()),
-        }
+        what = f"training {name}"
+        yield from rows(what, "microseconds a step and seed", run, SEEDS, 1e6 / STEPS)
+        yield {"what": what, "on": "both", "lanes": SEEDS[0], "largest difference": float(np.abs(here - there).max())}
 
 
 def solving() -> Iterator[dict[str, Any]]:
     """Yield the milliseconds per problem, how many are certified on both, and how far the optimal norms differ."""
     for norm in ("frobenius", "nuclear"):
-        given = {count: posed(*SIZES, count) for count in PROBLEMS}
-
-        def run(count: int, norm: str = norm, given: dict[int, Any] = given) -> svm.Solution:
-            return svm.solve_batch(given[count], norm)
-
+        run = partial(solved, norm, {count: posed(*SIZES, count) for count in PROBLEMS})
         here, there = on_processor(partial(run, PROBLEMS[0])), run(PROBLEMS[0])
         optimal = (here.status == Status.OPTIMAL) & (there.status == Status.OPTIMAL)
-        yield from rows(f"solving {norm}", "milliseconds a problem", run, PROBLEMS, 1e3)
+        what = f"solving {norm}"
+        yield from rows(what, "milliseconds a problem", run, PROBLEMS, 1e3)
         yield {
-            "what": f"solving {norm}",
+            "what": what,
             "on": "both",
             "lanes": PROBLEMS[0],
-            "optimal": [int((one.status == Status.OPTIMAL).sum()) for one in (here, there)],
+            "optimal on both": int(optimal.sum()),
             "statuses that differ": int((here.status != there.status).sum()),
             "largest gap": float(np.asarray(there.gap)[optimal].max()),
             "largest difference": float(np.abs(np.asarray(there.primal / here.primal)[optimal] - 1).max()),
         }
+
+
+def trained(given: Mapping[int, tuple[Any, Problem]], seeds: int, steps: int = STEPS) -> descent.Run:
+    """Train this many seeds by the published rule."""
+    return descent.train_batch(*given[seeds], optimizer=RULES["as published"], steps=steps, record_every=steps)
+
+
+def solved(norm: str, given: Mapping[int, svm.Constraints], count: int) -> svm.Solution:
+    """Solve this many problems."""
+    return svm.solve_batch(given[count], norm)
 
 
 def rows(

@@ -7,13 +7,14 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
-# Settings of the kernel that runs the notebooks. Most of their time goes into compiling: little optimization halves it.
+# Settings of the kernel that runs the notebooks.
 os.environ["IPYTHONDIR"] = str(HERE / "_ext" / "ipython")
 logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 import jaxattn  # noqa: E402
 from jaxattn.parallel import effort  # noqa: E402
 
+# Most of the notebooks' time goes into compiling: little optimization halves it.
 os.environ.setdefault("XLA_FLAGS", effort.BRIEF.flags())
 
 project = "jaxattn"
