@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import itertools
+import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +47,36 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
         found = sorted({claim.experiment for claim in rooms.claims})
         raise composition.UsageError(f"{name}: expected claims {name}:... in {study.experiment}.claims, found {found}")
     sweeps = (study.small if composed[()].size == "small" else None) or study.runs
+    # Transitional: runs without names.
+    named = sweeps.items() if OmegaConf.is_dict(sweeps) else [("", sweep) for sweep in sweeps]
     configs = []
-    for sweep in sweeps:
-        for combination in itertools.product(*sweep.values()):
-            run = dict(zip(sweep, combination, strict=True))
+    for template, settings in named:
+        choices = {key: value if OmegaConf.is_list(value) else [value] for key, value in settings.items()}
+        for combination in itertools.product(*choices.values()):
+            values = dict(zip(choices, combination, strict=True))
             # Composing takes a tenth of a second, so it is done once per choice of groups.
-            chosen = tuple(f"{key}={value}" for key, value in run.items() if composition.is_group(key))
+            chosen = tuple(f"{key}={value}" for key, value in values.items() if composition.is_group(key))
             if chosen not in composed:
                 composed[chosen] = composition.compose([*base, *chosen])
-            values = {key: value for key, value in run.items() if not composition.is_group(key)}
-            configs.append(composition.with_values(composed[chosen], values))
+            config = composition.with_values(
+                composed[chosen], {key: value for key, value in values.items() if not composition.is_group(key)}
+            )
+            config.study.run, config.study.settings = _filled(template, values), values
+            configs.append(config)
+    names = [config.study.run for config in configs if config.study.run]
+    if twice := sorted({run for run in names if names.count(run) > 1}):
+        raise composition.UsageError(f"{name}: expected runs of different names in study.runs, found {twice} twice")
     return configs
+
+
+def _filled(template: str, values: Mapping[str, Any]) -> str:
+    """Fill a run's settings into its name.
+
+    Example:
+        >>> _filled("n = {data.n}, R = {weights.margin:g}", {"data.n": 4, "weights.margin": 10.0})
+        'n = 4, R = 10'
+    """
+    return re.sub(r"\{([^{}:]+):?([^{}]*)\}", lambda match: format(values[match[1]], match[2]), template)
 
 
 def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> xarray.Dataset:
@@ -69,30 +90,36 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
         number: the number of the run in its experiment, from 1.
     """
     # Before training, so that a mistake in these is found at once.
-    value, measure = instantiate(config.svm.solver), composition.named(_measure(config))
+    value, measure = instantiate(config.svm.solver), _measures(config)
     report(Staged(Stage.TRAINING, number))
     record = runs.run(config, report)
     report(Staged(Stage.MEASURING, number))
     solver = str(OmegaConf.to_container(config.svm, resolve=True))
-    path = record.parent / f"measured-{_digest(solver, _measure(config), fingerprints.of(_measured_by(config)))}.zarr"
+    made_by = _digest(solver, str(_settings(config)), _measure(config), fingerprints.of(_measured_by(config)))
+    path = record.parent / f"measured-{made_by}.zarr"
+    about = {"run": config.study.run, "steps": config.steps, **_settings(config)} if config.study.run else {}
     if path.exists():
-        return records.load_dataset(path)
+        return records.load_dataset(path).assign_attrs(about)
     with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
-        loaded, started = records.load(record), time.perf_counter()
+        loaded, started = records.load(record).assign_attrs(about), time.perf_counter()
         dataset = measure(loaded, solver=value)
         dataset.attrs["seconds"] = loaded.attrs["seconds"] + time.perf_counter() - started
         records.save_dataset(path, dataset)
-    return dataset
+    return dataset.assign_attrs(about)
 
 
 def source(configs: Sequence[DictConfig]) -> str:
     """Return a hash of the configurations and code that an experiment's figure or table, claims and view come from."""
     folder = configs[0].study.experiment
-    found = experiment(folder)
-    names = ("claims", "table" if found.table else "figure", *(("view",) if found.view else ()))
-    rooms = [f"{folder}.{room}" for room in names]
-    code = fingerprints.of([*rooms, *(path for config in configs for path in _measured_by(config))])
-    return _digest(*(f"{runs.folder(config)}{config.svm}" for config in configs), code)
+    parts = [folder, *(f"{folder}.{part}" for part in ("claims", "figure", "table", "view"))]
+    there = [part for part in parts if importlib.util.find_spec(part)] if _is_folder(folder) else [folder]
+    code = fingerprints.of([*there, *(path for config in configs for path in _measured_by(config))])
+    return _digest(*(f"{runs.folder(config)}{config.svm}{config.study.run}" for config in configs), code)
+
+
+def _is_folder(path: str) -> bool:
+    """Transitional: whether an experiment has no EXPERIMENT yet."""
+    return not hasattr(importlib.import_module(path), "EXPERIMENT")
 
 
 def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
@@ -124,10 +151,17 @@ def judged(
     Raises:
         ValueError: `measure` gives two runs the same name.
     """
-    datasets = _datasets(name, configs, report)
+    return judged_from(name, configs, _datasets(name, configs, report), report)
+
+
+def judged_from(
+    name: str, configs: Sequence[DictConfig], datasets: Datasets, report: Report = unheard
+) -> tuple[Datasets | None, list[tuple[Claim, Judgement]], float]:
+    """Return what `judged` does, from what was measured."""
     report(Staged(Stage.JUDGING))
-    rooms, started = experiment(configs[0].study.experiment), time.perf_counter()
-    summaries, found = claims.judged(rooms, name, datasets, jax.random.key(configs[0].key))
+    started = time.perf_counter()
+    key = jax.random.key(configs[0].key)
+    summaries, found = claims.judged(experiment(configs[0].study.experiment), name, datasets, key)
     seconds = sum(dataset.attrs["seconds"] for dataset in datasets.values())
     return summaries, found, seconds + time.perf_counter() - started
 
@@ -157,27 +191,42 @@ def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report 
     Raises:
         ValueError: a measured number is NaN, so that nothing can be drawn.
     """
-    summaries, found, seconds = judged(name, configs, report)
+    datasets = _datasets(name, configs, report)
+    summaries, found, seconds = judged_from(name, configs, datasets, report)
     if summaries is None:
         raise ValueError(f"{name}: {found[0][1].note}")
     report(Staged(Stage.DRAWING))
     started, rooms = time.perf_counter(), experiment(configs[0].study.experiment)
+    judgements = {claim.id: judgement for claim, judgement in found}
     if rooms.draw:
-        page.save(rooms.draw(summaries), folder, name)
+        page.save(rooms.draw(summaries, judgements), folder, name)
         # Pages would show a table of an earlier version in place of the figure.
         table.place(folder, name).unlink(missing_ok=True)
     if rooms.table:
-        table.save(rooms.table(summaries), folder, name)
+        table.save(rooms.table(summaries, judgements), folder, name)
     if rooms.view:
-        view.save(rooms.view(_datasets(name, configs, unheard)), folder, name)
+        view.save(rooms.view(datasets), folder, name)
     seconds += time.perf_counter() - started
     made = {"seconds": float(f"{seconds:.6g}"), "made_from": source(configs), "revision": runs.revision(configs)}
     return [line(claim, judgement) | made for claim, judgement in found]
 
 
-def _measure(config: DictConfig) -> str:
+def _settings(config: DictConfig) -> dict[str, Any]:
+    """Return the settings of a run in the YAML: what distinguishes it from the others of its experiment."""
+    settings = OmegaConf.to_container(config.study.settings, resolve=True)
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items()}
+
+
+def _measures(config: DictConfig) -> Callable[..., xarray.Dataset]:
+    """Return the function that measures a record: that of the experiment, else `compare`."""
     folder = config.study.experiment
-    return _COMPARE if folder is None else f"{folder}.measure.measure"
+    return composition.named(_COMPARE) if folder is None else experiment(folder).measure
+
+
+def _measure(config: DictConfig) -> str:
+    measure = _measures(config)
+    return f"{measure.__module__}.{measure.__qualname__}"
 
 
 def _measured_by(config: DictConfig) -> list[str]:

@@ -1,6 +1,21 @@
 """Claims of the papers, as values that are judged from measured numbers and their intervals."""
 
-from jaxattn.study.claims.claim import Claim, Datasets, Judgement, Kind, Setting, Source, Verdict, line, refuted
+from jaxattn.study.claims.claim import (
+    DRAWN,
+    TRAINED,
+    Claim,
+    Datasets,
+    Judgement,
+    Kind,
+    Needs,
+    Runs,
+    Setting,
+    Source,
+    Verdict,
+    claim,
+    line,
+    refuted,
+)
 from jaxattn.study.claims.counts import (
     DOUBTED,
     EXCLUDED,
@@ -26,23 +41,28 @@ from jaxattn.study.claims.criteria import (
     number,
     together,
 )
-from jaxattn.study.claims.registry import Experiment, experiment, folders, judged, not_a_number, registry
+from jaxattn.study.claims.registry import Experiment, Judgements, experiment, folders, judged, not_a_number, registry
 
 __all__ = [
     "DOUBTED",
+    "DRAWN",
     "EXCLUDED",
     "LEAST_DRAWN",
     "LEAST_SEEDS",
     "LEAST_STEPS",
+    "TRAINED",
     "Agreement",
     "Claim",
     "Criterion",
     "Datasets",
     "Experiment",
     "Judgement",
+    "Judgements",
     "Kind",
+    "Needs",
     "Number",
     "Outcome",
+    "Runs",
     "Setting",
     "Source",
     "Verdict",
@@ -50,6 +70,7 @@ __all__ = [
     "agrees",
     "below",
     "between",
+    "claim",
     "counts_of",
     "doubts",
     "experiment",

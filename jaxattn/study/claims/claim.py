@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import xarray
 
+from jaxattn.study.claims.counts import LEAST_DRAWN, LEAST_SEEDS, LEAST_STEPS, counts_of
 from jaxattn.study.claims.criteria import Criterion, Number, Outcome, together
 
 # Datasets by the name of their run.
@@ -72,24 +74,24 @@ class Judgement:
     decided.
 
     Attributes:
-        numbers: what was measured, by label; a float has no interval.
-        expected: the published or predicted numbers, with the same labels.
-        counts: for each run: seeds attempted, kept, and excluded by reason.
         stated: the criteria of the statement.
         corrected: the criteria of the corrected statement, if there is one.
         correction: the correction, a sentence made from the numbers.
-        undecided: why the data cannot decide (too few seeds, too few steps); empty if they can.
         remark: what a reader should know besides the verdict, made from the numbers.
+        numbers: what was measured, by label; a float has no interval. Default: the numbers of the criteria.
+        expected: the published or predicted numbers, with the same labels.
+        counts: for each run: seeds attempted, kept, and excluded by reason. Default: those of the runs that were read.
+        undecided: why the data cannot decide, in addition to what the claim needs; empty if they can.
     """
 
-    numbers: Mapping[str, Number | float]
-    expected: Mapping[str, float]
-    counts: Mapping[str, Mapping[str, int]]
-    stated: tuple[Criterion, ...]
-    corrected: tuple[Criterion, ...] = ()
+    stated: Sequence[Criterion]
+    corrected: Sequence[Criterion] = ()
     correction: str = ""
-    undecided: str = ""
     remark: str = ""
+    numbers: Mapping[str, Number | float] = field(default_factory=dict)
+    expected: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    undecided: str = ""
 
     def __post_init__(self) -> None:
         if not self.stated:
@@ -100,8 +102,7 @@ class Judgement:
     @classmethod
     def withheld(cls, reason: str) -> Judgement:
         """Return the judgement on data that cannot be judged, with the reason."""
-        nothing = Criterion("what was measured", Number.exact(math.nan))
-        return cls({}, {}, {}, stated=(nothing,), undecided=reason)
+        return cls([Criterion("what was measured", Number.exact(math.nan))], undecided=reason)
 
     @property
     def measured(self) -> dict[str, float]:
@@ -147,6 +148,76 @@ class Judgement:
         return " ".join(part for part in parts if part)
 
 
+class MissingRunError(KeyError):
+    """A run that a rule reads was not made."""
+
+    def __str__(self) -> str:
+        """Name the run."""
+        return f"The run {self.args[0]!r} is missing."
+
+
+class Runs(Mapping[str, xarray.Dataset]):
+    """The estimates of an experiment's runs by name; remembers which were read.
+
+    Raises:
+        MissingRunError: a run that was not made is read.
+    """
+
+    def __init__(self, summaries: Datasets) -> None:
+        self._summaries = summaries
+        self._read: set[str] = set()
+
+    def __getitem__(self, run: str) -> xarray.Dataset:
+        """Return the estimates of a run."""
+        if run not in self._summaries:
+            raise MissingRunError(run)
+        self._read.add(run)
+        return self._summaries[run]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the order of the YAML."""
+        return iter(self._summaries)
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self._summaries)
+
+    @property
+    def read(self) -> dict[str, xarray.Dataset]:
+        """The runs that were read, in the order of the YAML."""
+        return {run: summary for run, summary in self._summaries.items() if run in self._read}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What every run that a rule reads must have, so that the claim can be decided.
+
+    Attributes:
+        seeds: the smallest number of kept seeds.
+        steps: the smallest number of steps; 0 for problems that are not trained.
+        snapshots: steps at which the verdict compares with the paper.
+    """
+
+    seeds: int = LEAST_DRAWN
+    steps: int = 0
+    snapshots: tuple[int, ...] = ()
+
+    def missing(self, runs: Datasets) -> str:
+        """Return why these runs cannot decide a claim; empty if they can."""
+        for run, summary in runs.items():
+            if self.steps and (steps := int(summary.attrs["steps"])) < self.steps:
+                return f"{run}: {steps} steps are too few to decide; at least {self.steps} are needed."
+            if self.seeds and (kept := int(summary.attrs["kept"])) < self.seeds:
+                return f"{run}: {kept} kept seeds are too few to decide; at least {self.seeds} are needed."
+            if self.snapshots and (absent := sorted({*self.snapshots} - {*summary["snapshot"].values.tolist()})):
+                return f"{run}: no weights were kept at the steps {absent} that the paper is compared at."
+        return ""
+
+
+# Trained runs, and problems that are only drawn and solved, which are cheaper, so that more are required.
+TRAINED, DRAWN = Needs(LEAST_SEEDS, LEAST_STEPS), Needs(LEAST_DRAWN)
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim of a paper.
@@ -155,23 +226,59 @@ class Claim:
         id: the experiment, a colon, and a name of the claim within it.
         source: where the paper makes it.
         statement: what the paper says, in one sentence, without narrowing it.
-        judge: a pure function from the result of the experiment's `summarize` to a judgement.
-        examples: measured datasets, built by hand, for each verdict that can be reached. Those that confirm, correct
-            and refute differ only in measured numbers.
+        rule: a pure function from the estimates of the runs to criteria, fixed before the numbers were seen.
+        needs: what the runs that it reads must have. Otherwise the claim is not decided.
         kind: a finding, or a check of what is true by definition or algebra.
     """
 
     id: str
     source: Source
     statement: str
-    judge: Callable[[Datasets], Judgement] = field(repr=False)
-    examples: Callable[[], Mapping[Verdict, Datasets]] = field(repr=False)
+    rule: Callable[[Datasets], Judgement] = field(repr=False)
+    needs: Needs | Callable[[], Any] = field(default=DRAWN, repr=False)
     kind: Kind = Kind.FINDING
 
     @property
     def experiment(self) -> str:
         """The id of the experiment that decides the claim."""
         return self.id.partition(":")[0]
+
+    @property
+    def examples(self) -> Callable[[], Mapping[Verdict, Datasets]]:
+        """Transitional: the examples of a claim that has no `needs` yet."""
+        assert not isinstance(self.needs, Needs)
+        return self.needs
+
+    def judge(self, summaries: Datasets) -> Judgement:
+        """Return the evidence on the claim. A run that is missing, too short or has too few seeds decides nothing."""
+        if not isinstance(self.needs, Needs):
+            return self.rule(summaries)
+        runs = Runs(summaries)
+        try:
+            judgement = self.rule(runs)
+        except MissingRunError as error:
+            return Judgement.withheld(str(error))
+        return dataclasses.replace(
+            judgement,
+            numbers=judgement.numbers or {one.quantity: one.value for one in (*judgement.stated, *judgement.corrected)},
+            counts=judgement.counts or counts_of(runs.read),
+            undecided=self.needs.missing(runs.read) or judgement.undecided,
+        )
+
+
+def claim(
+    id: str, source: Source, statement: str, needs: Needs = DRAWN, kind: Kind = Kind.FINDING
+) -> Callable[[Callable[[Datasets], Judgement]], Claim]:
+    """Make a rule into a claim: `@claim("rate:W", SOURCE, "W converges ...", needs=TRAINED)`.
+
+    Args:
+        id: the experiment, a colon, and a name.
+        source: where the paper makes it.
+        statement: what the paper says.
+        needs: what the runs that the rule reads must have.
+        kind: a finding or a check.
+    """
+    return lambda rule: Claim(id, source, statement, rule, needs, kind)
 
 
 def refuted(claims: Iterable[Claim], summaries: Datasets) -> set[str]:

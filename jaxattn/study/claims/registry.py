@@ -4,67 +4,95 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.study.claims.claim import Claim, Datasets, Judgement
+from jaxattn.study.claims.counts import counts_of
 
 EXPERIMENTS = "jaxattn.experiments"
+# Judgements by the id of their claim.
+Judgements = Mapping[str, Judgement]
 
 
-class Experiment(NamedTuple):
-    """The parts of an experiment, in the order in which data passes through them.
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment as data passes through it: measure, estimate, claims, then a figure or a table.
 
     Attributes:
-        measure: `measure(record, solver=None)`, from a record to a dataset.
-        summarize: `summarize(datasets, key)`, from the datasets of all runs to estimates with intervals.
+        measure: `measure(record, solver=None)`, from the record of one run to a dataset with the attributes
+            `attempted`, `kept` and the reasons of `EXCLUDED`. Record and dataset also have the attributes `run` (its
+            name in the YAML), `steps`, and the settings of the run in the YAML by their keys, such as `data.n`.
         claims: the claims that it decides.
-        draw: `draw(summaries)`, from the estimates to a figure; None if there is a table.
-        table: `table(summaries)`, from the estimates to a `jaxattn.study.style.table.Table`; None if there is a figure.
-        view: `view(datasets)`, from the datasets to what an interactive picture shows, as JSON values; None without
-            one.
+        estimate: `estimate(run, key)`, from a measured run to estimates with intervals. Default: what is measured.
+        summarize: `summarize(runs, key)`, in place of `estimate`, where estimates need several runs at once.
+        draw: `draw(summaries, judgements)`, a figure of the estimates and of the judgements by the id of the claim.
+        table: `table(summaries, judgements)`, a `jaxattn.study.style.table.Table` in place of a figure.
+        view: `view(runs)`, from what was measured to what an interactive picture shows, as JSON values.
     """
 
     measure: Callable[..., xarray.Dataset]
-    summarize: Callable[[Datasets, PRNGKeyArray], Datasets]
     claims: tuple[Claim, ...]
-    draw: Callable[[Datasets], Any] | None = None
-    table: Callable[[Datasets], Any] | None = None
+    estimate: Callable[[xarray.Dataset, PRNGKeyArray], xarray.Dataset] | None = None
+    summarize: Callable[[Datasets, PRNGKeyArray], Datasets] | None = None
+    draw: Callable[[Datasets, Judgements], Any] | None = None
+    table: Callable[[Datasets, Judgements], Any] | None = None
     view: Callable[[Datasets], dict[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.draw is None) == (self.table is None):
+            raise ValueError("experiment: expected a figure or a table, found neither or both")
+        if self.estimate is not None and self.summarize is not None:
+            raise ValueError("experiment: expected estimate or summarize, found both")
 
     def of(self, name: str) -> tuple[Claim, ...]:
         """Return the claims of one of the configurations that share this experiment, by its id."""
         return tuple(claim for claim in self.claims if claim.experiment == name)
 
+    def estimates(self, runs: Datasets, key: PRNGKeyArray) -> Datasets:
+        """Return the estimates of all runs. Run number k has the key `fold_in(key, k)`, which is `split(key)[k]`."""
+        if self.summarize is not None:
+            return self.summarize(runs, key)
+        if self.estimate is None:
+            return runs
+        return {name: self.estimate(run, jax.random.fold_in(key, k)) for k, (name, run) in enumerate(runs.items())}
 
-def experiment(folder: str) -> Experiment:
-    """Return the experiment in a folder with the modules measure, claims and either figure or table, and maybe view.
+
+def experiment(path: str) -> Experiment:
+    """Return the experiment that a module defines as EXPERIMENT.
 
     Args:
-        folder: a dotted path, for example `jaxattn.experiments.local.rate`.
+        path: a dotted path, for example `jaxattn.experiments.local.rate`.
 
     Raises:
-        ValueError: there is no such folder, a module or function is missing, or there are both figure and table; the
-            message names it.
+        ValueError: there is no such module, or no EXPERIMENT in it; the message names it.
     """
+    module = _module(path)
+    if module is None:
+        raise ValueError(f"experiment: expected a module {path}, found none")
+    return getattr(module, "EXPERIMENT", None) or _in_folder(path)
+
+
+def _in_folder(folder: str) -> Experiment:
+    """Transitional: an experiment in a folder with the modules measure, claims and figure or table, and maybe view."""
     rooms = {name: _module(f"{folder}.{name}") for name in ("measure", "claims", "figure", "table", "view")}
     for name in ("measure", "claims"):
         if rooms[name] is None:
             raise ValueError(f"experiment: expected a module {folder}.{name}, found none")
-    if (rooms["figure"] is None) == (rooms["table"] is None):
-        found = "none" if rooms["figure"] is None else "both"
-        raise ValueError(f"experiment: expected one of the modules {folder}.figure and {folder}.table, found {found}")
+    draw, table = _in(rooms["figure"], "draw"), _in(rooms["table"], "table")
     return Experiment(
         measure=_in(rooms["measure"], "measure"),
         summarize=_in(rooms["claims"], "summarize"),
         claims=_in(rooms["claims"], "CLAIMS"),
-        draw=_in(rooms["figure"], "draw"),
-        table=_in(rooms["table"], "table"),
+        draw=draw and (lambda summaries, judgements: draw(summaries)),
+        table=table and (lambda summaries, judgements: table(summaries)),
         view=_in(rooms["view"], "view"),
     )
 
@@ -87,11 +115,14 @@ def _in(module: ModuleType | None, name: str) -> Any:
 
 
 def folders() -> list[str]:
-    """Return the folders of all experiments, as dotted paths."""
+    """Return the modules of all experiments, as dotted paths."""
+    found = []
     package = importlib.import_module(EXPERIMENTS)
-    topics = [one.name for one in pkgutil.iter_modules(package.__path__, f"{EXPERIMENTS}.") if one.ispkg]
-    inside = [pkgutil.iter_modules(importlib.import_module(topic).__path__, f"{topic}.") for topic in topics]
-    return sorted(one.name for modules in inside for one in modules if one.ispkg)
+    for topic in pkgutil.iter_modules(package.__path__, f"{EXPERIMENTS}."):
+        for entry in pkgutil.iter_modules(importlib.import_module(topic.name).__path__, f"{topic.name}."):
+            if entry.ispkg or hasattr(importlib.import_module(entry.name), "EXPERIMENT"):
+                found.append(entry.name)
+    return sorted(found)
 
 
 def registry() -> dict[str, Claim]:
@@ -117,23 +148,26 @@ def not_a_number(datasets: Datasets) -> str:
     return ""
 
 
+def no_seed(datasets: Datasets) -> str:
+    """Return which runs kept no seed; empty if all kept one."""
+    empty = {name: counts for name, counts in counts_of(datasets).items() if datasets[name].sizes.get("seed", 1) == 0}
+    return f"Expected a kept seed in each run, found counts {empty}." if empty else ""
+
+
 def judged(
     experiment: Experiment, name: str, datasets: Datasets, key: PRNGKeyArray
 ) -> tuple[Datasets | None, list[tuple[Claim, Judgement]]]:
     """Return the estimates of an experiment, and its claims with their judgements.
 
-    If a measured number is NaN, nothing is estimated and no claim is decided.
+    If a measured number is NaN, or a run kept no seed, nothing is estimated and no claim is decided.
 
     Args:
         experiment: the experiment.
         name: the id of the configuration whose claims are judged.
         datasets: the datasets returned by `measure`, by the name of their run.
         key: the random key of the bootstrap.
-
-    Raises:
-        ValueError: the datasets are not those of the experiment.
     """
-    if wrong := not_a_number(datasets):
+    if wrong := not_a_number(datasets) or no_seed(datasets):
         return None, [(claim, Judgement.withheld(wrong)) for claim in experiment.of(name)]
-    summaries = experiment.summarize(datasets, key)
+    summaries = experiment.estimates(datasets, key)
     return summaries, [(claim, claim.judge(summaries)) for claim in experiment.of(name)]

@@ -19,17 +19,21 @@ class Precision(Enum):
 class Study:
     """What an experiment's figure needs: its runs, and the folder that measures, judges and draws them.
 
-    `runs` is a list of sweeps, each with the values of some keys. `small` is the list at size=small, if it is shorter.
-    `experiment` is a folder with the modules measure, claims and figure or table, and `record` the setting that draws
-    and trains, both as dotted paths. `of` names what is reproduced from the paper, and `departs` says where and why the
-    figure departs from the published one. figures/README.md prints both, ordered by `place`, the order in the paper.
+    `runs` maps the name of each run to its settings: values of some keys. A list of values is a sweep, and the name
+    then says which run it is: `"n = {data.n}": {data.n: [5, 10]}`. `small` are the runs at size=small, if there are
+    fewer. `experiment` is a module with an EXPERIMENT, and `record` the setting that draws and trains, both as dotted
+    paths. `of` names what is reproduced from the paper, and `departs` says where and why the figure departs from the
+    published one. figures/README.md prints both, ordered by `place`, the order in the paper. `run` and `settings` are
+    filled in for each run.
     """
 
     of: str = ""
     departs: str = ""
     place: int = 0
-    runs: list[dict[str, list[Any]]] | None = None
-    small: list[dict[str, list[Any]]] | None = None
+    runs: Any = None
+    small: Any = None
+    run: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
     experiment: str | None = None
     record: str = "jaxattn.study.settings.training.Training"
 
