@@ -1,184 +1,225 @@
-"""Every claim of the registry on its own examples: each verdict is reached, by the numbers and by nothing else."""
+"""Every claim on its experiment's synthetic measurements: verdicts, what each criterion does, and what a claim needs.
+
+The module of an experiment's tests has `measured()`, synthetic runs as `measure` would return them, under the names of
+the YAML, and `VERDICTS`, the verdicts on them.
+"""
 
 import dataclasses
 import functools
-import hashlib
 import importlib
-import pickle
-import warnings
-from typing import Any
+import itertools
+import json
+import math
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-import xarray
 
-from jaxattn.study.claims import Verdict, experiment, folders, judged, registry
+from jaxattn.study.claims import Number, Outcome, Runs, Verdict, experiment, folders, judged, registry
+from jaxattn.study.configuration.names import root
 from jaxattn.study.style import fitting, page, table
 
 KEY = jax.random.key(0)
 CLAIMS = registry()
-FOLDERS = {claim.id: folder for folder in folders() for claim in experiment(folder).claims}
+PATHS = {claim.id: path for path in folders() for claim in experiment(path).claims}
+FIGURES = [path for path in folders() if experiment(path).draw]
+TABLES = [path for path in folders() if experiment(path).table]
+# Inches.
+LEAST_PANEL = 0.6
+
+
+def tests_of(path: str):
+    """The module of tests of an experiment."""
+    _, _, topic, name = path.split(".")
+    return importlib.import_module(f"tests.experiments.{topic}.test_{name}")
 
 
 @functools.cache
-def examples(name: str):
-    return CLAIMS[name].examples()
-
-
-JUDGED: dict[bytes, tuple[Any, dict]] = {}
-
-
-def summarized(name: str, datasets) -> tuple[Any, dict]:
-    """The summaries of these datasets and what the claim's experiment judges, once for all claims that share them."""
-    place = hashlib.sha256(pickle.dumps((FOLDERS[name], CLAIMS[name].experiment, datasets))).digest()
-    if place not in JUDGED:
-        summaries, found = judged(experiment(FOLDERS[name]), CLAIMS[name].experiment, datasets, KEY)
-        JUDGED[place] = summaries, {claim.id: one for claim, one in found}
-    return JUDGED[place]
-
-
-def judgement(name: str, datasets):
-    return summarized(name, datasets)[1][name]
+def summaries(path: str):
+    """The estimates of an experiment's synthetic measurements."""
+    runs = {name: run.assign_attrs(run=name) for name, run in tests_of(path).measured().items()}
+    return experiment(path).estimates(runs, KEY)
 
 
 @functools.cache
-def of_example(name: str, verdict: Verdict):
-    return judgement(name, examples(name)[verdict])
+def judgement(name: str):
+    return CLAIMS[name].judge(summaries(PATHS[name]))
 
 
-def decided(name: str) -> list[Verdict]:
-    return [verdict for verdict in examples(name) if verdict is not Verdict.OPEN]
+@functools.cache
+def recorded():
+    """The entries of claims.json that were made from the published size."""
+    lines = json.loads((Path(root()) / "figures" / "claims.json").read_text())
+    return {line["id"]: line for line in lines}
 
 
-def test_every_folder_of_an_experiment_has_claims():
-    assert all(experiment(folder).claims for folder in folders())
-    assert len(CLAIMS) >= 74
+def placed(criterion, where: str):
+    """The criterion with its number on one side of its thresholds, astride one, or NaN."""
+    least, most = criterion.least, criterion.most
+    scale = max(abs(edge) for edge in (least, most, 1.0) if math.isfinite(edge))
+    inside = (
+        (least + most) / 2 if math.isfinite(least + most) else least + scale if math.isfinite(least) else most - scale
+    )
+    outside = least - scale if math.isfinite(least) else most + scale
+    edge = least if math.isfinite(least) else most
+    number = {
+        "met": Number.exact(inside),
+        "broken": Number.exact(outside),
+        "astride": Number(edge, edge - scale, edge + scale),
+        "nan": Number.exact(math.nan),
+    }[where]
+    return dataclasses.replace(criterion, value=number)
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_every_reachable_verdict_has_an_example_and_is_reached(name):
-    known = examples(name)
-    assert {Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN} <= set(known)
-    assert (Verdict.CORRECTED in known) == bool(of_example(name, Verdict.HOLDS).corrected)
-    for verdict in known:
-        found = of_example(name, verdict)
-        assert found.verdict is verdict, (verdict, *map(str, found.stated), *map(str, found.corrected), found.undecided)
+def with_all(judgement, stated: dict[int, str], corrected: dict[int, str]):
+    """The judgement with all criteria met, except some."""
+    return dataclasses.replace(
+        judgement,
+        stated=[placed(criterion, stated.get(k, "met")) for k, criterion in enumerate(judgement.stated)],
+        corrected=[placed(criterion, corrected.get(k, "met")) for k, criterion in enumerate(judgement.corrected)],
+        undecided="",
+    )
 
 
-def described(datasets) -> dict:
-    """All of measured datasets but their measured numbers."""
-    return {
-        run: (
-            {name: (one[name].dims, one[name].dtype.kind) for name in one.data_vars},
-            {name: one[name].values.tolist() for name in one.coords},
-            {name: one[name].values.tolist() for name in one.data_vars if one[name].dtype.kind not in "fiub"},
-            dict(one.attrs),
-        )
-        for run, one in datasets.items()
-    }
+def test_every_experiment_has_claims_of_different_names():
+    assert all(experiment(path).claims for path in folders())
+    assert len(CLAIMS) >= 235
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_what_confirms_corrects_and_refutes_differs_in_measured_numbers_alone(name):
-    first, *others = (described(examples(name)[verdict]) for verdict in decided(name))
-    for other in others:
-        assert other == first
-
-
-@pytest.mark.parametrize("name", CLAIMS)
-def test_a_threshold_on_the_other_side_of_the_data_changes_the_verdict(name):
-    refuted = of_example(name, Verdict.FAILS)
-    turned = tuple(one.turned() if one.outcome == "broken" else one for one in refuted.stated)
-    assert dataclasses.replace(refuted, stated=turned).verdict is not Verdict.FAILS
-    confirmed = of_example(name, Verdict.HOLDS)
-    for place, criterion in enumerate(confirmed.stated):
-        changed = (*confirmed.stated[:place], criterion.turned(), *confirmed.stated[place + 1 :])
-        assert dataclasses.replace(confirmed, stated=changed).verdict is not Verdict.HOLDS
-
-
-def altered(one: xarray.Dataset, change) -> xarray.Dataset:
-    """The dataset with every measured variable of floating numbers changed."""
-    names = [name for name in one.data_vars if one[name].dtype.kind == "f"]
-    return one.assign({name: (one[name].dims, change(one[name].values)) for name in names})
+@pytest.mark.parametrize("path", folders())
+def test_the_verdicts_on_synthetic_measurements(path):
+    found = {claim.id: judgement(claim.id) for claim in experiment(path).claims}
+    assert {name: str(one.verdict) for name, one in found.items()} == tests_of(path).VERDICTS, [
+        f"{name}: {one.undecided} {[*map(str, one.stated)]} {[*map(str, one.corrected)]}" for name, one in found.items()
+    ]
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_numbers_that_are_none_decide_nothing(name):
-    for run, one in (confirming := dict(examples(name)[Verdict.HOLDS])).items():
-        broken = altered(one, lambda values: np.full_like(values, np.nan))
-        if any(broken[variable].dtype.kind == "f" for variable in broken.data_vars):
-            found = judgement(name, confirming | {run: broken})
+def test_each_criterion_decides_by_its_own_number(name):
+    found = judgement(name)
+    assert with_all(found, {}, {}).verdict is Verdict.HOLDS
+    refuted = Verdict.CORRECTED if found.corrected else Verdict.FAILS
+    for k in range(len(found.stated)):
+        assert with_all(found, {k: "broken"}, {}).verdict is refuted
+        assert with_all(found, {k: "astride"}, {}).verdict is Verdict.OPEN
+        assert with_all(found, {k: "nan"}, {}).verdict is Verdict.OPEN
+    for k in range(len(found.corrected)):
+        for where in ("broken", "astride", "nan"):
+            assert with_all(found, {0: "broken"}, {k: where}).verdict is Verdict.FAILS
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_thresholds_are_those_that_the_recorded_verdict_was_made_with(name):
+    line, found = recorded()[name], judgement(name)
+    for criteria, key in (
+        (found.stated, "criteria in numbers"),
+        (found.corrected, "criteria of the correction in numbers"),
+    ):
+        asked = {(one.numbers["least"], one.numbers["most"]) for one in criteria}
+        known = {(one["least"], one["most"]) for one in line[key]}
+        assert {tuple(_rounded(pair)) for pair in asked} <= {tuple(_rounded(pair)) for pair in known}
+
+
+def _rounded(pair):
+    return [None if edge is None else float(f"{edge:.5g}") for edge in pair]
+
+
+def altered(summary):
+    """The estimates with one variable changed, for each variable."""
+    for variable in summary.data_vars:
+        values = summary[variable]
+        if values.dtype.kind in "fiub":
+            yield summary.assign({variable: ~values if values.dtype.kind == "b" else values * 3 + 7})
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_criterion_depends_on_an_estimate(name):
+    claim, runs = CLAIMS[name], summaries(PATHS[name])
+    found = judgement(name)
+    criteria = [*found.stated, *found.corrected]
+    same = set(range(len(criteria)))
+    for run in runs:
+        for changed in altered(runs[run]):
+            try:
+                again = claim.rule(Runs({**runs, run: changed}))
+            except (ValueError, ZeroDivisionError, OverflowError):
+                continue
+            values = [one.value for one in (*again.stated, *again.corrected)]
+            if len(values) == len(criteria):
+                same -= {k for k in same if values[k] != criteria[k].value}
+            if not same:
+                return
+    assert not same, [criteria[k].quantity for k in same]
+
+
+def read_by(name: str):
+    """The runs that a claim's rule reads."""
+    runs = Runs(summaries(PATHS[name]))
+    CLAIMS[name].rule(runs)
+    return runs.read
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_missing_runs_few_seeds_and_few_steps_decide_nothing(name):
+    claim, runs = CLAIMS[name], dict(summaries(PATHS[name]))
+    read = read_by(name)
+    assert read
+    assert claim.judge({run: one for run, one in runs.items() if run not in read}).verdict is Verdict.OPEN
+    for run, attribute in itertools.product(read, ("seeds", "steps")):
+        if least := getattr(claim.needs, attribute):
+            few = runs[run].assign_attrs({"kept" if attribute == "seeds" else "steps": least - 1})
+            found = claim.judge(runs | {run: few})
             assert found.verdict is Verdict.OPEN
-            assert "not a number" in found.note
-
-
-def opposite(one: xarray.Dataset) -> xarray.Dataset:
-    """The dataset with the sign of every measured number changed; where there are none, with every flag."""
-    if any(one[name].dtype.kind == "f" for name in one.data_vars):
-        return altered(one, np.negative)
-    return one.assign({name: ~one[name] for name in one.data_vars if one[name].dtype.kind == "b"})
+            assert str(least) in found.note
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_numbers_of_the_other_sign_do_not_confirm(name):
-    reversed_signs = {run: opposite(one) for run, one in examples(name)[Verdict.HOLDS].items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # Logarithms of what is positive when measured.
-        try:
-            found = judgement(name, reversed_signs).verdict
-        except ValueError:
-            return  # Refused as no such measurement.
-    assert found not in (Verdict.HOLDS, Verdict.CORRECTED)
+def test_the_evidence_is_said(name):
+    found = judgement(name)
+    assert found.measured
+    assert set(found.interval) <= set(found.measured)
+    assert found.counts
+    assert all(np.isfinite([*one.value]).all() or one.outcome is Outcome.UNCLEAR for one in found.stated)
 
 
-@functools.cache
-def fullest(folder: str):
-    """Summaries of an experiment's examples; they hold what their claims read, so runs are taken from all of them."""
-    claims = sorted(experiment(folder).claims, key=lambda one: sum(map(len, examples(one.id)[Verdict.HOLDS].values())))
-    datasets = {}
-    for one in claims:
-        if one.experiment == claims[-1].experiment:
-            datasets |= examples(one.id)[Verdict.HOLDS]
-    return summarized(claims[-1].id, datasets)[0]
+@pytest.mark.parametrize("path", folders())
+def test_numbers_that_are_none_and_runs_without_seeds_decide_nothing(path):
+    runs, claims = tests_of(path).measured(), experiment(path)
+    name = claims.claims[0].experiment
+    for run, one in runs.items():
+        floats = [variable for variable in one.data_vars if one[variable].dtype.kind == "f" and one[variable].size]
+        if floats:
+            broken = one.assign({floats[0]: one[floats[0]] * np.nan})
+            none, found = judged(claims, name, {**runs, run: broken}, KEY)
+            assert none is None
+            assert all(f"{run}: " in one.note and "not a number" in one.note for _, one in found)
+            return
+    pytest.fail("no measured number")
 
 
-@pytest.mark.parametrize("folder", [folder for folder in folders() if experiment(folder).draw])
-def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(folder):
-    draw = experiment(folder).draw
+@pytest.mark.parametrize("path", FIGURES)
+def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(path):
+    draw = experiment(path).draw
     assert draw is not None
-    figure = draw(fullest(folder))
+    judgements = {claim.id: judgement(claim.id) for claim in experiment(path).claims}
+    figure = draw(summaries(path), judgements)
     assert figure.get_figwidth() in (page.COLUMN, page.PAGE)
     texts = fitting.drawn_texts(figure)
     assert len(texts) > 5
     assert [line for line in texts if line.size < page.SMALLEST or line.cut] == []
     panels = [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
     for box in (axes.get_window_extent() for axes in panels):
-        assert min(box.width, box.height) / figure.dpi >= _LEAST, "a panel has no room left"
+        assert min(box.width, box.height) / figure.dpi >= LEAST_PANEL, "a panel has no room left"
 
 
-# Inches.
-_LEAST = 0.6
-
-
-@pytest.mark.parametrize("folder", [folder for folder in folders() if experiment(folder).table])
-def test_a_table_has_rows_and_says_what_was_kept(folder):
-    of = experiment(folder).table
+@pytest.mark.parametrize("path", TABLES)
+def test_a_table_has_rows_and_says_what_was_kept(path):
+    of = experiment(path).table
     assert of is not None
-    found = of(fullest(folder))
+    found = of(summaries(path), {claim.id: judgement(claim.id) for claim in experiment(path).claims})
     assert len(found.rows) > 1
     assert all(cell for row in found.rows for cell in row)
     assert "kept" in found.note
     # Every formula is closed.
     assert table.markdown(found).count("$") % 2 == 0
-
-
-@pytest.mark.parametrize("name", CLAIMS)
-def test_the_evidence_is_said(name):
-    for verdict in decided(name):
-        found = of_example(name, verdict)
-        assert found.measured
-        assert set(found.interval) <= set(found.measured)
-        assert set(found.counts)
-        assert all(np.isfinite([*one.value]).all() for one in (*found.stated, *found.corrected))
-    assert importlib.import_module(f"{FOLDERS[name]}.claims").__doc__
