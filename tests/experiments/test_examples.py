@@ -1,4 +1,4 @@
-"""Claims of experiments without an EXPERIMENT yet, on their own examples: each verdict is reached by the numbers alone."""
+"""Claims of experiments without an EXPERIMENT yet, on examples: each verdict is reached by the numbers alone."""
 
 import dataclasses
 import functools
