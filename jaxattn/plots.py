@@ -18,7 +18,7 @@ from jaxattn.attention import Weights
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.descent import Run
 from jaxattn.problem import Problem
-from jaxattn.study.statistics import bootstrap
+from jaxattn.statistics import bootstrap
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
 from jaxattn.svm import Solution

@@ -57,7 +57,7 @@ LAYERS = [
     ["regularization", "language.model", "language.slopes", "language.smoothness", "language.tensor"],
     ["language.training", "language.separation"],
     ["language"],
-    ["study.statistics"],
+    ["statistics"],
     # The rule of a verdict knows no run; what draws a ranking is given one.
     ["bias.verdict"],
     ["study.tuning", "study.fingerprints", "study.settings.schedule"],

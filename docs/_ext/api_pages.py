@@ -17,7 +17,6 @@ from typing import Any
 
 # Experiments and what they share are not a library.
 NOT_A_LIBRARY = ("jaxattn.experiments", "jaxattn.study")
-LIBRARY_IN_STUDY = "jaxattn.study.statistics"
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ GROUPS = (
         "plotting",
         "Plotting and statistics",
         "Draw runs and rankings, and compute means over seeds with their intervals.",
-        ("jaxattn.plots", LIBRARY_IN_STUDY),
+        ("jaxattn.plots", "jaxattn.statistics"),
     ),
 )
 
@@ -93,7 +92,7 @@ def public_modules() -> dict[str, ModuleType]:
     """Return every public module of the library by name: those whose docstring does not begin with `Internal: `."""
     package = importlib.import_module("jaxattn")
     names = [one.name for one in pkgutil.walk_packages(package.__path__, "jaxattn.")]
-    names = [name for name in names if not name.startswith(NOT_A_LIBRARY)] + [LIBRARY_IN_STUDY]
+    names = [name for name in names if not name.startswith(NOT_A_LIBRARY)]
     modules = {name: importlib.import_module(name) for name in names}
     return {name: one for name, one in modules.items() if not (one.__doc__ or "").startswith("Internal: ")}
 

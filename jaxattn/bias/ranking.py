@@ -21,7 +21,7 @@ from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.descent.stalling import NEVER
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind
-from jaxattn.study.statistics import Estimate
+from jaxattn.statistics import Estimate
 from jaxattn.svm.packing import picked
 
 __all__ = ["NORMS", "Ranking", "rank"]

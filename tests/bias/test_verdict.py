@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxattn.bias import verdict
-from jaxattn.study.statistics import Estimate
+from jaxattn.statistics import Estimate
 
 NAMES = ("frobenius", "nuclear", "max")
 

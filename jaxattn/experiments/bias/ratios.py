@@ -14,9 +14,9 @@ from jaxtyping import PRNGKeyArray
 from jaxattn import svm
 from jaxattn.bias.verdict import weighed
 from jaxattn.experiments.bias.rules import NORMS, described
+from jaxattn.statistics import Estimate, variables
 from jaxattn.study.claims import Datasets
 from jaxattn.study.measuring.ranked import ranked, to_dataset
-from jaxattn.study.statistics import Estimate, variables
 
 # What is kept from a ranking as a dataset: its arrays, and the outcomes of the seeds.
 KEPT = ["margin_ratio", "probability"]

@@ -7,7 +7,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float, PRNGKeyArray, Real
 
-from jaxattn.study.statistics import bootstrap
+from jaxattn.statistics import bootstrap
 
 # Rates are fitted from the first of these steps on, to runs with at least as many steps as the second.
 FROM, LONG = 1000, 30_000

@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.several_tokens.evidence import ROUNDING, estimate, undecided
+from jaxattn.statistics import Estimate, bootstrap, proportion
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Criterion,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     counts_of,
 )
 from jaxattn.study.measuring.growth import AT_REST
-from jaxattn.study.statistics import Estimate, bootstrap, proportion
 
 SOURCE = Source("arXiv 2308.16898", "general SVM of nonlinear heads (eq. 9; the poster)", Setting.OURS)
 NORM = "Where descent under a nonlinear head ({}) selects several tokens, the norm of W diverges."

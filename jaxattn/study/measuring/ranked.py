@@ -15,8 +15,8 @@ from jaxtyping import PRNGKeyArray
 from jaxattn import attention, bias, descent, models
 from jaxattn.norms import Norm
 from jaxattn.problem import of_arrays
+from jaxattn.statistics import Estimate, variables
 from jaxattn.study.settings.parameters import is_parameter, weights_of
-from jaxattn.study.statistics import Estimate, variables
 
 _PER_SEED = ("seed", "norm", "snapshot")
 # The arrays of a problem, and of a run.

@@ -14,6 +14,7 @@ from jaxattn.experiments.beyond.digits import examples
 from jaxattn.experiments.bias import judging, ratios
 from jaxattn.experiments.bias.judging import Prediction
 from jaxattn.experiments.local.distance import FROM, exponents
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -28,7 +29,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 OWN = {"W": "frobenius", "KQ": "nuclear"}
 # The names of the token laws in statements.

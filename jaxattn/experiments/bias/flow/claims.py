@@ -11,10 +11,11 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.bias.verdict import FLAT, LEAST_SEEDS
+from jaxattn.bias.verdict import FLAT
 from jaxattn.experiments.bias import judging, ratios
 from jaxattn.experiments.bias.flow import examples
 from jaxattn.experiments.bias.judging import Prediction
+from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -25,7 +26,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
 
 _FLOW = "arXiv 2403.08699"
 # Fixed beforehand, in addition to the rule of `bias.verdict`: the largest difference of the mean margin ratios for

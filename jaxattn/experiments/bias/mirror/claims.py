@@ -16,6 +16,7 @@ from jaxattn.experiments.bias import judging, ratios
 from jaxattn.experiments.bias.mirror import examples, rates
 from jaxattn.experiments.bias.mirror.measure import PLAIN, norm_of
 from jaxattn.experiments.bias.mirror.predictions import DIRECTIONS, PUBLISHED
+from jaxattn.statistics import Estimate, bootstrap, derive_key, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -30,7 +31,6 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
-from jaxattn.study.statistics import Estimate, beside, bootstrap, variables
 
 # As recalled: experiments on synthetic data, and the theorem on the rate; its bound is in `rates.bound`.
 _NEAREST = Source("arXiv 2410.14581", "experiments on synthetic data, p = 1.75, 2, 3", Setting.PROXY)
@@ -60,7 +60,10 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         ValueError: a run of which no seed was kept; a divergence that is not positive.
     """
     found = ratios.summarize(datasets, key)
-    return {run: _extended(one, found[run], beside(key, number)) for number, (run, one) in enumerate(datasets.items())}
+    return {
+        run: _extended(dataset, found[run], derive_key(key, number))
+        for number, (run, dataset) in enumerate(datasets.items())
+    }
 
 
 def _extended(one: xarray.Dataset, summary: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:

@@ -28,6 +28,7 @@ from jaxattn.experiments.bias.selector.measure import (
     entropy,
     weights_among,
 )
+from jaxattn.statistics import Estimate, bootstrap, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -41,7 +42,6 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
-from jaxattn.study.statistics import Estimate, bootstrap, variables
 
 _SOURCE = Source("a machine-made summary of arXiv 2308.16898", "not in the paper", Setting.OURS)
 # The mean share of inputs with equal tokens that counts as the same tokens; the step from which the margin ratios of

@@ -10,7 +10,7 @@ import numpy as np
 import xarray
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
+from jaxattn.statistics import Estimate, bootstrap, proportion, variables
 
 # Fixed beforehand: the mean attention above which the signal token is selected rather than mixed with others.
 SELECTED = 0.5

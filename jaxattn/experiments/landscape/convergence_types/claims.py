@@ -14,6 +14,7 @@ from jaxattn import tokens
 from jaxattn.experiments.landscape.convergence_types import examples
 from jaxattn.experiments.landscape.outcomes import by_weights, counts_by_run
 from jaxattn.experiments.landscape.rising import Curve, Point, Trend, trend
+from jaxattn.statistics import proportion
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -31,7 +32,6 @@ from jaxattn.study.claims import (
     too_short,
     total,
 )
-from jaxattn.study.statistics import proportion
 
 # The published figure is not available to us: we know what it shows, and chose the sizes.
 _SOURCE = Source("arXiv 2308.16898", "figure of the convergence types", Setting.PROXY)

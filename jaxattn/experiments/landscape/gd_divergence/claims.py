@@ -12,6 +12,7 @@ import xarray
 from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.experiments.landscape.gd_divergence import examples
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -27,7 +28,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "theorem on the global convergence of gradient descent"
 # The run within 1 / L ends early; a run with a much larger step stands in for its continuation.

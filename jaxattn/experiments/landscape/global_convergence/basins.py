@@ -14,9 +14,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.measuring import served
 from jaxattn.study.measuring.optimum import optimum
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 # Fixed beforehand. A run has converged to a solution if 1 - cos with it is at most this.
 NEAR = 0.05

@@ -9,6 +9,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.landscape.global_convergence import basins, examples, far_examples, judging
 from jaxattn.experiments.landscape.global_convergence.measure import STARTS
 from jaxattn.experiments.landscape.global_convergence.shares import estimated, pooled
+from jaxattn.statistics import derive_key
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -17,7 +18,6 @@ from jaxattn.study.claims import (
     counts_of,
     total,
 )
-from jaxattn.study.statistics import beside
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "sections 4 and 5.2, theorems on global convergence"
 # Normalized descent stands in for the plain descent of the theorems; how the shares change is our question.
@@ -44,7 +44,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     summaries = {}
     for run, one in datasets.items():
         if one.attrs["start"] == "far":
-            summaries[run] = basins.shares(one, beside(key, len(summaries)))
+            summaries[run] = basins.shares(one, derive_key(key, len(summaries)))
     for start, k in zip(STARTS, jax.random.split(key, len(STARTS)), strict=True):
         runs = {run: one for run, one in datasets.items() if one.attrs["start"] == start}
         if runs:

@@ -9,7 +9,7 @@ import numpy as np
 import xarray
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from jaxattn.study.statistics import bootstrap, proportion
+from jaxattn.statistics import bootstrap, proportion
 
 # Bins of the correlation of the first step with W_mm (the outer bins are open), and of its smallest margin, which is 1
 # for W_mm itself.

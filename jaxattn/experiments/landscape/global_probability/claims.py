@@ -13,6 +13,7 @@ from jaxattn.experiments.landscape.global_probability import examples
 from jaxattn.experiments.landscape.global_probability.independent import Compared, by_chance, compared
 from jaxattn.experiments.landscape.outcomes import WEIGHTS, by_weights, counts_by_run
 from jaxattn.experiments.landscape.rising import Curve, Point, trend
+from jaxattn.statistics import proportion
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -29,7 +30,6 @@ from jaxattn.study.claims import (
     too_short,
     total,
 )
-from jaxattn.study.statistics import proportion
 
 # The published figure is not available to us: we know what it shows, and chose the sizes.
 _SOURCE = Source("arXiv 2308.16898", "figure of the probability of global convergence", Setting.PROXY)

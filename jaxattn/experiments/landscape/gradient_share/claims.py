@@ -10,6 +10,7 @@ import xarray
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from jaxattn.experiments.landscape.gradient_share import examples
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
-from jaxattn.study.statistics import bootstrap, variables
 
 # In the paper this is a step in proofs; it has no figure of it.
 _SOURCE = Source("arXiv 2308.16898", "proofs of local convergence", Setting.OURS)

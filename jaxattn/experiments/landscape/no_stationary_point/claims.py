@@ -10,6 +10,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.landscape.no_stationary_point import examples
+from jaxattn.statistics import bootstrap, proportion
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap, proportion
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "lemma on stationary points under equal scores"
 # The lemma is sampled as stated; what holds without its assumption is our question.

@@ -13,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.gradient_sparsity import examples
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -27,7 +28,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap, variables
 
 # Kinds of texts: some W separates all next words, or none does.
 KINDS = ("feasible", "infeasible")

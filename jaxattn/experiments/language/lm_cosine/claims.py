@@ -12,6 +12,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.lm_cosine import examples
+from jaxattn.statistics import Estimate, bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Claim,
@@ -27,7 +28,6 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
-from jaxattn.study.statistics import Estimate, beside, bootstrap, proportion, variables
 
 # The published figure has this many runs; they are the first of ours.
 PUBLISHED_RUNS = 5
@@ -74,7 +74,7 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     for (name, (solution, chosen)), k in zip(parts.items(), keys[2:], strict=True):
         if chosen.any():
             estimates[name] = (along, _geometric(_logarithm(one[solution].values[chosen]), k))
-    more = iter(jax.random.split(beside(key), 6))
+    more = iter(jax.random.split(derive_key(key), 6))
     steps = one["snapshot"].values
     earlier = int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
     for kind, chosen in (("0", feasible), ("1", ~feasible)):

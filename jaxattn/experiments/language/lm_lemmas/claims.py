@@ -9,6 +9,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.lm_lemmas import examples
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -21,7 +22,6 @@ from jaxattn.study.claims import (
     counts_of,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap, variables
 
 # Fixed beforehand: relative differences of two forms of a gradient up to this are rounding.
 SAME = 1e-10

@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.lm_margins import examples
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Claim,
@@ -26,7 +27,6 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
-from jaxattn.study.statistics import bootstrap, variables
 
 # Number of bins of a histogram, and the margin about which they turn from equal widths to widths in proportion.
 BINS, LINEAR = 80, 0.05

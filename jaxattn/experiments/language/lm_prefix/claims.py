@@ -12,6 +12,7 @@ from jaxtyping import Float, PRNGKeyArray
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.arrival import NEAR, elsewhere, late, outcomes
 from jaxattn.experiments.language.lm_prefix import examples
+from jaxattn.statistics import Estimate, bootstrap, derive_key, pooled, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -26,7 +27,6 @@ from jaxattn.study.claims import (
     number,
     too_short,
 )
-from jaxattn.study.statistics import Estimate, beside, bootstrap, pooled, variables
 
 # Fixed beforehand: thresholds for the mean 1 - cos and the mean margin ratio along the exact gradient direction; for
 # the growth of the norm with plain steps, where theory predicts 1; for the attention that selects a token; and for the
@@ -80,7 +80,7 @@ def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     for (name, each), k in zip(values.items(), keys[len(hits) :], strict=True):
         estimates[name] = ("snapshot",)[: each.ndim - 1], bootstrap(_of_texts(each, text), k)
     rest = ~found["left"] | found["left"].all()
-    estimates["reached"] = ("snapshot",), bootstrap(_of_texts(one["off"].values[rest], text[rest]), beside(key))
+    estimates["reached"] = ("snapshot",), bootstrap(_of_texts(one["off"].values[rest], text[rest]), derive_key(key))
     counts = {name: int(each.sum()) for name, each in (found | {"selected": selected}).items()}
     counts["astray"] = int((found["unexplained"] & (one["off_kept"].values <= NEAR)).sum())
     counts |= {"texts": len(np.unique(text)), "starts": len(text)}

@@ -10,6 +10,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.experiments.local.factor_width import examples
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     LEAST_DRAWN,
     Claim,
@@ -25,7 +26,6 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 _SOURCE = Source("arXiv 2308.16898", "nuclear Att-SVM with rank W <= m", Setting.OURS)
 _NAMES = {"nuclear": "nuclear solution", "bounded": "best of rank m found", "nearest": "stationary point reached"}

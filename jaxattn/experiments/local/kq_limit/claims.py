@@ -11,6 +11,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.experiments.local.distance import along, exponents
 from jaxattn.experiments.local.kq_limit import examples
+from jaxattn.statistics import bootstrap
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -25,7 +26,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap
 
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
 NORMS = {"exact_normalized_gd": "separate norms", "jointly_normalized_gd": "joint norm"}

@@ -13,6 +13,7 @@ from jaxtyping import Float, PRNGKeyArray
 from jaxattn.descent import PUBLISHED_EPSILON
 from jaxattn.experiments.local.distance import along
 from jaxattn.experiments.local.kq_penalty import examples
+from jaxattn.statistics import bootstrap
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -27,7 +28,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap
 
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
 _RULES = {"separate": "exact_normalized_gd", "joint": "jointly_normalized_gd"}

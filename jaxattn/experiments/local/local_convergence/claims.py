@@ -7,6 +7,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.local.local_convergence import examples
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import (
     LEAST_STEPS,
     Claim,
@@ -23,7 +24,6 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.measuring.curves import at_steps, curves, named
 from jaxattn.study.measuring.growth import AT_REST, growth, lengths
-from jaxattn.study.statistics import bootstrap, variables
 
 # The max-margin problem that each parameterization is claimed to solve, and the other one.
 _NORMS = {"W": ("frobenius", "nuclear"), "KQ": ("nuclear", "frobenius")}

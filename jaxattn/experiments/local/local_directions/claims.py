@@ -11,6 +11,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.experiments.local.local_directions import examples
 from jaxattn.experiments.local.local_directions.measure import STAYED
+from jaxattn.statistics import bootstrap, pooled, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Claim,
@@ -26,7 +27,6 @@ from jaxattn.study.claims import (
     too_few,
     too_short,
 )
-from jaxattn.study.statistics import bootstrap, pooled, variables
 
 # Fixed beforehand: the largest share of locally optimal choices that descent may leave at the largest radius, if R must
 # be large enough for alpha.

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.study.statistics import proportion
+from jaxattn.statistics import proportion
 from jaxattn.study.style import page, palette
 
 # Shares are those of about this many groups of equally many starts; a group has at least so many.

@@ -10,6 +10,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.local.losses import examples
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     too_little,
 )
 from jaxattn.study.measuring.growth import AT_REST, growth, lengths
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 # The names and formulas of the losses.
 LOSSES = {"logistic": "log(1 + exp(-x))", "exponential": "exp(-x)", "correlation": "-x", "heavy-tail": "1 / (1 + x)"}

@@ -10,6 +10,7 @@ import xarray
 from jaxtyping import Int, PRNGKeyArray
 
 from jaxattn.experiments.local.trajectories import examples
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.claims.criteria import Outcome
 from jaxattn.study.measuring.growth import AT_REST, growth, lengths
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 # The max-margin problem that each parameterization is claimed to solve.
 OWN_NORM = {"W": "frobenius", "KQ": "nuclear"}

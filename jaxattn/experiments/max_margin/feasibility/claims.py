@@ -8,6 +8,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.max_margin.feasibility import examples
 from jaxattn.experiments.max_margin.separation import check, tallied, tally
+from jaxattn.statistics import Estimate, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -21,7 +22,6 @@ from jaxattn.study.claims import (
     too_few,
     total,
 )
-from jaxattn.study.statistics import Estimate, proportion, variables
 from jaxattn.svm import Status
 from jaxattn.svm.certificate import tolerance_of
 

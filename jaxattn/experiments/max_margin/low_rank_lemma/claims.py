@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.max_margin.low_rank_lemma import examples
 from jaxattn.experiments.max_margin.separation import check
+from jaxattn.statistics import Estimate, bootstrap, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import Estimate, bootstrap, variables
 from jaxattn.svm import Status
 
 _SOURCE = Source("arXiv 2308.16898", "lemma on the rank of the SVM solutions", Setting.OURS)

@@ -10,6 +10,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.max_margin.narrow_path import examples
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Claim,
@@ -26,7 +27,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 _PATH = Source("arXiv 2308.16898", "theorem on the regularization paths (poster, theorem I)", Setting.OURS)
 _DESCENT = Source("arXiv 2308.16898", "local convergence figure, panel (c), and nuclear Att-SVM", Setting.OURS)

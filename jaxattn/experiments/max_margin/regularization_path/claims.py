@@ -10,6 +10,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.max_margin.regularization_path import examples
+from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -23,7 +24,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import beside, bootstrap, proportion, variables
 
 OWN = {"W": "frobenius", "KQ": "nuclear"}
 # The poster states the theorem for (K, Q) only.
@@ -72,7 +72,7 @@ def _summary(one: xarray.Dataset, own: str, key: PRNGKeyArray) -> xarray.Dataset
     exponent = bootstrap(logarithms[..., late] @ x / (x @ x), keys[2])
     is_own = one["norm"].values == own
     nearer, other = (logarithms[:, place, -1][:, 0] for place in (is_own, ~is_own))
-    ratio = bootstrap(nearer - other, beside(key))
+    ratio = bootstrap(nearer - other, derive_key(key))
     estimates = {"distance": (("norm", "radius"), far), "off": (("norm", "radius"), off), "ratio": ((), ratio)}
     arrays = {
         **{

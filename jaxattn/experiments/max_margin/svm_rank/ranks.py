@@ -10,8 +10,8 @@ import xarray
 from jaxtyping import Bool, PRNGKeyArray
 
 from jaxattn.experiments.max_margin.separation import check, tally
+from jaxattn.statistics import Estimate, bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Datasets, total
-from jaxattn.study.statistics import Estimate, beside, bootstrap, proportion, variables
 from jaxattn.svm import Status
 
 # The published count: singular values above this absolute threshold; infeasible problems count as rank 1.
@@ -72,10 +72,10 @@ def _ranks(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         "rank": (("d", "norm"), _where(one["rank"].values, kept, keys[0])),
         "published": (("d", "norm"), _where(published, decided, keys[1])),
         "feasible": (("d",), proportion((status == Status.OPTIMAL).any(axis=2))),
-        "difference": (("d",), _where(np.subtract(*by_norm), kept, beside(key))),
+        "difference": (("d",), _where(np.subtract(*by_norm), kept, derive_key(key))),
         "apart": (
             ("d", "norm"),
-            _where(_beside(published, one["rank"].values, kept, decided), decided, beside(key, 1)),
+            _where(_beside(published, one["rank"].values, kept, decided), decided, derive_key(key, 1)),
         ),
     }
     arrays = variables(estimates)

@@ -10,6 +10,7 @@ from jaxtyping import Float, PRNGKeyArray
 from jaxattn.experiments.prompts.joint import PROBLEMS
 from jaxattn.experiments.prompts.joint_descent import examples
 from jaxattn.experiments.prompts.judging import judgement
+from jaxattn.statistics import Estimate, bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     too_few,
     too_little,
 )
-from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
 
 # Fixed beforehand: the direction error below which two directions count as equal; the share of seeds that counts as
 # nearly all; the same for the problem with offsets, at tau = 1 and at other tau, where the last steps are slow; and the

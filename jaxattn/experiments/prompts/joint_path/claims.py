@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 from jaxattn.experiments.prompts.joint import PROBLEMS
 from jaxattn.experiments.prompts.joint_path import examples
 from jaxattn.experiments.prompts.judging import judgement
+from jaxattn.statistics import Estimate, bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
 
 # Fixed before any number of the experiment's key: the direction error below which two directions count as one; which
 # share of the seeds is nearly all of them; that of the correction, which the other problems must not reach; the mean

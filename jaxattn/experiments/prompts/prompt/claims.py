@@ -10,6 +10,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.prompts.prompt import examples
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -27,7 +28,6 @@ from jaxattn.study.claims import (
     too_little,
 )
 from jaxattn.study.measuring.growth import AT_REST, growth
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 # Fixed beforehand: the direction error below which two directions count as equal; the share of seeds that counts as
 # nearly all; the smallest mean margin ratio of a limit and of a run of the published length; the largest mean direction

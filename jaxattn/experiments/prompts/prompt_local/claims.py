@@ -8,6 +8,7 @@ import xarray
 from jaxtyping import Bool, PRNGKeyArray
 
 from jaxattn.experiments.prompts.prompt_local import examples
+from jaxattn.statistics import Estimate, pooled, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -21,7 +22,6 @@ from jaxattn.study.claims import (
     too_few,
     too_short,
 )
-from jaxattn.study.statistics import Estimate, pooled, variables
 
 # Fixed beforehand: the direction error above which an end is not at its solution; the smallest share of its norm by
 # which a growing prompt moves in the second half of training; the share of starts that counts as all; and the share of

@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxattn.experiments.rates.joint_rate import examples
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -25,7 +26,6 @@ from jaxattn.study.claims import (
     too_few,
     too_short,
 )
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 # The steps of W and of v, by the names of the runs.
 STEPS = {"plain": "plain", "normalized": "normalized", "falling": "normalized, falling like k^-2/3"}

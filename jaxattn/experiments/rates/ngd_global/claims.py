@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxattn.experiments.rates.ngd_global import examples
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -25,7 +26,6 @@ from jaxattn.study.claims import (
     too_few,
     too_short,
 )
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 # In the order in which they are drawn.
 RULES = ("plain", "normalized", "Polyak")

@@ -12,10 +12,10 @@ from jaxtyping import PRNGKeyArray
 from jaxattn import svm
 from jaxattn.experiments.sequences.positions import examples, judging
 from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, OWN, PATH, PREFIXES, of_attention
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import Claim, Datasets, Kind, Setting, Source, counts_of
 from jaxattn.study.measuring.curves import curves
 from jaxattn.study.measuring.growth import growth
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 _SOURCE = Source("arXiv 2308.16898", "section 7, extension to sequence-to-sequence and causal attention", Setting.OURS)
 # Folded into the key of a run, which its curves split in two.

@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.several_tokens.evidence import PARTS, ROUNDING, WITHOUT, counts_of_part, estimate, undecided
 from jaxattn.experiments.several_tokens.finite_part import examples
+from jaxattn.statistics import proportion
 from jaxattn.study.claims import (
     Claim,
     Criterion,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     above,
     between,
 )
-from jaxattn.study.statistics import proportion
 
 # The paper draws no figure of it.
 _SOURCE = Source("arXiv 2308.16898", "finite part of the multi-token limit (eq. 9)", Setting.OURS)

@@ -13,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.several_tokens import limit
 from jaxattn.experiments.several_tokens.evidence import IDENTITY, RANKED, ROUNDING, ahead, estimate, undecided
 from jaxattn.experiments.several_tokens.multi_token_lambda import examples
+from jaxattn.statistics import Estimate, bootstrap, derive_key, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Claim,
@@ -25,7 +26,6 @@ from jaxattn.study.claims import (
     above,
     counts_of,
 )
-from jaxattn.study.statistics import Estimate, beside, bootstrap, variables
 
 # The sizes of the published figure are not known to us.
 _SOURCE = Source("arXiv 2308.16898", "multi-token figure over lambda", Setting.PROXY)
@@ -77,7 +77,7 @@ def _summary(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         estimates["order"] = ((), bootstrap(ranked[:, 2] - ranked[:, 1], key))
         estimates |= limit.estimates(one, key)
     if one.sizes["whole"] >= LEAST_SEEDS:
-        estimates["ahead"] = (("other",), bootstrap(ahead(one), beside(key)))
+        estimates["ahead"] = (("other",), bootstrap(ahead(one), derive_key(key)))
     coordinates = {"solution": np.array(RANKED, dtype=object), "snapshot": one["snapshot"].values}
     told = {"several": int(one["several"].sum()), "determined": one.sizes["whole"]}
     return xarray.Dataset(variables(estimates), coordinates, {**one.attrs, **told})

@@ -17,6 +17,7 @@ from jaxattn.experiments.several_tokens.evidence import (
     counts_of_part,
 )
 from jaxattn.experiments.several_tokens.multi_token_mlp import examples, judging
+from jaxattn.statistics import bootstrap, derive_key, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Claim,
@@ -24,7 +25,6 @@ from jaxattn.study.claims import (
     Setting,
     Source,
 )
-from jaxattn.study.statistics import beside, bootstrap, variables
 
 _PAPER, _FIGURE = "arXiv 2308.16898", "multi-token figure (ReLU head)"
 
@@ -56,13 +56,13 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         summaries[run] = _summary(one, "published", own)
         summaries[run + WITHOUT] = _summary(one, "every", own)
     # A single dimension has few runs with a predicted finite part.
-    for part, suffix, own in zip(PARTS, ("", WITHOUT), jax.random.split(beside(key)), strict=True):
+    for part, suffix, own in zip(PARTS, ("", WITHOUT), jax.random.split(derive_key(key)), strict=True):
         together = np.concatenate([ahead(_part(one, part)) for one in datasets.values()])
         if len(together) >= LEAST_SEEDS:
             found = variables({"ahead": (("other",), bootstrap(together, own))})
             summaries |= {run + suffix: summaries[run + suffix].assign(found) for run in datasets}
     for place, (run, one) in enumerate(exact.items()):
-        summaries[run] = _summary(one, "every", beside(key, place + 1))
+        summaries[run] = _summary(one, "every", derive_key(key, place + 1))
     return summaries
 
 
@@ -88,7 +88,7 @@ def _summary(measured: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.D
         estimates = {
             "off": (("solution", "snapshot"), bootstrap(one["off"].values, key)),
             "order": ((), bootstrap(single - mm, key)),
-            "worst": ((), bootstrap(single - SVMeq, beside(key))),
+            "worst": ((), bootstrap(single - SVMeq, derive_key(key))),
         }
         arrays |= variables({**estimates, **limit.estimates(one, key)})
     coordinates = {name: one[name].values for name in ("seed", "solution", "snapshot")}

@@ -10,8 +10,8 @@ from jaxtyping import Float, PRNGKeyArray
 from jaxattn.experiments.smoothness.lipschitz import examples
 from jaxattn.experiments.smoothness.one_run import judgement, only
 from jaxattn.experiments.smoothness.paper import LIPSCHITZ
+from jaxattn.statistics import bootstrap, derive_key, variables
 from jaxattn.study.claims import Claim, Datasets, Judgement, Kind, Number, Setting, Source, above, below, number
-from jaxattn.study.statistics import beside, bootstrap, variables
 
 # The paper requires R of at least this.
 ASKED = 4.0
@@ -51,7 +51,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         "bound": (over, bootstrap(bound, keys[2])),
         "tightness": (over, bootstrap(10 ** (bend - bound), keys[3])),
         "power": (("risk",), bootstrap(_power(radius, bend), keys[4])),
-        "bound_power": (("risk",), bootstrap(_power(radius, bound), beside(key))),
+        "bound_power": (("risk",), bootstrap(_power(radius, bound), derive_key(key))),
     }
     arrays = variables(estimates)
     # The eigenvalue differs from the one found by at most the residual.

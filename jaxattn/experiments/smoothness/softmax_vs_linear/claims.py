@@ -14,8 +14,8 @@ from jaxattn.experiments.smoothness.paper import STABLE_CURVATURE, STABLE_STEPS
 from jaxattn.experiments.smoothness.softmax_vs_linear import examples, scales
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import BEYOND, LOSSES, STEPS
 from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
+from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Claim, Datasets, Judgement, Number, above, below, number
-from jaxattn.study.statistics import beside, bootstrap, proportion, variables
 
 # Fixed beforehand: a statement about any text may have exceptions in one of five, like the search for steps; a
 # statement about some texts must be true for more than half; and the logarithm of a ratio of equal numbers.
@@ -60,7 +60,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
         "at_zero": (of_each, bootstrap(np.log10(one["at_zero"].values), keys[1])),
         "bound": (over, bootstrap(np.log10(one["bound"].values), keys[2])),
         "smoother": (over, bootstrap(np.log10((exact / sup).values), keys[3])),
-        "smoother_surely": (over, bootstrap(surely, beside(key))),
+        "smoother_surely": (over, bootstrap(surely, derive_key(key))),
         "larger": (over, proportion(larger)),
         "larger_perhaps": (over, proportion(larger | unknown)),
         "smaller": (over, proportion(smaller)),

@@ -9,8 +9,8 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.smoothness.paper import TENSOR_TRICK
 from jaxattn.experiments.smoothness.tensor_trick import examples
 from jaxattn.experiments.smoothness.tensor_trick.costs import FORMS, costs
+from jaxattn.statistics import pooled, variables
 from jaxattn.study.claims import Claim, Datasets, Judgement, Kind, Number, between, number, too_few, total
-from jaxattn.study.statistics import pooled, variables
 
 # Fixed beforehand: relative differences up to this count as zero.
 SAME = 1e-12

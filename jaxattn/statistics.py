@@ -10,9 +10,10 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-__all__ = ["Estimate", "beside", "bootstrap", "pooled", "proportion", "variables"]
+__all__ = ["LEAST_SEEDS", "Estimate", "bootstrap", "derive_key", "pooled", "proportion", "variables"]
 
-_BESIDE = 2**20
+# Fewer seeds decide nothing.
+LEAST_SEEDS = 8
 
 
 class Estimate(NamedTuple):
@@ -32,7 +33,7 @@ def variables(
     The mean has the estimate's own name, the others `name_low`, `name_high` and `name_error`.
 
     Example:
-        >>> from jaxattn.study.statistics import proportion, variables
+        >>> from jaxattn.statistics import proportion, variables
         >>> sorted(variables({"share": ((), proportion(np.ones(20, bool)))}))
         ['share', 'share_error', 'share_high', 'share_low']
     """
@@ -43,19 +44,19 @@ def variables(
     }
 
 
-def beside(key: PRNGKeyArray, number: int = 0) -> PRNGKeyArray:
-    """Return a key for one more bootstrap, different from all keys that splitting the key into a few gives.
+def derive_key(key: PRNGKeyArray, number: int = 0) -> PRNGKeyArray:
+    """Return a further key, different from all keys that splitting `key` into a few gives.
 
     Args:
         key: a key that others have been split from.
         number: the index among several such keys.
 
     Example:
-        >>> from jaxattn.study.statistics import beside, bootstrap
-        >>> estimate = bootstrap(np.arange(20.0), beside(key))
+        >>> from jaxattn.statistics import derive_key, bootstrap
+        >>> estimate = bootstrap(np.arange(20.0), derive_key(key))
     """
-    # `fold_in(key, i)` can be entry i of `split(key)`.
-    return jax.random.fold_in(key, _BESIDE + number)
+    # `fold_in(key, i)` can be entry i of `split(key)`, hence the offset.
+    return jax.random.fold_in(key, 2**20 + number)
 
 
 def bootstrap(
@@ -66,8 +67,8 @@ def bootstrap(
 ) -> Estimate:
     """Estimate the mean over seeds with a percentile bootstrap interval.
 
-    `scipy.stats.bootstrap` gives the same interval, but holds all resamples of all entries at once. Here resampling is
-    one matrix product, and its random numbers come from a JAX key.
+    `scipy.stats.bootstrap` gives the same interval up to resampling. Here all entries share one multinomial draw per
+    resample, so that resampling is one matrix product, and its random numbers come from a JAX key.
 
     Args:
         values: one value, or array of values, per seed; the seed axis first.
@@ -79,7 +80,7 @@ def bootstrap(
         ValueError: no seeds, a value that is not finite, or a level outside (0, 1).
 
     Example:
-        >>> from jaxattn.study.statistics import bootstrap
+        >>> from jaxattn.statistics import bootstrap
         >>> estimate = bootstrap(np.arange(20.0), key)
         >>> bool(estimate.low < estimate.mean < estimate.high)
         True
@@ -121,7 +122,7 @@ def pooled(
         ValueError: no cases, a number of seeds other than that of cases, or a level outside (0, 1).
 
     Example:
-        >>> from jaxattn.study.statistics import pooled
+        >>> from jaxattn.statistics import pooled
         >>> float(pooled(np.array([True, False, True, True]), np.array([0, 0, 1, 1]), key).mean)
         0.75
     """
@@ -165,7 +166,7 @@ def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Esti
         ValueError: no seeds, or a level outside (0, 1).
 
     Example:
-        >>> from jaxattn.study.statistics import proportion
+        >>> from jaxattn.statistics import proportion
         >>> bool(proportion(np.ones(20, bool)).low > 0.8)
         True
     """

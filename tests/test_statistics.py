@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxattn.study.statistics import Estimate, bootstrap, pooled, proportion
+from jaxattn.statistics import Estimate, bootstrap, pooled, proportion
 
 KEY = jax.random.key(0)
 
