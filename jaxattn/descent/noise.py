@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxattn import checks
 from jaxattn.descent.gradients import Reading, Rule, Slope
 from jaxattn.losses import Loss
+from jaxattn.problem import Problem
 
 __all__ = ["Draw", "Noise", "Sample", "dropout", "full_batch", "gumbel", "minibatches"]
 
@@ -141,43 +142,37 @@ class _Gumbel:
         return Sample(jax.random.gumbel(key, (n, T)), jnp.asarray(self.tau))
 
 
-def drawn(noise: Noise, key: PRNGKeyArray, step: Int[Array, ""], n: int, T: int, dtype: jnp.dtype) -> Draw | Sample:
-    """Return the noise of one step, in the problem's precision.
-
-    Example:
-        >>> from jaxattn.descent.noise import drawn
-        >>> drawn(descent.dropout(0.5), key, 7, 3, 4, jnp.float32).attention.shape
-        (3, 4)
-    """
-    draw = noise(jax.random.fold_in(key, step), n, T)
-    return type(draw)(*(jnp.asarray(part, dtype) for part in draw))
+def drawn(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | Sample | None:
+    """Return the noise of one step, in the problem's precision; None without a key, which means no noise."""
+    if key is None:
+        return None
+    draw = noise(jax.random.fold_in(key, step), problem.n, problem.T)
+    return type(draw)(*(jnp.asarray(part, problem.X.dtype) for part in draw))
 
 
-def through(draw: Draw | Sample, rule: Rule) -> Rule:
+def through(draw: Draw | Sample | None, rule: Rule) -> Rule:
     """Return the rule that forms the gradient through the noise of one step."""
 
-    def noisy(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
-        if isinstance(draw, Draw):
-            return rule(step, logits, Y, _heard(read, draw), loss)
+    def dropped(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
+        assert isinstance(draw, Draw)
+
+        def noisy(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+            predictions, worth = read(step, probabilities * draw.attention)
+            # By the chain rule. Tokens of inputs outside the minibatch contribute nothing.
+            return predictions, worth * draw.attention * draw.inputs[:, None]
+
+        return rule(step, logits, Y, noisy, loss)
+
+    def sampled(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
+        assert isinstance(draw, Sample)
         choice = chosen(draw, logits)
         slope = rule(step, (logits + draw.noise) / draw.tau, Y, lambda step, _: read(step, choice), loss)
         probabilities = jax.nn.softmax(logits, axis=1)
         return slope._replace(probabilities=probabilities, coefficients=slope.coefficients / draw.tau)
 
-    return noisy
+    return rule if draw is None else dropped if isinstance(draw, Draw) else sampled
 
 
 def chosen(sample: Sample, logits: Float[Array, "n T"]) -> Float[Array, "n T"]:
     """Return 1 at the tokens that the head reads and 0 elsewhere, (n, T)."""
     return jax.nn.one_hot(jnp.argmax(logits + sample.noise, axis=1), logits.shape[1], dtype=logits.dtype)
-
-
-def _heard(read: Reading, draw: Draw) -> Reading:
-    """Return how a head reads the attention of a problem through noise."""
-
-    def noisy(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
-        predictions, worth = read(step, probabilities * draw.attention)
-        # By the chain rule. Tokens of inputs outside the minibatch contribute nothing.
-        return predictions, worth * draw.attention * draw.inputs[:, None]
-
-    return noisy

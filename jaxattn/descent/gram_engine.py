@@ -1,7 +1,7 @@
 """Internal: engines for a free W in the span of its start and of the problem's tokens and queries.
 
 A W that moves along its gradient stays in `W0 + span{x_it z_i^T}`. `Queries` keeps the images `W z_i`, (n, d). `Gram`
-keeps the logits, (n, T), so its step costs the same for any d. `keys.Keys` is the engine for factors.
+keeps the logits, (n, T), so its step costs the same for any d. `factored_engine.Keys` is the engine for factors.
 
 Arrays may have lanes as trailing axes (see `lanes`). All satisfy `engines.Engine`.
 """
