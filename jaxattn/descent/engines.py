@@ -56,11 +56,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Direct:
-    """Keep the weights, W or K and Q, and the optimizer's state; works with every optimizer.
-
-    Attributes:
-        update: the optimizer's update.
-    """
+    """Keep the weights, W or K and Q, and the optimizer's state; works with every optimizer."""
 
     update: Update
 
@@ -167,7 +163,7 @@ def _costs(update: Update, n: int, T: int, d: int, m: int | None) -> dict[Callab
         }
     # The optimizer passes over all entries of K and Q about four times.
     of_weights = Cost((5 * n + 8) * d * m + 2 * n * T * d, max(n, T, d, m))
-    # A paced rule may need the lengths of the weights, which only the engine of factors keeps.
+    # A scheduled rule may need the lengths of the weights, which only the engine of factors keeps.
     if along(plain(update)) is None:
         return {Direct: of_weights}
     r = min(m, tokens + n)

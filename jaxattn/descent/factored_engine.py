@@ -56,11 +56,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Keys:
-    """Keep the keys of all tokens, relative to their input's first token, and the queries; no step forms K or Q.
-
-    Attributes:
-        update: the update of an optimizer that moves K and Q along their gradients.
-    """
+    """Keep the keys of all tokens, relative to their input's first token, and the queries; no step forms K or Q."""
 
     update: Update
 
@@ -103,8 +99,8 @@ class Keys:
     ) -> Moved:
         """Move keys and queries by the images of the gradients, and A and B by the gradients' coefficients."""
         del log_scale, problem
-        paced = self.update if isinstance(self.update, Scheduled) else None
-        rule, state = rule_of(plain(self.update)), kept.state.rule if paced else kept.state
+        scheduled = self.update if isinstance(self.update, Scheduled) else None
+        rule, state = rule_of(plain(self.update)), kept.state.rule if scheduled else kept.state
         penalty = 2 * rule.penalty(state)
         size = jnp.maximum(size_of(coefficients, coefficients.ndim - 2), penalty)
         penalty = penalty / size
@@ -130,10 +126,10 @@ class Keys:
         lengths = rule.lengths(*map(jnp.sqrt, whole))
         rates = [rule.rate(state, length, size) for length in lengths]
         after = kept.state
-        if paced:
-            factors = paced.factors(kept.state, [*map(jnp.sqrt, kept.squares)])
+        if scheduled:
+            factors = scheduled.factors(kept.state, [*map(jnp.sqrt, kept.squares)])
             rates = [rate * factor for rate, factor in zip(rates, factors, strict=True)]
-            after = paced.after(kept.state, state)
+            after = scheduled.after(kept.state, state)
         left = [1 - rate * penalty for rate in rates]
         squares = [
             square - 2 * rate * (along_weights + penalty * square) + rate**2 * slope

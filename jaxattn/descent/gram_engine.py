@@ -27,11 +27,7 @@ Moved = tuple[Any, Callable[[], Array]]
 
 @dataclass(frozen=True)
 class Queries:
-    """Keep the images `M_i = W z_i`, (n, d), and the sum of all moves, `W = W0 + sum_i B_i z_i^T`.
-
-    Attributes:
-        update: the update of an optimizer that moves along the gradient.
-    """
+    """Keep the images `M_i = W z_i`, (n, d), and the sum of all moves, `W = W0 + sum_i B_i z_i^T`."""
 
     update: Update
 
@@ -70,9 +66,6 @@ class Gram:
 
     Logits are kept relative to those of the input's first token, which the softmax allows. The first token is the first
     that the input sees; it also stands in for tokens that it does not see.
-
-    Attributes:
-        update: the update of an optimizer that moves along the gradient.
     """
 
     update: Update

@@ -139,7 +139,8 @@ def _train(weights: Weights, views: _Views, state: Any, words: Any, snapshots: A
 
 
 def _train_model(params: Any, problem: Problem, state: Any, words: Any, snapshots: Array, rule: Rule) -> Run:
-    updates, key = rule.optimizer.update, None if words is None else jax.random.wrap_key_data(words)
+    updates: Any = rule.optimizer.update
+    key = None if words is None else jax.random.wrap_key_data(words)
     given = gradients.rule_of(rule.optimizer, published=False)
 
     def step(k: Array, kept: autodiff_engine.Kept) -> tuple[Any, Any]:

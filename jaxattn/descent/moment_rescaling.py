@@ -37,11 +37,9 @@ class RescaledState(NamedTuple):
 
 @dataclass(frozen=True)
 class Rescaled:
-    """An update that takes the gradient as a direction and the logarithm of its scale.
+    """A scale independent update, given the gradient as a direction and the logarithm of its scale.
 
-    Attributes:
-        update: the update of an optimizer that does not depend on the gradient's scale.
-        powers: the power of the scale for each array of the optimizer's state.
+    `powers` has the power of the scale for each array of the optimizer's state.
     """
 
     update: Callable[..., Any]
@@ -77,11 +75,7 @@ class Rescaled:
 def rescaled(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
     """Return an optimizer's init function and an update that carries the gradient's scale.
 
-    An optimizer without moments is returned unchanged.
-
-    Args:
-        optimizer: any optimizer; its scale independence is tested.
-        weights: one seed's weights; only shapes and dtype are read.
+    Scale independence is tested, on weights of the given shapes. An optimizer without moments is returned unchanged.
 
     Raises:
         ValueError: its steps depend on the scale, or its state does not scale with a power of it.

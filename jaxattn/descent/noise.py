@@ -153,24 +153,27 @@ def drawn(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem:
 def through(draw: Draw | Sample | None, rule: Rule) -> Rule:
     """Return the rule that forms the gradient through the noise of one step."""
 
-    def dropped(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
-        assert isinstance(draw, Draw)
-
-        def noisy(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
-            predictions, worth = read(step, probabilities * draw.attention)
-            # By the chain rule. Tokens of inputs outside the minibatch contribute nothing.
-            return predictions, worth * draw.attention * draw.inputs[:, None]
-
-        return rule(step, logits, Y, noisy, loss)
-
-    def sampled(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
-        assert isinstance(draw, Sample)
+    def noisy(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
+        if isinstance(draw, Draw):
+            return rule(step, logits, Y, _heard(read, draw), loss)
+        assert draw is not None
         choice = chosen(draw, logits)
         slope = rule(step, (logits + draw.noise) / draw.tau, Y, lambda step, _: read(step, choice), loss)
         probabilities = jax.nn.softmax(logits, axis=1)
         return slope._replace(probabilities=probabilities, coefficients=slope.coefficients / draw.tau)
 
-    return rule if draw is None else dropped if isinstance(draw, Draw) else sampled
+    return rule if draw is None else noisy
+
+
+def _heard(read: Reading, draw: Draw) -> Reading:
+    """Return how a head reads the attention of a problem through noise."""
+
+    def noisy(step: Int[Array, ""], probabilities: Array) -> tuple[Array, Array]:
+        predictions, worth = read(step, probabilities * draw.attention)
+        # By the chain rule. Tokens of inputs outside the minibatch contribute nothing.
+        return predictions, worth * draw.attention * draw.inputs[:, None]
+
+    return noisy
 
 
 def chosen(sample: Sample, logits: Float[Array, "n T"]) -> Float[Array, "n T"]:

@@ -218,11 +218,9 @@ def _penalized(updates: Any, state: Any, params: Any) -> Any:
 
 
 def length_of(gradient: Any, lanes: int) -> Float[Array, "*lanes"]:
-    """Return the Euclidean norm of all entries of a pytree per lane, without underflow or overflow of squares.
+    """Return the Euclidean norm of all entries of a pytree, without underflow or overflow of squares.
 
-    Args:
-        gradient: a pytree of arrays.
-        lanes: the number of trailing axes that are lanes.
+    The last `lanes` axes of its arrays are lanes, each of which has its own norm.
     """
     leaves = jax.tree.leaves(gradient)
     # One division per lane; `metrics.norm` has one per entry, too slow for the loop over steps.
@@ -270,7 +268,7 @@ _ALONG = {
     _gd_update: Along(_gd_rate, lambda state: jnp.zeros_like(state.penalty), lambda K, Q: (K, Q)),
     _normalized_update: Along(_normalized_rate, lambda state: state.penalty, lambda K, Q: (K, Q)),
     _jointly_normalized_update: Along(
-        _normalized_rate, lambda state: state.penalty, lambda K, Q: (jnp.sqrt(K**2 + Q**2),) * 2
+        _normalized_rate, lambda state: state.penalty, lambda K, Q: (length := jnp.sqrt(K**2 + Q**2), length)
     ),
 }
 

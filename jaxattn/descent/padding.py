@@ -35,12 +35,7 @@ _OF_TOKEN, _OF_ENTRY = 20, 40
 
 
 class Plan(NamedTuple):
-    """How to train a batch.
-
-    Attributes:
-        d: the dimension of its program.
-        effort: the compilation effort.
-    """
+    """How to train a batch: the dimension of its program, and the compilation effort."""
 
     d: int
     effort: Effort
@@ -64,13 +59,13 @@ def plan(rule: Rule, weights: Any, problems: Problem, snapshots: int, of: int | 
     of_head = 0 if head in (heads.linear, heads.mlp) else 2 * n * T
 
     def work(d: int) -> float:
-        of_step = chosen(update, *lane, d)[1].multiply_adds + of_head * d + _OF_TOKEN * n * T
+        of_step = chosen(update, lane[0], lane[1], d)[1].multiply_adds + of_head * d + _OF_TOKEN * n * T
         # The weights are computed from what the engine keeps, and then returned.
         entries, terms = (2 * d * weights.K.shape[-1], n * T) if isinstance(weights, Factored) else (d * d, n)
         return float(seeds) * (rule.steps * of_step + (snapshots + 2) * entries * (terms + _OF_ENTRY))
 
     def planned(d: int) -> Plan:
-        kind, cost = chosen(update, *lane, d)
+        kind, cost = chosen(update, lane[0], lane[1], d)
         effort = worth(work(d))
         # Matrix products are precompiled; only passes over the weights profit from more compilation effort.
         return Plan(d, SOLVING if cost.is_wide and kind is not Direct and effort == FULL else effort)

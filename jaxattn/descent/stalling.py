@@ -65,7 +65,7 @@ def _square(weights: Factored) -> Float[Array, "*lanes"]:
 
 
 def going_on(update: Callable[..., Any]) -> str:
-    """Return code of an optimizer that continues where this one stalls; for a paced one, of its inner optimizer."""
+    """Return code of an optimizer that continues where this one stalls; for a scheduled one, of its inner optimizer."""
     if along(plain(update)) is None:
         return "descent.ScaleFree(*optimizer), if it is blind to the gradient's scale,"
     joint = plain(update) is jointly_normalized_gd(1.0).update

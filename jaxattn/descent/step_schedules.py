@@ -38,12 +38,7 @@ Factor = Callable[[ScheduledState, Array], Array]
 
 @dataclass(frozen=True)
 class Scheduled:
-    """An update with the steps of another one, each multiplied by a factor.
-
-    Attributes:
-        update: the update of an optimizer of `optimizers`.
-        factor: returns the factor of the step of one matrix, or of both.
-    """
+    """An update with the steps of one of `optimizers`, each multiplied by a factor, of one matrix or both."""
 
     update: Callable[..., Any]
     factor: Factor

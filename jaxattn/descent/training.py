@@ -132,7 +132,7 @@ def train_batch(
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # An error about a head should name the user's shape, not the program's padded one.
-    _check_fit(*first, rule)
+    _check_fit(first[0], first[1], rule)
     kept, init, run = _prepared(first[0], snapshots, rule)
     _check_noise(noise, keys, problems.X.shape[:1])
     words = None if keys is None else np.asarray(jax.random.key_data(keys))
@@ -183,7 +183,7 @@ def _prepared(
     init, update = autodiff_engine.begun(rule.optimizer, weights, isinstance(rule.model, models.TransformedInputs))
     kinds = (kind for kind in (ScaleFree, Exact, optax.GradientTransformation) if isinstance(rule.optimizer, kind))
     # Without the optimizer's numbers, which are in its state: those of one kind share a program.
-    kind = next(kinds, optax.GradientTransformation)
+    kind: Any = next(kinds, optax.GradientTransformation)
     return kept, init, loops.trainer(replace(rule, optimizer=kind(None, update)))
 
 

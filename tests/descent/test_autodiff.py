@@ -27,13 +27,14 @@ CHANCES: dict[str, Any] = {
 }
 RULES = {
     "scale-free": SCALE_FREE,
+    "published": descent.gd(0.5),
     "exact": EXACT_GD,
     "adam": descent.ScaleFree(*optax.adam(0.01, eps=0.0)),
     "jointly": descent.jointly_normalized_gd(0.1, penalty=0.0),
 }
 DEFAULT = {
-    *(("free", chance, "scale-free") for chance in ("minibatches and entropy", "dropout", "gumbel", "entropy")),
-    *(("function", "gumbel", "exact"), ("function", "none", "adam")),
+    *(("free", chance, "scale-free") for chance in ("minibatches and entropy", "dropout", "entropy")),
+    *(("free", "gumbel", "published"), ("function", "gumbel", "exact"), ("function", "none", "adam")),
     *(("two heads", "entropy", "scale-free"), ("two heads", "none", "jointly")),
     *(("heads and values", chance, "scale-free") for chance in ("minibatches", "gumbel")),
 }
@@ -45,14 +46,14 @@ SLOW = {
 EVERY = [*sorted(DEFAULT), *(slow(*case) for case in sorted(SLOW - DEFAULT))]
 
 
-def given_of(name, chance, rule):
+def given_of(name, chance, rule) -> dict[str, Any]:
     model = MODELS[name]()[1]
     return {"model": model, "optimizer": RULES[rule], "steps": STEPS, "snapshots": (1, STEPS), **CHANCES[chance]}
 
 
 @cache
 def trained(name, chance, rule) -> Any:
-    keys = {"key": KEY} if "noise" in CHANCES[chance] else {}
+    keys: Any = {"key": KEY} if "noise" in CHANCES[chance] else {}
     return descent.train(MODELS[name]()[0], instances.problem(), **given_of(name, chance, rule), **keys)
 
 
@@ -82,7 +83,7 @@ def test_every_step_goes_along_the_gradient_through_noise_and_penalty(name, chan
 def test_a_lane_is_a_lone_run(name, chance, rule):
     starts = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), MODELS[name]()[0])
     is_noisy = "noise" in CHANCES[chance]
-    keys = {"keys": jnp.stack([KEY, jax.random.key(1)])} if is_noisy else {}
+    keys: Any = {"keys": jnp.stack([KEY, jax.random.key(1)])} if is_noisy else {}
     runs = descent.train_batch(starts, instances.problems(2), **given_of(name, chance, rule), **keys)
     assert_close(instances.lane(runs, 0), trained(name, chance, rule), rtol=1e-9)
     assert not np.allclose(jax.tree.leaves(runs.weights)[0][0], jax.tree.leaves(runs.weights)[0][1])
@@ -152,8 +153,8 @@ def test_a_users_loop_is_training():
 
 @pytest.mark.parametrize("chance", ["gumbel", "entropy"])
 def test_it_goes_on_beyond_saturation(chance):
-    keys = {"key": KEY} if chance == "gumbel" else {}
-    given = given_of("free", chance, "scale-free") | keys | {"steps": 20_000}
+    keys: Any = {"key": KEY} if chance == "gumbel" else {}
+    given: Any = given_of("free", chance, "scale-free") | keys | {"steps": 20_000}
     run = descent.train(instances.free(), instances.problem(), **given)
     assert float(jnp.linalg.norm(run.weights)) > (500 if chance == "gumbel" else 1000)
     assert float(run.gradient_norm[-1]) < (1e-100 if chance == "gumbel" else 1e-300)

@@ -145,8 +145,8 @@ def test_a_gradient_below_the_smallest_square_still_gives_a_full_step(engine):
 )
 def test_the_cheapest_engine_is_chosen(d, expected):
     problem = jax.eval_shape(lambda: data.sphere(jax.random.key(0), n=6, T=8, d=d))
-    W, update = jax.ShapeDtypeStruct((d, d), float), descent.gd(0.1).update
-    factors: Any = Factored(W, W)
+    W: Any = jax.ShapeDtypeStruct((d, d), float)
+    factors, update = Factored(W, W), descent.gd(0.1).update
     for weights, kind in ((W, expected), (factors, engines.Direct if d < 40 else Keys)):
         assert engines.chosen(update, weights, problem)[0] is kind
         assert engines.chosen(optax.adam(0.1).update, weights, problem)[0] is engines.Direct

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ PROBLEM, W = instances.problem(), instances.free()
 ZERO, FALLING = jnp.zeros(PROBLEM.Z.shape), descent.falling(SCALE_FREE)
 
 
-def train(weights=W, **given):
+def train(weights: Any = W, **given: Any) -> Any:
     return descent.train(weights, PROBLEM, **{"steps": 5, **given})
 
 

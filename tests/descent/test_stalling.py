@@ -1,5 +1,7 @@
 """Where a run stalls: rounding errors, floor and penalty, each found; and the rules that never do."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,8 +25,8 @@ PUBLISHED = descent.normalized_gd(0.1)
 
 
 def trained(kind, rule, steps=STEPS, **given):
-    given = {"snapshots": range(0, STEPS + 1, 100) if steps == STEPS else ()} | given
-    return descent.train_batch(STARTS[kind], PROBLEMS, optimizer=rule, steps=steps, **given)
+    kept: Any = range(0, STEPS + 1, 100) if steps == STEPS else ()
+    return descent.train_batch(STARTS[kind], PROBLEMS, optimizer=rule, steps=steps, snapshots=kept, **given)
 
 
 @pytest.mark.parametrize("kind", STARTS)
