@@ -34,9 +34,9 @@ LAYERS = [
     ["norms", "losses", "tokens", "initial", "language.scores"],
     ["metrics", "data"],
     ["svm.pivoting", "svm.rounding", "descent.smoothness", "descent.curvature", "descent.optimizers"],
-    ["descent.pacing", "descent.carried"],
-    ["svm.constraints", "descent.spans"],
-    ["descent.keys"],
+    ["descent.step_schedules", "descent.moment_rescaling"],
+    ["svm.constraints", "descent.gram_engine"],
+    ["descent.factored_engine"],
     # An engine is given the gradient, which knows no engine.
     [
         "svm.least_squares",

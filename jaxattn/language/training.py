@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, Int
 from jaxattn import losses, metrics
 from jaxattn.attention import Spanned
 from jaxattn.descent import gradients, normalized_gd, stalling, stepping
+from jaxattn.descent.gradients import rule_of
 from jaxattn.descent.optimizers import along
-from jaxattn.descent.training import rule_of
 from jaxattn.language.choices import Choices
 from jaxattn.language.slopes import pair_slopes
 from jaxattn.parallel import batch

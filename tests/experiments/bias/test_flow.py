@@ -113,7 +113,7 @@ def test_the_figure_draws_the_short_steps_of_every_start():
 @pytest.mark.parametrize(
     ("start", "weights", "law", "model"),
     [
-        ("random", initial.factored, "jaxattn.initial.factored", "jaxattn.models.Seeing"),
+        ("random", initial.factored, "jaxattn.initial.factored", "jaxattn.models.TransformedInputs"),
         ("diagonal", laws.diagonal, "flow.laws.diagonal", "jaxattn.experiments.bias.flow.model.Diagonal"),
     ],
 )

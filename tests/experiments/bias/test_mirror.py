@@ -9,7 +9,6 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from jaxattn import data, descent, initial, svm
-from jaxattn.descent.lp_gd import lp_gd
 from jaxattn.experiments.bias.mirror import examples, figure, rates
 from jaxattn.experiments.bias.mirror.claims import CLAIMS, summarize
 from jaxattn.experiments.bias.mirror.measure import NORMALIZED, NORMS, PLAIN, divergence, measure, norm_of
@@ -115,7 +114,9 @@ def test_the_figure_shows_correlations_ratios_and_divergences():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rule", "target"), [(lp_gd(3.0, 0.5), "lp_gd.lp_gd"), (descent.mirror(3.0, 10.0), "mirror")])
+@pytest.mark.parametrize(
+    ("rule", "target"), [(descent.lp_gd(3.0, 0.5), "lp_gd"), (descent.mirror(3.0, 10.0), "mirror")]
+)
 def test_a_record_is_measured_and_looks_like_the_examples(tmp_path, rule, target):
     config = {"optimizer": {"_target_": f"jaxattn.descent.{target}", "p": 3.0}}
     kept = schedule.Logarithmically(4)
@@ -123,7 +124,7 @@ def test_a_record_is_measured_and_looks_like_the_examples(tmp_path, rule, target
         tmp_path, data.three_tokens, initial.free, rule, config, seeds=3, steps=200, snapshots=kept, record_every=10
     )
     one = measure(record)
-    made = examples.run(PLAIN if target == "lp_gd.lp_gd" else NORMALIZED, 3.0, 200)
+    made = examples.run(PLAIN if target == "lp_gd" else NORMALIZED, 3.0, 200)
     assert {name: made[name].dims for name in made.data_vars} == {name: one[name].dims for name in one.data_vars}
     assert {name: one.attrs[name] for name in ("run", "rule", "p", "norm", "steps")} == {
         name: made.attrs[name] for name in ("run", "rule", "p", "norm", "steps")

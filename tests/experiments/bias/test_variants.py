@@ -78,7 +78,7 @@ def test_every_prediction_has_one_run_of_the_configuration(name):
 
 def config_of(**changed):
     given = {
-        "model": {"_target_": "jaxattn.models.Seeing"},
+        "model": {"_target_": "jaxattn.models.TransformedInputs"},
         "weights": {"_target_": "jaxattn.initial.free"},
         "optimizer": {"_target_": "jaxattn.descent.normalized_gd"},
         "noise": {"_target_": "jaxattn.descent.full_batch"},

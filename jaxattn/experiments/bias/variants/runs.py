@@ -47,7 +47,7 @@ def _model(config: dict[str, Any]) -> str:
     if name in ("summed", "concatenated"):
         return f"{count} heads {'added up' if name == 'summed' else 'concatenated'}"
     words = {
-        "Seeing": "",
+        "TransformedInputs": "",
         "with_values": "trained values",
         "rotary": "rotary positions",
         "key_only": "positions in the keys",

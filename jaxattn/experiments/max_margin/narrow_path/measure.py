@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from jaxattn import attention, heads, losses, metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.regularization.reading import excess_of
+from jaxattn.regularization.objective import excess_of
 from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 

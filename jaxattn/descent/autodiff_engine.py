@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from jaxattn import checks, heads, losses, models
 from jaxattn.descent import gradients, penalties
-from jaxattn.descent.carried import Carried, carried
-from jaxattn.descent.noise import Draw, Noise, Sample, chosen, drawn, through
+from jaxattn.descent.moment_rescaling import Rescaled, rescaled
+from jaxattn.descent.noise import Draw, Sample, chosen, through
 from jaxattn.descent.optimizers import ScaleFree, along
-from jaxattn.descent.pacing import plain
 from jaxattn.descent.penalties import Penalty, unpenalized
+from jaxattn.descent.step_schedules import plain
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
@@ -89,18 +89,7 @@ def slope(
     draw: Draw | Sample | None = None,
     penalty: Penalty = unpenalized,
 ) -> Direction:
-    """Return the gradient that a rule forms; with `gradients.exact` the log_scale is 0.
-
-    Args:
-        params: the model's parameters.
-        problem: one problem.
-        model: a value of `models`.
-        rule: `gradients.direction` or `gradients.exact`.
-        loss: a function of one margin.
-        head: a function of one attention output and v.
-        draw: the noise of this step. Default: none.
-        penalty: the penalty on the attention.
-    """
+    """Return the gradient by `gradients.direction` or `gradients.exact` (log_scale 0), with noise and penalty."""
     weights, readout = models.parts(params)
     logits, pull = jax.vjp(lambda weights: model.logits(weights, problem), weights)
     count, n, T = logits.shape
@@ -165,32 +154,33 @@ class Kept(NamedTuple):
 Updates = tuple[Callable[..., Any]] | tuple[Callable[..., Any], Callable[..., Any] | None]
 
 
-def begun(optimizer: optax.GradientTransformation, params: Any) -> tuple[Callable[[Any], Any], Updates]:
-    """Return an optimizer's init function and its updates.
+def begun(
+    optimizer: optax.GradientTransformation, params: Any, has_engine: bool
+) -> tuple[Callable[[Any], Any], Callable[..., Any] | Updates]:
+    """Return an optimizer's init function and its update.
 
-    A `ScaleFree` optimizer trains attention and readout by two copies, since their gradients have different scales.
+    The update takes the gradient's scale if the optimizer is `ScaleFree` and has moments. For a model without an engine
+    it is `Updates`: a `ScaleFree` optimizer then trains attention and readout by two copies, since their gradients have
+    different scales.
 
     Raises:
         ValueError: a `ScaleFree` optimizer whose steps depend on the gradient's scale.
     """
     if not isinstance(optimizer, ScaleFree):
-        return optimizer.init, (optimizer.update,)
+        return optimizer.init, optimizer.update if has_engine else (optimizer.update,)
+    if has_engine:
+        return _scale_free(optimizer, params)
     weights, readout = models.parts(params)
-    first, update = scale_free(optimizer, weights)
+    first, update = _scale_free(optimizer, weights)
     if readout is None:
         return lambda params: models.Joint(first(params), None), (update, None)
-    second, of_readout = scale_free(optimizer, readout)
+    second, of_readout = _scale_free(optimizer, readout)
     return lambda params: models.Joint(first(params.attention), second(params.readout)), (update, of_readout)
 
 
-def scale_free(optimizer: ScaleFree, part: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return an optimizer's init function and update; the update takes the gradient's scale if it has moments.
-
-    Raises:
-        ValueError: its steps depend on the gradient's scale.
-    """
-    own = optimizer.init, optimizer.update
-    return own if along(plain(optimizer.update)) is not None else carried(optimizer, part)
+def _scale_free(optimizer: ScaleFree, part: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    known = along(plain(optimizer.update)) is not None
+    return (optimizer.init, optimizer.update) if known else rescaled(optimizer, part)
 
 
 def moved(updates: Updates, found: Direction, kept: Kept) -> Kept:
@@ -207,7 +197,7 @@ def moved(updates: Updates, found: Direction, kept: Kept) -> Kept:
 
 
 def _moved(update: Callable[..., Any], gradient: Any, kept: Kept, log_scale: Any = None) -> Kept:
-    scale = (log_scale,) if isinstance(update, Carried) else ()
+    scale = (log_scale,) if isinstance(update, Rescaled) else ()
     moves, state = update(gradient, kept.state, kept.params, *scale)
     return Kept(jax.tree.map(jnp.add, kept.params, moves), state)
 
@@ -221,15 +211,3 @@ def length_of(found: Direction) -> Float[Array, ""]:
         if scale is not None
     ]
     return jnp.sqrt(sum(squares[1:], squares[0]))
-
-
-def noise_of(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | Sample | None:
-    """Return the noise of a step; None without a key, which means no noise."""
-    if key is None:
-        return None
-    return drawn(noise, key, step, problem.n, problem.T, problem.X.dtype)
-
-
-def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
-    """Return the rule that forms an optimizer's gradient for any model: the direction if `ScaleFree`, else exact."""
-    return gradients.direction if isinstance(optimizer, ScaleFree) else gradients.exact

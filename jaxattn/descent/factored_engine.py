@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxattn.attention import Factored, Weights
+from jaxattn.descent.gram_engine import Moved, Update, differences, gram, rule_of
 from jaxattn.descent.optimizers import size_of
-from jaxattn.descent.pacing import Paced, plain
-from jaxattn.descent.spans import Moved, Update, differences, gram, rule_of
+from jaxattn.descent.step_schedules import Scheduled, plain
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
@@ -56,11 +56,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Keys:
-    """Keep the keys of all tokens, relative to their input's first token, and the queries; no step forms K or Q.
-
-    Attributes:
-        update: the update of an optimizer that moves K and Q along their gradients.
-    """
+    """Keep the keys of all tokens, relative to their input's first token, and the queries; no step forms K or Q."""
 
     update: Update
 
@@ -103,8 +99,8 @@ class Keys:
     ) -> Moved:
         """Move keys and queries by the images of the gradients, and A and B by the gradients' coefficients."""
         del log_scale, problem
-        paced = self.update if isinstance(self.update, Paced) else None
-        rule, state = rule_of(plain(self.update)), kept.state.rule if paced else kept.state
+        scheduled = self.update if isinstance(self.update, Scheduled) else None
+        rule, state = rule_of(plain(self.update)), kept.state.rule if scheduled else kept.state
         penalty = 2 * rule.penalty(state)
         size = jnp.maximum(size_of(coefficients, coefficients.ndim - 2), penalty)
         penalty = penalty / size
@@ -130,21 +126,21 @@ class Keys:
         lengths = rule.lengths(*map(jnp.sqrt, whole))
         rates = [rule.rate(state, length, size) for length in lengths]
         after = kept.state
-        if paced:
-            factors = paced.factors(kept.state, [*map(jnp.sqrt, kept.squares)])
+        if scheduled:
+            factors = scheduled.factors(kept.state, [*map(jnp.sqrt, kept.squares)])
             rates = [rate * factor for rate, factor in zip(rates, factors, strict=True)]
-            after = paced.after(kept.state, state)
+            after = scheduled.after(kept.state, state)
         left = [1 - rate * penalty for rate in rates]
         squares = [
             square - 2 * rate * (along_weights + penalty * square) + rate**2 * slope
             for square, rate, slope in zip(kept.squares, rates, whole, strict=True)
         ]
-        of_keys = lanes.fused(step, "pj,jm->pm", _after(rates[0], of_tokens), kept.queries)
+        of_keys = lanes.fused(step, "pj,jm->pm", _times(rates[0], of_tokens), kept.queries)
         moved = kept._replace(
-            keys=_after(left[0], kept.keys) - of_keys.reshape(kept.keys.shape),
-            queries=_after(left[1], kept.queries) - _after(rates[1], of_queries),
-            A=_after(left[0], kept.A) - _after(rates[0], a[:, :, None] * kept.queries[:, None]),
-            B=_after(left[1], kept.B) - _after(rates[1], read),
+            keys=_times(left[0], kept.keys) - of_keys.reshape(kept.keys.shape),
+            queries=_times(left[1], kept.queries) - _times(rates[1], of_queries),
+            A=_times(left[0], kept.A) - _times(rates[0], a[:, :, None] * kept.queries[:, None]),
+            B=_times(left[1], kept.B) - _times(rates[1], read),
             shares=(left[0] * kept.shares[0], left[1] * kept.shares[1]),
             squares=(squares[0], squares[1]),
             state=after,
@@ -173,11 +169,9 @@ def coordinates(rows: Array) -> tuple[Array, Array]:
     Gram-Schmidt with two passes per row makes the basis orthonormal to rounding, even if rows are nearly dependent.
     LAPACK is avoided because its calls would keep programs from running side by side (see `batch`).
 
-    Args:
-        rows: (r, m), r < m.
-
     Returns:
-        Coordinates, (r, r), and the basis, (r, m), with a zero row for each row that depends on earlier ones.
+        For rows (r, m) with r < m the coordinates, (r, r), and the basis, (r, m), with a zero row for each row that
+        depends on earlier ones.
     """
 
     def add(k: Int[Array, ""], basis: Array) -> Array:
@@ -193,12 +187,12 @@ def coordinates(rows: Array) -> tuple[Array, Array]:
     return lanes.einsum(lanes.before(), "im,jm->ij", rows, basis), basis
 
 
+def _times(number: Array, A: Array) -> Array:
+    """Return an array times one number per lane."""
+    return lanes.spread(number, A) * A
+
+
 def _without(step: Int[Array, ""], row: Array, basis: Array) -> Array:
     """Return a row minus its projection onto the rows of a basis."""
     along = lanes.einsum(step, "jm,m->j", basis, row)
     return row - lanes.einsum(step, "jm,j->m", basis, along)
-
-
-def _after(number: Array, A: Array) -> Array:
-    """Return an array times one number per lane."""
-    return lanes.spread(number, A) * A

@@ -28,7 +28,7 @@ _SPARE = 24
 _LOG_2 = math.log(2)
 
 
-class CarriedState(NamedTuple):
+class RescaledState(NamedTuple):
     """An optimizer's state, each array divided by its power of `2 ** exponent`; the exponent is an integer."""
 
     kept: Any
@@ -36,20 +36,18 @@ class CarriedState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Carried:
-    """An update that takes the gradient as a direction and the logarithm of its scale.
+class Rescaled:
+    """A scale independent update, given the gradient as a direction and the logarithm of its scale.
 
-    Attributes:
-        update: the update of an optimizer that does not depend on the gradient's scale.
-        powers: the power of the scale for each array of the optimizer's state.
+    `powers` has the power of the scale for each array of the optimizer's state.
     """
 
     update: Callable[..., Any]
     powers: tuple[int, ...]
 
     def __call__(
-        self, direction: Any, state: CarriedState, params: Any, log_scale: Float[Array, ""]
-    ) -> tuple[Any, CarriedState]:
+        self, direction: Any, state: RescaledState, params: Any, log_scale: Float[Array, ""]
+    ) -> tuple[Any, RescaledState]:
         """Return the optimizer's steps for the gradient `exp(log_scale) * direction`, and its next state.
 
         An entry whose gradients have all been zero, where the optimizer would compute 0 / 0, does not move. Entries
@@ -57,7 +55,8 @@ class Carried:
         """
         leaves, structure = jax.tree.flatten(state.kept)
         sizes = [(_log2_of_largest(jax.tree.leaves(direction)) + log_scale / _LOG_2)]
-        sizes += [_log2_of_largest([leaf]) / power + state.exponent for leaf, power in self._scaled(leaves)]
+        powers = zip(leaves, self.powers, strict=True)
+        sizes += [_log2_of_largest([leaf]) / power + state.exponent for leaf, power in powers if power]
         largest = jnp.max(jnp.stack([size.astype(state.exponent.dtype) for size in sizes]))
         # As long as all gradients were zero there is nothing to scale.
         exponent = jnp.where(jnp.isfinite(largest), jnp.ceil(largest), state.exponent)
@@ -70,20 +69,13 @@ class Carried:
         gradient = jax.tree.map(lambda leaf: _without_traces(leaf * factor), direction)
         updates, after = self.update(gradient, jax.tree.unflatten(structure, kept), params)
         updates = jax.tree.map(lambda u, g: jnp.where(jnp.isnan(u) & (g == 0), 0, u), updates, gradient)
-        return updates, CarriedState(after, exponent)
-
-    def _scaled(self, leaves: list[Array]) -> list[tuple[Array, int]]:
-        return [(leaf, power) for leaf, power in zip(leaves, self.powers, strict=True) if power]
+        return updates, RescaledState(after, exponent)
 
 
-def carried(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+def rescaled(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
     """Return an optimizer's init function and an update that carries the gradient's scale.
 
-    An optimizer without moments is returned unchanged.
-
-    Args:
-        optimizer: any optimizer; its scale independence is tested.
-        weights: one seed's weights; only shapes and dtype are read.
+    Scale independence is tested, on weights of the given shapes. An optimizer without moments is returned unchanged.
 
     Raises:
         ValueError: its steps depend on the scale, or its state does not scale with a power of it.
@@ -93,11 +85,11 @@ def carried(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Call
     powers = _powers(optimizer.init, optimizer.update, structure, shapes)
     if not any(powers):
         return optimizer.init, optimizer.update
-    return partial(_init, optimizer.init), Carried(optimizer.update, powers)
+    return partial(_init, optimizer.init), Rescaled(optimizer.update, powers)
 
 
-def _init(init: Callable[[Any], Any], params: optax.Params) -> CarriedState:
-    return CarriedState(init(params), jnp.zeros((), jax.tree.leaves(params)[0].dtype))
+def _init(init: Callable[[Any], Any], params: optax.Params) -> RescaledState:
+    return RescaledState(init(params), jnp.zeros((), jax.tree.leaves(params)[0].dtype))
 
 
 @lru_cache(maxsize=64)
@@ -162,9 +154,8 @@ def _followed(trees: list[Any], shifts: tuple[int, ...]) -> list[set[int]]:
 
 def _as_numbers(leaf: Any) -> np.ndarray:
     """Return an array in double precision, which represents all other types exactly; random keys as their words."""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf, float)
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf, float)
 
 
 def _refused(found: str) -> ValueError:

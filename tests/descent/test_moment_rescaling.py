@@ -10,9 +10,10 @@ import optax
 import pytest
 
 from jaxattn import descent, metrics
-from jaxattn.descent.carried import Carried, carried
+from jaxattn.descent.moment_rescaling import Rescaled, rescaled
 from jaxattn.problem import every_prefix
 from tests import instances
+from tests.descent.cases import slow
 from tests.descent.test_gradients import exactly
 from tests.instances import assert_close
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.compiled
 
 STEPS = 60
 ADAM = descent.ScaleFree(*optax.adam(0.5, eps=0.0))
+GIVEN = {"optimizer": ADAM, "steps": STEPS, "snapshots": range(1, STEPS + 1)}
 # Logits of some 10^5.
 FAR = {"free": 3e5 * instances.free(), "factored": jax.tree.map(lambda leaf: 550.0 * leaf, instances.factored(m=2))}
 
@@ -55,9 +57,9 @@ def adam(start, problem, steps, rate, b1, b2):
     ("start", "steps", "rate", "b1", "b2"),
     [
         (FAR["factored"], STEPS, 0.5, 0.9, 0.999),
-        pytest.param(instances.free(), 1100, 0.5, 0.6, 0.36, marks=pytest.mark.slow),
-        pytest.param(FAR["free"], STEPS, 0.5, 0.9, 0.999, marks=pytest.mark.slow),
-        pytest.param(instances.factored(m=2), 1100, 0.5, 0.6, 0.36, marks=pytest.mark.slow),
+        slow(instances.free(), 1100, 0.5, 0.6, 0.36),
+        slow(FAR["free"], STEPS, 0.5, 0.9, 0.999),
+        slow(instances.factored(m=2), 1100, 0.5, 0.6, 0.36),
     ],
 )
 def test_adam_is_adam_of_60_digits_where_the_gradient_is_below_all_doubles(start, steps, rate, b1, b2):
@@ -75,22 +77,16 @@ def test_adam_is_adam_of_60_digits_where_the_gradient_is_below_all_doubles(start
         assert moved > 1
 
 
-@pytest.mark.parametrize("kind", ["free", pytest.param("factored", marks=pytest.mark.slow)])
-def test_a_lane_is_a_lone_run(kind):
+@pytest.mark.parametrize("kind", [slow("free"), slow("factored")])
+def test_a_lane_is_a_lone_run_also_under_jit_and_vmap(kind):
     many = instances.problems(3)
     starts = instances.stacked([jax.tree.map(lambda leaf, s=s: s * leaf, FAR[kind]) for s in (1.0, 1e-5, 0.5)])
-    runs = descent.train_batch(starts, many, optimizer=ADAM, steps=STEPS)
+    runs = descent.train_batch(starts, many, **GIVEN)
+    lifted = jax.jit(jax.vmap(lambda w, p: descent.train(w, p, **GIVEN)))(starts, many)
+    assert_close(lifted, jax.tree.map(jnp.asarray, runs), rtol=1e-12)
     for i in range(3):
-        found = descent.train(instances.lane(starts, i), instances.lane(many, i), optimizer=ADAM, steps=STEPS)
-        assert_close(jax.tree.map(jnp.asarray, instances.lane(runs, i)), found)
-
-
-@pytest.mark.slow
-def test_it_is_the_same_under_jit_and_vmap():
-    many, starts = instances.problems(3), instances.stacked([FAR["free"]] * 3)
-    lifted = jax.vmap(lambda w, p: descent.train(w, p, optimizer=ADAM, steps=STEPS))
-    expected = descent.train_batch(starts, many, optimizer=ADAM, steps=STEPS)
-    assert_close(jax.jit(lifted)(starts, many), jax.tree.map(jnp.asarray, expected), rtol=1e-13)
+        alone = descent.train(instances.lane(starts, i), instances.lane(many, i), **GIVEN)
+        assert_close(jax.tree.map(jnp.asarray, instances.lane(runs, i)), alone)
 
 
 OPTIMIZERS = {
@@ -105,20 +101,17 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_powers_of_the_scale_are_found(name):
     rule, powers = OPTIMIZERS[name]
-    _, found = carried(rule, instances.free())
-    assert powers == (found.powers if isinstance(found, Carried) else None)
+    _, found = rescaled(rule, instances.free())
+    assert powers == (found.powers if isinstance(found, Rescaled) else None)
 
 
-@pytest.mark.parametrize(
-    "name", ["adam", *(pytest.param(name, marks=pytest.mark.slow) for name in OPTIMIZERS if name != "adam")]
-)
+@pytest.mark.parametrize("name", [name if name == "adam" else slow(name) for name in OPTIMIZERS])
 def test_the_steps_are_those_for_the_gradient_itself(name):
-    rule, _ = OPTIMIZERS[name]
     # Causal attention: inputs that do not see all tokens.
     one = instances.problem()
     problem = every_prefix(one.X[:2], jnp.array([[1.0, -1.0, 1.0, 1.0], [-1.0, 1.0, 1.0, -1.0]]), one.v)
     ours, theirs = (
-        descent.train(instances.free(), problem, optimizer=kind(*rule), steps=20)
+        descent.train(instances.free(), problem, optimizer=kind(*OPTIMIZERS[name][0]), steps=20)
         for kind in (descent.ScaleFree, descent.Exact)
     )
     assert_close(ours.weights, theirs.weights)
@@ -133,36 +126,35 @@ def as_logged():
     return optax.GradientTransformation(lambda params: {"log": jnp.zeros(())}, update)
 
 
-REFUSED = {
-    "eps": (optax.adam(0.1), "a step that changes with it"),
-    "small eps": (optax.adam(0.1, eps=1e-100), "a step that changes with it"),
-    "in proportion": (optax.sgd(0.1, momentum=0.9), "a step that changes with it"),
-    "begun": (optax.adagrad(0.1, eps=0.0), "a step that changes with it"),
-    "clipped": (optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.1, eps=0.0)), "a step that changes with it"),
-    "state": (as_logged(), r"a state whose \['log'\] follows no power of it"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_carried_is_refused(name):
-    rule, found = REFUSED[name]
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        *(
+            (rule, "a step that changes with it")
+            for rule in (
+                optax.adam(0.1),
+                optax.adam(0.1, eps=1e-100),
+                optax.sgd(0.1, momentum=0.9),
+                optax.adagrad(0.1, eps=0.0),
+                optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.1, eps=0.0)),
+                optax.contrib.muon(0.03),
+                optax.yogi(0.01),
+                optax.adafactor(0.01),
+            )
+        ),
+        (as_logged(), r"a state whose \['log'\] follows no power of it"),
+    ],
+)
+def test_a_rule_that_looks_at_the_length_is_refused(rule, found):
     with pytest.raises(
         ValueError, match=rf"^optimizer: expected one that is blind to the gradient's scale.*found {found}.*Exact"
     ):
-        descent.train(instances.free(), instances.problem(), optimizer=descent.ScaleFree(*rule), steps=3)
-
-
-def test_a_gradient_of_zero_gives_no_step():
-    run = descent.train(
-        instances.free(), instances.problem(), optimizer=ADAM, steps=STEPS, head=lambda x, v: 0.0 * (v @ x)
-    )
-    np.testing.assert_array_equal(run.weights, instances.free())
+        descent.train(instances.free(), instances.problem(), optimizer=descent.scale_free(rule), steps=2)
 
 
 def test_an_entry_that_never_has_a_gradient_does_not_move():
     one, W = instances.problem(), FAR["free"]
-    problem = replace(one, Z=one.Z.at[:, 2].set(0.0))
-    run = descent.train(W, problem, optimizer=ADAM, steps=STEPS)
+    run = descent.train(W, replace(one, Z=one.Z.at[:, 2].set(0.0)), **GIVEN)
     moved = np.asarray(run.weights) - np.asarray(W)
     np.testing.assert_array_equal(moved[:, 2], 0)
     assert np.isfinite(moved).all()
@@ -171,12 +163,10 @@ def test_an_entry_that_never_has_a_gradient_does_not_move():
 
 def test_single_precision_follows_double():
     W = 3e4 * instances.free()
-    runs = []
-    for dtype in (np.float64, np.float32):
-        start, problem = jax.tree.map(lambda leaf, to=dtype: leaf.astype(to), (W, instances.problem()))
-        runs.append(descent.train(start, problem, optimizer=ADAM, steps=STEPS))
-    double, one = runs
+    double = descent.train(W, instances.problem(), **GIVEN)
+    start, problem = jax.tree.map(lambda leaf: leaf.astype(np.float32), (W, instances.problem()))
+    single = descent.train(start, problem, **GIVEN)
     assert double.gradient_norm[-1] < 1e-48
-    assert one.gradient_norm[-1] == 0
-    assert one.weights.dtype == np.float32
-    assert_close(one.weights - W.astype(np.float32), double.weights - W, rtol=1e-3)
+    assert single.gradient_norm[-1] == 0
+    assert single.weights.dtype == np.float32
+    assert_close(single.weights - start, double.weights - W, rtol=1e-3)

@@ -24,7 +24,7 @@ from jaxattn.parallel.lanes import spread
 __all__ = ["FallingStep", "falling", "falling_step", "plain", "relative"]
 
 
-class PacedState(NamedTuple):
+class ScheduledState(NamedTuple):
     """The state of an optimizer, the number of its steps, and the power of that number by which its step falls."""
 
     rule: Any
@@ -33,22 +33,17 @@ class PacedState(NamedTuple):
 
 
 # Maps a state and the length of the weights that move to the factor of their step.
-Factor = Callable[[PacedState, Array], Array]
+Factor = Callable[[ScheduledState, Array], Array]
 
 
 @dataclass(frozen=True)
-class Paced:
-    """An update with the steps of another one, each multiplied by a factor.
-
-    Attributes:
-        update: the update of an optimizer of `optimizers`.
-        factor: returns the factor of the step of one matrix, or of both.
-    """
+class Scheduled:
+    """An update with the steps of one of `optimizers`, each multiplied by a factor, of one matrix or both."""
 
     update: Callable[..., Any]
     factor: Factor
 
-    def __call__(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, PacedState]:
+    def __call__(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, ScheduledState]:
         """Return the steps and the next state, as an optax transformation does."""
         moves, rule = self.update(updates, state.rule, params)
         lengths = [length_of(leaf, state.power.ndim) for leaf in jax.tree.leaves(params)]
@@ -56,28 +51,28 @@ class Paced:
         moves = jax.tree.map(lambda move, factor: spread(factor, move) * move, moves, factors)
         return moves, self.after(state, rule)
 
-    def factors(self, state: PacedState, lengths: list[Array]) -> list[Array]:
+    def factors(self, state: ScheduledState, lengths: list[Array]) -> list[Array]:
         """Return the factor of each matrix's step from the matrices' lengths; one factor for a rule with one norm."""
         rule = along(self.update)
         assert rule is not None
         counted = rule.lengths(*lengths) if len(lengths) == len(Factored._fields) else lengths
         return [self.factor(state, length) for length in counted]
 
-    def after(self, state: PacedState, rule: Any) -> PacedState:
+    def after(self, state: ScheduledState, rule: Any) -> ScheduledState:
         """Return the state after a step, given the rule's state."""
         return state._replace(rule=rule, taken=state.taken + 1)
 
 
 def plain(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the update inside a `Paced` one; other updates are returned unchanged.
+    """Return the update inside a `Scheduled` one; other updates are returned unchanged.
 
     Example:
-        >>> from jaxattn.descent import pacing
+        >>> from jaxattn.descent import step_schedules
         >>> rule = descent.gd(0.1)
-        >>> pacing.plain(descent.falling(rule).update) is pacing.plain(rule.update)
+        >>> step_schedules.plain(descent.falling(rule).update) is step_schedules.plain(rule.update)
         True
     """
-    return update.update if isinstance(update, Paced) else update
+    return update.update if isinstance(update, Scheduled) else update
 
 
 def falling(optimizer: optax.GradientTransformation, power: float = 0.5) -> optax.GradientTransformation:
@@ -99,7 +94,7 @@ def falling(optimizer: optax.GradientTransformation, power: float = 0.5) -> opta
         >>> run = descent.train(initial.factored(key, 5), problem, optimizer=rule, steps=10)
     """
     _check_power(power)
-    return _paced(optimizer, _by_steps, power)
+    return _scheduled(optimizer, _by_steps, power)
 
 
 def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
@@ -116,7 +111,7 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
         >>> rule = descent.relative(descent.normalized_gd(1.0, floor=0.0, penalty=0.0))
         >>> run = descent.train(initial.factored(key, 5), problem, optimizer=rule, steps=10)
     """
-    return _paced(optimizer, _by_length, 0.0)
+    return _scheduled(optimizer, _by_length, 0.0)
 
 
 @dataclass(frozen=True)
@@ -161,23 +156,22 @@ def _check_power(power: float) -> None:
         raise ValueError(f"power: expected a number above 0 and at most 1, found {power!r}")
 
 
-def _paced(optimizer: optax.GradientTransformation, factor: Factor, power: float) -> optax.GradientTransformation:
+def _scheduled(optimizer: optax.GradientTransformation, factor: Factor, power: float) -> optax.GradientTransformation:
     if along(optimizer.update) is None:
         found = getattr(optimizer.update, "__qualname__", optimizer.update)
         raise ValueError(f"optimizer: expected one that moves along the gradient, gd or normalized_gd, found {found}")
     # `ScaleFree` and `Exact` are types of the transformation: keep the type, which selects the gradient.
-    return type(optimizer)(partial(_init, optimizer.init, power), Paced(optimizer.update, factor))
+    return type(optimizer)(partial(_init, optimizer.init, power), Scheduled(optimizer.update, factor))
 
 
-def _init(init: Callable[[Any], Any], power: float, params: optax.Params) -> PacedState:
+def _init(init: Callable[[Any], Any], power: float, params: optax.Params) -> ScheduledState:
     dtype = jax.tree.leaves(params)[0].dtype
-    return PacedState(init(params), jnp.zeros((), jnp.int32), jnp.asarray(power, dtype))
+    return ScheduledState(init(params), jnp.zeros((), jnp.int32), jnp.asarray(power, dtype))
 
 
-def _by_steps(state: PacedState, length: Array) -> Array:
+def _by_steps(state: ScheduledState, length: Array) -> Array:
     return (state.taken + 1).astype(length.dtype) ** -state.power
 
 
-def _by_length(state: PacedState, length: Array) -> Array:
-    del state
+def _by_length(_: ScheduledState, length: Array) -> Array:
     return 1 / jnp.where(length > 0, length, 1.0)

@@ -1,7 +1,7 @@
 """Internal: engines for a free W in the span of its start and of the problem's tokens and queries.
 
 A W that moves along its gradient stays in `W0 + span{x_it z_i^T}`. `Queries` keeps the images `W z_i`, (n, d). `Gram`
-keeps the logits, (n, T), so its step costs the same for any d. `keys.Keys` is the engine for factors.
+keeps the logits, (n, T), so its step costs the same for any d. `factored_engine.Keys` is the engine for factors.
 
 Arrays may have lanes as trailing axes (see `lanes`). All satisfy `engines.Engine`.
 """
@@ -27,11 +27,7 @@ Moved = tuple[Any, Callable[[], Array]]
 
 @dataclass(frozen=True)
 class Queries:
-    """Keep the images `M_i = W z_i`, (n, d), and the sum of all moves, `W = W0 + sum_i B_i z_i^T`.
-
-    Attributes:
-        update: the update of an optimizer that moves along the gradient.
-    """
+    """Keep the images `M_i = W z_i`, (n, d), and the sum of all moves, `W = W0 + sum_i B_i z_i^T`."""
 
     update: Update
 
@@ -70,9 +66,6 @@ class Gram:
 
     Logits are kept relative to those of the input's first token, which the softmax allows. The first token is the first
     that the input sees; it also stands in for tokens that it does not see.
-
-    Attributes:
-        update: the update of an optimizer that moves along the gradient.
     """
 
     update: Update

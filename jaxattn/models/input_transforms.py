@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxattn import attention, checks, heads
 from jaxattn.problem import Problem
 
-__all__ = ["Seeing", "normalized", "plain", "temperature"]
+__all__ = ["TransformedInputs", "normalized", "plain", "temperature"]
 
 
 def _same(problem: Problem) -> Problem:
@@ -21,33 +21,33 @@ def _same(problem: Problem) -> Problem:
 
 
 @dataclass(frozen=True)
-class Seeing:
+class TransformedInputs:
     """One head whose attention uses keys and queries derived from the problem's tokens and queries.
 
     Its weights are those of `attention`: W, (d, d), Factored(K, Q), (d, m) each, or Spanned. The logits are `k_it^T W
     q_i`, so W obeys a max-margin problem over the keys k and queries q.
 
     Attributes:
-        see: maps a problem to one whose tokens X are the keys and whose Z are the queries.
-        read: maps a problem to one whose tokens X the head reads.
+        for_attention: maps a problem to one whose tokens X are the keys and whose Z are the queries.
+        for_head: maps a problem to one whose tokens X the head reads.
     """
 
-    see: Callable[[Problem], Problem] = _same
-    read: Callable[[Problem], Problem] = _same
+    for_attention: Callable[[Problem], Problem] = _same
+    for_head: Callable[[Problem], Problem] = _same
 
     def logits(self, weights: attention.Weights, problem: Problem) -> Float[Array, "1 n T"]:
         """Return `k_it^T W q_i`."""
-        return attention.logits(weights, self.see(problem))[None]
+        return attention.logits(weights, self.for_attention(problem))[None]
 
     def predictions(
         self, readout: Any, probabilities: Float[Array, "1 n T"], problem: Problem, head: heads.Head
     ) -> Float[Array, " n"]:
         """Return the head's predictions from the attention output."""
-        return of_outputs(attention.attended(probabilities[0], self.read(problem)), readout, problem, head)
+        return of_outputs(attention.attended(probabilities[0], self.for_head(problem)), readout, problem, head)
 
     def seen(self, problem: Problem) -> Problem:
         """Return the problem whose logits `X_i W z_i`, with W from `matrix`, are the model's."""
-        return self.see(problem)
+        return self.for_attention(problem)
 
     def matrix(self, weights: attention.Weights) -> Float[Array, "*batch d d"]:
         """Return W."""
@@ -60,7 +60,7 @@ def of_outputs(outputs: Float[Array, "n d"], readout: Any, problem: Problem, hea
 
 
 # The model of the papers: logits `X_i W z_i`.
-plain = Seeing()
+plain = TransformedInputs()
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ def replaced(problem: Problem, **arrays: Any) -> Problem:
     return Problem(**problem.arrays | arrays)
 
 
-def normalized() -> Seeing:
+def normalized() -> TransformedInputs:
     """Return the model whose attention uses tokens and queries scaled to length 1; the head reads the original tokens.
 
     Example:
         >>> run = descent.train(start, problem, model=models.normalized(), steps=10)
     """
-    return Seeing(_Normalized())
+    return TransformedInputs(_Normalized())
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _Tempered:
         return replaced(problem, Z=problem.Z / jnp.asarray(self.tau, problem.Z.dtype))
 
 
-def temperature(tau: float) -> Seeing:
+def temperature(tau: float) -> TransformedInputs:
     """Return the model with logits `X_i W z_i / tau`, for example tau = sqrt(d).
 
     Raises:
@@ -105,4 +105,4 @@ def temperature(tau: float) -> Seeing:
     Example:
         >>> run = descent.train(start, problem, model=models.temperature(5**0.5), steps=10)
     """
-    return Seeing(_Tempered(checks.positive("tau", tau)))
+    return TransformedInputs(_Tempered(checks.positive("tau", tau)))
