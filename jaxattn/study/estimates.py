@@ -18,7 +18,7 @@ import xarray
 from jaxtyping import Float, PRNGKeyArray, Real
 
 from jaxattn.study.claims.criteria import Number
-from jaxattn.study.statistics import Estimate, bootstrap, proportion
+from jaxattn.statistics import Estimate, bootstrap, proportion
 
 __all__ = [
     "Estimator",

@@ -6,7 +6,7 @@ import pytest
 import xarray
 
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law, quantiles, share
-from jaxattn.study.statistics import bootstrap, proportion
+from jaxattn.statistics import bootstrap, proportion
 
 KEY = jax.random.key(3)
 SEEDS, STEPS = 30, np.array([1, 10, 100, 1000])
