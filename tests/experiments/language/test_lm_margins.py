@@ -62,7 +62,7 @@ def test_margins_are_those_of_the_matrices():
 
 def test_a_margin_counts_as_often_as_its_prefix_stands_in_the_text():
     runs = measured()
-    # In one text with a conflict the margin of the prefix of weight 2 is negative at the end, that of weight 1 positive.
+    # In the text with a conflict the margin of the prefix of weight 2 ends negative, that of weight 1 positive.
     runs["texts"] = runs["texts"].isel(seed=[0, -1]).copy(deep=True)
     runs["texts"]["margins"].values[1, -1, [0, 1], [2, 1]] = -1.0, 1.0
     summary = summarize(runs, jax.random.key(0))["texts"]
