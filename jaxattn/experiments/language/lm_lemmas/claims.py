@@ -20,7 +20,7 @@ SHARP = 1 / (6 * np.sqrt(3))
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Return the largest differences, slopes and ratios over the seeds of the one run, and the means of the last two."""
+    """Return the largest differences, slopes and ratios over all seeds, and the means of the last two."""
     ((name, run),) = runs.items()
     most = {f"{part}_most": exact(run[part].max("seed")) for part in ("printed", "mended", "slope", "share")}
     return {name: estimated(run, key, slope=mean(run["slope"]), share=mean(run["share"]), **most)}
