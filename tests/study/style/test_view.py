@@ -8,12 +8,12 @@ import pytest
 from jaxattn.experiments.bias import made
 from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
 from jaxattn.experiments.landscape.no_stationary_point.examples import runs as landscapes
-from jaxattn.experiments.language.lm_margins.examples import made as texts
 from jaxattn.experiments.local.trajectories.examples import trajectory
 from jaxattn.experiments.max_margin.regularization_path.examples import runs as paths
 from jaxattn.experiments.max_margin.svm_rank.examples import runs as ranks
 from jaxattn.study.claims import experiment, folders
 from jaxattn.study.style import view
+from tests.experiments.language import test_lm_margins
 
 
 def test_numbers_are_rounded_to_digits_that_are_drawn():
@@ -107,7 +107,7 @@ def test_ratios_of_every_run_along_its_steps():
 
 
 def test_margins_of_texts_with_and_without_a_conflict():
-    one = shown("language.lm_margins", {"texts": texts()})
+    one = shown("language.lm_margins", test_lm_margins.measured())
     assert [text["feasible"] for text in one["texts"]] == [True] * 3 + [False] * 3
     for text in one["texts"]:
         kinds = [len(margins) > 0 for margins in text["margins"]]
