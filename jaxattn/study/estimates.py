@@ -17,8 +17,8 @@ import numpy as np
 import xarray
 from jaxtyping import Float, PRNGKeyArray, Real
 
-from jaxattn.study.claims.criteria import Number
 from jaxattn.statistics import Estimate, bootstrap, proportion
+from jaxattn.study.claims.criteria import Number
 
 __all__ = [
     "Estimator",

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law, quantiles, share
 from jaxattn.statistics import bootstrap, proportion
+from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law, quantiles, share
 
 KEY = jax.random.key(3)
 SEEDS, STEPS = 30, np.array([1, 10, 100, 1000])

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn import svm
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     LEAST_STEPS,
@@ -28,7 +29,6 @@ from jaxattn.study.estimates import number
 from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.measuring.curves import at_steps, curves, named
 from jaxattn.study.measuring.growth import AT_REST, growth, lengths
-from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.curves import draw_panels
 

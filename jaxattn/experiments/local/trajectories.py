@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.local.local_convergence import measure
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, Setting, Source, counts_of
 from jaxattn.study.claims.criteria import Outcome, above, below
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.growth import AT_REST, growth, lengths
-from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
 from jaxattn.study.style.view import rounded

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from jaxattn.experiments.local.trajectories.examples import trajectory
 
 from jaxattn.experiments.bias import made
 from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
 from jaxattn.experiments.landscape.no_stationary_point.examples import runs as landscapes
-from jaxattn.experiments.local.trajectories.examples import trajectory
 from jaxattn.experiments.max_margin.regularization_path.examples import runs as paths
 from jaxattn.experiments.max_margin.svm_rank.examples import runs as ranks
 from jaxattn.study.claims import experiment, folders

@@ -10,12 +10,8 @@ import numpy as np
 import xarray
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-<<<<<<< HEAD
-from jaxattn.statistics import Estimate, bootstrap, proportion, variables
-=======
 from jaxattn.study.claims import Datasets
 from jaxattn.study.estimates import Estimator, estimated, exact, mean, share
->>>>>>> port-lang
 
 # Fixed beforehand: the mean attention above which the signal token is selected rather than mixed with others.
 _SELECTED = 0.5

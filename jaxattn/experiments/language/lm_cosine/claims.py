@@ -9,31 +9,11 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
-<<<<<<< HEAD
-from jaxattn.experiments.language.lm_cosine import examples
-from jaxattn.statistics import Estimate, bootstrap, derive_key, proportion, variables
-from jaxattn.study.claims import (
-    LEAST_SEEDS,
-    Claim,
-    Criterion,
-    Datasets,
-    Judgement,
-    Number,
-    Setting,
-    Source,
-    above,
-    below,
-    counts_of,
-    number,
-    too_little,
-)
-=======
 from jaxattn.experiments.language.subsets import over
+from jaxattn.statistics import derive_key
 from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, share
-from jaxattn.statistics import beside
->>>>>>> port-lang
 
 # The published figure has this many runs; they are the first of ours.
 _PUBLISHED_RUNS = 5
@@ -58,77 +38,6 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         the same at a tenth of the steps. The attributes `with_hard`, `without_hard` and `with_mixed` are numbers of
         texts.
     """
-<<<<<<< HEAD
-    keys = jax.random.split(key, len(datasets))
-    return {run: _estimated(one, k) for (run, one), k in zip(datasets.items(), keys, strict=True)}
-
-
-def _estimated(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    keys = jax.random.split(key, 5)
-    feasible, has_mixed, along = one["feasible"].values, one["has_mixed"].values, ("snapshot",)
-    five = one["seed"].values < PUBLISHED_RUNS
-    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {
-        "soft": (along, bootstrap(1 - one["soft"].values, keys[0])),
-        "feasible": ((), proportion(feasible)),
-    }
-    if five.any():
-        estimates["five"] = (along, bootstrap(1 - one["soft"].values[five], keys[1]))
-    parts = {"soft_0": ("soft", feasible), "soft_1": ("soft", ~feasible), "mixed_1": ("mixed", has_mixed)}
-    for (name, (solution, chosen)), k in zip(parts.items(), keys[2:], strict=True):
-        if chosen.any():
-            estimates[name] = (along, _geometric(_logarithm(one[solution].values[chosen]), k))
-    more = iter(jax.random.split(derive_key(key), 6))
-    steps = one["snapshot"].values
-    earlier = int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
-    for kind, chosen in (("0", feasible), ("1", ~feasible)):
-        of_rise, of_falls = next(more), next(more)
-        if chosen.any():
-            soft = one["soft"].values[chosen]
-            logs = _logarithm(soft)
-            estimates[f"rise_{kind}"] = ((), bootstrap(soft[:, 0] - soft[:, -1], of_rise))
-            estimates[f"falls_{kind}"] = ((), _geometric(logs[:, -1] - logs[:, earlier], of_falls))
-    if has_mixed.any():
-        mixed, soft = (_logarithm(one[name].values[has_mixed]) for name in ("mixed", "soft"))
-        estimates["closer"] = ((), _geometric(mixed[:, -1] - soft[:, -1], next(more)))
-        estimates["falls"] = ((), _geometric(mixed[:, -1] - mixed[:, earlier], next(more)))
-    apart = float(np.max(one["apart"].values))
-    texts = {"with_hard": feasible, "without_hard": ~feasible, "with_mixed": has_mixed}
-    attrs = {**one.attrs, "without_mixed": int((~feasible & ~has_mixed).sum()), "five": int(five.sum())}
-    attrs |= {name: int(chosen.sum()) for name, chosen in texts.items()}
-    return xarray.Dataset({**variables(estimates), "apart": ((), apart)}, {"snapshot": one["snapshot"].values}, attrs)
-
-
-def _logarithm(off: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    return np.log10(np.maximum(off, _ROUNDING))
-
-
-def _geometric(logarithms: Float[np.ndarray, "texts ..."], key: PRNGKeyArray) -> Estimate:
-    """Return the geometric mean over texts and its interval; the standard error is that of the logarithm."""
-    logs = bootstrap(logarithms, key)
-    return logs._replace(**{part: 10 ** getattr(logs, part) for part in ("mean", "low", "high")})
-
-
-def _judge_soft(summaries: Datasets, kind: str) -> Judgement:
-    """For a kind of text the correlation must rise and converge at every size; as corrected, it may be converging."""
-    texts, of = {"0": ("with", "with_hard"), "1": ("without", "without_hard")}[kind]
-    measured: dict[str, Number] = {}
-    expected: dict[str, float] = {}
-    for run, one in summaries.items():
-        if f"soft_{kind}" in one:
-            end, falls = f"1 - cos at the end, {run}", f"1 - cos at the end over 1 - cos at a tenth of the steps, {run}"
-            measured |= {end: _last(one, f"soft_{kind}"), falls: number(one, f"falls_{kind}")}
-            expected[end] = 0.0
-        measured[f"share of texts {texts} a hard solution, {run}"] = _share_of(one, kind)
-        measured[f"correlation at the end, all texts, {run}"] = number(one.isel(snapshot=-1), "soft")
-    sizes = _of(summaries, of)
-    rises = tuple(above(f"rise of the correlation, {run},", number(one, f"rise_{kind}"), _CHANGE) for run, one in sizes)
-    ends = tuple(below(f"1 - cos at the end, {run},", _last(one, f"soft_{kind}"), _THERE) for run, one in sizes)
-    falling = tuple(
-        below(
-            f"1 - cos at the end over 1 - cos at a tenth of the steps, {run},", number(one, f"falls_{kind}"), _FALLING
-        )
-        for run, one in sizes
-=======
     kinds = {"0": run["feasible"], "1": ~run["feasible"]}
     has_mixed, five = run["has_mixed"], run["seed"] < _PUBLISHED_RUNS
     soft, mixed = (np.maximum(run[solution], _ROUNDING) for solution in ("soft", "mixed"))
@@ -142,7 +51,6 @@ def _judge_soft(summaries: Datasets, kind: str) -> Judgement:
         soft_1=over(kinds["1"], geometric_mean, soft),
         mixed_1=over(has_mixed, geometric_mean, mixed),
         apart=exact(run["apart"].max()),
->>>>>>> port-lang
     )
     steps, rise = run["snapshot"].values, run["soft"][:, 0] - run["soft"][:, -1]
     earlier = int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
@@ -155,7 +63,7 @@ def _judge_soft(summaries: Datasets, kind: str) -> Judgement:
     texts = {"with_hard": kinds["0"], "without_hard": kinds["1"], "with_mixed": has_mixed}
     texts |= {"without_mixed": kinds["1"] & ~has_mixed, "five": five}
     counts = {name: int(chosen.sum()) for name, chosen in texts.items()}
-    return courses.assign(estimated(run, beside(key), **changes).data_vars).assign_attrs(counts)
+    return courses.assign(estimated(run, derive_key(key), **changes).data_vars).assign_attrs(counts)
 
 
 def _ratio(first: xarray.DataArray, second: xarray.DataArray) -> xarray.DataArray:

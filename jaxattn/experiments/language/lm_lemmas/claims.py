@@ -7,26 +7,9 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
-<<<<<<< HEAD
-from jaxattn.experiments.language.lm_lemmas import examples
-from jaxattn.statistics import bootstrap, variables
-from jaxattn.study.claims import (
-    Claim,
-    Criterion,
-    Datasets,
-    Judgement,
-    Number,
-    Setting,
-    Source,
-    below,
-    counts_of,
-    too_few,
-)
-=======
 from jaxattn.study.claims import Datasets, Judgement, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, below
 from jaxattn.study.estimates import estimated, exact, mean
->>>>>>> port-lang
 
 # Fixed beforehand: relative differences of two forms of a gradient up to this are rounding.
 SAME = 1e-10

@@ -14,10 +14,10 @@ from jaxattn.experiments.prompts import joint
 from jaxattn.experiments.prompts.joint import PROBLEMS, is_parallel, of_support
 from jaxattn.experiments.prompts.joint_path.record import SOLVED
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Setting, Source, claim, too_few
 from jaxattn.study.claims.criteria import Number, above, below, between
 from jaxattn.study.estimates import estimated, exact, number, quantiles, share
-from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.style import page, palette
 
 # The laws of the radii, and the problem that p obeys under each: p outgrows v, neither does, or v outgrows p.

@@ -17,10 +17,10 @@ from matplotlib.patches import Patch
 from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import Estimate, pooled, variables
 from jaxattn.study.claims import LEAST_STEPS, Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, above
 from jaxattn.study.estimates import number
-from jaxattn.statistics import Estimate, pooled, variables
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("arXiv 2306.13596", "theorems on locally optimal directions, and its pictures", Setting.PROXY)
