@@ -9,9 +9,9 @@ import pytest
 import xarray
 
 from jaxattn import Problem, data, descent, heads, initial, losses, metrics, records, svm, tokens
-from jaxattn.experiments.landscape.global_convergence import measure
 from jaxattn.experiments.landscape.global_convergence.basins import predicted
 from jaxattn.experiments.landscape.global_convergence.estimates import summarize
+from jaxattn.experiments.landscape.global_convergence.measure import measure
 from jaxattn.experiments.landscape.global_convergence.record import Basins, Far
 from jaxattn.study.settings import recording, schedule
 from tests.recorded import recorded
@@ -94,7 +94,7 @@ def record(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_first_step_and_the_tokens_in_the_end_are_judged_seed_by_seed(record):
-    one = measure.measure(record)
+    one = measure(record)
     assert one.sizes["seed"] == one.attrs["kept"] == 12
     for seed in range(3):
         own = Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
@@ -147,7 +147,7 @@ def test_starts_far_along_a_wrong_selection_are_recorded_and_measured(tmp_path):
     setting = Basins(law, Far(3.0), rule, losses.logistic, heads.linear, seeds=6, key=1, steps=2000)
     recording.run(setting, tmp_path / "record", {})
     record = records.load(tmp_path / "record").assign_attrs({"weights.margin": 3.0})
-    one = measure.measure(record)
+    one = measure(record)
     assert one.attrs["kept"] == one.sizes["seed"] > 0
     for k, seed in enumerate(one["seed"].values):
         own = Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
