@@ -217,24 +217,22 @@ def test_a_wrong_selection_has_no_optimal_token():
 @pytest.mark.slow
 def test_a_record_is_measured_by_the_certified_solution(tmp_path):
     made = setting()
-    config = '{"optimizer": {"_target_": "jaxattn.descent.normalized_gd"}}'
-    recording.run(made, tmp_path / "record.zarr", {"config": config})
+    recording.run(made, tmp_path / "record.zarr", {})
     one = measure(load(tmp_path / "record.zarr"))
-    assert one.attrs["run"] == "normalized, d = 20"
     assert (one.attrs["kept"], one.sizes["seed"], one["start"].values.tolist()) == (3, 3, [*Starts.NAMES])
     assert {name: one[name].dims for name in one.data_vars if name != "size"} == {
-        name: array.dims for name, array in examples.run("normalized").data_vars.items()
+        name: array.dims for name, array in run("scale_free_gd").data_vars.items()
     }
     # Seed 0, from W = 0, by the training of the library.
     data_key, _ = recording.keys(jnp.asarray(0), jax.random.key_data(jax.random.key(5)))
     problem = made.law(jax.random.wrap_key_data(data_key))
-    run = descent.train(jnp.zeros((20, 20)), problem, optimizer=made.optimizer, steps=40)
+    trained = descent.train(jnp.zeros((20, 20)), problem, optimizer=made.optimizer, steps=40)
     alpha = tokens.optimal(problem)
     solution = svm.solve(svm.token_constraints(problem, alpha))
     assert float(one["off"][0, 0, -1]) == pytest.approx(
-        1 - float(metrics.correlation(run.weights, solution.W)), abs=1e-9
+        1 - float(metrics.correlation(trained.weights, solution.W)), abs=1e-9
     )
-    s = np.asarray(attention.probabilities(run.weights, problem))[np.arange(3), alpha]
+    s = np.asarray(attention.probabilities(trained.weights, problem))[np.arange(3), alpha]
     assert float(one["log_rest"][0, 0, -1]) == pytest.approx(np.log(np.max(1 - s)), rel=1e-4)
     assert float(one["path"][0, 0, -1]) == pytest.approx(40 / float(solution.primal), rel=1e-6)
     # The start far along a wrong selection is at its margin.
