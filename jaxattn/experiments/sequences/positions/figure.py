@@ -55,11 +55,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         rows = figure.subplots(len(PREFIXES), len(_COLUMNS), sharex="col", sharey="col")
         letters = iter("abcdef")
         for row, attention in zip(rows, PREFIXES, strict=True):
-            there = {
-                run.removeprefix(PREFIXES[attention]): one
-                for run, one in summaries.items()
-                if one.attrs["data"] == attention
-            }
+            own = {run: summary for run, summary in summaries.items() if summary.attrs["data"] == attention}
+            there = {run.removeprefix(PREFIXES[attention]): summary for run, summary in own.items()}
             row[0].set_ylabel("direction error, 1 - cos")
             for axes, column in zip(row, _COLUMNS, strict=True):
                 found = _panel(axes, there, column)
