@@ -13,6 +13,7 @@ from jaxattn.study.claims.claim import (
     Source,
     Verdict,
     claim,
+    family,
     line,
     refuted,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "counts_of",
     "doubts",
     "experiment",
+    "family",
     "folders",
     "judged",
     "line",

@@ -183,9 +183,29 @@ class Runs(Mapping[str, xarray.Dataset]):
         return len(self._summaries)
 
     @property
+    def unread(self) -> Datasets:
+        """All runs; none of them counts as read for being looked up here."""
+        return self._summaries
+
+    @property
     def read(self) -> dict[str, xarray.Dataset]:
         """The runs that were read, in the order of the YAML."""
         return {run: summary for run, summary in self._summaries.items() if run in self._read}
+
+
+def family(runs: Datasets, settings: Mapping[str, Any]) -> dict[str, xarray.Dataset]:
+    """Return the runs with these settings in the YAML, for example `{"weights": "far", "data.spread": 0.0}`.
+
+    Only these count as read.
+
+    Raises:
+        MissingRunError: there are none.
+    """
+    summaries = runs.unread if isinstance(runs, Runs) else runs
+    names = [name for name, run in summaries.items() if settings.items() <= run.attrs.items()]
+    if not names:
+        raise MissingRunError(", ".join(f"{key} = {value}" for key, value in settings.items()))
+    return {name: runs[name] for name in names}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Descent followed in the logits, Polyak's steps, and the verdicts on global convergence and its rates."""
+"""Global convergence and rates: synthetic runs, descent followed in the logits, and Polyak's steps."""
 
 from typing import Any
 
@@ -7,23 +7,70 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray
 
 from jaxattn import attention, descent, losses, metrics, svm, tokens
 from jaxattn.experiments.rates.law import near_orthogonal
-from jaxattn.experiments.rates.ngd_global import examples, figure, steps
-from jaxattn.experiments.rates.ngd_global.claims import CLAIMS, RULES, summarize
+from jaxattn.experiments.rates.ngd_global import steps
+from jaxattn.experiments.rates.ngd_global.claims import estimate
 from jaxattn.experiments.rates.ngd_global.measure import measure
 from jaxattn.experiments.rates.ngd_global.record import Rates, Starts
 from jaxattn.experiments.rates.polyak import log_excess, polyak
 from jaxattn.records import load
-from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Evenly, Logarithmically, never
-from tests.instances import drawn_lines
 
+VERDICTS = {
+    "ngd-global:any-start": "holds",
+    "ngd-global:normalized-rate": "holds",
+    "ngd-global:polyak-rate": "holds with a correction",
+    "ngd-global:faster": "holds",
+    "ngd-global:sparsity": "holds",
+    "ngd-global:condition": "holds",
+}
 KEY = jax.random.key(0)
 PROBLEM = near_orthogonal(jax.random.key(1), n=3, T=4, d=20)
 STARTS = Starts(small=0.1, large=5.0, margin=10.0)
+STEPS = np.array(Logarithmically(8)(10_000))
+
+
+def measured():
+    """Plain steps are slow, Polyak's fail from far away, and in four dimensions some starts end elsewhere."""
+    return {
+        "plain, d = 128": run("gd", power=-0.25),
+        "normalized, d = 128": run("scale_free_gd"),
+        "Polyak, d = 128": run("polyak", arrived=(1.0, 1.0, 0.3, 0.5)),
+        "normalized, d = 4": run("scale_free_gd", arrived=(0.9, 0.9, 0.6, 0.6), d=4),
+    }
+
+
+def run(optimizer, power=-2.0, arrived=(1.0,) * 4, d=128):
+    """1 - cos of the starts falls like a power of the step, for these shares of 100 seeds; the others do not move."""
+    place = (np.arange(100) + 0.5) / 100
+    spread = 1 + 0.02 * np.resize([-1.0, 1.0], 100)[:, None]
+    exponents = np.where(place[:, None] < np.asarray(arrived), spread * power, 0.0)
+    off = np.minimum(STEPS ** exponents[:, :, None], 0.5)
+    path = np.broadcast_to(STEPS.astype(float), off.shape)
+    dims = ("seed", "start", "snapshot")
+    return xarray.Dataset(
+        {
+            "off": (dims, off),
+            "log_rest": (dims, np.where(exponents[:, :, None] < 0, -path, -1e-3) * spread[:, :, None]),
+            "path": (dims, path.copy()),
+            "selects": (dims[:2], off[:, :, -1] < 0.1),
+            "overflowed": (dims[:2], np.zeros((100, 4), bool)),
+        },
+        {"seed": np.arange(100), "start": np.array(Starts.NAMES, object), "snapshot": STEPS},
+        {"optimizer": optimizer, "data.n": 4, "data.T": 4, "data.d": d, "steps": 10_000}
+        | {"attempted": 100, "kept": 100, "infeasible": 0, "unsolved": 0},
+    )
+
+
+def test_rates_are_over_the_last_decade_and_slopes_along_the_path():
+    summary = estimate(run("scale_free_gd", arrived=(1.0, 1.0, 0.5, 0.0)), KEY)
+    np.testing.assert_allclose(summary["exponent"], [-2.0, -2.0, -1.0, 0.0], atol=0.02)
+    np.testing.assert_allclose(summary["arrived"], [1.0, 1.0, 0.5, 0.0])
+    np.testing.assert_allclose(summary["late"][:2], -1.0, rtol=0.02)
 
 
 def test_each_input_has_one_relevant_token_and_the_query_is_its_first():
@@ -170,73 +217,25 @@ def test_a_wrong_selection_has_no_optimal_token():
 @pytest.mark.slow
 def test_a_record_is_measured_by_the_certified_solution(tmp_path):
     made = setting()
-    config = '{"optimizer": {"_target_": "jaxattn.descent.normalized_gd"}}'
-    recording.run(made, tmp_path / "record.zarr", {"config": config})
+    recording.run(made, tmp_path / "record.zarr", {})
     one = measure(load(tmp_path / "record.zarr"))
-    assert one.attrs["run"] == "normalized, d = 20"
     assert (one.attrs["kept"], one.sizes["seed"], one["start"].values.tolist()) == (3, 3, [*Starts.NAMES])
     assert {name: one[name].dims for name in one.data_vars if name != "size"} == {
-        name: array.dims for name, array in examples.run("normalized").data_vars.items()
+        name: array.dims for name, array in run("scale_free_gd").data_vars.items()
     }
     # Seed 0, from W = 0, by the training of the library.
     data_key, _ = recording.keys(jnp.asarray(0), jax.random.key_data(jax.random.key(5)))
     problem = made.law(jax.random.wrap_key_data(data_key))
-    run = descent.train(jnp.zeros((20, 20)), problem, optimizer=made.optimizer, steps=40)
+    trained = descent.train(jnp.zeros((20, 20)), problem, optimizer=made.optimizer, steps=40)
     alpha = tokens.optimal(problem)
     solution = svm.solve(svm.token_constraints(problem, alpha))
     assert float(one["off"][0, 0, -1]) == pytest.approx(
-        1 - float(metrics.correlation(run.weights, solution.W)), abs=1e-9
+        1 - float(metrics.correlation(trained.weights, solution.W)), abs=1e-9
     )
-    s = np.asarray(attention.probabilities(run.weights, problem))[np.arange(3), alpha]
+    s = np.asarray(attention.probabilities(trained.weights, problem))[np.arange(3), alpha]
     assert float(one["log_rest"][0, 0, -1]) == pytest.approx(np.log(np.max(1 - s)), rel=1e-4)
     assert float(one["path"][0, 0, -1]) == pytest.approx(40 / float(solution.primal), rel=1e-6)
     # The start far along a wrong selection is at its margin.
     words = load(tmp_path / "record.zarr")["weights_key"].values[0]
     W_wrong = svm.solve(svm.token_constraints(problem, STARTS.wrong(words, problem))).W
     assert np.linalg.norm(STARTS(words, W_wrong)[3]) == pytest.approx(10 * np.linalg.norm(W_wrong))
-
-
-@pytest.mark.parametrize(
-    ("claim", "changes", "verdict"),
-    [
-        ("any-start", {"normalized": examples.run("normalized", arrived=(1.0, 0.8, 1.0, 1.0))}, Verdict.FAILS),
-        # A plain descent that does not arrive refutes no limit.
-        ("any-start", {"plain": examples.run("plain", (0.0,) * 4)}, Verdict.HOLDS),
-        # A bound from above: faster agrees.
-        ("normalized-rate", {"normalized": examples.run("normalized", (-4.0,) * 4)}, Verdict.HOLDS),
-        ("normalized-rate", {"normalized": examples.run("normalized", (0.1,) * 4)}, Verdict.FAILS),
-        ("polyak-rate", {"polyak": examples.run("Polyak", (-2.0, -2.0, -0.1, -2.0))}, Verdict.CORRECTED),
-        ("polyak-rate", {"polyak": examples.run("Polyak", (-0.1, -2.0, -2.0, -2.0))}, Verdict.FAILS),
-        ("faster", {"plain": examples.run("plain", (-3.0,) * 4)}, Verdict.FAILS),
-        ("sparsity", {"normalized": examples.run("normalized", slope=1.0)}, Verdict.FAILS),
-        ("sparsity", {"normalized": examples.run("normalized", fading=1.0)}, Verdict.FAILS),
-        ("condition", {"small": examples.run("normalized", arrived=(1.0, 1.0, 0.5, 1.0), d=4)}, Verdict.FAILS),
-        ("any-start", {"normalized": examples.run("normalized", seeds=10)}, Verdict.OPEN),
-    ],
-)
-def test_the_verdict_follows_from_the_numbers(claim, changes, verdict):
-    summaries = summarize(examples.runs(**changes), KEY)
-    (found,) = (one for one in CLAIMS if one.id == f"ngd-global:{claim}")
-    assert found.judge(summaries).verdict is verdict
-
-
-def test_a_run_that_is_too_short_decides_nothing():
-    short = {name: one.isel(snapshot=slice(0, 20)) for name, one in examples.runs().items()}
-    summaries = summarize(short, KEY)
-    assert {claim.judge(summaries).verdict for claim in CLAIMS} == {Verdict.OPEN}
-
-
-def test_missing_rules_are_named():
-    with pytest.raises(ValueError, match=r"^ngd-global: expected one run of plain and Polyak steps"):
-        summarize({"a": examples.run("plain")}, KEY)
-
-
-def test_the_figure_draws_what_is_estimated():
-    summaries = summarize(examples.runs(), KEY)
-    axes = figure.draw(summaries).axes
-    for panel, start in zip(axes, Starts.NAMES, strict=False):
-        drawn = drawn_lines(panel, least=len(examples.STEPS))
-        for line, rule in zip(drawn, RULES, strict=True):
-            np.testing.assert_array_equal(line[1], summaries[f"{rule}, d = 128"]["off_50"].sel(start=start))
-    shares = drawn_lines(axes[5], least=2)[:4]
-    np.testing.assert_allclose([line[1][0] for line in shares], summaries["normalized, d = 4"]["arrived"])

@@ -1,1 +1,8 @@
-"""How often does descent select globally optimal tokens, only locally optimal ones, or neither, against d?"""
+"""How often does descent converge globally, locally or otherwise, against d?"""
+
+from jaxattn.experiments.landscape.convergence_types.claims import CLAIMS, estimate
+from jaxattn.experiments.landscape.convergence_types.figure import draw
+from jaxattn.experiments.landscape.convergence_types.measure import measure
+from jaxattn.study.claims import Experiment
+
+EXPERIMENT = Experiment(measure, claims=CLAIMS, estimate=estimate, draw=draw)

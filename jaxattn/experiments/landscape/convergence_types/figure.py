@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from jaxattn.experiments.landscape.outcomes import by_weights
+from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
 # So that W and (K, Q) do not cover each other.
@@ -30,12 +31,9 @@ class _Shares(NamedTuple):
     high: np.ndarray
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw three panels on the same logarithmic axis, with zeros at its floor.
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw three panels on the same logarithmic axis, with zeros at its floor."""
+    summaries = by_weights(summaries)
     seeds = max(int(one["seeds"].max()) for one in summaries.values())
     # Half of the smallest share that is not zero.
     floor = 0.5 / seeds
@@ -58,7 +56,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _not_global(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: float) -> None:
+def _not_global(axes: Axes, summaries: Datasets, floor: float) -> None:
     ends = []
     for run, one in summaries.items():
         shares = _complement(one.sel(type="global"), "up_to")
@@ -70,7 +68,7 @@ def _not_global(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: floa
     axes.legend(loc="upper right")
 
 
-def _not_local(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: float) -> None:
+def _not_local(axes: Axes, summaries: Datasets, floor: float) -> None:
     """Draw the saturated runs that are not local, by the SVM of their weights, those of (K, Q) by the Frobenius too."""
     elsewhere, saturated = (sum(int(one[name].sum()) for one in summaries.values()) for name in _OWN)
     for run, one in summaries.items():
@@ -88,7 +86,7 @@ def _not_local(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: float
 _OWN = ("not_by_own", "saturated")
 
 
-def _all_support(axes: Axes, summaries: Mapping[str, xarray.Dataset], floor: float) -> None:
+def _all_support(axes: Axes, summaries: Datasets, floor: float) -> None:
     for run, one in summaries.items():
         shares = _Shares(*(one[f"all_support{part}"].values for part in ("", "_low", "_high")))
         _curve(axes, one, run, shares, floor, page.RUNS[run], palette.DASHES[run])
@@ -122,7 +120,7 @@ def _percent(share: float) -> str:
     return rf"${100 * share:.{2 if share < 0.0995 else 3}g}\,\%$"
 
 
-def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+def _remark(summaries: Datasets) -> str:
     seeds = np.unique(np.concatenate([one["seeds"].values for one in summaries.values()]))
     spread = f"{seeds[0]:,}" if len(seeds) == 1 else f"{seeds[0]:,} to {seeds[-1]:,}"
     return (

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxattn import svm, tokens
 from jaxattn.attention import Factored, Weights
-from jaxattn.experiments.landscape.outcomes import described, read
+from jaxattn.experiments.landscape.outcomes import read
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.settings.parameters import finite_seeds
@@ -49,7 +49,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     return xarray.Dataset(
         {name: (("seed",), values[solved]) for name, values in variables.items()},
         {"seed": record["seed"].values[solved]},
-        attrs={**counts, **described(record)},
+        counts,
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
@@ -18,17 +17,15 @@ from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.measuring import served
 from jaxattn.study.measuring.optimum import optimum
 
-# Fixed beforehand. A run has converged to a solution if 1 - cos with it is at most this.
-NEAR = 0.05
 # An input is left unserved if its optimal token is behind by more than the margin 1 along the solution of the others.
-_MARGIN = 1 + 1e-6
+MARGIN = 1 + 1e-6
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Measure for every start where descent has ended, and what was predicted.
 
     Args:
-        record: of `Basins`, with equal scores of the non-optimal tokens.
+        record: of `Basins`, with equal scores of the non-optimal tokens, and the attribute `weights.margin`.
         solver: of the max-margin problems.
 
     Returns:
@@ -39,18 +36,16 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         whether the optimal token of some input is not a support vector of alpha. Selections that no W separates count
         as infeasible.
     """
-    found = optimum(record, solver)
+    optima = optimum(record, solver)
     # Of the seeds that `optimum` keeps, those whose wrong selection was also separated.
-    separated = found.of(record["status"]) == svm.Status.OPTIMAL
+    separated = optima.of(record["status"]) == svm.Status.OPTIMAL
 
     def only(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[separated], tree)
 
-    problems, best, alpha = only(found.problems), only(found.alpha), only(found.of(record["alpha"]))
-    final = only(found.of(record["W"]))
-    config = json.loads(record.attrs["config"])
-    margin = float(config["weights"]["margin"])
-    W_alpha = only(found.of(record["W_initial"])) / margin
+    problems, best, alpha = only(optima.problems), only(optima.alpha), only(optima.of(record["alpha"]))
+    final = only(optima.of(record["W"]))
+    W_alpha = only(optima.of(record["W_initial"])) / record.attrs["weights.margin"]
     constraints = batch.over_seeds(svm.token_constraints, problems, best)
     right = batch.over_seeds(served.served, final, constraints)
     of_right, certain = _solved(constraints, right, solver)
@@ -60,20 +55,17 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     kept = certain & decided
     values = dict(zip(names, arrays, strict=True)) | {
         "elsewhere": elsewhere,
-        "apart": np.any(_gaps(W_alpha, constraints) > _MARGIN, axis=1),
+        "apart": np.any(_gaps(W_alpha, constraints) > MARGIN, axis=1),
     }
-    infeasible = int((found.of(record["status"]) == svm.Status.INFEASIBLE).sum())
-    counts = dict(found.counts)
+    infeasible = int((optima.of(record["status"]) == svm.Status.INFEASIBLE).sum())
+    counts = dict(optima.counts)
     counts["infeasible"] += infeasible
     counts["unsolved"] += int((~separated).sum()) - infeasible + int((~kept).sum())
     counts["kept"] = int(kept.sum())
-    sizes = {"n": found.problems.n, "T": found.problems.T, "d": found.problems.d}
-    run = f"from R W_alpha, n = {sizes['n']}, d = {sizes['d']}, R = {margin:g}"
-    spread = float(config["data"].get("spread", 1.0))
     return xarray.Dataset(
-        {name: (("seed",), np.asarray(one)[kept]) for name, one in values.items()},
-        {"seed": only(found.of(record["seed"]))[kept]},
-        {**counts, "run": run, "start": "far", **sizes, "spread": spread, "R": margin, "steps": int(config["steps"])},
+        {name: (("seed",), np.asarray(array)[kept]) for name, array in values.items()},
+        {"seed": only(optima.of(record["seed"]))[kept]},
+        counts,
     )
 
 
@@ -96,7 +88,7 @@ def predicted(
         Whether inputs remain when no more are served, and whether all intermediate problems were solved.
     """
     gaps = _gaps(W, constraints)
-    now = np.asarray(gaps <= _MARGIN)
+    now = np.asarray(gaps <= MARGIN)
     certain = np.ones(len(W), bool)
     for _ in range(now.shape[1]):
         none = np.asarray(~now.any(axis=1))
@@ -105,7 +97,7 @@ def predicted(
         ahead = np.where(none[:, None, None], W, solution)
         left = np.where(now, np.inf, _gaps(ahead, constraints))
         first, least = left.argmin(axis=1), left.min(axis=1)
-        more = (least <= _MARGIN) | (none & np.isfinite(least))
+        more = (least <= MARGIN) | (none & np.isfinite(least))
         if not more.any():
             break
         now[np.flatnonzero(more), first[more]] = True
@@ -146,52 +138,3 @@ def _ended(
         jnp.where(jnp.all(right), 0.0, behind),
         jnp.where(nothing, 1.0, off),
     )
-
-
-def shares(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Return where the starts of one run have ended, and the accuracy of the prediction.
-
-    Args:
-        one: of `measure`.
-        key: of the bootstrap.
-
-    Returns:
-        Shares of starts: `optimal`, `stays`, `elsewhere` (predicted); counts: `left`, with an input behind by more than
-        the margin and W near the solution of the served inputs; `moving`, not yet converged to a solution; `explained`,
-        the share that selects the optimal tokens or is in `left`. The mean of `off_served`; and `balanced` and
-        `balanced_support`, the balanced accuracies (the mean of the shares of correct predictions among the starts that
-        end elsewhere and among the rest) of the prediction and of the support vectors of alpha only.
-    """
-    optimal, unserved, behind = one["optimal"].values, one["unserved"].values > 0, one["behind"].values
-    left = unserved & (behind > _MARGIN) & (one["off_served"].values <= NEAR)
-    keys = jax.random.split(key, 3)
-    estimates = {
-        "optimal": ((), proportion(optimal)),
-        "stays": ((), proportion(one["stays"].values)),
-        "elsewhere": ((), proportion(one["elsewhere"].values)),
-        "explained": ((), proportion(optimal | left)),
-        "off_served": ((), bootstrap(one["off_served"].values, keys[0])),
-        "balanced": ((), bootstrap(_balanced(optimal, one["elsewhere"].values), keys[1])),
-        "balanced_support": ((), bootstrap(_balanced(optimal, one["apart"].values), keys[2])),
-    }
-    counts = {
-        "starts": len(left),
-        "staying": int(one["stays"].sum()),
-        "left": int(left.sum()),
-        "moving": int((~optimal & ~left).sum()),
-    }
-    return xarray.Dataset(variables(estimates) | {name: ((), value) for name, value in counts.items()}, attrs=one.attrs)
-
-
-def _balanced(
-    optimal: Bool[np.ndarray, " seeds"], elsewhere: Bool[np.ndarray, " seeds"]
-) -> Float[np.ndarray, " seeds"]:
-    """Return one number per seed whose mean is the balanced accuracy of a prediction: 1/2 if one outcome is missing.
-
-    The numbers are centred at the accuracy itself, so that resampling the sizes of the two outcomes adds no spread.
-    """
-    hit = optimal != elsewhere
-    parts = [np.mean(hit[outcome]) if outcome.any() else 0.5 for outcome in (optimal, ~optimal)]
-    own = np.where(optimal, parts[0], parts[1])
-    share = np.where(optimal, max(optimal.mean(), 1e-9), max(1 - optimal.mean(), 1e-9))
-    return np.mean(parts) + (hit - own) / (2 * share)

@@ -1,11 +1,8 @@
-"""From the record of a run: which seeds select their optimal tokens, and the quality of their first step."""
+"""Which seeds select their optimal tokens in the end, and the quality of their first step."""
 
 from __future__ import annotations
 
-import json
-
 import jax.numpy as jnp
-import numpy as np
 import xarray
 from jaxtyping import Array, Float, Int
 
@@ -15,9 +12,6 @@ from jaxattn.experiments.landscape.global_convergence import basins
 from jaxattn.parallel import batch, lanes
 from jaxattn.problem import Problem
 from jaxattn.study.measuring.optimum import optimum
-
-# The starts of descent, in words.
-STARTS = {"zero": "from W = 0", "long": "from a long first step", "random": "from random weights"}
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -33,33 +27,22 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         For every kept seed whether it is `optimal` at the end; for its first step the `correlation` with W_mm and the
         smallest `margin` over the constraints, relative to the best possible (positive where the step separates the
         optimal tokens, and at most 1); `lost`, the share of the last gradient on the inputs that do not select their
-        optimal token (0 if there are none). The attributes identify the run.
+        optimal token (0 if there are none).
     """
     if "alpha" in record:
         return basins.measure(record, solver)
-    found = optimum(record, solver)
-    first = found.of(record["W_snapshots"].sel(snapshot=1)) - found.of(record["W_initial"])
-    arrays = batch.over_seeds(_judged, first, found.of(record["W"]), found.W, found.problems, found.alpha)
-    config = json.loads(record.attrs["config"])
+    optima = optimum(record, solver)
+    first = optima.of(record["W_snapshots"].sel(snapshot=1)) - optima.of(record["W_initial"])
+    arrays = batch.over_seeds(_of_seed, first, optima.of(record["W"]), optima.W, optima.problems, optima.alpha)
     names = ("optimal", "correlation", "margin", "lost")
-    start = "zero" if not np.any(record["W_initial"].values) else "random"
-    described = {
-        "start": "long" if "first" in config["optimizer"] else start,
-        "n": found.problems.n,
-        "T": found.problems.T,
-        "d": found.problems.d,
-        "spread": float(config["data"].get("spread", 1.0)),
-        "steps": int(config["steps"]),
-    }
-    run = ", ".join([STARTS[described["start"]], *(f"{name} = {described[name]:g}" for name in ("n", "d", "spread"))])
     return xarray.Dataset(
         {name: (("seed",), array) for name, array in zip(names, arrays, strict=True)},
-        {"seed": found.of(record["seed"])},
-        {**found.counts, "run": run, **described},
+        {"seed": optima.of(record["seed"])},
+        optima.counts,
     )
 
 
-def _judged(
+def _of_seed(
     first: Float[Array, "d d"],
     final: Float[Array, "d d"],
     W_mm: Float[Array, "d d"],

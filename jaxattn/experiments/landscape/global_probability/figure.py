@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import cycle
 
 import numpy as np
@@ -12,7 +11,9 @@ from matplotlib.figure import Figure
 
 from jaxattn.experiments.landscape.global_probability.claims import BEYOND, curves
 from jaxattn.experiments.landscape.global_probability.independent import SEEDS, by_chance, compared
+from jaxattn.experiments.landscape.outcomes import by_weights
 from jaxattn.experiments.landscape.rising import Curve, trend
+from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
 _MARKERS = "os^Dv"
@@ -21,12 +22,9 @@ _COUNTED = {"n": "inputs", "T": "tokens"}
 _SOURCE = f"independent run of the protocol, {SEEDS} seeds"
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a row of two panels for W and one for (K, Q), over the number of inputs n and over that of tokens T.
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw a row of two panels for W and one for (K, Q), over the number of inputs n and over that of tokens T."""
+    summaries = by_weights(summaries)
     columns = {along: _fixed(summaries["W"], along) for along in _COUNTED}
     with page.style():
         figure = page.full(5.4)
@@ -84,7 +82,7 @@ def _listed(sizes: list[int]) -> str:
     return f"$d = {sizes[0]}$" + "".join(f", {size}" for size in sizes[1:])
 
 
-def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+def _remark(summaries: Datasets) -> str:
     seeds = np.unique(np.concatenate([one["seeds"].values for one in summaries.values()]))
     spread = f"{seeds[0]:,}" if len(seeds) == 1 else f"{seeds[0]:,} to {seeds[-1]:,}"
     said = f"Coloured bars: 95 % intervals, {spread} seeds."

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool
 
 from jaxattn import svm, tokens
 from jaxattn.attention import Weights
-from jaxattn.experiments.landscape.outcomes import described, read
+from jaxattn.experiments.landscape.outcomes import read
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.settings.parameters import finite_seeds
@@ -37,7 +37,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     return xarray.Dataset(
         {"saturated": (("seed",), saturated[finite]), "globally": (("seed",), globally[finite])},
         {"seed": record["seed"].values[finite]},
-        attrs={**counts, **described(record)},
+        counts,
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
@@ -11,6 +9,7 @@ from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
 from scipy.interpolate import RegularGridInterpolator
 
+from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
 _LOOKS = {"equal": (palette.TEAL, "o", "equal scores"), "free": (palette.WINE, "^", "scores as drawn")}
@@ -22,23 +21,19 @@ _STEP, _MOST_STEPS = 0.05, 400
 _ROUNDING = 1e-9
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw the cosines at all weights, the smallest of each problem, and the landscapes of the instance made by hand.
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the cosines at all weights, the smallest of each problem, and the landscapes of the constructed instance."""
     drawn = {name: summaries[name] for name in _LOOKS}
     with page.style():
         figure = page.full(6.0)
         (left, right), (trap, equal) = figure.subplots(2, 2)
         _shares(left, drawn)
         _smallest(right, drawn)
-        risks = [summaries[name]["risk"].values for name in ("trap", "trap, equal")]
+        risks = [run["trap_risk"].values for run in drawn.values()]
         # One scale for both landscapes.
         levels = np.linspace(min(map(np.min, risks)), max(map(np.max, risks)), 21)
-        _landscape(trap, summaries["trap"], "(c) unequal scores", levels)
-        filled = _landscape(equal, summaries["trap, equal"], "(d) equal scores", levels)
+        _landscape(trap, drawn["free"], "(c) unequal scores", levels)
+        filled = _landscape(equal, drawn["equal"], "(d) equal scores", levels)
         bar = figure.colorbar(filled, ax=[trap, equal], label="risk", pad=0.02, aspect=25, format="%.2f")
         bar.set_ticks(list(np.linspace(levels[0], levels[-1], 5)))
         weights = int(drawn["equal"].attrs["draws"])
@@ -53,7 +48,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _shares(axes: Axes, drawn: Mapping[str, xarray.Dataset]) -> None:
+def _shares(axes: Axes, drawn: Datasets) -> None:
     """Draw the share of weights below every cosine: on a log axis rare ones show, and uneven bins do not."""
     said = []
     for name, one in drawn.items():
@@ -75,7 +70,7 @@ def _shares(axes: Axes, drawn: Mapping[str, xarray.Dataset]) -> None:
     axes.legend(loc="best")
 
 
-def _smallest(axes: Axes, drawn: Mapping[str, xarray.Dataset]) -> None:
+def _smallest(axes: Axes, drawn: Datasets) -> None:
     for name, one in drawn.items():
         colour, marker, label = _LOOKS[name]
         axes.scatter(one["bound"], one["least"], s=12, color=colour, marker=marker, label=label)
@@ -95,10 +90,10 @@ def _smallest(axes: Axes, drawn: Mapping[str, xarray.Dataset]) -> None:
 
 
 def _landscape(axes: Axes, one: xarray.Dataset, title: str, levels: np.ndarray) -> QuadContourSet:
-    first, second, risk = one["first"].values, one["second"].values, one["risk"].values
+    first, second, risk = one["first"].values, one["second"].values, one["trap_risk"].values
     filled = axes.contourf(first, second, risk, levels=levels, cmap="Greys", vmax=1.5 * levels[-1] - 0.5 * levels[0])
     axes.contour(first, second, risk, levels=levels, colors="white", linewidths=0.4)
-    axes.contourf(first, second, one["alignment"], levels=[-1.01, 0.0], colors=[palette.WINE], alpha=0.2)
+    axes.contourf(first, second, one["trap_alignment"], levels=[-1.01, 0.0], colors=[palette.WINE], alpha=0.2)
     for start in _STARTS:
         path = _descended(one, np.array(start))
         axes.plot(*path.T, color=palette.TEAL, linewidth=1.2)
@@ -107,14 +102,14 @@ def _landscape(axes: Axes, one: xarray.Dataset, title: str, levels: np.ndarray) 
             arrow = {"arrowstyle": "-|>", "color": palette.TEAL}
             axes.annotate("", path[middle], path[middle - 1], arrowprops=arrow)
     axes.plot(*np.transpose(_STARTS), ".", color=palette.TEAL)
-    is_low = one["least"].values > 0
-    for place, low in zip(one["place"].values, is_low, strict=True):
+    is_low = one["trap_least"].values > 0
+    for place, low in zip(one["trap_place"].values, is_low, strict=True):
         axes.plot(place, 0, "o" if low else "X", color=palette.INK, markersize=5, zorder=5)
         # Minima are named below, saddles above, so that neighbours do not meet.
         name, lift, side = ("local minimum", -6, "top") if low else ("saddle", 6, "bottom")
         axes.annotate(name, (place, 0), (0, lift), textcoords="offset points", ha="left", va=side, zorder=5)
     start = np.array([0.8, -2.5])
-    end = start + 1.8 * one["solution"].values
+    end = start + 1.8 * one["trap_solution"].values
     axes.annotate("", tuple(end), tuple(start), arrowprops={"arrowstyle": "->", "linewidth": 1.2})
     minima = int(is_low.sum())
     found = f"{minima or 'no'} local minim{'um' if minima == 1 else 'a'}"
@@ -126,7 +121,7 @@ def _landscape(axes: Axes, one: xarray.Dataset, title: str, levels: np.ndarray) 
 def _descended(one: xarray.Dataset, start: np.ndarray) -> np.ndarray:
     """Follow the negative gradient of the risk on the grid, in steps of equal length, while the risk falls."""
     grid = one["second"].values, one["first"].values
-    risk = one["risk"].values
+    risk = one["trap_risk"].values
     values = np.stack([risk, *np.gradient(risk, *grid)], axis=-1)
     read = RegularGridInterpolator(grid, values, bounds_error=False, fill_value=np.inf)
     path, (height, *slope) = [start], read(start[::-1])[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +27,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     The gradient's direction is computed in the log domain, so that a saturated softmax loses nothing.
 
     Args:
-        record: of a `Landscape`.
+        record: of a `Landscape`, with the attribute `data.spread`.
         solver: of the max-margin problems.
 
     Returns:
@@ -37,30 +35,28 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         ones; `histogram`, the numbers per bin; `bound`, which the proof gives for equal scores, see `_bound`;
         `readout`, the smallest cosine of `-grad L` and `v u^T` with `u . z_i = Y_i`. Also the landscape of the
         constructed instance, see `trap.landscape`, with unequal scores if the problems have them; its variables have
-        the prefix `trap_`. The attribute `run` names the scores.
+        the prefix `trap_`.
 
     Raises:
         ValueError: no seed was kept.
     """
-    found = optimum(record, solver)
-    spread = float(json.loads(record.attrs["config"])["data"]["spread"])
-    draws = record.sizes["draw"]
-    if not found.kept.any():
-        raise ValueError(f"no-stationary-point: expected a kept seed, found counts {found.counts}")
-    u = np.einsum("sen,sn->se", np.linalg.pinv(np.asarray(found.problems.Z)), np.asarray(found.problems.Y))
-    cosine, readout = batch.over_seeds(_looked_at, found.of(record["draw_keys"]), found.W, u, found.problems)
-    by_hand = trap.landscape(trap.SCORE if spread else 0.0)
+    optima = optimum(record, solver)
+    if not optima.kept.any():
+        raise ValueError(f"no-stationary-point: expected a kept seed, found counts {optima.counts}")
+    u = np.einsum("sen,sn->se", np.linalg.pinv(np.asarray(optima.problems.Z)), np.asarray(optima.problems.Y))
+    cosine, readout = batch.over_seeds(_looked_at, optima.of(record["draw_keys"]), optima.W, u, optima.problems)
+    by_hand = trap.landscape(trap.SCORE if record.attrs["data.spread"] else 0.0)
     histogram = np.stack([np.histogram(one, _EDGES)[0] for one in cosine])
     drawn = xarray.Dataset(
         {
             "least": (("seed",), cosine.min(axis=1)),
             "negative": (("seed",), (cosine < 0).mean(axis=1)),
             "histogram": (("seed", "bin"), histogram),
-            "bound": (("seed",), batch.over_seeds(_bound, found.W, found.problems, found.alpha)),
+            "bound": (("seed",), batch.over_seeds(_bound, optima.W, optima.problems, optima.alpha)),
             "readout": (("seed",), readout.min(axis=1)),
         },
-        {"seed": found.of(record["seed"]), "bin": (_EDGES[1:] + _EDGES[:-1]) / 2},
-        {**found.counts, "run": f"spread of scores {spread:g}", "spread": spread, "draws": draws},
+        {"seed": optima.of(record["seed"]), "bin": (_EDGES[1:] + _EDGES[:-1]) / 2},
+        {**optima.counts, "draws": record.sizes["draw"]},
     )
     return drawn.merge(by_hand.rename({name: f"trap_{name}" for name in by_hand.data_vars}), combine_attrs="override")
 

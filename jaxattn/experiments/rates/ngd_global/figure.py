@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.rates.ngd_global.claims import ALL, NEAR, STARTS, compared
-from jaxattn.study.claims import total
+from jaxattn.experiments.rates.ngd_global.claims import ALL, NEAR, NORMALIZED, RULES, STARTS
+from jaxattn.study.claims import Datasets, Judgements, family, total
 from jaxattn.study.style import page, palette
 
 _RULES = {"plain": (palette.GUIDE, ":"), "normalized": (palette.TEAL, "-"), "Polyak": (palette.WINE, "--")}
@@ -22,13 +20,10 @@ _STARTS = {
 }
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a panel for each start, what is left beside the optimal tokens, and the shares that arrive over dimensions.
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
-    runs = compared(summaries)
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw a panel for each start, what is left beside the optimal tokens, and the shares that arrive by dimension."""
+    runs = {rule: summaries[run] for rule, run in RULES.items()}
+    sizes = runs["plain"].attrs
     with page.style():
         figure = page.full(5.2)
         grid = figure.add_gridspec(2, 1)
@@ -54,14 +49,14 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             figure,
             {"all rules and dimensions": xarray.Dataset(attrs=total(summaries))},
             "(a) to (e): medians over seeds, bands from the 10th to the 90th percentile; "
-            f"n = {runs['plain'].attrs['n']}, T = {runs['plain'].attrs['T']}, d = {runs['plain'].attrs['d']}. "
+            f"n = {sizes['data.n']}, T = {sizes['data.T']}, d = {sizes['data.d']}. "
             f"Percentages and (f): share of seeds with 1 - cos <= {NEAR} (grey) in the end; (f): normalized steps, "
             "95 % intervals.",
         )
     return figure
 
 
-def _rates(axes: Axes, runs: Mapping[str, xarray.Dataset], start: str) -> None:
+def _rates(axes: Axes, runs: Datasets, start: str) -> None:
     for rule, (colour, dashes) in _RULES.items():
         one = runs[rule].sel(start=start)
         curve = (one[f"off_{q}"].values for q in (50, 10, 90))
@@ -82,30 +77,29 @@ def _rates(axes: Axes, runs: Mapping[str, xarray.Dataset], start: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-11, 1e3))
 
 
-def _rest(axes: Axes, runs: Mapping[str, xarray.Dataset]) -> None:
+def _rest(axes: Axes, runs: Datasets) -> None:
     for rule, (colour, dashes) in _RULES.items():
         one = runs[rule].sel(start="zero")
         axes.plot(
-            one["path"].values,
-            -one["log_rest"].values,
+            one["path_50"].values,
+            -one["log_rest_50"].values,
             color=colour,
             linestyle=dashes,
             marker=".",
             markersize=4,
             label=rule,
         )
-    ends = np.array([1.0, float(runs["normalized"]["path"].max())])
+    ends = np.array([1.0, float(runs["normalized"]["path_50"].max())])
     axes.plot(ends, ends, color="black", linewidth=0.7, label=r"$1 - s = e^{-\mathrm{path}\,/\,\|W_{mm}\|}$")
     axes.set(xscale="log", yscale="log", xlabel=r"length of the path $/\ \|W_{mm}\|_F$", ylabel=r"$-\log(1 - s)$")
     axes.set_title("(e) attention $1 - s$ left beside the optimal tokens, from $W$ = 0")
     axes.legend(loc="lower right")
 
 
-def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
-    runs = sorted(
-        (one for one in summaries.values() if one.attrs["rule"] == "normalized"), key=lambda one: one.attrs["d"]
-    )
-    d = [one.attrs["d"] for one in runs]
+def _shares(axes: Axes, summaries: Datasets) -> None:
+    runs = sorted(family(summaries, NORMALIZED).values(), key=lambda run: run.attrs["data.d"])
+    d = [run.attrs["data.d"] for run in runs]
+    tokens = runs[0].attrs["data.n"] * runs[0].attrs["data.T"]
     for start, (colour, dashes) in _STARTS.items():
         share, low, high = (np.array([float(one.sel(start=start)[f"arrived{end}"]) for one in runs]) for end in _ENDS)
         page.band(
@@ -119,8 +113,8 @@ def _shares(axes: Axes, summaries: Mapping[str, xarray.Dataset]) -> None:
             marker=".",
             label=STARTS[start].replace("W", "$W$"),
         )
-    axes.axvline(runs[0].attrs["n"] * runs[0].attrs["T"], color=palette.GUIDE, linewidth=0.7)
-    axes.text(runs[0].attrs["n"] * runs[0].attrs["T"], 0.05, "d = n T ", color=palette.GUIDE, fontsize=7, ha="right")
+    axes.axvline(tokens, color=palette.GUIDE, linewidth=0.7)
+    axes.text(tokens, 0.05, "d = n T ", color=palette.GUIDE, fontsize=7, ha="right")
     axes.set(xscale="log", xlabel="dimension d", ylabel="share of seeds that arrive", ylim=(0, 1.03), xticks=d)
     axes.set_xticklabels(list(map(str, d)))
     axes.minorticks_off()

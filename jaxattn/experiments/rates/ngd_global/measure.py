@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +13,6 @@ from jaxattn.experiments.rates.ngd_global.record import Starts
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 
-# The names of the steps of each optimizer.
-RULES = {"gd": "plain", "normalized_gd": "normalized", "polyak": "Polyak"}
 # The rounding error of 1 - cos in double precision for equal directions.
 _ROUNDING = 1e-16
 
@@ -33,7 +29,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         s`, s the probability of the optimal token, for the input where it is largest; `size`, `||W||_F`, and `path`,
         the length of the path so far, both divided by `||W_mm||_F`. For every kept seed and start whether all optimal
         tokens are selected at the end, `selects`, and whether a step became too long to be taken, `overflowed`. A seed
-        is kept if W_mm and the wrong selection's solution are certified. The attributes identify the run.
+        is kept if W_mm and the wrong selection's solution are certified.
     """
     problems = of_arrays({str(name): record[name].values for name in record.data_vars})
     alpha, constraints = batch.over_seeds(_posed, problems)
@@ -51,12 +47,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         np.asarray(solution.primal),
         alpha,
     )
-    config = json.loads(record.attrs["config"])
-    rule = RULES[str(config["optimizer"]["_target_"]).rpartition(".")[2]]
-    d = problems.d
     values = dict(zip(("off", "log_rest", "size", "path"), arrays[:4], strict=True))
     return xarray.Dataset(
-        {name: (("seed", "start", "snapshot"), np.asarray(one)[kept]) for name, one in values.items()}
+        {name: (("seed", "start", "snapshot"), np.asarray(array)[kept]) for name, array in values.items()}
         | {"selects": (("seed", "start"), np.asarray(arrays[4])[kept])}
         | {"overflowed": (("seed", "start"), record["overflowed"].values[kept])},
         {
@@ -65,11 +58,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "snapshot": record["snapshot"].values,
         },
         {
-            "run": f"{rule}, d = {d}",
-            "rule": rule,
-            "n": problems.n,
-            "T": problems.T,
-            "d": d,
             "attempted": len(kept),
             "kept": int(kept.sum()),
             "infeasible": int(infeasible.sum()),

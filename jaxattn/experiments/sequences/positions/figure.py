@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
-from jaxattn.experiments.sequences.positions.measure import FALLING, LONG, PATH, PREFIXES, of_attention
+from jaxattn.experiments.sequences.positions.claims import FALLING, LONG, PATH, PREFIXES
+from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.curves import direction_error, nearest
 
@@ -46,20 +45,18 @@ _COLUMNS = (
 )
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a row of panels for each attention: training W, training (K, Q), and the regularization path of W.
 
     Each curve is a mean over seeds with its 95 % interval. The title of a panel names runs that are missing.
-
-    Args:
-        summaries: as `claims.summarize` returns them.
     """
     with page.style():
         figure = page.full(4.8)
         rows = figure.subplots(len(PREFIXES), len(_COLUMNS), sharex="col", sharey="col")
         letters = iter("abcdef")
         for row, attention in zip(rows, PREFIXES, strict=True):
-            there = of_attention(summaries, attention)
+            own = {run: summary for run, summary in summaries.items() if summary.attrs["data"] == attention}
+            there = {run.removeprefix(PREFIXES[attention]): summary for run, summary in own.items()}
             row[0].set_ylabel("direction error, 1 - cos")
             for axes, column in zip(row, _COLUMNS, strict=True):
                 found = _panel(axes, there, column)
@@ -71,7 +68,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, there: Mapping[str, xarray.Dataset], column: _Column) -> str:
+def _panel(axes: Axes, there: Datasets, column: _Column) -> str:
     """Draw what is there of a column's runs, and return the finding, or what is missing."""
     axes.set(xscale="log", yscale="log")
     # Between the powers of ten, labels of a short axis would overlap.
@@ -98,12 +95,12 @@ def _key() -> list[Line2D]:
     return [Line2D([], [], label=label, color=colour, linestyle=dash) for label, (colour, dash) in looks.items()]
 
 
-def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+def _remark(summaries: Datasets) -> str:
     """Say what the curves are, and whether the optimal tokens of all positions can be separated."""
     separable = [
         f"{one.attrs['optimal_kept']} of {one.attrs['attempted']} problems ({attention})"
-        for attention in PREFIXES
-        if (one := of_attention(summaries, attention).get("W")) is not None
+        for attention, prefix in PREFIXES.items()
+        if (one := summaries.get(f"{prefix}W")) is not None
     ]
     return (
         "Means over kept seeds with 95 % bootstrap intervals. Training is compared with the SVMs of the selected "

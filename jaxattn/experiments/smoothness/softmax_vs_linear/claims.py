@@ -9,14 +9,19 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.smoothness.one_run import judgement, only
-from jaxattn.experiments.smoothness.paper import STABLE_CURVATURE, STABLE_STEPS
-from jaxattn.experiments.smoothness.softmax_vs_linear import examples, scales
+from jaxattn.experiments.smoothness.softmax_vs_linear import scales
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import BEYOND, LOSSES, STEPS
 from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
-from jaxattn.statistics import bootstrap, derive_key, proportion, variables
-from jaxattn.study.claims import Claim, Datasets, Judgement, Number, above, below, number
+from jaxattn.study.claims import Claim, Datasets, Judgement, Setting, Source
+from jaxattn.study.claims.criteria import Number, above, below
+from jaxattn.study.estimates import number
+from jaxattn.statistics import derive_key, bootstrap, proportion, variables
 
+_PAPER = "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling"
+_STABILITY = "section 1, last contribution: softmax attention is more stable than linear attention"
+# The paper says that it compares Lipschitz constants, but gives none for linear attention; steps and divergence are our
+# reading of "stable".
+_STABLE_CURVATURE, _STABLE_STEPS = (Source(_PAPER, _STABILITY, setting) for setting in (Setting.PROXY, Setting.OURS))
 # Fixed beforehand: a statement about any text may have exceptions in one of five, like the search for steps; a
 # statement about some texts must be true for more than half; and the logarithm of a ratio of equal numbers.
 _MOST, _HALF, _EQUAL = 4 / 5, 0.5, 0.0
@@ -29,20 +34,9 @@ _EXACT = {
 }
 
 
-def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Compare the two attentions at every scale.
-
-    Args:
-        datasets: of `measure`; one run.
-        key: of the bootstrap.
-
-    Returns:
-        A dataset over scales, losses and attentions.
-
-    Raises:
-        ValueError: there is not one run, or no seed was kept.
-    """
-    run, one = only("softmax-vs-linear", datasets)
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Compare the two attentions over scales, losses and attentions."""
+    one = runs["texts"]
     keys = jax.random.split(key, 4)
     steps, linear = one["step"], one.sel(attention="linear")
     # If both are at the end of the search interval, neither counts as larger, and either may be.
@@ -79,7 +73,7 @@ def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset
     # For every text, for the figure and for the thresholds found.
     arrays |= {f"each_{name}": (("seed", *of_each), one[name].values) for name in ("at_zero", "step", "beyond")}
     arrays["forked"] = ("seed",), forked
-    return {run: xarray.Dataset(arrays, {name: one[name].values for name in ("seed", *of_each)}, one.attrs)}
+    return {"texts": xarray.Dataset(arrays, {name: one[name].values for name in ("seed", *of_each)}, one.attrs)}
 
 
 def _spared(exceeds: xarray.DataArray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
@@ -99,7 +93,7 @@ def _spared(exceeds: xarray.DataArray) -> dict[str, tuple[tuple[str, ...], np.nd
 
 
 def _over_scales(one: xarray.Dataset, name: str) -> list[Number]:
-    return [number(one.sel(scale=s), name) for s in one["scale"].values]
+    return [number(one, name, scale=s) for s in one["scale"].values]
 
 
 def _at_scales(one: xarray.Dataset, name: str, label: str) -> dict[str, Number]:
@@ -113,9 +107,9 @@ def _shares(one: xarray.Dataset, kind: str = "") -> list[Number]:
     return [Number(surely.mean, surely.low, perhaps.high) for surely, perhaps in pairs]
 
 
-def _judge_steps(summaries: Datasets, loss: str) -> Judgement:
+def _steps(runs: Datasets, loss: str) -> Judgement:
     """The step must be larger in most texts at every scale; as corrected, from some scale, or for one kind of text."""
-    _, summary = only("softmax-vs-linear", summaries)
+    summary = runs["texts"]
     one, scale = summary.sel(loss=loss), summary["scale"].values
     label = "share of texts in which the largest step is"
     measured = _at_scales(one, "larger", f"{label} larger with softmax")
@@ -140,9 +134,8 @@ def _judge_steps(summaries: Datasets, loss: str) -> Judgement:
             measured[edge] = Number.exact(float(np.median(edges)))
         measured |= _at_scales(each, "beyond", f"share of texts in which all steps tried descend, {name}")
     correction = scales.best(corrections)
-    return judgement(
-        summary,
-        measured,
+    return Judgement(
+        numbers=measured,
         stated=(above(f"{asked}, smallest over scales,", scales.least(_shares(one)), _MOST),),
         corrected=correction.criteria,
         correction=correction.sentence,
@@ -181,9 +174,9 @@ def _sums(summary: xarray.Dataset) -> str:
     )
 
 
-def _judge_curvature(summaries: Datasets, loss: str) -> Judgement:
+def _curvature(runs: Datasets, loss: str) -> Judgement:
     """The constant with linear attention must exceed any possible one with softmax; as corrected, from some scale."""
-    _, summary = only("softmax-vs-linear", summaries)
+    summary = runs["texts"]
     one, scale = summary.sel(loss=loss), summary["scale"].values
     measured = _at_scales(one, "smoother", "log10 of the largest curvature, linear over softmax")
     measured |= _at_scales(
@@ -208,9 +201,8 @@ def _judge_curvature(summaries: Datasets, loss: str) -> Judgement:
     if start is not None:
         from_start = f"has a smaller curvature from scale {start:g} on"
     opposite = [f"{float(s):g}" for s in scale[one["rougher_proved_low"].values > _HALF]]
-    return judgement(
-        summary,
-        measured,
+    return Judgement(
+        numbers=measured,
         stated=(above(f"{asked}, smallest over scales,", scales.least(ratios), _EQUAL),),
         corrected=correction.criteria,
         correction=correction.sentence,
@@ -224,9 +216,9 @@ def _judge_curvature(summaries: Datasets, loss: str) -> Judgement:
     )
 
 
-def _judge_divergence(summaries: Datasets) -> Judgement:
+def _divergence(runs: Datasets) -> Judgement:
     """With softmax fewer texts must exceed their start, few of those with linear; as corrected, for one loss."""
-    _, summary = only("softmax-vs-linear", summaries)
+    summary = runs["texts"]
     measured: dict[str, Number] = {}
     corrections, reversals = [], []
     for loss in (str(name) for name in summary["loss"].values):
@@ -262,9 +254,8 @@ def _judge_divergence(summaries: Datasets) -> Judgement:
         )
         corrections.append(Correction(sentence, criteria))
     correction = scales.best(corrections)
-    return judgement(
-        summary,
-        measured,
+    return Judgement(
+        numbers=measured,
         stated=tuple(criterion for one in corrections for criterion in one.criteria),
         corrected=correction.criteria,
         correction=correction.sentence,
@@ -279,30 +270,27 @@ CLAIMS = (
     *(
         Claim(
             f"softmax-vs-linear:{loss}",
-            STABLE_STEPS,
+            _STABLE_STEPS,
             f"Descent on the {loss} risk allows larger steps with softmax attention than with linear attention, for "
             "any text and any scale of its embeddings.",
-            partial(_judge_steps, loss=loss),
-            examples.of_steps,
+            partial(_steps, loss=loss),
         )
         for loss in LOSSES
     ),
     *(
         Claim(
             f"softmax-vs-linear:curvature-{loss}",
-            STABLE_CURVATURE,
+            _STABLE_CURVATURE,
             f"The gradient of the {loss} risk has a smaller Lipschitz constant with softmax attention than with "
             "linear attention, for any scale of the embeddings.",
-            partial(_judge_curvature, loss=loss),
-            examples.of_curvature,
+            partial(_curvature, loss=loss),
         )
         for loss in LOSSES
     ),
     Claim(
         "softmax-vs-linear:divergence",
-        STABLE_STEPS,
+        _STABLE_STEPS,
         "If a large step takes descent with linear attention above the risk of its start, it does not with softmax.",
-        _judge_divergence,
-        examples.of_divergence,
+        _divergence,
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
 # Colour, and how far a text's points are moved aside.
@@ -32,13 +32,9 @@ _CURVES = {
 }
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a row a loss: the ratio of the curvatures, the largest steps of all texts, and their ratios.
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
-    (one,) = summaries.values()
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw a row a loss: the ratio of the curvatures, the largest steps of all texts, and their ratios."""
+    one = summaries["texts"]
     with page.style():
         figure = page.full(6.6)
         panels = figure.subplots(one.sizes["loss"], 3)

@@ -124,6 +124,5 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "loss": np.array(list(LOSSES), dtype=object),
             "attention": np.array(list(ATTENTIONS), dtype=object),
         },
-        {"attempted": seeds, "kept": int(kept.sum()), "diverged": seeds - int(kept.sum()), "run": "texts"}
-        | {"words": lanes.E.shape[-2]},
+        {"attempted": seeds, "kept": int(kept.sum()), "diverged": seeds - int(kept.sum()), "words": lanes.E.shape[-2]},
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxattn.study.claims import Criterion, Number, Outcome, above, together
+from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, together
 
 
 class Correction(NamedTuple):

@@ -1,0 +1,259 @@
+"""The part of the gradient on tokens that are not support vectors, along the steps and against their slack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from jaxattn import attention, heads, losses, metrics, svm
+from jaxattn.descent import gradients
+from jaxattn.parallel import batch, lanes
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Kind, Setting, Source, claim
+from jaxattn.study.claims.criteria import Number, above, between
+from jaxattn.study.estimates import number
+from jaxattn.study.measuring.comparison import compare
+from jaxattn.statistics import bootstrap, variables
+from jaxattn.study.style import page, palette
+
+# In the paper this is a step in proofs; it has no figure of it.
+_SOURCE = Source("arXiv 2308.16898", "proofs of local convergence", Setting.OURS)
+# A token with less slack (margin - 1) than this is a support vector.
+_SUPPORT = 1e-6
+# Bins of slack times ||W|| / ||W_mm||, over which the shares are drawn, and the smallest number of tokens drawn per
+# bin.
+_EDGES, _LEAST = np.linspace(0, 60, 16), 20
+# Steps near which the shares are drawn.
+_DRAWN = (100, 1000, 10_000)
+# The smallest total share of these tokens whose logarithm is taken.
+_SMALLEST = 1e-300
+# Fixed beforehand: the slope in the statement, and how far the measured one may be from it; a share is smaller than
+# another if its logarithm is smaller by more than rounding.
+_SLOPE, _NEAR, _MORE = -1.0, 0.05, 1e-9
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Measure the share of each token in the gradient at every snapshot, and its slack.
+
+    The gradient with respect to W is `sum_it a_it x_it z_i^T`; a token's share is `|a_it| / sum |a|`.
+
+    Args:
+        record: of a `Training` of W with a linear head and the logistic loss.
+        solver: of the max-margin problems.
+
+    Returns:
+        For every kept seed `log_share`, (snapshot, input, other), natural logarithms, for the tokens that are not
+        selected; their `slack`, (input, other), the margin of the Frobenius solution minus 1; and `growth`, `||W||_F /
+        ||W_mm||_F`, at every snapshot.
+    """
+    compared = compare(record, (svm.frobenius,), solver)
+    kept = np.isin(record["seed"].values, compared["seed"].values)
+    problems = of_arrays({str(name): record[name].values[kept] for name in record.data_vars})
+    W, W_mm = record["W_snapshots"].values[kept], compared["W_svm"].values[:, 0]
+    if not kept.any():
+        raise ValueError(f"gradient-share: expected a kept seed, found counts {compared.attrs}")
+    log_share, slack, growth = batch.over_seeds(_shares, W, W_mm, problems, compared["selected"].values)
+    return xarray.Dataset(
+        {
+            "log_share": (("seed", "snapshot", "input", "other"), log_share),
+            "slack": (("seed", "input", "other"), slack),
+            "growth": (("seed", "snapshot"), growth),
+        },
+        {name: compared[name].values for name in ("seed", "snapshot")},
+        compared.attrs,
+    )
+
+
+def _shares(
+    W: Float[Array, "snapshot d d"], W_mm: Float[Array, "d d"], problem: Problem, selected: Int[Array, " n"]
+) -> tuple[Array, Array, Array]:
+    others = jnp.arange(problem.T - 1)[None, :]
+    others = others + (others >= selected[:, None])
+    slack = svm.margins(svm.token_constraints(problem, selected), W_mm) - 1
+    logs = jax.vmap(log_shares, in_axes=(0, None))(W, problem)
+    of_others = jax.vmap(lambda one: jnp.take_along_axis(one, others, axis=1))(logs)
+    return of_others, slack, jax.vmap(metrics.norm)(W) / metrics.norm(W_mm)
+
+
+def log_shares(W: Float[Array, "d d"], problem: Problem) -> Float[Array, "n T"]:
+    """Return the logarithm of every token's share in the gradient, `log(|a_it| / sum |a|)`, (n, T).
+
+    For the logistic loss and a linear head. The coefficients are those of `gradients.direction`, computed factor by
+    factor, so that shares far below the smallest floating-point number have a logarithm.
+    """
+    logits = attention.logits(W, problem)
+    predictions, worth = gradients.reading(problem, heads.linear)(lanes.before(), jax.nn.softmax(logits, axis=1))
+    slope = losses.log_slope(losses.logistic)
+    assert slope is not None
+    top = jnp.argmax(logits, axis=1, keepdims=True)
+    apart = worth - jnp.take_along_axis(worth, top, axis=1)
+    # For selected tokens the sum over all others, since the coefficients of an input sum to zero.
+    relative = apart - jnp.sum(jax.nn.softmax(logits, axis=1) * apart, axis=1, keepdims=True)
+    is_top = jnp.arange(problem.T)[None, :] == top
+    logs = slope(problem.Y * predictions)[:, None] + jax.nn.log_softmax(logits, axis=1)
+    logs = logs + jnp.log(jnp.abs(jnp.where(is_top, 1.0, relative)))
+    sizes = jnp.where(is_top, 0.0, jnp.exp(logs - _largest(logs, is_top)) * jnp.sign(relative))
+    of_top = jnp.log(jnp.abs(jnp.sum(sizes, axis=1, keepdims=True))) + _largest(logs, is_top)
+    logs = jnp.where(is_top, of_top, logs)
+    return logs - jax.scipy.special.logsumexp(logs)
+
+
+def _largest(logs: Float[Array, "n T"], is_top: Array) -> Float[Array, "n 1"]:
+    return jnp.max(jnp.where(is_top, -jnp.inf, logs), axis=1, keepdims=True)
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Estimate how the shares of each run fall with slack and with the steps."""
+    return {name: _estimated(run, key) for name, run in runs.items()}
+
+
+def _estimated(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Return the tokens' total share, the slope of log share in slack times growth, and quantiles over bins of that."""
+    log_share, growth = run["log_share"].values, run["growth"].values
+    slack = run["slack"].values[:, None]
+    outside = np.broadcast_to(slack > _SUPPORT, log_share.shape)
+    x = slack * growth[:, :, None, None]
+    keys = jax.random.split(key)
+    together = np.log10(np.maximum(np.sum(np.where(outside, np.exp(log_share), 0.0), axis=(2, 3)), _SMALLEST))
+    estimates = {
+        "log_together": (("snapshot",), bootstrap(together, keys[0])),
+        "slope": (("snapshot",), bootstrap(_slopes(x, log_share, outside), keys[1])),
+    }
+    arrays: dict[str, Any] = dict(variables(estimates))
+    steps = run["snapshot"].values
+    drawn = sorted({int(np.argmin(np.abs(np.log(steps / step)))) for step in _DRAWN})
+    binned = [_binned(x[:, k], log_share[:, k], outside[:, k]) for k in drawn]
+    arrays |= {name: (("drawn", "bin"), np.stack([bins[name] for bins in binned])) for name in binned[0]}
+    arrays["support"] = ((), np.mean(~outside[:, 0]))
+    middles = (_EDGES[1:] + _EDGES[:-1]) / 2
+    return xarray.Dataset(arrays, {"snapshot": steps, "drawn": steps[drawn], "bin": middles}, run.attrs)
+
+
+def _slopes(
+    x: Float[np.ndarray, "seed snapshot n others"],
+    y: Float[np.ndarray, "seed snapshot n others"],
+    chosen: Bool[np.ndarray, "seed snapshot n others"],
+) -> Float[np.ndarray, "seed snapshot"]:
+    """Return the least squares slope for every seed and snapshot, over the chosen tokens; 0 for a single token."""
+    count = np.maximum(chosen.sum(axis=(2, 3), keepdims=True), 1)
+    x, y = (np.where(chosen, a - np.sum(a * chosen, axis=(2, 3), keepdims=True) / count, 0.0) for a in (x, y))
+    square = np.sum(x * x, axis=(2, 3))
+    return np.where(square > 0, np.sum(x * y, axis=(2, 3)) / np.where(square > 0, square, 1.0), 0.0)
+
+
+def _binned(
+    x: Float[np.ndarray, "seed n others"],
+    y: Float[np.ndarray, "seed n others"],
+    chosen: Bool[np.ndarray, "seed n others"],
+) -> dict[str, Float[np.ndarray, " bin"] | Int[np.ndarray, " bin"]]:
+    """Return quantiles of y over the tokens in each bin of x, and their number; zeros for empty bins."""
+    place = np.digitize(x[chosen], _EDGES) - 1
+    parts = [y[chosen][place == k] for k in range(len(_EDGES) - 1)]
+    bins = {"tokens": np.array([len(part) for part in parts])}
+    for q in (10, 50, 90):
+        bins[f"share_{q}"] = np.array([np.quantile(part, q / 100) if len(part) else 0.0 for part in parts])
+    return bins
+
+
+@claim(
+    "gradient-share:slack",
+    _SOURCE,
+    "The share of the gradient on a non-support token falls exponentially in its slack times the norm of W.",
+    TRAINED,
+    Kind.CHECK,
+)
+def _slack(runs: Datasets) -> Judgement:
+    summary = runs["W"]
+    steps = summary["snapshot"].values
+    numbers: dict[str, Number] = {}
+    for step in sorted({*(int(step) for step in summary["drawn"].values), int(steps[-1])}):
+        at = summary.sel(snapshot=step)
+        numbers[f"slope of log share in slack ||W|| / ||W_mm|| at step {step}"] = number(at, "slope")
+        together = number(at, "log_together")
+        numbers[f"share of all non-support tokens at step {step}"] = Number(*(10**end for end in together))
+    slope = number(summary, "slope", at=-1)
+    first, last = (number(summary, "log_together", at=k) for k in (0, -1))
+    fall = Number(first.mean - last.mean, first.low - last.high, first.high - last.low)
+    return Judgement(
+        (
+            between(f"slope of log share at step {steps[-1]}", slope, _SLOPE - _NEAR, _SLOPE + _NEAR),
+            above(f"decades by which the total share falls from step {steps[0]} to {steps[-1]}", fall, _MORE),
+        ),
+        remark="This follows from the algebra of the softmax if W has the direction of W_mm; it can fail only "
+        "through the distance of W from that direction. Slopes are fitted for each seed over its non-support "
+        f"tokens; shares are geometric means. The slope is {slope.mean:.4g} at step {steps[-1]}. From step "
+        f"{steps[0]} on the total share of these tokens {'falls' if fall.mean > 0 else 'does not fall'}, from "
+        f"{10**first.mean:.2g} to {10**last.mean:.2g}.",
+        numbers=numbers,
+        expected={label: _SLOPE for label in numbers if label.startswith("slope")},
+    )
+
+
+# Between the ticks of (a).
+_DECADES = 20
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the share of all non-support tokens, each one's against its slack, and the slope of the latter."""
+    summary = summaries["W"]
+    with page.style():
+        figure = page.full(3.3)
+        left, middle, right = figure.subplots(1, 3)
+        steps = summary["snapshot"].values
+        together = (10 ** summary[name].values for name in ("log_together", "log_together_low", "log_together_high"))
+        page.band(left, steps, *together, color=palette.COLOURS["W"])
+        ends = [10 ** float(summary["log_together"][k]) for k in (0, -1)]
+        left.set(title="(a) all non-support tokens:\n" + " to ".join(map(page.power, ends)))
+        left.set(ylabel="share of the gradient", yscale="log")
+        # A share is at most 1.
+        low = _DECADES * np.floor(float(summary["log_together_low"].min()) / _DECADES)
+        left.set(ylim=(10**low, 1), yticks=10 ** np.arange(low, 1, _DECADES))
+        _tokens(middle, summary)
+        slope = (summary[name].values for name in ("slope", "slope_low", "slope_high"))
+        page.band(right, steps, *slope, color=palette.COLOURS["W"], label="mean over seeds")
+        right.axhline(-1, color="black", linewidth=0.7, linestyle=":", label="$-1$")
+        right.set(title=f"(c) slope of (b):\nends at {float(summary['slope'][-1]):.2f}")
+        right.set_ylabel("slope of the natural logarithm")
+        for axes in (left, right):
+            axes.set(xlabel="step", xscale="log")
+        right.legend(loc="upper right")
+        support = f"{float(summary['support']):.0%} of the tokens that are not selected are support vectors."
+        page.add_counts(
+            figure,
+            {"W": summary},
+            f"(a), (c): means over kept seeds ((a) geometric) with 95 % intervals; (b): medians and quantiles "
+            f"over tokens. {support}",
+        )
+    return figure
+
+
+def _tokens(axes: Axes, summary: xarray.Dataset) -> None:
+    for step, colour in zip(summary["drawn"].values, palette.ramp(summary.sizes["drawn"]), strict=True):
+        at = summary.sel(drawn=step)
+        at = at.isel(bin=(at["tokens"] >= _LEAST).values)
+        curve = (np.exp(at[name].values) for name in ("share_50", "share_10", "share_90"))
+        page.band(axes, at["bin"].values, *curve, color=colour, label=f"step {int(step)}")
+    ends = np.array([0, float(summary["bin"][-1])])
+    axes.plot(
+        ends,
+        np.exp(-2.5 - ends),
+        color="black",
+        linewidth=0.7,
+        linestyle=":",
+        label=r"$\propto e^{-\mathrm{slack}\,\|W\|/\|W_{mm}\|}$",
+    )
+    axes.set(title="(b) each of them,\nagainst its slack", xlabel=r"slack $\times\ \|W\|_F\,/\,\|W_{mm}\|_F$")
+    axes.set(ylabel="share of the gradient", yscale="log")
+    spread = Patch(facecolor=palette.GUIDE, alpha=0.2, label="10 % to 90 %")
+    axes.legend(handles=[*axes.get_legend_handles_labels()[0], spread], loc="lower left", handlelength=1.2)
+
+
+EXPERIMENT = Experiment(measure, claims=(_slack,), summarize=summarize, draw=draw)

@@ -1,0 +1,199 @@
+"""How fast does the risk fall when v is trained together with W, and where do both converge?"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float, PRNGKeyArray
+from matplotlib.figure import Figure
+
+from jaxattn import attention, losses, metrics, svm
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem
+from jaxattn.study.claims import (
+    LEAST_STEPS,
+    Datasets,
+    Experiment,
+    Judgement,
+    Judgements,
+    Needs,
+    Setting,
+    Source,
+    claim,
+    total,
+)
+from jaxattn.study.claims.criteria import above
+from jaxattn.study.estimates import estimated, mean, number, quantiles, share
+from jaxattn.study.measuring.optimum import optimum
+from jaxattn.study.settings.parameters import weights_of
+from jaxattn.study.style import page, palette
+
+_SOURCE = Source("arXiv 2402.05738", "theorem on joint training of decoder and attention (as recalled)", Setting.PROXY)
+_NEEDS = Needs(steps=LEAST_STEPS)
+# The steps of W and of v, by the names of the runs.
+_STEPS = {"plain": "plain", "normalized": "normalized", "falling": "normalized, falling like k^-2/3"}
+# Fixed beforehand: the exponent of t in the paper's bound on -log risk; the largest 1 - cos of a direction that has
+# converged; and the share of seeds that counts as nearly all.
+_BOUND, _NEAR, _ALL = 1 / 3, 0.01, 0.95
+_PERCENTS = (50, 10, 90)
+# The rounding error of 1 - cos in double precision for equal directions.
+_ROUNDING = 1e-16
+# Above this margin the logistic loss equals exp(-margin) in floating point.
+_LARGE = 40.0
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compute the risk at every snapshot, and compare W with W_mm and v with mu.
+
+    Args:
+        record: of a `Training` of W and v, with the logistic loss, on `law.near_orthogonal`.
+        solver: of the max-margin problems; the default of the Frobenius norm if None.
+
+    Returns:
+        For every kept seed and snapshot `fallen`, minus the natural logarithm of the risk, which does not underflow;
+        `size`, `||v||`; `off_W`, 1 - cos of W and the Frobenius solution of the relevant tokens, and `off_v`, the same
+        for v and mu, the max-margin decoder of these tokens.
+    """
+    optima = optimum(record, solver)
+    arrays = {str(name): optima.of(record[name]) for name in record.data_vars}
+    snapshots = weights_of(arrays, "_snapshots")
+    curves = batch.over_seeds(_along, snapshots.attention, snapshots.readout, optima.W, optima.problems)
+    names = ("fallen", "size", "off_W", "off_v")
+    return xarray.Dataset(
+        {name: (("seed", "snapshot"), curve) for name, curve in zip(names, curves, strict=True)},
+        {"seed": optima.of(record["seed"]), "snapshot": record["snapshot"].values},
+        optima.counts,
+    )
+
+
+def _along(
+    W: Float[Array, "k d d"], v: Float[Array, "k d"], W_mm: Float[Array, "d d"], problem: Problem
+) -> tuple[Array, ...]:
+    def one(W: Array, v: Array) -> tuple[Array, ...]:
+        outputs = attention.attended(attention.probabilities(W, problem), problem)
+        off_W, off_v = 1 - metrics.correlation(W, W_mm), 1 - metrics.correlation(v[None], problem.v[None])
+        fallen = -log_risk(problem.Y * (outputs @ v))
+        return fallen, jnp.linalg.norm(v), jnp.maximum(off_W, _ROUNDING), jnp.maximum(off_v, _ROUNDING)
+
+    return jax.vmap(one)(W, v)
+
+
+def log_risk(margins: Float[Array, " n"]) -> Float[Array, ""]:
+    """Return the logarithm of the mean logistic loss, also if the loss itself underflows."""
+    near = jnp.log(losses.logistic(jnp.minimum(margins, _LARGE)))
+    each = jnp.where(margins < _LARGE, near, -margins)
+    return jax.nn.logsumexp(each) - np.log(margins.shape[0])
+
+
+def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate how fast the risk falls and how close W and v come to their limits.
+
+    `exponent` is that of t in -log risk over the last decade of steps, `growth` the same for `||v||`; `W_arrived` and
+    `v_arrived` are the shares of seeds that end within 0.01 of the limit.
+    """
+    return estimated(
+        run,
+        key,
+        exponent=mean(_exponents(run["fallen"])),
+        growth=mean(_exponents(run["size"])),
+        W_arrived=share(run["off_W"].isel(snapshot=-1, drop=True) <= _NEAR),
+        v_arrived=share(run["off_v"].isel(snapshot=-1, drop=True) <= _NEAR),
+        fallen=quantiles(run["fallen"], *_PERCENTS),
+        off_W=quantiles(run["off_W"], *_PERCENTS),
+        off_v=quantiles(run["off_v"], *_PERCENTS),
+    )
+
+
+def _exponents(curves: xarray.DataArray) -> xarray.DataArray:
+    """Return the exponent of the step in each seed's curve over the last decade of steps; 0 for one snapshot."""
+    steps = curves["snapshot"].values
+    last = steps >= steps[-1] / 10
+    x, y = np.log(steps[last]), np.log(curves.values[:, last])
+    apart = x - x.mean()
+    return curves.isel(snapshot=-1, drop=True).copy(data=y @ apart / max(float(apart @ apart), np.finfo(float).tiny))
+
+
+@claim(
+    "joint-rate:risk",
+    _SOURCE,
+    "If the decoder v and the attention W are trained together with normalized steps, the risk falls at least "
+    "like exp(-t^(1/3)).",
+    _NEEDS,
+)
+def _risk(runs: Datasets) -> Judgement:
+    exponents = {run: number(runs[run], "exponent") for run in _STEPS}
+    labels = {run: f"exponent of t in -log risk, {steps} steps" for run, steps in _STEPS.items()}
+    return Judgement(
+        # A risk that falls faster agrees with the bound.
+        [above(labels["normalized"], exponents["normalized"], _BOUND)],
+        remark="-log risk grows like ||v||, so its exponent is determined by the steps of v: "
+        f"{exponents['normalized'].mean:.3g} for constant normalized steps, {exponents['falling'].mean:.3g} "
+        f"for steps that fall like k^-2/3, where ||v|| grows like k^1/3, and {exponents['plain'].mean:.3g} for "
+        "plain steps.",
+        numbers={labels[run]: exponent for run, exponent in exponents.items()}
+        | {f"exponent of t in ||v||, {steps} steps": number(runs[run], "growth") for run, steps in _STEPS.items()},
+        expected={labels["normalized"]: _BOUND},
+    )
+
+
+@claim(
+    "joint-rate:directions",
+    _SOURCE,
+    "When trained together, W converges in direction to W_mm, and v to the max-margin decoder of the relevant tokens.",
+    _NEEDS,
+)
+def _directions(runs: Datasets) -> Judgement:
+    summary = {run: runs[run] for run in _STEPS}["normalized"]
+    ends = ", ".join(f"{float(summary[f'off_{name}_50'][-1]):.2g} ({name})" for name in ("W", "v"))
+    return Judgement(
+        (
+            above(f"share of seeds with 1 - cos of W and W_mm <= {_NEAR}", number(summary, "W_arrived"), _ALL),
+            above(f"share with 1 - cos of v <= {_NEAR}", number(summary, "v_arrived"), _ALL),
+        ),
+        remark=f"Median 1 - cos at step {summary.attrs['steps']}: {ends}. Steps are constant and normalized, from "
+        "random W and v. The max-margin decoder of the relevant tokens is mu itself.",
+    )
+
+
+_LOOKS = {"plain": (palette.GUIDE, ":"), "normalized": (palette.TEAL, "-"), "falling": (palette.AMBER, "-.")}
+_LABELS = _STEPS | {"falling": r"normalized, falling like $k^{-2/3}$"}
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw -log risk by all steps, and 1 - cos of W and v: medians over seeds."""
+    with page.style():
+        figure = page.full(3.4)
+        left, right = figure.subplots(1, 2)
+        for run, (colour, dashes) in _LOOKS.items():
+            summary = summaries[run]
+            steps = summary["snapshot"].values
+            label = f"{_LABELS[run]}: $t^{{{float(summary['exponent']):.2f}}}$"
+            curve = (summary[f"fallen_{percent}"].values for percent in _PERCENTS)
+            page.band(left, steps, *curve, color=colour, linestyle=dashes, label=label)
+            for name, mark in (("W", "none"), ("v", ".")):
+                look = {"color": colour, "linestyle": dashes, "marker": mark, "label": f"${name}$, {run}"}
+                curve = (summary[f"off_{name}_{percent}"].values for percent in _PERCENTS)
+                page.band(right, steps, *curve, **look)
+        ends = summaries["normalized"]["snapshot"].values[[0, -1]].astype(float)
+        bound = 0.5 * np.array(ends) ** _BOUND
+        left.plot(ends, bound, color="black", linewidth=0.8, label=r"paper's bound, $\propto t^{1/3}$")
+        left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk")
+        exponent = float(summaries["normalized"]["exponent"])
+        found = "faster" if exponent > _BOUND else "slower"
+        left.set_title(f"(a) normalized steps: -log risk like $t^{{{exponent:.2f}}}$, {found} than the bound")
+        left.legend(loc="upper left")
+        right.axhline(_NEAR, color=palette.GUIDE, linewidth=0.7)
+        right.set(xscale="log", yscale="log", xlabel="step t", ylabel="1 - cos")
+        right.set_title(r"(b) $W$ from $W_{mm}$, $v$ from $\mu$")
+        right.legend(loc="lower left")
+        page.add_counts(
+            figure,
+            {"all three runs": xarray.Dataset(attrs=total(summaries))},
+            "Medians over seeds; bands from the 10th to the 90th percentile.",
+        )
+    return figure
+
+
+EXPERIMENT = Experiment(measure, claims=(_risk, _directions), estimate=estimate, draw=draw)

@@ -1,1 +1,0 @@
-"""How large is the Lipschitz constant of the gradient, compared with the second paper's M and a proved bound?"""
