@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 from jaxattn.experiments.local.trajectories.examples import trajectory
 
-from jaxattn.experiments.bias import made
-from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
+from jaxattn.experiments.bias.atlas import PREDICTIONS
 from jaxattn.experiments.landscape.no_stationary_point.examples import runs as landscapes
 from jaxattn.experiments.max_margin.regularization_path.examples import runs as paths
 from jaxattn.experiments.max_margin.svm_rank.examples import runs as ranks
 from jaxattn.study.claims import experiment, folders
 from jaxattn.study.style import view
+<<<<<<< HEAD
 from tests.experiments.language import test_lm_margins
+=======
+from tests.experiments.bias import synthetic
+>>>>>>> port-bias
 
 
 def test_numbers_are_rounded_to_digits_that_are_drawn():
@@ -98,10 +101,9 @@ def test_singular_values_of_both_solvers_on_the_same_problems():
 
 def test_ratios_of_every_run_along_its_steps():
     predicted = PREDICTIONS[0]
-    run = made.run(predicted.name, {predicted.norm: 0.99}, predicted.row | {"variant": ""})
-    one = shown("bias.atlas", {predicted.name: run})
+    one = shown("bias.atlas", {predicted.run: synthetic.run({predicted.norm: 0.99})})
     (row,) = one["rows"]
-    assert (row["weights"], row["predicted"], row["seeds"]) == (predicted.weights, predicted.norm, made.SEEDS)
+    assert (row["weights"], row["predicted"], row["seeds"]) == ("W", predicted.norm, synthetic.SEEDS)
     assert np.shape(row["ratio"]) == (len(one["norms"]), len(row["steps"]))
     assert row["ratio"][one["norms"].index(predicted.norm)][-1] == pytest.approx(0.99, abs=1e-3)
 
