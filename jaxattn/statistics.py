@@ -129,12 +129,12 @@ def pooled(
     hits, seed = np.asarray(hits, dtype=bool), np.asarray(seed)
     if hits.ndim < 1 or hits.shape[:1] != seed.shape:
         raise ValueError(f"pooled: expected hits with a seed each, found shapes {hits.shape} and {seed.shape}")
-    of_seed, place = np.unique(seed, return_inverse=True)
+    of_seed, of_case = np.unique(seed, return_inverse=True)
     # This also checks the level and the number of cases.
     certain = proportion(np.broadcast_to(hits[:1], (len(of_seed), *hits.shape[1:])), level)
-    cases = np.bincount(place).astype(float)
+    cases = np.bincount(of_case).astype(float)
     counted = np.zeros((len(of_seed), *hits.shape[1:]))
-    np.add.at(counted, place, hits)
+    np.add.at(counted, of_case, hits)
     times = _resampled(len(of_seed), key, samples)
     number = (times @ cases).reshape(samples, *[1] * (hits.ndim - 1))
     shares = (times @ counted.reshape(len(of_seed), -1)).reshape(samples, *hits.shape[1:]) / number

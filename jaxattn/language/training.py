@@ -153,8 +153,8 @@ def _prepared(
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     if along(optimizer.update) is None:
-        found = getattr(optimizer.update, "__qualname__", optimizer.update)
-        raise ValueError(f"optimizer: expected one that moves W along its gradient, gd or normalized_gd, found {found}")
+        name = getattr(optimizer.update, "__qualname__", optimizer.update)
+        raise ValueError(f"optimizer: expected one that moves W along its gradient, gd or normalized_gd, found {name}")
     # The state contains only numbers, whatever the weights are.
     state = optimizer.init(jnp.zeros((), dtype))
     return state, kept, _trainer(optimizer.update, steps, record_every, loss, rule_of(optimizer))
