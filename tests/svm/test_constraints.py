@@ -1,5 +1,6 @@
 """Constraints: margins and their adjoint, kinds of rows, reduction, projections, and malformed input."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
