@@ -1,4 +1,4 @@
-"""Internal: the units of the interior-point methods, in which rows and solution have length about 1."""
+"""Internal: the units of the path-following solvers, in which rows and solution have length about 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import positive
 
 
-class Scaled(NamedTuple):
+class NormalizedRows(NamedTuple):
     """Rows `<A_k, W> >= b_k` of length 1 with penalties C, and how to return to the original problem.
 
     Attributes:
@@ -49,13 +49,10 @@ class Scaled(NamedTuple):
         return W, jnp.where(cons.rows(self.original).present, self.unit * a / self.lengths, 0.0)
 
 
-def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> Scaled:
+def normalize_rows(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> NormalizedRows:
     """Return the problem in units of its Frobenius solution W, or of a guess if all rows are soft.
 
-    Args:
-        constraints: rows of any kind.
-        W: the Frobenius solution for the hard rows.
-        squared: whether the objective is half the squared norm, which has other units of multipliers.
+    `squared` means that the objective is half the squared norm, which has other units of multipliers.
     """
     every = constraints
     equations = None if constraints.equal is None else cons.equations(constraints)
@@ -81,7 +78,7 @@ def scaled(constraints: Constraints, W: Float[Array, "p q"], squared: bool) -> S
     prices = None
     if constraints.penalty is not None:
         prices = jnp.where(of.hard | ~of.present, jnp.inf, of.upper * lengths / unit)
-    return Scaled(
+    return NormalizedRows(
         rows=constraints._replace(differences=differences),
         b=jnp.where(of.present, of.targets / (scale * lengths), 0.0),
         C=prices,
