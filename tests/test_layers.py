@@ -33,17 +33,10 @@ LAYERS = [
     ["models"],
     ["norms", "losses", "tokens", "initial", "language.scores"],
     ["metrics", "data"],
-<<<<<<< HEAD
-    ["svm.pivoting", "svm.rounding", "descent.smoothness", "descent.curvature", "descent.optimizers"],
+    ["svm.pivoting", "descent.smoothness", "descent.curvature", "descent.optimizers"],
     ["descent.step_schedules", "descent.moment_rescaling"],
     ["svm.constraints", "descent.gram_engine"],
     ["descent.factored_engine"],
-=======
-    ["svm.pivoting", "descent.smoothness", "descent.curvature", "descent.optimizers"],
-    ["descent.pacing", "descent.carried"],
-    ["svm.constraints", "descent.spans"],
-    ["descent.keys"],
->>>>>>> wip-svm
     # An engine is given the gradient, which knows no engine.
     [
         "svm.least_squares",

@@ -17,12 +17,12 @@ from matplotlib.patches import Rectangle
 from jaxattn import norms, svm
 from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.predictions import Prediction, claims_of
+from jaxattn.statistics import Estimate, bootstrap, derive_key, variables
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements
 from jaxattn.study.claims.claim import Needs, Setting, Source
 from jaxattn.study.claims.criteria import Criterion, above, below
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.comparison import compare
-from jaxattn.statistics import Estimate, derive_key, bootstrap, variables
 from jaxattn.study.style import cells, page, palette
 
 # The exponents of the paper's experiment, all that we use, and the entrywise l_p norms of these.

@@ -13,9 +13,9 @@ from jaxtyping import PRNGKeyArray
 from jaxattn import svm
 from jaxattn.bias import NORMS as RANKED
 from jaxattn.bias.verdict import weighed
+from jaxattn.statistics import Estimate, variables
 from jaxattn.study.claims import Datasets
 from jaxattn.study.measuring.ranked import ranked, to_dataset
-from jaxattn.statistics import Estimate, variables
 
 # The norms of the atlas.
 NORMS = (*RANKED, "l_1.75", "l_3")

@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from jaxattn import attention, metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import of_arrays
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     LEAST_DRAWN,
     TRAINED,
@@ -33,7 +34,6 @@ from jaxattn.study.estimates import number
 from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
 from jaxattn.study.settings.parameters import weights_of
-from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.style import labels, page, palette
 
 _SOURCE = Source("arXiv 2308.16898", "nuclear Att-SVM with rank W <= m", Setting.OURS)

@@ -17,10 +17,10 @@ from jaxattn import metrics, svm
 from jaxattn.experiments.local import limits
 from jaxattn.parallel import batch
 from jaxattn.problem import of_arrays
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim, total
 from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, below
 from jaxattn.study.estimates import estimated, exponents, geometric_mean, number, power_law
-from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)

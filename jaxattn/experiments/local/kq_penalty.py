@@ -20,11 +20,11 @@ from jaxattn.descent import PUBLISHED_EPSILON, gradients
 from jaxattn.experiments.local import limits
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import bootstrap
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim, counts_of
 from jaxattn.study.claims.criteria import Number, below, between
 from jaxattn.study.estimates import estimated, geometric_mean, number
 from jaxattn.study.settings.parameters import weights_of
-from jaxattn.statistics import bootstrap
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)

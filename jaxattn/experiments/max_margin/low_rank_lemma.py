@@ -11,10 +11,10 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.experiments.max_margin.separation import separate
+from jaxattn.statistics import Estimate, bootstrap, variables
 from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, too_few
 from jaxattn.study.claims.criteria import Criterion, Number, below
 from jaxattn.study.estimates import number
-from jaxattn.statistics import Estimate, bootstrap, variables
 from jaxattn.study.style import page
 from jaxattn.study.style.counting import told
 from jaxattn.study.style.table import Table

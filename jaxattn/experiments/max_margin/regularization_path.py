@@ -11,11 +11,11 @@ from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.statistics import bootstrap, derive_key
 from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Setting, Source
 from jaxattn.study.claims.criteria import Number, below, between
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, share
 from jaxattn.study.measuring.paths import measure
-from jaxattn.statistics import derive_key, bootstrap
 from jaxattn.study.style import labels, page, palette
 from jaxattn.study.style.view import rounded
 

@@ -18,6 +18,7 @@ from jaxattn import svm
 from jaxattn.experiments.several_tokens import screening
 from jaxattn.experiments.several_tokens.alignment import PARTS, counts_of_part, number_or_nan
 from jaxattn.experiments.several_tokens.prediction import KINDS, held_against, predict
+from jaxattn.statistics import proportion
 from jaxattn.study.claims import (
     EXCLUDED,
     TRAINED,
@@ -32,7 +33,6 @@ from jaxattn.study.claims import (
     total,
 )
 from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, between, together
-from jaxattn.statistics import proportion
 from jaxattn.study.style import page, palette
 
 # The paper draws no figure of it.

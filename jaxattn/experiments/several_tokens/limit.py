@@ -10,10 +10,10 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.several_tokens.alignment import ROUNDING, number_or_nan
+from jaxattn.statistics import Estimate, bootstrap, proportion
 from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgement, Setting, Source
 from jaxattn.study.claims.criteria import Criterion, Number, above, below
 from jaxattn.study.measuring.growth import AT_REST
-from jaxattn.statistics import Estimate, bootstrap, proportion
 
 SOURCE = Source("arXiv 2308.16898", "general SVM of nonlinear heads (eq. 9; the poster)", Setting.OURS)
 NORM = "Where descent under a nonlinear head ({}) selects several tokens, the norm of W diverges."

@@ -18,6 +18,7 @@ from jaxattn import svm
 from jaxattn.experiments.several_tokens import descriptions, limit, screening, stationary
 from jaxattn.experiments.several_tokens.alignment import FITTED, IDENTITY, LOOKS, RANKED, ROUNDING, ahead, number_or_nan
 from jaxattn.experiments.several_tokens.prediction import held_against
+from jaxattn.statistics import Estimate, bootstrap, derive_key, variables
 from jaxattn.study.claims import (
     EXCLUDED,
     LEAST_SEEDS,
@@ -34,7 +35,6 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.claims.criteria import Criterion, Number, above
 from jaxattn.study.estimates import number
-from jaxattn.statistics import Estimate, derive_key, bootstrap, variables
 from jaxattn.study.style import labels, page, palette
 
 # The sizes of the published figure are not known to us.

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from jaxattn import language, svm
 from jaxattn.experiments.smoothness import bends
 from jaxattn.parallel import batch
+from jaxattn.statistics import bootstrap, derive_key, variables
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Kind, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import number
-from jaxattn.statistics import derive_key, bootstrap, variables
 from jaxattn.study.style import page, palette
 
 # The paper's logistic loss has the wrong sign; the losses here replace it.

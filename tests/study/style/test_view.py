@@ -4,27 +4,13 @@ import json
 
 import numpy as np
 import pytest
-<<<<<<< HEAD
-from jaxattn.experiments.local.trajectories.examples import trajectory
 
 from jaxattn.experiments.bias.atlas import PREDICTIONS
-from jaxattn.experiments.landscape.no_stationary_point.examples import runs as landscapes
-from jaxattn.experiments.max_margin.regularization_path.examples import runs as paths
-from jaxattn.experiments.max_margin.svm_rank.examples import runs as ranks
-=======
-
-from jaxattn.experiments.bias import made
-from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
-from jaxattn.experiments.landscape.no_stationary_point.examples import runs as landscapes
-from jaxattn.experiments.language.lm_margins.examples import made as texts
->>>>>>> port-local
 from jaxattn.study.claims import experiment, folders
 from jaxattn.study.style import view
-<<<<<<< HEAD
-from tests.experiments.language import test_lm_margins
-=======
 from tests.experiments.bias import synthetic
->>>>>>> port-bias
+from tests.experiments.landscape import test_no_stationary_point
+from tests.experiments.language import test_lm_margins
 
 
 def test_numbers_are_rounded_to_digits_that_are_drawn():
@@ -67,7 +53,7 @@ def shown(folder, datasets):
 
 
 def test_landscapes_with_unequal_and_equal_scores():
-    one = shown("landscape.no_stationary_point", landscapes())
+    one = shown("landscape.no_stationary_point", test_no_stationary_point.measured())
     assert [each["name"] for each in one["landscapes"]] == ["unequal scores", "equal scores"]
     for each in one["landscapes"]:
         assert np.shape(each["risk"]) == (len(one["second"]), len(one["first"]))

@@ -13,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.beyond.digits import examples
 from jaxattn.experiments.bias import judging, ratios
 from jaxattn.experiments.bias.judging import Prediction
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -28,7 +29,6 @@ from jaxattn.study.claims import (
     too_few,
 )
 from jaxattn.study.estimates import exponents
-from jaxattn.statistics import bootstrap, proportion, variables
 
 OWN = {"W": "frobenius", "KQ": "nuclear"}
 # The names of the token laws in statements.

@@ -21,13 +21,13 @@ from jaxattn.experiments.bias.flow.model import Diagonal
 from jaxattn.experiments.bias.predictions import Prediction, judge
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import Estimate, bootstrap, proportion, variables
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, too_few, total
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.claims.criteria import between
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.ranked import model_of, ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
-from jaxattn.statistics import Estimate, bootstrap, proportion, variables
 from jaxattn.study.style import page, palette
 
 _FLOW = "arXiv 2403.08699"

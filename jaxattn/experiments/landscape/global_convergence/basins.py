@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.measuring import served
 from jaxattn.study.measuring.optimum import optimum
 

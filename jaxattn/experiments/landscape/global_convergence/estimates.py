@@ -11,9 +11,9 @@ import xarray
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxattn.experiments.landscape.global_convergence.basins import MARGIN
+from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Datasets, total
 from jaxattn.study.estimates import estimated, exact, mean, share
-from jaxattn.statistics import derive_key, bootstrap, proportion, variables
 
 # The starts of descent, in words, and the settings of their runs.
 STARTS = {

@@ -8,10 +8,10 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.arrival import NEAR, elsewhere, late, outcomes
+from jaxattn.statistics import bootstrap, derive_key, pooled, variables
 from jaxattn.study.claims import LEAST_STEPS, Datasets, Judgement, Needs, Setting, Source, claim, counts_of
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import Estimator, estimated, exact, mean, number
-from jaxattn.statistics import derive_key, bootstrap, pooled, variables
 
 # Fixed beforehand: thresholds for the mean 1 - cos and the mean margin ratio along the exact gradient direction; for
 # the growth of the norm with plain steps, where theory predicts 1; for the attention that selects a token; and for the

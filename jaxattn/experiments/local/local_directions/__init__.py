@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from jaxattn import attention, metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import bootstrap, pooled, proportion, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     LEAST_STEPS,
@@ -30,7 +31,6 @@ from jaxattn.study.claims import (
 )
 from jaxattn.study.claims.criteria import Criterion, Number, below
 from jaxattn.study.estimates import number
-from jaxattn.statistics import bootstrap, pooled, proportion, variables
 from jaxattn.study.style import page, palette
 
 # A run has stayed if it selects alpha at the end and its direction is this close to W_alpha.

@@ -7,8 +7,8 @@ import numpy as np
 import xarray
 from jaxtyping import Bool, Float, PRNGKeyArray
 
+from jaxattn.statistics import Estimate, bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Datasets
-from jaxattn.statistics import Estimate, derive_key, bootstrap, proportion, variables
 from jaxattn.svm import Status
 
 # The published count: singular values above this absolute threshold; infeasible problems count as rank 1.

@@ -11,8 +11,8 @@ from jaxattn import svm
 from jaxattn.experiments.several_tokens import descriptions, limit, screening
 from jaxattn.experiments.several_tokens.alignment import PARTS, RANKED, ahead, counts_of_part
 from jaxattn.experiments.several_tokens.prediction import held_against
+from jaxattn.statistics import bootstrap, derive_key, variables
 from jaxattn.study.claims import EXCLUDED, LEAST_SEEDS, Datasets
-from jaxattn.statistics import derive_key, bootstrap, variables
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:

@@ -12,10 +12,10 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.smoothness.softmax_vs_linear import scales
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import BEYOND, LOSSES, STEPS
 from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
+from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Claim, Datasets, Judgement, Setting, Source
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import number
-from jaxattn.statistics import derive_key, bootstrap, proportion, variables
 
 _PAPER = "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling"
 _STABILITY = "section 1, last contribution: softmax attention is more stable than linear attention"
