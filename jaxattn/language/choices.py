@@ -117,8 +117,12 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
 
 def check_words(name: str, words: Any, V: int) -> None:
     """Raise ValueError for words outside 0..V-1, unless they are traced."""
-    if is_concrete(words) and np.size(words) and not 0 <= np.min(words) <= np.max(words) < V:
-        raise ValueError(f"{name}: expected words within 0..V-1 = {V - 1}, found {np.min(words)}..{np.max(words)}")
+    if not is_concrete(words):
+        return
+    # In NumPy, since JAX would trace this if the caller is traced.
+    numbers = np.asarray(words)
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < V:
+        raise ValueError(f"{name}: expected words within 0..V-1 = {V - 1}, found {numbers.min()}..{numbers.max()}")
 
 
 def followers(choices: Choices) -> Float[Array, "V V"]:
