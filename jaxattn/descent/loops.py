@@ -50,9 +50,9 @@ def trainer(rule: Rule, engine: engines.Engine | None = None) -> batch.Lifting:
         if not simple or (engine is None and engines.chosen(rule.optimizer.update, *lane)[1].is_wide):
             return jax.vmap(run, in_axes=(0, 0, 0, 0, None))(weights, viewed, state, words, snapshots)
         weights, viewed, state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, viewed, state))
-        found = run(weights, viewed, state, None, snapshots)
+        result = run(weights, viewed, state, None, snapshots)
         every = jnp.broadcast_to(snapshots[:, None], (*snapshots.shape, problem.Y.shape[0]))
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), found._replace(snapshot_steps=every))
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), result._replace(snapshot_steps=every))
 
     return _lifting(alone, lifted)
 
@@ -145,13 +145,13 @@ def _train_model(params: Any, problem: Problem, state: Any, words: Any, snapshot
 
     def step(k: Array, kept: autodiff_engine.Kept) -> tuple[Any, Any]:
         draw = drawn(rule.noise, key, k, problem)
-        found = autodiff_engine.slope(kept.params, problem, rule.model, given, rule.loss, rule.head, draw, rule.penalty)
+        slope = autodiff_engine.slope(kept.params, problem, rule.model, given, rule.loss, rule.head, draw, rule.penalty)
 
         def values() -> tuple[Array, Array, Array]:
-            probability = jnp.mean(jnp.max(found.probabilities, axis=2))
-            return probability, jnp.mean(found.losses), autodiff_engine.length_of(found)
+            probability = jnp.mean(jnp.max(slope.probabilities, axis=2))
+            return probability, jnp.mean(slope.losses), autodiff_engine.length_of(slope)
 
-        return autodiff_engine.moved(updates, found, kept), values
+        return autodiff_engine.moved(updates, slope, kept), values
 
     begin = autodiff_engine.Kept(params, state)
     now, kept = _stepped(rule, step, begin, lambda kept: kept.params, snapshots, problem)

@@ -70,7 +70,7 @@ def test_the_trajectory_is_that_of_the_weights_themselves(engine, name, head):
     assert_one_trajectory(found, direct, 100 if name == "published" else 500, 1e-10)
 
 
-FACTORED = {("exact", 20), *((name, 2) for name in ("scale-free", "penalized jointly", "falling", "relative jointly"))}
+FACTORED = {("exact", 20), *((name, 2) for name in ("penalized jointly", "falling", "relative jointly"))}
 
 
 @pytest.mark.parametrize(

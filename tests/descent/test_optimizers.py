@@ -24,7 +24,7 @@ NEVER_STALL += ["momentum", "muon", "polar", "rmsprop", "sign"]
 NAMES = sorted(set(CONFIGURED) - {"polyak"})
 FREE = ["adam", "falling_polar", "gd", "lp_gd", "mirror", "momentum"]
 FREE += ["muon", "normalized_gd", "scale_free_gd", "sign"]
-DEFAULT = {"free": FREE, "factored": ["falling_gd", "joint_gd", "normalized_gd", "relative_joint_gd"]}
+DEFAULT = {"free": FREE, "factored": ["falling_gd", "normalized_gd", "relative_joint_gd"]}
 
 
 def battery(names, kinds=tuple(DEFAULT), rarer=()):
@@ -68,7 +68,7 @@ def test_its_steps_are_those_by_hand(name, kind):
     assert_close(run.loss[0], losses.risk(start, problem))
 
 
-@battery(NAMES, rarer=["falling_polar", "gd", "muon", "scale_free_gd", "falling_gd", "joint_gd"])
+@battery(NAMES, rarer=["falling_polar", "gd", "muon", "scale_free_gd", "falling_gd"])
 def test_a_lane_is_a_lone_run(name, kind):
     together = descent.train_batch(STARTS[kind], instances.problems(2), optimizer=configured(name), **GIVEN)
     for i in range(2):
