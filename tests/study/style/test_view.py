@@ -7,13 +7,13 @@ import pytest
 
 from jaxattn.experiments.bias import made
 from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
-from jaxattn.experiments.landscape.no_stationary_point.examples import runs as landscapes
 from jaxattn.experiments.language.lm_margins.examples import made as texts
 from jaxattn.experiments.local.trajectories.examples import trajectory
 from jaxattn.experiments.max_margin.regularization_path.examples import runs as paths
 from jaxattn.experiments.max_margin.svm_rank.examples import runs as ranks
 from jaxattn.study.claims import experiment, folders
 from jaxattn.study.style import view
+from tests.experiments.landscape.test_no_stationary_point import measured as landscapes
 
 
 def test_numbers_are_rounded_to_digits_that_are_drawn():
