@@ -25,7 +25,6 @@ from jaxattn.study.claims import (
     Source,
     claim,
     counts_of,
-    family,
     total,
 )
 from jaxattn.study.claims.criteria import Number, between
@@ -45,8 +44,8 @@ _SOURCE = Source(
 _SAME = 1e-12
 _COMPARED = ("risk", "gradient")
 _FORMS = ("tensor trick", "matrix form", "pairs of words")
-# All sizes together; and the settings that the run of each size has.
-_TEXTS, _SIZES = "texts", {"data.m": 4}
+# The name of all sizes together.
+_TEXTS = "texts"
 # The standard deviation of an entry of W, and of logits, since embeddings have norm 1.
 _SPREAD = 3.0
 
@@ -154,7 +153,8 @@ def _largest(run: xarray.Dataset) -> xarray.Dataset:
     kind=Kind.CHECK,
 )
 def _identity(runs: Datasets) -> Judgement:
-    sizes = family(runs, _SIZES)
+    same = number(runs[_TEXTS], "same")
+    sizes = {name: runs[name] for name in runs if name != _TEXTS}
     summary = xarray.concat([size.drop_attrs() for size in sizes.values()], "run")
     numbers: dict[str, Number | float] = {
         f"largest relative difference of the {name}, {loss}": float(summary[name].sel(loss=loss).max())
@@ -163,7 +163,7 @@ def _identity(runs: Datasets) -> Judgement:
     }
     expected = dict.fromkeys(numbers, 0.0)
     label = "share of texts that agree to 1e-12 for every loss"
-    expected[label], numbers[label] = 1.0, number(runs[_TEXTS], "same")
+    expected[label], numbers[label] = 1.0, same
     dearer = []
     for name, of in (("products", "multiply-adds"), ("held", "numbers in memory")):
         ratio = float((summary[name].sel(form=_FORMS[0]) / summary[name].sel(form=_FORMS[1])).max())
@@ -190,8 +190,8 @@ def _identity(runs: Datasets) -> Judgement:
 
 def table(summaries: Datasets, judgements: Judgements) -> Table:
     """Return one row per size, ordered by n and d."""
-    sizes = family(summaries, _SIZES).values()
-    sizes = sorted(sizes, key=lambda size: (size.attrs["data.n"], size.attrs["data.d"]))
+    sizes = [summary for name, summary in summaries.items() if name != _TEXTS]
+    sizes.sort(key=lambda size: (size.attrs["data.n"], size.attrs["data.d"]))
     heads = (
         *("$n$", "$d$", "texts kept", "difference of the risk", "difference of the gradient"),
         r"entries of $A_1 \otimes A_2$",
