@@ -188,7 +188,8 @@ def _start(task: _Task) -> _Point:
         x = path_loop.balanced(x, a, s, problem.C)
     M = cons.combination(problem.rows, a)
     eye = jnp.eye(W.shape[1], dtype=W.dtype)
-    return _point(problem, W, size * eye, s, x, a, tau, M, eye / jnp.sqrt(size))
+    R = eye / jnp.sqrt(size)
+    return _point(problem, W, size * eye, s, x, a, tau, M, R)
 
 
 def _point(

@@ -74,6 +74,7 @@ class PathFollowing:
         # If all rows are hard and W = 0 satisfies them, W = 0 is the solution.
         of = cons.rows(constraints)
         walks = (metrics.norm(problem.W) > 0) | (of.present & ~of.hard).any()
+        goes_on = problem.separable & walks
         tolerance, rows = tolerance_of(problem.W.dtype), problem.rows
         task = Task(
             problem,
@@ -88,9 +89,7 @@ class PathFollowing:
 
         begin = start(task, geometry, jnp.where(problem.separable, problem.W, 0.0))
         first_answer = Answer(problem.W, begin.a, jnp.asarray(jnp.inf, problem.W.dtype))
-        best, steps = follow_path(
-            along, begin, first_answer, problem.separable & walks, tolerance.gap, self.sharpness, self.most
-        )
+        best, steps = follow_path(along, begin, first_answer, goes_on, tolerance.gap, self.sharpness, self.most)
         W, a = problem.restored(best.W, best.a)
         return Candidate(
             W=jnp.where(problem.separable, W if reduction is None else reduction.lift(W), 0.0),
