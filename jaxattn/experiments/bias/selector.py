@@ -21,13 +21,13 @@ from jaxattn.bias import verdict
 from jaxattn.experiments.bias import ratios
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import Estimate, bootstrap, variables
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, Verdict, counts_of
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.claims.criteria import above
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
-from jaxattn.statistics import Estimate, bootstrap, variables
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("a machine-made summary of arXiv 2308.16898", "not in the paper", Setting.OURS)

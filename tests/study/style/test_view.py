@@ -5,24 +5,12 @@ import json
 import numpy as np
 import pytest
 
-<<<<<<< HEAD
 from jaxattn.experiments.bias.atlas import PREDICTIONS
 from jaxattn.study.claims import experiment, folders
 from jaxattn.study.style import view
 from tests.experiments.bias import synthetic
 from tests.experiments.landscape import test_no_stationary_point
 from tests.experiments.language import test_lm_margins
-=======
-from jaxattn.experiments.bias import made
-from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
-from jaxattn.experiments.language.lm_margins.examples import made as texts
-from jaxattn.experiments.local.trajectories.examples import trajectory
-from jaxattn.experiments.max_margin.regularization_path.examples import runs as paths
-from jaxattn.experiments.max_margin.svm_rank.examples import runs as ranks
-from jaxattn.study.claims import experiment, folders
-from jaxattn.study.style import view
-from tests.experiments.landscape.test_no_stationary_point import measured as landscapes
->>>>>>> port-land
 
 
 def test_numbers_are_rounded_to_digits_that_are_drawn():
