@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache, partial
 
 import jax
@@ -37,5 +36,4 @@ def drawn_record(steps: int = 300, seeds: int = 6, d: int = SIZES["d"]) -> xarra
     return xarray.Dataset(
         {name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()},
         {"seed": np.arange(seeds), **setting.coordinates},
-        {"config": json.dumps({"data": sizes})},
     )

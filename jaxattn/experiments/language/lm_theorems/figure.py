@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import xarray
@@ -10,14 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from jaxattn.experiments.language import outcomes
-from jaxattn.experiments.language.lm_theorems import paths
-from jaxattn.experiments.language.lm_theorems.claims import CLAIMS
-from jaxattn.study.claims import refuted
+from jaxattn.experiments.language.lm_theorems.claims import delta, furthest, paths, starts
+from jaxattn.study.claims import Datasets, Judgements, Verdict
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.labels import End, beside_ends
 from jaxattn.study.style.rows import Column, draw_rows, grouped
 
-_RUN = xarray.Dataset
 # By increasing step.
 _DASHES = (":", "-", "--", "-.")
 _LOSSES = {
@@ -29,14 +27,14 @@ _LOSSES = {
 _ERROR = "direction error,\n1 - cos"
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw errors (a to c) and norm (d) along the time, a text of two inputs (e), and where starts end (f).
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
-    runs, ends = (list(part(summaries).values()) for part in (paths.plain, paths.started))
-    wrong = _refuted(summaries)
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw errors (a to c) and norm (d) along the time, a text of two inputs (e), and where starts end (f)."""
+    runs, ends = list(paths(summaries).values()), list(starts(summaries).values())
+    wrong = {
+        name.removeprefix("lm-theorems:")
+        for name, judgement in judgements.items()
+        if judgement.verdict in (Verdict.FAILS, Verdict.CORRECTED)
+    }
     with page.style():
         figure = page.full(7.2)
         # In inches, nearly: the key, two rows of panels, and the rows of (f).
@@ -50,7 +48,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         _key(parts[0], runs)
         page.add_counts(
             figure,
-            {_written(one): one for one in (*runs, *ends) if one.attrs["attempted"] > 1},
+            {_written(run): run for run in (*runs, *ends) if run.attrs["attempted"] > 1},
             "(a-d) From $W = 0$, with 95 % intervals of the mean; $L$ bounds the curvature. (c) Words that keep "
             f"attention, tied: in {_least(runs)} of the texts those of least risk. (f) Unserved: behind by more than "
             "the margin along the limit of $W$.",
@@ -59,43 +57,39 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _refuted(summaries: Mapping[str, xarray.Dataset]) -> set[str]:
-    """Return the claims, by the last part of their ids, that do not hold as stated."""
-    if not paths.plain(summaries):
-        return set()
-    return {name.partition(":")[2] for name in refuted(CLAIMS, summaries)}
+def _look(run: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> dict[str, object]:
+    deltas = sorted({delta(other) for other in runs})
+    steps = sorted({other.attrs["optimizer.step_size"] for other in runs})
+    colour = palette.ramp(len(deltas))[deltas.index(delta(run))]
+    return {"color": colour, "linestyle": _DASHES[steps.index(run.attrs["optimizer.step_size"]) % len(_DASHES)]}
 
 
-def _look(one: _RUN, runs: Sequence[_RUN]) -> dict[str, object]:
-    deltas, steps = (sorted({each.attrs[name] for each in runs}) for name in ("delta", "step_size"))
-    colour = palette.ramp(len(deltas))[deltas.index(one.attrs["delta"])]
-    return {"color": colour, "linestyle": _DASHES[steps.index(one.attrs["step_size"]) % len(_DASHES)]}
-
-
-def _key(part: SubFigure, runs: Sequence[_RUN]) -> None:
+def _key(part: SubFigure, runs: Sequence[xarray.Dataset]) -> None:
     """Explain the curves of (a) to (d) above them."""
     colours, dashes = {}, {}
-    for one in runs:
-        delta, step = one.attrs["delta"], one.attrs["step_size"]
-        within = max(float(each["within"]) for each in runs if each.attrs["step_size"] == step)
-        look = _look(one, runs)
-        told = rf"scores of other words within $\delta = {delta:g}$" if delta else r"equal scores, $\delta = 0$"
+    for run in runs:
+        step = run.attrs["optimizer.step_size"]
+        within = max(float(other["within"]) for other in runs if other.attrs["optimizer.step_size"] == step)
+        look = _look(run, runs)
+        told = (
+            rf"scores of other words within $\delta = {delta(run):g}$" if delta(run) else r"equal scores, $\delta = 0$"
+        )
         colours[told] = str(look["color"])
         dashes[rf"step $\eta = {step:g} \leq {within:.2g}/L$"] = look["linestyle"]
     page.key(part, colours, dashes, loc="center", ncols=4, columnspacing=1.2)
 
 
-def _curves(axes: Axes, runs: Sequence[_RUN], name: str) -> list[_RUN]:
+def _curves(axes: Axes, runs: Sequence[xarray.Dataset], name: str) -> list[xarray.Dataset]:
     """Draw a band for every run that has this variable, and return these runs."""
-    drawn = [one for one in runs if name in one]
-    for one in drawn:
-        curve = (one[part].values for part in ("time", name, f"{name}_low", f"{name}_high"))
-        page.band(axes, *curve, **_look(one, runs))
+    drawn = [run for run in runs if name in run]
+    for run in drawn:
+        curve = (run[part].values for part in ("time", name, f"{name}_low", f"{name}_high"))
+        page.band(axes, *curve, **_look(run, runs))
     axes.set(xlabel=r"time $\eta k$", xscale="log")
     return drawn
 
 
-def _errors(panels: Sequence[Axes], runs: Sequence[_RUN], wrong: set[str]) -> None:
+def _errors(panels: Sequence[Axes], runs: Sequence[xarray.Dataset], wrong: set[str]) -> None:
     """Draw the direction errors of both kinds of texts."""
     for axes, letter, name, solution in (
         (panels[0], "a", "feasible_off", "from the hard margin"),
@@ -108,21 +102,21 @@ def _errors(panels: Sequence[Axes], runs: Sequence[_RUN], wrong: set[str]) -> No
         says = " refuted," if letter == "b" and "soft" in wrong else ""
         axes.set_title(f"({letter}) {_texts(runs, kind)}:{says}\n{_last(drawn, name)} {solution}")
         if letter == "b" and drawn:
-            level = float(np.mean([float(one["infeasible_apart"]) for one in drawn]))
+            level = float(np.mean([float(run["infeasible_apart"]) for run in drawn]))
             axes.axhline(level, color=palette.INK, linewidth=0.7, linestyle="--")
             _beside(axes, 0.04, level, "the tied margin of (c)", "top", -2)
     panels[0].set_ylabel(_ERROR)
 
 
-def _growth(axes: Axes, runs: Sequence[_RUN]) -> None:
+def _growth(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
     """Draw the norm on feasible texts, and a line that grows like the logarithm below the end of the highest curve."""
     drawn = _curves(axes, runs, "feasible_growth")
     says = "none"
     if drawn:
-        slopes = sorted({f"{float(one['feasible_slope']):.2f}" for one in drawn})
+        slopes = sorted({f"{float(run['feasible_slope']):.2f}" for run in drawn})
         says = rf"the norm grows like {' to '.join({slopes[0]: 0, slopes[-1]: 0})} $\log(\eta k)$"
-        one = max(drawn, key=lambda each: float(each["feasible_growth"][-1]))
-        time, end = one["time"].values, float(one["feasible_growth"][-1])
+        run = max(drawn, key=lambda run: float(run["feasible_growth"][-1]))
+        time, end = run["time"].values, float(run["feasible_growth"][-1])
         near = np.array([max(time[0], time[-1] / 1000), time[-1]])
         axes.plot(near, end - 3 + np.log(near / near[-1]), color=palette.INK, linewidth=0.7, linestyle="--")
         axes.annotate(
@@ -136,18 +130,18 @@ def _growth(axes: Axes, runs: Sequence[_RUN]) -> None:
     axes.set(title=f"(d) feasible texts: {says}", ylabel=r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$", ylim=(0, None))
 
 
-def _two_inputs(axes: Axes, ends: Sequence[_RUN]) -> None:
+def _two_inputs(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
     """Draw the direction errors of the text of two inputs from the known start, by loss."""
-    known = [one for one in ends if _is_known(one)]
+    known = [run for run in ends if _is_known(run)]
     found, labels = "not run", []
-    for one in known:
-        is_left, loss = int(one["left"]) > 0, one.attrs["loss"]
-        axes.plot(one["snapshot"].values, one["off"].values, color=outcomes.LOST if is_left else outcomes.ARRIVED)
+    for run in known:
+        is_left, loss = int(run["left"]) > 0, run.attrs["loss"]
+        axes.plot(run["snapshot"].values, run["off"].values, color=outcomes.LOST if is_left else outcomes.ARRIVED)
         told = f"{_LOSSES[loss]} loss" if loss == "logistic" else _LOSSES[loss]
-        labels.append(End(told, float(one["snapshot"][-1]), float(one["off"][-1]), palette.INK))
+        labels.append(End(told, float(run["snapshot"][-1]), float(run["off"][-1]), palette.INK))
         if loss == "logistic":
             served = "serves only one" if is_left else "serves both"
-            found = f"from $Wz = ({one.attrs['radius']:g}, 0)$:\nthe logistic loss {served}"
+            found = f"from $Wz = ({run.attrs['weights.radius']:g}, 0)$:\nthe logistic loss {served}"
     axes.set(title=f"(e) two inputs, {found}", xlabel="step $k$", ylabel=_ERROR)
     if known:
         axes.set(xscale="log", yscale="log")
@@ -156,55 +150,58 @@ def _two_inputs(axes: Axes, ends: Sequence[_RUN]) -> None:
         axes.axis("off")
 
 
-def _outcomes(axes: Axes, ends: Sequence[_RUN], wrong: set[str]) -> None:
+def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset], wrong: set[str]) -> None:
     """Draw what became of the starts of every run, in shares of its texts."""
     order = list(_LOSSES)
-    ends = sorted(ends, key=lambda one: order.index(one.attrs["loss"]))
-    losses = [_LOSSES[one.attrs["loss"]] for one in ends]
-    left = [f"{int(one['left'])} of {int(one['texts'])}" for one in ends]
+    ends = sorted(ends, key=lambda run: order.index(run.attrs["loss"]))
+    losses = [_LOSSES[run.attrs["loss"]] for run in ends]
+    left = [f"{int(run['left'])} of {int(run['texts'])}" for run in ends]
     columns = (
         Column("loss", grouped(losses), -214),
-        Column("text", [one.attrs["text"].removeprefix("texts, ") for one in ends], -158),
-        Column(r"$\delta$", [f"{one.attrs['delta']:g}" for one in ends], -114),
-        Column(r"$\|W(0)\|_F$", [_start(one) for one in ends], -94),
-        Column("steps", [_steps(one) for one in ends], -46),
+        Column("text", [_text(run) for run in ends], -158),
+        Column(r"$\delta$", [f"{delta(run):g}" for run in ends], -114),
+        Column(r"$\|W(0)\|_F$", [_start(run) for run in ends], -94),
+        Column("steps", [_steps(run) for run in ends], -46),
         Column("unserved in", left, 6),
     )
     parts = outcomes.parts(ends, "texts", "neither")
     draw_rows(axes, columns, parts, title=_found(ends, wrong), xlabel="share of texts")
 
 
-def _found(ends: Sequence[_RUN], wrong: set[str]) -> str:
+def _found(ends: Sequence[xarray.Dataset], wrong: set[str]) -> str:
     """Say how many starts leave prefixes unserved, by loss."""
     by_loss = []
     for loss in ("logistic", "cross_entropy"):
-        own = [one for one in ends if one.attrs["loss"] == loss]
-        by_loss.append("{} of {}".format(*(sum(int(one[name]) for one in own) for name in ("left", "texts"))))
+        own = [run for run in ends if run.attrs["loss"] == loss]
+        by_loss.append("{} of {}".format(*(sum(int(run[name]) for run in own) for name in ("left", "texts"))))
     claim = "refuted for" if "equal" in wrong else "with"
     return (
         f"(f) any start: {claim} the logistic loss, {by_loss[0]}\nleave prefixes unserved (cross entropy: {by_loss[1]})"
     )
 
 
-def _is_known(one: _RUN) -> bool:
-    return one.attrs["text"] == "two inputs" and "along" in one.attrs["run"]
+def _is_known(run: xarray.Dataset) -> bool:
+    return run.attrs["weights"] == "toward"
 
 
-def _start(one: _RUN) -> str:
-    return f"{one.attrs['radius']:g}" + ", as in (e)" * _is_known(one)
+def _start(run: xarray.Dataset) -> str:
+    return f"{run.attrs['weights.radius']:g}" + ", as in (e)" * _is_known(run)
 
 
-def _steps(one: _RUN) -> str:
-    return "normalized" if one.attrs["rule"] == "exact direction" else "plain"
+def _steps(run: xarray.Dataset) -> str:
+    return "normalized" if run.attrs["optimizer"] == "scale_free_gd" else "plain"
 
 
-def _written(one: _RUN) -> str:
+def _text(run: xarray.Dataset) -> str:
+    return "two inputs" if run.attrs["data"] == "crossed" else f"d = {run.attrs['data.d']}"
+
+
+def _written(run: xarray.Dataset) -> str:
     """Return a readable name of a run."""
-    told = one.attrs
-    if "radius" not in told:
-        return rf"$\delta = {told['delta']:g}$, $\eta = {told['step_size']:g}$"
-    loss, text = _LOSSES[told["loss"]], told["text"].removeprefix("texts, ")
-    return rf"{text}, {loss}, $\delta = {told['delta']:g}$, start {_start(one)}, {_steps(one)}"
+    if "weights.radius" not in run.attrs:
+        return rf"$\delta = {delta(run):g}$, $\eta = {run.attrs['optimizer.step_size']:g}$"
+    loss = _LOSSES[run.attrs["loss"]]
+    return rf"{_text(run)}, {loss}, $\delta = {delta(run):g}$, start {_start(run)}, {_steps(run)}"
 
 
 def _beside(axes: Axes, x: float, y: float, text: str, va: str, above: float) -> None:
@@ -220,22 +217,22 @@ def _beside(axes: Axes, x: float, y: float, text: str, va: str, above: float) ->
     )
 
 
-def _last(runs: Sequence[_RUN], name: str) -> str:
+def _last(runs: Sequence[xarray.Dataset], name: str) -> str:
     """Return the largest error at the end of the runs with the largest step."""
     if not runs:
         return "-"
-    furthest = paths.furthest({str(k): one for k, one in enumerate(runs)}).values()
-    most = max(float(one[name][-1]) for one in furthest)
+    last = furthest({str(k): run for k, run in enumerate(runs)}).values()
+    most = max(float(run[name][-1]) for run in last)
     return f"{most:.2g}" if most >= 1e-3 else page.power(most)
 
 
-def _least(runs: Sequence[_RUN]) -> str:
-    shares = sorted({round(100 * float(one["infeasible_least"])) for one in runs if "infeasible_least" in one})
+def _least(runs: Sequence[xarray.Dataset]) -> str:
+    shares = sorted({round(100 * float(run["infeasible_least"])) for run in runs if "infeasible_least" in run})
     return f"{_span(shares)} %" if shares else "none"
 
 
-def _texts(runs: Sequence[_RUN], kind: str) -> str:
-    number = _span(sorted({int(one[f"{kind}_texts"]) for one in runs})) if runs else "0"
+def _texts(runs: Sequence[xarray.Dataset], kind: str) -> str:
+    number = _span(sorted({int(run[f"{kind}_texts"]) for run in runs})) if runs else "0"
     return f"{number} {kind} text{'s' * (number != '1')}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 import jax
@@ -12,13 +11,14 @@ import xarray
 from jaxtyping import Array, Bool, Float
 
 from jaxattn import language, metrics, svm
-from jaxattn.experiments.language.lm_theorems import starts, ties
+from jaxattn.experiments.language import arrival
+from jaxattn.experiments.language.lm_theorems import ties
 from jaxattn.parallel import batch
 from jaxattn.study.settings.texts import choices_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the max-margin solutions of its texts; runs from drawn weights as in `starts.measure`.
+    """Compare a run with the max-margin solutions of its texts; runs from drawn weights as in `arrival.measure`.
 
     A text is feasible if some W separates all its next words: then its solution is the hard-margin one. For other texts
     it is that of the words that continue to receive attention, tied if there are several (see `ties`). All texts have a
@@ -33,10 +33,11 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         and with the soft one, and `growth`, `||W|| / ||W_mm||`; `apart`, 1 - cos of the two solutions; `least`, whether
         the kept words are those of least risk; `bound`, the smoothness constant L; `chosen`, the share of prefixes
         whose next word has the largest logit at the end, and `choosable`, the largest share that any W reaches; the
-        recorded risk. The attribute `run` names step and delta.
+        recorded risk.
     """
     if "pairs_initial" in record:
-        return starts.measure(record, solver)
+        delta, step_size = record.attrs.get("data.delta", 0.0), record.attrs["optimizer.step_size"]
+        return arrival.measure(record, delta, step_size, solver)
     texts = choices_of({str(name): record[name].values for name in record.data_vars})
     finite = np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
     final = np.where(finite[:, None, None], record["pairs"].values, 0.0)
@@ -46,8 +47,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     def only(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
 
-    setting = json.loads(record.attrs["config"])
-    step_size, delta = float(setting["optimizer"]["step_size"]), float(setting["data"]["delta"])
     given = (record[name].values for name in ("pairs_snapshots", "pairs"))
     found = batch.over_seeds(_along, *map(only, (*given, solved.W, solved.W_soft, solved.compact, texts)))
     along = ("seed", "snapshot")
@@ -64,9 +63,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "diverged": int((~finite).sum()),
             "ambiguous": int((finite & ~solved.clear).sum()),
             "unsolved": int((finite & solved.clear & ~solved.certified).sum()),
-            "run": f"delta {delta:g}, step {step_size:g}",
-            "step_size": step_size,
-            "delta": delta,
         },
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 import jax
@@ -66,7 +65,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Raises:
         ValueError: fewer than a decade of snapshots, or no kept text.
     """
-    config = json.loads(record.attrs["config"])
     steps = record["snapshot"].values
     earlier = _a_tenth(steps)
     finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
@@ -87,11 +85,11 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     given = only((record["pairs_initial"].values, record["pairs_snapshots"].values))
     of_path = batch.over_seeds(_of_path, *given, texts, parts, inside, shared=(jnp.asarray(earlier),))
     found = {name: np.asarray(one) for name, one in of_path._asdict().items()}
-    starts = int(config["weights"]["starts"])
+    starts = record.attrs["weights.starts"]
     number = record["seed"].values[kept] // starts
     found |= _apart(number, *(found.pop(name) for name in ("gained", "inside", "inside_0")))
     found["sets_apart"] = _from_sets(texts, parts, solver)
-    found["within"] = float(config["optimizer"]["step_size"]) * found.pop("bound")
+    found["within"] = record.attrs["optimizer.step_size"] * found.pop("bound")
     dims = {"predicted": ("asking", "word"), "reached": ("asking", "word"), "cyclic": ("asking", "word")}
     along = dict.fromkeys(("whole", "both", "growing", "margin", "finite"), ("snapshot",))
     arrays = {name: (("seed", *(dims | along).get(name, ())), one) for name, one in found.items()}
@@ -104,7 +102,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "diverged": int((~finite).sum()),
             "ambiguous": int((finite & solved & ~directed).sum()),
             "unsolved": int((finite & ~solved).sum()),
-            **_named(config),
         },
     )
 
@@ -121,27 +118,6 @@ def _a_tenth(steps: Int[np.ndarray, " snapshot"]) -> int:
     if steps[0] * 10 > steps[-1]:
         raise ValueError(f"snapshot: expected a decade of steps or more, found {steps[0]}..{steps[-1]}")
     return int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
-
-
-def _named(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the name of a run and its parts; `cycle` is 0 if none is planted."""
-    drawn, scale = config["data"], float(config["weights"]["scale"])
-    cycle, starts = int(drawn.get("cycle", 0)), int(config["weights"]["starts"])
-    of_words = str(drawn.get("embeddings", {}).get("_target_", "")).rpartition(".")[2]
-    embedding = "one-hot" if of_words == "one_hot" else "unit-sphere"
-    # Without a floor, a normalized step follows the exact gradient direction.
-    rule = "exact direction" if "floor" in config["optimizer"] else "plain"
-    graphs = f"cycle {cycle}" if cycle > 1 else "no cycle"
-    told = [f"{graphs}, {embedding}" if cycle else "all words as candidates"]
-    told += [f"{starts} starts"] * (starts > 1) + [rule] * (rule != "plain")
-    return {
-        "cycle": cycle,
-        "scale": scale,
-        "starts": starts,
-        "embedding": embedding,
-        "rule": rule,
-        "run": ", ".join(told),
-    }
 
 
 def _parts(texts: language.Choices, solver: svm.Solver | None) -> _Parts:

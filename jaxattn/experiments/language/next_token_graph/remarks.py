@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from jaxattn.study.claims import Datasets
 
-# The rules of descent.
-_RULES = ("plain", "exact direction")
-
 
 def _ends(summaries: Datasets, name: str) -> str:
     """Return the range of the runs' means at the last snapshot."""
-    means = [float(one[name].values.ravel()[-1]) for one in summaries.values()]
+    means = [float(run[name].values.ravel()[-1]) for run in summaries.values()]
     return f"{min(means):.2g} to {max(means):.2g}" if len(means) > 1 else f"{means[0]:.2g}"
 
 
 def on_direction(chosen: Datasets) -> str:
     """Say how near W itself comes to the direction, by rule of descent."""
-    rules = {rule: {run: one for run, one in chosen.items() if one.attrs["rule"] == rule} for rule in _RULES}
-    plain, exact = rules["plain"], rules["exact direction"]
+    plain, exact = (
+        {name: run for name, run in chosen.items() if run.attrs["optimizer"] == optimizer}
+        for optimizer in ("gd", "scale_free_gd")
+    )
     parts = []
     if plain:
-        longest = max(float(one["within"]) for one in plain.values())
+        longest = max(float(run["within"]) for run in plain.values())
         parts.append(
             f"For plain steps, of at most {longest:.2g} / L, 1 - cos of W itself ends at {_ends(plain, 'whole')} "
             "(geometric means). It falls like the inverse square of log step, as W is W_svm log step plus a bounded "
@@ -37,8 +36,8 @@ def on_direction(chosen: Datasets) -> str:
 
 def on_finite(chosen: Datasets) -> str:
     """Say how many probabilities are predicted, and the largest error."""
-    largest = max(float(one["largest"]) for one in chosen.values())
-    points = sum(one.sizes["point"] for one in chosen.values())
+    largest = max(float(run["largest"]) for run in chosen.values())
+    points = sum(run.sizes["point"] for run in chosen.values())
     return (
         f"The largest error over {points} probabilities within components is {largest:.2g}. The distance of the "
         f"projection of W on the cyclic subspace from W_fin ends at {_ends(chosen, 'finite')} (geometric means). "
@@ -48,8 +47,8 @@ def on_finite(chosen: Datasets) -> str:
 
 def on_global(chosen: Datasets) -> str:
     """Say what is compared."""
-    texts = sum(one.attrs["with_starts"] for one in chosen.values())
-    starts = ", ".join(sorted({str(one.attrs["starts"]) for one in chosen.values()}))
+    texts = sum(run.attrs["with_starts"] for run in chosen.values())
+    starts = ", ".join(sorted({str(run.attrs["weights.starts"]) for run in chosen.values()}))
     return (
         f"{texts} texts with {starts} starts each. In each text the first start is compared with the one whose limit "
         "is farthest from its own; the changes are over the last decade of steps."

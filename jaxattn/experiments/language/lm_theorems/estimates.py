@@ -1,0 +1,96 @@
+"""Estimates of plain descent along its steps, by kind of text, and of where descent from any start has ended."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Float, PRNGKeyArray
+
+from jaxattn.experiments.language.arrival import late, outcomes
+from jaxattn.study.estimates import Estimator, estimated, exact, mean, share
+from jaxattn.statistics import bootstrap, variables
+
+# Kinds of texts: some W separates all next words, or none does.
+_KINDS = ("feasible", "infeasible")
+# 1 - cos cannot be distinguished from 0 below the first; solutions within the second are the same.
+_LEAST, _SAME = 1e-14, 1e-6
+
+
+def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate growth and direction along the steps from W = 0, or where descent from other starts has ended.
+
+    Returns:
+        From W = 0, over the snapshots: `time`, step size times steps; `within`, the step size in units of 1 / L;
+        `rises`, the number of increases of the recorded risk among `compared` pairs of recorded steps; `{kind}_texts`,
+        the number of texts. For a kind with texts: `growth`, the errors `off` and `off_soft`, their exponents in ||W||,
+        and the other estimates, all with the kind as a prefix; `unchosen`, the number of texts in which a selectable
+        next word is not selected; and `astray`, the number that keep other words than those of least risk.
+
+        From other starts: the numbers of texts that have `arrived`, have `left` prefixes unserved, are `moving` or
+        `unexplained`, as defined in `arrival.outcomes`; the means of `off` over the snapshots and of `off_kept`; the
+        largest `within`, the mean `start`; `drift`, the change of the mean of `off` over the last two decades of steps.
+    """
+    return (_ends if "weights.radius" in run.attrs else _courses)(run, key)
+
+
+def _courses(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    step_size, changes = run.attrs["optimizer.step_size"], np.diff(run["loss"].values, axis=1)
+    summary = estimated(
+        run,
+        key,
+        time=exact(step_size * run["snapshot"].astype(float)),
+        within=exact(step_size * run["bound"].max()),
+        rises=exact(int((changes > 1e-12).sum())),
+        compared=exact(changes.size),
+    )
+    for k, (kind, of_kind) in enumerate(zip(_KINDS, (run["feasible"], ~run["feasible"]), strict=True)):
+        summary[f"{kind}_texts"] = of_kind.sum()
+        if of_kind.any():
+            parts = {f"{kind}_{name}": part for name, part in _of_kind(run.isel(seed=of_kind.values)).items()}
+            summary = summary.assign(estimated(run, jax.random.fold_in(key, k), **parts).data_vars)
+    return summary
+
+
+def _of_kind(texts: xarray.Dataset) -> dict[str, Estimator]:
+    steps, growth = texts["snapshot"].values, texts["growth"].values
+    decade = steps * 10 >= steps[-1]
+    all_chosen = texts["chosen"] > texts["choosable"] - 1e-9
+    # Of each seed's own line through the last decade.
+    estimates = {"growth": mean(texts["growth"]), "slope": mean(_slope(np.log(steps[decade]), growth[:, decade]))}
+    for name in ("off", "off_soft"):
+        off = np.maximum(texts[name], _LEAST)
+        exponent = _slope(np.log(growth[:, decade]), np.log(off.values[:, decade]))
+        estimates |= {f"{name}_exponent": mean(exponent), name: mean(off)}
+    return estimates | {
+        "apart": mean(texts["apart"]),
+        "differ": share(texts["apart"] > _SAME),
+        "least": share(texts["least"]),
+        "chosen": mean(texts["chosen"]),
+        "all_chosen": share(all_chosen),
+        "unchosen": exact((~all_chosen).sum()),
+        "astray": exact((~texts["least"]).sum()),
+    }
+
+
+def _slope(x: Float[np.ndarray, "..."], y: Float[np.ndarray, "seeds steps"]) -> xarray.DataArray:
+    """Return the slope of the least squares line of every seed; 0 where x does not change."""
+    x = x - x.mean(axis=-1, keepdims=True)
+    square = np.sum(x * x, axis=-1)
+    moves = square > 1e-20
+    slope = np.where(moves, np.sum(x * y, axis=-1) / np.where(moves, square, 1.0), 0.0)
+    return xarray.DataArray(slope, dims="seed")
+
+
+def _ends(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    estimates = {
+        "off": (("snapshot",), bootstrap(run["off"].values, key)),
+        "off_kept": ((), bootstrap(run["off_kept"].values, jax.random.fold_in(key, 1))),
+    }
+    numbers = {name: int(hits.sum()) for name, hits in outcomes(run)._asdict().items()} | {
+        "texts": run.sizes["seed"],
+        "within": float(run["within"].max()),
+        "start": float(run["start"].mean()),
+        "drift": float(late(run).mean()),
+    }
+    return xarray.Dataset(variables(estimates) | numbers, {"snapshot": run["snapshot"].values}, run.attrs)
