@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.timing import curve, median_seconds, rounds
-from jaxattn import Problem, attention, data, descent, heads, initial, losses
-from jaxattn.descent import engines, loops, sharing
+from jaxattn import Problem, attention, data, descent, initial, losses
+from jaxattn.descent import engines, loops, padding
 from jaxattn.parallel.effort import BRIEF
 
 SEEDS, STEPS = 1000, 2000
@@ -197,7 +197,7 @@ def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: 
         weights = attention.Spanned(B, problems.Z)
     optimizer, steps = RULES["exact direction"], 1000
     # Programs of short runs are hardly optimized, so that small sizes would seem to take longer.
-    while sharing.plan(optimizer.update, weights, problems, steps, 1, heads.linear).effort == BRIEF:
+    while padding.plan(descent.Rule(optimizer, steps), weights, problems, 1).effort == BRIEF:
         steps *= 2
     run = partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=steps, record_every=steps // 10)
     return (1e6 * rounds(run)[:, 0] / steps / seeds).tolist()

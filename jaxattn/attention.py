@@ -87,7 +87,7 @@ def check_weights(weights: Any, problem: Problem) -> None:
         if not isinstance(weights, Factored):
             expected = (problem.n, d) if isinstance(weights, Spanned) else (d, d)
         if leaf.ndim != 2 or any(
-            size != "m" and size != found for size, found in zip(expected, leaf.shape, strict=True)
+            size != "m" and size != length for size, length in zip(expected, leaf.shape, strict=True)
         ):
             letters = ", ".join(map(str, expected))
             raise ValueError(f"{name}: expected shape ({letters}) for tokens of d = {d}, found {tuple(leaf.shape)}")

@@ -49,9 +49,9 @@ def transformation(name: str, value: Any) -> None:
 def function(name: str, value: Any, arguments: Sequence[str]) -> None:
     """Raise ValueError unless a value can be called with this many arguments. A function without a signature passes."""
     wanted = f"{name}({', '.join(arguments)})"
-    found = f"the class {value.__name__}" if isinstance(value, type) else "" if callable(value) else repr(value)
-    if found:
-        raise ValueError(f"{name}: expected a function {wanted}, found {found}")
+    kind = f"the class {value.__name__}" if isinstance(value, type) else "" if callable(value) else repr(value)
+    if kind:
+        raise ValueError(f"{name}: expected a function {wanted}, found {kind}")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):  # A C function may have no signature.

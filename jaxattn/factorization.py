@@ -168,8 +168,8 @@ def _dual(M: Float[Array, "a b"]) -> tuple[Float[Array, ""], Float[Array, "a b"]
 
     def spectral(y: Array) -> Array:
         p, q = y[:d] / jnp.sum(y[:d]), y[d:] / jnp.sum(y[d:])
-        found = jnp.linalg.svd(M / jnp.sqrt(p)[:, None] / jnp.sqrt(q)[None, :], compute_uv=False)[0]
-        return jnp.where(jnp.isfinite(found), found, jnp.inf)
+        norm = jnp.linalg.svd(M / jnp.sqrt(p)[:, None] / jnp.sqrt(q)[None, :], compute_uv=False)[0]
+        return jnp.where(jnp.isfinite(norm), norm, jnp.inf)
 
     def step(now: _Dual) -> _Dual:
         X, y = now.X, now.y

@@ -14,11 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn import attention, tokens
-from jaxattn.attention import Weights
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.descent import Run
 from jaxattn.problem import Problem
-from jaxattn.study.statistics import bootstrap
+from jaxattn.statistics import bootstrap
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
 from jaxattn.svm import Solution
@@ -54,7 +53,7 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
     with page.style():
         figure = page.column(3.3)
         axes = figure.subplots()
-        plane(axes, np.asarray(problem.X), _selected(run.weights, problem), paths, rays)
+        plane(axes, np.asarray(problem.X), np.asarray(tokens.selected(run.weights, problem)), paths, rays)
         axes.legend(loc="best")
     return figure
 
@@ -81,8 +80,8 @@ def alignment(ranking: Any) -> Figure:
             look = {"color": colour, "linestyle": palette.STYLES[k % len(palette.STYLES)], "label": norm}
             page.band(axes, ranking.steps, ratio.mean[k], ratio.low[k], ratio.high[k], **look)
         verdict = ranking.verdict
-        told = f"obeys {verdict}" if verdict.decided else str(verdict)
-        axes.set(xscale="log", xlabel="step", ylabel="margin ratio", title=textwrap.fill(told, 50))
+        finding = f"obeys {verdict}" if verdict.decided else str(verdict)
+        axes.set(xscale="log", xlabel="step", ylabel="margin ratio", title=textwrap.fill(finding, 50))
         # Label the first and last snapshot only: the labels between them would overlap.
         axes.set_xticks(ranking.steps[[0, -1]], [f"{step:,}" for step in ranking.steps[[0, -1]]])
         axes.set_xticks([], minor=True)
@@ -121,7 +120,3 @@ def bands(
         raise ValueError(f"values: expected one curve a seed, (seeds, points), found shape {np.shape(values)}")
     estimate = bootstrap(np.asarray(values), key)
     page.band(axes, x, estimate.mean, estimate.low, estimate.high, color=color, **look)
-
-
-def _selected(weights: Weights, problem: Problem) -> np.ndarray:
-    return np.asarray(tokens.selected(weights, problem))

@@ -134,9 +134,9 @@ class Problem:
 
 def check_kind(problem: Any) -> None:
     """Raise ValueError unless `problem` is a Problem."""
-    fits = isinstance(problem, Problem)
-    if not fits:
-        raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {type(problem).__name__}")
+    if not isinstance(problem, Problem):
+        kind = type(problem).__name__
+        raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {kind}")  # noqa: TRY004
 
 
 def _check_shapes(fields: dict[str, Array]) -> None:

@@ -75,8 +75,8 @@ def maximizer(M: Float[Array, "a b"]) -> Float[Array, "a b"]:
     upright = _upright(M)
     signs, products = _products(upright)
     best = jnp.argmax(jnp.sum(jnp.abs(products), axis=1))
-    found = signs[best][:, None] * jnp.sign(products[best])[None, :]
-    return found if M.shape[0] <= M.shape[1] else found.T
+    best_signs = signs[best][:, None] * jnp.sign(products[best])[None, :]
+    return best_signs if M.shape[0] <= M.shape[1] else best_signs.T
 
 
 def value(W: Float[Array, "a b"]) -> Float[Array, ""]:
@@ -90,8 +90,8 @@ def value(W: Float[Array, "a b"]) -> Float[Array, ""]:
     # that thread would round doubles to single precision.
     words = jax.lax.bitcast_convert_type(W, jnp.uint32)
     shape = jax.ShapeDtypeStruct(words.shape[W.ndim :], jnp.uint32)
-    found = jax.pure_callback(_on_host(W.dtype.name), shape, words, vmap_method="sequential")
-    return jax.lax.bitcast_convert_type(found, W.dtype)
+    norm = jax.pure_callback(_on_host(W.dtype.name), shape, words, vmap_method="sequential")
+    return jax.lax.bitcast_convert_type(norm, W.dtype)
 
 
 @lru_cache(maxsize=2)
@@ -102,10 +102,10 @@ def _on_host(precision: str) -> Callable[[Any], np.ndarray]:
     def of_words(words: Any) -> np.ndarray:
         given = np.ascontiguousarray(words).view(number)
         given = given[..., 0] if given.ndim > 2 else given
-        found = number(_once(given.astype(float).tobytes(), given.shape))
+        norm = number(_once(given.astype(float).tobytes(), given.shape))
         # Rounding to single precision may make the value smaller: round up.
-        found = found if number is np.float64 else np.nextafter(found, number(np.inf))
-        return np.asarray(found)[None].view(np.uint32).reshape(np.shape(words)[2:])
+        norm = norm if number is np.float64 else np.nextafter(norm, number(np.inf))
+        return np.asarray(norm)[None].view(np.uint32).reshape(np.shape(words)[2:])
 
     return of_words
 
@@ -157,12 +157,12 @@ def minimized(cost: Float[np.ndarray, " k"], **rows: Any) -> Any:
     """
     from scipy.optimize import linprog
 
-    found: Any = None
+    result: Any = None
     for options in _WAYS:
-        found = linprog(cost, method="highs", options=options, **rows)
-        if found.x is not None or found.status == _INFEASIBLE:
+        result = linprog(cost, method="highs", options=options, **rows)
+        if result.x is not None or result.status == _INFEASIBLE:
             break
-    return found
+    return result
 
 
 def decomposed(W: Float[np.ndarray, "d e"]) -> float:
@@ -181,16 +181,16 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
     pool = np.concatenate([pool, columns(priced(W, 0.0)), columns(_rounded(W))], axis=1)
     best, proven = np.inf, 0.0
     for _ in range(_ROUNDS):
-        found = minimized(np.ones(pool.shape[1]), A_eq=pool, b_eq=W.ravel())
-        if found.x is None:
+        solution = minimized(np.ones(pool.shape[1]), A_eq=pool, b_eq=W.ravel())
+        if solution.x is None:
             break
-        weights = np.maximum(found.x, 0.0)
+        weights = np.maximum(solution.x, 0.0)
         missed = np.abs(W - (pool @ weights).reshape(d, e))
         # A bound of the rounding error of the sum of products.
         missed += (np.count_nonzero(weights) + 2) * np.finfo(float).eps * (1 + weights.sum())
-        beside = min(missed.max(axis=0).sum(), missed.max(axis=1).sum())
-        best = min(best, (weights.sum() + beside) * (1 + weights.size * np.finfo(float).eps))
-        M = found.eqlin.marginals.reshape(d, e)
+        remainder = min(missed.max(axis=0).sum(), missed.max(axis=1).sum())
+        best = min(best, (weights.sum() + remainder) * (1 + weights.size * np.finfo(float).eps))
+        M = solution.eqlin.marginals.reshape(d, e)
         more = priced(M, 1.0)
         proven = max(proven, float(np.sum(M * W)) / max(more.largest, 1.0))
         if best - proven <= _ENOUGH * best or more.left.size == 0:
@@ -218,12 +218,12 @@ def _rounded(W: Float[np.ndarray, "d e"]) -> Priced:
     shifts[:, ::2] = 0.0
     left, right = (planes @ (factor * np.sqrt(s)).T for factor in (U, Vt.T))
     cut = [
-        np.where(one + shift * np.abs(one).max(axis=1, keepdims=True) < 0, -1.0, 1.0)
-        for one, shift in zip((left, right), shifts, strict=True)
+        np.where(side + shift * np.abs(side).max(axis=1, keepdims=True) < 0, -1.0, 1.0)
+        for side, shift in zip((left, right), shifts, strict=True)
     ]
     return Priced(0.0, *cut)
 
 
-def columns(found: Priced) -> np.ndarray:
+def columns(matrices: Priced) -> np.ndarray:
     """Return the sign matrices as columns, (d e, k)."""
-    return np.einsum("ki,kj->ijk", found.left, found.right).reshape(-1, len(found.left))
+    return np.einsum("ki,kj->ijk", matrices.left, matrices.right).reshape(-1, len(matrices.left))

@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Lists and truth values are numbers to these: they check by themselves what they are given.
-import jaxattn.study.statistics  # noqa: F401
+import jaxattn.statistics  # noqa: F401
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")

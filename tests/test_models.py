@@ -7,7 +7,7 @@ import pytest
 
 from jaxattn import attention, descent, heads, models
 from jaxattn.models import Joint
-from jaxattn.models.seeing import replaced
+from jaxattn.models.input_transforms import replaced
 from tests import instances
 from tests.instances import T, assert_close, d, n
 
@@ -45,12 +45,12 @@ def test_what_each_model_sees_and_reads():
     stretched = replaced(problem, X=3 * problem.X, Z=0.5 * problem.Z)
     assert_close(models.normalized().seen(stretched).X, problem.X)
     assert_close(models.normalized().seen(stretched).Z, problem.Z)
-    assert_close(models.normalized().read(stretched).X, stretched.X)
+    assert_close(models.normalized().for_head(stretched).X, stretched.X)
     assert_close(models.temperature(2.0).seen(problem).Z, problem.Z / 2)
     assert_close(models.key_only(P).seen(problem).X, np.asarray(problem.X) + P)
-    assert_close(models.key_only(P).read(problem).X, problem.X)
+    assert_close(models.key_only(P).for_head(problem).X, problem.X)
     assert_close(models.additive(P, query=1).seen(problem).Z, np.asarray(problem.Z) + P[1])
-    assert_close(models.additive(P).read(problem).X, np.asarray(problem.X) + P)
+    assert_close(models.additive(P).for_head(problem).X, np.asarray(problem.X) + P)
 
 
 def test_rotary_logits_depend_on_the_distance_of_places():
@@ -135,7 +135,10 @@ def train(weights=None, **given):
         (lambda: train(model=models.summed(2)), "weights: expected a tuple of 2 heads' weights, found"),
         (lambda: train((instances.free(),), model=models.summed(2)), "tuple of 2 heads' weights, found 1 of them"),
         (lambda: train((instances.free(),) * 2, model=models.concatenated(2)), "expected d = 5 to be a multiple of 2"),
-        (lambda: models.with_values(len), "model: expected models.Seeing or models.Heads, .* found <built-in function"),
+        (
+            lambda: models.with_values(len),
+            "model: expected models.TransformedInputs .* found <built-in function",
+        ),
         (lambda: train(model=models.with_values()), r"params: expected models.Joint\(attention, readout\).*found None"),
         (lambda: train(Joint(instances.free(), jnp.ones(2)), model=models.with_values()), r"as readout, found \(2,\)"),
         (lambda: train(model="rotary"), r"model: expected a function model\(params, problem\), found 'rotary'"),

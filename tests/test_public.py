@@ -41,7 +41,7 @@ MODULES = {
     one.name: importlib.import_module(one.name)
     for one in pkgutil.walk_packages(jaxattn.__path__, "jaxattn.")
     if not one.name.startswith(NOT_A_LIBRARY)
-} | {"jaxattn.study.statistics": importlib.import_module("jaxattn.study.statistics")}
+}
 PUBLIC = {name: module for name, module in MODULES.items() if not (module.__doc__ or "").startswith("Internal: ")}
 # Whose examples solve several problems, or those of bounded rank.
 LONG = ("jaxattn.regularization", "jaxattn.norms.nuclear_of_rank", "jaxattn.svm.certificate", "jaxattn.svm.solve")

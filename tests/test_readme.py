@@ -15,13 +15,11 @@ from tests.docs.test_blocks import FENCE
 
 ROOT = Path(jaxattn.__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+BENCH = json.loads((ROOT / "figures/bench.json").read_text())
 
 
-def test_it_has_at_most_130_lines():
+def test_it_is_short_and_shows_some_commands_which_are_known():
     assert len(README.splitlines()) <= 130
-
-
-def test_it_shows_some_commands_and_all_are_known():
     shown = re.findall(r"^jaxattn (\w+)", "".join(one[3] for one in FENCE.finditer(README) if one[2] == "sh"), re.M)
     assert len(shown) >= 4
     assert set(shown) <= set(usage.commands())
@@ -52,19 +50,18 @@ def test_its_table_counts_the_verdicts_of_claims_json():
 
 
 def test_its_measured_times_are_those_of_the_benchmark():
-    bench = json.loads((ROOT / "figures/bench.json").read_text())
-    (step,) = (row for row in bench["descent"] if (row["weights"], row["rule"]) == ("W", "as published"))
+    (step,) = (row for row in BENCH["descent"] if (row["weights"], row["rule"]) == ("W", "as published"))
     (microseconds, times) = re.search(r"takes ([\d.]+) µs a seed.*?([\d,]+) times faster", README, re.DOTALL).groups()  # pyright: ignore
     assert float(microseconds) == round(1e6 / step["instance-steps a second"], 2)
     assert int(times.replace(",", "")) == round(step["ratios"]["one seed, PyTorch loop"])
-    (nuclear,) = (row for row in bench["svm"] if row["norm"] == "nuclear" and row["shape"] == [6, 8, 10])
+    (nuclear,) = (row for row in BENCH["svm"] if row["norm"] == "nuclear" and row["shape"] == [6, 8, 10])
     (ours, theirs) = re.search(r"nuclear solution takes ([\d.]+) ms,\s+against (\d+) ms", README).groups()  # pyright: ignore
     assert (float(ours), int(theirs)) == (round(nuclear["ms"], 2), round(nuclear["others ms"]["Clarabel"]))
 
 
 def test_what_it_says_of_devices_is_that_of_the_benchmark():
-    rows = json.loads((ROOT / "figures/bench.json").read_text())["accelerator"]
-    times = {(row["what"], row["on"], row["lanes"]): row["time"] for row in rows if row["on"] != "both"}
+    rows = [row for row in BENCH["accelerator"] if row["on"] != "both"]
+    times = {(row["what"], row["on"], row["lanes"]): row["time"] for row in rows}
     told = re.search(r"H200 GPU trains W (\d+) and \(K, Q\) (\d+) times faster than 16 CPU", README)
     for name, ratio in zip(("W", "(K, Q)"), told.groups(), strict=True):  # pyright: ignore
         of_cpu, of_gpu = times[f"training {name}", "processor", 1000], times[f"training {name}", "accelerator", 65_536]
@@ -74,8 +71,7 @@ def test_what_it_says_of_devices_is_that_of_the_benchmark():
 
 
 def test_the_times_of_its_commands_are_those_of_the_benchmark():
-    bench = json.loads((ROOT / "figures/bench.json").read_text())
-    minutes = {line["command"]: line["seconds"] / 60 for line in (*bench["first-run"], *bench["first-run-small"])}
+    minutes = {line["command"]: line["seconds"] / 60 for line in (*BENCH["first-run"], *BENCH["first-run-small"])}
     quoted = ("make venv", "jaxattn figures rate", "jaxattn figures size=small")
     told = re.search(r"takes (\d+) minute.*? (\d+), and a first.*? (\d+) minutes", README, re.DOTALL)
     assert [max(1, round(minutes[one])) for one in quoted] == [int(one) for one in told.groups()]  # pyright: ignore

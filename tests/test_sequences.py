@@ -7,8 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, attention, data, descent, heads, initial, losses, metrics, regularization, svm, tokens
-from jaxattn.descent import engines, gradients, keys, loops, smoothness, spans
+from jaxattn import (
+    Problem,
+    attention,
+    data,
+    descent,
+    heads,
+    initial,
+    losses,
+    metrics,
+    regularization,
+    svm,
+    tokens,
+)
+from jaxattn.descent import engines, gradients, loops, smoothness
+from jaxattn.descent.factored_engine import Keys
+from jaxattn.descent.gram_engine import Gram, Queries
 from jaxattn.problem import every_position, every_prefix, of_arrays
 from tests import instances
 from tests.instances import assert_close
@@ -163,10 +177,13 @@ def test_every_engine_gives_one_trajectory(head, d, steps):
     rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
 
     def run(engine, start, steps):
-        train = loops.trainer(rule.update, steps, 1, losses.logistic, head, gradients.direction, engine(rule.update))
+        train = loops.trainer(descent.Rule(rule, steps, head=head), engine(rule.update))
         return train(start, problem, rule.init(start), None, jnp.array([10, steps]))
 
-    for start, until, spanned in ((full, steps, (spans.Queries, spans.Gram)), (factored, 50, (keys.Keys,))):
+    for start, until, spanned in (
+        (full, steps, (Queries, Gram)),
+        (factored, 50, (Keys,)),
+    ):
         direct, *others = (run(engine, start, until) for engine in (engines.Direct, *spanned))
         assert np.isfinite(direct.loss).all()
         for other in others:

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 from scipy.optimize import linprog
 
-from jaxattn import signs, svm
+from jaxattn import signs
 from jaxattn.norms import named
 
 RNG = np.random.default_rng(0)
@@ -133,12 +133,6 @@ def test_a_program_without_a_solution_is_tried_once(monkeypatch):
     monkeypatch.setattr(optimize, "linprog", counted)
     assert signs.minimized(np.ones(1), A_eq=np.ones((1, 1)), b_eq=np.array([-1.0])).x is None
     assert asked == [1]
-
-
-def test_it_has_a_name():
-    assert named("sign") is svm.sign
-    with pytest.raises(ValueError, match=r"^norm: expected one of .*'gamma2'.*'sign'.*, l_p or schatten_p with p of"):
-        named("signs")
 
 
 def test_the_value_is_that_of_doubles_where_they_are_switched_on_for_the_caller_alone():

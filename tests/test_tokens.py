@@ -1,5 +1,7 @@
 """Token scores, optimal tokens, and the tokens that attention selects."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,21 +17,18 @@ def test_scores_are_label_times_head_of_each_token():
     expected = np.einsum("n,ntd,d->nt", problem.Y, problem.X, problem.v)
     assert_close(tokens.scores(problem), expected)
     np.testing.assert_array_equal(tokens.optimal(problem), expected.argmax(axis=1))
+    # With another head, or the labels flipped, the worst tokens are the optimal ones.
+    flipped = replace(problem, Y=-problem.Y)
+    for scores, optimal in (
+        (tokens.scores(problem, head=away), tokens.optimal(problem, head=away)),
+        (tokens.scores(flipped), tokens.optimal(flipped)),
+    ):
+        assert_close(scores, -expected)
+        np.testing.assert_array_equal(optimal, expected.argmin(axis=1))
 
 
-def test_scores_and_optimal_tokens_follow_the_head():
-    def away(x, v):
-        return -jnp.vdot(v, x)
-
-    problem = instances.problem()
-    assert_close(tokens.scores(problem, head=away), -np.asarray(tokens.scores(problem)))
-    np.testing.assert_array_equal(tokens.optimal(problem, head=away), np.argmin(tokens.scores(problem), axis=1))
-
-
-def test_flipping_the_labels_turns_the_worst_token_into_the_optimal_one():
-    problem = instances.problem()
-    flipped = Problem(X=problem.X, Z=problem.Z, Y=-problem.Y, v=problem.v)
-    np.testing.assert_array_equal(tokens.optimal(flipped), np.argmin(tokens.scores(problem), axis=1))
+def away(x, v):
+    return -jnp.vdot(v, x)
 
 
 @pytest.mark.parametrize("weights", [instances.free(), instances.factored(m=2)], ids=["free", "factored"])
@@ -52,25 +51,10 @@ def test_permuting_the_tokens_permutes_the_selection():
     problem, W = instances.problem(), instances.free()
     order = np.random.default_rng(1).permuted(np.tile(np.arange(instances.T), (instances.n, 1)), axis=1)
     X = jnp.take_along_axis(problem.X, jnp.asarray(order)[..., None], axis=1)
-    shuffled = Problem(X=X, Z=problem.Z, Y=problem.Y, v=problem.v)
+    shuffled = replace(problem, X=X)
     for select in (tokens.optimal, lambda p: tokens.selected(W, p)):
         now = np.asarray(select(shuffled))
         np.testing.assert_array_equal(order[np.arange(instances.n), now], select(problem))
-
-
-def test_a_lane_of_jit_and_vmap_is_a_lone_call():
-    many, W = instances.problems(4), instances.free()
-    selected = jax.jit(jax.vmap(tokens.selected, in_axes=(None, 0)))(W, many)
-    optimal = jax.jit(jax.vmap(tokens.optimal))(many)
-    for i in range(4):
-        one = instances.lane(many, i)
-        np.testing.assert_array_equal(selected[i], tokens.selected(W, one))
-        np.testing.assert_array_equal(optimal[i], tokens.optimal(one))
-
-
-def test_weights_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"^W: expected shape \(5, 5\)"):
-        tokens.selected(jnp.zeros((4, 4)), instances.problem())
 
 
 def solved(problem, alpha):
@@ -110,7 +94,7 @@ def test_a_token_that_cannot_be_seen_is_no_neighbour():
     whole = instances.problem()
     alpha = jnp.zeros(instances.n, int)
     seen = jnp.ones((instances.n, instances.T), bool).at[:, 3].set(False)
-    margins, duals, _ = solved(Problem(**whole.arrays, present=seen), alpha)
+    margins, duals, _ = solved(replace(whole, present=seen), alpha)
     neighbours = np.asarray(tokens.support_neighbours(margins, alpha))
     assert not neighbours[:, 3].any()
     np.testing.assert_array_equal(neighbours[:, 1:], duals > 0)
@@ -168,5 +152,5 @@ def test_a_run_has_selected_nothing_before_every_input_is_saturated():
         assert [bool(one) for one in outcome] == [saturated, True, True, False]
     # One input that attends to two tokens alike.
     copied = problem.X.at[1, (alpha[1] + 1) % instances.T].set(problem.X[1, alpha[1]])
-    halved = Problem(X=copied, Z=problem.Z, Y=problem.Y, v=problem.v)
+    halved = replace(problem, X=copied)
     assert tokens.saturation(20.0 * jnp.asarray(W), halved) <= 0.5

@@ -17,7 +17,6 @@ from typing import Any
 
 # Experiments and what they share are not a library.
 NOT_A_LIBRARY = ("jaxattn.experiments", "jaxattn.study")
-LIBRARY_IN_STUDY = "jaxattn.study.statistics"
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ GROUPS = (
         "plotting",
         "Plotting and statistics",
         "Draw runs and rankings, and compute means over seeds with their intervals.",
-        ("jaxattn.plots", LIBRARY_IN_STUDY),
+        ("jaxattn.plots", "jaxattn.statistics"),
     ),
 )
 
@@ -92,10 +91,10 @@ GROUPS = (
 def public_modules() -> dict[str, ModuleType]:
     """Return every public module of the library by name: those whose docstring does not begin with `Internal: `."""
     package = importlib.import_module("jaxattn")
-    names = [one.name for one in pkgutil.walk_packages(package.__path__, "jaxattn.")]
-    names = [name for name in names if not name.startswith(NOT_A_LIBRARY)] + [LIBRARY_IN_STUDY]
+    names = [module.name for module in pkgutil.walk_packages(package.__path__, "jaxattn.")]
+    names = [name for name in names if not name.startswith(NOT_A_LIBRARY)]
     modules = {name: importlib.import_module(name) for name in names}
-    return {name: one for name, one in modules.items() if not (one.__doc__ or "").startswith("Internal: ")}
+    return {name: module for name, module in modules.items() if not (module.__doc__ or "").startswith("Internal: ")}
 
 
 def homes(modules: dict[str, ModuleType]) -> dict[str, str]:
@@ -106,25 +105,25 @@ def homes(modules: dict[str, ModuleType]) -> dict[str, str]:
     `jaxattn.svm.frobenius`.
     """
     offers: dict[tuple[str, int], list[str]] = {}
-    for module, one in modules.items():
-        for own in getattr(one, "__all__", ()):
-            if not inspect.ismodule(getattr(one, own)):
-                offers.setdefault((own, id(getattr(one, own))), []).append(module)
-    found = {}
-    for (own, _), places in offers.items():
-        defined = str(getattr(getattr(modules[places[0]], own), "__module__", ""))
-        above = [place for place in places if f"{defined}.".startswith(f"{place}.")] or places
-        home = min(above, key=lambda place: (place.count("."), place))
-        found |= {f"{place}.{own}": f"{home}.{own}" for place in places}
-    return found | _shortcuts(found)
+    for name, module in modules.items():
+        for own in getattr(module, "__all__", ()):
+            if not inspect.ismodule(getattr(module, own)):
+                offers.setdefault((own, id(getattr(module, own))), []).append(name)
+    known = {}
+    for (own, _), names in offers.items():
+        defined = str(getattr(getattr(modules[names[0]], own), "__module__", ""))
+        above = [name for name in names if f"{defined}.".startswith(f"{name}.")] or names
+        home = min(above, key=lambda name: (name.count("."), name))
+        known |= {f"{name}.{own}": f"{home}.{own}" for name in names}
+    return known | _shortcuts(known)
 
 
-def _shortcuts(found: dict[str, str]) -> dict[str, str]:
+def _shortcuts(known: dict[str, str]) -> dict[str, str]:
     """Return the names of modules that the package offers elsewhere than where they are: `jaxattn.batch.over_seeds`."""
     package = importlib.import_module("jaxattn")
     modules = {own: getattr(package, own) for own in package.__all__}
     return {
-        f"jaxattn.{own}.{name}": found[f"{module.__name__}.{name}"]
+        f"jaxattn.{own}.{name}": known[f"{module.__name__}.{name}"]
         for own, module in modules.items()
         if inspect.ismodule(module) and module.__name__ != f"jaxattn.{own}"
         for name in module.__all__
@@ -151,8 +150,8 @@ def definition(module: ModuleType, own: str) -> tuple[str, str]:
     for file in files:
         above: list[str] = []
         for line in file.read_text().splitlines():
-            if found := re.match(rf"{re.escape(own)}\s*(?::[^=]+)?=\s*(.*)$", line):
-                written = found[1] if found[1].count("(") == found[1].count(")") else ""
+            if assigned := re.match(rf"{re.escape(own)}\s*(?::[^=]+)?=\s*(.*)$", line):
+                written = assigned[1] if assigned[1].count("(") == assigned[1].count(")") else ""
                 return " ".join(above), written
             above = [*above, line[1:].strip()] if line.startswith("#") else []
     return "", ""
@@ -161,7 +160,7 @@ def definition(module: ModuleType, own: str) -> tuple[str, str]:
 def page(group: Group, modules: dict[str, ModuleType], described: list[str]) -> str:
     """Return the text of one page: each module of the group with its names, submodules' own names last."""
     lines = [group.title, "=" * len(group.title), "", group.about, ""]
-    for name in [one for root in group.modules for one in modules if f"{one}.".startswith(f"{root}.")]:
+    for name in [module for root in group.modules for module in modules if f"{module}.".startswith(f"{root}.")]:
         own = sorted(full for full in described if full.rpartition(".")[0] == name)
         if own or name in group.modules:
             title = f"``{name}``"
@@ -183,8 +182,8 @@ def pages() -> tuple[dict[str, str], list[str]]:
     """Return the text of every page by its file name, and the public modules that belong to no group."""
     modules = public_modules()
     described = sorted(set(homes(modules).values()))
-    placed = tuple(one for group in GROUPS for one in group.modules)
-    lost = [name for name in modules if not any(f"{name}.".startswith(f"{one}.") for one in placed)]
+    roots = tuple(root for group in GROUPS for root in group.modules)
+    lost = [name for name in modules if not any(f"{name}.".startswith(f"{root}.") for root in roots)]
     texts = {f"{group.page}.rst": page(group, modules, described) for group in GROUPS}
     return texts | {"index.rst": index()}, lost
 
@@ -200,9 +199,9 @@ def resolve(text: str, known: dict[str, str], module: str = "") -> str | None:
     name = text.removesuffix("()")
     if not re.fullmatch(r"[A-Za-z_][\w.]*", name):
         return None
-    places = [module.rsplit(".", k)[0] for k in range(module.count(".") + 1)] if module else []
-    tries = [name, f"jaxattn.{name}", *(f"{place}.{name}" for place in places), f"jaxattn.problem.{name}"]
-    return next((known[one] for one in tries if one in known), None)
+    above = [module.rsplit(".", k)[0] for k in range(module.count(".") + 1)] if module else []
+    tries = [name, f"jaxattn.{name}", *(f"{parent}.{name}" for parent in above), f"jaxattn.problem.{name}"]
+    return next((known[full] for full in tries if full in known), None)
 
 
 def escaped(lines: list[str]) -> list[str]:
@@ -264,7 +263,7 @@ def _process(app: Any, what: str, name: str, value: Any, options: Any, lines: li
 
 def _types(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     # A shape such as "*batch n" is no markup.
-    lines[:] = [re.sub(r"^(:vartype [^:]+: )(.*)$", lambda m: f"{m[1]}``{shortened(m[2])}``", one) for one in lines]
+    lines[:] = [re.sub(r"^(:vartype [^:]+: )(.*)$", lambda m: f"{m[1]}``{shortened(m[2])}``", line) for line in lines]
 
 
 def _signature(app: Any, what: str, name: str, value: Any, options: Any, given: str, returned: str) -> tuple[Any, Any]:

@@ -33,19 +33,19 @@ def claim(claims: list[dict[str, Any]], identity: str) -> dict[str, Any]:
     Raises:
         KeyError: there is none.
     """
-    for one in claims:
-        if one["id"] == identity.strip():
-            return one
+    for line in claims:
+        if line["id"] == identity.strip():
+            return line
     raise KeyError(f"claims.json: no claim {identity.strip()!r}")
 
 
 def measured(claims: list[dict[str, Any]], text: str) -> str:
     """Return a measured number with its 95 % interval, of a text such as `rate:w / exponent`."""
     identity, _, name = (part.strip() for part in text.partition(" / "))
-    one = claim(claims, identity)
-    if name not in one["measured"]:
-        raise KeyError(f"{identity}: no number {name!r} among {', '.join(one['measured'])}")
-    value, interval = one["measured"][name], one["interval"].get(name)
+    line = claim(claims, identity)
+    if name not in line["measured"]:
+        raise KeyError(f"{identity}: no number {name!r} among {', '.join(line['measured'])}")
+    value, interval = line["measured"][name], line["interval"].get(name)
     return f"{value:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
 
 
@@ -56,35 +56,30 @@ def verdict(claims: list[dict[str, Any]], text: str) -> str:
 
 def counted(claims: list[dict[str, Any]], text: str) -> str:
     """Return how many claims have a verdict, or how many there are; checks of algebra are not counted."""
-    verdicts = [one["verdict"] for one in claims if one["kind"] != "check"]
+    verdicts = [line["verdict"] for line in claims if line["kind"] != "check"]
     if text != "claims" and text not in verdicts:
         raise KeyError(f"claims.json: no verdict {text!r} among {', '.join(sorted(set(verdicts)))}")
     return str(len(verdicts) if text == "claims" else verdicts.count(text))
 
 
-def bench(found: Any, text: str) -> str:
+def bench(numbers: Any, text: str) -> str:
     """Return a number of the benchmarks by its path; ` * FACTOR` behind it changes the unit."""
     path, _, factor = (part.strip() for part in text.partition(" * "))
     for part in path.split("/"):
         try:
-            found = _row(found, part.split("; ")) if isinstance(found, list) else found[part]
+            numbers = _row(numbers, part.split("; ")) if isinstance(numbers, list) else numbers[part]
         except (KeyError, TypeError) as error:
             raise KeyError(f"bench.json: nothing at {path!r}, looking for {part!r}") from error
-    return (
-        found
-        if isinstance(found, str)
-        else str(found)
-        if isinstance(found, int) and not factor
-        else rounded(found * float(factor or 1))
-    )
+    is_exact = isinstance(numbers, str) or (isinstance(numbers, int) and not factor)
+    return str(numbers) if is_exact else rounded(numbers * float(factor or 1))
 
 
 def _row(rows: list[dict[str, Any]], words: list[str]) -> dict[str, Any]:
     """Return the only row with all these values."""
-    found = [row for row in rows if {*map(str, row.values())}.issuperset(words)]
-    if len(found) != 1:
+    matching = [row for row in rows if {*map(str, row.values())}.issuperset(words)]
+    if len(matching) != 1:
         raise KeyError(words)
-    return found[0]
+    return matching[0]
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -41,24 +41,24 @@ class Page(HTMLParser):
 def faults(site: Path) -> list[str]:
     """Return what is wrong with a site, a line each; nothing if all is well."""
     pages = {path.resolve(): Page(path.read_text(encoding="utf8")) for path in sorted(site.rglob("*.html"))}
-    found = []
+    lines = []
     for path, page in pages.items():
         own = path.relative_to(site.resolve())
-        found += [f"{own}: a script of type module, which a browser blocks on file://"] * page.modules
+        lines += [f"{own}: a script of type module, which a browser blocks on file://"] * page.modules
         for url in [*page.links, *page.loaded]:
             parts = urlsplit(url)
             if url.startswith("data:") or (parts.scheme and url in page.links):
                 continue
             if parts.scheme or url.startswith("/"):
-                found.append(f"{own}: {url} does not stand beside the page")
+                lines.append(f"{own}: {url} is not in a folder of the site")
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.is_file():
-                found.append(f"{own}: {url} leads to no file")
+                lines.append(f"{own}: {url} leads to no file")
             elif target in pages and parts.fragment and unquote(parts.fragment) not in pages[target].anchors:
-                found.append(f"{own}: {url} leads to no anchor of {target.name}")
+                lines.append(f"{own}: {url} leads to no anchor of {target.name}")
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
-    return found + ([f"{size / 1e6:.1f} MB, more than {LARGEST / 1e6:g}"] if size > LARGEST else [])
+    return lines + ([f"{size / 1e6:.1f} MB, more than {LARGEST / 1e6:g}"] if size > LARGEST else [])
 
 
 if __name__ == "__main__":

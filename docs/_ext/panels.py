@@ -15,8 +15,8 @@ Panel = dict[str, Any]
 
 def linear(label: str, ends: Sequence[float], ticks: Sequence[float], names: Sequence[Any] = ()) -> Axis:
     """Return an axis with these ticks, called by their values if no names are given."""
-    told = [str(one) for one in names] or [f"{tick:g}" for tick in ticks]
-    return {"label": label, "ends": list(ends), "ticks": list(ticks), "names": told, "by": "value"}
+    shown = [str(name) for name in names] or [f"{tick:g}" for tick in ticks]
+    return {"label": label, "ends": list(ends), "ticks": list(ticks), "names": shown, "by": "value"}
 
 
 def logarithmic(label: str, ends: Sequence[float], every: int = 1) -> Axis:
@@ -49,8 +49,8 @@ def _flat(values: Any) -> Iterable[float]:
 
 def _trajectories(view: Any) -> list[Panel]:
     T = len(view["seeds"][0]["X"][0])
-    reach = 1.25 * max(abs(value) for one in view["seeds"] for value in _flat(one["X"]))
-    across, up = (linear(f"{one} coordinate", (-reach, reach), (-1, 0, 1)) for one in ("first", "second"))
+    reach = 1.25 * max(abs(value) for seed in view["seeds"] for value in _flat(seed["X"]))
+    across, up = (linear(f"{which} coordinate", (-reach, reach), (-1, 0, 1)) for which in ("first", "second"))
     places = [*range(T), *range(T + 1, 2 * T + 1)]
     tokens = linear("tokens of input 1 (left) and 2 (right)", (-1, 2 * T + 1), places, [*range(1, T + 1)] * 2)
     steps = logarithmic("step", (1, max(steps[-1] for steps in view["steps"].values())))
@@ -68,7 +68,7 @@ def _trap(view: Any) -> list[Panel]:
 
 
 def _ranks(view: Any) -> list[Panel]:
-    most = max(len(one["certified"][0]) for one in view["settings"])
+    most = max(len(setting["certified"][0]) for setting in view["settings"])
     fives = range(0, most + 1, 5)
     which = linear("number of the singular value", (0.2, most + 0.8), [1, *fives[1:]])
     tolerances = linear("log10 of the tolerance", (-12, -1), (-12, -9, -6, -3))

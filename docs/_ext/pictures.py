@@ -30,7 +30,7 @@ def shown(value: Any) -> str:
 def table(rows: Rows) -> str:
     """Return a table, folded away, whose columns and rows have heads."""
     heads, entries = rows
-    head = "".join(f'<th scope="col">{html.escape(one)}</th>' for one in heads)
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in heads)
     body = ""
     for first, *rest in entries:
         cells = "".join(f"<td>{html.escape(shown(value))}</td>" for value in rest)
@@ -44,19 +44,18 @@ def table(rows: Rows) -> str:
 def _trajectories(view: Any) -> Rows:
     heads = ("seed", "place among all seeds", "training", "step", "1 - cos, Frobenius", "1 - cos, nuclear")
     rows = []
-    for one in view["seeds"]:
-        for run, own in one["runs"].items():
-            said = run.replace("KQ", "(K, Q)")
-            off = [own["off"][norm][-1] for norm in ("frobenius", "nuclear")]
-            rows.append((str(one["seed"]), one["place"], said, view["steps"][run][-1], *off))
+    for seed in view["seeds"]:
+        for run, series in seed["runs"].items():
+            off = [series["off"][norm][-1] for norm in ("frobenius", "nuclear")]
+            rows.append((str(seed["seed"]), seed["place"], run.replace("KQ", "(K, Q)"), view["steps"][run][-1], *off))
     return heads, rows
 
 
 def _trap(view: Any) -> Rows:
-    def places(found: Sequence[float]) -> str:
-        return ", ".join(f"({place:.2f}, 0)" for place in found) or "none"
+    def points(xs: Sequence[float]) -> str:
+        return ", ".join(f"({x:.2f}, 0)" for x in xs) or "none"
 
-    rows = [(one["name"], places(one["minima"]), places(one["saddles"])) for one in view["landscapes"]]
+    rows = [(drawn["name"], points(drawn["minima"]), points(drawn["saddles"])) for drawn in view["landscapes"]]
     return ("instance", "local minima, W z", "saddles, W z"), rows
 
 
@@ -65,8 +64,8 @@ def _ranks(view: Any) -> Rows:
         return sum(value > least for problem in problems for value in problem) / len(problems)
 
     rows = [
-        (one["name"], f"1e{least}", rank(one["certified"], least), rank(one["inexact"], least))
-        for one in view["settings"]
+        (setting["name"], f"1e{least}", rank(setting["certified"], least), rank(setting["inexact"], least))
+        for setting in view["settings"]
         for least in range(-12, 0)
     ]
     return ("problems", "tolerance", "mean nuclear rank, certified", f"by {view['settings'][0]['solver']}"), rows
@@ -79,7 +78,7 @@ def _margins(view: Any) -> Rows:
             for k, step in enumerate(view["steps"]):
                 if margins:
                     at = [margin[k] for margin in margins]
-                    positive = f"{sum(one > 0 for one in at)} of {len(at)}"
+                    positive = f"{sum(value > 0 for value in at)} of {len(at)}"
                     rows.append((str(text["seed"]), kind, step, positive, float(min(at)), float(max(at))))
     return ("seed of the text", "margins over", "step", "positive", "smallest", "largest"), rows
 
@@ -166,7 +165,7 @@ def setup(app: Any) -> dict[str, bool]:
 
     def scripts(app: Any, pagename: str, templatename: str, context: Any, doctree: Any) -> None:
         del pagename, templatename, context
-        if doctree is not None and any("moves" in one["classes"] for one in doctree.findall(nodes.raw)):
+        if doctree is not None and any("moves" in node["classes"] for node in doctree.findall(nodes.raw)):
             app.add_js_file("pictures/pictures.js", loading_method="defer")
             app.add_css_file("pictures/pictures.css")
 

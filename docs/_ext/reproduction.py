@@ -104,13 +104,13 @@ def table(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
         link = f'<a href="{name}.html#{anchor(line)}">{html.escape(line["id"]).replace(":", ":<wbr>")}</a>'
         stated = f"{html.escape(line['statement'])} <small>({html.escape(line['source'])})</small>"
         look = line["verdict"].replace(" ", "-")
-        told = f"check: {line['verdict']}" if line["kind"] == Kind.CHECK else line["verdict"]
+        shown_verdict = f"check: {line['verdict']}" if line["kind"] == Kind.CHECK else line["verdict"]
         # On a narrow screen a row is a card, which has no heads.
         cells = f'<td>{stated}</td><td data-label="topic">{keys["topic"]}</td>'
         cells += f'<td data-label="setting">{line["setting"]}</td>'
-        cells += f'<td><span class="verdict {look}">{told}</span></td>'
+        cells += f'<td><span class="verdict {look}">{shown_verdict}</span></td>'
         rows.append(f'<tr{data}><th scope="row">{link}</th>{cells}</tr>')
-    heads = "".join(f'<th scope="col">{one}</th>' for one in ("claim", "statement", "topic", "setting", "verdict"))
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("claim", "statement", "topic", "setting", "verdict"))
     body = "\n".join(rows)
     return f'<table class="claims" id="claims"><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table>'
 

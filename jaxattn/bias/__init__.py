@@ -6,6 +6,6 @@ none of them, or gives the reason why the run does not decide.
 """
 
 from jaxattn.bias.ranking import NORMS, Ranking, rank
-from jaxattn.bias.verdict import CLOSE, FLAT, LEAST_SEEDS, Verdict
+from jaxattn.bias.verdict import CLOSE, FLAT, Verdict
 
-__all__ = ["CLOSE", "FLAT", "LEAST_SEEDS", "NORMS", "Ranking", "Verdict", "rank"]
+__all__ = ["CLOSE", "FLAT", "NORMS", "Ranking", "Verdict", "rank"]

@@ -51,12 +51,12 @@ def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[des
         return run._replace(
             weights=np.asarray(matrix(weights)), snapshots=np.asarray(matrix(snapshots)), rule=None
         ), seen
-    W, along = _matrix(weights), _matrix(snapshots)
+    W, snapshots = _matrix(weights), _matrix(snapshots)
     keys, queries = _factored(*batch.over_seeds(_linear(model), W, problems))
     # Each head of each input is treated as an input of its own.
     count = keys.shape[1] // problems.Y.shape[1]
     tiled = {name: np.concatenate([leaf] * count, axis=1) for name, leaf in problems.arrays.items() if name != "v"}
-    return run._replace(weights=W, snapshots=along, rule=None), of_arrays(
+    return run._replace(weights=W, snapshots=snapshots, rule=None), of_arrays(
         tiled | {"X": keys, "Z": queries, "v": problems.v}
     )
 
@@ -90,14 +90,14 @@ def _linearized(
     """Return the logits' derivative, and the distance of logits from its product with W, relative to the largest."""
 
     def logits(W: Array) -> Array:
-        found = model.logits(W, problem).reshape(-1, problem.T)
-        return jnp.where(jnp.isfinite(found), found, 0)
+        values = model.logits(W, problem).reshape(-1, problem.T)
+        return jnp.where(jnp.isfinite(values), values, 0)
 
     slopes = jax.jacrev(logits)(jnp.zeros_like(W))
     # Compare with the larger one: logits that do not grow with W may be much smaller than their linear part.
     at_W, at_zero = logits(W), logits(jnp.zeros_like(W))
-    found = jnp.einsum("rtde,de->rt", slopes, W) + at_zero
-    return slopes, jnp.max(jnp.abs(at_W - found)) / jnp.maximum(jnp.max(jnp.abs(at_W)), jnp.max(jnp.abs(found)))
+    linear = jnp.einsum("rtde,de->rt", slopes, W) + at_zero
+    return slopes, jnp.max(jnp.abs(at_W - linear)) / jnp.maximum(jnp.max(jnp.abs(at_W)), jnp.max(jnp.abs(linear)))
 
 
 def _factored(

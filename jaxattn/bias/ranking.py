@@ -21,7 +21,7 @@ from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.descent.stalling import NEVER
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind
-from jaxattn.study.statistics import Estimate
+from jaxattn.statistics import Estimate
 from jaxattn.svm.packing import picked
 
 __all__ = ["NORMS", "Ranking", "rank"]
@@ -76,10 +76,10 @@ class Ranking:
         for k, name in enumerate(self.norms):
             mean, low, high = (getattr(self.ratio, part)[k, -1] for part in ("mean", "low", "high"))
             trend = "       ?" if self.trend is None else f"{self.trend.mean[k]:+8.4f}"
-            told = unique[:, k]
+            is_unique = unique[:, k]
             # Average the cosine over unique solutions only.
-            cosine = f"{self.cosine[told, k, -1].mean():6.4f}" if told.any() else "     -"
-            of_seeds = f"{told.sum()} of {told.size}"
+            cosine = f"{self.cosine[is_unique, k, -1].mean():6.4f}" if is_unique.any() else "     -"
+            of_seeds = f"{is_unique.sum()} of {is_unique.size}"
             lines.append(f"{name:{width}}  {mean:.4f} [{low:.4f}, {high:.4f}]  {trend}  {cosine}  {of_seeds}")
         lost = ", ".join(
             f"{number} {name}" for name, number in self.counts.items() if name not in ("attempted", "kept")
@@ -161,8 +161,8 @@ def rank(
     snapshots, posed, tasks = (picked(tree, kept) for tree in (run.snapshots, constraints, problems))
     _check_directions(snapshots, steps)
     held = [
-        batch.over_seeds(_against(norm), snapshots, posed, picked(one, kept))
-        for norm, one in zip(values, solutions, strict=True)
+        batch.over_seeds(_against(norm), snapshots, posed, picked(solution, kept))
+        for norm, solution in zip(values, solutions, strict=True)
     ]
     ratio, cosine = (np.stack(leaves, axis=1) for leaves in zip(*held, strict=True))
     # A larger ratio contradicts the certificate: the certified optimum is not one.
@@ -202,20 +202,18 @@ def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norm
         >>> ranking.named(["max", norms.nuclear])[0]
         ('max', 'nuclear')
     """
-    # Reject a single name, although a string is a sequence.
-    listed = not isinstance(given, str | norms.Norm)
-    if not listed:
-        raise ValueError(f"norms: expected a list of norms, found {given!r}")
-    values = [norms.named(one) for one in given]
+    if isinstance(given, str | norms.Norm):
+        raise ValueError(f"norms: expected a list of norms, found {given!r}")  # noqa: TRY004
+    values = [norms.named(norm) for norm in given]
     if not values:
         raise ValueError("norms: expected at least one, found an empty list")
-    if bounded := [one.name for one in values if isinstance(one, norms.OfRank)]:
+    if bounded := [norm.name for norm in values if isinstance(norm, norms.OfRank)]:
         raise ValueError(
             f"norms: expected norms without a bound on the rank, whose optima can be certified, found {bounded}"
         )
     if len(set(values)) < len(values):
-        raise ValueError(f"norms: expected different ones, found one twice in {[one.name for one in values]}")
-    return tuple(one if isinstance(one, str) else one.name for one in given), values
+        raise ValueError(f"norms: expected different ones, found one twice in {[norm.name for norm in values]}")
+    return tuple(norm if isinstance(norm, str) else norm.name for norm in given), values
 
 
 def _checked(run: descent.Run, problems: Problem) -> Int[np.ndarray, " snapshots"]:

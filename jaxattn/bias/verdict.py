@@ -8,17 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from jaxattn.study.statistics import Estimate, beside, bootstrap
+from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, derive_key
 from jaxattn.tokens import SATURATED
 
-__all__ = ["CLOSE", "FLAT", "LEAST_SEEDS", "Verdict"]
+__all__ = ["CLOSE", "FLAT", "Verdict"]
 
 # W obeys a norm only if the whole interval of the norm's mean margin ratio exceeds this.
 CLOSE = 0.97
 # A mean counts as constant if it changes by less than this per decade of steps.
 FLAT = 0.01
-# Fewer seeds decide nothing.
-LEAST_SEEDS = 8
 # Certified gaps limit the accuracy of a ratio: intervals closer than this count as overlapping.
 ROUNDING = 1e-6
 # Snapshots must span at least half a decade of steps (a factor of 3.16) to show that a mean is constant.
@@ -79,7 +77,7 @@ def weighed(
         key: the random key of the bootstrap over seeds.
         stalled: the number of seeds that stalled before the last snapshot.
     """
-    ratio, (change, decades) = bootstrap(margin_ratio, key), trend(margin_ratio, steps, beside(key))
+    ratio, (change, decades) = bootstrap(margin_ratio, key), trend(margin_ratio, steps, derive_key(key))
     at_end = Estimate(*(part[:, -1] for part in ratio))
     verdict = of(names, at_end, change, float(probability[:, -1].mean()), len(margin_ratio), decades, stalled)
     return Weighed(ratio, change, decades, verdict)

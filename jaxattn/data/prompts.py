@@ -47,13 +47,6 @@ def keyed(key: PRNGKeyArray, n: int, T: int, d: int, mixing: float = 0.5) -> Pro
     The logits `X A p` and scores `X v` of tokens X equal those of tokens `X A` with the head direction `A^-1 v`. A is
     the identity plus `mixing / sqrt d` times a standard normal matrix.
 
-    Args:
-        key: the random key.
-        n: the number of inputs.
-        T: the number of tokens per input.
-        d: the dimension of a token.
-        mixing: how far A is from the identity.
-
     Raises:
         ValueError: as in `data.sphere`; mixing is not positive and finite.
 

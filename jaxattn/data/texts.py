@@ -69,16 +69,8 @@ def scored_language(
     These are the assumptions of the convergence theorems of the withdrawn ICLR 2024 submission (3.14, 3.15): equal
     scores of non-optimal tokens (delta = 0), and close ones.
 
-    Args:
-        key: the random key; the scores have their own, so that delta changes nothing else.
-        m: the number of sequences.
-        n: the number of words per sequence.
-        d: the dimension of an embedding.
-        V: the number of words of the language.
-        entropy: the entropy of the next word in each context, in nats.
-        delta: see `language.close_scores`.
-        order: the number of preceding words that the next one depends on.
-        candidates: `language.vocabulary`, or `language.prefix`.
+    Arguments as in `language`; delta as in `language.close_scores`. The scores have a key of their own, so that delta
+    does not change the text.
 
     Raises:
         ValueError: as in `language`; delta outside [0, 1).
@@ -108,16 +100,8 @@ def read_language(
     This is the model of the withdrawn ICLR 2024 submission: each prefix attends to its own positions, its last token is
     the query, and the head's direction of the next word gives the scores. See `language.head_scores`.
 
-    Args:
-        key: the random key; the head has its own, so that it does not change the text.
-        m: the number of sequences.
-        n: the number of words per sequence.
-        d: the dimension of an embedding.
-        V: the number of words of the language.
-        entropy: the entropy of the next word in each context, in nats.
-        head: the law of the head, given the embeddings.
-        order: the number of preceding words that the next one depends on.
-        candidates: `language.prefix`, or `language.vocabulary`.
+    Arguments as in `language`, and the law of the head, given the embeddings. The head has a key of its own, so that it
+    does not change the text.
 
     Raises:
         ValueError: as in `language`, and those of the law of the head.

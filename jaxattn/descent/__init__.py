@@ -1,7 +1,8 @@
 """Gradient descent on attention weights: training functions, optimizers, steps, noise and penalties."""
 
-from jaxattn.descent.mirror import mirror
-from jaxattn.descent.modelled import Direction, direction
+from jaxattn.descent.autodiff_engine import Direction, direction
+from jaxattn.descent.mirror import lp_gd, mirror
+from jaxattn.descent.momentum import momentum, scale_free
 from jaxattn.descent.noise import Draw, Noise, Sample, dropout, full_batch, gumbel, minibatches
 from jaxattn.descent.optimizers import (
     PUBLISHED_EPSILON,
@@ -13,12 +14,11 @@ from jaxattn.descent.optimizers import (
     long_first_gd,
     normalized_gd,
 )
-from jaxattn.descent.pacing import falling, falling_step, relative
 from jaxattn.descent.penalties import Penalty, entropy, unpenalized
 from jaxattn.descent.run import Rule, Run
 from jaxattn.descent.steepest import steepest
+from jaxattn.descent.step_schedules import falling, falling_step, relative
 from jaxattn.descent.training import train, train_batch
-from jaxattn.descent.wrapping import momentum, scale_free
 
 __all__ = [
     "PUBLISHED_EPSILON",
@@ -42,6 +42,7 @@ __all__ = [
     "gumbel",
     "jointly_normalized_gd",
     "long_first_gd",
+    "lp_gd",
     "minibatches",
     "mirror",
     "momentum",

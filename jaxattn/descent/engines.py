@@ -1,8 +1,8 @@
 """Internal: engines of descent, which differ in what they keep between steps and all give the same trajectory.
 
 A step needs the logits, and changes them. `Direct` keeps the weights themselves, for any weights and optimizer. The
-engines of `spans` and `keys` keep less, for weights that move along their gradient. `cheapest` selects the engine with
-the fewest multiply-adds per step.
+engines of `gram_engine` and `factored_engine` keep less, for weights that move along their gradient. `cheapest` selects
+the engine with the fewest multiply-adds per step.
 
 Arrays may have lanes as trailing axes (see `lanes`).
 """
@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxattn.attention import Factored, Spanned, Weights
-from jaxattn.descent import keys, spans
-from jaxattn.descent.carried import Carried
+from jaxattn.descent import factored_engine, gram_engine
+from jaxattn.descent.gram_engine import Moved, Update
+from jaxattn.descent.moment_rescaling import Rescaled
 from jaxattn.descent.optimizers import along, length_of
-from jaxattn.descent.pacing import plain
-from jaxattn.descent.spans import Moved, Update
+from jaxattn.descent.step_schedules import plain
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
@@ -56,11 +56,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Direct:
-    """Keep the weights, W or K and Q, and the optimizer's state; works with every optimizer.
-
-    Attributes:
-        update: the optimizer's update.
-    """
+    """Keep the weights, W or K and Q, and the optimizer's state; works with every optimizer."""
 
     update: Update
 
@@ -95,7 +91,7 @@ class Direct:
         if along(plain(update)) is None:
             for _ in range(number):
                 update = jax.vmap(update, in_axes=-1, out_axes=-1)
-        scale = (log_scale,) if isinstance(self.update, Carried) else ()
+        scale = (log_scale,) if isinstance(self.update, Rescaled) else ()
         updates, state = update(slope, state, weights, *scale)
         return (jax.tree.map(jnp.add, weights, updates), state), lambda: length_of(slope, number)
 
@@ -147,11 +143,7 @@ def chosen(
 ) -> tuple[Callable[[Update], Engine], Cost]:
     """Return the kind of engine with the fewest multiply-adds per step, and its cost.
 
-    Args:
-        update: the optimizer's update.
-        weights: one seed's weights, or their shapes from `jax.eval_shape`; nothing else is read.
-        problem: one seed's problem, or its shapes.
-        d: the padded dimension of tokens and queries. Default: their own.
+    Only the shapes of one seed's weights and problem are read; d is the padded dimension of tokens and queries.
     """
     n, T, own = problem.X.shape[:3]
     found = _costs(update, n, T, own if d is None else d, weights.K.shape[1] if isinstance(weights, Factored) else None)
@@ -166,14 +158,14 @@ def _costs(update: Update, n: int, T: int, d: int, m: int | None) -> dict[Callab
         if along(update) is None:
             return {Direct: Cost(2 * n * T * d + (2 * n + 8) * d * d, max(n, T, d))}
         return {
-            spans.Queries: Cost(2 * n * T * d + n * n * d, max(n, T, d)),
-            spans.Gram: Cost(tokens**2, tokens),
+            gram_engine.Queries: Cost(2 * n * T * d + n * n * d, max(n, T, d)),
+            gram_engine.Gram: Cost(tokens**2, tokens),
         }
     # The optimizer passes over all entries of K and Q about four times.
     of_weights = Cost((5 * n + 8) * d * m + 2 * n * T * d, max(n, T, d, m))
-    # A paced rule may need the lengths of the weights, which only the engine of factors keeps.
+    # A scheduled rule may need the lengths of the weights, which only the engine of factors keeps.
     if along(plain(update)) is None:
         return {Direct: of_weights}
     r = min(m, tokens + n)
     of_keys = Cost((3 + n) * tokens * r + (2 * n + 2) * n * r + tokens**2, max(n, T - 1, r))
-    return {Direct: of_weights, keys.Keys: of_keys}
+    return {Direct: of_weights, factored_engine.Keys: of_keys}

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int
 
 from jaxattn import heads, losses
+from jaxattn.descent.optimizers import Exact, ScaleFree
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
@@ -155,14 +157,10 @@ def direction(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss
 
 
 def factored(step: Int[Array, ""], logits: Array, found: Slope, sign: Array) -> Slope:
-    """Return the gradient divided by its common exponential factor, for given factors `c_i`.
+    """Return the gradient divided by its common exponential factor, for factors `c_i` with the signs `sign`.
 
-    Args:
-        step: the number of the current step.
-        logits: (n, T).
-        found: losses and probabilities; as coefficients the worth w of the tokens, (n, T), up to a constant per input;
-            as log_scale the logarithm of n |c_i|, (n,).
-        sign: the sign of c_i, (n,).
+    `found` holds losses and probabilities, as coefficients the worth w of the tokens, (n, T), up to a constant per
+    input, and as log_scale the logarithm of n |c_i|, (n,).
     """
     values, probabilities, worth, exponent = found
     # Subtract the mean worth of the tokens with the largest logit: a constant may be subtracted from an input's worth.
@@ -204,6 +202,18 @@ def multiplied(step: Int[Array, ""], slope: Slope) -> Slope:
     factor = lanes.spread(jnp.exp(slope.log_scale), slope.coefficients)
     coefficients = lanes.stored(step, lambda: slope.coefficients * factor)
     return slope._replace(coefficients=coefficients, log_scale=jnp.zeros_like(slope.log_scale))
+
+
+def rule_of(optimizer: optax.GradientTransformation, published: bool = True) -> Rule:
+    """Return the rule that forms an optimizer's gradient: only its direction, exact, or as published if that is known.
+
+    Args:
+        optimizer: any optax transformation.
+        published: whether the published gradient is defined; if not, it is replaced by the exact one.
+    """
+    if isinstance(optimizer, ScaleFree):
+        return direction
+    return exact if isinstance(optimizer, Exact) or not published else gradient
 
 
 def _slopes(loss: losses.Loss, margins: Array) -> tuple[Array, Array]:

@@ -8,100 +8,53 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, UInt32
+from jaxtyping import Array
 
-from jaxattn import attention, heads, losses, models
+from jaxattn import attention, models
 from jaxattn.attention import Weights
-from jaxattn.descent import engines, gradients, modelled, penalties, sharing, stalling, stepping
-from jaxattn.descent.noise import Noise, full_batch, through
-from jaxattn.descent.penalties import Penalty, unpenalized
-from jaxattn.descent.run import Run
+from jaxattn.descent import autodiff_engine, engines, gradients, padding, penalties, stalling, stepping
+from jaxattn.descent.noise import drawn, full_batch, through
+from jaxattn.descent.penalties import unpenalized
+from jaxattn.descent.run import Rule, Run
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
-# Arguments: weights, problem, the optimizer's state, the words of the noise's key or None, and the snapshots.
-Trainer = Callable[..., Run]
-
 
 @lru_cache(maxsize=64)
-def trainer(
-    update: Callable[..., Any],
-    steps: int,
-    record_every: int,
-    loss: losses.Loss,
-    head: heads.Head,
-    rule: gradients.Rule,
-    engine: engines.Engine | None = None,
-    model: models.Seeing = models.plain,
-    noise: Noise = full_batch,
-    penalty: Penalty = unpenalized,
-) -> Trainer:
-    """Return the compiled run of one seed with an engine, as a `Trainer`.
+def trainer(rule: Rule, engine: engines.Engine | None = None) -> batch.Lifting:
+    """Return the compiled run of one seed, with an engine of choice or the cheapest one.
+
+    Its arguments are the weights, the problem, the optimizer's state, the words of the noise's key or None, and the
+    snapshots. Of the rule's optimizer only the type and the update are used (see `autodiff_engine.begun`), so that
+    optimizers of other numbers share a program. The same arguments return the same function object: `jit` and `vmap` of
+    it compile once.
 
     Under `vmap` it trains all seeds at once. Lanes are trailing axes, or leading ones if that is faster
-    (`engines.Cost.is_wide`) or there is noise or a penalty. The same arguments return the same function object, so that
-    `jit` and `vmap` of it compile once.
+    (`engines.Cost.is_wide`), or there is noise, a penalty or a model without an engine.
     """
-    run = partial(
-        _train,
-        update=update,
-        steps=steps,
-        record_every=record_every,
-        loss=loss,
-        head=head,
-        rule=rule,
-        engine=engine,
-        noise=noise,
-        penalty=penalty,
-    )
+    model, simple = rule.model, rule.noise is full_batch and rule.penalty is unpenalized
+    if not isinstance(model, models.TransformedInputs):
+        run = partial(_train_model, rule=rule)
+        return _lifting(run, jax.vmap(run, in_axes=(0, 0, 0, 0, None)))
+    run = partial(_train, rule=rule, engine=engine)
+
+    def views(problem: Problem) -> _Views:
+        return _Views(model.for_attention(problem), model.for_head(problem))
 
     def alone(weights: Weights, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
-        return run(weights, _views(model, problem), state, words, snapshots)
+        return run(weights, views(problem), state, words, snapshots)
 
     def lifted(weights: Weights, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
-        views = jax.vmap(partial(_views, model))(problem)
-        one = [jax.tree.map(sharing.of_lane, batch) for batch in (weights, problem)]
-        simple = noise is full_batch and penalty is unpenalized
-        if not simple or (engine is None and engines.chosen(update, one[0], one[1])[1].is_wide):
-            return jax.vmap(run, in_axes=(0, 0, 0, 0, None))(weights, views, state, words, snapshots)
-        weights, views, state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, views, state))
-        found = run(weights, views, state, None, snapshots)
+        viewed = jax.vmap(views)(problem)
+        lane = jax.tree.map(padding.of_lane, (weights, problem))
+        if not simple or (engine is None and engines.chosen(rule.optimizer.update, *lane)[1].is_wide):
+            return jax.vmap(run, in_axes=(0, 0, 0, 0, None))(weights, viewed, state, words, snapshots)
+        weights, viewed, state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, viewed, state))
+        found = run(weights, viewed, state, None, snapshots)
         every = jnp.broadcast_to(snapshots[:, None], (*snapshots.shape, problem.Y.shape[0]))
         return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), found._replace(snapshot_steps=every))
 
     return _lifting(alone, lifted)
-
-
-@lru_cache(maxsize=64)
-def trainer_of_model(
-    updates: modelled.Updates,
-    steps: int,
-    record_every: int,
-    loss: losses.Loss,
-    head: heads.Head,
-    rule: gradients.Rule,
-    model: models.Model,
-    noise: Noise,
-    penalty: Penalty,
-) -> Trainer:
-    """Return the compiled run of one seed of a model without an engine."""
-    run = partial(
-        _train_model,
-        updates=updates,
-        steps=steps,
-        record_every=record_every,
-        loss=loss,
-        head=head,
-        rule=rule,
-        model=model,
-        noise=noise,
-        penalty=penalty,
-    )
-
-    def lifted(params: Any, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
-        return jax.vmap(run, in_axes=(0, 0, 0, 0, None))(params, problem, state, words, snapshots)
-
-    return _lifting(run, lifted)
 
 
 def _lifting(run: Callable[..., Run], lifted: Callable[..., Run]) -> batch.Lifting:
@@ -112,16 +65,14 @@ def _lifting(run: Callable[..., Run], lifted: Callable[..., Run]) -> batch.Lifti
     def _(axis_size: int, in_batched: Any, *arguments: Any) -> tuple[Any, Any]:
         if in_batched[-1]:
             raise ValueError("snapshots: expected the same steps for all seeds, found a batch of them")
-        of_seeds = jax.tree.map(partial(_in_front, axis_size), arguments[:-1], tuple(in_batched)[:-1])
-        result = lifted(*of_seeds, arguments[-1])
+
+        def in_front(leaf: Array, batched: bool) -> Array:
+            return leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+
+        result = lifted(*jax.tree.map(in_front, arguments[:-1], tuple(in_batched)[:-1]), arguments[-1])
         return result, jax.tree.map(lambda _: True, result)
 
     return batch.Lifting(jax.jit(one), lifted)
-
-
-def _in_front(lanes: int, leaf: Array, batched: bool) -> Array:
-    """Return an argument with its lanes as leading axes."""
-    return leaf if batched else jnp.broadcast_to(leaf, (lanes, *leaf.shape))
 
 
 class _Views(NamedTuple):
@@ -131,123 +82,81 @@ class _Views(NamedTuple):
     read: Problem
 
 
-def _views(model: models.Seeing, problem: Problem) -> _Views:
-    return _Views(model.see(problem), model.read(problem))
-
-
-class _Series(NamedTuple):
-    probability: Array
-    loss: Array
-    gradient_norm: Array
-
-
 class _Progress(NamedTuple):
     kept: Any
-    series: _Series
+    series: tuple[Array, Array, Array]
 
 
-def _train(
-    weights: Weights,
-    views: _Views,
-    state: Any,
-    words: UInt32[Array, " words"] | None,
-    snapshots: Array,
-    *,
-    update: Callable[..., Any],
-    steps: int,
-    record_every: int,
-    loss: losses.Loss,
-    head: heads.Head,
-    rule: gradients.Rule,
-    engine: engines.Engine | None,
-    noise: Noise,
-    penalty: Penalty,
-) -> Run:
-    problem = views.seen
+# Maps a step's number and what is kept to what is kept next, and a function that computes the values of the series.
+_Step = Callable[[Array, Any], tuple[Any, Callable[[], tuple[Array, Array, Array]]]]
+
+
+def _stepped(
+    rule: Rule, step: _Step, begin: Any, weights_of: Callable[[Any], Any], snapshots: Array, problem: Problem
+) -> tuple[_Progress, Any]:
+    """Take all steps; return what is kept at the end with the series, and the weights at the snapshots."""
+
+    def one_step(k: Array, now: _Progress) -> _Progress:
+        kept, values = step(k, now.kept)
+        return _Progress(kept, stepping.noted(k, rule.record_every, now.series, values))
+
+    empty = jnp.zeros((-(-rule.steps // rule.record_every), *problem.Y.shape[1:]), problem.X.dtype)
+    begin = _Progress(begin, (empty, empty, empty))
+    return stepping.through(one_step, begin, snapshots, rule.steps, lambda now: weights_of(now.kept))
+
+
+def _train(weights: Weights, views: _Views, state: Any, words: Any, snapshots: Array, rule: Rule, engine: Any) -> Run:
+    problem, update = views.seen, rule.optimizer.update
     engine = engines.cheapest(update, weights, problem) if engine is None else engine
-    read = gradients.reading(views.read, head)
-    key = None if noise is full_batch else _key(words)
+    read = gradients.reading(views.read, rule.head)
+    key = None if words is None else jax.random.wrap_key_data(words)
+    given = gradients.rule_of(rule.optimizer, published=rule.penalty is unpenalized)
 
-    def one_step(k: Array, now: _Progress) -> _Progress:
-        logits, formed = engine.logits(k, now.kept, problem)
-        draw = modelled.noise_of(noise, key, k, problem)
-        whole = penalties.added(rule, penalty)
-        noisy = whole if draw is None else through(draw, whole)
-        slope = noisy(k, attention.masked(logits, problem), problem.Y, read, loss)
-        kept, length = engine.move(k, now.kept, formed, slope.coefficients, slope.log_scale, problem)
+    def step(k: Array, kept: Any) -> tuple[Any, Any]:
+        logits, formed = engine.logits(k, kept, problem)
+        draw = drawn(rule.noise, key, k, problem)
+        noisy = through(draw, penalties.added(given, rule.penalty))
+        slope = noisy(k, attention.masked(logits, problem), problem.Y, read, rule.loss)
+        kept, length = engine.move(k, kept, formed, slope.coefficients, slope.log_scale, problem)
 
-        def values() -> _Series:
-            return _Series(
-                probability=jnp.mean(jnp.max(slope.probabilities, axis=1), axis=0),
-                loss=jnp.mean(slope.losses, axis=0),
-                gradient_norm=length() * jnp.exp(slope.log_scale),
-            )
+        def values() -> tuple[Array, Array, Array]:
+            probability = jnp.mean(jnp.max(slope.probabilities, axis=1), axis=0)
+            return probability, jnp.mean(slope.losses, axis=0), length() * jnp.exp(slope.log_scale)
 
-        return _Progress(kept, stepping.noted(k, record_every, now.series, values))
+        return kept, values
 
-    def stalled(now: _Progress, final: Weights) -> Array:
-        if rule is gradients.direction:
-            return jnp.full(lanes, stalling.NEVER)
-        others = jnp.zeros(lanes, problem.X.dtype) + stalling.added(final, state, update)
-        if rule is gradients.gradient:
-            logits = attention.masked(engine.logits(jnp.asarray(steps), now.kept, problem)[0], problem)
-            others = others + stalling.rounding(final, logits, problem, read, loss)
-        return stalling.stalled(now.series.gradient_norm, others, record_every)
-
-    lanes = problem.Y.shape[1:]
-    now = _Progress(engine.start(weights, problem, state), _empty(steps, record_every, lanes, problem))
-    now, kept = stepping.through(one_step, now, snapshots, steps, lambda now: engine.weights(now.kept, problem))
-    final = engine.weights(now.kept, problem)
-    return Run(final, kept, *now.series, stalled=stalled(now, final), snapshot_steps=snapshots)
+    begin = engine.start(weights, problem, state)
+    now, kept = _stepped(rule, step, begin, lambda kept: engine.weights(kept, problem), snapshots, problem)
+    final, lanes = engine.weights(now.kept, problem), problem.Y.shape[1:]
+    if given is gradients.direction:
+        return Run(final, kept, *now.series, jnp.full(lanes, stalling.NEVER), snapshots)
+    others = jnp.zeros(lanes, problem.X.dtype) + stalling.added(final, state, update)
+    if given is gradients.gradient:
+        logits = attention.masked(engine.logits(jnp.asarray(rule.steps), now.kept, problem)[0], problem)
+        others = others + stalling.rounding(final, logits, problem, read, rule.loss)
+    stalled = stalling.stalled(now.series[-1], others, rule.record_every)
+    return Run(final, kept, *now.series, stalled, snapshots)
 
 
-def _empty(steps: int, record_every: int, lanes: tuple[int, ...], problem: Problem) -> _Series:
-    series = jnp.zeros((-(-steps // record_every), *lanes), problem.X.dtype)
-    return _Series(series, series, series)
+def _train_model(params: Any, problem: Problem, state: Any, words: Any, snapshots: Array, rule: Rule) -> Run:
+    updates: Any = rule.optimizer.update
+    key = None if words is None else jax.random.wrap_key_data(words)
+    given = gradients.rule_of(rule.optimizer, published=False)
 
+    def step(k: Array, kept: autodiff_engine.Kept) -> tuple[Any, Any]:
+        draw = drawn(rule.noise, key, k, problem)
+        found = autodiff_engine.slope(kept.params, problem, rule.model, given, rule.loss, rule.head, draw, rule.penalty)
 
-def _key(words: UInt32[Array, " words"] | None) -> Any:
-    assert words is not None  # `train` requires a key with noise.
-    return jax.random.wrap_key_data(words)
+        def values() -> tuple[Array, Array, Array]:
+            probability = jnp.mean(jnp.max(found.probabilities, axis=2))
+            return probability, jnp.mean(found.losses), autodiff_engine.length_of(found)
 
+        return autodiff_engine.moved(updates, found, kept), values
 
-def _train_model(
-    params: Any,
-    problem: Problem,
-    state: Any,
-    words: UInt32[Array, " words"] | None,
-    snapshots: Array,
-    *,
-    updates: modelled.Updates,
-    steps: int,
-    record_every: int,
-    loss: losses.Loss,
-    head: heads.Head,
-    rule: gradients.Rule,
-    model: models.Model,
-    noise: Noise,
-    penalty: Penalty,
-) -> Run:
-    key = None if noise is full_batch else _key(words)
-
-    def one_step(k: Array, now: _Progress) -> _Progress:
-        draw = modelled.noise_of(noise, key, k, problem)
-        found = modelled.slope(now.kept.params, problem, model, rule, loss, head, draw, penalty)
-
-        def values() -> _Series:
-            return _Series(
-                probability=jnp.mean(jnp.max(found.probabilities, axis=2)),
-                loss=jnp.mean(found.losses),
-                gradient_norm=modelled.length_of(found),
-            )
-
-        return _Progress(modelled.moved(updates, found, now.kept), stepping.noted(k, record_every, now.series, values))
-
-    begin = _Progress(modelled.Kept(params, state), _empty(steps, record_every, (), problem))
-    now, kept = stepping.through(one_step, begin, snapshots, steps, lambda now: now.kept.params)
-    final = now.kept.params
-    stalled = jnp.asarray(stalling.NEVER)
-    if rule is gradients.exact:
+    begin = autodiff_engine.Kept(params, state)
+    now, kept = _stepped(rule, step, begin, lambda kept: kept.params, snapshots, problem)
+    final, stalled = now.kept.params, jnp.asarray(stalling.NEVER)
+    if given is gradients.exact:
         others = jnp.zeros((), problem.X.dtype) + stalling.added(final, state, updates[0])
-        stalled = stalling.stalled(now.series.gradient_norm, others, record_every)
-    return Run(final, kept, *now.series, stalled=stalled, snapshot_steps=snapshots)
+        stalled = stalling.stalled(now.series[-1], others, rule.record_every)
+    return Run(final, kept, *now.series, stalled, snapshots)

@@ -1,4 +1,4 @@
-"""Normalized mirror descent with the entrywise potential `||W||_p^p / p`."""
+"""Mirror descent with the entrywise potential `||W||_p^p / p`: `mirror` on the gradient's direction, `lp_gd` plain."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import optax
 from jaxtyping import Array, Int
 
 from jaxattn import checks, norms
-from jaxattn.descent.optimizers import ScaleFree
+from jaxattn.descent.optimizers import Exact, ScaleFree
 from jaxattn.descent.steepest import direction
 
-__all__ = ["mirror"]
+__all__ = ["lp_gd", "mirror"]
 
 
 class MirrorState(NamedTuple):
@@ -30,8 +30,9 @@ def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
     """Return normalized mirror descent with the potential `||W||_p^p / p` (2410.14581, l_p-AttGD).
 
     The mirror weights `sign(W) |W|^(p-1)` move by `-step G / ||G||_F`, G the gradient; K and Q each with its own. With
-    p = 2 it is normalized descent. The paper's rule moves by `-step G`, and so stalls as the softmax saturates. The
-    state holds the mirror weights, which are exact also where their derivative in W is infinite or zero, as at W = 0.
+    p = 2 it is normalized descent. The paper's rule, `lp_gd`, moves by `-step G`, and so stalls as the softmax
+    saturates. The state holds the mirror weights, which are exact also where their derivative in W is infinite or zero,
+    as at W = 0.
 
     After k steps the length of W is about `(k step)^(1 / (p - 1))`. For p near 1 it soon overflows (p = 1.03 has the
     exponent 33); for large p it grows slowly. A schedule changes the pace.
@@ -46,21 +47,61 @@ def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.mirror(3.0, 0.1), steps=10)
     """
+    _check_exponent(p)
+    checks.step_or_schedule("step", step)
+
+    def moved(state: MirrorState, gradient: Any) -> Any:
+        length = step(state.taken) if callable(step) else step
+        directions = jax.tree.map(partial(direction, norms.frobenius), gradient)
+        return jax.tree.map(lambda at, D: at - jnp.asarray(length, at.dtype) * D, state.slope, directions)
+
+    return ScaleFree(*_mirrored(p, moved))
+
+
+@lru_cache(maxsize=64)
+def lp_gd(p: float, step: float) -> Exact:
+    """Return mirror descent with the potential `||W||_p^p / p`, not normalized (2410.14581, l_p-AttGD).
+
+    The mirror weights `sign(W) |W|^(p-1)` move by `-step G`, G the gradient; K and Q each with its own. With p = 2 it
+    is `gd`. The gradient is exact to rounding until it underflows, and W grows like `log k`. `mirror`, the same rule on
+    the gradient's direction, gets much farther in the same number of steps.
+
+    Args:
+        p: the exponent, above 1 and finite.
+        step: the step size, positive and finite.
+
+    Raises:
+        ValueError: p outside (1, inf), or a step that is not a positive number.
+
+    Example:
+        >>> run = descent.train(start, problem, optimizer=descent.lp_gd(3.0, 0.1), steps=10)
+    """
+    _check_exponent(p)
+    checks.positive("step", step)
+
+    def moved(state: MirrorState, gradient: Any) -> Any:
+        return jax.tree.map(lambda at, G: at - jnp.asarray(step, at.dtype) * G, state.slope, gradient)
+
+    return Exact(*_mirrored(p, moved))
+
+
+def _check_exponent(p: Any) -> None:
     is_number = not isinstance(p, bool) and hasattr(p, "__float__")
     if not (is_number and 1 < float(p) < float("inf")):
         raise ValueError(f"p: expected a number above 1, found {p!r}")
-    checks.step_or_schedule("step", step)
+
+
+def _mirrored(p: float, moved: Callable[[MirrorState, Any], Any]) -> optax.GradientTransformation:
+    """Return the optimizer of a rule that maps a state and the gradient to the next mirror weights."""
 
     def init(params: optax.Params) -> MirrorState:
         slope = jax.tree.map(lambda W: jnp.sign(W) * jnp.abs(W) ** (p - 1), params)
         return MirrorState(slope, jnp.zeros((), jnp.int32))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, MirrorState]:
-        length = step(state.taken) if callable(step) else step
-        directions = jax.tree.map(partial(direction, norms.frobenius), updates)
-        slope = jax.tree.map(lambda at, D: at - jnp.asarray(length, at.dtype) * D, state.slope, directions)
+        slope = moved(state, updates)
         # Recompute W from the mirror weights in every step, so that rounding errors do not accumulate in W.
         moves = jax.tree.map(lambda at, W: jnp.sign(at) * jnp.abs(at) ** (1 / (p - 1)) - W, slope, params)
         return moves, MirrorState(slope, state.taken + 1)
 
-    return ScaleFree(init, update)
+    return optax.GradientTransformation(init, update)

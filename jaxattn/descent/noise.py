@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxattn import checks
 from jaxattn.descent.gradients import Reading, Rule, Slope
 from jaxattn.losses import Loss
+from jaxattn.problem import Problem
 
 __all__ = ["Draw", "Noise", "Sample", "dropout", "full_batch", "gumbel", "minibatches"]
 
@@ -141,35 +142,27 @@ class _Gumbel:
         return Sample(jax.random.gumbel(key, (n, T)), jnp.asarray(self.tau))
 
 
-def drawn(noise: Noise, key: PRNGKeyArray, step: Int[Array, ""], n: int, T: int, dtype: jnp.dtype) -> Draw | Sample:
-    """Return the noise of one step, in the problem's precision.
-
-    Example:
-        >>> from jaxattn.descent.noise import drawn
-        >>> drawn(descent.dropout(0.5), key, 7, 3, 4, jnp.float32).attention.shape
-        (3, 4)
-    """
-    draw = noise(jax.random.fold_in(key, step), n, T)
-    return type(draw)(*(jnp.asarray(part, dtype) for part in draw))
+def drawn(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | Sample | None:
+    """Return the noise of one step, in the problem's precision; None without a key, which means no noise."""
+    if key is None:
+        return None
+    draw = noise(jax.random.fold_in(key, step), problem.n, problem.T)
+    return type(draw)(*(jnp.asarray(part, problem.X.dtype) for part in draw))
 
 
-def through(draw: Draw | Sample, rule: Rule) -> Rule:
+def through(draw: Draw | Sample | None, rule: Rule) -> Rule:
     """Return the rule that forms the gradient through the noise of one step."""
 
     def noisy(step: Int[Array, ""], logits: Array, Y: Array, read: Reading, loss: Loss) -> Slope:
         if isinstance(draw, Draw):
             return rule(step, logits, Y, _heard(read, draw), loss)
+        assert draw is not None
         choice = chosen(draw, logits)
         slope = rule(step, (logits + draw.noise) / draw.tau, Y, lambda step, _: read(step, choice), loss)
         probabilities = jax.nn.softmax(logits, axis=1)
         return slope._replace(probabilities=probabilities, coefficients=slope.coefficients / draw.tau)
 
-    return noisy
-
-
-def chosen(sample: Sample, logits: Float[Array, "n T"]) -> Float[Array, "n T"]:
-    """Return 1 at the tokens that the head reads and 0 elsewhere, (n, T)."""
-    return jax.nn.one_hot(jnp.argmax(logits + sample.noise, axis=1), logits.shape[1], dtype=logits.dtype)
+    return rule if draw is None else noisy
 
 
 def _heard(read: Reading, draw: Draw) -> Reading:
@@ -181,3 +174,8 @@ def _heard(read: Reading, draw: Draw) -> Reading:
         return predictions, worth * draw.attention * draw.inputs[:, None]
 
     return noisy
+
+
+def chosen(sample: Sample, logits: Float[Array, "n T"]) -> Float[Array, "n T"]:
+    """Return 1 at the tokens that the head reads and 0 elsewhere, (n, T)."""
+    return jax.nn.one_hot(jnp.argmax(logits + sample.noise, axis=1), logits.shape[1], dtype=logits.dtype)

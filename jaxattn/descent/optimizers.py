@@ -48,8 +48,8 @@ class ScaleFree(optax.GradientTransformation):
 
     `train` passes it `gradients.direction`, which never underflows, so it does not stall however far the softmax has
     saturated. `ScaleFree(*optimizer)` makes such an optimizer of sign descent, or of Adam or Muon with eps = 0. The
-    scale is carried beside the direction (`carried`), so momentum and second moments are those of the gradient itself,
-    exact to rounding. `train` tests scale independence, and refuses other optimizers.
+    scale is kept beside the direction (`moment_rescaling`), so momentum and second moments are those of the gradient
+    itself, exact to rounding. `train` tests scale independence, and refuses other optimizers.
 
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.ScaleFree(*optax.adam(0.01, eps=0.0)), steps=10)
@@ -75,7 +75,7 @@ def gd(step_size: float) -> optax.GradientTransformation:
         >>> descent.train(start, problem, optimizer=descent.gd(0.5), steps=10).loss.shape
         (10,)
     """
-    return optax.GradientTransformation(_beginning(_positive(step_size), 0.0, 0.0), _gd_update)
+    return optax.GradientTransformation(_beginning(step_size, 0.0, 0.0), _gd_update)
 
 
 def normalized_gd(
@@ -104,14 +104,11 @@ def normalized_gd(
     for name, number in (("floor", floor), ("penalty", penalty)):
         checks.at_least_zero(name, number)
     kind = ScaleFree if floor == penalty == 0 else optax.GradientTransformation
-    return kind(_beginning(_positive(step_size), floor, penalty), _normalized_update)
-
-
-def _positive(length: float, name: str = "step_size") -> float:
-    return checks.positive(name, length)
+    return kind(_beginning(step_size, floor, penalty), _normalized_update)
 
 
 def _beginning(step_size: float, floor: float, penalty: float) -> Callable[..., Any]:
+    checks.positive("step_size", step_size)
     # Numbers may be arrays, which are not hashable.
     return _begin(float(step_size), float(floor), float(penalty))
 
@@ -172,7 +169,8 @@ def long_first_gd(step_size: float, first: float) -> optax.GradientTransformatio
         >>> rule = descent.long_first_gd(0.1, first=100.0)
         >>> run = descent.train(jnp.zeros((5, 5)), problem, optimizer=rule, steps=10)
     """
-    return ScaleFree(partial(_long_first_init, _positive(step_size), _positive(first, "first")), _long_first_update)
+    lengths = checks.positive("step_size", step_size), checks.positive("first", first)
+    return ScaleFree(partial(_long_first_init, *lengths), _long_first_update)
 
 
 class _LongFirstState(NamedTuple):
@@ -196,16 +194,14 @@ def _gd_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, StepS
 
 
 def _normalized_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, StepState]:
-    def step(gradient: Array) -> Array:
-        return _step(gradient, length_of(gradient, state.step_size.ndim), state)
-
-    return jax.tree.map(step, _penalized(updates, state, params)), state
+    updates = _penalized(updates, state, params)
+    return jax.tree.map(lambda g: _step(g, length_of(g, state.step_size.ndim), state), updates), state
 
 
 def _jointly_normalized_update(updates: Any, state: Any, params: Any = None) -> tuple[Any, StepState]:
     updates = _penalized(updates, state, params)
     length = length_of(updates, state.step_size.ndim)
-    return jax.tree.map(lambda gradient: _step(gradient, length, state), updates), state
+    return jax.tree.map(lambda g: _step(g, length, state), updates), state
 
 
 def _step(gradient: Array, length: Array, state: StepState) -> Array:
@@ -222,11 +218,9 @@ def _penalized(updates: Any, state: Any, params: Any) -> Any:
 
 
 def length_of(gradient: Any, lanes: int) -> Float[Array, "*lanes"]:
-    """Return the Euclidean norm of all entries of a pytree per lane, without underflow or overflow of squares.
+    """Return the Euclidean norm of all entries of a pytree, without underflow or overflow of squares.
 
-    Args:
-        gradient: a pytree of arrays.
-        lanes: the number of trailing axes that are lanes.
+    The last `lanes` axes of its arrays are lanes, each of which has its own norm.
     """
     leaves = jax.tree.leaves(gradient)
     # One division per lane; `metrics.norm` has one per entry, too slow for the loop over steps.
@@ -270,27 +264,12 @@ class Along(NamedTuple):
     lengths: Callable[[Array, Array], tuple[Array, Array]]
 
 
-def _no_penalty(state: StepState) -> Array:
-    return jnp.zeros_like(state.penalty)
-
-
-def _of_state(state: StepState) -> Array:
-    return state.penalty
-
-
-def _each(K: Array, Q: Array) -> tuple[Array, Array]:
-    return K, Q
-
-
-def _both(K: Array, Q: Array) -> tuple[Array, Array]:
-    length = jnp.sqrt(K**2 + Q**2)
-    return length, length
-
-
 _ALONG = {
-    _gd_update: Along(_gd_rate, _no_penalty, _each),
-    _normalized_update: Along(_normalized_rate, _of_state, _each),
-    _jointly_normalized_update: Along(_normalized_rate, _of_state, _both),
+    _gd_update: Along(_gd_rate, lambda state: jnp.zeros_like(state.penalty), lambda K, Q: (K, Q)),
+    _normalized_update: Along(_normalized_rate, lambda state: state.penalty, lambda K, Q: (K, Q)),
+    _jointly_normalized_update: Along(
+        _normalized_rate, lambda state: state.penalty, lambda K, Q: (length := jnp.sqrt(K**2 + Q**2), length)
+    ),
 }
 
 

@@ -72,29 +72,23 @@ def added(rule: gradients.Rule, penalty: Penalty) -> gradients.Rule:
     """
 
     def whole(step: Int[Array, ""], logits: Array, Y: Array, read: gradients.Reading, loss: Loss) -> gradients.Slope:
-        slope = _direction(step, logits, Y, read, loss, penalty)
+        probabilities = jax.nn.softmax(logits, axis=1)
+        predictions, worth = read(step, probabilities)
+        margins = Y * predictions
+        sign, exponent = gradients.log_slope(loss, margins)
+        # A constant may be subtracted from an input's derivatives. Subtract that of the selected token, so that small
+        # terms are not lost.
+        slopes = penalty(jax.nn.log_softmax(logits, axis=1))
+        of_selected = jnp.take_along_axis(slopes, jnp.argmax(logits, axis=1)[:, None], axis=1)
+        slopes = jnp.where(logits > -jnp.inf, slopes - of_selected, 0)
+        largest = jnp.max(jnp.abs(slopes), axis=1)
+        larger = jnp.maximum(exponent, jnp.log(largest))
+        finite = jnp.where(jnp.isfinite(larger), larger, 0)
+        of_risk, of_penalty = Y * sign * jnp.exp(exponent - finite), jnp.exp(jnp.log(largest) - finite)
+        relative = slopes / jnp.where(largest > 0, largest, 1)[:, None]
+        both = of_risk[:, None] * worth + of_penalty[:, None] * relative
+        terms = gradients.Slope(jax.vmap(loss)(margins), probabilities, both, larger)
+        slope = gradients.factored(step, logits, terms, jnp.ones_like(Y))
         return slope if rule is gradients.direction else gradients.multiplied(step, slope)
 
     return rule if penalty is unpenalized else whole
-
-
-def _direction(
-    step: Int[Array, ""], logits: Array, Y: Array, read: gradients.Reading, loss: Loss, penalty: Penalty
-) -> gradients.Slope:
-    probabilities = jax.nn.softmax(logits, axis=1)
-    predictions, worth = read(step, probabilities)
-    margins = Y * predictions
-    sign, exponent = gradients.log_slope(loss, margins)
-    # A constant may be subtracted from an input's derivatives. Subtract that of the selected token, so that small terms
-    # are not lost.
-    slopes = penalty(jax.nn.log_softmax(logits, axis=1))
-    of_selected = jnp.take_along_axis(slopes, jnp.argmax(logits, axis=1)[:, None], axis=1)
-    slopes = jnp.where(logits > -jnp.inf, slopes - of_selected, 0)
-    largest = jnp.max(jnp.abs(slopes), axis=1)
-    larger = jnp.maximum(exponent, jnp.log(largest))
-    finite = jnp.where(jnp.isfinite(larger), larger, 0)
-    of_risk, of_penalty = Y * sign * jnp.exp(exponent - finite), jnp.exp(jnp.log(largest) - finite)
-    relative = slopes / jnp.where(largest > 0, largest, 1)[:, None]
-    both = of_risk[:, None] * worth + of_penalty[:, None] * relative
-    found = gradients.Slope(jax.vmap(loss)(margins), probabilities, both, larger)
-    return gradients.factored(step, logits, found, jnp.ones_like(Y))

@@ -10,8 +10,8 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jaxattn import heads, losses, models
-from jaxattn.descent.noise import Noise
-from jaxattn.descent.penalties import Penalty
+from jaxattn.descent.noise import Noise, full_batch
+from jaxattn.descent.penalties import Penalty, unpenalized
 
 __all__ = ["Rule", "Run"]
 
@@ -27,13 +27,13 @@ class Rule:
     """
 
     optimizer: optax.GradientTransformation
-    steps: int
-    record_every: int
-    loss: losses.Loss
-    head: heads.Head
-    model: models.Model
-    noise: Noise
-    penalty: Penalty
+    steps: int = 2000
+    record_every: int = 1
+    loss: losses.Loss = losses.logistic
+    head: heads.Head = heads.linear
+    model: models.Model = models.plain
+    noise: Noise = full_batch
+    penalty: Penalty = unpenalized
 
     def _parts(self) -> tuple[Any, ...]:
         # As tuples, an optimizer and its `Exact` or `ScaleFree` version would be equal.

@@ -17,7 +17,7 @@ from jaxattn import losses
 from jaxattn.attention import Factored, Weights
 from jaxattn.descent import gradients
 from jaxattn.descent.optimizers import along, jointly_normalized_gd
-from jaxattn.descent.pacing import Paced, plain
+from jaxattn.descent.step_schedules import Scheduled, plain
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
 
@@ -29,15 +29,7 @@ NEVER = -1
 def stalled(
     gradient_norm: Float[Array, "steps *lanes"], others: Float[Array, "*lanes"], record_every: int
 ) -> Int[Array, "*lanes"]:
-    """Return the first recorded step at which the gradient is at most twice as long as the errors.
-
-    Args:
-        gradient_norm: the gradient norms at the steps 0, record_every, ...
-        others: the length of the errors.
-        record_every: the number of steps from one entry to the next.
-
-    Returns: the step, or `NEVER`.
-    """
+    """Return the first recorded step at which the gradient is at most twice as long as the errors, or `NEVER`."""
     lost = lanes.spread(others, gradient_norm) >= _SHARE * gradient_norm
     return jnp.where(jnp.any(lost, axis=0), jnp.argmax(lost, axis=0) * record_every, NEVER)
 
@@ -45,15 +37,12 @@ def stalled(
 def added(weights: Any, state: Any, update: Callable[..., Any]) -> Float[Array, "*lanes"] | float:
     """Return the length that floor and penalty add to a gradient; 0 for optimizers of other packages.
 
-    Args:
-        weights: the final weights. They are close to those at the stall, since they hardly move afterwards.
-        state: the optimizer's state.
-        update: the optimizer's update.
+    The final weights stand for those at the stall, since they hardly move afterwards.
     """
     moves = along(plain(update))
     if moves is None:
         return 0.0
-    numbers = state.rule if isinstance(update, Paced) else state
+    numbers = state.rule if isinstance(update, Scheduled) else state
     if not isinstance(weights, Factored):
         return numbers.floor
     return numbers.floor + 2 * moves.penalty(numbers) * jnp.sqrt(_square(weights))
@@ -62,15 +51,7 @@ def added(weights: Any, state: Any, update: Callable[..., Any]) -> Float[Array, 
 def rounding(
     weights: Weights, logits: Float[Array, "n T *lanes"], problem: Problem, read: gradients.Reading, loss: losses.Loss
 ) -> Float[Array, "*lanes"]:
-    """Estimate the length of a published gradient's rounding errors; for factors, roughly an upper bound.
-
-    Args:
-        weights: the final weights, as in `added`.
-        logits: their logits, -inf for tokens that an input does not see.
-        problem: the problem.
-        read: how the head reads the attention.
-        loss: a function of one margin.
-    """
+    """Estimate the length of a published gradient's rounding errors at weights; for factors, roughly an upper bound."""
     errors = gradients.errors(lanes.before(), logits, problem.Y, read, loss).coefficients
     squares = errors**2 * jnp.sum(problem.X**2, axis=2) * jnp.sum(problem.Z**2, axis=1)[:, None]
     of_W = jnp.sqrt(jnp.sum(squares, axis=(0, 1)))
@@ -84,7 +65,7 @@ def _square(weights: Factored) -> Float[Array, "*lanes"]:
 
 
 def going_on(update: Callable[..., Any]) -> str:
-    """Return code of an optimizer that continues where this one stalls; for a paced one, of its inner optimizer."""
+    """Return code of an optimizer that continues where this one stalls; for a scheduled one, of its inner optimizer."""
     if along(plain(update)) is None:
         return "descent.ScaleFree(*optimizer), if it is blind to the gradient's scale,"
     joint = plain(update) is jointly_normalized_gd(1.0).update

@@ -43,12 +43,8 @@ def through(
 ) -> tuple[Any, Any]:
     """Take `steps` steps; return the final state, and what is read at the snapshots, stacked along a leading axis.
 
-    Args:
-        one_step: maps the number of a step and the state to the next state.
-        begin: the initial state.
-        snapshots: increasing step numbers within 0..steps; the entry of k is read after k steps.
-        steps: the number of steps.
-        read: maps the state to what a snapshot keeps.
+    `one_step` maps the number of a step and the state to the next state. The snapshots are increasing step numbers
+    within 0..steps, as `checked` returns them; the entry of k is read after k steps.
     """
     # One inner loop per snapshot interval: no step has to carry a buffer of snapshots.
     stops = jnp.concatenate([jnp.zeros(1, snapshots.dtype), snapshots, jnp.full(1, steps, snapshots.dtype)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, checks, heads, losses, models
-from jaxattn.descent import gradients, loops, modelled, sharing, stepping
+from jaxattn.descent import autodiff_engine, loops, padding, stepping
 from jaxattn.descent.noise import Noise, full_batch
 from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
 from jaxattn.descent.penalties import unpenalized
@@ -80,35 +81,22 @@ def train(
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
     _check_fit(weights, problem, rule)
     _check_start(weights, problem, rule)
-    init, kept, run = _prepared(weights, snapshots, rule)
+    kept, init, run = _prepared(weights, snapshots, rule)
     _check_noise(noise, key, ())
     words = None if key is None else jax.random.key_data(key)
     # Set the rule outside the compiled program: inside, each rule would compile its own.
     return run(weights, problem, init(weights), words, kept)._replace(rule=rule)
 
 
-def outline(
-    weights: Any,
-    problem: Problem,
-    *,
-    optimizer: optax.GradientTransformation | None = None,
-    steps: int = 2000,
-    snapshots: Sequence[int] = (),
-    record_every: int = 1,
-    loss: losses.Loss = losses.logistic,
-    head: heads.Head = heads.linear,
-    model: Any = models.plain,
-    noise: Any = full_batch,
-    penalty: Any = unpenalized,
-) -> Run:
+def outline(weights: Any, problem: Problem, *, snapshots: Sequence[int] = (), **given: Any) -> Run:
     """Return a Run of zeros with the shapes and types that `train` returns, without tracing its steps.
 
     Takes the arguments of `train` and raises its errors, except those raised by a loss or by an optimizer's own steps.
     """
-    rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
+    rule = _rule(**given)
     _check_fit(weights, problem, rule)
-    _, kept, _ = _prepared(weights, snapshots, rule)
-    return _outline(weights, problem, len(kept), steps, record_every)._replace(rule=rule)
+    kept, _, _ = _prepared(weights, snapshots, rule)
+    return _zeros(weights, problem, len(kept), rule)
 
 
 def train_batch(
@@ -145,13 +133,13 @@ def train_batch(
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # An error about a head should name the user's shape, not the program's padded one.
     _check_fit(first[0], first[1], rule)
-    init, kept, run = _prepared(first[0], snapshots, rule)
+    kept, init, run = _prepared(first[0], snapshots, rule)
     _check_noise(noise, keys, problems.X.shape[:1])
     words = None if keys is None else np.asarray(jax.random.key_data(keys))
     state = jax.vmap(init)(weights)
-    d, plan = problems.d, _plan(weights, problems, len(kept), rule, of)
+    d, plan = problems.d, padding.plan(rule, weights, problems, len(kept), of)
     if plan.d != d:
-        weights, problems = sharing.padded_to(weights, {1: plan.d, 2: plan.d}), sharing.laid_out(problems, plan.d)
+        weights, problems = padding.padded_to(weights, {1: plan.d, 2: plan.d}), padding.laid_out(problems, plan.d)
 
     def cut(part: Run) -> Run:
         if plan.d == d:
@@ -160,62 +148,57 @@ def train_batch(
         own = {name: getattr(part, name)[..., :d, :d].copy() for name in ("weights", "snapshots")}
         return part._replace(**own)
 
-    lane = jax.tree.map(sharing.of_lane, (weights, problems, state))
-    one = jax.eval_shape(partial(_outline, kept=len(kept), steps=steps, record_every=record_every), *lane[:2])
+    lane = jax.tree.map(padding.of_lane, (weights, problems, state))
+    one = jax.eval_shape(partial(_zeros, kept=len(kept), rule=rule), *lane[:2])
     width = batch.program_lanes(lane, one, batch.length(problems), of)
-    found = batch.over_seeds(
-        run,
-        weights,
-        problems,
-        state,
-        words,
-        shared=(kept,),
-        chunk=chunk,
-        width=width,
-        of=of,
-        effort=plan.effort,
-        cut=cut,
-    )
-    return found._replace(rule=rule)
+    parts = {"chunk": chunk, "width": width, "of": of, "effort": plan.effort, "cut": cut}
+    return batch.over_seeds(run, weights, problems, state, words, shared=(kept,), **parts)._replace(rule=rule)
 
 
 def _rule(
-    optimizer: Any, steps: int, record_every: int, loss: Any, head: Any, model: Any, noise: Any, penalty: Any
+    optimizer: Any = None,
+    steps: int = 2000,
+    record_every: int = 1,
+    loss: Any = losses.logistic,
+    head: Any = heads.linear,
+    model: Any = models.plain,
+    noise: Any = full_batch,
+    penalty: Any = unpenalized,
 ) -> Rule:
     """Return the arguments of `train` as a Rule, or raise ValueError for the first invalid one."""
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     checks.transformation("optimizer", optimizer)
-    for name, value, arguments in (
-        ("loss", loss, ("margin",)),
-        ("head", head, ("x", "v")),
-        ("noise", noise, ("key", "n", "T")),
-        ("penalty", penalty, ("log_probabilities",)),
-    ):
-        checks.function(name, value, arguments)
+    checks.function("loss", loss, ("margin",))
+    checks.function("head", head, ("x", "v"))
+    checks.function("noise", noise, ("key", "n", "T"))
+    checks.function("penalty", penalty, ("log_probabilities",))
     return Rule(optimizer, steps, record_every, loss, head, models.of(model), noise, penalty)
 
 
-def _outline(weights: Any, problem: Problem, kept: int, steps: int, record_every: int) -> Run:
+def _prepared(
+    weights: Any, snapshots: Sequence[int], rule: Rule
+) -> tuple[Int[Array, " snapshots"], Callable[[Any], Any], Callable[..., Run]]:
+    """Check the other arguments; return the snapshots, the optimizer's init function, and the compiled trainer."""
+    kept = stepping.checked(rule.steps, rule.record_every, snapshots)
+    init, update = autodiff_engine.begun(rule.optimizer, weights, isinstance(rule.model, models.TransformedInputs))
+    kinds = (kind for kind in (ScaleFree, Exact, optax.GradientTransformation) if isinstance(rule.optimizer, kind))
+    # Without the optimizer's numbers, which are in its state: those of one kind share a program.
+    kind: Any = next(kinds, optax.GradientTransformation)
+    return kept, init, loops.trainer(replace(rule, optimizer=kind(None, update)))
+
+
+def _zeros(weights: Any, problem: Problem, kept: int, rule: Rule) -> Run:
     """Return a Run of zeros with the shapes and types of a trained one."""
-    series = jnp.zeros(-(-steps // record_every), problem.X.dtype)
+    series = jnp.zeros(-(-rule.steps // rule.record_every), problem.X.dtype)
     end = jax.tree.map(jnp.zeros_like, weights)
-    along_run = jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape), leaf.dtype), end)
-    return Run(end, along_run, series, series, series, jnp.zeros((), int), jnp.zeros(kept, int))
-
-
-def _plan(weights: Any, problems: Problem, kept: int, rule: Rule, of: int | None) -> sharing.Plan:
-    """Return how to train a batch. Positions, noise and penalties do not allow padded coordinates."""
-    if isinstance(rule.model, models.Seeing):
-        update, steps, head = rule.optimizer.update, rule.steps, rule.head
-        is_plain = rule.model == models.plain and rule.noise is full_batch and rule.penalty is unpenalized
-        return sharing.plan(update, weights, problems, steps, kept, head, of, standard=is_plain)
-    return sharing.plan_of_model(weights, problems, rule.steps, of)
+    snapshots = jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape), leaf.dtype), end)
+    return Run(end, snapshots, series, series, series, jnp.zeros((), int), jnp.zeros(kept, int), rule)
 
 
 def _check_fit(weights: Any, problem: Problem, rule: Rule) -> None:
     """Raise ValueError unless weights, model and head fit the problem, without computing anything."""
     check_kind(problem)
-    if isinstance(rule.model, models.Seeing):
+    if isinstance(rule.model, models.TransformedInputs):
         attention.check_weights(weights, problem)
     jax.eval_shape(partial(_outputs, model=rule.model, head=rule.head), weights, problem)
 
@@ -253,33 +236,3 @@ def _outputs(weights: Any, problem: Problem, model: models.Model, head: heads.He
     params, readout = models.parts(weights)
     probabilities = jax.nn.softmax(model.logits(params, problem), axis=-1)
     return model.predictions(readout, probabilities, problem, head)
-
-
-def rule_of(optimizer: optax.GradientTransformation) -> gradients.Rule:
-    """Return the rule that forms an optimizer's gradient: as published, exact, or only its direction."""
-    if isinstance(optimizer, ScaleFree):
-        return gradients.direction
-    return gradients.exact if isinstance(optimizer, Exact) else gradients.gradient
-
-
-def _prepared(
-    weights: Any, snapshots: Sequence[int], rule: Rule
-) -> tuple[Callable[[Any], Any], Int[Array, " snapshots"], loops.Trainer]:
-    """Check the arguments that `train` and `train_batch` share.
-
-    Returns the optimizer's init function, the snapshots, and the compiled trainer.
-    """
-    optimizer, model = rule.optimizer, rule.model
-    kept = stepping.checked(rule.steps, rule.record_every, snapshots)
-    # The arguments that both kinds of trainer take, in order.
-    series, reading, chance = (rule.steps, rule.record_every), (rule.loss, rule.head), (rule.noise, rule.penalty)
-    if not isinstance(model, models.Seeing):
-        init, updates = modelled.begun(optimizer, weights)
-        gradient = modelled.rule_of(optimizer)
-        return init, kept, loops.trainer_of_model(updates, *series, *reading, gradient, model, *chance)
-    init, update = optimizer.init, optimizer.update
-    if isinstance(optimizer, ScaleFree):
-        init, update = modelled.scale_free(optimizer, weights)
-    gradient = rule_of(optimizer) if rule.penalty is unpenalized else modelled.rule_of(optimizer)
-    run = loops.trainer(update, *series, *reading, gradient, None, model, *chance)
-    return init, kept, run

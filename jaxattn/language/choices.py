@@ -102,8 +102,7 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
             f"words: expected integers (m, n) with n of at least 2, found shape {words.shape} of {words.dtype}"
         )
     V = E.shape[0]
-    if is_concrete(words) and not (np.all(np.asarray(words) >= 0) and np.all(np.asarray(words) < V)):
-        raise ValueError(f"words: expected numbers within 0..V-1 = {V - 1}, found {np.min(words)}..{np.max(words)}")
+    check_words("words", words, V)
     last, following = words[:, :-1].ravel(), words[:, 1:].ravel()
     counts = candidates(words, V)
     if counts is None:
@@ -114,6 +113,16 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
     if is_concrete(chooses) and not np.any(np.asarray(chooses)):
         raise ValueError(f"words: expected a prefix that its next word is a candidate of, found none of {last.size}")
     return Choices(E, last, following, chooses.astype(E.dtype), counts)
+
+
+def check_words(name: str, words: Any, V: int) -> None:
+    """Raise ValueError for words outside 0..V-1, unless they are traced."""
+    if not is_concrete(words):
+        return
+    # In NumPy, since JAX would trace this if the caller is traced.
+    numbers = np.asarray(words)
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < V:
+        raise ValueError(f"{name}: expected words within 0..V-1 = {V - 1}, found {numbers.min()}..{numbers.max()}")
 
 
 def followers(choices: Choices) -> Float[Array, "V V"]:
@@ -154,17 +163,14 @@ def compact(choices: Choices) -> Choices:
     E, last, following, weight, counts, _ = jax.tree.map(np.asarray, choices)
     kept = weight > 0
     parts = [last[kept, None], following[kept, None], *([] if counts is None else [counts[kept]])]
-    _, first, place = np.unique(np.concatenate(parts, axis=1), axis=0, return_index=True, return_inverse=True)
-    total = np.bincount(place.ravel(), weights=weight[kept]).astype(weight.dtype)
+    _, first, merged_into = np.unique(np.concatenate(parts, axis=1), axis=0, return_index=True, return_inverse=True)
+    total = np.bincount(merged_into.ravel(), weights=weight[kept]).astype(weight.dtype)
     taken = np.flatnonzero(kept)[first]
     # The triangular factor of E^T; if there are fewer coordinates than words the rest is zero.
     coordinates = np.asarray(np.linalg.qr(E.T, mode="r")).T
     coordinates = np.pad(coordinates, [(0, 0), (0, len(E) - coordinates.shape[1])])
-    return _of_numpy(coordinates, last[taken], following[taken], total, None if counts is None else counts[taken])
-
-
-def _of_numpy(*fields: Any) -> Choices:
-    return Choices(*fields)
+    merged: Any = coordinates, last[taken], following[taken], total, None if counts is None else counts[taken]
+    return Choices(*merged)
 
 
 def _filled(choices: Choices, length: int) -> Choices:

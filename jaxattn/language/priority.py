@@ -7,6 +7,8 @@ finite values, which minimize the log-loss restricted to the components.
 
 With the candidates `vocabulary` all words that follow k form one component, and the two parts are those of
 `language.set_constraints` and `language.finite_constraints`.
+
+Functions take the choices of one text, and the `components` of its `edges`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from jaxattn import svm
-from jaxattn.language.choices import Choices
+from jaxattn.language.choices import Choices, check_words
 from jaxattn.language.slopes import pair_slopes
 from jaxattn.problem import is_concrete
 
@@ -78,8 +80,8 @@ def components(edges: Bool[Any, "*batch V V V"]) -> Int[np.ndarray, "*batch V V"
     words = graphs.size // V
     # One graph that contains all others as blocks.
     together = coo_array((np.ones(len(number), bool), (number * V + origin, number * V + end)), shape=(words, words))
-    found, labels = connected_components(together, directed=True, connection="strong")
-    first = np.full(found, words)
+    count, labels = connected_components(together, directed=True, connection="strong")
+    first = np.full(count, words)
     np.minimum.at(first, labels, np.arange(words))
     return (first[labels] % V).reshape(graphs.shape[:-1])
 
@@ -91,10 +93,6 @@ def constraints(choices: Choices, components: Int[Any, "V V"]) -> svm.Constraint
     components. To save rows, each component is represented by its first word: rows relate first words to each other and
     to the other words of their component. Constraints along a path of edges follow from those of its edges. The problem
     is feasible for any text with linearly independent embeddings.
-
-    Args:
-        choices: the choices of one text.
-        components: the components of its `edges`.
 
     Raises:
         ValueError: as in `edges`; components of another shape than (V, V), or that are not words.
@@ -130,10 +128,6 @@ def cyclic(choices: Choices, components: Int[Any, "V V"]) -> Choices:
 
     An input without another such word has weight 0.
 
-    Args:
-        choices: the choices of one text.
-        components: the components of its `edges`.
-
     Raises:
         ValueError: as in `constraints`.
 
@@ -159,10 +153,6 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
     """Return the logits that minimize the log-loss of the `cyclic` part, (V, V); they sum to 0 over each component.
 
     They are found by Newton's method on each graph, with damping based on the derivatives of the softmax.
-
-    Args:
-        choices: the choices of one text.
-        components: the components of its `edges`.
 
     Raises:
         ValueError: as in `constraints`.
@@ -201,10 +191,7 @@ def finite_constraints(choices: Choices, components: Int[Any, "V V"], logits: Fl
     The least-norm solution is W_fin, in the span of the `(e_i - e_j) e_k^T` within components; graphs without a cycle
     contribute 0.
 
-    Args:
-        choices: the choices of one text.
-        components: the components of its `edges`.
-        logits: `finite_logits`, or other logits to match within components.
+    The logits are `finite_logits`, or others to match within components.
 
     Raises:
         ValueError: as in `constraints`.
@@ -235,9 +222,7 @@ def _check(choices: Choices) -> None:
     if not (is_concrete(choices.last) and is_concrete(choices.next)):
         return
     for name in ("last", "next"):
-        words = np.asarray(getattr(choices, name))
-        if words.size and not (words.min() >= 0 and words.max() < V):
-            raise ValueError(f"{name}: expected words within 0..V-1 = {V - 1}, found {words.min()}..{words.max()}")
+        check_words(name, getattr(choices, name), V)
     if choices.counts is not None and is_concrete(choices.counts) and is_concrete(choices.weight):
         counts = np.asarray(choices.counts)
         of_next = np.take_along_axis(counts, np.asarray(choices.next)[:, None], axis=1)[:, 0]
@@ -247,9 +232,8 @@ def _check(choices: Choices) -> None:
 
 
 def _checked(components: Any, choices: Choices) -> Int[Array, "V V"]:
-    found, V = jnp.asarray(components), choices.E.shape[0]
-    if found.shape != (V, V) or not jnp.issubdtype(found.dtype, jnp.integer):
-        raise ValueError(f"components: expected words ({V}, {V}), found {found.dtype} of shape {found.shape}")
-    if is_concrete(found) and not (np.all(np.asarray(found) >= 0) and np.all(np.asarray(found) < V)):
-        raise ValueError(f"components: expected words within 0..V-1 = {V - 1}, found {found.min()}..{found.max()}")
-    return found
+    first, V = jnp.asarray(components), choices.E.shape[0]
+    if first.shape != (V, V) or not jnp.issubdtype(first.dtype, jnp.integer):
+        raise ValueError(f"components: expected words ({V}, {V}), found {first.dtype} of shape {first.shape}")
+    check_words("components", first, V)
+    return first

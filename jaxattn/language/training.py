@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, Int
 from jaxattn import losses, metrics
 from jaxattn.attention import Spanned
 from jaxattn.descent import gradients, normalized_gd, stalling, stepping
+from jaxattn.descent.gradients import rule_of
 from jaxattn.descent.optimizers import along
-from jaxattn.descent.training import rule_of
 from jaxattn.language.choices import Choices
 from jaxattn.language.slopes import pair_slopes
 from jaxattn.parallel import batch
@@ -153,8 +153,8 @@ def _prepared(
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     if along(optimizer.update) is None:
-        found = getattr(optimizer.update, "__qualname__", optimizer.update)
-        raise ValueError(f"optimizer: expected one that moves W along its gradient, gd or normalized_gd, found {found}")
+        name = getattr(optimizer.update, "__qualname__", optimizer.update)
+        raise ValueError(f"optimizer: expected one that moves W along its gradient, gd or normalized_gd, found {name}")
     # The state contains only numbers, whatever the weights are.
     state = optimizer.init(jnp.zeros((), dtype))
     return state, kept, _trainer(optimizer.update, steps, record_every, loss, rule_of(optimizer))

@@ -12,9 +12,9 @@ function::
 """
 
 from jaxattn.models.functions import Logits, of
+from jaxattn.models.input_transforms import TransformedInputs, normalized, plain, temperature
 from jaxattn.models.positions import additive, key_only, rotary, sinusoidal
 from jaxattn.models.protocol import Joint, Model, parts
-from jaxattn.models.seeing import Seeing, normalized, plain, temperature
 from jaxattn.models.several import Heads, concatenated, summed
 from jaxattn.models.values import Valued, with_values
 
@@ -23,7 +23,7 @@ __all__ = [
     "Joint",
     "Logits",
     "Model",
-    "Seeing",
+    "TransformedInputs",
     "Valued",
     "additive",
     "concatenated",

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import attention, checks, heads
+from jaxattn.models.input_transforms import of_outputs
 from jaxattn.models.protocol import Model
-from jaxattn.models.seeing import of_outputs
 from jaxattn.problem import Problem
 
 __all__ = ["Logits", "of"]

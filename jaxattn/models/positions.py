@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxattn import checks
-from jaxattn.models.seeing import Seeing, replaced
+from jaxattn.models.input_transforms import TransformedInputs, replaced
 from jaxattn.problem import Problem
 
 __all__ = ["additive", "key_only", "rotary", "sinusoidal"]
@@ -31,7 +31,7 @@ class _Shifted:
         return replaced(problem, X=problem.X + P[None], Z=Z)
 
 
-def key_only(P: Any) -> Seeing:
+def key_only(P: Any) -> TransformedInputs:
     """Return the model with keys `x_it + p_t`. Queries, and the tokens that the head reads, have no positions.
 
     Args:
@@ -43,10 +43,10 @@ def key_only(P: Any) -> Seeing:
     Example:
         >>> run = descent.train(start, problem, model=models.key_only(np.eye(4, 5)), steps=10)
     """
-    return Seeing(_Shifted(_rows(P), None))
+    return TransformedInputs(_Shifted(_rows(P), None))
 
 
-def additive(P: Any, query: int | None = None) -> Seeing:
+def additive(P: Any, query: int | None = None) -> TransformedInputs:
     """Return the model whose attention and head use tokens `x_it + p_t`, with positions added.
 
     Args:
@@ -62,7 +62,7 @@ def additive(P: Any, query: int | None = None) -> Seeing:
     rows = _rows(P)
     if query is not None and query not in range(len(rows)):
         raise ValueError(f"query: expected a place in 0..{len(rows) - 1} or None, found {query!r}")
-    return Seeing(_Shifted(rows, None if query is None else rows[query]), _Shifted(rows, None))
+    return TransformedInputs(_Shifted(rows, None if query is None else rows[query]), _Shifted(rows, None))
 
 
 def _rows(P: Any) -> tuple[tuple[float, ...], ...]:
@@ -111,7 +111,7 @@ def _turned(x: Float[Array, "*axes d"], places: Float[Array, "*places 1"], base:
     return jnp.concatenate([pairs.reshape(*x.shape[:-1], -1), x[..., 2 * (d // 2) :]], axis=-1)
 
 
-def rotary(query: Any = 0, base: float = 10_000.0) -> Seeing:
+def rotary(query: Any = 0, base: float = 10_000.0) -> TransformedInputs:
     """Return the model with rotary positions: logits `(R_t x_it)^T W R_q z_i`, R_t the rotation of place t.
 
     The rotations act on tokens and queries, before W; the usual ones act on `K^T x` and `Q^T z`. So the logits stay
@@ -129,4 +129,4 @@ def rotary(query: Any = 0, base: float = 10_000.0) -> Seeing:
     """
     if isinstance(query, bool) or not hasattr(query, "__index__"):
         raise ValueError(f"query: expected a place, a whole number, found {query!r}")
-    return Seeing(_Rotated(checks.positive("base", base), int(query)))
+    return TransformedInputs(_Rotated(checks.positive("base", base), int(query)))

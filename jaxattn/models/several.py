@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import attention, checks, heads
-from jaxattn.models.seeing import Seeing, of_outputs, plain
+from jaxattn.models.input_transforms import TransformedInputs, of_outputs, plain
 from jaxattn.problem import Problem
 
 __all__ = ["Heads", "concatenated", "summed"]
@@ -35,7 +35,7 @@ class Heads:
 
     count: int
     blocks: bool = False
-    model: Seeing = plain
+    model: TransformedInputs = plain
 
     def __post_init__(self) -> None:
         checks.count("count", self.count)
@@ -47,7 +47,7 @@ class Heads:
             ValueError: the weights are not a tuple with one entry per head.
         """
         self._check(weights)
-        seen = self.model.see(problem)
+        seen = self.model.for_attention(problem)
         return jnp.stack([attention.logits(one, seen) for one in weights])
 
     def predictions(
@@ -58,7 +58,7 @@ class Heads:
         Raises:
             ValueError: outputs are concatenated, and d is not a multiple of the number of heads.
         """
-        X = self.model.read(problem).X
+        X = self.model.for_head(problem).X
         if not self.blocks:
             return of_outputs(jnp.einsum("ntd,hnt->nd", X, probabilities), readout, problem, head)
         if problem.d % self.count:
@@ -69,7 +69,7 @@ class Heads:
 
     def seen(self, problem: Problem) -> Problem:
         """Return the problem of the joint SVM: the n inputs repeated for each head, in separate coordinates."""
-        seen = self.model.see(problem)
+        seen = self.model.for_attention(problem)
         arrays = {name: jnp.concatenate([array] * self.count) for name, array in seen.arrays.items() if name != "v"}
         for name in ("X", "Z"):
             blocks = [_in_block(getattr(seen, name), h, self.count) for h in range(self.count)]
@@ -98,7 +98,7 @@ def _in_block(array: Array, h: int, count: int) -> Array:
     return jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(h * d, (count - 1 - h) * d)])
 
 
-def summed(count: int, model: Seeing = plain) -> Heads:
+def summed(count: int, model: TransformedInputs = plain) -> Heads:
     """Return `count` heads whose outputs are added: `h(sum_h X_i^T s_ih)`.
 
     Raises:
@@ -112,7 +112,7 @@ def summed(count: int, model: Seeing = plain) -> Heads:
     return Heads(count, model=model)
 
 
-def concatenated(count: int, model: Seeing = plain) -> Heads:
+def concatenated(count: int, model: TransformedInputs = plain) -> Heads:
     """Return `count` heads whose outputs are concatenated: head h gives the h-th of `count` blocks of coordinates.
 
     Raises:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import heads
-from jaxattn.models.seeing import Seeing, plain
+from jaxattn.models.input_transforms import TransformedInputs, plain
 from jaxattn.models.several import Heads
 from jaxattn.problem import Problem
 
@@ -24,7 +24,7 @@ class Valued:
         model: the attention model.
     """
 
-    model: Seeing | Heads = plain
+    model: TransformedInputs | Heads = plain
 
     def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
         """Return the logits of the attention model."""
@@ -59,7 +59,7 @@ def with_values(model: Any = plain) -> Valued:
     """Return a model that trains the head's v beside the attention; the parameters are `Joint(weights, v)`.
 
     Args:
-        model: the attention model: one of `models`, or a `Seeing` of your own.
+        model: the attention model: one of `models`, or a `TransformedInputs` of your own.
 
     Raises:
         ValueError: anything else, such as a plain function, which has no predictions with another v.
@@ -70,9 +70,10 @@ def with_values(model: Any = plain) -> Valued:
         >>> descent.train(params, problem, model=models.with_values(), optimizer=rule, steps=10).weights.readout.shape
         (5,)
     """
-    is_attention = isinstance(model, Seeing | Heads)
+    is_attention = isinstance(model, TransformedInputs | Heads)
     if not is_attention:
         raise ValueError(
-            f"model: expected models.Seeing or models.Heads, such as models.plain or models.summed(2), found {model!r}"
+            "model: expected models.TransformedInputs or models.Heads, such as models.plain or models.summed(2), "
+            f"found {model!r}"
         )
     return Valued(model)

@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike
 
 from jaxattn import heads, losses, tokens
 from jaxattn.attention import Factored
-from jaxattn.descent import gradients, spans
+from jaxattn.descent import gradients, gram_engine
 from jaxattn.problem import Problem, check_kind
 from jaxattn.regularization.balls import Narrow
-from jaxattn.regularization.following import follow
+from jaxattn.regularization.continuation import follow
 from jaxattn.regularization.inverses import Linear, by_coordinates
 from jaxattn.regularization.newton import Slope, Task, hessian, read
+from jaxattn.regularization.objective import End, Surprise, first, lower, of_tokens, read_path, slope_of
 from jaxattn.regularization.path import check_radii
-from jaxattn.regularization.reading import End, Surprise, first, lower, of_tokens, read_path, slope_of
 from jaxattn.svm import constraints as cons
 
 __all__ = ["NarrowPath", "narrow_path"]
@@ -132,7 +132,7 @@ def narrow_path(
             f"{starts}, {most} and {tolerance}"
         )
     R = jnp.asarray(radii, problem.X.dtype)
-    reduction = cons.reduce(cons.Constraints(spans.differences(problem), problem.Z))
+    reduction = cons.reduce(cons.Constraints(gram_engine.differences(problem), problem.Z))
     rows, optimal = reduction.constraints, tokens.optimal(problem, head)
     risk = slope_of(problem, problem.Y, gradients.reading(problem, head), loss)
     entropy = slope_of(problem, jnp.ones_like(problem.Y), of_tokens(optimal), Surprise())

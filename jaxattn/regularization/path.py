@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike
 
 from jaxattn import heads, losses, tokens
 from jaxattn.attention import Weights
-from jaxattn.descent import gradients, spans
+from jaxattn.descent import gradients, gram_engine
 from jaxattn.problem import Problem, check_kind
 from jaxattn.regularization.balls import FROBENIUS, Ball
-from jaxattn.regularization.following import Branch, follow
+from jaxattn.regularization.continuation import Branch, follow
 from jaxattn.regularization.newton import Task
-from jaxattn.regularization.reading import Surprise, first, lower, of_tokens, read_path, slope_of
+from jaxattn.regularization.objective import Surprise, first, lower, of_tokens, read_path, slope_of
 from jaxattn.svm import constraints as cons
 
 __all__ = ["Path", "check_radii", "path"]
@@ -94,7 +94,7 @@ def path(
     if most < 1 or not tolerance > 0:
         raise ValueError(f"most, tolerance: expected at least 1 and a positive number, found {most} and {tolerance}")
     R = jnp.asarray(radii, problem.X.dtype)
-    reduction = cons.reduce(cons.Constraints(spans.differences(problem), problem.Z))
+    reduction = cons.reduce(cons.Constraints(gram_engine.differences(problem), problem.Z))
     optimal = tokens.optimal(problem, head)
     risk = slope_of(problem, problem.Y, gradients.reading(problem, head), loss)
     entropy = slope_of(problem, jnp.ones_like(problem.Y), of_tokens(optimal), Surprise())

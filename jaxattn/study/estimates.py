@@ -17,8 +17,8 @@ import numpy as np
 import xarray
 from jaxtyping import Float, PRNGKeyArray, Real
 
+from jaxattn.statistics import Estimate, bootstrap, proportion
 from jaxattn.study.claims.criteria import Number
-from jaxattn.study.statistics import Estimate, bootstrap, proportion
 
 __all__ = [
     "Estimator",
@@ -56,6 +56,9 @@ def estimated(run: xarray.Dataset, key: PRNGKeyArray, **estimators: Estimator) -
         run: what was measured; only its attributes are used.
         key: of the bootstrap. The k-th random estimate has the key `fold_in(key, k)`.
         estimators: by name.
+
+    Raises:
+        ValueError: two estimates have different coordinates on an axis.
     """
     estimates: dict[str, xarray.DataArray] = {}
     drawn = 0
@@ -63,7 +66,8 @@ def estimated(run: xarray.Dataset, key: PRNGKeyArray, **estimators: Estimator) -
         parts = estimator.parts(jax.random.fold_in(key, drawn))
         drawn += estimator.random
         estimates |= {f"{name}{suffix}": estimator.like.copy(data=np.asarray(part)) for suffix, part in parts.items()}
-    return xarray.Dataset(estimates, attrs=run.attrs)
+    # Estimates on different steps would be filled with NaN.
+    return xarray.merge([estimates], join="exact").assign_attrs(run.attrs)
 
 
 def mean(values: xarray.DataArray) -> Estimator:

@@ -19,13 +19,19 @@ from jaxattn.norms import (
     spectral,
     squared,
 )
-from jaxattn.svm.att import att
 from jaxattn.svm.certificate import DOUBLE, SINGLE, Tolerance, certify
+from jaxattn.svm.constraint_builders import (
+    finite_constraints,
+    listed,
+    prompt_constraints,
+    set_constraints,
+    soft,
+    token_constraints,
+    with_finite_part,
+)
 from jaxattn.svm.constraints import Constraints, combination, margins
-from jaxattn.svm.finite_part import with_finite_part
-from jaxattn.svm.posing import finite_constraints, listed, prompt_constraints, set_constraints, soft, token_constraints
 from jaxattn.svm.solution import Candidate, Solution, Solver, Status, Unique
-from jaxattn.svm.solve import solve, solve_batch, with_uniqueness
+from jaxattn.svm.solve import att, solve, solve_batch, with_uniqueness
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.column_generation import ColumnGeneration
 from jaxattn.svm.solvers.interior_point import InteriorPoint

@@ -1,9 +1,9 @@
 """Internal: where the optimal matrices of a norm lie, given the multipliers that certify one of them.
 
-Let `M = sum_k a_k A_k` have dual norm at most 1, and let `||W|| - <M, W> <= delta` (see `unique`). For each norm this
-module gives a linear space, the *face*, near which such W lie, with an orthonormal basis. `off` bounds the Frobenius
-norm of the part of W outside the space, and `size` bounds ||W||. `u_i, v_i, s_i` are the singular vectors and values of
-M.
+Let `M = sum_k a_k A_k` have dual norm at most 1, and let `||W|| - <M, W> <= delta` (see `uniqueness`). For each norm
+this module gives a linear space, the *face*, near which such W lie, with an orthonormal basis. `off` bounds the
+Frobenius norm of the part of W outside the space, and `size` bounds ||W||. `u_i, v_i, s_i` are the singular vectors and
+values of M.
 
 - Nuclear, `s_i <= 1`: the space of `U S V^T`, S symmetric, U and V the first r singular vectors (by the subdifferential
   of the nuclear norm, Watson 1992). In the basis of all singular vectors let W have the blocks B, X, Y, Z.

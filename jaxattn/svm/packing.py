@@ -106,13 +106,7 @@ def with_kinds(constraints: Constraints) -> Constraints:
 
 
 def packed(constraints: Constraints, of: int, sharing: Sharing) -> Iterator[Packed]:
-    """Yield the lanes of a batch of NumPy arrays, grouped by shape.
-
-    Args:
-        constraints: the lanes.
-        of: the number of lanes of the whole batch.
-        sharing: how far programs may be shared.
-    """
+    """Yield some lanes, as NumPy arrays, of a batch of `of` lanes, grouped by shape."""
     lanes, n, m, d = constraints.differences.shape
     e = constraints.queries.shape[-1]
     shared = sharing is not Sharing.NOT
@@ -133,11 +127,7 @@ def _shapes(
 ) -> Iterator[tuple[tuple[int, int, int], Int[np.ndarray, " k"]]]:
     """Yield the shapes of programs, rows and two dimensions, each with its lanes.
 
-    Args:
-        counts: the number of present rows of each lane.
-        given: the number of all rows, d and e.
-        of: the number of lanes of the whole batch.
-        shared: whether shapes may be shared.
+    Lanes have `counts` present rows of the `given` number, d and e; `of` is the number of lanes of the whole batch.
     """
     most, d, e = given
     own = np.minimum(most, _nearest(_WIDTHS[-1], counts))

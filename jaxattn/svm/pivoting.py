@@ -83,11 +83,8 @@ def cholesky(
     """Return the lower triangular L with `L L^T` equal to the matrix, and its pivots.
 
     A pivot at or below rounding level gives a zero column. For a positive semidefinite matrix this loses nothing. A
-    matrix has a negative eigenvalue, beyond rounding, if and only if some pivot is negative beyond rounding.
-
-    Args:
-        symmetric: the matrix.
-        least: the rounding level of each pivot, at least 0. Default: the level of the largest pivot.
+    matrix has a negative eigenvalue, beyond rounding, if and only if some pivot is negative beyond rounding. `least` is
+    the rounding level of each pivot, by default that of the largest one.
     """
     if least is None:
         largest = jnp.max(_rounding(symmetric))

@@ -36,7 +36,7 @@ class Status(IntEnum):
 
 
 class Unique(IntEnum):
-    """Whether an optimal solution is known to be the only one (see `unique`)."""
+    """Whether an optimal solution is known to be the only one (see `uniqueness`)."""
 
     YES = 0
     NO = 1

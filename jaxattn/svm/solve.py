@@ -13,9 +13,10 @@ import numpy as np
 from jaxattn import checks
 from jaxattn.norms import Entrywise, Lengths, Norm, OfRank, Schatten, frobenius, gamma2, named, nuclear, sign, spectral
 from jaxattn.parallel import batch, effort
-from jaxattn.problem import is_concrete
+from jaxattn.problem import Problem, as_array, is_concrete
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import Tolerance, certify, check_tolerance, tolerance_of
+from jaxattn.svm.constraint_builders import token_constraints
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.packing import Found, Packed, Sharing, packed, picked, with_kinds
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
@@ -25,9 +26,9 @@ from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
 from jaxattn.svm.solvers.path_following import PathFollowing
-from jaxattn.svm.unique import uniqueness
+from jaxattn.svm.uniqueness import uniqueness
 
-__all__ = ["solve", "solve_batch", "with_uniqueness"]
+__all__ = ["att", "solve", "solve_batch", "with_uniqueness"]
 
 # For the few problems that the first solver leaves open: slower, but more accurate for nearly parallel rows.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
@@ -94,7 +95,7 @@ def solve(
     Works under `jit` and `vmap` with this package's own solvers; of several solvers only the first is used there.
 
     Args:
-        constraints: made by `token_constraints` or another function of `posing`.
+        constraints: made by `token_constraints` or another function of `constraint_builders`.
         norm: a name, for example "nuclear" or "schatten_1.5" (see `norms.named`), or a Norm, for example
             `nuclear_of_rank(2)`.
         solver: a solver or several, each tried on what the previous ones left undecided. Default: solvers suited to the
@@ -122,6 +123,41 @@ def solve(
         return _certifying(norm, tolerance)(constraints, _proposing(solvers[0], norm)(constraints))
     lane = jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _solved(lane, norm, solvers, tolerance))
+
+
+def att(
+    X: Any,
+    Z: Any,
+    alpha: Any,
+    norm: str | Norm = "frobenius",
+    solver: Solver | Sequence[Solver] | None = None,
+    tolerance: Tolerance | None = None,
+) -> Solution:
+    """Solve `min ||W||  s.t. (x_i,alpha_i - x_it)^T W z_i >= 1` for `t != alpha_i`, certified (2308.16898, Att-SVM).
+
+    Args:
+        X: tokens, (n, T, d).
+        Z: queries, (n, d).
+        alpha: the token to select in each input, (n,).
+        norm: the norm, as in `solve`.
+        solver: the solver or solvers. Default: those suited to the norm.
+        tolerance: what counts as proven. Default: the tolerance for the precision.
+
+    Raises:
+        ValueError: a wrong shape, numbers that are not finite, alpha outside 0..T-1; and as in `solve`.
+
+    Example:
+        >>> solution = svm.att(problem.X, problem.Z, [0, 2, 1])
+        >>> svm.Status(int(solution.status)).name
+        'OPTIMAL'
+    """
+    tokens = as_array("X", X)
+    if tokens.ndim != 3:
+        raise ValueError(f"X: expected shape (n, T, d), found {tuple(tokens.shape)}")
+    n, _, d = tokens.shape
+    # Labels and head do not appear in the constraints.
+    Y, v = jnp.ones(n, tokens.dtype), jnp.zeros(d, tokens.dtype)
+    return solve(token_constraints(Problem(X=tokens, Z=Z, Y=Y, v=v), alpha), norm, solver, tolerance)
 
 
 def solve_batch(
@@ -159,17 +195,18 @@ def _solved(
     constraints: Constraints, norm: Norm, solvers: Sequence[Solver], tolerance: Tolerance, chunk: int | None = None
 ) -> Solution:
     """Solve lanes of NumPy arrays with each solver in turn, on what the previous ones left undecided."""
-    door = _Door(norm, tolerance, _sizes(constraints), chunk)
-    solution = door.attempt(constraints, solvers[0])
+    batch_solver = BatchSolver.of(constraints, norm, tolerance, chunk)
+    solution = batch_solver.attempt(constraints, solvers[0])
     for attempt in solvers[1:]:
         undecided = np.flatnonzero(solution.status == Status.NOT_CONVERGED)
         if undecided.size == 0:
             break
-        found = door.attempt(picked(constraints, undecided), attempt)
-        better = np.flatnonzero(_replaces(found, picked(solution, undecided)))
+        found = batch_solver.attempt(picked(constraints, undecided), attempt)
+        # Decided, or with a smaller gap than the undecided answer before it.
+        better = (found.status != Status.NOT_CONVERGED) | (abs(found.gap) < abs(solution.gap[undecided]))
         for kept, new in zip(solution, found, strict=True):
             kept[undecided[better]] = new[better]
-    return solution._replace(unique=uniqueness(constraints, norm, solution, door.certified))
+    return solution._replace(unique=uniqueness(constraints, norm, solution, batch_solver.certified))
 
 
 def with_uniqueness(
@@ -199,39 +236,39 @@ def with_uniqueness(
     cons.check(constraints, batch=axes)
     norm, tolerance = named(norm), _tolerance(constraints, tolerance)
     lanes = jax.tree.map(lambda leaf: np.asarray(leaf) if axes else np.asarray(leaf)[None], (constraints, solution))
-    codes = uniqueness(lanes[0], norm, lanes[1], _Door(norm, tolerance, _sizes(lanes[0])).certified)
+    codes = uniqueness(lanes[0], norm, lanes[1], BatchSolver.of(lanes[0], norm, tolerance).certified)
     return solution._replace(unique=codes if axes else jnp.asarray(codes[0], solution.unique.dtype))
 
 
-def _replaces(found: Solution, solution: Solution) -> np.ndarray:
-    """Return whether each answer is decided, or has a smaller gap than the undecided one before it."""
-    return np.asarray((found.status != Status.NOT_CONVERGED) | (abs(found.gap) < abs(solution.gap)))
+class BatchSolver(NamedTuple):
+    """How the problems of a batch, or some of them, are solved and certified.
 
-
-class _Sizes(NamedTuple):
-    """The number of lanes of a batch, which sets the layout of its parts, and how many lanes fit into memory."""
-
-    lanes: int
-    fits: int
-
-
-def _sizes(constraints: Constraints) -> _Sizes:
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
-    fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
-    return _Sizes(batch.length(constraints), fits)
-
-
-class _Door(NamedTuple):
-    """How the problems of a batch, or some of them, are solved and certified."""
+    Attributes:
+        norm: the norm.
+        tolerance: what counts as proven.
+        lanes: the number of lanes of the whole batch, which sets the layout of its parts.
+        fits: how many lanes fit into memory.
+        chunk: how many lanes to solve together. Default: what the layout and the memory suggest.
+    """
 
     norm: Norm
     tolerance: Tolerance
-    sizes: _Sizes
+    lanes: int
+    fits: int
     chunk: int | None = None
+
+    @classmethod
+    def of(cls, constraints: Constraints, norm: Norm, tolerance: Tolerance, chunk: int | None = None) -> BatchSolver:
+        """Return that of a whole batch."""
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
+        fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
+        return cls(norm, tolerance, batch.length(constraints), fits, chunk)
 
     def attempt(self, constraints: Constraints, solver: Solver) -> Solution:
         """Solve lanes without their absent rows, and certify the answers."""
-        parts = packed(constraints, self.sizes.lanes, _sharing(solver))
+        # Nothing is known about a user's solver.
+        sharing = Sharing.SPANS if isinstance(solver, ActiveSet | InteriorPoint) else Sharing.NOT
+        parts = packed(constraints, self.lanes, sharing)
         found = [(part, self._candidates(part.rows, solver, self.norm, self._solving(part))) for part in parts]
         return self.certified(constraints, _joined(found))
 
@@ -239,7 +276,7 @@ class _Door(NamedTuple):
         """Certify lanes by their rows that are present."""
         found = []
         sharing = Sharing.SHAPES if _is_blind_to_zeros(self.norm) else Sharing.NOT
-        for part in packed(constraints, self.sizes.lanes, sharing):
+        for part in packed(constraints, self.lanes, sharing):
             given = with_kinds(part.rows), part.laid_out(picked(candidates, part.lanes))
             of_part = batch.over_seeds(_certifying(self.norm, self.tolerance), *given, width=self._certifying(part))
             found.append((part, of_part))
@@ -251,7 +288,7 @@ class _Door(NamedTuple):
             return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
         _, n, m, d = constraints.differences.shape
         steps = 1 if isinstance(solver, ActiveSet | InteriorPoint) else _MORE_STEPS
-        over_seeds = partial(batch.over_seeds, effort=effort.solving(self.sizes.lanes, n * m + 3 * d, steps))
+        over_seeds = partial(batch.over_seeds, effort=effort.solving(self.lanes, n * m + 3 * d, steps))
         if isinstance(solver, Improver) and constraints.penalty is None:
             first = self._candidates(constraints, solver.start, solver.start_norm, chunk)
             # It works on the rows' Gram matrix and a tableau of the same size, so half as many lanes fit into the
@@ -265,14 +302,14 @@ class _Door(NamedTuple):
     def _solving(self, part: Packed) -> int:
         """Return how many lanes a solver's program takes: as many as have their Gram matrices in the cache."""
         pairs = part.rows.differences[0, ..., 0].size ** 2 * part.rows.differences.dtype.itemsize
-        return self.chunk or min(self._together(part), self.sizes.fits, max(_FEW, _CACHE // pairs))
+        return self.chunk or min(self._together(part), self.fits, max(_FEW, _CACHE // pairs))
 
     def _certifying(self, part: Packed) -> int:
-        lanes, together = self.sizes.lanes, self._together(part)
-        return self.chunk or (self.sizes.fits if lanes > together and not part.standard else together)
+        together = self._together(part)
+        return self.chunk or (self.fits if self.lanes > together and not part.standard else together)
 
     def _together(self, part: Packed) -> int:
-        return _TOGETHER if self.sizes.lanes > _FEW or part.standard else _FEW
+        return _TOGETHER if self.lanes > _FEW or part.standard else _FEW
 
 
 def _joined(found: Sequence[tuple[Packed, Found]]) -> Found:
@@ -280,11 +317,6 @@ def _joined(found: Sequence[tuple[Packed, Found]]) -> Found:
     order = np.argsort(np.concatenate([part.lanes for part, _ in found]))
     spread = [part.spread(one) for part, one in found]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *spread)
-
-
-def _sharing(solver: Solver) -> Sharing:
-    """Return which changes of shape leave a solver's answers unchanged; none for a user's solver."""
-    return Sharing.SPANS if isinstance(solver, ActiveSet | InteriorPoint) else Sharing.NOT
 
 
 def _is_blind_to_zeros(norm: Norm) -> bool:

@@ -109,11 +109,6 @@ def rows_of_factors(rows: Constraints, K: Float[Array, "p r"], Q: Float[Array, "
 
 
 def refuse_soft(constraints: Constraints, who: str) -> None:
-    """Raise ValueError if there are soft rows.
-
-    Args:
-        constraints: the rows.
-        who: the caller's name, for the message.
-    """
+    """Raise ValueError in the name of the caller, `who`, if there are soft rows."""
     if constraints.penalty is not None:
         raise ValueError(f"{who}: expected hard rows under a bound on the rank, found a penalty")

@@ -21,7 +21,7 @@ def trained(model, start=None, **given):
 
 
 def shifted(W, problem):
-    return attention.logits(W, models.key_only(P).see(problem))
+    return attention.logits(W, models.key_only(P).for_attention(problem))
 
 
 def bent(W, problem):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxattn.bias import verdict
-from jaxattn.study.statistics import Estimate
+from jaxattn.statistics import Estimate
 
 NAMES = ("frobenius", "nuclear", "max")
 
@@ -24,61 +24,58 @@ def judged(ratio, trend=STILL, probability=1.0, seeds=100, decades=1.0) -> verdi
     return verdict.of(NAMES, ratio, trend, probability, seeds, decades)
 
 
-def test_the_norm_above_all_others_is_named():
-    found = judged(estimate([0.998, 0.85, 0.5]))
-    assert found == verdict.Verdict(("frobenius",), decided=True)
-    assert str(found) == "frobenius"
-
-
-def test_norms_whose_intervals_overlap_are_named_together_the_closest_first():
-    found = judged(estimate([0.996, 0.998, 0.5]))
-    assert found.norms == ("nuclear", "frobenius")
-    assert str(found) == "nuclear and frobenius"
-
-
-def test_what_may_lie_below_the_threshold_is_not_named_beside_another():
-    ratio = estimate([0.98, 0.975, 0.5])._replace(low=np.array([0.975, 0.96, 0.4]), high=np.array([0.985, 0.99, 0.6]))
-    found = judged(ratio)
-    assert not found.decided
-    assert found.reason == "nuclear cannot be told from frobenius, and may lie below 0.97"
-
-
-def test_none_of_these_needs_all_to_be_below_and_to_stand_still():
-    ratio = estimate([0.9, 0.85, 0.5])
-    assert str(judged(ratio)) == "none of these"
-    rising = judged(ratio, estimate([0.02, 0.0, 0.0]))
-    assert (rising.decided, rising.norms) == (False, ())
-    assert rising.reason == "still moving: frobenius may change by 0.01 or more per decade of steps"
-    assert not judged(ratio, estimate([0.0, 0.0, -0.02])).decided
-    # Zero change with an interval that does not exclude some.
-    assert not judged(ratio, estimate([0.0, 0.0, 0.0], 0.02)).decided
-
-
-def test_a_norm_that_is_left_again_is_not_named():
-    found = judged(estimate([0.98, 0.85, 0.5]), estimate([-0.03, 0.0, 0.0]))
-    assert str(found) == "not decided: still moving: frobenius may fall by 0.01 or more per decade of steps"
-    # It rises towards 1, as it should.
-    assert judged(estimate([0.98, 0.85, 0.5]), estimate([0.03, 0.1, 0.0])).norms == ("frobenius",)
+HELD, NONE = estimate([0.998, 0.85, 0.5]), estimate([0.9, 0.85, 0.5])
+CLOSE_PAIR = estimate([0.98, 0.975, 0.5])._replace(low=np.array([0.975, 0.96, 0.4]), high=np.array([0.985, 0.99, 0.6]))
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("given", "found"),
     [
-        ({"seeds": 7}, "expected at least 8 seeds, found 7"),
-        ({"probability": 0.98}, "not saturated: the mean largest probability is 0.98, below 0.99"),
-        ({"trend": None, "decades": 0.0}, "the snapshots reach back over 0 decades of steps, less than 0.5"),
-        ({"decades": 0.3}, "the snapshots reach back over 0.3 decades of steps, less than 0.5"),
+        ({"ratio": HELD}, "frobenius"),
+        # Norms whose intervals overlap are named together, the closest first.
+        ({"ratio": estimate([0.996, 0.998, 0.5])}, "nuclear and frobenius"),
+        ({"ratio": NONE}, "none of these"),
+        # It rises towards 1, as it should.
+        ({"ratio": estimate([0.98, 0.85, 0.5]), "trend": estimate([0.03, 0.1, 0.0])}, "frobenius"),
+        (
+            {"ratio": CLOSE_PAIR},
+            "not decided: nuclear cannot be told from frobenius, and may lie below 0.97",
+        ),
+        (
+            {"ratio": NONE, "trend": estimate([0.02, 0.0, 0.0])},
+            "not decided: still moving: frobenius may change by 0.01 or more per decade of steps",
+        ),
+        (
+            {"ratio": NONE, "trend": estimate([0.0, 0.0, -0.02])},
+            "not decided: still moving: max may change by 0.01 or more per decade of steps",
+        ),
+        # No change, with an interval that does not exclude some.
+        (
+            {"ratio": NONE, "trend": estimate([0.0, 0.0, 0.0], 0.02)},
+            "not decided: still moving: frobenius, nuclear, max may change by 0.01 or more per decade of steps",
+        ),
+        (
+            {"ratio": estimate([0.98, 0.85, 0.5]), "trend": estimate([-0.03, 0.0, 0.0])},
+            "not decided: still moving: frobenius may fall by 0.01 or more per decade of steps",
+        ),
+        ({"ratio": estimate([0.97, 0.5, 0.5])}, "not decided: the interval of frobenius contains 0.97"),
+        *(
+            ({"ratio": ratio, **lacking}, f"not decided: {reason}")
+            for ratio in (HELD, NONE)
+            for lacking, reason in (
+                ({"seeds": 7}, "expected at least 8 seeds, found 7"),
+                ({"probability": 0.98}, "not saturated: the mean largest probability is 0.98, below 0.99"),
+                ({"trend": None, "decades": 0.0}, "the snapshots reach back over 0 decades of steps, less than 0.5"),
+                ({"decades": 0.3}, "the snapshots reach back over 0.3 decades of steps, less than 0.5"),
+            )
+        ),
     ],
-    ids=["few seeds", "not saturated", "one snapshot", "a short reach"],
 )
-def test_what_keeps_a_run_from_deciding_is_said(given, reason):
-    for ratio in (estimate([0.998, 0.85, 0.5]), estimate([0.9, 0.85, 0.5])):
-        assert judged(ratio, **given) == verdict.Verdict((), decided=False, reason=reason)
-
-
-def test_an_interval_about_the_threshold_decides_nothing():
-    found = judged(estimate([0.97, 0.5, 0.5]))
-    assert found.reason == "the interval of frobenius contains 0.97"
+def test_a_verdict_names_the_norms_or_why_there_is_none(given, found):
+    answer = judged(**given)
+    assert str(answer) == found
+    assert answer.decided is not found.startswith("not decided")
+    assert answer.norms == (() if not answer.decided or found == "none of these" else tuple(found.split(" and ")))
 
 
 def test_margin_ratios_are_weighed_by_their_means_and_their_change_over_the_last_decade():

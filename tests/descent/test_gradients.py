@@ -11,15 +11,12 @@ import pytest
 from jaxattn import attention, descent, heads, losses, metrics, svm, tokens
 from jaxattn.descent import gradients
 from tests import instances
+from tests.descent.cases import quadratic
 
 pytestmark = pytest.mark.compiled
 
 RULES = [gradients.gradient, gradients.exact, gradients.direction]
 STEP = jnp.zeros((), int)
-
-
-def quadratic(x, v):
-    return v @ x - 0.3 * (x @ x)
 
 
 # A head of the user's, and those of the package, each with a problem that fits it.
@@ -59,20 +56,18 @@ def test_it_is_the_gradient_up_to_its_factor(loss, which, rule):
     np.testing.assert_allclose(np.sum(found.coefficients, axis=1), 0, atol=1e-15)
 
 
-def exactly_quadratic(x, v):
-    """The value and gradient of `heads.Quadratic(0.25)`, in decimal numbers."""
-    penalty = Decimal("0.25")
-    return v @ x - penalty * (x @ x), v - 2 * penalty * x
-
-
 def exactly_mlp(x, v):
-    """The value and gradient of `heads.mlp`, in decimal numbers."""
     units = x @ v
     on = np.array([Decimal(int(unit > 0)) for unit in units])
     return units @ on, v @ on
 
 
-EXACT_HEADS = {"linear": lambda x, v: (v @ x, v), "quadratic": exactly_quadratic, "mlp": exactly_mlp}
+# The value and gradient of heads, in decimal numbers.
+EXACT_HEADS = {
+    "linear": lambda x, v: (v @ x, v),
+    "quadratic": lambda x, v: (v @ x - x @ x / 4, v - x / 2),
+    "mlp": exactly_mlp,
+}
 
 
 def exactly(W, problem, which="linear"):
@@ -105,29 +100,22 @@ def held_against_exact(found, exact, problem, scale):
 
 @pytest.mark.parametrize("which", EXACT_HEADS)
 @pytest.mark.parametrize("scale", [30.0, 3e5])
-def test_it_is_exact_where_the_gradient_underflows(scale, which):
+def test_it_is_exact_where_the_gradient_underflows_and_where_several_tokens_are_selected(scale, which):
     W, (head, problem) = scale * instances.free(), HEADS[which]
-    found = slope_of(gradients.direction, W, problem, head=head)
-    held_against_exact(found, exactly(W, problem, which), problem, scale)
     if scale > 1e3:
         np.testing.assert_array_equal(slope_of(gradients.gradient, W, problem, head=head).coefficients, 0)
-
-
-@pytest.mark.parametrize("which", EXACT_HEADS)
-@pytest.mark.parametrize("scale", [30.0, 3e5])
-def test_it_is_exact_where_several_tokens_are_selected(scale, which):
     # Two tokens of the first input keep a finite ratio, whatever the scale of the other logits.
-    one = scale * instances.free()
-    head, problem = HEADS[which]
-    logits = np.asarray(attention.logits(one, problem))[0]
+    logits = np.asarray(attention.logits(W, problem))[0]
     order = np.argsort(logits)
     pair = np.asarray(problem.X[0, order[-1]] - problem.X[0, order[-2]])
     z = np.asarray(problem.Z[0])
     shift = (0.7 - (logits[order[-1]] - logits[order[-2]])) / (pair @ pair) / (z @ z)
-    W = one + shift * np.outer(pair, z)
-    s = np.sort(np.asarray(attention.probabilities(W, problem))[0])
+    several = W + shift * np.outer(pair, z)
+    s = np.sort(np.asarray(attention.probabilities(several, problem))[0])
     assert 0.3 < s[-2] / s[-1] < 0.8, s
-    held_against_exact(slope_of(gradients.direction, W, problem, head=head), exactly(W, problem, which), problem, scale)
+    for one in (W, several):
+        found = slope_of(gradients.direction, one, problem, head=head)
+        held_against_exact(found, exactly(one, problem, which), problem, scale)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e5])

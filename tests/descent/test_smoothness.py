@@ -1,4 +1,6 @@
-"""The smoothness bound: no two gradients differ by more, and it is the paper's formula."""
+"""The bound of the smoothness, and the largest eigenvalue of a second derivative with its evidence."""
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +8,8 @@ import numpy as np
 import pytest
 
 from jaxattn import Problem, data, losses
-from jaxattn.descent import smoothness
+from jaxattn.descent import curvature, smoothness
+from tests.descent.cases import slow
 
 RNG = np.random.default_rng(0)
 PROBLEMS, PAIRS = 100, 40
@@ -59,3 +62,64 @@ def test_the_bound_is_the_papers_formula():
     a = head * np.linalg.norm(problem.Z, axis=1) ** 2 * tokens**3
     b = 0.5 * head * tokens + 3 * 2.0
     assert float(smoothness.bound(problem, bend=0.5, slope=2.0)) == pytest.approx(np.mean(np.multiply(a, b)), rel=1e-13)
+
+
+def of_spectrum(values, seed=0):
+    basis = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values), len(values))))[0]
+    return jnp.asarray(basis * values @ basis.T)
+
+
+@partial(jax.jit, static_argnames="iterations")
+def largest(H, key=jax.random.key(0), iterations=12):  # noqa: B008
+    return curvature.largest(lambda x: x.ravel() @ H @ x.ravel() / 2 + jnp.sum(x), jnp.ones((3, 4)), key, iterations)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "wanted"),
+    [
+        (np.arange(12.0), 11.0),
+        (np.arange(-12.0, 0), -12.0),
+        (np.r_[-3.0, np.zeros(10), 2.0], -3.0),  # The space that the start gram_engine is soon exhausted.
+        (1e-200 * np.arange(12.0), 11e-200),
+        (1e150 * np.arange(12.0), 11e150),
+        (np.zeros(12), 0.0),
+    ],
+)
+def test_the_eigenvalue_of_largest_size_is_found_with_its_vector(spectrum, wanted):
+    H = of_spectrum(spectrum)
+    found = largest(H)
+    assert float(found.value) == pytest.approx(wanted, rel=1e-10)
+    assert float(found.residual) <= 1e-6 * abs(wanted)
+    u = np.asarray(found.direction)
+    assert u.shape == (3, 4)
+    np.testing.assert_allclose(np.linalg.norm(u), 1, rtol=1e-12)
+    np.testing.assert_allclose(H @ u.ravel(), wanted * u.ravel(), rtol=0, atol=1e-6 * abs(wanted))
+
+
+def test_eigenvalues_of_equal_size_and_opposite_sign_are_no_obstacle():
+    assert abs(float(largest(of_spectrum(np.r_[-5.0, np.linspace(-1, 1, 10), 5.0])).value)) == pytest.approx(5)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 4, slow(7)])
+def test_stopped_early_it_is_a_lower_bound_and_some_eigenvalue_is_within_the_residual(iterations):
+    spectrum = np.linspace(-1, 1.5, 12)
+    for seed in range(5):
+        found = largest(of_spectrum(spectrum, seed), jax.random.key(seed), iterations)
+        assert abs(float(found.value)) <= 1.5 + 1e-12
+        assert np.min(np.abs(spectrum - float(found.value))) <= float(found.residual) + 1e-12
+
+
+@pytest.mark.slow
+def test_it_is_that_of_the_second_derivative_where_it_is_asked_for():
+    def function(x):
+        return jnp.sum(jnp.sin(x)) + jnp.prod(x)
+
+    x = jnp.asarray([0.3, -1.1, 2.0])
+    values = np.linalg.eigvalsh(jax.hessian(function)(x))
+    wanted = values[np.argmax(np.abs(values))]
+    assert float(curvature.largest(function, x, jax.random.key(0)).value) == pytest.approx(wanted)
+
+
+def test_a_lane_is_what_it_is_alone():
+    H = jnp.stack([of_spectrum(np.arange(12.0), seed) for seed in range(3)])
+    np.testing.assert_allclose(jax.vmap(largest)(H).value, 11, rtol=1e-12)

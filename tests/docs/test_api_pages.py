@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +39,20 @@ def texts():
     return api_pages.pages()
 
 
-def test_the_public_modules_are_those_whose_names_are_tested(modules):
+def test_the_public_modules_are_those_whose_names_are_tested_and_each_belongs_to_a_group(modules, texts, monkeypatch):
     assert set(modules) == set(PUBLIC)
-
-
-def test_every_public_module_belongs_to_a_group(texts):
     assert texts[1] == []
+    monkeypatch.setattr(api_pages, "GROUPS", api_pages.GROUPS[1:])
+    assert "jaxattn.problem" in api_pages.pages()[1]
 
 
-@pytest.mark.parametrize("name", OFFERED)
-def test_every_public_function_and_class_is_described_once(name, modules, texts):
-    home = api_pages.homes(modules)[name]
-    lines = [line for text in texts[0].values() for line in text.splitlines()]
-    assert sum(line in (f".. autofunction:: {home}", f".. autoclass:: {home}") for line in lines) == 1
+def test_every_public_function_and_class_is_described_once(modules, texts):
+    homes = api_pages.homes(modules)
+    lines = Counter(line for text in texts[0].values() for line in text.splitlines())
+    described = {
+        name: lines[f".. autofunction:: {homes[name]}"] + lines[f".. autoclass:: {homes[name]}"] for name in OFFERED
+    }
+    assert described == dict.fromkeys(OFFERED, 1)
 
 
 def test_every_constant_and_alias_is_described_with_its_comment(modules, texts):
@@ -68,31 +70,48 @@ def test_the_home_of_a_name_is_the_shortest_module_above_its_own(modules):
     assert homes["jaxattn.descent.Rule"] != homes["jaxattn.descent.gradients.Rule"]
 
 
-def test_a_module_of_no_group_is_reported(monkeypatch):
-    monkeypatch.setattr(api_pages, "GROUPS", api_pages.GROUPS[1:])
-    assert "jaxattn.problem" in api_pages.pages()[1]
+@pytest.mark.parametrize(
+    ("text", "module", "full"),
+    [
+        ("svm.solve", "", "jaxattn.svm.solve"),
+        ("train_batch()", "jaxattn.descent.training", "jaxattn.descent.train_batch"),
+        ("Problem", "", "jaxattn.problem.Problem"),
+        ("batch.over_seeds", "", "jaxattn.parallel.batch.over_seeds"),
+        ("svm.solved", "", None),
+        ("W = K Q^T", "", None),
+    ],
+)
+def test_a_name_is_resolved_as_one_writes_it(modules, text, module, full):
+    assert api_pages.resolve(text, api_pages.homes(modules), module) == full
 
 
-def test_a_name_is_resolved_as_one_writes_it(modules):
-    known = api_pages.homes(modules)
-    assert api_pages.resolve("svm.solve", known) == "jaxattn.svm.solve"
-    assert api_pages.resolve("train_batch()", known, "jaxattn.descent.training") == "jaxattn.descent.train_batch"
-    assert api_pages.resolve("Problem", known) == "jaxattn.problem.Problem"
-    assert api_pages.resolve("batch.over_seeds", known) == "jaxattn.parallel.batch.over_seeds"
-    assert api_pages.resolve("svm.solved", known) is None
-    assert api_pages.resolve("W = K Q^T", known) is None
-
-
-def test_markup_outside_code_is_made_plain():
-    assert api_pages.escaped(["the norm ||W||_* of `|a|*`"]) == [r"the norm \|\|W\|\|_\* of `|a|*`"]
-    assert api_pages.escaped([">>> a * b"]) == [">>> a * b"]
-    assert api_pages.escaped(["So::", "", "    a * b", "c * d"]) == ["So::", "", "    a * b", r"c \* d"]
-
-
-def test_types_are_shown_without_their_modules():
-    signature = "(x: jaxtyping.Float[jaxlib._jax.Array, 'n T']) -> numpy.ndarray"
-    assert api_pages.shortened(signature) == "(x: Float[Array, 'n T']) -> ndarray"
-    assert api_pages.shortened("(start: ~collections.abc.Callable[[~a.b], int])") == "(start: Callable[[a.b], int])"
+@pytest.mark.parametrize(
+    ("plain", "text", "expected"),
+    [
+        (api_pages.escaped, ["the norm ||W||_* of `|a|*`"], [r"the norm \|\|W\|\|_\* of `|a|*`"]),
+        (api_pages.escaped, [">>> a * b"], [">>> a * b"]),
+        (api_pages.escaped, ["So::", "", "    a * b", "c * d"], ["So::", "", "    a * b", r"c \* d"]),
+        (
+            api_pages.shortened,
+            "(x: jaxtyping.Float[jaxlib._jax.Array, 'n T']) -> numpy.ndarray",
+            "(x: Float[Array, 'n T']) -> ndarray",
+        ),
+        (
+            api_pages.shortened,
+            "(start: ~collections.abc.Callable[[~a.b], int])",
+            "(start: Callable[[a.b], int])",
+        ),
+        (evidence.rounded, 4647756.6, "4,600,000"),
+        (evidence.rounded, 0.0882, "0.088"),
+        (evidence.rounded, 11.0, "11"),
+        (evidence.rounded, 2.5, "2.5"),
+        (evidence.rounded, 3.0, "3.0"),
+        (evidence.rounded, 1.06e-15, "1.1e-15"),
+        (evidence.rounded, 0, "0"),
+    ],
+)
+def test_markup_outside_code_types_and_numbers_are_made_plain(plain, text, expected):
+    assert plain(text) == expected
 
 
 CLAIMS = [
@@ -117,22 +136,6 @@ def test_a_number_that_is_not_there_is_an_error(read, text):
     found = {"a": [{"b": 1.0}]} if read == "bench" else CLAIMS
     with pytest.raises(KeyError, match=r"claims|a:b|bench"):
         getattr(evidence, read)(found, text)
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [
-        (4647756.6, "4,600,000"),
-        (0.0882, "0.088"),
-        (11.0, "11"),
-        (2.5, "2.5"),
-        (3.0, "3.0"),
-        (1.06e-15, "1.1e-15"),
-        (0, "0"),
-    ],
-)
-def test_numbers_are_rounded_to_two_digits(number, shown):
-    assert evidence.rounded(number) == shown
 
 
 def test_a_benchmark_is_read_by_the_words_of_its_row_in_the_unit_asked_for():

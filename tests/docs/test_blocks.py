@@ -39,20 +39,18 @@ class Block(NamedTuple):
 
 def blocks(text: str) -> list[Block]:
     """Return the Python blocks of a page."""
-    found: list[Block] = []
-    fences = list(FENCE.finditer(text))
-    for place, one in enumerate(fences):
-        if one[2] not in ("python", "{code-cell}"):
+    python: list[Block] = []
+    for fence, following in itertools.pairwise([*FENCE.finditer(text), None]):
+        if fence is None or fence[2] not in ("python", "{code-cell}"):
             continue
-        before = text[: one.start()].rstrip().rpartition("\n")[2]
-        # What stands right behind it, if that is its output.
-        outputs = [after[3] for after in fences[place + 1 : place + 2] if after[2] == "text"]
-        is_next = outputs and not text[one.end() : fences[place + 1].start()].strip()
-        printed = outputs[0] if is_next else None
+        before = text[: fence.start()].rstrip().rpartition("\n")[2]
+        # A block of text right behind it is its output.
+        is_output = following and following[2] == "text" and not text[fence.end() : following.start()].strip()
         # The options of a cell, such as `:tags: [hide-input]`, are no code.
-        code = re.sub(r"\A(:[\w-]+:[^\n]*\n)+", "", one[3])
-        found.append(Block(text.count("\n", 0, one.start()) + 1, code, before.strip() == "<!-- slow -->", printed))
-    return found
+        code = re.sub(r"\A(:[\w-]+:[^\n]*\n)+", "", fence[3])
+        line, printed = text.count("\n", 0, fence.start()) + 1, following[3] if following and is_output else None
+        python.append(Block(line, code, before.strip() == "<!-- slow -->", printed))
+    return python
 
 
 def commands(text: str, name: str) -> list[list[str]]:
@@ -97,13 +95,19 @@ def is_same(expected: str, found: str) -> bool:
 
 
 def test_only_last_digits_may_differ():
-    assert is_same("cos 0.9989, 3 of 4\n", "cos 0.9991, 3 of 4\n")
-    assert not is_same("cos 0.9989", "cos 0.9500")
-    assert not is_same("cos 0.9989, 3 of 4", "cos 0.9989, 4 of 4")
-    assert is_same("97 of 100", "98 of 100")
-    assert not is_same("97 of 100", "94 of 100")
-    assert not is_same("97 of 100", "97 of 99")
-    assert is_same("at 0.99 ... end", "at 0.99 and so on to the end")
+    for expected, found in (
+        ("cos 0.9989, 3 of 4\n", "cos 0.9991, 3 of 4\n"),
+        ("97 of 100", "98 of 100"),
+        ("at 0.99 ... end", "at 0.99 and so on to the end"),
+    ):
+        assert is_same(expected, found)
+    for expected, found in (
+        ("cos 0.9989", "cos 0.9500"),
+        ("cos 0.9989, 3 of 4", "cos 0.9989, 4 of 4"),
+        ("97 of 100", "94 of 100"),
+        ("97 of 100", "97 of 99"),
+    ):
+        assert not is_same(expected, found)
 
 
 def named(pages: list[Path]) -> list:
@@ -152,11 +156,8 @@ def test_a_command_prints_the_verdict_beside_it(line, verdict, tmp_path, monkeyp
     assert printed == verdict or printed.startswith(f"{verdict}: ")
 
 
-def test_some_commands_have_their_verdicts_beside_them():
+def test_blocks_are_found_with_what_they_print_and_commands_with_their_verdicts():
     assert len(VERDICTS) >= 3
-
-
-def test_blocks_are_found_with_what_they_print():
     text = "```python\na = 1\n```\n\n<!-- slow -->\n```{code-cell}\n:tags: [x]\n\nprint(a)\n```\n\n```text\n1\n```\n"
     first, second = blocks(text)
     assert (first.code, first.is_slow, first.printed) == ("a = 1\n", False, None)

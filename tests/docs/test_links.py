@@ -31,9 +31,9 @@ def test_a_good_page_has_no_faults(tmp_path, body):
         ('<a href="none.html">x</a>', "none.html leads to no file"),
         ('<a href="other.html#there">x</a>', "other.html#there leads to no anchor of other.html"),
         ('<a href="#there">x</a>', "#there leads to no anchor of page.html"),
-        ('<script src="https://example.org/x.js"></script>', "https://example.org/x.js does not stand beside the page"),
-        ('<link href="//example.org/x.css">', "does not stand beside the page"),
-        ('<img src="/x.png">', "/x.png does not stand beside the page"),
+        ('<script src="https://example.org/x.js"></script>', "https://example.org/x.js is not in a folder of the site"),
+        ('<link href="//example.org/x.css">', "is not in a folder of the site"),
+        ('<img src="/x.png">', "/x.png is not in a folder of the site"),
         ('<script type="module">1</script>', "a script of type module"),
     ],
 )

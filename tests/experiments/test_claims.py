@@ -16,15 +16,17 @@ import jax
 import numpy as np
 import pytest
 
-from jaxattn.study.claims import Number, Outcome, Runs, Verdict, experiment, folders, judged, registry
+from jaxattn.study.claims import Needs, Number, Outcome, Runs, Verdict, experiment, folders, judged, registry
 from jaxattn.study.configuration.names import root
 from jaxattn.study.style import fitting, page, table
 
 KEY = jax.random.key(0)
-CLAIMS = registry()
-PATHS = {claim.id: path for path in folders() for claim in experiment(path).claims}
-FIGURES = [path for path in folders() if experiment(path).draw]
-TABLES = [path for path in folders() if experiment(path).table]
+# Experiments without an EXPERIMENT yet are tested on their examples.
+CLAIMS = {name: claim for name, claim in registry().items() if isinstance(claim.needs, Needs)}
+PATHS = {claim.id: path for path in folders() for claim in experiment(path).claims if claim.id in CLAIMS}
+EXPERIMENTS = sorted({*PATHS.values()})
+FIGURES = [path for path in EXPERIMENTS if experiment(path).draw]
+TABLES = [path for path in EXPERIMENTS if experiment(path).table]
 # Inches.
 LEAST_PANEL = 0.6
 
@@ -84,10 +86,10 @@ def with_all(judgement, stated: dict[int, str], corrected: dict[int, str]):
 
 def test_every_experiment_has_claims_of_different_names():
     assert all(experiment(path).claims for path in folders())
-    assert len(CLAIMS) >= 235
+    assert len(registry()) >= 235
 
 
-@pytest.mark.parametrize("path", folders())
+@pytest.mark.parametrize("path", EXPERIMENTS)
 def test_the_verdicts_on_synthetic_measurements(path):
     found = {claim.id: judgement(claim.id) for claim in experiment(path).claims}
     assert {name: str(one.verdict) for name, one in found.items()} == tests_of(path).VERDICTS, [
@@ -111,6 +113,7 @@ def test_each_criterion_decides_by_its_own_number(name):
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_thresholds_are_those_that_the_recorded_verdict_was_made_with(name):
+    assert name in recorded(), f"make the figure of {CLAIMS[name].experiment} first"
     line, found = recorded()[name], judgement(name)
     for criteria, key in (
         (found.stated, "criteria in numbers"),
@@ -183,7 +186,7 @@ def test_the_evidence_is_said(name):
     assert all(np.isfinite([*one.value]).all() or one.outcome is Outcome.UNCLEAR for one in found.stated)
 
 
-@pytest.mark.parametrize("path", folders())
+@pytest.mark.parametrize("path", EXPERIMENTS)
 def test_numbers_that_are_none_and_runs_without_seeds_decide_nothing(path):
     runs, claims = tests_of(path).measured(), experiment(path)
     name = claims.claims[0].experiment

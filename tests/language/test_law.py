@@ -13,65 +13,55 @@ KEY = jax.random.key(3)
 V = 5
 
 
-def entropies(table) -> np.ndarray:
-    """Of every context, in double precision."""
-    log_p = np.asarray(table, float)
-    p = np.exp(log_p)
-    return -np.sum(np.where(p > 0, p * log_p, 0.0), axis=1)
-
-
-def frequencies(words, V, order) -> np.ndarray:
-    """How often each word follows each context, (V^order, V), counted by a slow loop."""
-    counts = np.zeros((V**order, V))
-    for sequence in np.asarray(words):
-        for j in range(order, len(sequence)):
-            context = 0
-            for word in sequence[j - order : j]:
-                context = context * V + int(word)
-            counts[context, sequence[j]] += 1
-    return counts
-
-
 @pytest.mark.parametrize(
-    ("entropy", "order"), [(0.0, 2), (1e-3, 1), (0.8, 1), (0.8, 2), (1.6, 1), (math.log(V), 1), (math.log(V), 2)]
+    ("V", "entropy", "order"),
+    [
+        *((5, entropy, 1) for entropy in (1e-3, 0.8, 1.6, math.log(5))),
+        *((5, entropy, 2) for entropy in (0.0, math.log(5))),
+        *((2, entropy, 1) for entropy in (0.0, 0.5, math.log(2))),
+    ],
 )
-def test_every_context_has_the_given_entropy(entropy, order):
-    table = language.Markov(V, entropy, order).table(KEY)
-    assert table.shape == (V**order, V)
-    np.testing.assert_allclose(entropies(table), entropy, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(np.sum(np.exp(table), axis=1), 1, rtol=1e-12)
-
-
-@pytest.mark.parametrize("entropy", [0.0, 0.5, math.log(2)])
-def test_two_words_have_it_too(entropy):
-    np.testing.assert_allclose(entropies(language.Markov(2, entropy).table(KEY)), entropy, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("entropy", [0.0, 0.1, 0.8, math.log(V)])
-def test_single_precision_has_it_to_its_own_rounding(entropy):
+def test_every_context_has_the_given_entropy_in_either_precision(V, entropy, order):
+    law = language.Markov(V, entropy, order)
+    double = law.table(KEY)
     with jax.enable_x64(False):
-        law = language.Markov(V, entropy)
-        table = law.table(KEY)
-        words = law.sample(KEY, table, m=3, n=7)
-    assert (table.dtype, words.dtype) == (np.float32, np.int32)
-    np.testing.assert_allclose(entropies(table), entropy, rtol=0, atol=2e-6)
+        single = law.table(KEY)
+        words = law.sample(KEY, single, m=3, n=7)
+    assert (double.dtype, single.dtype, words.dtype) == (np.float64, np.float32, np.int32)
+    for table, tolerance in ((double, 1e-9), (single, 2e-6)):
+        assert table.shape == (V**order, V)
+        log_p = np.asarray(table, float)
+        p = np.exp(log_p)
+        np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12 if table is double else 1e-6)
+        of_contexts = -np.sum(np.where(p > 0, p * log_p, 0.0), axis=1)
+        np.testing.assert_allclose(of_contexts, entropy, rtol=0, atol=tolerance)
 
 
-def test_contexts_differ_and_so_do_keys():
-    law = language.Markov(V, 0.8)
+@pytest.mark.parametrize("order", [1, 2])
+def test_contexts_differ_and_so_do_keys(order):
+    law = language.Markov(V, 0.8, order)
     table = np.exp(law.table(KEY))
+    assert len(np.unique(np.round(table, 12), axis=0)) == V**order
     assert len(np.unique(np.argmax(table, axis=1))) > 1
-    assert len(np.unique(np.round(table, 12), axis=0)) == V
     assert not np.array_equal(table, np.exp(law.table(jax.random.key(4))))
     np.testing.assert_array_equal(table, np.exp(law.table(KEY)))
+
+
+def contexts(words, V, order):
+    """The number of each context, whose digits are its words, the last word the lowest digit, and the next word."""
+    for sequence in np.asarray(words):
+        for j in range(order, len(sequence)):
+            context = sum(int(word) * V**digit for digit, word in enumerate(sequence[j - order : j][::-1]))
+            yield context, int(sequence[j])
 
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_words_follow_as_often_as_the_table_says(order):
     law = language.Markov(3, 0.9, order)
     table = law.table(KEY)
-    words = law.sample(jax.random.key(8), table, m=200, n=100)
-    counts = frequencies(words, 3, order)
+    counts = np.zeros((3**order, 3))
+    for context, word in contexts(law.sample(jax.random.key(8), table, m=200, n=100), 3, order):
+        counts[context, word] += 1
     assert counts.sum() == 200 * (100 - order)
     expected = counts.sum(axis=1, keepdims=True) * np.exp(table)
     # Of 2 degrees of freedom a context; 6 standard deviations above the mean.
@@ -90,35 +80,11 @@ def test_the_first_words_are_uniform_and_independent():
 @pytest.mark.parametrize("order", [1, 3])
 def test_without_entropy_a_sequence_is_the_likeliest_word_of_every_context(order):
     law = language.Markov(4, 0.0, order)
-    drawn = law.table(KEY)
-    table, words = np.asarray(drawn), np.asarray(law.sample(jax.random.key(1), drawn, m=20, n=12))
-    for sequence in words:
-        for j in range(order, 12):
-            # The digits of a number, the last word the lowest.
-            context = sum(int(word) * 4**place for place, word in enumerate(sequence[j - order : j][::-1]))
-            assert sequence[j] == np.argmax(table[context])
-    assert set(words.ravel()) <= set(range(4))
-
-
-def test_of_order_two_the_next_word_depends_on_both():
-    table = np.argmax(language.Markov(4, 0.0, 2).table(KEY), axis=1).reshape(4, 4)
-    assert np.any(table != table[:1])
-    assert np.any(table != table[:, :1])
-
-
-def test_it_works_under_jit_and_vmap():
-    law = language.Markov(V, 0.8, 2)
-
-    def drawn(key):
-        table = law.table(key)
-        return table, law.sample(key, table, m=3, n=6)
-
-    keys = jax.random.split(KEY, 3)
-    tables, words = jax.jit(jax.vmap(drawn))(keys)
-    for i in range(3):
-        table, sequences = drawn(keys[i])
-        np.testing.assert_allclose(tables[i], table, rtol=1e-12)
-        np.testing.assert_array_equal(words[i], sequences)
+    table = law.table(KEY)
+    words = law.sample(jax.random.key(1), table, m=20, n=12)
+    likeliest = np.argmax(table, axis=1)
+    assert all(word == likeliest[context] for context, word in contexts(words, 4, order))
+    assert set(np.ravel(words)) <= set(range(4))
 
 
 @pytest.mark.parametrize(
@@ -139,6 +105,5 @@ def test_a_law_out_of_range_is_refused(arguments, message):
 
 @pytest.mark.parametrize(("m", "n"), [(0, 4), (3, 2), (3, 1)])
 def test_sizes_without_a_word_drawn_by_the_law_are_refused(m, n):
-    law = language.Markov(3, 0.5, 2)
     with pytest.raises(ValueError, match=rf"^m, n: expected m >= 1 and n > order = 2, found {m} and {n}"):
-        law.sample(KEY, jnp.zeros((9, 3)), m, n)
+        language.Markov(3, 0.5, 2).sample(KEY, jnp.zeros((9, 3)), m, n)

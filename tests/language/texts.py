@@ -53,6 +53,11 @@ def conflicting() -> Choices:
     return of_words([[0, 1, 2, 3, 0], [0, 1, 3, 0, 1], [1, 2, 3, 0, 1]])
 
 
+def weighted(choices: Choices) -> Choices:
+    """The same text with inputs that count differently."""
+    return choices._replace(weight=choices.weight * (1 + jnp.arange(N)))
+
+
 def matrix(seed: int = 0, d: int = d) -> jax.Array:
     """Weights to look at."""
     return jnp.asarray(np.random.default_rng(seed).normal(size=(d, d)))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxattn import attention, heads, losses, regularization, tokens
-from jaxattn.descent import gradients, spans
+from jaxattn.descent import gradients, gram_engine
 from jaxattn.parallel import batch
-from jaxattn.regularization import reading
+from jaxattn.regularization import objective
 from jaxattn.regularization.inverses import Linear, by_coordinates
 from jaxattn.regularization.newton import Task, hessian, read
 from jaxattn.svm import constraints as cons
@@ -29,8 +29,8 @@ def narrow(m: int) -> regularization.NarrowPath:
 def posed(m: int) -> tuple[Task, cons.Reduction]:
     """The risk of the shared problem on the ball of m columns."""
     one = problem()
-    reduction = cons.reduce(cons.Constraints(spans.differences(one), one.Z))
-    slope = reading.slope_of(one, one.Y, gradients.reading(one, heads.linear), losses.logistic)
+    reduction = cons.reduce(cons.Constraints(gram_engine.differences(one), one.Z))
+    slope = objective.slope_of(one, one.Y, gradients.reading(one, heads.linear), losses.logistic)
     return Task(reduction.constraints, slope, regularization.Narrow(m=m), by_coordinates), reduction
 
 

@@ -39,7 +39,7 @@ CHANGED = {
     "svm/posing.py": {"directions", "rate measured"},
     "study/settings/texts.py": {"texts"},
     "study/settings/recording.py": {"training", "texts", "drawing", "directions"},
-    "study/statistics.py": {"rate judged"},
+    "statistics.py": {"rate judged"},
     "study/style/jaxattn.mplstyle": {"rate judged"},
     "experiments/local/rate/figure.py": {"rate judged"},
     "experiments/local/limits.py": {"rate measured"},

@@ -58,22 +58,22 @@ def test_an_experiment_is_made_if_its_figure_or_table_and_view_are_there(tmp_pat
 
 def made(monkeypatch, folder, **rooms):
     """Make an experiment with these rooms from runs that are measured already, and return its files."""
-    judged = {"W": xarray.Dataset()}, [], 1.0
-    monkeypatch.setattr(making, "judged", lambda name, configs, report: judged)
+    run = xarray.Dataset(attrs={"run": "W", "seconds": 1.0})
+    monkeypatch.setattr(making, "measured", lambda config, report, number: run)
     monkeypatch.setattr(making, "source", lambda configs: "abc")
     monkeypatch.setattr(runs, "revision", lambda configs: "abc")
-    house = Experiment(lambda record: record, lambda datasets, key: datasets, (), **rooms)
+    house = Experiment(lambda record: record, (), **rooms)
     monkeypatch.setattr(making, "experiment", lambda folder: house)
     configs = [composition.compose(["experiment=rate"])]
     making.make("rate", configs, folder)
     return making.files("rate", configs, folder)
 
 
-def of_runs(summaries):
+def of_runs(summaries, judgements):
     return Table(("run",), tuple((run,) for run in summaries), "All.")
 
 
-def drawn(summaries):
+def drawn(summaries, judgements):
     figure = page.column(2.0)
     figure.subplots().set(title=", ".join(summaries))
     return figure

@@ -1,35 +1,19 @@
-"""The separation constraints: the formula, their order, adjoints, reduction, and malformed input."""
+"""Constraints: margins and their adjoint, kinds of rows, reduction, projections, and malformed input."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, svm, tokens
+from jaxattn import svm
 from jaxattn.svm import constraints as cons
 from tests import instances
 from tests.instances import T, assert_close, d, n
 
-ALPHA = np.array([2, 0, 3])
-
 
 @pytest.fixture(scope="module")
 def constraints():
-    return svm.token_constraints(instances.problem(), ALPHA)
-
-
-def test_differences_run_over_the_other_tokens_in_increasing_order(constraints):
-    X = np.asarray(instances.problem().X)
-    expected = [[X[i, a] - X[i, t] for t in range(T) if t != a] for i, a in enumerate(ALPHA)]
-    assert_close(constraints.differences, np.array(expected), rtol=0)
-    assert_close(constraints.queries, instances.problem().Z, rtol=0)
-
-
-def test_margins_are_differences_of_logits(constraints):
-    W, problem = np.asarray(instances.free()), instances.problem()
-    logits = np.einsum("ntd,de,ne->nt", problem.X, W, problem.Z)
-    expected = [[logits[i, a] - logits[i, t] for t in range(T) if t != a] for i, a in enumerate(ALPHA)]
-    assert_close(svm.margins(constraints, jnp.asarray(W)), np.array(expected))
+    return svm.token_constraints(instances.problem(), [2, 0, 3])
 
 
 def test_combination_is_the_adjoint_of_margins(constraints):
@@ -63,57 +47,6 @@ def test_the_reduced_constraints_are_the_same_in_other_coordinates(shape):
     )
 
 
-def test_a_lane_of_jit_and_vmap_is_a_lone_call():
-    many = instances.problems(3)
-    alpha = jnp.stack([tokens.optimal(instances.lane(many, i)) for i in range(3)])
-    lifted = jax.jit(jax.vmap(svm.token_constraints))(many, alpha)
-    for i in range(3):
-        assert_close(instances.lane(lifted, i), svm.token_constraints(instances.lane(many, i), alpha[i]), rtol=0)
-
-
-def test_permuting_the_tokens_permutes_the_constraints(constraints):
-    problem, order = instances.problem(), np.array([3, 1, 0, 2])
-    shuffled = Problem(X=problem.X[:, order], Z=problem.Z, Y=problem.Y, v=problem.v)
-    again = svm.token_constraints(shuffled, np.argsort(order)[ALPHA])
-    W = instances.free()
-    assert_close(np.sort(svm.margins(again, W), axis=1), np.sort(svm.margins(constraints, W), axis=1))
-
-
-@pytest.mark.parametrize("kind", [list, np.array, jnp.array, lambda a: np.array(a, np.uint8)])
-def test_tokens_may_be_integers_of_any_kind(kind, constraints):
-    assert_close(svm.token_constraints(instances.problem(), kind([2, 0, 3])), constraints, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("alpha", "message"),
-    [
-        ([0, 1, T], r"^alpha: expected tokens 0\.\.3, found \[4\]"),
-        ([-1, 1, 7], r"^alpha: expected tokens 0\.\.3, found \[-1, 7\]"),
-        ([0, 1], r"^alpha: expected 3 integers, found shape \(2,\)"),
-        ([[0, 1, 2]], r"^alpha: expected 3 integers, found shape \(1, 3\)"),
-        (0, r"^alpha: expected 3 integers, found shape \(\)"),
-        ([0.0, 1.0, 2.0], r"^alpha: expected 3 integers, found shape \(3,\) of float64"),
-        ([True, False, True], r"^alpha: expected 3 integers, found shape \(3,\) of bool"),
-    ],
-)
-@pytest.mark.parametrize("kind", [lambda a: a, jnp.asarray], ids=["plain", "jax"])
-def test_tokens_out_of_range_or_kind_are_refused(alpha, message, kind):
-    with pytest.raises(ValueError, match=message):
-        svm.token_constraints(instances.problem(), kind(alpha))
-
-
-@pytest.mark.parametrize("alpha", [T, T + 5, -1, -T - 2])
-def test_a_token_out_of_range_under_vmap_is_refused_by_the_solver(alpha):
-    many, alphas = instances.problems(2), jnp.array([[0, 1, 2], [0, alpha, 2]])
-    constraints = jax.vmap(svm.token_constraints)(many, alphas)
-    assert np.isfinite(constraints.differences[0]).all()
-    assert np.isnan(constraints.differences[1, 1]).all()
-    with pytest.raises(ValueError, match=r"^constraints: expected finite differences, found 15 NaN .* alpha"):
-        svm.solve_batch(constraints)
-    with pytest.raises(ValueError, match=r"^constraints: expected finite differences, found 15 NaN .* alpha"):
-        svm.solve(instances.lane(constraints, 1))
-
-
 GOOD = np.ones((3, 2, 4)), np.ones((3, 4))
 
 
@@ -135,11 +68,8 @@ def test_malformed_constraints_are_refused(differences, queries, message):
     malformed = svm.Constraints(jnp.asarray(differences), jnp.asarray(queries))
     with pytest.raises(ValueError, match=rf"^constraints: .*{message}"):
         svm.solve(malformed)
-
-
-def test_a_batch_is_asked_for_one_batch_axis():
     with pytest.raises(ValueError, match=r"^constraints: .*\(batch, n, m, d\) and queries \(batch, n, e\), found"):
-        svm.solve_batch(svm.Constraints(jnp.asarray(GOOD[0]), jnp.asarray(GOOD[1])))
+        svm.solve_batch(svm.Constraints(*map(jnp.asarray, GOOD)))
 
 
 def kinds() -> svm.Constraints:
@@ -220,7 +150,7 @@ def test_the_closest_matrix_on_the_equations_is_the_projection(copies):
         D[1], Z[1], targets[1] = -2 * D[0], Z[0], -2 * targets[0]
     equal = np.array([[True, True], [True, False], [False, True]])
     posed = svm.Constraints(*map(jnp.asarray, (D, Z, targets)), equal=jnp.asarray(equal))
-    found = cons.equations(posed)
+    found = jax.jit(cons.equations)(posed)
     assert int(found.taken.sum()) == (3 if copies else 4)
     W = rng.normal(size=(4, 4))
     A = instances.matrices(posed)[equal].reshape(-1, 16)

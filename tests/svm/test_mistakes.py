@@ -84,10 +84,6 @@ MISTAKES = {
         TOLERANCE + "1e-06",
     ),
     "a norm to square that is none": (lambda: norms.squared("frobenios"), "norm: expected one of.*found 'frobenios'"),
-    "a name for a number of starts": (
-        lambda: svm.LowRank(starts="a"),
-        "LowRank: expected at least one start, found 'a'",
-    ),
     "a margin ratio of a problem": (
         lambda: metrics.margin_ratio(np.eye(5), instances.problem(), "frobenius", None),
         "margin_ratio: expected constraints of svm, found Problem",
@@ -115,6 +111,14 @@ MISTAKES = {
     "a number as a tolerance for a batch": (
         lambda: svm.solve_batch(jax.tree.map(lambda leaf: leaf[None], rows()), tolerance=1e-6),
         TOLERANCE + "1e-06",
+    ),
+    "a name for a number of starts": (
+        lambda: svm.LowRank(starts="a"),
+        "LowRank: expected at least one start, found 'a'",
+    ),
+    "a chunk of no problem": (
+        lambda: svm.solve_batch(jax.tree.map(lambda leaf: leaf[None], rows()), chunk=0),
+        "chunk: expected at least 1, found 0",
     ),
     "a chunk of half a problem": (
         lambda: svm.solve_batch(jax.tree.map(lambda leaf: leaf[None], rows()), chunk=0.5),

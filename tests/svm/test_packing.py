@@ -1,5 +1,6 @@
 """Rows that do not count are packed away: every lane by its own mask, and put back."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,7 +12,8 @@ from jaxattn import data, svm, tokens
 from jaxattn.svm import Candidate, Status
 from jaxattn.svm.packing import Sharing, packed
 from tests import instances
-from tests.instances import T, n
+from tests.instances import T, d, n
+from tests.svm import problems
 
 ROWS = n * (T - 1)
 
@@ -77,8 +79,9 @@ def test_numbers_in_rows_that_do_not_count_are_not_read():
     # Nine of nine places, so that nothing is packed; whole under `jit`, where nothing can be.
     posed = instances.lane(masked([8]), 0)
     junk = posed._replace(differences=np.where(posed.present[..., None], posed.differences, 1e8))
-    for solve in (svm.solve, jax.jit(svm.solve)):
-        jax.tree.map(np.testing.assert_array_equal, solve(posed), solve(junk))
+    jax.tree.map(np.testing.assert_array_equal, svm.solve(posed), svm.solve(junk))
+    both = problems.LIFTED(instances.stacked([posed, junk]))
+    jax.tree.map(np.testing.assert_array_equal, instances.lane(both, 0), instances.lane(both, 1))
 
 
 def test_problems_of_different_shapes_have_lanes_of_the_same_widths():
@@ -165,3 +168,35 @@ def test_problems_that_keep_their_rows_are_solved_in_coordinates_of_their_spans(
     in_spans = jax.jit(lambda rows: svm.solve(rows, norm))(jax.tree.map(lambda leaf: leaf[0], part.rows))
     alone = jax.jit(lambda rows: svm.solve(rows, norm))(posed)
     np.testing.assert_allclose(in_spans.primal, alone.primal, rtol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_rows_that_count_in_no_lane_change_nothing(norm):
+    lanes = [data.causal(jax.random.key(seed), n, T, d) for seed in range(3)]
+    # In one lane of input 1 the rows of the last position do not count either.
+    fewer = np.asarray(lanes[2].arrays["present"]) & (np.arange(n * T) != 2 * T - 1)[:, None] | (np.arange(T) == 0)
+    lanes[2] = replace(lanes[2], present=fewer)
+    posed = instances.stacked([svm.token_constraints(lane, tokens.optimal(lane)) for lane in lanes])
+    posed = posed._replace(differences=jnp.where(posed.present[..., None], posed.differences, 7.0))
+    found = svm.solve_batch(posed, norm=norm)
+    for i in range(3):
+        alone = instances.lane(posed, i)
+        expected = svm.solve(alone, norm=norm)
+        assert Status(int(found.status[i])) is Status(int(expected.status))
+        np.testing.assert_allclose(found.primal[i], expected.primal, rtol=1e-8)
+        assert found.duals[i].shape == alone.differences.shape[:2]
+        np.testing.assert_array_equal(found.duals[i][~np.asarray(alone.present)], 0)
+        # The duals are those of their rows: they prove the value, or that there is none.
+        M = np.asarray(svm.combination(alone, jnp.asarray(found.duals[i])))
+        if expected.status == Status.OPTIMAL:
+            of_dual = np.linalg.norm(M) if norm == "frobenius" else np.linalg.norm(M, 2)
+            np.testing.assert_allclose(found.duals[i].sum() / of_dual, expected.primal, rtol=1e-8)
+        else:
+            np.testing.assert_allclose(M, 0, atol=1e-8)
+    assert (found.status == Status.OPTIMAL).any()
+
+
+def test_a_batch_of_which_no_row_counts_keeps_its_shape():
+    posed = instances.constraints(2)._replace(present=jnp.zeros((2, n, T - 1), bool))
+    assert svm.solve_batch(posed).duals.shape == (2, n, T - 1)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import attention, metrics, svm
+from jaxattn import Problem, attention, metrics, svm, tokens
 from jaxattn.svm import Status
 from jaxattn.svm import constraints as cons
 from tests import instances
@@ -61,10 +61,71 @@ def test_the_rows_of_a_set_imply_every_pair_of_the_paper():
             assert np.min(inside[:, None] - outside[None, :]) >= 1 - 1e-12
 
 
+ALPHA = np.array([2, 0, 3])
+
+
+def tokens_posed() -> svm.Constraints:
+    return svm.token_constraints(instances.problem(), ALPHA)
+
+
+def test_differences_run_over_the_other_tokens_in_increasing_order():
+    problem, W, posed = instances.problem(), instances.free(), tokens_posed()
+    expected = [[problem.X[i, a] - problem.X[i, t] for t in range(T) if t != a] for i, a in enumerate(ALPHA)]
+    assert_close((posed.differences, posed.queries), (np.array(expected), problem.Z), rtol=0)
+    logits = np.asarray(attention.logits(W, problem))
+    margins = [[logits[i, a] - logits[i, t] for t in range(T) if t != a] for i, a in enumerate(ALPHA)]
+    assert_close(svm.margins(posed, W), np.array(margins))
+
+
+def test_permuting_the_tokens_permutes_the_constraints():
+    problem, order, W = instances.problem(), np.array([3, 1, 0, 2]), instances.free()
+    shuffled = Problem(X=problem.X[:, order], Z=problem.Z, Y=problem.Y, v=problem.v)
+    again = svm.token_constraints(shuffled, np.argsort(order)[ALPHA])
+    assert_close(np.sort(svm.margins(again, W), axis=1), np.sort(svm.margins(tokens_posed(), W), axis=1))
+
+
+@pytest.mark.parametrize("kind", [list, np.array, jnp.array, lambda a: np.array(a, np.uint8)])
+def test_tokens_may_be_integers_of_any_kind(kind):
+    assert_close(svm.token_constraints(instances.problem(), kind([2, 0, 3])), tokens_posed(), rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "message"),
+    [
+        ([0, 1, T], r"^alpha: expected tokens 0\.\.3, found \[4\]"),
+        ([-1, 1, 7], r"^alpha: expected tokens 0\.\.3, found \[-1, 7\]"),
+        ([0, 1], r"^alpha: expected 3 integers, found shape \(2,\)"),
+        ([[0, 1, 2]], r"^alpha: expected 3 integers, found shape \(1, 3\)"),
+        (0, r"^alpha: expected 3 integers, found shape \(\)"),
+        ([0.0, 1.0, 2.0], r"^alpha: expected 3 integers, found shape \(3,\) of float64"),
+        ([True, False, True], r"^alpha: expected 3 integers, found shape \(3,\) of bool"),
+    ],
+)
+@pytest.mark.parametrize("kind", [lambda a: a, jnp.asarray], ids=["plain", "jax"])
+def test_tokens_out_of_range_or_kind_are_refused(alpha, message, kind):
+    with pytest.raises(ValueError, match=message):
+        svm.token_constraints(instances.problem(), kind(alpha))
+    if "integers" in message:
+        # Shapes and kinds can be read under jit too.
+        with pytest.raises(ValueError, match=message):
+            jax.jit(svm.token_constraints)(instances.problem(), jnp.asarray(alpha))
+
+
+@pytest.mark.parametrize("alpha", [T, T + 5, -1, -T - 2])
+def test_a_token_out_of_range_under_vmap_is_refused_by_the_solver(alpha):
+    many, alphas = instances.problems(2), jnp.array([[0, 1, 2], [0, alpha, 2]])
+    constraints = jax.vmap(svm.token_constraints)(many, alphas)
+    assert np.isfinite(constraints.differences[0]).all()
+    assert np.isnan(constraints.differences[1, 1]).all()
+    with pytest.raises(ValueError, match=r"^constraints: expected finite differences, found 15 NaN .* alpha"):
+        svm.solve_batch(constraints)
+    with pytest.raises(ValueError, match=r"^constraints: expected finite differences, found 15 NaN .* alpha"):
+        svm.solve(instances.lane(constraints, 1))
+
+
 def test_one_token_a_set_is_the_tokens_own_problem():
-    problem, alpha = instances.problem(), np.array([2, 0, 3])
-    alone = svm.set_constraints(problem, np.arange(T)[None, :] == alpha[:, None])
-    expected = svm.token_constraints(problem, alpha)
+    alone = svm.set_constraints(instances.problem(), np.arange(T)[None, :] == ALPHA[:, None])
+    expected = tokens_posed()
     assert_close((alone.differences, alone.queries), (expected.differences, expected.queries), rtol=0)
     assert_close(svm.solve(alone).W, svm.solve(expected).W, rtol=1e-12)
 
@@ -180,12 +241,14 @@ def test_a_batch_is_priced_as_its_lanes_are():
     np.testing.assert_array_equal(svm.soft(batch, 2.0).penalty, np.full(batch.differences.shape[:-1], 2.0))
 
 
-@pytest.mark.parametrize("pose", ["set", "finite"])
+@pytest.mark.parametrize("pose", ["token", "set", "finite"])
 def test_a_lane_of_jit_and_vmap_is_a_lone_call(pose):
     many, weights = instances.problems(2), instances.free()
     selected = np.stack([SELECTED, SELECTED[:, ::-1]])
 
     def posed(problem, chosen):
+        if pose == "token":
+            return svm.token_constraints(problem, jnp.argmax(chosen, axis=1))
         if pose == "set":
             return svm.set_constraints(problem, chosen)
         return svm.finite_constraints(problem, chosen, attention.logits(weights, problem))
@@ -233,71 +296,85 @@ def test_a_wrong_selection_is_refused(selected, message):
             jax.jit(svm.set_constraints)(problem, jnp.asarray(selected))
 
 
-@pytest.mark.parametrize("shape", [(n, T + 2), (n - 1, T), (T,), (n, T, 1)])
-def test_logits_of_a_wrong_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=rf"^logits: expected shape \(3, 4\), found \({shape[0]},"):
-        svm.finite_constraints(instances.problem(), SELECTED, jnp.ones(shape))
-
-
-@pytest.mark.parametrize(
-    ("alpha", "message"),
-    [
-        (np.array([0.7, 1.2, 2.9]), r"^alpha: expected 3 integers, found shape \(3,\) of float64"),
-        (np.array([1]), r"^alpha: expected 3 integers, found shape \(1,\)"),
-        (np.array([[0, 1, 2]]), r"^alpha: expected 3 integers, found shape \(1, 3\)"),
-    ],
-)
-def test_tokens_of_a_wrong_shape_or_kind_are_refused_under_jit(alpha, message):
-    with pytest.raises(ValueError, match=message):
-        jax.jit(svm.token_constraints)(instances.problem(), jnp.asarray(alpha))
-
-
-@pytest.mark.parametrize(
-    ("X", "alpha", "message"),
-    [
-        (np.ones((3, 4)), [0, 0, 0], r"^X: expected shape \(n, T, d\), found \(3, 4\)"),
-        (np.ones((3, 1, 4)), [0, 0, 0], r"^X: expected at least T = 2 tokens"),
-        (np.full((1, 2, 2), np.nan), [0], r"^X: expected finite numbers, found nan"),
-        (np.ones((3, 4, 2)), [0, 0, 4], r"^alpha: expected tokens 0\.\.3, found \[4\]"),
-        (np.ones((3, 4, 2)), [0, 0], r"^alpha: expected 3 integers, found shape \(2,\)"),
-    ],
-)
-def test_a_wrong_prompt_problem_is_refused(X, alpha, message):
-    with pytest.raises(ValueError, match=message):
-        svm.prompt_constraints(X, alpha)
-
-
 def test_a_prompt_of_whole_numbers_is_posed_in_floating_point():
     posed = svm.prompt_constraints(np.array([[[3, 0], [1, 0]]]), [0])
     assert_close(svm.solve(posed).W, np.array([[0.5], [0.0]]))
 
 
-@pytest.mark.parametrize(
-    ("groups", "queries", "message"),
-    [
-        ([np.ones((2, 3))], np.ones((2, 3)), r"^listed: .* found queries \(2, 3\) and 1 groups of shapes \[\(2, 3\)\]"),
-        ([], np.ones((0, 3)), r"^listed: .* and 0 groups"),
-        ([np.ones((2, 3)), np.ones((1, 2))], np.ones((2, 3)), r"^listed: .* groups of shapes \[\(1, 2\), \(2, 3\)\]"),
-        ([np.ones(3)], np.ones((1, 3)), r"^listed: .* groups of shapes \[\(3,\)\]"),
-        ([np.ones((2, 3))], np.ones(1), r"^listed: .* found queries \(1,\)"),
-        ([np.ones((0, 3))], np.ones((1, 3)), r"^listed: expected at least one row, found 1 empty groups"),
-        ([np.ones((1, 2)), np.ones((1, 2), np.float32)], np.ones((2, 1)), r"^listed: .* \['float32', 'float64'\]"),
-        ([np.ones((1, 2)), [[1.0, np.inf]]], np.ones((2, 1)), r"^differences\[1\]: expected finite numbers, found inf"),
-        ([np.ones((1, 2))], [[np.nan]], r"^queries: expected finite numbers, found nan"),
-    ],
-)
-def test_a_wrong_list_is_refused(groups, queries, message):
-    with pytest.raises(ValueError, match=message):
-        svm.listed(groups, queries)
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_att_solves_the_problem_with_these_tokens(norm):
+    one = instances.problem()
+    alpha = tokens.optimal(one)
+    found = svm.att(np.asarray(one.X), np.asarray(one.Z), np.asarray(alpha), norm=norm)
+    for mine, theirs in zip(found, svm.solve(svm.token_constraints(one, alpha), norm), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("C", [0, -1.0, float("nan"), np.float64(-2), np.array(0.0), -np.ones((n, T - 1))])
-def test_a_price_that_is_not_positive_is_refused(C):
-    with pytest.raises(ValueError, match=r"^C: expected positive numbers, found (0|-1|-2|nan)"):
-        svm.soft(instances.lane(instances.constraints(4), 0), C)
+def test_att_takes_lists():
+    """Two tokens in R^1, one query: W x z >= 1 with x - x' = 2 and z = 0.5."""
+    np.testing.assert_allclose(svm.att([[[1.0], [-1.0]]], [[0.5]], [0]).W, [[1.0]], rtol=1e-12)
 
 
-@pytest.mark.parametrize("C", [np.ones(3), np.ones((1, 3)), np.ones((4, 3))])
-def test_prices_of_a_wrong_shape_are_refused(C):
-    with pytest.raises(ValueError, match=r"^C: expected a number or one for each row, \(3, 3\), found shape"):
-        svm.soft(instances.lane(instances.constraints(4), 0), C)
+def finite(shape):
+    return svm.finite_constraints(instances.problem(), SELECTED, jnp.ones(shape))
+
+
+def priced(C):
+    return svm.soft(instances.lane(instances.constraints(4), 0), C)
+
+
+def att(X=None, Z=None, alpha=(0, 1, 2), norm="frobenius"):
+    one = instances.problem()
+    return svm.att(one.X if X is None else X, one.Z if Z is None else Z, list(alpha), norm=norm)
+
+
+ONES, SINGLE = np.ones, np.ones((1, 2), np.float32)
+REFUSED = [
+    *(
+        (finite, (shape,), rf"logits: expected shape \(3, 4\), found \({shape[0]},")
+        for shape in ((n, T + 2), (n - 1, T), (T,), (n, T, 1))
+    ),
+    (svm.prompt_constraints, (ONES((3, 4)), [0, 0, 0]), r"X: expected shape \(n, T, d\), found \(3, 4\)"),
+    (svm.prompt_constraints, (ONES((3, 1, 4)), [0, 0, 0]), "X: expected at least T = 2 tokens"),
+    (svm.prompt_constraints, (np.full((1, 2, 2), np.nan), [0]), "X: expected finite numbers, found nan"),
+    (svm.prompt_constraints, (ONES((3, 4, 2)), [0, 0, 4]), r"alpha: expected tokens 0\.\.3, found \[4\]"),
+    (svm.prompt_constraints, (ONES((3, 4, 2)), [0, 0]), r"alpha: expected 3 integers, found shape \(2,\)"),
+    (
+        svm.listed,
+        ([ONES((2, 3))], ONES((2, 3))),
+        r"listed: .* found queries \(2, 3\) and 1 groups of shapes \[\(2, 3\)\]",
+    ),
+    (svm.listed, ([], ONES((0, 3))), "listed: .* and 0 groups"),
+    (svm.listed, ([ONES((2, 3)), ONES((1, 2))], ONES((2, 3))), r"listed: .* groups of shapes \[\(1, 2\), \(2, 3\)\]"),
+    (svm.listed, ([ONES(3)], ONES((1, 3))), r"listed: .* groups of shapes \[\(3,\)\]"),
+    (svm.listed, ([ONES((2, 3))], ONES(1)), r"listed: .* found queries \(1,\)"),
+    (svm.listed, ([ONES((0, 3))], ONES((1, 3))), "listed: expected at least one row, found 1 empty groups"),
+    (svm.listed, ([ONES((1, 2)), SINGLE], ONES((2, 1))), r"listed: .* \['float32', 'float64'\]"),
+    (
+        svm.listed,
+        ([ONES((1, 2)), [[1, np.inf]]], ONES((2, 1))),
+        r"differences\[1\]: expected finite numbers, found inf",
+    ),
+    (svm.listed, ([ONES((1, 2))], [[np.nan]]), "queries: expected finite numbers, found nan"),
+    *(
+        (priced, (C,), "C: expected positive numbers, found (0|-1|-2|nan)")
+        for C in (0, -1.0, np.nan, np.float64(-2), np.array(0.0), -ONES((n, T - 1)))
+    ),
+    *(
+        (priced, (ONES(shape),), r"C: expected a number or one for each row, \(3, 3\), found shape")
+        for shape in (3, (1, 3), (4, 3))
+    ),
+    (att, (ONES((3, 4)),), r"X: expected shape \(n, T, d\), found \(3, 4\)"),
+    (att, (np.full((3, 4, 5), np.nan),), "X: expected finite numbers"),
+    (att, (ONES((3, 1, 5)),), "X: expected at least T = 2 tokens"),
+    (att, (None, ONES((3, 4))), r"Z: expected shape \(3, 5\)"),
+    (att, (None, None, [0, 1, 4]), r"alpha: expected tokens 0\.\.3, found \[4\]"),
+    (att, (None, None, [0, 1]), "alpha: expected 3 integers"),
+    (att, (None, None, [0, 1, 2], "frobenus"), "norm: expected one of"),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "message"), REFUSED)
+def test_malformed_input_is_refused(call, given, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call(*given)

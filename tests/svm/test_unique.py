@@ -15,10 +15,9 @@ from jaxattn import metrics, svm
 from jaxattn.svm import Candidate, Status, Unique
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.faces import faces
-from jaxattn.svm.optimal_set import optima
-from jaxattn.svm.unique import is_strictly_convex, uniqueness
+from jaxattn.svm.uniqueness import is_strictly_convex, optima, uniqueness
 from tests import instances
-from tests.svm import constructed
+from tests.svm import problems
 
 INF = float("inf")
 NORMS = {
@@ -99,13 +98,13 @@ def distance(one, other) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_as_many_rows_as_the_face_has_dimensions_fix_a_nuclear_solution_and_fewer_do_not(seed):
     # Rank 2: U S V^T has three coordinates.
-    three, two = constructed.nuclear(seed), constructed.nuclear(seed, n=2)
+    three, two = problems.nuclear(seed), problems.nuclear(seed, n=2)
     assert code(judged(three.constraints, three.W, three.duals)) is Unique.YES
     assert code(judged(two.constraints, two.W, two.duals)) is Unique.NO
 
 
 def test_the_bound_holds_the_distance_of_an_inexact_solution_from_the_known_one():
-    known, rng = constructed.nuclear(0), np.random.default_rng(0)
+    known, rng = problems.nuclear(0), np.random.default_rng(0)
     for size in (1e-9, 1e-7, 1e-5):
         W = known.W + size * rng.normal(size=known.W.shape)
         W = W / np.einsum("nmd,de,ne->nm", known.constraints.differences, W, known.constraints.queries).min()
@@ -169,11 +168,11 @@ def test_a_norm_that_is_not_squared_grows_along_a_ray_as_the_price_falls(norm, p
 def test_rows_of_every_kind_are_read(norm):
     # Rank 1: the face has one dimension, and a row with a multiplier inside its bounds fixes it.
     for seed in range(3):
-        known = constructed.mixed(seed, norm)
+        known = problems.mixed(seed, norm)
         assert code(judged(known.constraints, known.W, known.duals, norm)) is Unique.YES
     # Rows that are not present fix nothing, whatever their numbers are.
-    two = constructed.nuclear(0, n=2)
-    three = constructed.nuclear(0)
+    two = problems.nuclear(0, n=2)
+    three = problems.nuclear(0)
     rows = three.constraints._replace(
         differences=three.constraints.differences.at[:2].set(two.constraints.differences),
         queries=three.constraints.queries.at[:2].set(two.constraints.queries),
@@ -184,7 +183,7 @@ def test_rows_of_every_kind_are_read(norm):
 
 
 def test_a_bound_on_the_rank_takes_optima_away_and_adds_none():
-    three, two = constructed.nuclear(0), constructed.nuclear(0, n=2)
+    three, two = problems.nuclear(0), problems.nuclear(0, n=2)
     assert code(judged(three.constraints, three.W, three.duals, svm.nuclear_of_rank(2))) is Unique.YES
     # All optima of the face that are found have rank 2.
     assert code(judged(two.constraints, two.W, two.duals, svm.nuclear_of_rank(2))) is Unique.NO
@@ -192,14 +191,14 @@ def test_a_bound_on_the_rank_takes_optima_away_and_adds_none():
 
 def test_in_single_precision_a_second_optimum_is_found_and_nothing_is_said_to_be_unique_that_the_gap_leaves_open():
     for n, unique in ((2, Unique.NO), (3, Unique.UNKNOWN)):
-        known = constructed.nuclear(0, n=n)
+        known = problems.nuclear(0, n=n)
         assert code(judged(known.constraints, known.W, known.duals, dtype=np.float32)) is unique
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-12, 1e12, 1e150])
 def test_the_units_of_the_tokens_do_not_matter_until_products_leave_the_range_of_numbers(scale):
     for n, unique in ((3, Unique.YES), (2, Unique.NO)):
-        known = constructed.nuclear(0, n=n)
+        known = problems.nuclear(0, n=n)
         rows = known.constraints._replace(differences=known.constraints.differences * scale)
         # Multipliers of the norm, not of the rows: the objective is in units of W.
         found_out = code(judged(rows, known.W / scale, known.duals / scale))
@@ -212,7 +211,7 @@ def test_nothing_is_known_of_a_norm_of_ones_own():
 
 
 def test_lanes_say_what_each_says_alone_whatever_the_others_are():
-    lanes = [constructed.nuclear(0), constructed.nuclear(1), constructed.nuclear(5, r=1), constructed.nuclear(2)]
+    lanes = [problems.nuclear(0), problems.nuclear(1), problems.nuclear(5, r=1), problems.nuclear(2)]
     rows = instances.stacked([one.constraints for one in lanes])
     alone = [judged(one.constraints, one.W, one.duals) for one in lanes]
     open_lanes = [one._replace(unique=np.asarray(Unique.UNKNOWN)) for one in alone]

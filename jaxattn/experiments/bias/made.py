@@ -8,7 +8,7 @@ import numpy as np
 import xarray
 
 from jaxattn.experiments.bias.judging import Predicted
-from jaxattn.experiments.bias.rules import NORMS
+from jaxattn.experiments.bias.ratios import NORMS
 from jaxattn.study.claims.claim import Datasets, Verdict
 from jaxattn.study.settings.schedule import Logarithmically
 

@@ -17,11 +17,11 @@ from jaxattn import attention, heads, losses, metrics, svm
 from jaxattn.descent import gradients
 from jaxattn.parallel import batch, lanes
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Kind, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, above, between
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.comparison import compare
-from jaxattn.study.statistics import bootstrap, variables
 from jaxattn.study.style import page, palette
 
 # In the paper this is a step in proofs; it has no figure of it.

@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Float
 
 from jaxattn import language, metrics, svm
 from jaxattn.parallel import batch
-from jaxattn.study.claims import Criterion, Datasets, Number, below
+from jaxattn.study.claims import Datasets
+from jaxattn.study.claims.criteria import Criterion, Number, below
 from jaxattn.study.measuring import served
 from jaxattn.study.settings.texts import choices_of
 
@@ -157,32 +158,21 @@ class Outcomes(NamedTuple):
     unexplained: Bool[np.ndarray, " seed"]
 
 
-def outcomes(one: xarray.Dataset) -> Outcomes:
-    """Return the outcome of every start.
-
-    Args:
-        one: of `measure`.
-
-    Raises:
-        ValueError: impossible direction errors.
-    """
-    for name in ("off", "off_kept"):
-        if not np.all((one[name] >= -1e-9) & (one[name] <= 2 + 1e-9)):
-            found = f"{float(one[name].min()):.3g}..{float(one[name].max()):.3g}"
-            raise ValueError(f"{name}: expected direction errors, 0..2, found {found}")
-    unserved, behind = one["unserved"].values > 0, one["behind"].values
-    arrived = ~unserved & (one["off"].values[:, -1] <= NEAR)
-    left = unserved & (one["off_kept"].values <= NEAR) & (behind > _MARGIN)
+def outcomes(run: xarray.Dataset) -> Outcomes:
+    """Return the outcome of every start of a run, of `measure`."""
+    unserved, behind = run["unserved"].values > 0, run["behind"].values
+    arrived = ~unserved & (run["off"].values[:, -1] <= NEAR)
+    left = unserved & (run["off_kept"].values <= NEAR) & (behind > _MARGIN)
     return Outcomes(arrived, left, ~arrived & ~left, unserved & (behind <= _MARGIN))
 
 
-def late(one: xarray.Dataset) -> Float[np.ndarray, " seed"]:
+def late(run: xarray.Dataset) -> Float[np.ndarray, " seed"]:
     """Return the change of the direction error of every start over the last two decades of steps."""
-    errors = one["off"].values[:, one["snapshot"].values * 100 >= int(one["snapshot"][-1])]
+    errors = run["off"].values[:, run["snapshot"].values * 100 >= int(run["snapshot"][-1])]
     return errors[:, -1] - errors[:, 0]
 
 
 def elsewhere(what: str, ends: Datasets) -> Criterion:
     """Ask that no start ends elsewhere: between the number left unserved and the number that have not arrived."""
-    left, moving = (sum(int(one[name]) for one in ends.values()) for name in ("left", "moving"))
+    left, moving = (sum(int(run[name]) for run in ends.values()) for name in ("left", "moving"))
     return below(what, Number(left, left, left + moving), 0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import jax
 import numpy as np
 import xarray
@@ -25,15 +22,14 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Factors narrower than the tokens are also compared with the nuclear solution of their rank.
 
     Args:
-        record: of a `Training`, as `recording.run` writes it.
+        record: of a `Training`.
         solver: for all norms; each norm's default if None.
 
     Returns:
         The dataset of `compare` without its paths, with `off`, 1 - cos at every snapshot, (seed, norm,
         snapshot); `margin_ratio`, likewise, but not for a norm with a rank constraint; `size`, the Frobenius norm of W
         at the snapshots; for factors `balance`, ||K|| / ||Q|| there; `length`, the norm of all weights at the end; and
-        the gradient's. Its attributes describe the run: `run` in words, and `weights`, `optimizer`, `step` ("constant"
-        or the schedule), `step_size`, `penalty`, `width`, `scale`, `steps`.
+        the `gradient_norm`.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     snapshots, final = weights_of(arrays, "_snapshots"), weights_of(arrays)
@@ -52,34 +48,4 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         lengths = [np.linalg.norm(leaf, axis=(-1, -2)) for leaf in snapshots]
         compared["balance"] = (("seed", "snapshot"), (lengths[0] / lengths[1])[kept])
         added.append("balance")
-    described = _described(json.loads(record.attrs["config"]), width)
-    return compared[[*(name for name in _KEPT if name in compared), *added]].assign_attrs(described)
-
-
-def _described(config: dict[str, Any], width: int) -> dict[str, Any]:
-    """Return the description of a run, in words and in numbers, from the configuration in its record."""
-    optimizer, step = config["optimizer"], "constant"
-    if "optimizer" in optimizer:
-        step, optimizer = str(optimizer["_target_"]).rpartition(".")[2], optimizer["optimizer"]
-    name = str(optimizer["_target_"]).rpartition(".")[2]
-    numbers = {
-        "weights": "KQ" if width else "W",
-        "optimizer": name,
-        "step": step,
-        "step_size": float(optimizer["step_size"]),
-        "floor": float(optimizer.get("floor", 0.0)),
-        "penalty": float(optimizer.get("penalty", 0.0)),
-        "width": width,
-        "scale": float(config["weights"].get("scale", 1.0)),
-        "steps": int(config["steps"]),
-    }
-    words = [
-        numbers["weights"],
-        name,
-        f"{step} step {numbers['step_size']:g}",
-        f"floor {numbers['floor']:.2g}",
-        f"penalty {numbers['penalty']:.2g}",
-    ]
-    if width:
-        words += [f"m = {width}", f"scale {numbers['scale']:.2g}"]
-    return {"run": ", ".join([*words, f"{numbers['steps']} steps"]), **numbers}
+    return compared[[*(name for name in _KEPT if name in compared), *added]]

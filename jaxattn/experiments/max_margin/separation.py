@@ -12,13 +12,10 @@ import xarray
 from jaxattn import metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.study.claims import Datasets, counts_of
 from jaxattn.study.measuring.comparison import NORMS
 from jaxattn.study.measuring.doubted import doubted
 
 _EVIDENCE = ("status", "unique", "primal", "dual", "gap", "violation", "iterations")
-# These quantities are never negative.
-_NEVER_NEGATIVE = ("singular_values", "primal", "violation")
 
 
 def separate(
@@ -33,14 +30,14 @@ def separate(
     unique. A solver's proposal for an unsolved problem stays in the dataset, so that inexact solvers can be examined.
 
     Args:
-        record: of a `Drawing`, as `recording.run` writes it.
+        record: of a `Drawing`.
         norms: of the max-margin problems.
         solver: for all norms; each norm's default if None.
 
     Returns:
         A dataset with axes `seed`, `d` and `norm`: status and certificates, the solutions with their singular values
-        and ranks, and the queries. The attribute `run` names the sizes, and the solver if one was given; the attribute
-        `solver` names only the solver.
+        and ranks, and the queries. Attributes in addition: the sizes `n` and `T`, and the name of the `solver` if one
+        was given, else "".
     """
     arrays = {name: record[name].values for name in ("X", "Z", "Y", "v")}
     seeds, dimensions, n, T = arrays["X"].shape[:4]
@@ -54,7 +51,6 @@ def separate(
     values = np.linalg.svd(solution.W, compute_uv=False)
     optimal = (solution.status == svm.Status.OPTIMAL).all(axis=2)
     infeasible = (solution.status == svm.Status.INFEASIBLE).any(axis=2)
-    by = "" if solver is None else str(getattr(solver, "solver", type(solver).__name__))
     return xarray.Dataset(
         data_vars={
             **{name: (("seed", "d", "norm"), getattr(solution, name)) for name in _EVIDENCE},
@@ -69,8 +65,7 @@ def separate(
             "norm": np.array([norm.name for norm in norms], dtype=object),
         },
         attrs={
-            "run": f"n={n} T={T}" + (f" by {by}" if by else ""),
-            "solver": by,
+            "solver": "" if solver is None else str(getattr(solver, "solver", type(solver).__name__)),
             "n": n,
             "T": T,
             "attempted": optimal.size,
@@ -80,37 +75,6 @@ def separate(
             **doubted(solutions, optimal.ravel()),
         },
     )
-
-
-def check(datasets: Datasets) -> None:
-    """Reject datasets with numbers that are impossible for a matrix.
-
-    Args:
-        datasets: of `separate`, or parts of these.
-
-    Raises:
-        ValueError: a singular value, a norm or a violation is below 0; names the run and the variable.
-    """
-    for run, one in datasets.items():
-        for name in _NEVER_NEGATIVE:
-            if name in one and (wrong := int((one[name].values < 0).sum())):
-                raise ValueError(f"{run}, {name}: expected nothing below 0, found {wrong} such entries")
-
-
-def tally(datasets: Datasets) -> xarray.DataArray:
-    """Return the number of problems attempted, kept and excluded by reason for each run, (dataset, reason)."""
-    counts = counts_of(datasets)
-    reasons = list(next(iter(counts.values())))
-    table = [[one[reason] for reason in reasons] for one in counts.values()]
-    return xarray.DataArray(table, {"dataset": list(counts), "reason": reasons}, ("dataset", "reason"))
-
-
-def tallied(table: xarray.DataArray) -> dict[str, dict[str, int]]:
-    """Return the counts of a `tally` by run and reason."""
-    return {
-        str(run): {str(reason): int(table.sel(dataset=run, reason=reason)) for reason in table["reason"].values}
-        for run in table["dataset"].values
-    }
 
 
 def _joined(array: Any) -> Any:

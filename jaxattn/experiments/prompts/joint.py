@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import metrics, svm
@@ -138,14 +139,31 @@ def _length(found: svm.Solution) -> Float[np.ndarray, " seed"]:
     return np.linalg.norm(np.asarray(found.W), axis=(1, 2))
 
 
-def off(A: Float[Array, "a b"], B: Float[Array, "a b"]) -> Float[Array, ""]:
-    """Return the direction error 1 - cos."""
-    return 1 - metrics.correlation(A, B)
-
-
-def along(
+def direction_errors(
     snapshots: Float[Array, "snapshot d d"], heads: Float[Array, "snapshot d"], W: Float[Array, "problem d d"], v: Array
 ) -> tuple[Float[Array, "problem snapshot"], Float[Array, " snapshot"]]:
-    """Return the direction errors of W from every solution, and of v, at every snapshot."""
+    """Return 1 - cos of W and every solution, and of v and its own, at every snapshot."""
+
+    def off(A: Float[Array, "a b"], B: Float[Array, "a b"]) -> Float[Array, ""]:
+        return 1 - metrics.correlation(A, B)
+
     of_W = jax.vmap(jax.vmap(off, in_axes=(0, None)), in_axes=(None, 0))(snapshots, W)
     return of_W, jax.vmap(off, in_axes=(0, None))(heads[:, :, None], v[:, None])
+
+
+def of_support(run: xarray.Dataset) -> tuple[xarray.Dataset, xarray.Dataset, dict[str, int]]:
+    """Return the seeds some of whose inputs are no support vectors of v, the others, and how many these are.
+
+    Where there are none of a kind, it is one seed of zeros, which decides nothing.
+    """
+    is_whole = run["support"].values.all(axis=1)
+    mixed, whole = (
+        run.isel(seed=seeds) if seeds.any() else xarray.zeros_like(run.isel(seed=[0]))
+        for seeds in (~is_whole, is_whole)
+    )
+    return mixed, whole, {"mixed": int((~is_whole).sum()), "whole": int(is_whole.sum())}
+
+
+def is_parallel(off: xarray.DataArray, threshold: float) -> xarray.DataArray:
+    """Whether a direction error, which is positive when measured, is below a threshold."""
+    return (off > 0) & (off < threshold)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import jax
@@ -50,18 +49,6 @@ def taken(runs: Runs, seeds: Int[np.ndarray, " some"]) -> Runs:
     """Return only these runs."""
     problems = jax.tree.map(lambda leaf: np.asarray(leaf)[seeds], runs.problems)
     return Runs(problems, runs.W[seeds], runs.logits[seeds], runs.size[seeds], runs.steps)
-
-
-def penalty_of(record: xarray.Dataset) -> float:
-    """Return lambda of the head `v . x - lambda ||x||^2`, from the record's configuration.
-
-    Raises:
-        ValueError: another head.
-    """
-    head = json.loads(record.attrs["config"])["head"]
-    if "penalty" not in head:
-        raise ValueError(f"head: expected Quadratic, found {head['_target_']}")
-    return float(head["penalty"])
 
 
 def labels_of_one_kind(runs: Runs) -> Bool[np.ndarray, " seeds"]:

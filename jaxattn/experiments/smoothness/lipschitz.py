@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from jaxattn import language, svm
 from jaxattn.experiments.smoothness import bends
 from jaxattn.parallel import batch
+from jaxattn.statistics import bootstrap, derive_key, variables
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Kind, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import number
-from jaxattn.study.statistics import beside, bootstrap, variables
 from jaxattn.study.style import page, palette
 
 # The paper's logistic loss has the wrong sign; the losses here replace it.
@@ -119,7 +119,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         "bound": (over, bootstrap(bound, keys[2])),
         "tightness": (over, bootstrap(10 ** (bend - bound), keys[3])),
         "power": (("risk",), bootstrap(_power(radius, bend), keys[4])),
-        "bound_power": (("risk",), bootstrap(_power(radius, bound), beside(key))),
+        "bound_power": (("risk",), bootstrap(_power(radius, bound), derive_key(key))),
     }
     arrays = variables(estimates)
     # The eigenvalue differs from the one found by at most the residual.

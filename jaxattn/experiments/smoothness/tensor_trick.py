@@ -14,6 +14,7 @@ from jaxattn import language, losses, metrics, svm
 from jaxattn.data import draws
 from jaxattn.language import tensor
 from jaxattn.parallel import batch
+from jaxattn.statistics import pooled, variables
 from jaxattn.study.claims import (
     Datasets,
     Experiment,
@@ -29,7 +30,6 @@ from jaxattn.study.claims import (
 from jaxattn.study.claims.criteria import Number, between
 from jaxattn.study.estimates import number
 from jaxattn.study.settings.texts import choices_of
-from jaxattn.study.statistics import pooled, variables
 from jaxattn.study.style import page
 from jaxattn.study.style.counting import told
 from jaxattn.study.style.table import Table

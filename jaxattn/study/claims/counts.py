@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import xarray
 
+from jaxattn.statistics import LEAST_SEEDS
+
 # Reasons for excluding a seed, as counted by the measurement; an experiment uses those that apply to it.
 EXCLUDED = ("diverged", "labels", "ambiguous", "finite", "infeasible", "unsolved")
 # Reasons why the cosine with a kept seed's max-margin solution has little meaning.
@@ -13,8 +15,8 @@ DOUBTED = {
     "not_unique": "with a solution that is not unique",
     "uniqueness_unknown": "with a solution whose uniqueness is unknown",
 }
-# No verdict is given with fewer. Problems without training are cheaper, so more of them are required.
-LEAST_STEPS, LEAST_SEEDS, LEAST_DRAWN = 1000, 8, 20
+# No verdict is given with fewer steps or problems; without training these are cheaper than seeds, so more are required.
+LEAST_STEPS, LEAST_DRAWN = 1000, 20
 
 
 def counts_of(runs: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:

@@ -77,7 +77,10 @@ def experiment(path: str) -> Experiment:
     module = _module(path)
     if module is None:
         raise ValueError(f"experiment: expected a module {path}, found none")
-    return getattr(module, "EXPERIMENT", None) or _in_folder(path)
+    found = getattr(module, "EXPERIMENT", None)
+    if found is None and not _module(f"{path}.claims"):
+        raise ValueError(f"experiment: expected EXPERIMENT in {path}, found none")
+    return found or _in_folder(path)
 
 
 def _in_folder(folder: str) -> Experiment:

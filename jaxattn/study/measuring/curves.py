@@ -10,8 +10,8 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import Number
-from jaxattn.study.statistics import bootstrap, variables
 
 
 def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:

@@ -8,8 +8,8 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
+from jaxattn.statistics import bootstrap
 from jaxattn.study.claims.criteria import Number
-from jaxattn.study.statistics import bootstrap
 
 # Fixed beforehand. Weights that grow like log k, the slowest growth of any descent here, appear as k^0.14 between the
 # steps 1000 and 2000, and constant weights as k^0. Slower growth than this counts as rest.

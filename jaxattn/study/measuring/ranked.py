@@ -15,8 +15,8 @@ from jaxtyping import PRNGKeyArray
 from jaxattn import attention, bias, descent, models
 from jaxattn.norms import Norm
 from jaxattn.problem import of_arrays
+from jaxattn.statistics import Estimate, variables
 from jaxattn.study.settings.parameters import is_parameter, weights_of
-from jaxattn.study.statistics import Estimate, variables
 
 _PER_SEED = ("seed", "norm", "snapshot")
 # The arrays of a problem, and of a run.
@@ -71,7 +71,7 @@ def alone(record: xarray.Dataset, head: str = "") -> xarray.Dataset:
     }
     own = {old: new for old, new in names.items() if old in record}
     others = [name for name in record.data_vars if is_parameter(str(name)) and name not in own]
-    config = json.loads(record.attrs["config"]) | {"model": {"_target_": "jaxattn.models.Seeing"}}
+    config = json.loads(record.attrs["config"]) | {"model": {"_target_": "jaxattn.models.TransformedInputs"}}
     return record.drop_vars(others).rename(own).assign_attrs(config=json.dumps(config))
 
 

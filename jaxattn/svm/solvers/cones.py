@@ -8,7 +8,6 @@ the size replaces this 1. A step is a Nesterov-Todd step: `dx + H dy = mu y^-1 -
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from jaxtyping import Array, Float
 from jaxattn import metrics
 from jaxattn.norms import Lengths
 from jaxattn.svm.pivoting import positive
-from jaxattn.svm.solvers.norm_path import INSIDE, Aim, Local, Point, Task
+from jaxattn.svm.solvers.norm_path import INSIDE, Aim, Begin, Geometry, Local, Point, Task
 
 
 class Part(NamedTuple):
@@ -32,7 +31,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cones:
+class Cones(Geometry):
     """The path of the largest length or of the sum of lengths."""
 
     norm: Lengths
@@ -44,7 +43,7 @@ class Cones:
     def _turned(self, W: Array) -> Array:
         return jnp.swapaxes(W, -1, -2) if self.norm.turned else W
 
-    def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
+    def begin(self, task: Task, W: Float[Array, "p q"]) -> Begin:
         """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         W = 2 * W
         w = self._turned(W)
@@ -78,8 +77,8 @@ class Cones:
             weight = block
             rate = -jnp.sum(corner) - 1.0 if task.squared else jnp.full_like(size, -2.0)
 
-        n, m, _ = task.rows.differences.shape
-        left, right = task.rows.differences.reshape(n * m, -1), jnp.repeat(task.rows.queries, m, axis=0)
+        n, m, _ = task.problem.rows.differences.shape
+        left, right = task.problem.rows.differences.reshape(n * m, -1), jnp.repeat(task.problem.rows.queries, m, axis=0)
         if self.norm.turned:
             left, right = right, left
         along = jnp.einsum("ck,kab,cb->kca", left, weight, right, optimize="optimal")
@@ -110,17 +109,13 @@ class Cones:
         def second(move: Part, share: Array) -> Array:
             return jax.vmap(_second)(theta, root, y, move.x, move.y)
 
-        across = -of_size.reshape(task.b.shape)
+        across = -of_size.reshape(task.problem.b.shape)
         return Local(matrix, across, rate, follow, missing, second)
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
         """Return how far part and size can go, at most `most`, less a safety margin."""
         ends = [jax.vmap(_until)(*pair) for pair in ((now.part.x, move.part.x), (now.part.y, move.part.y))]
         return jnp.minimum(most, INSIDE * jnp.min(jnp.stack(ends)))
-
-    def moved(self, part: Part, move: Part, share: Float[Array, ""]) -> Part:
-        """Return the part after a fraction of a move."""
-        return Part(*(one + share * change for one, change in zip(part, move, strict=True)))
 
     def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
         """Return the sum of the products that equal mu on the path, and their number."""

@@ -8,7 +8,6 @@ for p > 2, `w = N g^(1/(p-1))`. At p = 1 (g = 1) and p = inf (w = N) the equatio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -19,8 +18,8 @@ from jaxtyping import Array, Float
 from jaxattn import metrics
 from jaxattn.norms import Entrywise
 from jaxattn.svm.pivoting import positive
-from jaxattn.svm.solvers import slacks
-from jaxattn.svm.solvers.norm_path import INSIDE, Aim, Local, Point, Task
+from jaxattn.svm.solvers import path_loop
+from jaxattn.svm.solvers.norm_path import INSIDE, Aim, Begin, Geometry, Local, Point, Task
 
 # The smallest initial gradient, as a fraction of the largest.
 _FLOOR = 0.1
@@ -41,7 +40,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entries:
+class Entries(Geometry):
     """The path of an entrywise norm."""
 
     norm: Entrywise
@@ -56,7 +55,7 @@ class Entries:
         p = self.norm.p
         return p - 1 if self._rises else 1 / (p - 1)
 
-    def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
+    def begin(self, task: Task, W: Float[Array, "p q"]) -> Begin:
         """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         W = 2 * W
         length = metrics.norm(W)
@@ -122,17 +121,13 @@ class Entries:
         def second(move: Part, share: Array) -> tuple[Array, Array]:
             return move.wp * move.zp, move.wm * move.zm
 
-        return Local(matrix, across.reshape(task.b.shape), rate, follow, missing, second)
+        return Local(matrix, across.reshape(task.problem.b.shape), rate, follow, missing, second)
 
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
         """Return how far part and size can go, at most `most`, less a safety margin."""
-        longest = partial(slacks.longest, reach=INSIDE)
+        longest = partial(path_loop.longest, reach=INSIDE)
         free = [longest(one, change) for one, change in zip(now.part, move.part, strict=True)]
         return jnp.min(jnp.stack([most, longest(now.size, move.size), *free]))
-
-    def moved(self, part: Part, move: Part, share: Float[Array, ""]) -> Part:
-        """Return the part after a fraction of a move."""
-        return Part(*(one + share * change for one, change in zip(part, move, strict=True)))
 
     def products(self, part: Part, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
         """Return the sum of the products that equal mu on the path, and their number."""

@@ -12,18 +12,19 @@ second-order terms from the predictor.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.svm import constraints as cons
-from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.pivoting import inverse_root, positive
-from jaxattn.svm.solvers import slacks
+from jaxattn.svm.solvers import path_loop
+from jaxattn.svm.solvers.row_normalization import NormalizedRows
 
 # The fraction of the distance to the boundary that a step takes.
 INSIDE = 0.98
@@ -32,17 +33,10 @@ _CENTERING = 1e-6, 1.0
 
 
 class Task(NamedTuple):
-    """The problem in units of the path: rows of length 1, Frobenius solution of length 1.
+    """The problem, its rows as matrices written out, and the violation of each row that the certificate accepts."""
 
-    `C` is None if all rows are hard; otherwise it is inf for hard rows. `allowed` is the violation of a row that the
-    certificate accepts.
-    """
-
-    rows: Constraints
+    problem: NormalizedRows
     A: Float[Array, "c e"]
-    b: Float[Array, "n m"]
-    C: Float[Array, "n m"] | None
-    equal: Bool[Array, "n m"]
     allowed: Float[Array, "n m"]
     squared: bool
 
@@ -78,37 +72,40 @@ class Local(NamedTuple):
     second: Callable[[Any, Array], Any]
 
 
-@runtime_checkable
-class Geometry(Protocol):
-    """What the path needs of a norm. `part` is the norm's share of a point, any structure with a field `W`."""
+# A part, its size, and a function that returns the fraction of the room for M that an M uses.
+Begin = tuple[Any, Float[Array, ""], Callable[[Array], Array]]
 
-    def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Any, Float[Array, ""], Callable[[Array], Array]]:
-        """Return the part, the size, and a function that returns the fraction of the room for M that an M uses."""
-        ...
 
+class Geometry(ABC):
+    """What the path needs of a norm. `part` is the norm's share of a point, a NamedTuple with a field `W`."""
+
+    @abstractmethod
+    def begin(self, task: Task, W: Float[Array, "p q"]) -> Begin:
+        """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
+
+    @abstractmethod
     def blank(self, part: Any) -> Any:
         """Return zero second-order terms."""
-        ...
 
+    @abstractmethod
     def at(self, task: Task, part: Any, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
         """Return the path's equations, linearized at a point."""
-        ...
 
+    @abstractmethod
     def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
         """Return how far part and size can go, at most `most`, less a safety margin."""
-        ...
 
     def moved(self, part: Any, move: Any, share: Float[Array, ""]) -> Any:
-        """Return the part after a fraction of a move."""
-        ...
+        """Return the part after a fraction of a move, whose first fields are those of the part."""
+        return type(part)(*(one + share * change for one, change in zip(part, move, strict=False)))
 
+    @abstractmethod
     def products(self, part: Any, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
         """Return the sum of the products that equal mu on the path, and their number."""
-        ...
 
+    @abstractmethod
     def bounds(self, part: Any, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
         """Return upper bounds of the norm of W and of the dual norm of M."""
-        ...
 
 
 class Point(NamedTuple):
@@ -137,28 +134,30 @@ class _Rows(NamedTuple):
         return _Rows(self.a + share * other.a, self.M + share * other.M)
 
 
-def begin(task: Task, geometry: Geometry, W: Float[Array, "p q"]) -> Point:
+def start(task: Task, geometry: Geometry, W: Float[Array, "p q"]) -> Point:
     """Return a first point: twice the Frobenius solution W, with small multipliers."""
     part, size, taken = geometry.begin(task, W)
-    s, x, a = slacks.first_slacks(cons.margins(task.rows, part.W) - task.b, task.b, task.C, task.equal)
+    problem = task.problem
+    s, x, a = path_loop.first_slacks(problem, cons.margins(problem.rows, part.W) - problem.b)
 
     def shorter(a: Array, least: float) -> Array:
-        return a / jnp.maximum(least, 2 * taken(cons.combination(task.rows, a)))
+        return a / jnp.maximum(least, 2 * taken(cons.combination(problem.rows, a)))
 
     a = shorter(a, float(jnp.finfo(a.dtype).tiny))
-    if task.C is not None:
-        a = shorter(jnp.minimum(a, task.C / 2), 1.0)
-        x = slacks.balanced(x, a, s, task.C)
+    if problem.C is not None:
+        a = shorter(jnp.minimum(a, problem.C / 2), 1.0)
+        x = path_loop.balanced(x, a, s, problem.C)
     return Point(part, size, s, x, a)
 
 
 def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array, ""], Bool[Array, ""]]:
     """Return the next point, its relative gap, and whether it differs from this one."""
     part, size, s, x, a = now
-    rows, b, equal, soft = task.rows, task.b, task.equal, slacks.is_soft(task.C, task.equal)
-    room = slacks.room(task.C, a)
+    problem = task.problem
+    rows, b, equal, soft = problem.rows, problem.b, problem.equal, path_loop.is_soft(problem)
+    room = path_loop.room(problem, a)
     local = geometry.at(task, part, size, cons.combination(rows, a))
-    matrix = local.matrix + jnp.diag(slacks.given_up(s, x, a, room, equal).ravel())
+    matrix = local.matrix + jnp.diag(path_loop.given_up(s, x, a, room, equal).ravel())
     root = inverse_root(matrix)
 
     def solved(residual: Array) -> Array:
@@ -166,8 +165,8 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
 
     def direction(aim: Aim) -> Point:
         def follow(of: _Rows, dsize: Array) -> Point:
-            ds = slacks.toward(aim.mu - aim.of_s, s, a, of.a, ~equal)
-            dx = slacks.toward(aim.mu - aim.of_x, x, room, -of.a, soft)
+            ds = path_loop.toward(aim.mu - aim.of_s, s, a, of.a, ~equal)
+            dx = path_loop.toward(aim.mu - aim.of_x, x, room, -of.a, soft)
             return Point(local.follow(aim, of.M, dsize), dsize, ds, dx, of.a)
 
         def residual(move: Point) -> Array:
@@ -201,7 +200,7 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
         """Make a step towards the aim, and choose the next aim from the gap that it leaves."""
         move = direction(before[0])
         rise = jnp.where(soft, -move.a, 0.0)
-        longest = partial(slacks.longest, reach=INSIDE)
+        longest = partial(path_loop.longest, reach=INSIDE)
         free = (longest(s, move.s), longest(x, move.x), longest(a, jnp.where(equal, 0.0, move.a)), longest(room, rise))
         share = geometry.longest(now, move, jnp.min(jnp.stack(free)))
         of_rows = (one + share * change for one, change in zip(now[1:], move[1:], strict=True))
@@ -219,19 +218,18 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
 
 def relative_gap(task: Task, geometry: Geometry, now: Point) -> Float[Array, ""]:
     """Bound the relative gap of W, scaled to worst margin 1 if its scale is free; inf if W violates a row."""
-    rows = task.rows._replace(targets=task.b)
-    worst = cons.worst_margin(rows, now.part.W)
+    problem = task.problem
+    worst = cons.worst_margin(problem.rows._replace(targets=problem.b), now.part.W)
     scale = positive(worst)
-    value, bound = geometry.bounds(now.part, now.size, cons.combination(task.rows, now.a))
-    length, worth = value / scale, jnp.sum(now.a * task.b)
-    margins = cons.margins(task.rows, now.part.W) / scale
-    short = task.b - margins
-    off = jnp.where(task.equal, 1e-2 * jnp.abs(short), jnp.where(slacks.is_soft(task.C, task.equal), 0.0, short))
+    value, bound = geometry.bounds(now.part, now.size, cons.combination(problem.rows, now.a))
+    length, worth = value / scale, jnp.sum(now.a * problem.b)
+    short = problem.b - cons.margins(problem.rows, now.part.W) / scale
+    off = jnp.where(problem.equal, 1e-2 * jnp.abs(short), jnp.where(path_loop.is_soft(problem), 0.0, short))
     keeps = (worst > 0) & (off <= task.allowed).all()
-    if task.C is None:
+    if problem.C is None:
         primal, dual = length, worth / positive(bound)
     else:
-        price = jnp.sum(jnp.where(slacks.is_soft(task.C, task.equal), task.C, 0.0) * jnp.maximum(short, 0.0))
+        price = jnp.sum(jnp.where(path_loop.is_soft(problem), problem.C, 0.0) * jnp.maximum(short, 0.0))
         if task.squared:
             primal, dual = length**2 / 2 + price, worth - bound**2 / 2
         else:
@@ -241,7 +239,7 @@ def relative_gap(task: Task, geometry: Geometry, now: Point) -> Float[Array, ""]
 
 def _left(task: Task, geometry: Geometry, now: Point) -> tuple[Float[Array, ""], Array]:
     """Return the sum of all products that equal mu on the path, and their number."""
-    of_norm, pairs = geometry.products(now.part, now.size)
-    soft = slacks.is_soft(task.C, task.equal)
-    rows = jnp.sum(jnp.where(task.equal, 0.0, now.a * now.s)) + jnp.sum(now.x * slacks.room(task.C, now.a))
-    return of_norm + rows, pairs + jnp.sum(~task.equal) + jnp.sum(soft)
+    problem, (of_norm, pairs) = task.problem, geometry.products(now.part, now.size)
+    soft = path_loop.is_soft(problem)
+    rows = jnp.sum(jnp.where(problem.equal, 0.0, now.a * now.s)) + jnp.sum(now.x * path_loop.room(problem, now.a))
+    return of_norm + rows, pairs + jnp.sum(~problem.equal) + jnp.sum(soft)

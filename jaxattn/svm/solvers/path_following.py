@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from jaxattn import metrics
 from jaxattn.norms import Entrywise, Lengths, Norm, Schatten, frobenius, gamma2, spectral
@@ -16,12 +16,11 @@ from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.cones import Cones
 from jaxattn.svm.solvers.entries import Entries
-from jaxattn.svm.solvers.inner_products import InnerProducts
-from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, begin, step
+from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, start, step
+from jaxattn.svm.solvers.path_loop import SAFE, Answer, follow_path
 from jaxattn.svm.solvers.powers import Powers
-from jaxattn.svm.solvers.pursuit import SAFE, Answer, pursue
-from jaxattn.svm.solvers.singular import Singular
-from jaxattn.svm.solvers.units import Scaled, scaled
+from jaxattn.svm.solvers.row_normalization import normalize_rows
+from jaxattn.svm.solvers.semidefinite import InnerProducts, Singular
 
 __all__ = ["PathFollowing"]
 
@@ -71,28 +70,14 @@ class PathFollowing:
         posed = (constraints, first.W)
         if reduction is not None:
             posed = reduction.constraints, reduction.left.T @ first.W @ reduction.right
-        problem = scaled(*posed, squared=squared)
+        problem = normalize_rows(*posed, squared=squared)
         # If all rows are hard and W = 0 satisfies them, W = 0 is the solution.
         of = cons.rows(constraints)
         walks = (metrics.norm(problem.W) > 0) | (of.present & ~of.hard).any()
-        best, steps = self._followed(problem, geometry, squared, problem.separable & walks)
-        W, a = problem.restored(best.W, best.a)
-        return Candidate(
-            W=jnp.where(problem.separable, W if reduction is None else reduction.lift(W), 0.0),
-            duals=jnp.where(problem.separable & walks, a, first.duals),
-            iterations=first.iterations + steps,
-        )
-
-    def _followed(
-        self, problem: Scaled, geometry: Geometry, squared: bool, walks: Bool[Array, ""]
-    ) -> tuple[Answer, Int[Array, ""]]:
-        rows, W, tolerance = problem.rows, problem.W, tolerance_of(problem.W.dtype)
+        tolerance, rows = tolerance_of(problem.W.dtype), problem.rows
         task = Task(
-            rows=rows,
+            problem,
             A=jnp.einsum("nmp,nq->nmpq", rows.differences, rows.queries).reshape(problem.b.size, -1),
-            b=problem.b,
-            C=problem.C,
-            equal=problem.equal,
             allowed=SAFE * tolerance.violation / (problem.scale * problem.lengths),
             squared=squared,
         )
@@ -101,9 +86,17 @@ class PathFollowing:
             new, gap, moved = step(task, geometry, now)
             return new, Answer(new.part.W, new.a, gap), moved
 
-        start = begin(task, geometry, jnp.where(problem.separable, W, 0.0))
-        first = Answer(W, start.a, jnp.asarray(jnp.inf, W.dtype))
-        return pursue(along, start, first, walks, tolerance.gap, self.sharpness, self.most)
+        begin = start(task, geometry, jnp.where(problem.separable, problem.W, 0.0))
+        first_answer = Answer(problem.W, begin.a, jnp.asarray(jnp.inf, problem.W.dtype))
+        best, steps = follow_path(
+            along, begin, first_answer, problem.separable & walks, tolerance.gap, self.sharpness, self.most
+        )
+        W, a = problem.restored(best.W, best.a)
+        return Candidate(
+            W=jnp.where(problem.separable, W if reduction is None else reduction.lift(W), 0.0),
+            duals=jnp.where(problem.separable & walks, a, first.duals),
+            iterations=first.iterations + steps,
+        )
 
 
 def _yielding(constraints: Constraints, share: float) -> Constraints:

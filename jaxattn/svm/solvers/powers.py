@@ -8,7 +8,6 @@ Krein 1951). For q < 2 this is infinite at `s = 0`, so `f(s) = s (s^2 + least^2)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from jaxtyping import Array, Float
 from jaxattn import metrics
 from jaxattn.norms import Schatten, conjugate
 from jaxattn.svm.pivoting import positive
-from jaxattn.svm.solvers.norm_path import Aim, Local, Point, Task
+from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Point, Task
 
 # Two singular values count as equal if they differ by less than this fraction of their sum, in double and in single
 # precision.
@@ -41,7 +40,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Powers:
+class Powers(Geometry):
     """The path of a Schatten norm."""
 
     norm: Schatten
@@ -63,7 +62,7 @@ class Powers:
         power = base ** (q / 2 - 1) / length ** (q - 1)
         return power * t, power * (1 + (q - 2) * t**2 / base) / scale, scale * length
 
-    def begin(self, task: Task, W: Float[Array, "p q"]) -> tuple[Part, Float[Array, ""], Callable[[Array], Array]]:
+    def begin(self, task: Task, W: Float[Array, "p q"]) -> Begin:
         """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         U, s, Vt = jnp.linalg.svd(2 * W, full_matrices=False)
         # The solution may have directions in which W vanishes.
@@ -107,13 +106,13 @@ class Powers:
             hat = U.T @ dM @ Vt.T
             return factor * (U @ slope_along(hat) @ Vt) + along * jnp.sum(gradient * dM) * gradient
 
-        left, right = task.rows.differences @ U, task.rows.queries @ Vt.T
-        A = jnp.einsum("nmp,nq->nmpq", left, right).reshape(task.b.size, -1)
+        left, right = task.problem.rows.differences @ U, task.problem.rows.queries @ Vt.T
+        A = jnp.einsum("nmp,nq->nmpq", left, right).reshape(task.problem.b.size, -1)
         slopes = jax.vmap(lambda one: slope_along(one.reshape(part.M.shape)).ravel())(A)
         of_gradient = task.A @ gradient.ravel()
         shared = along if self.squared else along + 1.0
         matrix = factor * A @ slopes.T + shared * jnp.outer(of_gradient, of_gradient)
-        across = jnp.zeros_like(task.b) if self.squared else -of_gradient.reshape(task.b.shape)
+        across = jnp.zeros_like(task.problem.b) if self.squared else -of_gradient.reshape(task.problem.b.shape)
         off = M - part.M
 
         def follow(aim: Aim, dM: Array, dsize: Array) -> Part:

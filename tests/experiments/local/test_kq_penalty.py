@@ -1,76 +1,71 @@
-"""Descent on (K, Q) over penalties and rules: verdicts on the claims, and what the figure draws."""
+"""Synthetic measurements of penalized descent on (K, Q), the ratios that are estimated, and the residual."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 
 from jaxattn import descent, losses
-from jaxattn.experiments.local.kq_penalty import claims as kq_penalty
-from jaxattn.experiments.local.kq_penalty import examples, figure, measure
-from jaxattn.study.claims import Verdict
+from jaxattn.experiments.local.kq_penalty import EXPERIMENT, residual
 from tests import instances
 
-KEY = jax.random.key(0)
-HOLDS, CORRECTED, FAILS, OPEN = Verdict.HOLDS, Verdict.CORRECTED, Verdict.FAILS, Verdict.OPEN
+PENALTIES, PUBLISHED = (0.0, 1e-100, 1e-30, 1e-16, 1e-12, 1e-8), descent.PUBLISHED_EPSILON
+SEEDS, STEPS = 20, np.array([100, 1000, 10_000])
+VERDICTS = {
+    "kq-penalty:published": "holds with a correction",
+    "kq-penalty:normalization": "holds",
+    "kq-penalty:start": "holds",
+    "kq-penalty:penalized": "holds",
+}
 
 
-def judged(datasets):
-    summaries = kq_penalty.summarize(datasets, KEY)
-    return summaries, {claim.id.partition(":")[2]: claim.judge(summaries) for claim in kq_penalty.CLAIMS}
+def measured():
+    """Distances fall with the penalty as on the regularization path; the published run oscillates about its point."""
+    runs = {}
+    for label, optimizer in (("separate norms", "exact_gd"), ("joint norm", "joint_gd")):
+        for penalty in PENALTIES:
+            runs[f"{label}, penalty {penalty:g}"] = run(penalty, along_the_path(penalty), optimizer)
+    runs["as published"] = run(PUBLISHED, 2e-3, "normalized_gd")
+    runs["published rule, penalty 0"] = run(0.0, 0.5, "normalized_gd")
+    runs["plain descent"] = run(0.0, 0.3, "gd")
+    for penalty in (0.0, 1e-16):
+        runs[f"small start, penalty {penalty:g}"] = run(penalty, along_the_path(penalty), small=True)
+    falling = run(PUBLISHED, 2e-3, "falling_gd", level=0.01)
+    falling.attrs["optimizer.optimizer.penalty"] = falling.attrs.pop("optimizer.penalty")
+    return runs | {"decreasing steps": falling}
 
 
-def raised(path, penalty, factor):
-    """A path on which the distance at one penalty is so many times as large."""
-    return lambda at: path(at) * (factor if at == penalty else 1)
+def along_the_path(penalty):
+    """The distance of the regularization path from the solution at a penalty."""
+    return 3 / np.log(penalty) ** 2 if penalty else 6e-3
 
 
-@pytest.mark.parametrize(
-    ("changed", "claim", "verdict"),
-    [
-        ({}, "published", CORRECTED),
-        ({"residual": 0.08}, "published", HOLDS),
-        ({"residual": 0.1}, "published", OPEN),
-        ({"residual": 0.12}, "published", CORRECTED),
-        # What another run rests at says nothing if that does not rest, or elsewhere.
-        ({"rested": 0.2}, "published", FAILS),
-        ({"apart": 1.05}, "published", CORRECTED),
-        ({"apart": 1.25}, "published", FAILS),
-        ({"apart": 0.7}, "published", FAILS),
-        ({}, "normalization", HOLDS),
-        ({"joint": 1.1}, "normalization", HOLDS),
-        ({"joint": 1.25}, "normalization", OPEN),
-        ({"joint": 0.6}, "normalization", FAILS),
-        ({}, "start", HOLDS),
-        ({"start": 0.9}, "start", HOLDS),
-        ({"start": 0.8}, "start", OPEN),
-        ({"start": 1.5}, "start", FAILS),
-        ({}, "penalized", HOLDS),
-        ({"path": lambda penalty: 1e-2}, "penalized", FAILS),
-        ({"path": lambda penalty: 3e-3 - 1e-2 / np.log(penalty)}, "penalized", FAILS),
-        # The fall is large, and one smaller penalty is farther, as far, or nearer by less than can be told.
-        ({"path": raised(examples.along_the_path, 1e-16, 6)}, "penalized", FAILS),
-        ({"path": raised(examples.along_the_path, 1e-16, 4)}, "penalized", OPEN),
-        ({"path": raised(examples.along_the_path, 1e-16, 3)}, "penalized", HOLDS),
-    ],
-)
-def test_the_verdicts_on_the_penalty_follow_the_runs(changed, claim, verdict):
-    summaries, found = judged(examples.runs(**changed))
-    assert found[claim].verdict is verdict, [*map(str, found[claim].stated)]
-    assert len(figure.draw(summaries).axes) == 2
+def run(penalty, off, optimizer="exact_gd", level=0.4, small=False):
+    """A run at this distance from both solutions, and with this residual, with a spread over seeds."""
+    spread = np.resize([0.95, 1 / 0.95], SEEDS)
+    variables = {"off": (("seed", "norm", "snapshot"), off * np.ones((SEEDS, 2, 3)) * spread[:, None, None])}
+    if penalty:
+        variables["residual"] = (("seed",), level * spread)
+    attrs = {"optimizer": optimizer, "optimizer.penalty": penalty, "steps": 10_000, "attempted": SEEDS, "kept": SEEDS}
+    coordinates = {"seed": np.arange(SEEDS), "norm": np.array(["frobenius", "nuclear"], object), "snapshot": STEPS}
+    return xarray.Dataset(variables, coordinates, attrs | ({"weights.scale": 0.01} if small else {}))
 
 
-def test_notes_are_made_from_the_numbers():
-    _, found = judged(examples.runs())
-    note = found["published"].note
-    assert (
-        "the residual is 0.4. With decreasing steps it is 0.01, and 1 - cos of the published run is 1.00 times" in note
-    )
-    assert "the penalty of 2.2e-16 determines where the run ends" in note
-    assert "goes like log(1 / penalty)^-2.0" in found["penalized"].note
-    assert found["start"].note.startswith("Without a penalty, after the same number of steps, this ratio is 1.67")
-    _, other = judged(examples.runs(apart=3.0, path=lambda penalty: -1 / np.log(penalty)))
-    assert "goes like log(1 / penalty)^-1.0" in other["penalized"].note
+def test_ratios_are_geometric_means_over_the_seeds_that_both_runs_kept():
+    runs = measured()
+    factors = np.geomspace(0.5, 4, SEEDS)
+    runs["small start, penalty 1e-16"]["off"] *= xarray.DataArray(factors, dims="seed")
+    summaries = EXPERIMENT.summarize(runs, jax.random.key(0))
+    np.testing.assert_allclose(summaries["small start, penalty 1e-16"]["start"], np.sqrt(2))
+    np.testing.assert_allclose(summaries["separate norms, penalty 1e-30"]["next"], (16 / 30) ** 2)
+    np.testing.assert_allclose(summaries["separate norms, penalty 1e-30"]["all"], (8 / 30) ** 2)
+    runs["separate norms, penalty 1e-16"] = runs["separate norms, penalty 1e-16"].isel(seed=slice(5))
+    summaries = EXPERIMENT.summarize(runs, jax.random.key(0))
+    np.testing.assert_allclose(summaries["small start, penalty 1e-16"]["start"], np.exp(np.log(factors[:5]).mean()))
+    runs["small start, penalty 1e-16"] = runs["small start, penalty 1e-16"].isel(seed=slice(5, 9))
+    with pytest.raises(ValueError, match="kq-penalty: expected seeds that both of"):
+        EXPERIMENT.summarize(runs, jax.random.key(0))
 
 
 @pytest.mark.parametrize("penalty", [1e-3, 1e-12])
@@ -86,69 +81,7 @@ def test_the_residual_is_that_of_the_penalized_risk(penalty):
         return np.sqrt(sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(pair)))
 
     expected = length(jax.tree.map(jnp.add, of_risk, of_penalty)) / (length(of_risk) + length(of_penalty))
-    np.testing.assert_allclose(measure.residual(weights, one, jnp.asarray(penalty)), expected, rtol=1e-3)
+    np.testing.assert_allclose(residual(weights, one, jnp.asarray(penalty)), expected, rtol=1e-3)
     # It does not see a penalty's size: that and the gradient's may be far below the smallest square.
     far = jax.tree.map(lambda leaf: 20.0 * leaf, weights)
-    assert 0 <= measure.residual(far, one, jnp.asarray(1e-200)) <= 1 + 1e-12
-
-
-@pytest.mark.slow
-def test_ratios_are_taken_seed_by_seed():
-    runs = dict(examples.runs())
-    summaries, _ = judged(runs)
-    path = {one.attrs["penalty"]: run for run, one in summaries.items() if "next" in one}
-    assert sorted(path) == [1e-30, 1e-16]
-    ends = {run: runs[run]["off"].sel(norm="nuclear").values[:, -1] for run in runs}
-    ratio = np.log(ends[path[1e-30]] / ends[path[1e-16]])
-    np.testing.assert_allclose(summaries[path[1e-30]]["next"], np.exp(ratio.mean()))
-    # Both are of the same seeds, of which some are nearer than others under every penalty.
-    width = np.log(summaries[path[1e-30]]["next_high"] / summaries[path[1e-30]]["next_low"])
-    np.testing.assert_allclose(width, 2 * 1.96 * ratio.std() / np.sqrt(ratio.size), rtol=0.2)
-    # Where a seed is kept under one of them alone it is not compared.
-    runs[path[1e-16]] = runs[path[1e-16]].isel(seed=slice(20)).assign_attrs(kept=20)
-    np.testing.assert_allclose(judged(runs)[0][path[1e-30]]["next"], np.exp(ratio[:20].mean()))
-    runs[path[1e-30]] = runs[path[1e-30]].isel(seed=slice(20, 30)).assign_attrs(kept=10)
-    with pytest.raises(ValueError, match="kq-penalty: expected seeds that both of"):
-        kq_penalty.summarize(runs, KEY)
-
-
-def without(runs, **attrs):
-    return {run: one for run, one in runs.items() if any(one.attrs[name] != value for name, value in attrs.items())}
-
-
-@pytest.mark.slow
-def test_runs_that_are_missing_short_or_of_few_seeds_decide_nothing():
-    runs = examples.runs()
-    found = judged(without(runs, optimizer="normalized_gd"))[1]
-    assert [one.verdict for one in found.values()] == [OPEN, HOLDS, HOLDS, HOLDS]
-    assert "its penalty and decreasing steps, is missing" in found["published"].note
-    found = judged(without(runs, optimizer="jointly_normalized_gd"))[1]
-    assert [one.verdict for one in found.values()] == [CORRECTED, OPEN, HOLDS, HOLDS]
-    assert "under 0 penalties are too few" in found["normalization"].note
-    found = judged(without(without(runs, optimizer="exact_normalized_gd", penalty=1e-8), scale=0.01))[1]
-    assert [one.verdict for one in found.values()] == [CORRECTED, OPEN, OPEN, OPEN]
-    assert "2 penalties are too few" in found["penalized"].note
-    assert "A run with a start of scale 0.01" in found["start"].note
-    short = {run: one.assign_attrs(steps=9_999) for run, one in runs.items()}
-    assert all("fewer than 10000 steps" in one.note for one in judged(short)[1].values())
-    few = {run: one.assign_attrs(kept=19) for run, one in runs.items()}
-    assert all("19 kept seeds" in one.note for one in judged(few)[1].values())
-
-
-def test_a_run_without_a_kept_seed_is_named():
-    runs = dict(examples.runs())
-    name = next(iter(runs))
-    runs[name] = runs[name].isel(seed=slice(0))
-    with pytest.raises(ValueError, match="expected a kept seed in each run"):
-        kq_penalty.summarize(runs, KEY)
-
-
-@pytest.mark.parametrize(
-    ("path", "trend"),
-    [(examples.along_the_path, "the nuclear error falls"), (lambda _: 1e-2, "the nuclear error does not always fall")],
-)
-def test_the_figure_says_after_how_many_steps_and_whether_the_error_falls(path, trend):
-    over, along = figure.draw(judged(examples.runs(path=path))[0]).axes
-    assert over.get_title() == f"(a) after 200,000 steps: {trend} with the penalty"
-    assert along.get_title() == "(b) nuclear SVM, along 200,000 steps: as published it ends at 0.002"
-    assert "published penalty, 2.2e-16" in [one.get_text() for one in over.texts]
+    assert 0 <= residual(far, one, jnp.asarray(1e-200)) <= 1 + 1e-12

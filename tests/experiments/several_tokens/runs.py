@@ -1,6 +1,5 @@
 """Runs that several tests look at: a setting that trains, and records built by hand whose attention is the best one."""
 
-import json
 from functools import partial
 
 import jax
@@ -52,9 +51,5 @@ def resting(head: str = "quadratic", penalty: float = 0.2, off: float = 0.0, dri
         "logits_snapshots": (("seed", "snapshot", "input", "token"), snapshots),
         "size_snapshots": (("seed", "snapshot"), size),
     }
-    config = (
-        {"head": {"_target_": "jaxattn.heads.Quadratic", "penalty": penalty}}
-        if head == "quadratic"
-        else {"head": {"_target_": "jaxattn.heads.mlp"}}
-    )
-    return xarray.Dataset(arrays, {"snapshot": STEPS}, {"config": json.dumps(config)})
+    attrs = {"head.penalty": penalty} if head == "quadratic" else {}
+    return xarray.Dataset(arrays, {"snapshot": STEPS}, attrs)

@@ -7,12 +7,14 @@ import math
 
 import numpy as np
 import pytest
+import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxattn.study.claims import (
     Claim,
     Judgement,
+    Needs,
     Number,
     Outcome,
     Setting,
@@ -20,9 +22,10 @@ from jaxattn.study.claims import (
     Verdict,
     above,
     agrees,
+    below,
     between,
+    claim,
     line,
-    together,
 )
 
 MET, BROKEN, UNCLEAR = Outcome.MET, Outcome.BROKEN, Outcome.UNCLEAR
@@ -41,12 +44,8 @@ CRITERIA = st.sampled_from([criterion for some in OF_OUTCOME.values() for criter
 SOME = st.lists(CRITERIA, min_size=1, max_size=4).map(tuple)
 
 
-def judged(stated, corrected=(), undecided="", remark="", **numbers):
-    fields = {"numbers": {}, "expected": {}, "counts": {}} | numbers
-    correction = "only so." if corrected else ""
-    return Judgement(
-        **fields, stated=stated, corrected=corrected, correction=correction, undecided=undecided, remark=remark
-    )
+def judged(stated, corrected=(), **more):
+    return Judgement(stated, corrected, correction="only so." if corrected else "", **more)
 
 
 @pytest.mark.parametrize(("stated", "corrected"), [*itertools.product(Outcome, [None, *Outcome])])
@@ -80,19 +79,6 @@ def test_a_correction_that_is_not_decided_is_said_beside_the_refutation():
     assert found.note == "Whether a correction holds is not decided: only so. As measured."
 
 
-@given(SOME, st.just(()) | SOME)
-def test_turned_thresholds_turn_the_verdict(stated, corrected):
-    one = judged(stated, corrected)
-    if one.verdict is HOLDS:
-        for k in range(len(stated)):
-            changed = (*stated[:k], stated[k].turned(), *stated[k + 1 :])
-            assert dataclasses.replace(one, stated=changed).verdict is not HOLDS
-    elif together(stated) is BROKEN:
-        changed = tuple(each.turned() if each.outcome is BROKEN else each for each in stated)
-        clear = all(each.outcome is not UNCLEAR for each in stated)
-        assert dataclasses.replace(one, stated=changed).verdict is (HOLDS if clear else OPEN)
-
-
 @given(SOME, st.just(()) | SOME, st.randoms())
 def test_the_order_of_criteria_does_not_matter(stated, corrected, random):
     shuffled, others = (tuple(random.sample(some, len(some))) for some in (stated, corrected))
@@ -100,13 +86,13 @@ def test_the_order_of_criteria_does_not_matter(stated, corrected, random):
 
 
 def test_a_judgement_without_what_is_asked_for_is_refused():
-    (met, *_), nothing = OF_OUTCOME[MET], ({}, {}, {})
+    met = OF_OUTCOME[MET][0]
     with pytest.raises(ValueError, match="stated: expected at least one criterion, found none"):
         judged(())
     with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
-        Judgement(*nothing, stated=(met,), corrected=(met,))
+        Judgement((met,), (met,))
     with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
-        Judgement(*nothing, stated=(met,), correction="only so.")
+        Judgement((met,), correction="only so.")
 
 
 def test_the_note_says_why():
@@ -134,8 +120,8 @@ def test_a_line_of_claims_json_has_every_field_and_numbers_of_six_digits():
         expected={"x": 1.0},
         counts={"W": COUNTS},
     )
-    claim = Claim("name:a", Source("paper", "figure 1", Setting.PROXY), "It is so.", lambda _: found, dict)
-    one = json.loads(json.dumps(line(claim, found)))
+    one_claim = Claim("name:a", Source("paper", "figure 1", Setting.PROXY), "It is so.", lambda runs: found)
+    one = json.loads(json.dumps(line(one_claim, found)))
     assert list(one) == [
         *("id", "source", "setting", "kind", "statement", "expected", "measured", "interval", "counts"),
         *("criteria", "criteria in numbers", "criteria of the correction", "criteria of the correction in numbers"),
@@ -155,8 +141,8 @@ def test_a_line_of_claims_json_has_every_field_and_numbers_of_six_digits():
 def test_a_criterion_in_numbers_has_null_for_what_is_not_finite_and_six_digits_in_a_line():
     third = between("a third", Number(1 / 3, 0.3, 0.4), 0, 1)
     unknown = above("b", Number(math.nan, -math.inf, math.inf), 2)
-    claim = Claim("name:a", Source("paper", "figure 1", Setting.EXACT), "It is so.", judged, dict)
-    written = json.dumps(line(claim, judged((third, unknown))), allow_nan=False)
+    one_claim = Claim("name:a", Source("paper", "figure 1", Setting.EXACT), "It is so.", judged)
+    written = json.dumps(line(one_claim, judged((third, unknown))), allow_nan=False)
     assert json.loads(written)["criteria in numbers"] == [
         {"quantity": "a third", "mean": 0.333333, "low": 0.3, "high": 0.4, "least": 0, "most": 1, "outcome": "met"},
         {"quantity": "b", "mean": None, "low": None, "high": None, "least": 2, "most": None, "outcome": "unclear"},
@@ -165,5 +151,46 @@ def test_a_criterion_in_numbers_has_null_for_what_is_not_finite_and_six_digits_i
 
 def test_a_claim_knows_its_experiment():
     source = Source("paper", "figure 1", Setting.EXACT)
-    assert Claim("name:a", source, "It is so.", judged, dict).experiment == "name"
-    assert Claim("name", source, "It is so.", judged, dict).experiment == "name"
+    assert Claim("name:a", source, "It is so.", judged).experiment == "name"
+    assert Claim("name", source, "It is so.", judged).experiment == "name"
+
+
+def summary(kept=20, steps=1000, **counts):
+    return xarray.Dataset({"off": 0.1}, {"snapshot": [steps]}, {"attempted": 30, "kept": kept, "steps": steps} | counts)
+
+
+def ruled(needs):
+    @claim("name:a", Source("paper", "figure 1", Setting.EXACT), "It is so.", needs=needs)
+    def rule(runs):
+        return Judgement([below(f"off, {run}", Number.exact(float(runs[run]["off"])), 0.5) for run in ("W", "KQ")])
+
+    return rule
+
+
+def test_numbers_and_counts_are_those_of_the_criteria_and_of_the_runs_that_are_read():
+    found = ruled(Needs(20)).judge({"other": summary(), "KQ": summary(), "W": summary(diverged=3)})
+    assert found.verdict is HOLDS
+    assert found.measured == {"off, W": 0.1, "off, KQ": 0.1}
+    plain = {"attempted": 30, "kept": 20}
+    assert found.counts == {"KQ": plain, "W": plain | {"diverged": 3}}
+
+
+def test_a_missing_run_decides_nothing_and_is_named():
+    found = ruled(Needs(20)).judge({"W": summary()})
+    assert (found.verdict, found.note) == (OPEN, "The run 'KQ' is missing.")
+
+
+@pytest.mark.parametrize(
+    ("needs", "run", "named"),
+    [
+        (Needs(20), summary(kept=19), "KQ: 19 kept seeds are too few to decide; at least 20 are needed."),
+        (Needs(8, 1001), summary(), "KQ: 1000 steps are too few to decide; at least 1001 are needed."),
+        (Needs(8, 9, (200, 1000)), summary(), "KQ: no weights were kept at the steps [200] that"),
+    ],
+)
+def test_a_run_that_lacks_what_the_claim_needs_decides_nothing(needs, run, named):
+    enough = summary(99, 2000).assign_coords(snapshot=[200, 1000])
+    found = ruled(needs).judge({"W": enough, "KQ": run})
+    assert found.verdict is OPEN
+    assert found.note.startswith(named)
+    assert ruled(needs).judge({"W": enough, "KQ": enough}).verdict is HOLDS

@@ -5,15 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from jaxattn.experiments.bias import made
-from jaxattn.experiments.bias.atlas.predictions import PREDICTIONS
-from jaxattn.experiments.language.lm_margins.examples import made as texts
-from jaxattn.experiments.local.trajectories.examples import trajectory
-from jaxattn.experiments.max_margin.regularization_path.examples import runs as paths
-from jaxattn.experiments.max_margin.svm_rank.examples import runs as ranks
+from jaxattn.experiments.bias.atlas import PREDICTIONS
 from jaxattn.study.claims import experiment, folders
 from jaxattn.study.style import view
-from tests.experiments.landscape.test_no_stationary_point import measured as landscapes
+from tests.experiments.bias import synthetic
+from tests.experiments.landscape import test_no_stationary_point
+from tests.experiments.language import test_lm_margins
 
 
 def test_numbers_are_rounded_to_digits_that_are_drawn():
@@ -55,29 +52,8 @@ def shown(folder, datasets):
     return json.loads(json.dumps(draw(datasets), allow_nan=False))
 
 
-def test_trajectories_of_five_seeds_in_their_order():
-    finals = np.linspace(0.5, 0.99, 101)
-    runs = {
-        run: trajectory(run, finals, 0.9, seeds=range(101), tokens=3) for run in ("W", "KQ", "W, exact", "KQ, exact")
-    }
-    one = shown("local.trajectories", runs)
-    assert {each["place"]: each["seed"] for each in one["seeds"]} == {
-        "median": 50,
-        "lowest tenth": 10,
-        "lower quartile": 25,
-        "upper quartile": 75,
-        "highest tenth": 90,
-    }
-    for each in one["seeds"]:
-        assert set(each["runs"]) == set(one["steps"]) == set(runs)
-        own = each["runs"]["W"]
-        assert np.shape(own["path"]) == (len(one["steps"]["W"]), 2, 2)
-        assert own["off"]["frobenius"][-1] == pytest.approx(1 - finals[each["seed"]], rel=1e-2)
-        assert min(own["off"]["nuclear"]) >= 0
-
-
 def test_landscapes_with_unequal_and_equal_scores():
-    one = shown("landscape.no_stationary_point", landscapes())
+    one = shown("landscape.no_stationary_point", test_no_stationary_point.measured())
     assert [each["name"] for each in one["landscapes"]] == ["unequal scores", "equal scores"]
     for each in one["landscapes"]:
         assert np.shape(each["risk"]) == (len(one["second"]), len(one["first"]))
@@ -86,40 +62,19 @@ def test_landscapes_with_unequal_and_equal_scores():
         assert points[:, 0].max() <= one["first"][-1]
 
 
-def test_singular_values_of_both_solvers_on_the_same_problems():
-    datasets = ranks()
-    one = shown("max_margin.svm_rank", datasets)
-    assert len(one["settings"]) == sum(bool(each.attrs["solver"]) for each in datasets.values()) > 0
-    for each in one["settings"]:
-        assert np.shape(each["certified"]) == np.shape(each["inexact"])
-        assert np.array(each["certified"])[:, 0].tolist() == [0.0] * len(each["certified"])
-        assert np.max(each["inexact"]) <= 0
-
-
 def test_ratios_of_every_run_along_its_steps():
     predicted = PREDICTIONS[0]
-    run = made.run(predicted.name, {predicted.norm: 0.99}, predicted.row | {"variant": ""})
-    one = shown("bias.atlas", {predicted.name: run})
+    one = shown("bias.atlas", {predicted.run: synthetic.run({predicted.norm: 0.99})})
     (row,) = one["rows"]
-    assert (row["weights"], row["predicted"], row["seeds"]) == (predicted.weights, predicted.norm, made.SEEDS)
+    assert (row["weights"], row["predicted"], row["seeds"]) == ("W", predicted.norm, synthetic.SEEDS)
     assert np.shape(row["ratio"]) == (len(one["norms"]), len(row["steps"]))
     assert row["ratio"][one["norms"].index(predicted.norm)][-1] == pytest.approx(0.99, abs=1e-3)
 
 
 def test_margins_of_texts_with_and_without_a_conflict():
-    one = shown("language.lm_margins", {"texts": texts()})
+    one = shown("language.lm_margins", test_lm_margins.measured())
     assert [text["feasible"] for text in one["texts"]] == [True] * 3 + [False] * 3
     for text in one["texts"]:
         kinds = [len(margins) > 0 for margins in text["margins"]]
         assert kinds == [True, False, False] if text["feasible"] else not kinds[0]
         assert {len(margin) for kind in text["margins"] for margin in kind} == {len(one["steps"])}
-
-
-def test_distances_of_every_seed_along_both_paths():
-    datasets = paths()
-    one = shown("max_margin.regularization_path", datasets)
-    for each in one["paths"]:
-        found = datasets[each["name"]]
-        assert np.shape(each["distance"]["nuclear"]) == (found.sizes["seed"], found.sizes["radius"])
-        np.testing.assert_allclose(each["selected"], found["selected"].mean("seed"), atol=5e-3)
-        assert 0 <= min(each["apart"]) <= max(each["apart"]) <= 1

@@ -13,6 +13,7 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.beyond.depth import examples
 from jaxattn.experiments.bias import judging, ratios
 from jaxattn.experiments.bias.judging import Prediction
+from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -25,7 +26,6 @@ from jaxattn.study.claims import (
     too_few,
     too_little,
 )
-from jaxattn.study.statistics import beside, bootstrap, proportion, variables
 
 # The subjects of the summaries, and their names.
 LAYERS = {
@@ -134,7 +134,7 @@ def _lack(one: xarray.Dataset, chosen: np.ndarray) -> str:
     values = one["lack"].values[chosen]
     if len(values) < 2:
         return f"too few to estimate ({len(values)})"
-    found = bootstrap(values, beside(jax.random.key(0)))
+    found = bootstrap(values, derive_key(jax.random.key(0)))
     return f"{float(found.mean):.2g} [{float(found.low):.2g}, {float(found.high):.2g}]"
 
 

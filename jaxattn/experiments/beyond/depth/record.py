@@ -13,7 +13,7 @@ import optax
 
 from jaxattn import checks, data, descent
 from jaxattn.descent.optimizers import along
-from jaxattn.descent.pacing import plain
+from jaxattn.descent.step_schedules import plain
 from jaxattn.experiments.beyond.depth.layers import Layers, trained
 from jaxattn.parallel import batch, effort
 from jaxattn.problem import Problem

@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.beyond.digits import examples
 from jaxattn.experiments.bias import judging, ratios
 from jaxattn.experiments.bias.judging import Prediction
-from jaxattn.experiments.local.distance import FROM, exponents
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import (
     Claim,
     Datasets,
@@ -28,7 +28,7 @@ from jaxattn.study.claims import (
     number,
     too_few,
 )
-from jaxattn.study.statistics import bootstrap, proportion, variables
+from jaxattn.study.estimates import exponents
 
 OWN = {"W": "frobenius", "KQ": "nuclear"}
 # The names of the token laws in statements.
@@ -38,7 +38,7 @@ _SPHERE = "sphere"
 # distance that keeps falling (as in rate); and the share of problems that counts as nearly all.
 _NEAR, _GOES_ON, _ALL = 0.2, -0.12, 0.95
 # Rates are fitted from step 1000 to this step, for runs that have as many.
-_UNTIL = 10_000
+_FROM, _UNTIL = 1000, 10_000
 _FASTER = "the distance keeps falling, at least as fast as on the sphere."
 _DESCENT = Source("arXiv 2308.16898", "convergence of gradient descent on W, tested on real tokens", Setting.OURS)
 _FACTORS = Source("arXiv 2308.16898", "implicit bias of training (K, Q), tested on real tokens", Setting.OURS)
@@ -79,7 +79,7 @@ def _estimates(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[
         "separable": ((), proportion(one["optimal_margin"].values > 0)),
     }
     if steps[-1] >= _UNTIL:
-        late = (steps >= FROM) & (steps <= _UNTIL)
+        late = (steps >= _FROM) & (steps <= _UNTIL)
         estimates["exponent"] = ((), bootstrap(exponents(steps[None, late], off[:, late]), keys[1]))
     quantiles = {f"off_{q}": (("snapshot",), np.quantile(off, q / 100, axis=0)) for q in (10, 50, 90)}
     return variables(estimates) | quantiles
@@ -121,7 +121,7 @@ def _judge_rate(weights: str, summaries: Datasets) -> Judgement:
         corrected=tuple(slowest) if weights == "KQ" else (),
         correction=_FASTER if weights == "KQ" else "",
         undecided=short or too_few(min(int(one.attrs["kept"]) for one in runs.values())),
-        remark=f"From step {FROM} to {_UNTIL}. Median final 1 - cos with the {OWN[weights]} solution of the selected "
+        remark=f"From step {_FROM} to {_UNTIL}. Median final 1 - cos with the {OWN[weights]} solution of the selected "
         f"tokens: {ends}.",
     )
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.generalization.benign.bands import BANDS, FEWEST
+from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
 _COLOURS = (*palette.ramp(3), palette.WINE, palette.ROSE)
@@ -22,22 +21,18 @@ _COURSE = {
 }
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw test accuracies against both measures of the signal, and the courses of a strong and a weak signal.
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
-    runs = {run: one for run, one in summaries.items() if run not in BANDS}
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw test accuracies against both measures of the signal, and the courses of a strong and a weak signal."""
+    runs = {name: run for name, run in summaries.items() if name not in BANDS}
     with page.style():
         figure = page.full(5.2)
         (left, right), (low, weak) = figure.subplots(2, 2)
-        for axes, name in ((left, "ratio"), (right, "strength")):
-            for (run, one), colour, marker in zip(runs.items(), _COLOURS, _MARKERS, strict=False):
-                seen = one[f"by_{name}_seeds"].values >= FEWEST
-                x, y, error = (one[part].values[seen] for part in ("bin", f"by_{name}", f"by_{name}_error"))
+        for axes, by in ((left, "by_ratio"), (right, "by_strength")):
+            for (name, run), colour, marker in zip(runs.items(), _COLOURS, _MARKERS, strict=False):
+                seen = run[f"{by}_seeds"].values >= FEWEST
+                x, y, error = (run[part].values[seen] for part in ("bin", by, f"{by}_error"))
                 look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1}
-                axes.errorbar(x, y, 1.96 * error, label=_written(run), **look)
+                axes.errorbar(x, y, 1.96 * error, label=_written(name), **look)
             axes.set(xscale="log", ylabel="test accuracy at the end", ylim=(0.45, 1.03))
         left.set(title="(a) by $n\\,$SNR$^2$", xlabel=r"$n\,\mu^2/d$")
         right.set(title=r"(b) by $\mu\,(n/d)^{1/4}$", xlabel=r"$\mu\,(n/d)^{1/4}$")
@@ -49,20 +44,20 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
         page.add_counts(
             figure,
             runs,
-            f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_said('low')}; (d): "
-            f"{_said('weak')}. Means over the seeds of all runs, against the mean of log time; signal attended: mean "
-            "attention on the signal tokens of new inputs.",
+            f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_description('low')}; "
+            f"(d): {_description('weak')}. Means over the seeds of all runs, against the mean of log time; signal "
+            "attended: mean attention on the signal tokens of new inputs.",
         )
     return figure
 
 
-def _course(axes: Axes, one: xarray.Dataset, title: str) -> None:
+def _course(axes: Axes, summary: xarray.Dataset, title: str) -> None:
     """Draw what is fit and found along the time of the flow."""
     for name, (colour, dashes, label) in _COURSE.items():
-        axes.plot(one["time"].values, one[name].values, color=colour, linestyle=dashes, label=label)
+        axes.plot(summary["time"].values, summary[name].values, color=colour, linestyle=dashes, label=label)
     axes.set(title=title, xlabel="time of the flow", ylabel="share", ylim=(-0.03, 1.03))
     ticks = np.arange(-5, 61, 5)
-    inside = ticks[(ticks >= one["time"].values.min()) & (ticks <= one["time"].values.max())]
+    inside = ticks[(ticks >= summary["time"].values.min()) & (ticks <= summary["time"].values.max())]
     axes.set_xticks(inside[:: max(1, len(inside) // 6)])
     axes.xaxis.set_major_formatter(lambda value, _: f"$10^{{{value:.0f}}}$")
 
@@ -72,12 +67,14 @@ def _written(run: str) -> str:
     return f"$n = {n}$, $d = {d.replace(',', '{,}')}$"
 
 
-def _said(band: str) -> str:
-    said = BANDS[band].said.replace("mu^2", "$\\mu^2$").replace("mu ", "$\\mu$ ").replace("^(1/4)", "$^{1/4}$")
-    return said.replace("<=", "$\\leq$").replace(">=", "$\\geq$")
+def _description(band: str) -> str:
+    formula = (
+        BANDS[band].description.replace("mu^2", "$\\mu^2$").replace("mu ", "$\\mu$ ").replace("^(1/4)", "$^{1/4}$")
+    )
+    return formula.replace("<=", "$\\leq$").replace(">=", "$\\geq$")
 
 
-def _finding(summaries: Mapping[str, xarray.Dataset]) -> str:
+def _finding(summaries: Datasets) -> str:
     """Return the test accuracies of both bands at the end."""
     low, weak = (float(summaries[name]["accuracy"]) for name in ("low", "weak"))
     change = float(summaries["weak"]["change"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +24,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     noise tokens. So these are drawn directly, from the seed's own key.
 
     Args:
-        record: of a `Selecting` on problems of `law.signal_tokens`.
+        record: of a `Selecting` on problems of `law.signal_tokens`, with `data.d` and `optimizer.step_size`.
         solver: must be None; there is no max-margin problem to solve.
 
     Returns:
@@ -35,14 +33,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         (`attends`) and of new ones (`finds`); the share of new inputs that are classified correctly (`test`); and
         `time`, log10 of the flow's time, the sum of step over gradient norm. (seed,): `before`, the test accuracy at W
         = 0; `ratio`, n times the squared ratio of signal to noise, `n mu^2 / d`; and `strength`, `mu (n / d)^(1/4)`.
-        Attributes: counts, `n`, `d` and `run`.
 
     Raises:
         ValueError: a solver is given, or no seed stayed finite.
     """
     if solver is not None:
         raise ValueError(f"svm: expected native, there is nothing to solve, found {solver!r}")
-    config = json.loads(record.attrs["config"])
     W = record["w_snapshots"].values
     kept = np.asarray(np.isfinite(W).all(axis=(1, 2)))
     if not kept.any():
@@ -51,9 +47,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     start = np.zeros((int(kept.sum()), 1, W.shape[2]))
     words = record["test_key"].values[kept]
     seen = batch.over_seeds(_read, np.concatenate([start, W[kept]], axis=1), problems, words)
-    step = float(config["optimizer"]["step_size"])
-    times = np.cumsum(step / record["gradient_norm"].values[kept], axis=1)
-    n, d = config["data"]["n"], config["data"]["d"]
+    times = np.cumsum(record.attrs["optimizer.step_size"] / record["gradient_norm"].values[kept], axis=1)
+    n, d = problems.Y.shape[1], record.attrs["data.d"]
     along = {name: (("seed", "snapshot"), values[:, 1:].astype(float)) for name, values in seen.items()}
     along["time"] = ("seed", "snapshot"), np.log10(times[:, record["snapshot"].values - 1])
     mu = 1 / np.linalg.norm(np.asarray(problems.v), axis=1)
@@ -64,7 +59,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     }
     coordinates = {"seed": record["seed"].values[kept], "snapshot": record["snapshot"].values}
     counts = {"attempted": kept.size, "kept": int(kept.sum()), "diverged": int((~kept).sum())}
-    return xarray.Dataset(along | own, coordinates, counts | {"n": n, "d": d, "run": f"n = {n}, d = {d:,}"})
+    return xarray.Dataset(along | own, coordinates, counts)
 
 
 def _read(w: Float[Array, "snapshots d"], problem: Problem, words: UInt32[Array, " words"]) -> dict[str, Array]:

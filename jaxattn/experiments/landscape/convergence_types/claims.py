@@ -13,10 +13,10 @@ from jaxtyping import Bool, PRNGKeyArray
 from jaxattn import tokens
 from jaxattn.experiments.landscape.outcomes import by_weights
 from jaxattn.experiments.landscape.rising import Curve, Point, Trend, trend
+from jaxattn.statistics import proportion
 from jaxattn.study.claims import LEAST_STEPS, Datasets, Judgement, Kind, Needs, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import number
-from jaxattn.study.statistics import proportion
 
 # The published figure is not available to us: we know what it shows, and chose the sizes.
 _SOURCE = Source("arXiv 2308.16898", "figure of the convergence types", Setting.PROXY)

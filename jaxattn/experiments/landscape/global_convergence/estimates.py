@@ -11,9 +11,9 @@ import xarray
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxattn.experiments.landscape.global_convergence.basins import MARGIN
+from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Datasets, total
 from jaxattn.study.estimates import estimated, exact, mean, share
-from jaxattn.study.statistics import beside, bootstrap, proportion, variables
 
 # The starts of descent, in words, and the settings of their runs.
 STARTS = {
@@ -39,7 +39,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         ValueError: an impossible share of the gradient.
     """
     far = [name for name, run in runs.items() if FAR.items() <= run.attrs.items()]
-    summaries = {name: _from_far(runs[name], beside(key, k)) for k, name in enumerate(far)}
+    summaries = {name: _from_far(runs[name], derive_key(key, k)) for k, name in enumerate(far)}
     for start, start_key in zip(STARTS, jax.random.split(key, len(STARTS)), strict=True):
         own = {name: run for name, run in runs.items() if STARTS[start].items() <= run.attrs.items()}
         for (name, run), run_key in zip(own.items(), jax.random.split(start_key, len(own)), strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
 from jaxattn.experiments.language.gradient_sparsity.claims import FEW, KINDS, STEPS, is_judged
+from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
 _COLOURS = {"vocabulary": palette.TEAL, "prefix": palette.WINE}
@@ -22,26 +23,22 @@ _BEYOND = 2.0
 _CORES = {"feasible": "support vectors", "infeasible": "contested words"}
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw shares and what is left beside, of feasible texts in the first row, of others in the second.
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw shares and what is left beside, of feasible texts in the first row, of others in the second."""
     runs = list(summaries.values())
     with page.style():
         figure = page.full(5.4)
         top, below = (figure.add_subfigure(row) for row in figure.add_gridspec(2, 1, height_ratios=(0.2, 4.7)))
         panels = below.subplots(2, 2, sharex=True, sharey="col")
         for row, kind, letters in zip(panels, KINDS, ("ab", "cd"), strict=True):
-            own = [one for one in runs if f"{kind}_share" in one]
-            for one in own:
+            own = [run for run in runs if f"{kind}_share" in run]
+            for run in own:
                 for axes, name in zip(row, ("share", "beside"), strict=True):
-                    curve = (one[f"{kind}_{name}{part}"].values for part in ("", "_low", "_high"))
-                    page.band(axes, one["snapshot"].values, *curve, **_look(one, runs))
+                    curve = (run[f"{kind}_{name}{part}"].values for part in ("", "_low", "_high"))
+                    page.band(axes, run["snapshot"].values, *curve, **_look(run, runs))
                 if kind == "feasible":
-                    _multipliers(row[0], one, runs)
-            judged = [one for one in own if is_judged(one, kind) and int(one["snapshot"][-1]) >= STEPS]
+                    _multipliers(row[0], run, runs)
+            judged = [run for run in own if is_judged(run, kind) and int(run["snapshot"][-1]) >= STEPS]
             row[0].set(
                 title=f"({letters[0]}) {_shares(judged, kind)}", ylabel="share of pairs with\n99 % of the gradient"
             )
@@ -53,22 +50,22 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _look(one: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> dict[str, Any]:
-    place = _place(one, runs)
-    colour = _COLOURS.get(one.attrs["candidates"], palette.INK)
+def _look(run: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> dict[str, Any]:
+    place = _place(run, runs)
+    colour = _COLOURS.get(run.attrs["candidates"], palette.INK)
     return {"color": colour, "linestyle": _DASHES[place % len(_DASHES)]}
 
 
-def _place(one: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> int:
-    return sorted({int(each.attrs["d"]) for each in runs}).index(int(one.attrs["d"]))
+def _place(run: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> int:
+    return sorted({int(other.attrs["data.d"]) for other in runs}).index(int(run.attrs["data.d"]))
 
 
-def _multipliers(axes: Axes, one: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> None:
+def _multipliers(axes: Axes, run: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> None:
     axes.plot(
-        _BEYOND * float(one["snapshot"][-1]),
-        float(one["feasible_limit"]),
-        color=_look(one, runs)["color"],
-        marker=_MARKERS[_place(one, runs) % len(_MARKERS)],
+        _BEYOND * float(run["snapshot"][-1]),
+        float(run["feasible_limit"]),
+        color=_look(run, runs)["color"],
+        marker=_MARKERS[_place(run, runs) % len(_MARKERS)],
         markersize=5,
         linestyle="none",
     )
@@ -89,8 +86,8 @@ def _limits(panels: np.ndarray) -> None:
 
 def _key(part: SubFigure, runs: Sequence[xarray.Dataset]) -> None:
     """Explain colours, dashes, markers and the dotted line above all panels."""
-    colours = {f"candidates: {one.attrs['candidates']}": _look(one, runs)["color"] for one in runs}
-    dashes = {f"$d = {one.attrs['d']}$": _look(one, runs)["linestyle"] for one in runs}
+    colours = {f"candidates: {run.attrs['candidates']}": _look(run, runs)["color"] for run in runs}
+    dashes = {f"$d = {run.attrs['data.d']}$": _look(run, runs)["linestyle"] for run in runs}
     lines = [Line2D([], [], color=colour, label=label) for label, colour in colours.items()]
     lines += [Line2D([], [], color=palette.GUIDE, linestyle=dash, label=label) for label, dash in dashes.items()]
     marker = {"marker": _MARKERS[0], "markersize": 5, "linestyle": "none", "color": palette.GUIDE}
@@ -103,15 +100,15 @@ def _shares(judged: Sequence[xarray.Dataset], kind: str) -> str:
     """Say in how many of the judged runs few pairs carry the gradient at the end."""
     if not judged:
         return f"{kind} texts: too few, or\ntoo short runs, to judge"
-    met, broken = (sum(bounds) for bounds in zip(*(_few(one, kind) for one in judged), strict=True))
+    met, broken = (sum(bounds) for bounds in zip(*(_few(run, kind) for run in judged), strict=True))
     says = f"refuted in {broken} of {len(judged)} runs" if broken else f"holds in {met} of {len(judged)} runs"
-    ends = [100 * float(one[f"{kind}_share"][-1]) for one in judged]
+    ends = [100 * float(run[f"{kind}_share"][-1]) for run in judged]
     return f'{kind} texts: "few" {says};\n{_span(ends)} of the pairs are needed'
 
 
-def _few(one: xarray.Dataset, kind: str) -> tuple[bool, bool]:
+def _few(run: xarray.Dataset, kind: str) -> tuple[bool, bool]:
     """Return whether few pairs carry the gradient at the end, and whether more do, by the interval of their share."""
-    low, high = (float(one[f"{kind}_share{part}"][-1]) for part in ("_low", "_high"))
+    low, high = (float(run[f"{kind}_share{part}"][-1]) for part in ("_low", "_high"))
     return high <= FEW, low > FEW
 
 
@@ -119,16 +116,16 @@ def _beside(judged: Sequence[xarray.Dataset], kind: str) -> str:
     """Say how much of the gradient is at most elsewhere at the end."""
     if not judged:
         return f"{kind} texts: too few, or\ntoo short runs, to judge"
-    most = max(float(one[f"{kind}_beside"][-1]) for one in judged)
+    most = max(float(run[f"{kind}_beside"][-1]) for run in judged)
     return f"{kind} texts: at most {page.at_most(most)}\nis off the {_CORES[kind]} at the end"
 
 
 def _texts(axes: Axes, runs: Sequence[xarray.Dataset], kind: str) -> None:
     """Write the numbers of texts into a panel."""
     numbers: dict[str, set[int]] = {}
-    for one in runs:
-        numbers.setdefault(one.attrs["candidates"], set()).add(int(one[f"{kind}_texts"]))
-    few = {one.attrs["candidates"] for one in runs if not is_judged(one, kind)}
+    for run in runs:
+        numbers.setdefault(run.attrs["candidates"], set()).add(int(run[f"{kind}_texts"]))
+    few = {run.attrs["candidates"] for run in runs if not is_judged(run, kind)}
     lines = [
         f"{' or '.join(map(str, sorted(found)))} {name}{', not judged' * (name in few)}"
         for name, found in numbers.items()
@@ -137,17 +134,17 @@ def _texts(axes: Axes, runs: Sequence[xarray.Dataset], kind: str) -> None:
 
 
 def _span(percents: Sequence[float]) -> str:
-    ends = list(dict.fromkeys(f"{one:.0f}" for one in (min(percents), max(percents))))
+    ends = list(dict.fromkeys(f"{percent:.0f}" for percent in (min(percents), max(percents))))
     return f"{' to '.join(ends)} %"
 
 
-def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+def _remark(summaries: Datasets) -> str:
     """Say what pairs there are; candidates of equal numbers stand once."""
-    told = {}
-    for one in summaries.values():
-        alone = f", {100 * float(one['dropped']):.0f} % of the prefixes have no choice" if float(one["dropped"]) else ""
-        told[one.attrs["candidates"]] = f"{float(one['pairs']):.0f} ({one.attrs['candidates']}{alone})"
+    pairs = {}
+    for run in summaries.values():
+        alone = f", {100 * float(run['dropped']):.0f} % of the prefixes have no choice" if float(run["dropped"]) else ""
+        pairs[run.attrs["candidates"]] = f"{float(run['pairs']):.0f} ({run.attrs['candidates']}{alone})"
     return (
         "Bands: 95 % intervals of the mean. Predicted limit: by the multipliers. Contested words: different words that "
-        f"follow the same one. Pairs of a prefix and a candidate per text: {', '.join(told.values())}."
+        f"follow the same one. Pairs of a prefix and a candidate per text: {', '.join(pairs.values())}."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import jax
@@ -37,7 +36,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         next words and the support vectors, for others the words that follow the prefix's last word somewhere, if there
         are several; `core`, the share of such pairs; `limit`, the share predicted by the multipliers of the max-margin
         solution, or `core` if there is none; `pairs`, their number; `dropped`, the number of prefixes without a choice.
-        The attribute `run` names candidates and d.
+        Attributes: counts, `candidates` and the number of `prefixes` of a text.
 
     Raises:
         ValueError: no seed is kept.
@@ -53,8 +52,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     def only(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
 
-    law = json.loads(record.attrs["config"])["data"]
-    candidates, d = law["candidates"]["_target_"].rpartition(".")[2], int(law["d"])
     counts = {
         "attempted": len(kept),
         "kept": int(kept.sum()),
@@ -65,7 +62,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         raise ValueError(f"gradient-sparsity: expected a kept seed, found counts {counts}")
     given = record["pairs_snapshots"].values, solution.W, solution.duals, feasible, texts
     share, beside, limit, core, pairs = batch.over_seeds(_along, *map(only, given))
-    prefixes = int(law["m"]) * (int(law["n"]) - 1)
+    prefixes = texts.last.shape[1]
     along = ("seed", "snapshot")
     return xarray.Dataset(
         {
@@ -78,7 +75,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "dropped": (("seed",), prefixes - only(texts.weight).sum(axis=1)),
         },
         {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values},
-        {**counts, "run": f"{candidates}, d = {d}", "candidates": candidates, "d": d, "prefixes": prefixes},
+        {**counts, "candidates": "vocabulary" if texts.counts is None else "prefix", "prefixes": prefixes},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from jaxattn.study.claims import LEAST_SEEDS
+from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgements
 from jaxattn.study.style import page, palette
 
 _SIZES = {"m": "sequences, $m$", "n": "words of a sequence, $n$", "d": "dimension, $d$"}
@@ -30,24 +30,22 @@ _KINDS = {
 }
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw a column a size that is swept: the cosine of all texts above, both kinds of texts apart below.
-
-    Args:
-        summaries: of `claims.summarize`.
-    """
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw a column a size that is swept: the cosine of all texts above, both kinds of texts apart below."""
     default = {name: _common(summaries, name) for name in _SIZES}
     with page.style():
         figure = page.full(5.6)
         panels = figure.subplots(2, 3, sharey="row")
         for (above, below), size, letters in zip(panels.T, _SIZES, ("ad", "be", "cf"), strict=True):
             others = [name for name in _SIZES if name != size]
-            swept = [one for one in summaries.values() if all(one.attrs[name] == default[name] for name in others)]
-            swept.sort(key=lambda one: one.attrs[size])
-            for one, colour in zip(swept, palette.ramp(len(swept)), strict=True):
-                _together(above, one, colour, size)
+            swept = [
+                run for run in summaries.values() if all(run.attrs[f"data.{name}"] == default[name] for name in others)
+            ]
+            swept.sort(key=lambda run: run.attrs[f"data.{size}"])
+            for run, colour in zip(swept, palette.ramp(len(swept)), strict=True):
+                _together(above, run, colour, size)
             fixed = ", ".join(f"${name} = {default[name]}$" for name in others)
-            ends = [float(one["soft"][-1]) for one in swept]
+            ends = [float(run["soft"][-1]) for run in swept]
             above.set(
                 title=f"({letters[0]}) ${size}$ varies, {fixed}:\nends at {_range(ends)}",
                 xscale="log",
@@ -59,7 +57,7 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
             for name in _KINDS:
                 _apart(below, swept, size, name)
             below.set(title=f"({letters[1]}) {_finding(swept)}", xscale="log", yscale="log", xlabel=_SIZES[size])
-            values = [one.attrs[size] for one in swept]
+            values = [run.attrs[f"data.{size}"] for run in swept]
             below.set_xticks(values, [str(value) for value in values])
             below.minorticks_off()
             below.margins(x=0.12)
@@ -70,9 +68,9 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _common(summaries: Mapping[str, xarray.Dataset], name: str) -> int:
+def _common(summaries: Datasets, name: str) -> int:
     """Return the value of a size that most runs have: the one it has where another is swept."""
-    values, times = np.unique([one.attrs[name] for one in summaries.values()], return_counts=True)
+    values, times = np.unique([run.attrs[f"data.{name}"] for run in summaries.values()], return_counts=True)
     return int(values[np.argmax(times)])
 
 
@@ -88,16 +86,16 @@ def _finding(swept: Sequence[xarray.Dataset]) -> str:
         ("hard solution", "soft_0", r"\leq", max),
         ("no hard solution", "soft_1", r"\geq", min),
     ):
-        ends = [float(one[name][-1]) for one in swept if one.attrs[_KINDS[name][0]] >= LEAST_SEEDS]
+        ends = [float(run[name][-1]) for run in swept if run.attrs[_KINDS[name][0]] >= LEAST_SEEDS]
         found.append(f"{kind}: ${side}$ {page.power(pick(ends))}" if ends else f"{kind}: too few texts")
     return ",\n".join(found)
 
 
-def _together(axes: Axes, one: xarray.Dataset, colour: str, size: str) -> None:
-    curve = (one[part].values for part in ("snapshot", "soft", "soft_low", "soft_high"))
-    page.band(axes, *curve, color=colour, label=f"${size} = {one.attrs[size]}$: {float(one['feasible']):.0%}")
-    if one.attrs["five"] > 1:
-        few = one.isel(snapshot=np.unique(np.linspace(0, one.sizes["snapshot"] - 1, 4).astype(int)))
+def _together(axes: Axes, run: xarray.Dataset, colour: str, size: str) -> None:
+    curve = (run[part].values for part in ("snapshot", "soft", "soft_low", "soft_high"))
+    page.band(axes, *curve, color=colour, label=f"${size} = {run.attrs[f'data.{size}']}$: {float(run['feasible']):.0%}")
+    if run.attrs["five"] > 1:
+        few = run.isel(snapshot=np.unique(np.linspace(0, run.sizes["snapshot"] - 1, 4).astype(int)))
         axes.errorbar(
             few["snapshot"], few["five"], few["five_error"], fmt="x", color=colour, markersize=3.5, elinewidth=0.7
         )
@@ -106,19 +104,19 @@ def _together(axes: Axes, one: xarray.Dataset, colour: str, size: str) -> None:
 def _apart(axes: Axes, swept: Sequence[xarray.Dataset], size: str, name: str) -> None:
     """Draw the final means of a kind of texts, each with a tail from a tenth of the steps; hollow if texts are few."""
     of, _, colour, marker, aside = _KINDS[name]
-    for one in swept:
-        if name not in one:
+    for run in swept:
+        if name not in run:
             continue
-        steps, enough = one["snapshot"].values, one.attrs[of] >= LEAST_SEEDS
+        steps, enough = run["snapshot"].values, run.attrs[of] >= LEAST_SEEDS
         earlier = int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
-        x, end = one.attrs[size] * aside, one.isel(snapshot=-1)
-        axes.plot([x, x], [one[name][earlier], end[name]], color=colour, linewidth=0.8, alpha=0.5)
-        axes.plot(x, one[name][earlier], "_", color=colour, markersize=6)
+        x, end = run.attrs[f"data.{size}"] * aside, run.isel(snapshot=-1)
+        axes.plot([x, x], [run[name][earlier], end[name]], color=colour, linewidth=0.8, alpha=0.5)
+        axes.plot(x, run[name][earlier], "_", color=colour, markersize=6)
         error = np.abs(np.array([[end[f"{name}_low"]], [end[f"{name}_high"]]]) - float(end[name])) if enough else None
         face = colour if enough else "none"
         axes.errorbar([x], [end[name]], error, fmt=marker, color=colour, markersize=4, markerfacecolor=face)
         if not enough:
-            texts = f"{one.attrs[of]} text{'s' * (one.attrs[of] > 1)}"
+            texts = f"{run.attrs[of]} text{'s' * (run.attrs[of] > 1)}"
             axes.annotate(
                 texts, (x, end[name]), (-6, 0), textcoords="offset points", ha="right", va="center", fontsize=7
             )
@@ -140,15 +138,12 @@ def _key() -> list[Line2D]:
     ]
 
 
-def _remark(summaries: Mapping[str, xarray.Dataset]) -> str:
+def _remark(summaries: Datasets) -> str:
     last = int(next(iter(summaries.values()))["snapshot"][-1])
-    few = [
-        (run, one.attrs[of])
-        for run, one in summaries.items()
-        for name, (of, *_) in _KINDS.items()
-        if name == "soft_0" and 0 < one.attrs[of] < LEAST_SEEDS
-    ]
-    said = "".join(f" At {run} only {texts} {'text has' if texts == 1 else 'texts have'} one." for run, texts in few)
+    few = {name: texts for name, run in summaries.items() if 0 < (texts := run.attrs["with_hard"]) < LEAST_SEEDS}
+    said = "".join(
+        f" At {name} only {texts} {'text has' if texts == 1 else 'texts have'} one." for name, texts in few.items()
+    )
     return (
         "A text has a hard solution if its training tokens can be separated. Bands and bars: 95 % bootstrap intervals "
         f"of the mean; (d) to (f): geometric means at step {last}.{said}"

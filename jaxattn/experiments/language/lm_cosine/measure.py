@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import jax
 import numpy as np
 import xarray
@@ -25,7 +23,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         For every kept seed: whether it is `feasible`, and if not, whether it `has_mixed`, a finite part and a solution
         of the sets; at the snapshots `soft`, 1 - cos with the soft-margin solution, and `mixed`, with `W_fin + C
         W_sets`, C fitted, or 0 if a text lacks one of these; `apart`, the relative difference of the soft optimum from
-        the hard one (0 if there is none). The attributes m, n, d are the sizes of the text.
+        the hard one (0 if there is none).
 
     Raises:
         ValueError: no text is kept.
@@ -34,8 +32,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     pairs, feasible = record["pairs_snapshots"].values[found.kept], found.feasible
     soft, mixed = batch.over_seeds(_off, pairs, found.texts, found.soft.W, found.finite.W, found.sets.W)
     hard = np.where(feasible, found.hard.primal, 1.0)
-    drawn = json.loads(record.attrs["config"])["data"]
-    sizes = {name: int(drawn[name]) for name in ("m", "n", "d")}
     return xarray.Dataset(
         {
             "feasible": (("seed",), feasible),
@@ -45,7 +41,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "apart": (("seed",), np.where(feasible, 1 - found.soft.primal / hard, 0.0)),
         },
         {"seed": record["seed"].values[found.kept], "snapshot": record["snapshot"].values},
-        {**found.counts, **sizes, "run": " ".join(f"{name}={value}" for name, value in sizes.items())},
+        found.counts,
     )
 
 

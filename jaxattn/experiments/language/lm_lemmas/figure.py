@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.language.lm_lemmas.claims import SAME, SHARP
+from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
 # How the basic functions of `measure.BOUNDS` are written.
@@ -20,19 +19,15 @@ _FORMS = (("printed", _PRINTED, "o", "as printed"), ("mended", _MENDED, "s", "$b
 _LOOSE = 3.0
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw the errors of the gradient by label, the slopes by distance, and the shares of the bounds.
-
-    Args:
-        summaries: one run, as `claims.summarize` returns it.
-    """
-    (one,) = summaries.values()
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the errors of the gradient by label, the slopes by distance, and the shares of the bounds."""
+    (summary,) = summaries.values()
     with page.style():
         figure = page.full(3.1)
         gradient, slope, bounds = figure.subplots(1, 3, width_ratios=(1.1, 1, 1.3))
-        _gradient(gradient, one)
-        _slope(slope, one)
-        _bounds(bounds, one)
+        _gradient(gradient, summary)
+        _slope(slope, summary, str(judgements["lm-lemmas:slope"].verdict))
+        _bounds(bounds, summary)
         page.add_counts(
             figure,
             summaries,
@@ -43,15 +38,15 @@ def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
     return figure
 
 
-def _gradient(axes: Axes, one: xarray.Dataset) -> None:
-    at, labels = np.arange(one.sizes["label"]), [f"{float(b):g}" for b in one["label"].values]
+def _gradient(axes: Axes, summary: xarray.Dataset) -> None:
+    at, labels = np.arange(summary.sizes["label"]), [f"{float(b):g}" for b in summary["label"].values]
     rounding = np.finfo(float).eps / 2
     for name, colour, marker, label in _FORMS:
         # Rounding is drawn where it is largest, so that zeros stay on the axis.
-        size = np.maximum(one[f"{name}_most"].values, rounding)
+        size = np.maximum(summary[f"{name}_most"].values, rounding)
         axes.plot(at, size, marker, color=colour, markerfacecolor="none", label=label)
     axes.axhline(SAME, color=_BOUND, linestyle=":", linewidth=0.9)
-    wrong = [label for label, size in zip(labels, one["printed_most"].values, strict=True) if size > SAME]
+    wrong = [label for label, size in zip(labels, summary["printed_most"].values, strict=True) if size > SAME]
     says = f"wrong for $b$ = {', '.join(wrong)}" if wrong else "right for every label"
     axes.set(
         title=f"(a) gradient as printed:\n{says}",
@@ -65,9 +60,8 @@ def _gradient(axes: Axes, one: xarray.Dataset) -> None:
     axes.legend(loc="upper left")
 
 
-def _slope(axes: Axes, one: xarray.Dataset) -> None:
-    largest = float(one["slope_most"].max())
-    axes.plot(one["distance"].values, one["slope_most"].values, "o-", color=_MENDED, markersize=3)
+def _slope(axes: Axes, summary: xarray.Dataset, verdict: str) -> None:
+    axes.plot(summary["distance"].values, summary["slope_most"].values, "o-", color=_MENDED, markersize=3)
     axes.axhline(SHARP, color=palette.INK, linestyle="--", linewidth=0.8)
     axes.axhline(1, color=_BOUND, linestyle=":", linewidth=0.9)
     for height, text in ((1, "allowed: 1"), (SHARP, r"sharp: $1 / (6 \sqrt{3})$")):
@@ -80,7 +74,7 @@ def _slope(axes: Axes, one: xarray.Dataset) -> None:
             fontsize=page.SMALLEST,
         )
     axes.set(
-        title=f"(b) Lemma 3.12 {'holds' if largest <= 1 else 'fails'}:\nlargest slope {largest:.2g}",
+        title=f"(b) Lemma 3.12 {verdict}:\nlargest slope {float(summary['slope_most'].max()):.2g}",
         xlabel="$|x - x'|$",
         ylabel="$|g'(x) - g'(x')|\\,/\\,|x - x'|$",
         xscale="log",
@@ -89,10 +83,10 @@ def _slope(axes: Axes, one: xarray.Dataset) -> None:
     )
 
 
-def _bounds(axes: Axes, one: xarray.Dataset) -> None:
+def _bounds(axes: Axes, summary: xarray.Dataset) -> None:
     rows = np.arange(len(_NAMES))[::-1]
-    for radius, marker in zip(one["radius"].values, ("o", "^"), strict=False):
-        shares = one["share_most"].sel(radius=radius).values
+    for radius, marker in zip(summary["radius"].values, ("o", "^"), strict=False):
+        shares = summary["share_most"].sel(radius=radius).values
         axes.plot(shares, rows, marker, color=_MENDED, markerfacecolor="none", markersize=4)
         axes.annotate(
             f"$R = {radius:g}$",
@@ -103,7 +97,7 @@ def _bounds(axes: Axes, one: xarray.Dataset) -> None:
             fontsize=page.SMALLEST,
         )
     axes.axvline(0, color=_BOUND, linestyle=":", linewidth=0.9)
-    largest = one["share_most"].max("radius").values
+    largest = summary["share_most"].max("radius").values
     exceeded, loose = (int(hits.sum()) for hits in (largest > 1e-9, largest < -_LOOSE))
     says = f"{exceeded} of {len(_NAMES)} bounds exceeded" if exceeded else f"all {len(_NAMES)} bounds hold"
     beyond = rf"$10^{{{np.floor(-np.max(largest[largest < -_LOOSE])):.0f}}}$" if loose else ""

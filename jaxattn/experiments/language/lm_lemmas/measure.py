@@ -6,7 +6,6 @@ A3 y`, g the logistic function, b a label, `alpha = <exp(A_j0 x), 1>`.
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import jax
@@ -34,7 +33,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Check the lemmas on sequences of drawn texts, at drawn weights and labels.
 
     Args:
-        record: of `Texts`.
+        record: of `Texts`, with sequences of `data.n` words.
         solver: not used; nothing is separated.
 
     Returns:
@@ -47,8 +46,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         ValueError: there is no sequence of several words.
     """
     del solver
-    law = json.loads(record.attrs["config"])["data"]
-    n = int(law["n"])
+    n = record.attrs["data.n"]
     words = np.concatenate([record["last"].values[:, : n - 1], record["next"].values[:, n - 2 : n - 1]], axis=1)
     several = np.asarray(np.any(words != words[:, :1], axis=1))
     if not several.any():
@@ -59,7 +57,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     arrays = {name: (("seed", *axes), one) for (name, axes), one in zip(dims.items(), found, strict=True)}
     counts = {"attempted": several.size, "kept": len(A), "labels": int((~several).sum())}
     axes = {"label": LABELS, "distance": DISTANCES, "radius": RADII, "bound": np.array(BOUNDS, dtype=object)}
-    return xarray.Dataset(arrays, {"seed": record["seed"].values[several], **axes}, {**counts, "run": "texts", "n": n})
+    return xarray.Dataset(arrays, {"seed": record["seed"].values[several], **axes}, counts)
 
 
 def _of_one(A: Float[Array, "n d"], words: UInt32[Array, " words"]) -> tuple[Array, ...]:

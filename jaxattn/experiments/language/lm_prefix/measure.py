@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import xarray
 
 from jaxattn import svm
@@ -18,17 +16,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         solver: of the max-margin problems.
 
     Returns:
-        The dataset of `arrival.measure`, and the `text` of every start. The attribute `run` names the dimension, delta,
-        the rule of descent and the start; these are also attributes.
+        The dataset of `arrival.measure`, and the `text` of every start.
     """
-    config = json.loads(record.attrs["config"])
-    delta, step = float(config["data"]["head"]["delta"]), float(config["optimizer"]["step_size"])
-    scale, starts = float(config["weights"]["scale"]), int(config["weights"]["starts"])
-    d = record.sizes["feature"]
-    one = arrival.measure(record, delta, step, solver)
-    # Without a floor, a normalized step follows the exact gradient direction.
-    rule = "exact direction" if "floor" in config["optimizer"] else "plain"
-    start = f"normal W, scale {scale:g}" if scale else "W = 0"
-    told = {"d": d, "delta": delta, "rule": rule, "scale": scale, "starts": starts}
-    one["text"] = (("seed",), one["seed"].values // starts)
-    return one.assign_attrs(run=f"d = {d}, delta {delta:g}, {rule}, from {start}", **told)
+    ends = arrival.measure(record, record.attrs["data.head.delta"], record.attrs["optimizer.step_size"], solver)
+    return ends.assign(text=ends["seed"] // record.attrs["weights.starts"])

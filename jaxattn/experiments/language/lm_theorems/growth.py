@@ -9,7 +9,7 @@ import numpy as np
 import xarray
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from jaxattn.study.statistics import Estimate, bootstrap, proportion, variables
+from jaxattn.statistics import Estimate, bootstrap, proportion, variables
 
 # Kinds of texts: some W separates all next words, or none does.
 KINDS = ("feasible", "infeasible")

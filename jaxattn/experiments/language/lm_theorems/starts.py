@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn import svm
 from jaxattn.experiments.language import arrival
 from jaxattn.experiments.language.arrival import late, outcomes
-from jaxattn.study.statistics import bootstrap, variables
+from jaxattn.statistics import bootstrap, variables
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:

@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.experiments.language.next_token_graph import examples, remarks
+from jaxattn.statistics import Estimate, bootstrap, variables
 from jaxattn.study.claims import (
     LEAST_SEEDS,
     Claim,
@@ -27,7 +28,6 @@ from jaxattn.study.claims import (
     number,
     too_little,
 )
-from jaxattn.study.statistics import Estimate, bootstrap, variables
 
 _PAPER = "arXiv 2403.08081"
 # Fixed beforehand. The largest 1 - cos, with its limit, of the change of W over the last decade of steps; the smallest

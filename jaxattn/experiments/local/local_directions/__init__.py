@@ -1,1 +1,286 @@
 """Does descent that starts far along an SVM solution stay at its tokens if and only if these are locally optimal?"""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn import attention, metrics, svm, tokens
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import bootstrap, pooled, proportion, variables
+from jaxattn.study.claims import (
+    LEAST_SEEDS,
+    LEAST_STEPS,
+    Datasets,
+    Experiment,
+    Judgement,
+    Judgements,
+    Needs,
+    Setting,
+    Source,
+    claim,
+    too_few,
+)
+from jaxattn.study.claims.criteria import Criterion, Number, below
+from jaxattn.study.estimates import number
+from jaxattn.study.style import page, palette
+
+# A run has stayed if it selects alpha at the end and its direction is this close to W_alpha.
+_STAYED = 0.99
+# Fixed beforehand: the largest share of locally optimal choices that descent may leave at the largest radius, if R must
+# be large enough for alpha.
+_FEW = 0.1
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare every run with the solution along which it started, solved and certified again.
+
+    Args:
+        record: of a `Directions`.
+        solver: of the Att-SVM; this package's own if None.
+
+    Returns:
+        A dataset with axes `start`, a kept choice of tokens of the problem of one `seed` in dimension `d`, and
+        `radius`. (start, radius): whether descent `stayed`, and its final `correlation` with W_alpha. (start): whether
+        alpha is locally optimal (`locally`); its smallest lead in score over a support neighbour (`gap`); the `slack`
+        of the tokens that outscore alpha but are not support neighbours: the excess of their smallest margin over 1
+        (inf if there are none); the `length` of W_alpha. Choices whose Att-SVM is not solved count as `infeasible` or
+        `unsolved`, solved ones with a non-finite run as `diverged`.
+    """
+    seeds, dimensions, choices = record["alpha"].shape[:3]
+    arrays = {str(name): record[name].values.reshape(-1, *record[name].shape[2:]) for name in record.data_vars}
+    problems = of_arrays({name: np.repeat(arrays[name], choices, axis=0) for name in ("X", "Z", "Y", "v")})
+    alpha, final = (arrays[name].reshape(-1, *arrays[name].shape[2:]) for name in ("alpha", "W"))
+    solution = svm.solve_batch(batch.over_seeds(svm.token_constraints, problems, alpha), solver=solver)
+    of_start, of_run = batch.over_seeds(_compared, problems, alpha, solution.W, final)
+    solved, infeasible = (solution.status == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
+    kept = solved & np.isfinite(final).all(axis=(1, 2, 3))
+    diverged = int((solved & ~kept).sum())
+    arrays = {name: (("start",), values[kept]) for name, values in of_start.items()}
+    arrays |= {name: (("start", "radius"), values[kept]) for name, values in of_run.items()}
+    arrays["d"] = (("start",), np.tile(np.repeat(record["d"].values, choices), seeds)[kept])
+    arrays["seed"] = (("start",), np.repeat(record["seed"].values, dimensions * choices)[kept])
+    return xarray.Dataset(
+        arrays,
+        {"radius": record["radius"].values},
+        {
+            "attempted": kept.size,
+            "kept": int(kept.sum()),
+            **({"diverged": diverged} if diverged else {}),
+            "infeasible": int(infeasible.sum()),
+            "unsolved": int((~solved & ~infeasible).sum()),
+        },
+    )
+
+
+def _compared(
+    problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"], final: Float[Array, "radii d d"]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return what is known about a choice of tokens with solution W, and about the runs that started along W."""
+    scores = tokens.scores(problem)
+    margins = svm.margins(svm.token_constraints(problem, alpha), W)
+    neighbours = tokens.support_neighbours(margins, alpha)
+    lead = jnp.take_along_axis(scores, alpha[:, None], axis=1) - scores
+    logits = attention.logits(W, problem)
+    above = jnp.take_along_axis(logits, alpha[:, None], axis=1) - logits
+    correlation = jax.vmap(metrics.correlation, in_axes=(0, None))(final, W)
+    selects = (jax.vmap(tokens.selected, in_axes=(0, None))(final, problem) == alpha[None, :]).all(axis=1)
+    of_start = {
+        "locally": tokens.is_locally_optimal(scores, alpha, neighbours),
+        "gap": jnp.min(jnp.where(neighbours, lead, jnp.inf)),
+        "slack": jnp.min(jnp.where((lead < 0) & ~neighbours, above - 1, jnp.inf)),
+        "length": metrics.norm(W),
+    }
+    return of_start, {"correlation": correlation, "stayed": selects & (correlation > _STAYED)}
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Count the starts that descent left, by whether their tokens are locally optimal.
+
+    The bootstrap resamples whole problems, since the choices of tokens of one problem are dependent.
+
+    Returns:
+        The measured runs with axes `of`, locally optimal or not, and `radius` in addition: the share of starts that
+        descent `left`, with its interval, and the number of `starts`; and, over `farther`, `rise`, the change in the
+        share of locally optimal starts left from one radius to the next, with its interval.
+    """
+    return {name: _summary(run, key) for name, run in runs.items()}
+
+
+def _summary(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    shares = np.full((3, 2, run.sizes["radius"]), np.nan)
+    starts = np.zeros(2, int)
+    for k, locally in enumerate((False, True)):
+        those = run["locally"].values == locally
+        starts[k] = those.sum()
+        if starts[k]:
+            left = ~run["stayed"].values[those]
+            shares[:, k] = pooled(left, run["seed"].values[those], jax.random.fold_in(key, k))[:3]
+    names = ("left", "left_low", "left_high")
+    summary = run.assign({name: (("of", "radius"), share) for name, share in zip(names, shares, strict=True)})
+    if starts[1] and run.sizes["radius"] > 1:
+        rise = bootstrap(_rises(run), jax.random.fold_in(key, 2))
+        summary = summary.assign(variables({"rise": (("farther",), rise)}))
+    return summary.assign(starts=(("of",), starts)).assign_coords(of=["not local", "local"])
+
+
+def _rises(run: xarray.Dataset) -> Float[np.ndarray, "problems farther"]:
+    """Return what each problem contributes to the change in the share of locally optimal starts left."""
+    those = run["locally"].values
+    left = ~run["stayed"].values[those]
+    problems, problem = np.unique(run["seed"].values[those], return_inverse=True)
+    rises = np.zeros((len(problems), left.shape[1] - 1))
+    np.add.at(rises, problem, np.diff(left.astype(float), axis=1))
+    return rises * len(problems) / len(left)
+
+
+@claim(
+    "local-directions:exactly",
+    Source("arXiv 2308.16898", "section 5, theorem on local convergence of gradient descent", Setting.OURS),
+    "Descent that starts far along W_alpha stays at alpha if and only if alpha is locally optimal.",
+    needs=Needs(steps=LEAST_STEPS),
+)
+def _exactly(runs: Datasets) -> Judgement:
+    """At the largest radius there must be no exception; as corrected, fewer and fewer local optima are left."""
+    run = runs["all starts"]
+    radii, stayed, locally = run["radius"].values, run["stayed"].values, run["locally"].values
+    numbers, expected = {}, {}
+    for (of, goal), radius in itertools.product((("local", 0.0), ("not local", 1.0)), radii):
+        if int(run["starts"].sel(of=of)):
+            label = f"{of}, share left, R = {radius:g}"
+            numbers[label], expected[label] = number(run, "left", of=of, radius=radius), goal
+    wrongly = int((stayed & ~locally[:, None]).sum())
+    converse = below("runs that stayed at tokens that are not locally optimal", Number.exact(wrongly), 0)
+    left = run["left"].sel(of="local").values
+    # With choices of both kinds.
+    problems = min(len(np.unique(run["seed"].values[locally == kind])) for kind in (True, False))
+    return Judgement(
+        (
+            converse,
+            below(f"locally optimal choices left at R = {radii[-1]:g}", Number.exact((~stayed[locally, -1]).sum()), 0),
+        ),
+        (converse, *_falls(run)),
+        correction=f"only if R is large enough for alpha. Descent leaves {left[0]:.1%} of the locally optimal choices "
+        f"at R = {radii[0]:g}, and {left[-1]:.1%} at R = {radii[-1]:g}.",
+        remark="A run has stayed if it selects alpha after the last step and its correlation with W_alpha is above "
+        f"{_STAYED}. {wrongly} runs stayed at tokens that are not locally optimal. {_slack(run)}".rstrip(),
+        numbers=numbers,
+        expected=expected,
+        undecided=too_few(int(run["starts"].min())) or too_few(problems, LEAST_SEEDS),
+    )
+
+
+def _falls(run: xarray.Dataset) -> list[Criterion]:
+    """Ask that the share of locally optimal starts left falls with the radius, and is small at the last one."""
+    radii = run["radius"].values
+    few = below(
+        f"share of the locally optimal choices left at R = {radii[-1]:g}",
+        number(run.isel(radius=-1), "left", of="local"),
+        _FEW,
+    )
+    if "rise" not in run:
+        return [few]
+    rises = [
+        below(f"change of that share from R = {a:g} to {b:g}", number(run.isel(farther=k), "rise"), 0)
+        for k, (a, b) in enumerate(itertools.pairwise(radii))
+    ]
+    return [few, *rises]
+
+
+def _scaled_slack(run: xarray.Dataset) -> Float[np.ndarray, "start radius"]:
+    return (run["slack"] * run["radius"] / run["length"]).values
+
+
+def _slack(run: xarray.Dataset) -> str:
+    """Say the median of `slack R / ||W_alpha||` over the locally optimal starts left, and over the others.
+
+    Only starts outscored by some token count. The text is empty unless there are starts of both kinds.
+    """
+    scaled = _scaled_slack(run)
+    counted = run["locally"].values[:, None] & np.isfinite(scaled)
+    left, stayed = (scaled[counted & (run["stayed"].values == stayed)] for stayed in (False, True))
+    if not (left.size and stayed.size):
+        return ""
+    return (
+        "Among locally optimal choices outscored by a token that is not a support neighbour, the median of that "
+        f"token's slack times R / ||W_alpha|| is {np.median(left):.1f} where descent left and {np.median(stayed):.1f} "
+        "where it stayed."
+    )
+
+
+# Shares are those of about this many groups of equally many starts; a group has at least so many.
+_GROUPS, _LEAST = 16, 8
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw three panels: the share of starts that stay over the score lead, over R, and over the slack."""
+    run = summaries["all starts"]
+    with page.style():
+        figure = page.full(3.0)
+        over_lead, over_radius, over_slack = figure.subplots(1, 3, sharey=True)
+        _over_lead(over_lead, run)
+        _over_radius(over_radius, run)
+        _over_slack(over_slack, run)
+        over_lead.set(ylabel="share of starts that stay", ylim=(-0.03, 1.03))
+        remark = (
+            r"A start is $R\, W_\alpha / \|W_\alpha\|_F$ for one of the $T^n$ choices $\alpha$ of tokens; it stays if "
+            r"descent selects $\alpha$ at the end, with a correlation above 0.99. (a), (c): groups of equally many "
+            "starts, Wilson intervals; (b): problems resampled. All intervals are of 95 %."
+        )
+        page.add_counts(figure, summaries, remark, counted="choices")
+    return figure
+
+
+def _over_lead(axes: Axes, run: xarray.Dataset) -> None:
+    last, locally = run.isel(radius=-1), run["locally"].values
+    # Choices that are locally optimal are those with a positive lead: no group has both.
+    for those, colour in ((~locally, palette.WINE), (locally, palette.TEAL)):
+        _shares(axes, last["gap"].values[those], last["stayed"].values[those], colour)
+    axes.axvline(0, color=palette.NOTE, linewidth=0.8)
+    wrong = int((last["stayed"].values & ~locally).sum())
+    axes.set_title(f"(a) {wrong} stay with a negative lead\n($R = {float(last['radius']):g}$)")
+    axes.set_xlabel("score lead over the best\nsupport neighbour")
+
+
+def _over_radius(axes: Axes, run: xarray.Dataset) -> None:
+    for of, is_local, colour, marker in (("local", "yes", palette.TEAL, "o"), ("not local", "no", palette.WINE, "s")):
+        left = run.sel(of=of)
+        stay = 1 - left["left"].values
+        errors = np.clip([stay - 1 + left["left_high"].values, 1 - left["left_low"].values - stay], 0, None)
+        look = {"color": colour, "marker": marker, "markersize": 4, "elinewidth": 0.8}
+        axes.errorbar(run["radius"], stay, errors, label=f"{is_local} ({int(left['starts']):,})", **look)
+    stay = 1 - float(run["left"].sel(of="local")[-1])
+    axes.set_title(f"(b) far enough along $W_\\alpha$,\n{stay:.1%} of locally optimal $\\alpha$ stay")
+    axes.set(xlabel="$R$", xscale="log")
+    axes.legend(title=r"$\alpha$ locally optimal?", loc="center right")
+
+
+def _over_slack(axes: Axes, run: xarray.Dataset) -> None:
+    local = run.isel(start=run["locally"].values)
+    scaled = _scaled_slack(local)
+    shown = np.isfinite(scaled)
+    _shares(axes, scaled[shown], local["stayed"].values[shown], palette.TEAL)
+    axes.set_title("(c) locally optimal $\\alpha$,\nall $R$, by their slack")
+    axes.set(xlabel="slack of better tokens\n" r"$\times\, R\, /\, \|W_\alpha\|_F$", xscale="log")
+
+
+def _shares(axes: Axes, x: Float[np.ndarray, " starts"], stayed: Bool[np.ndarray, " starts"], colour: str) -> None:
+    """Draw the share that stayed in groups of neighbouring x, each at its median."""
+    groups = [group for group in np.array_split(np.argsort(x), max(1, min(_GROUPS, len(x) // _LEAST))) if len(group)]
+    if not groups:
+        return
+    mean, low, high, _ = np.array([proportion(stayed[group]) for group in groups], float).T
+    middle = [np.median(x[group]) for group in groups]
+    errors = np.clip([mean - low, high - mean], 0, None)
+    axes.errorbar(middle, mean, errors, color=colour, marker="o", markersize=3, elinewidth=0.8)
+
+
+EXPERIMENT = Experiment(measure, claims=(_exactly,), summarize=summarize, draw=draw)

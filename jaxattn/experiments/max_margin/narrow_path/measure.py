@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from jaxattn import attention, heads, losses, metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.regularization.reading import excess_of
+from jaxattn.regularization.objective import excess_of
 from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
@@ -46,7 +46,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         tokens, its `margin` for them (divided by its nuclear norm) over that of the path's last point, its
         `correlation` with that point, and with the stationary point `reached`. Along the radii: the path's `distance`
         from its limit, both divided by their nuclear norms; its margin as a `share` of that of the best solution that
-        the solver finds; `residual`, `minimum`, `agreeing` and `continued`. Attributes: `run`, `width` and the counts.
+        the solver finds; `residual`, `minimum`, `agreeing` and `continued`. Attributes: the counts.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     descended = weights_of(arrays)
@@ -86,8 +86,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         | {name: (("seed", "radius"), np.asarray(values)[kept]) for name, values in radii.items()},
         {"seed": record["seed"].values[kept], "radius": R},
         {
-            "run": f"m={m}",
-            "width": m,
             "attempted": kept.size,
             "kept": int(kept.sum()),
             "diverged": int((~finite).sum()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray
@@ -10,7 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.max_margin.svm_rank.claims import PUBLISHED, SETTINGS
+from jaxattn.experiments.max_margin.svm_rank.estimates import ABSOLUTE, nuclear_values, pairs
+from jaxattn.study.claims import Datasets, Judgements, total
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.view import rounded
 
 # The larger, the darker, and a marker for each size; the norms differ by their dashes.
 _RAMP = palette.ramp(3)
@@ -24,122 +27,106 @@ _LOOKS = {
 _OTHER = (palette.GUIDE, "x")
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
-    """Draw the mean ranks over n and over T beside the printed ones, the feasible share, and what tells them apart.
-
-    Args:
-        summaries: "certified" and each inexact solver's, as `summarize` returns them.
-    """
-    summary = summaries["certified"]
-    inexact = {solver: one for solver, one in summaries.items() if solver != "certified"}
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the mean ranks over n and over T beside the printed ones, the feasible share, and what tells them apart."""
+    certified = [run for run in summaries.values() if not run.attrs["solver"]]
+    inexact = {name: run for name, run in summaries.items() if run.attrs["solver"]}
     with page.style():
         figure = page.full(6.2)
         axes = figure.subplots(2, 2)
-        for panel, (name, other) in zip(axes[0], (("n", "T"), ("T", "n")), strict=True):
-            smallest = int(summary[other].min())
-            runs = summary.isel(run=(summary[other] == smallest).values)
+        for panel, letter, name, other in zip(axes[0], "ab", "nT", "Tn", strict=True):
+            smallest = min(run.attrs[other] for run in certified)
+            runs = [run for run in certified if run.attrs[other] == smallest]
             _curves(panel, runs, name)
             panel.set(xlabel="dimension $d$", ylabel="mean rank of certified solutions", ylim=(0, None), xlim=(0, None))
-            panel.set_title(f"({'a' if name == 'n' else 'b'}) ${other} = {smallest}$: {_found(runs)}")
-        _printed(axes[0, 0], summary)
+            panel.set_title(f"({letter}) ${other} = {smallest}$: {_lower(runs)}")
+        _printed(axes[0, 0], certified)
         axes[0, 0].legend(loc="upper left", ncols=2, columnspacing=1.0)
         axes[0, 1].legend(loc="lower right", ncols=2)
-        _feasible(axes[1, 0], summary)
-        _tolerance(axes[1, 1], inexact)
-        for panel in axes.flat[:2]:
+        _feasible(axes[1, 0], certified)
+        _tolerance(axes[1, 1], list(inexact.values()))
+        for panel in axes[0]:
             panel.locator_params(integer=True)
         axes[1, 0].locator_params(axis="x", integer=True)
-        by_others = "".join(
-            f" (d): {one.attrs['attempted']:,} of the problems, solved by {solver} as well; its solutions are not "
-            f"exact ({one.attrs['kept']:,} pass the certificate), and all are counted."
-            for solver, one in inexact.items()
-        )
+        by_inexact = ""
+        if inexact:
+            counts, solver = total(inexact), next(iter(inexact.values())).attrs["solver"]
+            by_inexact = (
+                f" (d): {counts['attempted']:,} of the problems, solved by {solver} as well; its solutions are not "
+                f"exact ({counts['kept']:,} pass the certificate), and all are counted."
+            )
+        together = total({name: run for name, run in summaries.items() if name not in inexact})
         page.add_counts(
             figure,
-            {"certified": summary},
+            {"certified": xarray.Dataset(attrs=together)},
             "Means with 95 % intervals of the number of singular values above 1e-6 of the largest, of feasible "
             "problems with a certified relative gap of at most 1e-8; means of fewer than 8 are not drawn. Crosses: the "
             "published count, of singular values above an absolute 1e-7, where an infeasible problem counts as rank "
-            f"1.{by_others}",
+            f"1.{by_inexact}",
             counted="problems",
         )
     return figure
 
 
-def _found(runs: xarray.Dataset) -> str:
-    """Say whether the nuclear rank is below the Frobenius rank wherever the latter is its largest."""
-    ranks = runs["rank"].sel(d=runs["d"].max())
-    lower = bool((ranks.sel(norm="nuclear") < ranks.sel(norm="frobenius")).all())
+def _lower(runs: list[xarray.Dataset]) -> str:
+    """Say whether the nuclear rank is below the Frobenius rank at the largest d."""
+    ends = [run["rank"].isel(d=-1) for run in runs]
+    lower = all(float(rank.sel(norm="nuclear")) < float(rank.sel(norm="frobenius")) for rank in ends)
     return f"at the largest $d$ the nuclear rank is {'' if lower else 'not always '}the lower one"
 
 
-def _curves(axes: Axes, runs: xarray.Dataset, name: str) -> None:
-    for run in runs["run"].values:
-        one = runs.sel(run=run)
-        colour, marker = _look(one)
+def _look(run: xarray.Dataset) -> tuple[str, str]:
+    return _LOOKS.get((run.attrs["n"], run.attrs["T"]), _OTHER)
+
+
+def _curves(axes: Axes, runs: list[xarray.Dataset], name: str) -> None:
+    for run in runs:
+        colour, _ = _look(run)
         for norm in ("frobenius", "nuclear"):
-            own = one.sel(norm=norm)
-            _errors(axes, own, "rank", colour, marker, palette.DASHES[norm])
+            own = run.sel(norm=norm)
+            _errors(axes, own, "rank", linestyle=palette.DASHES[norm])
             # Elsewhere both conventions count alike.
-            mixed = (own["feasible"] < 1).values
-            axes.plot(own["d"].values[mixed], own["published"].values[mixed], "x", color=colour, markersize=4)
-    looks = {int(runs[name].sel(run=run)): _look(runs.sel(run=run)) for run in runs["run"].values}
-    for size, (colour, marker) in sorted(looks.items()):
-        axes.plot([], [], color=colour, marker=marker, markersize=4, label=f"${name} = {size}$")
+            mixed = own.isel(d=own["feasible"].values < 1)
+            axes.plot(mixed["d"].values, mixed["published"].values, "x", color=colour, markersize=4)
+    for run in sorted(runs, key=lambda run: run.attrs[name]):
+        colour, marker = _look(run)
+        axes.plot([], [], color=colour, marker=marker, markersize=4, label=f"${name} = {run.attrs[name]}$")
     for norm, label in page.NORMS.items():
         axes.plot([], [], color=palette.NOTE, linestyle=palette.DASHES[norm], label=label)
     axes.plot([], [], "x", color=palette.NOTE, markersize=4, label="published count")
 
 
-def _look(one: xarray.Dataset) -> tuple[str, str]:
-    return _LOOKS.get((int(one["n"]), int(one["T"])), _OTHER)
+def _errors(axes: Axes, run: xarray.Dataset, name: str, **look: Any) -> None:
+    (colour, marker), mean = _look(run), run[name].values
+    errors = np.clip([mean - run[f"{name}_low"].values, run[f"{name}_high"].values - mean], 0, None)
+    look |= {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3, "elinewidth": 0.8}
+    axes.errorbar(run["d"].values, mean, errors, **look)
 
 
-def _errors(
-    axes: Axes, one: xarray.Dataset, variable: str, colour: str, marker: str, dashes: str, label: str | None = None
-) -> None:
-    mean = one[variable].values
-    below, above = mean - one[f"{variable}_low"].values, one[f"{variable}_high"].values - mean
-    axes.errorbar(
-        one["d"].values,
-        mean,
-        np.clip([below, above], 0, None),
-        color=colour,
-        marker=marker,
-        markersize=4,
-        linestyle=dashes,
-        linewidth=1.3,
-        elinewidth=0.8,
-        label=label,
-    )
-
-
-def _printed(axes: Axes, summary: xarray.Dataset) -> None:
+def _printed(axes: Axes, certified: list[xarray.Dataset]) -> None:
     """Mark the nuclear ranks of the authors' figure, each with an arrow to the certified one, and say both."""
     palette.published(axes, [d for *_, d in SETTINGS], PUBLISHED["nuclear"], "2308.16898")
-    nuclear, pairs = summary["rank"].sel(norm="nuclear"), []
+    by_size = {(run.attrs["n"], run.attrs["T"]): run["rank"].sel(norm="nuclear") for run in certified}
+    ranks = []
     for (n, T, d), printed in zip(SETTINGS, PUBLISHED["nuclear"], strict=True):
-        here = nuclear.isel(run=((summary["n"] == n) & (summary["T"] == T)).values)
-        if here.sizes["run"] and d in here["d"].values:
-            certified = float(here.sel(d=d).values[0])
+        if (n, T) in by_size and d in by_size[n, T]["d"].values:
+            rank = float(by_size[n, T].sel(d=d))
             arrow = {"arrowstyle": "-|>", "color": palette.INK, "linewidth": 1.0, "shrinkA": 4, "shrinkB": 4}
-            axes.annotate("", (d, certified), (d, printed), arrowprops=arrow, zorder=4)
-            pairs.append((f"{printed:g}", f"{certified:.1f}"))
-    if pairs:
-        printed, certified = (", ".join(numbers) for numbers in zip(*pairs, strict=True))
-        axes.set_title(f"(a) $T = {int(summary['T'].min())}$: nuclear rank printed {printed}; certified {certified}")
+            axes.annotate("", (d, rank), (d, printed), arrowprops=arrow, zorder=4)
+            ranks.append((f"{printed:g}", f"{rank:.1f}"))
+    if ranks:
+        printed, rank = (", ".join(numbers) for numbers in zip(*ranks, strict=True))
+        smallest = min(run.attrs["T"] for run in certified)
+        axes.set_title(f"(a) $T = {smallest}$: nuclear rank printed {printed}; certified {rank}")
     # Room for the key above all curves.
     axes.set_ylim(0, 1.4 * axes.get_ylim()[1])
 
 
-def _feasible(axes: Axes, summary: xarray.Dataset) -> None:
-    for run in summary["run"].values:
-        one = summary.sel(run=run)
-        colour, marker = _look(one)
-        label = f"$n = {int(one['n'])}$, $T = {int(one['T'])}$"
-        _errors(axes, one, "feasible", colour, marker, "-", label=label)
-    share, d = summary["feasible"].values, summary["d"].values
-    always = next((int(each) for k, each in enumerate(d) if np.all(share[:, k:] == 1)), None)
+def _feasible(axes: Axes, certified: list[xarray.Dataset]) -> None:
+    for run in certified:
+        _errors(axes, run, "feasible", linestyle="-", label=f"$n = {run.attrs['n']}$, $T = {run.attrs['T']}$")
+    shares, d = np.array([run["feasible"].values for run in certified]), certified[0]["d"].values
+    always = next((int(dimension) for k, dimension in enumerate(d) if np.all(shares[:, k:] == 1)), None)
     axes.set(
         title=f"(c) all feasible from $d = {always}$" if always else "(c) not all feasible at the largest $d$",
         xlabel="dimension $d$",
@@ -149,35 +136,59 @@ def _feasible(axes: Axes, summary: xarray.Dataset) -> None:
     axes.legend(loc="lower right")
 
 
-def _tolerance(axes: Axes, inexact: Mapping[str, xarray.Dataset]) -> None:
-    found = "no inexact solver was run"
-    for solver, curves in inexact.items():
-        largest = curves.isel(setting=int(curves["n"].values.argmax()))
-        by_both = [float(largest["published"].sel(solver=which)) for which in (solver, "certified")]
-        found = "$n = {}$: the published count is {:.1f} by {}, {:.1f} certified".format(
-            int(largest["n"]), by_both[0], solver, by_both[1]
-        )
-        for setting in curves["setting"].values:
-            for which, dashes in (("certified", "-"), (solver, ":")):
-                one = curves.sel(setting=setting, solver=which)
-                colour, _ = _look(one)
-                label = (
-                    f"$n = d = {int(one['n'])}$, {which}" if int(one["n"]) == int(one["d"]) else f"{setting}, {which}"
-                )
-                axes.plot(one["tolerance"], one["rank"], color=colour, linestyle=dashes, label=label)
-                axes.fill_between(
-                    one["tolerance"], one["rank_low"], one["rank_high"], color=colour, alpha=0.2, linewidth=0
-                )
-        threshold = float(curves["threshold"].mean())
-        axes.axvline(
-            threshold, color=palette.GUIDE, linewidth=0.9, linestyle="--", zorder=1, label="the published 1e-7"
-        )
+def _tolerance(axes: Axes, inexact: list[xarray.Dataset]) -> None:
+    title = "no inexact solver was run"
+    for run in inexact:
+        n, d, solver, (colour, _) = run.attrs["n"], int(run["d"]), run.attrs["solver"], _look(run)
+        size = f"$n = d = {n}$" if n == d else f"n={n} d={d}"
+        for which, label, dashes in (("certified", "certified", "-"), ("inexact", solver, ":")):
+            own = run.sel(solver=which)
+            axes.plot(own["tolerance"], own["rank"], color=colour, linestyle=dashes, label=f"{size}, {label}")
+            bounds = (own[f"rank_{end}"] for end in ("low", "high"))
+            axes.fill_between(own["tolerance"], *bounds, color=colour, alpha=0.2, linewidth=0)
+    if inexact:
+        threshold = float(np.mean([run["threshold"] for run in inexact]))
+        look = {"color": palette.GUIDE, "linewidth": 0.9, "linestyle": "--", "zorder": 1}
+        axes.axvline(threshold, label="the published 1e-7", **look)
+        largest = max(inexact, key=lambda run: run.attrs["n"])
+        by_inexact, by_certified = (float(largest["published"].sel(solver=which)) for which in ("inexact", "certified"))
+        title = f"$n = {largest.attrs['n']}$: the published count is {by_inexact:.1f} by {largest.attrs['solver']}, "
+        title += f"{by_certified:.1f} certified"
+        axes.legend(loc="upper right")
     axes.set(
         xscale="log",
         ylim=(0, None),
         xlabel=r"tolerance, relative to $\sigma_1$",
         ylabel="mean nuclear rank",
-        title=f"(d) {found}",
+        title=f"(d) {title}",
     )
-    if inexact:
-        axes.legend(loc="upper right")
+
+
+# Where singular values that are 0 are drawn on the site: logarithms to base 10.
+_LEAST = -17.0
+
+
+def view(runs: Datasets) -> dict[str, Any]:
+    """Return the singular values of nuclear solutions of the problems that both kinds of solver solved.
+
+    Returns:
+        `settings`, for each its `name`, the inexact `solver`, the `published` tolerance relative to the largest
+        singular value, and `certified` and `inexact`: log10 of the singular values over the largest, (problem, value).
+    """
+    settings = []
+    for certified, inexact in pairs(runs).values():
+        values, of_inexact = nuclear_values(certified), nuclear_values(inexact)
+        settings.append(
+            {
+                "name": f"n = {inexact.attrs['n']}, T = {inexact.attrs['T']}, d = {int(inexact['d'])}",
+                "solver": inexact.attrs["solver"],
+                "published": rounded(np.log10(ABSOLUTE / values[:, 0]).mean()),
+                "certified": _logarithms(values),
+                "inexact": _logarithms(of_inexact),
+            }
+        )
+    return {"settings": settings}
+
+
+def _logarithms(values: np.ndarray) -> Any:
+    return rounded(np.log10(np.maximum(values / values[:, :1], 10.0**_LEAST)))

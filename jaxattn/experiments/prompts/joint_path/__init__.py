@@ -1,1 +1,291 @@
-"""Which max-margin problems do the joint regularization paths of the prompt p and the head's v obey?"""
+"""Which max-margin problems do the joint regularization paths of the prompt p and the head's v obey (2306.13596)?"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import Bool, Float, PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn import svm
+from jaxattn.experiments.prompts import joint
+from jaxattn.experiments.prompts.joint import PROBLEMS, is_parallel, of_support
+from jaxattn.experiments.prompts.joint_path.record import SOLVED
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.statistics import bootstrap, variables
+from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Setting, Source, claim, too_few
+from jaxattn.study.claims.criteria import Number, above, below, between
+from jaxattn.study.estimates import estimated, exact, number, quantiles, share
+from jaxattn.study.style import page, palette
+
+# The laws of the radii, and the problem that p obeys under each: p outgrows v, neither does, or v outgrows p.
+_OBEYED = {"r ~ R^0.5": "unrelaxed", "r ~ R^1": "offset", "r ~ R^2": "relaxed"}
+_OTHERS = {"r ~ R^0.5": ("relaxed",), "r ~ R^1": ("unrelaxed", "relaxed"), "r ~ R^2": ("unrelaxed",)}
+# Fixed before any number of the experiment's key: the direction error below which two directions count as equal; the
+# share of seeds that counts as nearly all; that of the correction, which the other problems must not reach; the largest
+# mean direction error of a limit; the smallest last radius that decides; and the share of seeds that must be solved.
+_PARALLEL, _ALL, _MOST, _NEAR, _FAR, _SOLVED = 0.001, 0.95, 0.8, 0.001, 900.0, 0.9
+# The rounding errors of 1 - cos for equal directions, and of equal margins, in double precision.
+_SAME, _EQUAL = 1e-16, 1e-9
+_SHARE = f"share of seeds with 1 - cos below {_PARALLEL}"
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare the path of lowest risk at the largest radii with the certified solutions for its tokens.
+
+    A seed is kept if that path is solved on every radius, and its other paths on the largest; if no other token of an
+    input has a label margin as large as the smallest one of the tokens chosen (then "ambiguous": the theorem excludes
+    it); and if all max-margin problems are certified optimal.
+
+    Args:
+        record: of `JointPaths`.
+        solver: of all max-margin problems.
+
+    Returns:
+        `off`, 1 - cos of p and the solution of each problem of `joint.PROBLEMS`, (seed, problem, radius), that with
+        offsets for the ratio of the largest radii; `off_v`, the same of v, `residual`, and whether the path is the
+        `lowest` found, (seed, radius); whether an input is a `support` vector of v, (seed, input); and whether the
+        path's tokens are those of `largest` label margin of all, (seed,). Whether a point is `solved`, (attempt,
+        radius).
+    """
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    seeds = np.arange(len(arrays["X"]))
+    solved = arrays["residual"] <= SOLVED
+    risk = np.where(solved, arrays["log_risk"], np.inf)
+    path = risk[:, :, -1].argmin(axis=1)
+    alpha, p, head = (arrays[name][seeds, path] for name in ("alpha", "p", "head"))
+    problems = of_arrays(arrays)
+    ratio = np.linalg.norm(head[:, -1], axis=1) / np.linalg.norm(p[:, -1], axis=1)
+    usable = np.isfinite(ratio) & (ratio > 0)
+    solutions = joint.solve(problems, alpha, np.where(usable, ratio, 1.0), solver)
+    p_mm = np.einsum("spij,sj->spi", np.nan_to_num(solutions.W), arrays["Z"][:, 0])
+    v_mm = np.nan_to_num(solutions.v)
+    complete = solved[seeds, path].all(axis=1) & solved[:, :, -1].all(axis=1)
+    ambiguous = solutions.solved & complete & _ambiguous(problems, alpha, v_mm)
+    kept = solutions.solved & complete & ~ambiguous
+    return xarray.Dataset(
+        {
+            "off": (("seed", "problem", "radius"), _off(p[:, None], p_mm[:, :, None])[kept]),
+            "off_v": (("seed", "radius"), _off(head, v_mm[:, None])[kept]),
+            "residual": (("seed", "radius"), arrays["residual"][seeds, path][kept]),
+            "lowest": (("seed", "radius"), (risk.argmin(axis=1) == path[:, None])[kept]),
+            "support": (("seed", "input"), solutions.support[kept]),
+            "largest": (("seed",), (path == 0)[kept]),
+            "solved": (("attempt", "radius"), solved[seeds, path]),
+        },
+        {
+            "seed": record["seed"].values[kept],
+            "attempt": record["seed"].values,
+            "problem": np.array(PROBLEMS, object),
+            "radius": record["radius"].values,
+        },
+        {
+            "attempted": kept.size,
+            "kept": int(kept.sum()),
+            "ambiguous": int(ambiguous.sum()),
+            "infeasible": int(solutions.infeasible.sum()),
+            "unsolved": int((~kept & ~ambiguous & ~solutions.infeasible).sum()),
+        },
+    )
+
+
+def _ambiguous(problems: Problem, alpha: np.ndarray, v: Float[np.ndarray, "seed d"]) -> Bool[np.ndarray, " seed"]:
+    """Whether another token of an input has at least the smallest label margin of the tokens chosen, 1."""
+    X, Y = jax.tree.map(np.asarray, (problems.X, problems.Y))
+    margins = Y[:, :, None] * np.einsum("sntd,sd->snt", X, v)
+    others = np.arange(X.shape[2]) != alpha[:, :, None]
+    return (others & (margins >= 1 - _EQUAL)).any(axis=(1, 2))
+
+
+def _off(a: Float[np.ndarray, "... d"], b: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "..."]:
+    """Return the direction error 1 - cos, computed without cancellation."""
+
+    def unit(x: np.ndarray) -> np.ndarray:
+        length = np.linalg.norm(x, axis=-1, keepdims=True)
+        return x / np.where(length > 0, length, 1.0)
+
+    return np.maximum(np.sum((unit(a) - unit(b)) ** 2, axis=-1) / 2, _SAME)
+
+
+def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate how close p and v are to the solutions of their problems.
+
+    Returns:
+        Over the `mixed` seeds, some of whose inputs are no support vectors of v: quantiles of the direction error from
+        the solution of each problem, (problem, radius), and the share `parallel` at the end, (problem,). Over the
+        others, `whole`: the mean direction error at the end, `off_whole`, and its quantiles along the radii. Over all:
+        the share `head` of seeds whose v is parallel to its solution, quantiles of `off_v`, the share `lowest` of seeds
+        whose path is the lowest found, (radius,), the share `largest` that choose the tokens of largest label margin,
+        and the largest `residual`. Attributes count `mixed` and `whole` seeds, `points` and `unsolved_points`. Where
+        there are no seeds of a kind the estimates are 0, and decide nothing.
+    """
+    mixed, whole, counts = of_support(run)
+    off_whole = whole["off"].sel(problem="unrelaxed", drop=True)
+    estimates = estimated(
+        run,
+        key,
+        parallel=share(is_parallel(mixed["off"].isel(radius=-1, drop=True), _PARALLEL)),
+        head=share(is_parallel(run["off_v"].isel(radius=-1, drop=True), _PARALLEL)),
+        lowest=share(run["lowest"]),
+        largest=share(run["largest"]),
+        off=quantiles(mixed["off"], 10, 50, 90),
+        whole=quantiles(off_whole, 10, 50, 90),
+        off_v=quantiles(run["off_v"], 10, 50, 90),
+        residual=exact(float(run["residual"].max())),
+    )
+    solved = run["solved"].values
+    estimates = estimates.assign(variables({"off_whole": ((), bootstrap(off_whole.values[:, -1], key))}))
+    return estimates.assign_attrs(counts, points=solved.size, unsolved_points=int((~solved).sum()))
+
+
+def _undecided(runs: Datasets, seeds: str) -> str:
+    """Return why the first law that cannot decide cannot, by the number of its seeds of a kind; empty if all can."""
+    for law in _OBEYED:
+        attrs, last = runs[law].attrs, float(runs[law]["radius"][-1])
+        if last < _FAR:
+            return f"Radii up to {last:g} are too small to decide; at least {_FAR:g} are needed."
+        if attrs["unsolved"] > (1 - _SOLVED) * attrs["attempted"]:
+            return f"{attrs['unsolved']} of {attrs['attempted']} paths are unsolved: too many to decide."
+        if few := too_few(attrs[seeds]):
+            return few
+    return ""
+
+
+@claim(
+    "joint-path:head",
+    Source("arXiv 2306.13596", "theorem on joint regularization paths, as recalled", Setting.OURS),
+    "Under logistic loss, as the radii r of v and R of p grow, v tends in direction to the max-margin classifier "
+    "of the selected tokens.",
+)
+def _head(runs: Datasets) -> Judgement:
+    medians = ", ".join(f"{float(runs[law]['off_v_50'][-1]):.2g} ({law})" for law in _OBEYED)
+    largest = ", ".join(f"{float(runs[law]['largest']):.0%} ({law})" for law in _OBEYED)
+    lowest = ", ".join(f"{float(runs[law]['lowest'][0]):.0%} ({law})" for law in _OBEYED)
+    return Judgement(
+        [above(f"{_SHARE}, v, {law}", number(runs[law], "head"), _ALL) for law in _OBEYED],
+        remark=f"Median 1 - cos of v: {medians}. The path of lower risk at the largest radii is that of the tokens of "
+        f"largest label margin in {largest}; at the smallest it is the lower one in {lowest}.",
+        undecided=_undecided(runs, "kept"),
+    )
+
+
+@claim(
+    "joint-path:support",
+    Source("arXiv 2306.13596", "theorem on joint regularization paths, as recalled", Setting.OURS),
+    "Where all inputs are support vectors of the max-margin v, p tends in direction to the max-margin solution "
+    "p_mm of the selected tokens.",
+)
+def _support(runs: Datasets) -> Judgement:
+    seeds = ", ".join(f"{runs[law].attrs['whole']} of {runs[law].attrs['kept']} ({law})" for law in _OBEYED)
+    return Judgement(
+        [
+            between(f"mean 1 - cos of p and its token SVM, {law}", number(runs[law], "off_whole"), 0.0, _NEAR)
+            for law in _OBEYED
+        ],
+        remark=f"Over the seeds all of whose inputs are support vectors of v: {seeds}.",
+        undecided=_undecided(runs, "whole"),
+    )
+
+
+@claim(
+    "joint-path:relaxed",
+    Source("arXiv 2306.13596", "theorem on joint regularization paths, relaxed, as recalled", Setting.OURS),
+    "As the radii r of v and R of p grow, p tends in direction to the token SVM in which the constraints of the "
+    "inputs that are no support vectors of the max-margin v are relaxed from >= 1 to >= 0.",
+)
+def _relaxed(runs: Datasets) -> Judgement:
+    def parallel(law: str, problem: str) -> tuple[str, Number]:
+        return f"{_SHARE}, {problem}, {law}", number(runs[law], "parallel", problem=problem)
+
+    medians = "; ".join(
+        f"{law}: " + ", ".join(f"{float(runs[law]['off_50'].sel(problem=name)[-1]):.2g} ({name})" for name in PROBLEMS)
+        for law in _OBEYED
+    )
+    seeds = ", ".join(f"{runs[law].attrs['mixed']} of {runs[law].attrs['kept']} ({law})" for law in _OBEYED)
+    return Judgement(
+        [above(*parallel(law, "relaxed"), _ALL) for law in _OBEYED],
+        [
+            *(above(*parallel(law, problem), _MOST) for law, problem in _OBEYED.items()),
+            *(below(*parallel(law, other), _MOST) for law, others in _OTHERS.items() for other in others),
+        ],
+        correction="the problem depends on how r grows with R: p tends to the unrelaxed problem if r / R falls to 0, "
+        "to the relaxed one if it grows without bound, and for a fixed ratio to that in which input i has the target "
+        "max(0, 1 - kappa (m_i - m)), with m_i its label margin, m the smallest and kappa = r / R times the "
+        "solution's norm.",
+        remark=f"Over the seeds some of whose inputs are no support vectors of v: {seeds}. Median 1 - cos: {medians}.",
+        numbers=dict(parallel(law, problem) for law in _OBEYED for problem in PROBLEMS),
+        undecided=_undecided(runs, "mixed"),
+    )
+
+
+_PROBLEM_LOOKS = {
+    "unrelaxed": {"color": palette.TEAL, "linestyle": "-", "label": "unrelaxed, $\\geq 1$"},
+    "relaxed": {"color": palette.WINE, "linestyle": "--", "label": "relaxed, $\\geq 0$"},
+    "offset": {"color": palette.INK, "linestyle": ":", "label": "offset, for the last $r/R$"},
+}
+_FORMULAS = ("r \\propto R^{1/2}", "r \\propto R", "r \\propto R^2")
+# Shades of one colour, in the order of the laws.
+_LAW_LOOKS = {
+    law: {"color": colour, "linestyle": dashes, "label": f"${formula}$"}
+    for law, formula, colour, dashes in zip(_OBEYED, _FORMULAS, palette.ramp(3), ("-", "--", ":"), strict=True)
+}
+# One of two problems is named as the limit if the other's direction error is this many times larger.
+_CLEARLY = 10.0
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw direction errors of p where some inputs are no support vectors, law by law, where all are, and of v."""
+    with page.style():
+        figure = page.full(5.2)
+        panels = figure.subplots(2, 3, sharey="row")
+        of_whole, of_v, key = panels[1]
+        for axes, (law, look), letter in zip(panels[0], _LAW_LOOKS.items(), "abc", strict=True):
+            run = summaries[law]
+            # If all inputs of all seeds are support vectors, there is nothing to draw.
+            axes.set_title(f"({letter}) $p$, {look['label']}:\n{_nearer(run) if run.attrs['mixed'] else 'no seeds'}")
+            if run.attrs["mixed"]:
+                for problem, of_problem in _PROBLEM_LOOKS.items():
+                    _curve(axes, run.sel(problem=problem), "off", **of_problem)
+            if run.attrs["whole"]:
+                _curve(of_whole, run, "whole", **look)
+            _curve(of_v, run, "off_v", **look)
+        of_whole.set_title("(d) $p$, all inputs support vectors,\nfrom its token SVM")
+        of_v.set_title("(e) $v$, from the\nmax-margin classifier")
+        for axes in (*panels[0], of_whole, of_v):
+            axes.set(xscale="log", yscale="log", xlabel="radius $R$ of $p$")
+        for axes in panels[:, 0]:
+            axes.set_ylabel("direction error, $1 - \\cos$")
+        key.axis("off")
+        if drawn := next((axes for axes in panels[0] if axes.lines), None):
+            key.add_artist(key.legend(handles=drawn.lines, title="(a)-(c): 1 - cos with", loc="upper left"))
+        key.legend(handles=of_v.lines, title="(d), (e): radius $r$ of $v$", loc="lower left")
+        page.add_counts(figure, summaries, _remark(summaries))
+    return figure
+
+
+def _nearer(run: xarray.Dataset) -> str:
+    """Say which of the paper's two problems is clearly nearer at the largest radius."""
+    unrelaxed, relaxed = (float(run["off_50"].sel(problem=name)[-1]) for name in ("unrelaxed", "relaxed"))
+    if relaxed > _CLEARLY * unrelaxed:
+        return "nearer the unrelaxed problem"
+    return "nearer the relaxed problem" if unrelaxed > _CLEARLY * relaxed else "neither is clearly nearer"
+
+
+def _curve(axes: Axes, run: xarray.Dataset, name: str, **look: str) -> None:
+    page.band(axes, run["radius"].values, *(run[f"{name}_{q}"].values for q in (50, 10, 90)), **look)
+
+
+def _remark(summaries: Datasets) -> str:
+    mixed, whole = (", ".join(str(run.attrs[kind]) for run in summaries.values()) for kind in ("mixed", "whole"))
+    unsolved, points = (sum(run.attrs[name] for run in summaries.values()) for name in ("unsolved_points", "points"))
+    worst = max(float(run["residual"]) for run in summaries.values())
+    return (
+        f"Medians and bands from the 10th to the 90th percentile. (a)-(c): the {mixed} seeds some of whose inputs are "
+        f"no support vectors of v; (d): the {whole} others. {unsolved} of {points} points are unsolved; largest "
+        f"residual of a kept seed: {worst:.0e}."
+    )
+
+
+EXPERIMENT = Experiment(measure, claims=(_head, _support, _relaxed), estimate=estimate, draw=draw)

@@ -1,7 +1,7 @@
 """The joint regularization path of a prompt and the head's v: the smallest risk with `||p|| <= R` and `||v|| <= r`.
 
 For given attention outputs the risk is convex in v, and its minimizer on the ball is unique; what is left is a risk of
-p alone, of which `regularization.following` finds a minimizer on the sphere. Its gradient is that of the risk with v
+p alone, of which `regularization.continuation` finds a minimizer on the sphere. Its gradient is that of the risk with v
 held at its minimizer. As v ties the inputs together its Hessian has no blocks, so all their rows are given as those of
 one input: they share their query.
 """
@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, checks, losses
-from jaxattn.descent import spans
+from jaxattn.descent import gram_engine
 from jaxattn.problem import Problem
 from jaxattn.regularization.balls import FROBENIUS
-from jaxattn.regularization.following import follow
+from jaxattn.regularization.continuation import follow
 from jaxattn.regularization.newton import Slope, Task, read
-from jaxattn.regularization.reading import slope_of
+from jaxattn.regularization.objective import slope_of
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.pivoting import cholesky, inverse_of_lower
 
@@ -91,7 +91,7 @@ def path(
         r: those of v.
         most: Newton steps on each.
     """
-    reduction = cons.reduce(cons.Constraints(spans.differences(problem), problem.Z))
+    reduction = cons.reduce(cons.Constraints(gram_engine.differences(problem), problem.Z))
     n, m, width = reduction.constraints.differences.shape
     differences = reduction.constraints.differences.reshape(1, n * m, width)
     rows = cons.Constraints(differences, reduction.constraints.queries[:1])

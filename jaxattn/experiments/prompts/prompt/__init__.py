@@ -1,1 +1,263 @@
-"""Does training a prompt converge in direction to its token SVM, and is training W equivalent?"""
+"""Does training a prompt converge in direction to its token SVM, and is training W equivalent (2306.13596)?"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from matplotlib.figure import Figure
+
+from jaxattn import metrics, svm, tokens
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Source, claim
+from jaxattn.study.claims.claim import Kind, Needs, Setting
+from jaxattn.study.claims.criteria import above, below, between
+from jaxattn.study.estimates import estimated, exact, mean, number, quantiles, share
+from jaxattn.study.measuring.growth import AT_REST, growth
+from jaxattn.study.style import page, palette
+
+# The runs of each claim.
+_EXACT = ("W, keys X, exact direction", "W, keys X A, exact direction", "p, keys X, exact direction")
+_PUBLISHED = ("W, keys X, published rule", "W, keys X A, published rule")
+_OF_W, _, _OF_P = _EXACT
+# Fixed beforehand: the direction error below which two directions count as equal; the share of seeds that counts as
+# nearly all; the smallest mean margin ratio of a limit and of a run of the published length; the largest mean direction
+# error of the latter; and the rounding error between two forms of the same descent.
+_PARALLEL, _ALL, _LIMIT, _PUBLISHED_RATIO, _NEAR, _ROUNDING = 0.01, 0.95, 0.99, 0.9, 0.01, 1e-6
+# The number of steps in the paper.
+_STEPS = 1000
+# The rounding error of 1 - cos in double precision for equal directions.
+_SAME = 1e-16
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare the prompt `p = W z` at every snapshot with the certified solution for the tokens that it selects.
+
+    The max-margin problem is posed twice: for p, and for W. A seed is kept if its weights stayed finite and both
+    solutions are certified optimal.
+
+    Args:
+        record: of a `Training` of W on inputs with one query z, or of `Prompts`.
+        solver: of both problems.
+
+    Returns:
+        `off`, 1 - cos of p and p_mm, and `margin_ratio`, (seed, snapshot); `p`, (seed, snapshot, feature); `remainder`,
+        `||W - p z^T|| / ||W||`, (seed, snapshot), zero for a trained p; `solutions`, `||W_mm - p_mm z^T|| / ||W_mm||`,
+        (seed,); and whether the selected tokens are `locally` and `globally` optimal, (seed,).
+    """
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    problems = of_arrays(arrays)
+    p, remainder = batch.over_seeds(_prompts, arrays["W_snapshots"], problems)
+    finite = np.isfinite(arrays["W"]).all(axis=(1, 2)) & np.isfinite(p).all(axis=(1, 2))
+    alpha = batch.over_seeds(_selected, np.where(finite[:, None], p[:, -1], 0.0), problems)
+    constraints = batch.over_seeds(_constraints, problems, alpha)
+    solutions = [svm.solve_batch(posed, solver=solver) for posed in constraints]
+    status = np.stack([solution.status for solution in solutions], axis=1)
+    infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
+    kept = finite & (status == svm.Status.OPTIMAL).all(axis=1)
+    lanes = jax.tree.map(lambda leaf: np.asarray(leaf)[kept], (p, problems, alpha, constraints[0], *solutions))
+    compared = batch.over_seeds(_compared, *lanes)
+    return xarray.Dataset(
+        {
+            "off": (("seed", "snapshot"), np.maximum(compared["off"], _SAME)),
+            "margin_ratio": (("seed", "snapshot"), compared["margin_ratio"]),
+            "p": (("seed", "snapshot", "feature"), p[kept]),
+            "remainder": (("seed", "snapshot"), remainder[kept]),
+            **{name: (("seed",), compared[name]) for name in ("solutions", "locally", "globally")},
+        },
+        {"seed": record["seed"].values[kept], "snapshot": record["snapshot"].values},
+        {
+            "attempted": kept.size,
+            "kept": int(kept.sum()),
+            "diverged": int((~finite).sum()),
+            "infeasible": int(infeasible.sum()),
+            "unsolved": int((finite & ~infeasible & ~kept).sum()),
+        },
+    )
+
+
+def _prompts(W: Float[Array, "snapshot d e"], problem: Problem) -> tuple[Array, Array]:
+    """Return `W z`, or the prompt itself, and the relative norm of the part of W other than `p z^T`."""
+    if W.shape[-1] == 1:
+        return W[..., 0], jnp.zeros(W.shape[0])
+    z = problem.Z[0]
+    p = W @ z
+    length = jnp.sqrt(jnp.sum(W**2, axis=(1, 2)))
+    rest = jnp.sqrt(jnp.sum((W - p[:, :, None] * z[None, None]) ** 2, axis=(1, 2)))
+    return p, rest / jnp.where(length > 0, length, 1.0)
+
+
+def _selected(p: Float[Array, " d"], problem: Problem) -> Int[Array, " n"]:
+    return jnp.argmax(problem.X @ p, axis=1)
+
+
+def _constraints(problem: Problem, alpha: Int[Array, " n"]) -> tuple[svm.Constraints, svm.Constraints]:
+    return svm.prompt_constraints(problem.X, alpha), svm.token_constraints(problem, alpha)
+
+
+def _compared(
+    p: Float[Array, "snapshot d"],
+    problem: Problem,
+    alpha: Int[Array, " n"],
+    constraints: svm.Constraints,
+    of_p: svm.Solution,
+    of_W: svm.Solution,
+) -> dict[str, Array]:
+    columns, scores = p[:, :, None], tokens.scores(problem)
+    ratio = jax.vmap(metrics.margin_ratio, in_axes=(0, None, None, None))
+    neighbours = tokens.support_neighbours(svm.margins(constraints, of_p.W), alpha)
+    return {
+        "off": 1 - jax.vmap(metrics.correlation, in_axes=(0, None))(columns, of_p.W),
+        "margin_ratio": ratio(columns, constraints, "frobenius", of_p),
+        "solutions": metrics.norm(of_W.W - of_p.W * problem.Z[:1]) / metrics.norm(of_W.W),
+        "locally": tokens.is_locally_optimal(scores, alpha, neighbours),
+        "globally": tokens.is_globally_optimal(scores, alpha),
+    }
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Estimate how close the prompts are to their solutions, and how far training W is from training p."""
+    summaries = {run: _estimate(runs[run], jax.random.fold_in(key, k)) for k, run in enumerate(runs)}
+    if _OF_W in runs and _OF_P in runs:
+        p, q = xarray.align(runs[_OF_W]["p"], runs[_OF_P]["p"], join="inner")
+        lengths = np.linalg.norm(q.values, axis=-1)
+        distances = np.linalg.norm(p.values - q.values, axis=-1) / np.where(lengths > 0, lengths, 1.0)
+        summaries[_OF_W]["distance"] = float(np.max(distances))
+    return summaries
+
+
+def _estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    estimates = estimated(
+        run,
+        key,
+        off=mean(run["off"]),
+        ratio=mean(run["margin_ratio"]),
+        parallel=share(run["off"].isel(snapshot=-1) < _PARALLEL),
+        locally=share(run["locally"]),
+        globally=share(run["globally"]),
+        off_quantile=quantiles(run["off"], 10, 50, 90),
+        remainder=exact(float(run["remainder"].max())),
+        solutions=exact(float(run["solutions"].max())),
+    )
+    squares = (run["p"] ** 2).sum("feature", skipna=False)
+    lengths = squares.copy(data=np.sqrt(squares.values))
+    return estimates.assign(dict(growth(lengths, jax.random.fold_in(key, 2)).data_vars))
+
+
+@claim(
+    "prompt:limit",
+    Source("arXiv 2306.13596", "theorem on local convergence of gradient descent on p", Setting.PROXY),
+    "With W fixed, gradient descent on the prompt p converges in direction to the max-margin solution p_mm that "
+    "separates locally optimal tokens from the others, and the norm of p diverges.",
+    needs=TRAINED,
+)
+def _limit(runs: Datasets) -> Judgement:
+    numbers, criteria = {}, []
+    for run in _EXACT:
+        off, ratio = number(runs[run], "off", at=-1), number(runs[run], "ratio", at=-1)
+        parallel, locally = number(runs[run], "parallel"), number(runs[run], "locally")
+        numbers |= {
+            f"1 - cos, {run}": off,
+            f"margin ratio, {run}": ratio,
+            f"share of seeds with 1 - cos below {_PARALLEL}, {run}": parallel,
+            f"share of seeds at locally optimal tokens, {run}": locally,
+        }
+        criteria += [
+            above(f"share of seeds with 1 - cos below {_PARALLEL}, {run}", parallel, _ALL),
+            above(f"margin ratio, {run}", ratio, _LIMIT),
+            above(f"share of seeds at locally optimal tokens, {run}", locally, _ALL),
+            above(f"p in ||p|| ~ k^p, {run}", number(runs[run], "growth"), AT_REST),
+        ]
+    best = ", ".join(f"{float(runs[run]['globally']):.0%}" for run in _EXACT)
+    return Judgement(
+        criteria,
+        numbers=numbers,
+        expected={label: 0.0 for label in numbers if label.startswith("1 - cos")},
+        remark=f"The selected tokens are those of highest score in {best} of the seeds ({', '.join(_EXACT)}).",
+    )
+
+
+@claim(
+    "prompt:published",
+    Source("arXiv 2306.13596", "experiments, normalized steps of .1, as recalled", Setting.PROXY),
+    "After 1,000 normalized steps of length .1 the prompt has the direction of p_mm.",
+    needs=Needs(TRAINED.seeds, TRAINED.steps, snapshots=(_STEPS,)),
+)
+def _published(runs: Datasets) -> Judgement:
+    criteria, ends = [], []
+    for run in _PUBLISHED:
+        # A run without this snapshot decides nothing.
+        then = runs[run].sel(snapshot=_STEPS, method="nearest")
+        criteria.append(below(f"1 - cos at step {_STEPS}, {run}", number(then, "off"), _NEAR))
+        criteria.append(above(f"margin ratio at step {_STEPS}, {run}", number(then, "ratio"), _PUBLISHED_RATIO))
+        ends.append(f"{float(runs[run]['off'][-1]):.2g} at step {int(runs[run]['snapshot'][-1])}")
+    return Judgement(
+        criteria,
+        expected={criterion.quantity: 0.0 for criterion in criteria if criterion.quantity.startswith("1 - cos")},
+        remark=f"Mean 1 - cos later: {', '.join(ends)}, after it stalled by rounding.",
+    )
+
+
+@claim(
+    "prompt:equivalent",
+    Source("arXiv 2306.13596", "remark on training W with p fixed", Setting.EXACT),
+    "Training W with p fixed is equivalent to training p with W fixed.",
+    needs=TRAINED,
+    kind=Kind.CHECK,
+)
+def _equivalent(runs: Datasets) -> Judgement:
+    of_W, _ = runs[_OF_W], runs[_OF_P]
+    numbers = {
+        "largest ||W z - p|| / ||p|| of the two descents": number(of_W, "distance"),
+        "largest ||W - p z^T|| / ||W||": number(of_W, "remainder"),
+        "largest ||W_mm - p_mm z^T|| / ||W_mm||": number(of_W, "solutions"),
+    }
+    return Judgement(
+        [between(label, largest, 0.0, _ROUNDING) for label, largest in numbers.items()],
+        remark=f"Over all seeds and snapshots up to step {int(of_W['snapshot'][-1])}; z is the unit query of all "
+        "inputs.",
+    )
+
+
+_COLOURS = {"shared_query": palette.TEAL, "keyed": palette.AMBER}
+_DASHES = {"scale_free_gd": "-", "normalized_gd": "--"}
+_KEYS = {"shared_query": "$W = I$", "keyed": "$W = A$ drawn"}
+_RULES = {"scale_free_gd": "exact direction", "normalized_gd": "published rule"}
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the direction error, (a), and the margin ratio, (b), of every run."""
+    with page.style():
+        figure = page.full(3.2)
+        left, right = figure.subplots(1, 2, sharex=True)
+        for name, run in summaries.items():
+            steps = run["snapshot"].values
+            off = [run[f"off_quantile_{q}"].values for q in (50, 10, 90)]
+            ratio = [run[part].values for part in ("ratio", "ratio_low", "ratio_high")]
+            if name == _OF_P:
+                look = {"color": "black", "linestyle": "none", "marker": ".", "label": "training $p$ itself, $W = I$"}
+                left.plot(steps, off[0], **look)
+                right.plot(steps, ratio[0], **look)
+            else:
+                keys, rule = run.attrs["data"], run.attrs["optimizer"]
+                label = f"{_KEYS[keys]}, {_RULES[rule]}"
+                look = {"color": _COLOURS[keys], "linestyle": _DASHES[rule], "label": label}
+                page.band(left, steps, *off, **look)
+                page.band(right, steps, *ratio, **look)
+        for axes in (left, right):
+            axes.axvline(_STEPS, color=palette.GUIDE, linewidth=0.8)
+            axes.set(xscale="log", xlabel="step")
+        left.set(yscale="log", ylabel="direction error, $1 - \\cos$")
+        right.set_ylabel("margin ratio")
+        left.set_title("(a) The prompt turns to $p_{mm}$; the published rule stalls\nfrom about step 1,000 on")
+        right.set_title("(b) Its margin becomes the largest\n")
+        left.legend(loc="lower left")
+        remark = "(a): medians, bands from the 10th to the 90th percentile; (b): means with 95 % intervals."
+        page.add_counts(figure, summaries, f"{remark} Grey: the paper's {_STEPS:,} steps.")
+    return figure
+
+
+EXPERIMENT = Experiment(measure, claims=(_limit, _published, _equivalent), summarize=summarize, draw=draw)

@@ -12,12 +12,12 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.experiments.sequences.positions.measure import PUBLISHED
+from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Kind, Needs, Setting, Source
 from jaxattn.study.claims.criteria import Criterion, Number, above, below
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.curves import at_steps, curves, named
 from jaxattn.study.measuring.growth import AT_REST, growth
-from jaxattn.study.statistics import bootstrap, proportion, variables
 
 _SOURCE = Source("arXiv 2308.16898", "section 7, extension to sequence-to-sequence and causal attention", Setting.OURS)
 # W for longer than published, (K, Q) also for longer and with decreasing steps, and the path of W. The runs with causal

@@ -9,11 +9,10 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.several_tokens.evidence import EXACT, WITHOUT
-from jaxattn.experiments.several_tokens.looks import FITTED, LOOKS
-from jaxattn.experiments.several_tokens.multi_token_mlp.judging import differences
-from jaxattn.experiments.several_tokens.multi_token_mlp.published import PUBLISHED
-from jaxattn.study.claims import Number
+from jaxattn.experiments.several_tokens.alignment import FITTED, LOOKS, PARTS
+from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED, differences
+from jaxattn.study.claims import Datasets, Judgements
+from jaxattn.study.claims.criteria import Number
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.counting import told
 
@@ -21,28 +20,24 @@ from jaxattn.study.style.counting import told
 _LEAST = 1e-20
 
 
-def draw(summaries: Mapping[str, xarray.Dataset]) -> Figure:
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a column a dimension: with the published selection and without, ours minus published, and each run's error.
 
-    The runs on the exact direction are judged, and not drawn.
-
-    Args:
-        summaries: of `claims.summarize`.
+    The runs along the exact direction are judged, and not drawn.
     """
-    summaries = {run: one for run, one in summaries.items() if not run.endswith(EXACT)}
-    selected = {run: one for run, one in summaries.items() if not run.endswith(WITHOUT)}
-    every = {run: summaries[run + WITHOUT] for run in selected}
+    selected = {name: run for name, run in summaries.items() if f"{name}{PARTS['every']}" in summaries}
+    every = {name: summaries[f"{name}{PARTS['every']}"] for name in selected}
     apart = differences(selected)
     with page.style():
         figure = page.full(8.0)
         panels = figure.subplots(4, len(selected), sharey="row", sharex="row", squeeze=False)
-        for column, (run, one) in zip(panels.T, selected.items(), strict=True):
-            rest = every[run]
-            _curves(column[0], one, f"$d = {one.attrs['d']}$, kept:\n")
-            _published(column[0], one)
-            _curves(column[1], rest, "kept: ")
-            _differences(column[2], {name: apart[label] for name in PUBLISHED if (label := f"{run}, {name}") in apart})
-            _scatter(column[3], one, rest)
+        for column, (name, run) in zip(panels.T, selected.items(), strict=True):
+            _curves(column[0], run, f"$d = {run.attrs['data.d']}$, kept:\n")
+            _published(column[0], run)
+            _curves(column[1], every[name], "kept: ")
+            own = {solution: apart[label] for solution in PUBLISHED if (label := f"{name}, {solution}") in apart}
+            _differences(column[2], own)
+            _scatter(column[3], run, every[name])
         rows = (
             "(a) published selection\ndirection error, 1 - cos",
             "(b) no selection\ndirection error, 1 - cos",
@@ -78,8 +73,8 @@ def _curves(axes: Axes, summary: xarray.Dataset, start: str) -> None:
     steps = summary["snapshot"].values
     axes.set_xlim(0, 1.15 * steps[-1])
     for solution, (label, colour, dashes, _) in LOOKS.items():
-        one = summary.sel(solution=solution)
-        curve = (one[name].values for name in ("off", "off_low", "off_high"))
+        of_solution = summary.sel(solution=solution)
+        curve = (of_solution[name].values for name in ("off", "off_low", "off_high"))
         page.band(axes, steps, *curve, color=colour, linestyle=dashes, label=label)
 
 
@@ -98,32 +93,32 @@ def _published(axes: Axes, summary: xarray.Dataset) -> None:
         return
     last = float(summary["snapshot"][-1])
     for solution, by_d in PUBLISHED.items():
-        if (number := by_d.get(int(summary.attrs["d"]))) is not None:
+        if (number := by_d.get(summary.attrs["data.d"])) is not None:
             end = float(summary["off"].sel(solution=solution)[-1])
             axes.plot([last, 1.1 * last], [end, number], color=LOOKS[solution][1], linewidth=0.8)
             palette.published(axes, 1.1 * last, number, "2308.16898")
 
 
-def _differences(axes: Axes, found: Mapping[str, Number]) -> None:
-    for place, (solution, value) in enumerate(found.items()):
+def _differences(axes: Axes, apart: Mapping[str, Number]) -> None:
+    for x, (solution, value) in enumerate(apart.items()):
         _, colour, _, marker = LOOKS[solution]
         error = [[value.mean - value.low], [value.high - value.mean]]
-        axes.errorbar([place], [value.mean], error, fmt=marker, color=colour, markersize=4)
+        axes.errorbar([x], [value.mean], error, fmt=marker, color=colour, markersize=4)
     axes.axhline(0, color=palette.INK, linewidth=0.7)
     axes.set_xticks(range(len(PUBLISHED)), ["sum", r"$W_{\mathrm{mm}}$", "single"])
     axes.set_xlim(-0.6, len(PUBLISHED) - 0.4)
-    agree = sum(value.low <= 0 <= value.high for value in found.values())
-    axes.set_title(f"{agree} of {len(found)} agree" if found else "nothing published")
+    agree = sum(value.low <= 0 <= value.high for value in apart.values())
+    axes.set_title(f"{agree} of {len(apart)} agree" if apart else "nothing published")
 
 
 def _scatter(axes: Axes, selected: xarray.Dataset, every: xarray.Dataset) -> None:
     rest = every.isel(seed=~every["published"].values)
-    for one, colour, label in (
+    for runs, colour, label in (
         (rest, palette.EXCLUDED, "excluded by it"),
         (selected, palette.TEAL, "published selection"),
     ):
-        off = one["last"].sel(solution="W_SVMeq").values
-        x, y = np.maximum(one["masked"].values, _LEAST), np.maximum(off, 1e-16)
+        off = runs["last"].sel(solution="W_SVMeq").values
+        x, y = np.maximum(runs["masked"].values, _LEAST), np.maximum(off, 1e-16)
         axes.plot(x, y, ".", color=colour, markersize=2.5, alpha=0.6, linewidth=0, label=label, rasterized=True)
     axes.set(xscale="log", yscale="log", xlabel="largest masked probability")
     axes.set(xlim=(_LEAST / 3, 1), ylim=(1e-8, 1.5), xticks=[1e-20, 1e-10, 1])

@@ -1,31 +1,31 @@
-"""From the record of a screening: the distance of each kept run from its descriptions, snapshot by snapshot."""
+"""The distance of each kept run from its descriptions, snapshot by snapshot, and means over the runs."""
 
 from __future__ import annotations
 
-import json
-
+import jax
 import numpy as np
 import xarray
+from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
-from jaxattn.experiments.several_tokens import descriptions, screening
-from jaxattn.experiments.several_tokens.evidence import EXACT, PARTS
+from jaxattn.experiments.several_tokens import descriptions, limit, screening
+from jaxattn.experiments.several_tokens.alignment import PARTS, RANKED, ahead, counts_of_part
 from jaxattn.experiments.several_tokens.prediction import held_against
-from jaxattn.study.claims import EXCLUDED
+from jaxattn.statistics import bootstrap, derive_key, variables
+from jaxattn.study.claims import EXCLUDED, LEAST_SEEDS, Datasets
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Describe the first 500 runs that the published selection keeps, and those of the first 500 that can be described.
 
     Args:
-        record: of a `Screening`, as `recording.run` writes it.
+        record: of a `Screening`.
         solver: of all problems; the default of the Frobenius norm if None.
 
     Returns:
         What `descriptions.compared` (without the solutions) and `prediction.held_against` return for both; `published`
         and `every` say to which of the two a run belongs. The counts of the former are attributes, those of the latter
-        attributes with the prefix `every_`. The attribute `run` names the dimension, and says whether training followed
-        the exact gradient direction, without the published floor and penalty.
+        attributes with the prefix `every_`.
     """
     runs = screening.runs_of(record)
     published, every = screening.attempts(runs, labels=screening.labels_of_one_kind(runs))
@@ -41,8 +41,66 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     kept = joined.isel(seed=failed < 0, whole=described)
     for name, reason in zip(PARTS, (published, every), strict=True):
         kept[name] = (("seed",), screening.kept_of(kept["seed"].values, reason))
-    d = runs.problems.d
-    rule = json.loads(record.attrs["config"])["optimizer"]
-    name = f"d = {d}" + (EXACT if rule["floor"] == rule["penalty"] == 0 else "")
     of_every = {f"every_{name}": count for name, count in screening.counts(every).items()}
-    return kept.assign_attrs({"run": name, "d": d, **screening.counts(published, EXCLUDED), **of_every})
+    return kept.assign_attrs({**screening.counts(published, EXCLUDED), **of_every})
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Estimate the curves of both parts.
+
+    Returns:
+        For each run by the published rule two datasets, for the published selection under the run's name and for every
+        seed under its name with the suffix `, no selection`: at the snapshots `off`; at the end `order`, the distance
+        of W_1token from W minus that of W_mm, and `worst`, the same minus that of W_SVMeq; `ahead`, of
+        `alignment.ahead`, pooled over dimensions; what `limit.estimates` returns; and the points of the scatter. The
+        attributes `several` and `determined` count the seeds that select several tokens, and those whose finite part is
+        predicted. For each run along the exact gradient direction one dataset, without a selection.
+    """
+    published = {name: run for name, run in runs.items() if "optimizer" not in run.attrs}
+    summaries: dict[str, xarray.Dataset] = {}
+    for k, (name, run) in enumerate(published.items()):
+        for part, suffix in PARTS.items():
+            summaries[f"{name}{suffix}"] = _summary(run, part, jax.random.fold_in(key, k))
+    # A single dimension has few runs with a predicted finite part.
+    for k, (part, suffix) in enumerate(PARTS.items()):
+        together = np.concatenate([ahead(_part(run, part)) for run in published.values()])
+        if len(together) >= LEAST_SEEDS:
+            estimate = bootstrap(together, jax.random.fold_in(derive_key(key), k))
+            for name in published:
+                summary = summaries[f"{name}{suffix}"]
+                summaries[f"{name}{suffix}"] = summary.assign(variables({"ahead": (("other",), estimate)}))
+    exact = {name: run for name, run in runs.items() if name not in published}
+    for k, (name, run) in enumerate(exact.items()):
+        summaries[name] = _summary(run, "every", derive_key(key, k + 1))
+    return summaries
+
+
+def _part(run: xarray.Dataset, part: str) -> xarray.Dataset:
+    """Return the seeds of one part, and those among them whose finite part is predicted."""
+    own = run.isel(seed=run[part].values)
+    return own.isel(whole=np.isin(own["whole_seed"].values, own["seed"].values))
+
+
+def _summary(run: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate the means of one part; there are none if no seed is kept."""
+    own = _part(run, part)
+    arrays = {
+        "masked": own["masked"].variable,
+        "last": (("seed", "solution"), own["off"].values[..., -1]),
+        "size": (("seed",), own["size"].values[:, -1]),
+        "published": own["published"].variable,
+    }
+    if own.sizes["seed"]:
+        # Final differences of W_1token to the two others; paired by seed.
+        SVMeq, mm, single = (own["off"].sel(solution=solution).values[:, -1] for solution in RANKED)
+        estimates = {
+            "off": (("solution", "snapshot"), bootstrap(own["off"].values, key)),
+            "order": ((), bootstrap(single - mm, key)),
+            "worst": ((), bootstrap(single - SVMeq, derive_key(key))),
+            **limit.estimates(own, key),
+        }
+        arrays |= variables(estimates)
+    coordinates = {name: own[name].values for name in ("seed", "solution", "snapshot")}
+    attrs = {"data.d": run.attrs["data.d"], "steps": run.attrs["steps"]}
+    attrs |= {"several": int(own["several"].sum()), "determined": own.sizes["whole"]}
+    return xarray.Dataset(arrays, coordinates, counts_of_part(run, part) | attrs)

@@ -12,10 +12,10 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.smoothness.softmax_vs_linear import scales
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import BEYOND, LOSSES, STEPS
 from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
+from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Claim, Datasets, Judgement, Setting, Source
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import number
-from jaxattn.study.statistics import beside, bootstrap, proportion, variables
 
 _PAPER = "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling"
 _STABILITY = "section 1, last contribution: softmax attention is more stable than linear attention"
@@ -54,7 +54,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         "at_zero": (of_each, bootstrap(np.log10(one["at_zero"].values), keys[1])),
         "bound": (over, bootstrap(np.log10(one["bound"].values), keys[2])),
         "smoother": (over, bootstrap(np.log10((exact / sup).values), keys[3])),
-        "smoother_surely": (over, bootstrap(surely, beside(key))),
+        "smoother_surely": (over, bootstrap(surely, derive_key(key))),
         "larger": (over, proportion(larger)),
         "larger_perhaps": (over, proportion(larger | unknown)),
         "smaller": (over, proportion(smaller)),

@@ -1,0 +1,182 @@
+"""Internal: carry the gradient's scale beside the moments of an optimizer that does not depend on it.
+
+Such an optimizer takes the same steps for the gradients `g_1, g_2, ...` and `c g_1, c g_2, ...`, and each array of its
+state is multiplied by a power of c: momentum by c, a mean of squares by c^2, a count by c^0. So its moments can be
+stored divided by powers of a common scale, and no gradient is too small for them. The scale is a power of two, so
+changing it causes no rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+# The number of steps compared to find the powers, and the powers that are tried; 0 if several fit.
+_COMPARED = 8
+_POWERS = (0, 1, 2, 3, 4, -1, -2)
+# Binary digits of the exponent reserved for an entry's own size and for factors of its square in the moments.
+_SPARE = 24
+_LOG_2 = math.log(2)
+
+
+class RescaledState(NamedTuple):
+    """An optimizer's state, each array divided by its power of `2 ** exponent`; the exponent is an integer."""
+
+    kept: Any
+    exponent: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """A scale independent update, given the gradient as a direction and the logarithm of its scale.
+
+    `powers` has the power of the scale for each array of the optimizer's state.
+    """
+
+    update: Callable[..., Any]
+    powers: tuple[int, ...]
+
+    def __call__(
+        self, direction: Any, state: RescaledState, params: Any, log_scale: Float[Array, ""]
+    ) -> tuple[Any, RescaledState]:
+        """Return the optimizer's steps for the gradient `exp(log_scale) * direction`, and its next state.
+
+        An entry whose gradients have all been zero, where the optimizer would compute 0 / 0, does not move. Entries
+        smaller than 1e-150 times the largest (1e-15 in single precision), whose squares would underflow, count as zero.
+        """
+        leaves, structure = jax.tree.flatten(state.kept)
+        sizes = [(_log2_of_largest(jax.tree.leaves(direction)) + log_scale / _LOG_2)]
+        powers = zip(leaves, self.powers, strict=True)
+        sizes += [_log2_of_largest([leaf]) / power + state.exponent for leaf, power in powers if power]
+        largest = jnp.max(jnp.stack([size.astype(state.exponent.dtype) for size in sizes]))
+        # As long as all gradients were zero there is nothing to scale.
+        exponent = jnp.where(jnp.isfinite(largest), jnp.ceil(largest), state.exponent)
+        shift = state.exponent - exponent
+        kept = [
+            _times_power_of_two(leaf, power * shift) if power else leaf
+            for leaf, power in zip(leaves, self.powers, strict=True)
+        ]
+        factor = jnp.exp(log_scale - exponent * _LOG_2)
+        gradient = jax.tree.map(lambda leaf: _without_traces(leaf * factor), direction)
+        updates, after = self.update(gradient, jax.tree.unflatten(structure, kept), params)
+        updates = jax.tree.map(lambda u, g: jnp.where(jnp.isnan(u) & (g == 0), 0, u), updates, gradient)
+        return updates, RescaledState(after, exponent)
+
+
+def rescaled(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+    """Return an optimizer's init function and an update that carries the gradient's scale.
+
+    Scale independence is tested, on weights of the given shapes. An optimizer without moments is returned unchanged.
+
+    Raises:
+        ValueError: its steps depend on the scale, or its state does not scale with a power of it.
+    """
+    leaves, structure = jax.tree.flatten(weights)
+    shapes = tuple((leaf.shape, jnp.result_type(leaf)) for leaf in leaves)
+    powers = _powers(optimizer.init, optimizer.update, structure, shapes)
+    if not any(powers):
+        return optimizer.init, optimizer.update
+    return partial(_init, optimizer.init), Rescaled(optimizer.update, powers)
+
+
+def _init(init: Callable[[Any], Any], params: optax.Params) -> RescaledState:
+    return RescaledState(init(params), jnp.zeros((), jax.tree.leaves(params)[0].dtype))
+
+
+@lru_cache(maxsize=64)
+def _powers(
+    init: Callable[..., Any],
+    update: Callable[..., Any],
+    structure: Any,
+    shapes: tuple[tuple[tuple[int, ...], np.dtype], ...],
+) -> tuple[int, ...]:
+    """Return the power of the gradient's scale for each array of an optimizer's state; they must scale exactly.
+
+    The same gradients are passed three times, multiplied by 1, 2^h and 2^-h, with h as large as squares allow. Anything
+    the optimizer adds, compares with or clips at shows as a difference if it is at least 2^-h of what it is added to;
+    smaller terms count as zero.
+    """
+    step = jax.jit(update)
+
+    def drawn(number: int, shift: int = 0) -> Any:
+        rng = np.random.default_rng(number)
+        entries = [np.ldexp(rng.normal(size=shape), shift).astype(dtype) for shape, dtype in shapes]
+        return jax.tree.unflatten(structure, [jnp.asarray(entry) for entry in entries])
+
+    # Also while `train` is being traced.
+    with jax.ensure_compile_time_eval():
+        params = drawn(0)
+        state = init(params)
+        paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
+        types = [leaf.dtype for leaf in jax.tree.leaves((params, state)) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+        reach = min(jnp.finfo(dtype).maxexp for dtype in types) // 2 - _SPARE
+        shifts = 0, reach, -reach
+        states = [state for _ in shifts]
+        possible = _followed(states, shifts)
+        for k in range(1, _COMPARED + 1):
+            results = [step(drawn(k, h), state, params) for h, state in zip(shifts, states, strict=True)]
+            states = [state for _, state in results]
+            possible = [one & other for one, other in zip(possible, _followed(states, shifts), strict=True)]
+            moves = _followed([moved for moved, _ in results], shifts)
+            if any(0 not in powers for powers in moves):
+                raise _refused("a step that changes with it")
+    lost = [path for path, powers in zip(paths, possible, strict=True) if not powers]
+    if lost:
+        raise _refused(f"a state whose {lost[0]} follows no power of it")
+    return tuple(min(powers, key=_POWERS.index) for powers in possible)
+
+
+def _followed(trees: list[Any], shifts: tuple[int, ...]) -> list[set[int]]:
+    """Return for each array of a pytree the powers p such that scaling the gradients by 2^h scales it by 2^(p h)."""
+    first, *others = (list(map(_as_numbers, jax.tree.leaves(tree))) for tree in trees)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return [
+            {
+                power
+                for power in _POWERS
+                if all(
+                    np.array_equal(np.ldexp(leaf, power * shift) if power else leaf, other[number])
+                    for other, shift in zip(others, shifts[1:], strict=True)
+                )
+            }
+            for number, leaf in enumerate(first)
+        ]
+
+
+def _as_numbers(leaf: Any) -> np.ndarray:
+    """Return an array in double precision, which represents all other types exactly; random keys as their words."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf, float)
+
+
+def _refused(found: str) -> ValueError:
+    return ValueError(
+        "optimizer: expected one that is blind to the gradient's scale, as ScaleFree says, such as "
+        f"optax.adam(0.01, eps=0.0), found {found} (an eps, a clipping, a step proportional to the gradient?); "
+        "descent.Exact(*optimizer) takes any"
+    )
+
+
+def _log2_of_largest(leaves: list[Array]) -> Array:
+    return jnp.log2(jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves])))
+
+
+def _times_power_of_two(leaf: Array, exponent: Array) -> Array:
+    # A larger exponent takes even the largest number to zero.
+    most = 2 * jnp.finfo(leaf.dtype).maxexp
+    return jnp.ldexp(leaf, jnp.clip(exponent, -most, most).astype(jnp.int32))
+
+
+def _without_traces(gradient: Array) -> Array:
+    """Return a gradient with largest entry about 1 without the entries whose squares would underflow in a moment."""
+    least = 2.0 ** (12 - jnp.finfo(gradient.dtype).maxexp // 2)
+    return jnp.where(jnp.abs(gradient) < least, 0, gradient)

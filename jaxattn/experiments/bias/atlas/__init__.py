@@ -1,1 +1,0 @@
-"""The atlas: which norm each rule obeys on W and on (K, Q), with constant and with decreasing steps."""

@@ -1,0 +1,98 @@
+"""Does steepest descent on (K, Q) obey the norm that the norm of its factors induces on K Q^T?"""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray
+from matplotlib.figure import Figure
+
+from jaxattn import svm
+from jaxattn.bias.verdict import CLOSE, last_decade
+from jaxattn.experiments.bias import ratios
+from jaxattn.experiments.bias.predictions import Prediction, claims_of
+from jaxattn.study.claims import Datasets, Experiment, Judgements
+from jaxattn.study.claims.claim import Setting, Source
+from jaxattn.study.measuring.ranked import ranked, to_dataset
+from jaxattn.study.style import cells, page
+
+# In the order of the columns: those of the atlas without l_1, and two more induced ones.
+NORMS = ("frobenius", "nuclear", "spectral", "max", "gamma2", "sign")
+_SOURCE = Source("jaxattn", "the norm induced on W = K Q^T, min max(||K||, ||Q||)^2", Setting.OURS)
+# The name of a rule in claims and in runs, the norm in which it is steepest descent, and the one that this induces.
+_RULES = (
+    ("gd", "Frobenius", "in the Frobenius norm (normalized gradient descent)", "nuclear"),
+    ("polar", "spectral", "in the spectral norm (polar factors)", "spectral"),
+    ("rows", "longest row", "in the norm of the longest row", "gamma2"),
+    ("sign", "largest entry", "in the largest entry (sign descent)", "sign"),
+)
+_PREDICTIONS = tuple(
+    Prediction(
+        f"{name}-{m}",
+        f"{run}, m = {m}",
+        norm,
+        _SOURCE,
+        f"Steepest descent on K and Q {subject}, with m = {m} columns and steps that fall like k^-1/2, obeys the "
+        f"Att-SVM with the norm {norm}, which it induces on K Q^T for large m; a conjecture.",
+    )
+    for name, run, subject, norm in _RULES
+    for m in (10, 40)
+)
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare the last decade of a run with the max-margin problems of all norms.
+
+    Args:
+        record: of a `Training` of factors.
+        solver: must be None; each norm has its own.
+
+    Returns:
+        `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the largest attention
+        probability, (seed, snapshot).
+
+    Raises:
+        ValueError: a solver is given, and what `ranked` raises.
+    """
+    ratios.native(solver)
+    # The norm of sign matrices takes about a second per matrix.
+    late = np.flatnonzero(last_decade(record["snapshot"].values)[0])
+    ranking = to_dataset(ranked(record.isel(snapshot=late), NORMS))
+    run = ranking[ratios.KEPT]
+    run.attrs = ratios.counts(ranking.attrs)
+    return run
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw a table: a row for each run, a column for each norm."""
+    rows = [(each, summaries[each.run]) for each in _PREDICTIONS if each.run in summaries]
+    with page.style():
+        figure = page.full(1.6 + 0.21 * len(rows))
+        axes = figure.subplots()
+        cells.table(axes, [cells.Row(run, each.norm) for each, run in rows], NORMS)
+        labels = [each.run.replace(", m", " of $K$ and of $Q$, $m") + "$" for each, _ in rows]
+        axes.set_yticks(range(len(rows)), labels, fontsize=cells.SIZE)
+        axes.set_title(_finding([(each.norm, run) for each, run in rows]))
+        steps = sorted({int(run["snapshot"][-1]) for run in summaries.values()})
+        page.add_counts(
+            figure,
+            summaries,
+            f"Mean margin ratio over the seeds after {' or '.join(f'{last:,}' for last in steps)} steps that fall like "
+            "$k^{-1/2}$; 1: a solution of that norm's Att-SVM. Framed: the norm induced on $KQ^\\top$. Bold: named by "
+            f"the verdict, its 95% interval above {CLOSE} and every other norm's. none: all below and at rest; open: "
+            "not decided.",
+        )
+    return figure
+
+
+def _finding(runs: list[tuple[str, xarray.Dataset]]) -> str:
+    """Return in how many runs the induced norm has the largest ratio, and in how many the verdict names it."""
+    closest = sum(str(run["norm"].values[int(run["ratio"].values.argmax())]) == norm for norm, run in runs)
+    named, count = sum(bool(run["named"].sel(norm=norm)) for norm, run in runs), len(runs)
+    if closest == named == count:
+        return f"In all {count} runs the induced norm is closest and named by the verdict"
+    by_verdict = f"the verdict names it in {named}" if named else "no verdict names it"
+    share = f"all {count}" if closest == count else f"{closest or 'none'} of {count}"
+    return f"The induced norm is closest in {share} runs; {by_verdict}"
+
+
+EXPERIMENT = Experiment(measure, claims=claims_of("atlas-induced", _PREDICTIONS), estimate=ratios.estimate, draw=draw)

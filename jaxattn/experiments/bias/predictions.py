@@ -1,0 +1,94 @@
+"""Predictions of the norm that a run obeys, and how they are judged.
+
+The rule, fixed before any run was ranked, is that of `bias.rank`. A prediction holds if the verdict on the run is
+decided and names the predicted norm, alone or together with others whose intervals overlap. It does not hold if the
+verdict is decided and does not name it. It is not decided if the verdict is not, for the same reason. A prediction of
+no norm holds if the verdict is decided and names none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from jaxattn.bias.verdict import CLOSE
+from jaxattn.study.claims import TRAINED, Claim, Datasets, Judgement, Source, Verdict
+from jaxattn.study.claims.criteria import Number, above, below
+from jaxattn.study.estimates import number
+
+
+class Prediction(NamedTuple):
+    """The prediction for a run.
+
+    Attributes:
+        name: of the claim.
+        run: its name in the YAML.
+        norm: the norm that it obeys; empty if it obeys none of those it is compared with.
+        source: where this is stated.
+        statement: the statement.
+    """
+
+    name: str
+    run: str
+    norm: str
+    source: Source
+    statement: str
+
+
+def claims_of(experiment: str, predictions: Sequence[Prediction]) -> tuple[Claim, ...]:
+    """Return a claim of an experiment for each prediction."""
+    return tuple(
+        Claim(f"{experiment}:{each.name}", each.source, each.statement, partial(judge, each), TRAINED)
+        for each in predictions
+    )
+
+
+def judge(prediction: Prediction, runs: Datasets) -> Judgement:
+    """Judge a prediction: the verdict on the run must be decided, and name the predicted norm, or none."""
+    run, norm = runs[prediction.run], prediction.norm
+    ratios = {str(name): number(run, "ratio", norm=name) for name in run["norm"].values}
+    if norm:
+        named = Number.exact(float(run["named"].sel(norm=norm)))
+        criteria = [
+            above(f"mean margin ratio, {norm}", ratios[norm], CLOSE),
+            above(f"whether the verdict names the norm {norm} (1: it does)", named, 1.0),
+        ]
+    else:
+        largest = max(ratios, key=lambda name: ratios[name].mean)
+        criteria = [
+            below(f"largest mean margin ratio ({largest})", ratios[largest], CLOSE),
+            below("norms that the verdict names", Number.exact(float(run["named"].sum())), 0.0),
+        ]
+    reason = run.attrs["reason"]
+    return Judgement(
+        criteria,
+        numbers={f"margin ratio, {name}": ratio for name, ratio in ratios.items()},
+        expected={f"margin ratio, {norm}": 1.0} if norm else {},
+        remark=f"The verdict at step {int(run['snapshot'][-1])}: {run.attrs['verdict']}.",
+        undecided="" if run.attrs["decided"] else f"{reason[:1].upper()}{reason[1:]}.",
+    )
+
+
+def finding(judgements: Iterable[Judgement]) -> str:
+    """Return in words how many predicted limits are confirmed, refuted and not decided.
+
+    Example:
+        >>> from jaxattn.study.claims import Criterion, Number
+        >>> finding([Judgement([Criterion("", Number.exact(1.0), least=0.0)])] * 4)
+        'All 4 predicted limits are confirmed'
+    """
+    verdicts = Counter(judgement.verdict for judgement in judgements)
+    count, held, failed = verdicts.total(), verdicts[Verdict.HOLDS], verdicts[Verdict.FAILS]
+    if held == count > 1:
+        return f"All {count} predicted limits are confirmed"
+    rest = {"refuted": failed, "not decided": count - held - failed}
+    first = f"{held or 'None'} of {count} predicted limits {_is(held or 1)} confirmed"
+    return ", ".join(
+        [first, *(f"{number_of} {_is(number_of)} {word}" for word, number_of in rest.items() if number_of)]
+    )
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,320 @@
+"""What does descent on factors K and Q of few columns reach, and for which widths does the rank constraint matter?"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator
+
+from jaxattn import attention, metrics, svm
+from jaxattn.parallel import batch
+from jaxattn.problem import of_arrays
+from jaxattn.statistics import bootstrap, proportion, variables
+from jaxattn.study.claims import (
+    LEAST_DRAWN,
+    TRAINED,
+    Datasets,
+    Experiment,
+    Judgement,
+    Judgements,
+    Setting,
+    Source,
+    Verdict,
+    claim,
+    total,
+)
+from jaxattn.study.claims.criteria import Criterion, Number, above, below
+from jaxattn.study.estimates import number
+from jaxattn.study.measuring.comparison import compare
+from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
+from jaxattn.study.settings.parameters import weights_of
+from jaxattn.study.style import labels, page, palette
+
+_SOURCE = Source("arXiv 2308.16898", "nuclear Att-SVM with rank W <= m", Setting.OURS)
+# What the end of a run is compared with: the nuclear solution, the best stationary point of rank m found, and the
+# stationary point of rank m reached from the end of the run.
+_NAMES = {"nuclear": "nuclear solution", "bounded": "best of rank m found", "nearest": "stationary point reached"}
+_RUNS = tuple(f"m={m}" for m in (1, 2, 4, 8, 10))
+# How many solutions are computed at once; smaller batches are padded, so that it compiles once.
+_TOGETHER = 16
+# Certified solutions agree only to this relative accuracy, so a smaller increase of the norm cannot be detected.
+_SAME = svm.DOUBLE.gap
+# Fixed beforehand: the thresholds for the mean largest probability and the mean correlation, and how much nearer the
+# stationary point reached may be than the best one found for the two to count as the same.
+_SATURATED, _REACHED, _AS_GOOD = 0.999, 0.95, 0.01
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare the end of every run with the nuclear solutions with and without the rank constraint.
+
+    Args:
+        record: of a `Training` of factors.
+        solver: for all norms; each norm's default if None.
+
+    Returns:
+        A dataset with the axes `seed` (kept ones), `snapshot` and `solution`: final `correlation` (seed, solution); the
+        `rank` of the certified nuclear solution (seed); `excess`, the relative increase of its norm at the best
+        stationary point found under the constraint (seed); and the largest `probability` along the run (seed,
+        snapshot). Attributes: `width`, `d` and the counts. A run whose nearest stationary point is not certified
+        also counts as unsolved.
+
+    Raises:
+        TypeError: a run of a free W.
+    """
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    final = weights_of(arrays)
+    if not isinstance(final, attention.Factored):
+        raise TypeError("factor-width: expected runs of factors K and Q, found one of a free W")
+    width, d = final.K.shape[-1], record.sizes["feature"]
+    compared = compare(record, (svm.nuclear, svm.nuclear_of_rank(width)) if width < d else (svm.nuclear,), solver)
+    kept = np.isin(record["seed"].values, compared["seed"].values)
+    end = np.asarray(final.K @ np.swapaxes(final.Q, -1, -2))[kept]
+    primal = compared["primal"].values[kept]
+    rank = compared["rank"].sel(norm="nuclear").values
+    nearest = compared["W_svm"].values[:, -1].copy()
+    solved = np.ones(len(nearest), bool)
+    binds = np.flatnonzero(rank > width)
+    if binds.size:
+        problems = of_arrays({name: array[kept][binds] for name, array in arrays.items()})
+        solve = partial(batch.over_seeds, nearest_of_rank(width), width=_TOGETHER, effort=effort_of(problems))
+        solutions = solve(problems, compared["selected"].values[binds], end[binds])
+        nearest[binds], solved[binds] = solutions.W, solutions.status == svm.Status.STATIONARY
+    to_nearest = batch.over_seeds(metrics.correlation, end, nearest) if len(end) else np.zeros(0)
+    to_solutions = compared["correlation"].values[:, :, -1]
+    # The series is read before each update.
+    steps = np.searchsorted(compared["step"].values, compared["snapshot"].values - 1, side="right") - 1
+    lost = int((~solved).sum())
+    return xarray.Dataset(
+        {
+            "rank": (("seed",), rank),
+            "excess": (("seed",), primal[:, -1] / primal[:, 0] - 1),
+            "correlation": (
+                ("seed", "solution"),
+                np.stack([to_solutions[:, 0], to_solutions[:, -1], to_nearest], axis=1),
+            ),
+            "probability": (("seed", "snapshot"), compared["probability"].values[:, steps]),
+        },
+        {
+            "seed": compared["seed"].values,
+            "snapshot": compared["snapshot"].values,
+            "solution": np.array([*_NAMES], dtype=object),
+        },
+        {
+            **compared.attrs,
+            "kept": compared.attrs["kept"] - lost,
+            "unsolved": compared.attrs["unsolved"] + lost,
+            "width": width,
+            "d": d,
+        },
+    ).isel(seed=solved)
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Estimate what descent reaches at every width.
+
+    Returns:
+        For each width means with their intervals: `correlation` (solution), `probability` (snapshot), and `advantage`
+        (), the correlation with the stationary point reached minus the correlation with the best one found, paired by
+        seed; and each seed's `rank` and `excess`.
+    """
+    return {
+        name: _summary(run, jax.random.fold_in(key, 2 * k), jax.random.fold_in(key, 2 * k + 1))
+        for k, (name, run) in enumerate(runs.items())
+    }
+
+
+def _summary(run: xarray.Dataset, correlation_key: PRNGKeyArray, probability_key: PRNGKeyArray) -> xarray.Dataset:
+    end = run["correlation"]
+    advantage = end.sel(solution="nearest").values - end.sel(solution="bounded").values
+    estimates = {
+        "correlation": (("solution",), bootstrap(end.values, correlation_key)),
+        "probability": (("snapshot",), bootstrap(run["probability"].values, probability_key)),
+        "advantage": ((), bootstrap(advantage, jax.random.fold_in(correlation_key, 1))),
+    }
+    return run.drop_vars(["correlation", "probability"]).assign(variables(estimates))
+
+
+@claim(
+    "factor-width:binds",
+    _SOURCE,
+    "The bound rank W <= m changes the nuclear Att-SVM only where m is below the rank of its solution.",
+    needs=TRAINED,
+)
+def _binds(runs: Datasets) -> Judgement:
+    """The bound must raise the norm for every seed whose nuclear solution has a rank above m, and for no other seed."""
+    runs = {name: runs[name] for name in _RUNS}
+    numbers, expected = {}, {}
+    exceptions = {True: 0, False: 0}
+    for name, run in runs.items():
+        for above_m, side in ((True, "above"), (False, "up to")):
+            binding = run["excess"].values[_is_above(run) == above_m] > _SAME
+            if binding.size:
+                label = f"{name}, share where the constraint is active, {binding.size} seeds of rank {side} m"
+                numbers[label], expected[label] = Number(*map(float, proportion(binding)[:3])), float(above_m)
+                exceptions[above_m] += int((binding != above_m).sum())
+    return Judgement(
+        (
+            below("seeds of rank up to m where the bound raises the norm", Number.exact(exceptions[False]), 0),
+            below("seeds of rank above m where the bound does not raise it", Number.exact(exceptions[True]), 0),
+        ),
+        remark="The constraint is active if the best solution of rank m found has a norm larger by more than a "
+        f"relative {_SAME:g}. For ranks up to m this solution is certified optimal. For ranks above m it is the "
+        "best of several stationary points, so its excess is an upper bound.",
+        numbers=numbers,
+        expected=expected,
+        undecided=_too_few(runs, above_m=True) or _too_few(runs, above_m=False),
+    )
+
+
+@claim(
+    "factor-width:reaches",
+    _SOURCE,
+    "Descent on factors of m columns saturates, and tends to the solution of the nuclear Att-SVM with rank W <= m.",
+    needs=TRAINED,
+)
+def _reaches(runs: Datasets) -> Judgement:
+    """Descent must saturate and reach the best point of rank m; as corrected, any stationary point of rank m."""
+    runs = {name: runs[name] for name in _RUNS}
+    numbers = {
+        f"{name}, correlation, {label}": number(run, "correlation", solution=solution)
+        for name, run in runs.items()
+        for solution, label in _NAMES.items()
+    }
+    stationary: list[Criterion] = []
+    for name, run in runs.items():
+        correlation, saturation = number(run, "correlation", solution="nearest"), number(run, "probability", at=-1)
+        stationary += [
+            above(f"{name}, mean largest probability at the last step,", saturation, _SATURATED),
+            above(f"{name}, correlation, {_NAMES['nearest']},", correlation, _REACHED),
+        ]
+    best = [
+        below(
+            f"{name}, correlation, {_NAMES['nearest']} minus {_NAMES['bounded']},", number(run, "advantage"), _AS_GOOD
+        )
+        for name, run in runs.items()
+    ]
+    name, worst = max(runs.items(), key=lambda item: float(item[1]["advantage"]))
+    reached, bounded = (float(worst["correlation"].sel(solution=solution)) for solution in ("nearest", "bounded"))
+    return Judgement(
+        (*stationary, *best),
+        stationary,
+        correction="descent converges in direction to a stationary point of the rank-constrained problem, which "
+        f"need not be its solution. The difference is largest at {name}: the mean correlation is {reached:.3f} with "
+        f"the stationary point reached by descent and {bounded:.3f} with the best one found.",
+        numbers=numbers,
+        expected={label: 1.0 for label in numbers if "nuclear" not in label},
+        undecided=_too_few(runs, above_m=True),
+    )
+
+
+def _is_above(run: xarray.Dataset) -> np.ndarray:
+    return run["rank"].values > run.attrs["width"]
+
+
+def _too_few(runs: Datasets, above_m: bool) -> str:
+    """Return why too few seeds test the constraint, with rank above m or with rank up to an m below d."""
+    narrow = [run for run in runs.values() if run.attrs["width"] < run.attrs["d"]]
+    seeds = sum(int((_is_above(run) == above_m).sum()) for run in narrow)
+    if seeds >= LEAST_DRAWN:
+        return ""
+    kind = "of rank above m" if above_m else "of rank up to an m less than d"
+    return f"{seeds} kept seeds {kind} are too few to decide; at least {LEAST_DRAWN} are needed."
+
+
+_LOOKS = {
+    "nuclear": ("nuclear solution", palette.NUCLEAR, "s", "--"),
+    "bounded": ("best of rank $m$", palette.AMBER, "^", ":"),
+    "nearest": ("stationary\npoint reached", palette.TEAL, "o", "-"),
+}
+# Norms that agree to this are drawn here; and direction errors below what rounding leaves.
+_FLOOR, _LEAST = 1e-12, 1e-16
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the direction errors at the last step over m, and the excess of every seed over rank - m."""
+    runs = list(summaries.values())
+    with page.style():
+        figure = page.full(3.2)
+        reached, active = figure.subplots(1, 2)
+        _draw_errors(reached, runs)
+        is_refuted = judgements["factor-width:reaches"].verdict in (Verdict.FAILS, Verdict.CORRECTED)
+        reached.set_title(f"(a) {'claim refuted: ' if is_refuted else ''}{_reached(runs)}")
+        _draw_excess(active, runs)
+        remark = (
+            "(a): means with 95 % intervals; the best solution of rank $m$ is the best one found. (b): a dot for each "
+            "kept run, moved sideways within its rank."
+        )
+        page.add_counts(figure, {f"{len(runs)} widths": xarray.Dataset(attrs=total(summaries))}, remark, "runs")
+    return figure
+
+
+def _draw_errors(axes: Axes, runs: list[xarray.Dataset]) -> None:
+    x, ends = np.arange(len(runs)), []
+    for solution, (label, colour, marker, dashes) in _LOOKS.items():
+        mean, low, high = (
+            np.maximum(1 - np.array([float(run[f"correlation{part}"].sel(solution=solution)) for run in runs]), _LEAST)
+            for part in ("", "_high", "_low")
+        )
+        errors = np.clip([mean - low, high - mean], 0, None)
+        look = {"color": colour, "marker": marker, "markersize": 4, "elinewidth": 0.8, "linestyle": dashes}
+        axes.errorbar(x, mean, errors, **look)
+        ends.append(labels.End(label, 0.0, float(mean[0]), colour))
+    axes.set_xticks(x, [str(run.attrs["width"]) for run in runs])
+    axes.set(xlabel="columns $m$ of $K$ and $Q$", ylabel="final direction error, 1 - cos", yscale="log")
+    # Room for the labels.
+    axes.set_xlim(-0.5 * len(runs), len(runs) - 0.7)
+    axes.set_ylim(0.6 * axes.get_ylim()[0], None)
+    labels.beside_ends(axes, ends, "left")
+
+
+def _reached(runs: list[xarray.Dataset]) -> str:
+    """Say at which widths descent reaches no stationary point, or not the best."""
+    if missed := [run for run in runs if float(run["correlation"].sel(solution="nearest")) < _REACHED]:
+        return f"descent reaches no stationary point at {_widths(missed)}"
+    if other := [run for run in runs if float(run["advantage_low"]) > _AS_GOOD]:
+        return f"at {_widths(other)} descent reaches a stationary point that is not the best"
+    return "descent reaches the best solution of rank $m$ found at every $m$"
+
+
+def _widths(runs: list[xarray.Dataset]) -> str:
+    return f"$m = {', '.join(str(run.attrs['width']) for run in runs)}$"
+
+
+def _draw_excess(axes: Axes, runs: list[xarray.Dataset]) -> None:
+    for run, colour in zip(runs, palette.ramp(len(runs)), strict=True):
+        beyond = run["rank"].values - run.attrs["width"]
+        x, excess = beyond + np.linspace(-0.25, 0.25, len(beyond)), np.maximum(run["excess"].values, _FLOOR)
+        axes.scatter(x, excess, s=5, color=colour, label=f"$m = {run.attrs['width']}$", rasterized=True)
+    axes.set(xlabel="rank of the nuclear solution minus $m$", ylabel="relative excess of the norm", yscale="log")
+    axes.axvline(0.5, color=palette.GUIDE, linewidth=0.8)
+    axes.axhline(_SAME, color=palette.GUIDE, linewidth=0.8, linestyle="--", zorder=1)
+    axes.annotate(
+        "accuracy of the norms", (0, _SAME), (3, 2), xycoords=axes.get_yaxis_transform(), textcoords="offset points"
+    ).set(fontsize=page.SMALLEST, color=palette.GUIDE)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ticks = 10.0 ** np.arange(-12, 3, 3)
+    axes.yaxis.set_major_locator(FixedLocator(ticks.tolist()))
+    axes.set_yticks(ticks, [r"$\leq10^{-12}$", *(f"$10^{{{round(np.log10(tick))}}}$" for tick in ticks[1:])])
+    axes.set_ylim(_FLOOR / 4, None)
+    axes.legend(loc="upper left", markerscale=2, borderaxespad=0.2, labelspacing=0.3)
+    excess, is_above = (
+        np.concatenate(parts) for parts in zip(*((r["excess"], _is_above(r)) for r in runs), strict=True)
+    )
+    of_rank_above, of_rank_up_to = (_share(excess[is_above == side] > _SAME) for side in (True, False))
+    title = f"(b) the bound is active in {of_rank_above} of rank above $m$ and in {of_rank_up_to} of rank up to $m$"
+    axes.set_title(title)
+
+
+def _share(active: np.ndarray) -> str:
+    if active.size and active.all():
+        return f"all {active.size:,} runs"
+    return f"{active.sum():,} of {active.size:,} runs" if active.any() else f"none of {active.size:,}"
+
+
+EXPERIMENT = Experiment(measure, claims=(_binds, _reaches), summarize=summarize, draw=draw)

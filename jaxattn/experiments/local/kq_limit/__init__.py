@@ -1,1 +1,0 @@
-"""Does descent on (K, Q) without a penalty converge to the nuclear solution, and under which step rules?"""

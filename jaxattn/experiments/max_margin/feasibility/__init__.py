@@ -1,1 +1,0 @@
-"""From which dimension d can random tokens be selected?"""

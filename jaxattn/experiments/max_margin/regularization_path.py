@@ -1,0 +1,213 @@
+"""Which max-margin solutions do the regularization paths of W and of (K, Q) tend to?"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.statistics import bootstrap, derive_key
+from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Setting, Source
+from jaxattn.study.claims.criteria import Number, below, between
+from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, share
+from jaxattn.study.measuring.paths import measure
+from jaxattn.study.style import labels, page, palette
+from jaxattn.study.style.view import rounded
+
+# The poster states the theorem for (K, Q) only.
+_SOURCES = {
+    "W": Source("arXiv 2308.16898", "theorem on the regularization paths", Setting.OURS),
+    "KQ": Source("arXiv 2308.16898", "theorem on the regularization paths (poster, theorem I)", Setting.OURS),
+}
+_LIMITS = {"W": "W_R / R to W_mm / ||W_mm||_F", "KQ": "K Q^T / R to W* / ||W*||_*"}
+# The exponent is fitted over the last decade of the radii, which should end here or later.
+_DECADE, _FAR = 10.0, 300.0
+# The exponent of 1 / R with its tolerance, and the threshold for a small distance.
+_EXPONENT, _AROUND, _NEAR = -1.0, 0.2, 0.02
+# Two paths farther apart than this, in units of R, count as different.
+_APART = 1e-3
+
+
+def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate distances and their exponents over the kept seeds.
+
+    Returns:
+        Over norms and radii: geometric means of `distance` and `off` with interval bounds, the `exponent` of the
+        distance, the `ratio` of the distance from its own solution to that from the other at the last radius, the
+        shares of seeds with the optimal tokens `selected`, with two paths `apart`, and solved from `one_way` only; the
+        number of seeds `elsewhere`, at other tokens at the last radius; and the largest `residual`.
+    """
+    late = _late(run)
+    x = np.log10(run["radius"].values[late]) - np.log10(run["radius"].values[late]).mean()
+    logarithms = np.log10(run["distance"])
+    exponents = run["distance"].isel(radius=0, drop=True).copy(data=logarithms.values[..., late] @ x / (x @ x))
+    end = logarithms.isel(radius=-1, drop=True)
+    own = end["norm"].values == run.attrs["ball"]
+    ratio = bootstrap(end.values[:, own][:, 0] - end.values[:, ~own][:, 0], derive_key(key))
+    estimates = estimated(
+        run,
+        key,
+        distance=geometric_mean(run["distance"]),
+        off=geometric_mean(np.maximum(run["off"], np.finfo(float).eps)),
+        exponent=mean(exponents),
+        selected=share(run["selected"]),
+        apart=share(_two_minima(run)),
+        one_way=share(~np.isfinite(run["apart"])),
+        residual=exact(run["residual"].max("seed")),
+        elsewhere=exact((~run["selected"]).isel(radius=-1, drop=True).sum("seed")),
+    )
+    return estimates.assign(ratio=10**ratio.mean, ratio_low=10**ratio.low, ratio_high=10**ratio.high).assign_attrs(
+        points=run["solved"].size, unsolved_points=int((~run["solved"]).sum())
+    )
+
+
+def _late(run: xarray.Dataset) -> np.ndarray:
+    return run["radius"].values >= float(run["radius"][-1]) / _DECADE * (1 - 1e-9)
+
+
+def _two_minima(run: xarray.Dataset) -> xarray.DataArray:
+    """Return whether a seed has two minima at a radius; a path solved from one end alone has one."""
+    return np.isfinite(run["apart"]) & (run["apart"] > _APART)
+
+
+def _judge(name: str, runs: Datasets) -> Judgement:
+    """The distance from its own solution must be small, smaller than from the other, and fall like 1 / R."""
+    run = runs[name]
+    end, own, last = run.isel(radius=-1), run.attrs["ball"], float(run["radius"][-1])
+    at, distance = f"at R = {last:g}", f"distance at R = {last:g}, {own}"
+    exponent, apart = number(run, "exponent", norm=own), number(end, "apart")
+    numbers = {f"distance {at}, {norm}": number(end, "distance", norm=norm) for norm in ("frobenius", "nuclear")} | {
+        "exponent of the distance": exponent,
+        f"1 - cos {at}": number(end, "off", norm=own),
+        f"share of seeds with the optimal tokens {at}": number(end, "selected"),
+        f"share of seeds with two local minima {at}": apart,
+        f"share of seeds solved from one end only {at}": number(end, "one_way"),
+        "largest residual": float(run["residual"].max()),
+    }
+    elsewhere = Number.exact(int(run["elsewhere"]))
+    short = f"Radii up to {last:g} are too small to decide; the published ones end at 1000."
+    return Judgement(
+        (
+            below(distance, numbers[distance], _NEAR),
+            below(f"distance from the {own} solution over the distance from the other {at}", number(run, "ratio"), 1.0),
+            between("exponent of the distance", exponent, _EXPONENT - _AROUND, _EXPONENT + _AROUND),
+            below(f"kept seeds that select tokens other than the optimal ones {at}", elsewhere, 0),
+        ),
+        remark=f"Of the two paths, the one with the lower risk is used; {apart.mean:.0%} of the seeds have two "
+        f"different local minima {at}.",
+        numbers=numbers,
+        expected={
+            distance: 0.0,
+            "exponent of the distance": _EXPONENT,
+            f"share of seeds with the optimal tokens {at}": 1.0,
+        },
+        undecided=short if last < _FAR else "",
+    )
+
+
+_CLAIMS = tuple(
+    Claim(
+        f"regularization-path:{name}",
+        source,
+        f"As R grows, the minimizers of the risk on balls of radius R converge in direction: {_LIMITS[name]}.",
+        partial(_judge, name),
+    )
+    for name, source in _SOURCES.items()
+)
+
+
+_PATHS = {"W": "path of $W$", "KQ": "path of $(K, Q)$"}
+_BALLS = {"W": r"radius $R$ of $\|W\|_F$", "KQ": r"radius $R$ of $\|KQ^\top\|_*$"}
+_WRITTEN = {"frobenius": "$W_F$", "nuclear": "$W_*$"}
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the distances of both paths, and the share of seeds whose two ends lead to two minima."""
+    with page.style():
+        figure = page.full(3.2)
+        left, middle, right = figure.subplots(1, 3)
+        low = min(float(run["distance_low"].min()) for run in summaries.values())
+        high = max(float(run["distance_high"].max()) for run in summaries.values())
+        for letter, axes, (name, run) in zip("ab", (left, middle), summaries.items(), strict=True):
+            # The same limits for both paths, with room for the labels.
+            axes.set(xscale="log", yscale="log", ylim=(0.3 * low, 2.5 * high))
+            _distances(axes, run, name, letter)
+        left.set_ylabel("distance from a solution")
+        middle.tick_params(labelleft=False)
+        _minima(right, summaries)
+        page.add_counts(figure, summaries, _remark(summaries))
+    return figure
+
+
+def _distances(axes: Axes, run: xarray.Dataset, name: str, letter: str) -> None:
+    radii, ball, late = run["radius"].values, run.attrs["ball"], _late(run)
+    own, ends = run.sel(norm=ball), []
+    for norm in map(str, run["norm"].values):
+        of_norm, colour = run.sel(norm=norm), palette.COLOURS[norm]
+        curve = (of_norm[part].values for part in ("distance", "distance_low", "distance_high"))
+        page.band(axes, radii, *curve, color=colour, linestyle=palette.DASHES[norm])
+        ends.append(labels.End(f"from {_WRITTEN[norm]}", radii[-1], float(of_norm["distance"][-1]), colour))
+    guide = 0.4 * own["distance"].values[-1] * radii[-1] / radii[late]
+    axes.plot(radii[late], guide, color=palette.INK, linewidth=0.7, linestyle=":")
+    axes.annotate("$R^{-1}$", (radii[late][0], guide[0]), (-2, -2), textcoords="offset points", ha="right", va="top")
+    nearest = str(run["norm"].values[int(run["distance"].isel(radius=-1).values.argmin())])
+    falls = f"tends to {_WRITTEN[ball]} like $R^{{{float(own['exponent']):.2f}}}$"
+    away = f"is nearest to {_WRITTEN[nearest]}, which refutes the claim"
+    axes.set(title=f"({letter}) {_PATHS[name]} {falls if nearest == ball else away}", xlabel=_BALLS[name])
+    labels.beside_ends(axes, ends)
+
+
+def _minima(axes: Axes, summaries: Datasets) -> None:
+    ends = []
+    for name, run in summaries.items():
+        curve = (run[part].values for part in ("radius", "apart", "apart_low", "apart_high"))
+        page.band(axes, *curve, color=palette.COLOURS[name], linestyle=palette.DASHES[name])
+        radius, apart = float(run["radius"][-1]), float(run["apart"][-1])
+        ends.append(labels.End(page.RUNS[name], radius, apart, palette.COLOURS[name]))
+    shares = " and ".join(f"{end.y:.0%} ({end.label})" for end in ends)
+    axes.set(title=f"(c) two minima: {shares} of seeds", xlabel="radius $R$", xscale="log")
+    axes.set(ylim=(-0.02, 1.02), ylabel="share of seeds with two minima")
+    labels.beside_ends(axes, ends)
+
+
+def _remark(summaries: Datasets) -> str:
+    unsolved, points = (sum(run.attrs[name] for run in summaries.values()) for name in ("unsolved_points", "points"))
+    worst = max(float(run["residual"].max()) for run in summaries.values())
+    missing = f"{unsolved} of {points} points are unsolved. " if unsolved else ""
+    return (
+        r"$W_F$, $W_*$: Frobenius and nuclear SVM solution. Distance: $\|W_R/R - \hat W/\|\hat W\|\,\|_F$, $\|\hat W\|$"
+        " in the norm of the ball; geometric means, 95% intervals. Two minima: the paths followed up and down differ; "
+        f"(a), (b) show that of lower risk. {missing}"
+        f"Largest residual: {page.power(worst) if np.isfinite(worst) else worst}."
+    )
+
+
+def view(runs: Datasets) -> dict[str, Any]:
+    """Return the distances of every kept seed, radius by radius.
+
+    Returns:
+        The `radii`, and `paths`, for each its `name`, the `distance` from the solution of each norm, (seed, radius),
+        and the shares of the seeds with the optimal tokens `selected` and with two minima `apart`, (radius,).
+    """
+    return {
+        "radii": rounded(next(iter(runs.values()))["radius"].values),
+        "paths": [
+            {
+                "name": name,
+                "distance": {
+                    str(norm): rounded(run["distance"].sel(norm=norm).values, 3) for norm in run["norm"].values
+                },
+                "selected": rounded(run["selected"].mean("seed").values, 3),
+                "apart": rounded(_two_minima(run).mean("seed").values, 3),
+            }
+            for name, run in runs.items()
+        ],
+    }
+
+
+EXPERIMENT = Experiment(measure, claims=_CLAIMS, estimate=estimate, draw=draw, view=view)

@@ -1,1 +1,0 @@
-"""Which max-margin problem does attention obey when it is trained together with the head's v?"""

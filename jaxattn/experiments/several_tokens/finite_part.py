@@ -1,0 +1,338 @@
+"""Are the attention ratios inside the selected sets finite, and are they those that the problem determines?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from jaxattn import svm
+from jaxattn.experiments.several_tokens import screening
+from jaxattn.experiments.several_tokens.alignment import PARTS, counts_of_part, number_or_nan
+from jaxattn.experiments.several_tokens.prediction import KINDS, held_against, predict
+from jaxattn.statistics import proportion
+from jaxattn.study.claims import (
+    EXCLUDED,
+    TRAINED,
+    Claim,
+    Datasets,
+    Experiment,
+    Judgement,
+    Judgements,
+    Setting,
+    Source,
+    Verdict,
+    total,
+)
+from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, between, together
+from jaxattn.study.style import page, palette
+
+# The paper draws no figure of it.
+_SOURCE = Source("arXiv 2308.16898", "finite part of the multi-token limit (eq. 9)", Setting.OURS)
+_HEADS = {"quadratic": "h(x) = v . x - lambda ||x||^2", "ReLU": "a ReLU head"}
+# A ratio has settled if its logarithm changes by less than the first in the second half of training. A line agrees
+# within the second.
+_SETTLED, _AGREES = 0.01, 0.05
+# A statement about the inputs must be true for at least this share.
+_MOST = 0.5
+_SAMPLES = 2000
+# Estimates with an interval, and those without one.
+_WITH, _ALONE = ("slope", "intercept", "rms", "determined", "not unique", "settled"), ("drift", "fitted", "foretold")
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare the ratios inside every set of several tokens with those of the best distribution on the set.
+
+    W_fin is defined by the ratios at the end of descent, and so has them by construction. What predicts them without
+    the run is the best distribution on the selected tokens (`prediction`), if it is unique.
+
+    Args:
+        record: of a `Screening` with the head `mlp`, or `Quadratic` with the setting `head.penalty` on orthonormal
+            tokens.
+        solver: of W_mm and W_fin; the default of the Frobenius norm if None.
+
+    Returns:
+        Three axes. `mixed`: the inputs that select several tokens, with `kind`, an index into KINDS, and `drift`, the
+        largest change of a log ratio in the second half of training. `pair`: for inputs of the first kind, every other
+        token of the set paired with the first, with the log ratios `predicted` and `descended`. `whole`: the runs whose
+        sets are all of the first kind and whose solutions are found, with 1 - cos to W_SVMeq, its finite part `fitted`
+        to the run or `foretold` (predicted). `seed` on each axis, with the prefix `pair_` or `whole_`, is the run;
+        likewise `published` and `every`, whether it is in that part of `screening.attempts`. The counts of these are
+        attributes, the second with a prefix.
+    """
+    runs, penalty = screening.runs_of(record), record.attrs.get("head.penalty")
+    further = {"labels": screening.labels_of_one_kind(runs)} if penalty is None else {}
+    parts = dict(zip(PARTS, screening.attempts(runs, **further), strict=True))
+    seeds = np.union1d(*(np.flatnonzero(reason < 0) for reason in parts.values()))
+    against, failed = held_against(runs, seeds, penalty, solver)
+    for reason in parts.values():
+        lost = seeds[failed >= 0]
+        reason[lost[lost < len(reason)]] = failed[failed >= 0][lost < len(reason)]
+    selected, runs = screening.selected_sets(runs)[seeds], screening.taken(runs, seeds)
+    best, kind, several = predict(runs.problems, selected, penalty)
+
+    reference = selected.argmax(axis=2)[..., None]
+    half, last = (_relative(runs.logits[:, snapshot], reference) for snapshot in ((len(runs.steps) - 1) // 2, -1))
+    drift = np.where(selected, np.abs(last - half), 0).max(axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        predicted = _relative(np.log(best), reference)
+    pairs = selected & (several & (kind == 0))[..., None] & (np.arange(selected.shape[2]) != reference)
+
+    arrays = {
+        "mixed": {"seed": seeds[np.nonzero(several)[0]], "kind": kind[several], "drift": drift[several]},
+        "pair": {
+            "pair_seed": seeds[np.nonzero(pairs)[0]],
+            "predicted": predicted[pairs],
+            "descended": last[pairs],
+        },
+        "whole": {name: against[name].values for name in ("whole_seed", "fitted", "foretold")},
+    }
+    for axis, prefix in (("mixed", ""), ("pair", "pair_"), ("whole", "whole_")):
+        of = arrays[axis][f"{prefix}seed"]
+        arrays[axis] |= {f"{prefix}{part}": screening.kept_of(of, reason) for part, reason in parts.items()}
+    counts = screening.counts(parts["published"], EXCLUDED)
+    of_every = {f"every_{name}": count for name, count in screening.counts(parts["every"]).items()}
+    return xarray.Dataset(
+        {name: ((axis,), values) for axis, own in arrays.items() for name, values in own.items()},
+        {"snapshot": runs.steps},
+        counts | of_every,
+    )
+
+
+def _relative(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Return the values of all tokens of an input minus that of its reference token."""
+    return values - np.take_along_axis(values, reference, axis=2)
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Fit a line to the ratios under each head, with the published selection and without.
+
+    Returns:
+        For each head two datasets, for the published selection under its name and for every run under its name with the
+        suffix `, no selection`: kinds and pairs, the line, and shares of the inputs, with their intervals. The
+        attribute `of_runs` has the counts of each run.
+    """
+    by_head = {
+        "quadratic": {name: run for name, run in runs.items() if "head.penalty" in run.attrs},
+        "ReLU": {name: run for name, run in runs.items() if "head.penalty" not in run.attrs},
+    }
+    summaries = {}
+    for k, (head, own) in enumerate(by_head.items()):
+        for part, suffix in PARTS.items() if own else ():
+            summary = _summary(list(own.values()), part, jax.random.fold_in(key, k))
+            counts = {f"{name}{suffix}": counts_of_part(run, part) for name, run in own.items()}
+            summaries[f"{head}{suffix}"] = summary.assign_attrs(of_runs=counts)
+    return summaries
+
+
+def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray.Dataset:
+    """Join the runs of one part under one head."""
+    own = [
+        run.isel(mixed=run[part].values, pair=run[f"pair_{part}"].values, whole=run[f"whole_{part}"].values)
+        for run in runs
+    ]
+    names = ("kind", "drift", "predicted", "descended", "fitted", "foretold", "pair_seed")
+    joined = {name: np.concatenate([run[name].values for run in own]) for name in names}
+    summary = xarray.Dataset(
+        {
+            "kind": (("mixed",), joined["kind"]),
+            "predicted": (("pair",), joined["predicted"]),
+            "descended": (("pair",), joined["descended"]),
+        }
+    )
+    estimates: dict[str, Sequence[Any]] = {}
+    if len(joined["kind"]):
+        shares = {"determined": joined["kind"] == 0, "not unique": joined["kind"] == 2}
+        shares["settled"] = joined["drift"] < _SETTLED
+        estimates = {name: proportion(hits)[:3] for name, hits in shares.items()}
+        summary["drift"] = float(np.median(joined["drift"]))
+    # A seed is a different instance in every run.
+    run_of_pair = np.concatenate([np.full(run.sizes["pair"], k) for k, run in enumerate(own)])
+    _, instance = np.unique(np.stack([run_of_pair, joined["pair_seed"]]), axis=1, return_inverse=True)
+    if len(np.unique(instance)) > 2:
+        estimates |= _line(joined["predicted"], joined["descended"], instance, key)
+    for name, values in estimates.items():
+        ends = zip(("", "_low", "_high"), values, strict=True)
+        summary = summary.assign({f"{name}{end}": float(value) for end, value in ends})
+    for name in ("fitted", "foretold") if len(joined["fitted"]) else ():
+        summary[name] = joined[name].mean()
+    counts = [counts_of_part(run, part) for run in runs]
+    sums = {name: sum(count[name] for count in counts) for name in counts[0]}
+    return summary.assign_attrs(sums | {"steps": runs[0].attrs["steps"]})
+
+
+def _line(
+    predicted: np.ndarray, descended: np.ndarray, instance: np.ndarray, key: PRNGKeyArray
+) -> dict[str, Sequence[Any]]:
+    """Fit `descended = slope predicted + intercept`; return both and the rms difference, with intervals over runs."""
+    one, square = np.ones_like(predicted), (descended - predicted) ** 2
+    terms = (one, predicted, descended, predicted**2, predicted * descended, square)
+    sums = np.stack([np.bincount(instance, weights=term) for term in terms], axis=1)
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    drawn = generator.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=_SAMPLES)
+    n, x, y, xx, xy, square = np.concatenate([sums.sum(axis=0)[None], drawn @ sums]).T
+    slope = (n * xy - x * y) / np.maximum(n * xx - x * x, np.finfo(float).tiny)
+    fits = {"slope": slope, "intercept": (y - slope * x) / n, "rms": np.sqrt(square / n)}
+    return {name: (values[0], *np.quantile(values[1:], [0.025, 0.975])) for name, values in fits.items()}
+
+
+def _judge(head: str, runs: Datasets) -> Judgement:
+    """For most inputs the ratios must settle and the best distribution be unique, and its ratios be found."""
+    own = {f"{head}{suffix}": runs[f"{head}{suffix}"] for suffix in PARTS.values()}
+    numbers: dict[str, Number | float] = {}
+    for name, run in own.items():
+        numbers |= {f"{name}, {estimate}": number_or_nan(run, estimate) for estimate in _WITH if estimate in run}
+        numbers |= {f"{name}, {estimate}": float(run[estimate]) for estimate in _ALONE if estimate in run}
+    remark = (
+        "The statistics are over inputs that select several tokens. The line is a fit of the logarithms of the ratios "
+        "at the end of descent to those of the best distribution. "
+    )
+    if any(_is_determined(name, run).outcome is Outcome.BROKEN for name, run in own.items()):
+        shares = " and ".join(f"{float(run['not unique']):.0%}" for run in own.values())
+        remark += (
+            f"For {shares} of the inputs (with the published selection and without it) many distributions are equally "
+            "good, for example where all units of the head are off. Such an input has no gradient, and its ratios "
+            "depend on the start and on how the other inputs change W. "
+        )
+    has_lines = all("slope" in run for run in own.values())
+    return Judgement(
+        [criterion for name, run in own.items() for criterion in _criteria(name, run)],
+        remark=f"{remark}Settled: no log ratio of the input changes by {_SETTLED} or more in the second half of "
+        "training. Drift: the median change. Fitted and foretold: mean 1 - cos of W with W_SVMeq, with the finite part "
+        "fitted to W or predicted, over runs whose sets are all determined.",
+        numbers=numbers,
+        expected={f"{name}, {fit}": value for name in own for fit, value in (("slope", 1.0), ("intercept", 0.0))},
+        counts={name: counts for run in own.values() for name, counts in run.attrs["of_runs"].items()},
+        undecided="" if has_lines else "Ratios are predicted for fewer than three runs, too few to decide.",
+    )
+
+
+def _criteria(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
+    settled = above(f"{name}: share of inputs whose ratios settle", number_or_nan(run, "settled"), _MOST)
+    return settled, _is_determined(name, run), *_agreement(name, run)
+
+
+def _is_determined(name: str, run: xarray.Dataset) -> Criterion:
+    quantity = f"{name}: share of inputs with a unique best distribution that mixes the set"
+    return above(quantity, number_or_nan(run, "determined"), _MOST)
+
+
+def _agreement(name: str, run: xarray.Dataset) -> tuple[Criterion, Criterion]:
+    return (
+        between(f"{name}: slope", number_or_nan(run, "slope"), 1 - _AGREES, 1 + _AGREES),
+        between(f"{name}: intercept", number_or_nan(run, "intercept"), -_AGREES, _AGREES),
+    )
+
+
+_CLAIMS = tuple(
+    Claim(
+        f"finite-part:{head}",
+        _SOURCE,
+        f"Inside the selected sets, descent converges to finite attention ratios that the problem determines ({text}).",
+        partial(_judge, head),
+        TRAINED,
+    )
+    for head, text in _HEADS.items()
+)
+
+
+_WRITTEN = {"quadratic": r"$v \cdot x - \lambda \|x\|^2$", "ReLU": "ReLU head"}
+# For each part: colour, label, size of the dots, and words in a title.
+_LOOKS = {
+    "published": (palette.TEAL, "published selection", 3, "with the selection"),
+    "every": (palette.GUIDE, "no selection", 2, "without selection"),
+}
+_SHADES = (palette.TEAL, palette.SKY, palette.WINE)
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the scatter of each head, with and without a selection, and of what kind the inputs are."""
+    with page.style():
+        figure = page.full(3.6)
+        *panels, kinds = figure.subplots(1, 3)
+        ratios = [run[name].values for run in summaries.values() for name in ("predicted", "descended")]
+        limit = 1.05 * max(2.0, *(float(np.abs(values).max(initial=0.0)) for values in ratios))
+        for axes, head, letter in zip(panels, _HEADS, "ab", strict=True):
+            parts = {part: summaries[f"{head}{suffix}"] for part, suffix in PARTS.items()}
+            _scatter(axes, parts, limit)
+            axes.set(title=f"({letter}) {_WRITTEN[head]}: {_agree(parts)}", xlabel="log ratio predicted")
+        panels[0].set_ylabel("log ratio at the end of descent")
+        _bars(kinds, summaries)
+        kinds.set_title(f"(c) {_determined(summaries, judgements)}")
+        handles = [Patch(color=shade, label=kind) for kind, shade in zip(KINDS, _SHADES, strict=True)]
+        place = {"loc": "outside upper right", "ncols": len(KINDS), "columnspacing": 1.2}
+        figure.legend(handles=handles, title="(c): best distribution on the selected set", **place)
+        by_part = {
+            _LOOKS[part][1]: xarray.Dataset(attrs=total({head: summaries[f"{head}{suffix}"] for head in _HEADS}))
+            for part, suffix in PARTS.items()
+        }
+        page.add_counts(
+            figure, by_part, "(a), (b): ratios of attention within sets of the kind 'mixes the set'.", "runs"
+        )
+    return figure
+
+
+def _scatter(axes: Axes, parts: Datasets, limit: float) -> None:
+    axes.plot([-limit, limit], [-limit, limit], color=palette.INK, linewidth=0.7, linestyle=":")
+    for part in reversed(_LOOKS):
+        (colour, _, size, _), run = _LOOKS[part], parts[part]
+        axes.plot(run["predicted"], run["descended"], ".", color=colour, markersize=size, linewidth=0, rasterized=True)
+    corners = ((0.03, 0.98, "left", "top"), (0.97, 0.02, "right", "bottom"))
+    for (part, (colour, label, _, _)), (x, y, ha, va) in zip(_LOOKS.items(), corners, strict=True):
+        run = parts[part]
+        fit = "too few for a line"
+        if "slope" in run:
+            fit = f"slope {float(run['slope']):.3f}, rms {float(run['rms']):.2f}"
+        look = {"color": colour, "fontsize": page.SMALLEST, "transform": axes.transAxes}
+        axes.text(x, y, f"{label}:\n{fit}", ha=ha, va=va, multialignment="left", **look)
+    axes.set(xlim=(-limit, limit), ylim=(-limit, limit))
+
+
+def _agree(parts: Datasets) -> str:
+    """Say in which part the line differs from equality by more than the claims allow."""
+    outcomes = {_LOOKS[part][3]: together(_agreement(part, run)) for part, run in parts.items()}
+    if off := [words for words, outcome in outcomes.items() if outcome is Outcome.BROKEN]:
+        return f"ratios differ from predictions {' and '.join(off)}"
+    is_agreed = all(outcome is Outcome.MET for outcome in outcomes.values())
+    return "ratios are those predicted" if is_agreed else "agreement not decided"
+
+
+def _bars(axes: Axes, summaries: Datasets) -> None:
+    """Draw the shares of the kinds as one bar a head and part."""
+    names = []
+    for head in _HEADS:
+        for part, suffix in PARTS.items():
+            run, left = summaries[f"{head}{suffix}"], 0.0
+            for kind, shade in enumerate(_SHADES):
+                share = float((run["kind"] == kind).sum()) / max(run.sizes["mixed"], 1)
+                axes.barh(len(names), share, left=left, color=shade)
+                left += share
+            names.append(f"{head},\n{_LOOKS[part][1]},\n{run.sizes['mixed']:,} inputs")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="share of the inputs", xlim=(0, 1))
+    axes.invert_yaxis()
+
+
+def _determined(summaries: Datasets, judgements: Judgements) -> str:
+    """Say under which heads too few inputs have a unique best distribution that mixes the set."""
+    decided = True
+    for head in _HEADS:
+        parts = [summaries[f"{head}{suffix}"] for suffix in PARTS.values()]
+        outcomes = {_is_determined(head, run).outcome for run in parts}
+        if Outcome.BROKEN in outcomes:
+            is_refuted = judgements[f"finite-part:{head}"].verdict in (Verdict.FAILS, Verdict.CORRECTED)
+            shares = " and ".join(f"{number_or_nan(run, 'determined').mean:.0%}" for run in parts)
+            return f"{head}: {'claim refuted, ' if is_refuted else ''}{shares} mix the set"
+        decided = decided and outcomes == {Outcome.MET}
+    return f"under both heads more than {_MOST:.0%} mix the set" if decided else "not decided whether most mix the set"
+
+
+EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, draw=draw)

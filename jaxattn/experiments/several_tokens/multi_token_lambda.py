@@ -1,0 +1,256 @@
+"""Under the head v . x - lambda ||x||^2, how many tokens does descent select, and what describes its direction?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn import svm
+from jaxattn.experiments.several_tokens import descriptions, limit, screening, stationary
+from jaxattn.experiments.several_tokens.alignment import FITTED, IDENTITY, LOOKS, RANKED, ROUNDING, ahead, number_or_nan
+from jaxattn.experiments.several_tokens.prediction import held_against
+from jaxattn.statistics import Estimate, bootstrap, derive_key, variables
+from jaxattn.study.claims import (
+    EXCLUDED,
+    LEAST_SEEDS,
+    TRAINED,
+    Claim,
+    Datasets,
+    Experiment,
+    Judgement,
+    Judgements,
+    Setting,
+    Source,
+    claim,
+    total,
+)
+from jaxattn.study.claims.criteria import Criterion, Number, above
+from jaxattn.study.estimates import number
+from jaxattn.study.style import labels, page, palette
+
+# The sizes of the published figure are not known to us.
+_SOURCE = Source("arXiv 2308.16898", "multi-token figure over lambda", Setting.PROXY)
+_HEAD = "h(x) = v . x - lambda ||x||^2"
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Count the tokens that every run selects, and describe the runs that mask some.
+
+    Args:
+        record: of a `Screening` with a `Quadratic` head on orthonormal tokens, its lambda the setting `head.penalty`.
+        solver: of all problems; the default of the Frobenius norm if None.
+
+    Returns:
+        With an axis `attempt`: `tokens`, the mean number selected per input; `best`, the number that the best attention
+        of each input mixes; `diverged`. With an axis `seed`: `off` and `size` of `descriptions.compared`; with an axis
+        `whole` what `prediction.held_against` returns. The counts are attributes.
+
+    Raises:
+        ValueError: tokens that are not orthonormal.
+    """
+    runs, penalty = screening.runs_of(record), float(record.attrs["head.penalty"])
+    reason = screening.unselected(runs)
+    seeds = np.flatnonzero(reason < 0)
+    compared = descriptions.compared(runs, seeds, solver)
+    against, failed = held_against(runs, seeds, penalty, solver)
+    failed = np.where(compared["reason"].values < 0, failed, compared["reason"].values)
+    reason[seeds] = failed
+    best, _ = stationary.quadratic(runs.problems, penalty, np.ones(runs.logits[:, -1].shape, bool))
+    joined = compared[["off", "size"]].merge(against.assign_coords(seed=seeds))
+    kept = joined.isel(seed=failed < 0, whole=np.isin(joined["whole_seed"].values, seeds[failed < 0]))
+    return kept.assign(
+        tokens=(("attempt",), screening.selected_sets(runs).sum(axis=2).mean(axis=1)),
+        best=(("attempt",), (best > 0).sum(axis=2).mean(axis=1)),
+        diverged=(("attempt",), reason == EXCLUDED.index("diverged")),
+    ).assign_attrs(screening.counts(reason))
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Estimate both panels, and how they change from one lambda to the next; all runs have the same seeds.
+
+    Returns:
+        For each run its means with intervals: `tokens`, `best`, and `off` at the end; `order`, the distance of W_1token
+        from W minus that of W_mm; `ahead`, of `alignment.ahead`; what `limit.estimates` returns; and `rise`, the
+        increase in selected tokens from the previous lambda. The attributes `several` and `determined` count the seeds
+        that select several tokens, and those whose finite part is predicted.
+    """
+    summaries = {name: _summary(run, jax.random.fold_in(key, k + 1)) for k, (name, run) in enumerate(runs.items())}
+    # The same seeds have the same problems and initial weights under every lambda.
+    finite = ~np.any([run["diverged"].values for run in runs.values()], axis=0)
+    if len(runs) > 1 and finite.any():
+        tokens = np.stack([run["tokens"].values for run in runs.values()], axis=1)[finite]
+        rises = bootstrap(np.diff(tokens, axis=1), jax.random.fold_in(key, 0))
+        for k, name in enumerate(list(runs)[1:]):
+            rise = Estimate(*(part[k] for part in rises))
+            summaries[name] = summaries[name].assign(variables({"rise": ((), rise)}))
+    return summaries
+
+
+def _summary(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    finite, ranked = ~run["diverged"].values, run["off"].sel(solution=list(RANKED)).values[..., -1]
+    estimates = {
+        "tokens": ((), bootstrap(run["tokens"].values[finite], key)),
+        "best": ((), bootstrap(run["best"].values[finite], key)),
+        "off": (("solution",), bootstrap(ranked, key)),
+        "order": ((), bootstrap(ranked[:, 2] - ranked[:, 1], key)),
+        **limit.estimates(run, key),
+    }
+    if run.sizes["whole"] >= LEAST_SEEDS:
+        estimates["ahead"] = (("other",), bootstrap(ahead(run), derive_key(key)))
+    coordinates = {"solution": np.array(RANKED, dtype=object), "snapshot": run["snapshot"].values}
+    counts = {"several": int(run["several"].sum()), "determined": run.sizes["whole"]}
+    return xarray.Dataset(variables(estimates), coordinates, run.attrs | counts)
+
+
+@claim("multi-token-lambda:tokens", _SOURCE, "The larger lambda is, the more tokens descent selects.", needs=TRAINED)
+def _tokens(runs: Datasets) -> Judgement:
+    """The number of selected tokens must increase from each lambda to the next."""
+    rises = [
+        above(f"tokens for {larger} minus tokens for {smaller}", number_or_nan(runs[larger], "rise"), ROUNDING)
+        for smaller, larger in pairwise(runs)
+    ]
+    return Judgement(
+        rises or [Criterion("tokens from one lambda to the next", Number.exact(math.nan))],
+        remark="A token counts as selected if it comes before the first gap of a factor of 1e-3 in the final "
+        "attention. The expected number is how many tokens the best attention of an input mixes, which follows "
+        "from head and tokens only.",
+        numbers={name: number(run, "tokens") for name, run in runs.items()},
+        expected={name: float(run["best"]) for name, run in runs.items()},
+        undecided="" if rises else "A trend needs two values of lambda, found one.",
+    )
+
+
+@claim(
+    "multi-token-lambda:order",
+    _SOURCE,
+    "W_SVMeq describes the direction of descent at least as well as W_mm.",
+    needs=TRAINED,
+)
+def _order(runs: Datasets) -> Judgement:
+    """For every lambda that mixes tokens, W_mm must not be nearer to W than W_SVMeq with the predicted W_fin."""
+    mixing = {name: run for name, run in runs.items() if run.attrs["several"]}
+    determined, several = (sum(run.attrs[name] for run in mixing.values()) for name in ("determined", "several"))
+    nearer = [name for name, run in mixing.items() if number(run, "order").low >= -ROUNDING]
+    stated = [
+        above(
+            f"{name}: W_mm minus W_SVMeq with the predicted W_fin, {run.attrs['determined']} runs",
+            number_or_nan(run, "ahead", other=0),
+            -ROUNDING,
+        )
+        for name, run in mixing.items()
+    ]
+    return Judgement(
+        stated or [Criterion("runs that select several tokens", Number.exact(math.nan))],
+        remark=f"The numbers are 1 - cos at the end. {IDENTITY.format(determined, several)} W_mm is nearer than "
+        f"W_1token for {len(nearer)} of the {len(mixing)} values of lambda that select several tokens.",
+        numbers={
+            f"{name}, {solution}": number(run, "off", solution=solution)
+            for name, run in runs.items()
+            for solution in RANKED
+        },
+    )
+
+
+_NORM = Claim("multi-token-lambda:norm", limit.SOURCE, limit.NORM.format(_HEAD), limit.judge_norm, TRAINED)
+_DIRECTION = Claim(
+    "multi-token-lambda:direction", limit.SOURCE, limit.DIRECTION.format(_HEAD), limit.judge_direction, TRAINED
+)
+
+
+# Lambda doubles from place to place, from 1 on; lambda = 0 stands at 0, beyond a break of the axis.
+_ZERO = 0.0
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the numbers of tokens and the direction errors against lambda, means with 95 % intervals."""
+    runs = list(summaries.values())
+    penalties = [float(run.attrs["head.penalty"]) for run in runs]
+    least = min((penalty for penalty in penalties if penalty > 0), default=1.0)
+    x = {penalty: 1 + float(np.log2(penalty / least)) if penalty > 0 else _ZERO for penalty in penalties}
+    with page.style():
+        figure = page.full(3.2)
+        left, right = figure.subplots(1, 2)
+        most = 1.1 * max(float(run[f"{name}_high"]) for run in runs for name in ("tokens", "best"))
+        left.set(title=f"(a) {_counted(runs)}", ylabel="mean number of tokens of an input", ylim=(0, most))
+        right.set(title=f"(b) {_described(runs[-1])}", ylabel="direction error at the end, 1 - cos", yscale="log")
+        for axes in (left, right):
+            # Room for the labels.
+            axes.set(xlabel=r"$\lambda$", xlim=(-0.4, 1.45 * max(2.0, *x.values())))
+            axes.set_xticks(list(x.values()), [f"{penalty:g}" for penalty in penalties])
+            if 0.0 in x and len(x) > 1:
+                _break(axes)
+        ends = [
+            _curve(left, runs, x, "tokens", label="selected\nby descent", color=palette.TEAL, marker="o"),
+            _curve(
+                *(left, runs, x, "best"),
+                label="mixed by the\nbest attention",
+                color=palette.WINE,
+                marker="s",
+                linestyle="--",
+            ),
+        ]
+        labels.beside_ends(left, ends, gap=0.13)
+        ends = []
+        for solution in RANKED:
+            label, colour, dashes, marker = LOOKS[solution]
+            own = [run.sel(solution=solution) for run in runs]
+            ends.append(_curve(right, own, x, "off", label=label, color=colour, linestyle=dashes, marker=marker))
+        labels.beside_ends(right, ends)
+        kept = min(int(run.attrs["kept"]) for run in runs)
+        page.add_counts(
+            figure,
+            {f"{len(runs)} values of $\\lambda$": xarray.Dataset(attrs=total(summaries))},
+            f"Means with 95 % intervals, (a) over all runs that did not diverge, (b) over {kept} or more kept runs. "
+            f"{FITTED}",
+            "runs",
+        )
+    return figure
+
+
+def _curve(
+    axes: Axes, runs: Sequence[xarray.Dataset], places: Mapping[float, float], name: str, label: str, **look: Any
+) -> labels.End:
+    """Draw the means, joined where lambda > 0, and return where the label stands."""
+    x = np.array([places[float(run.attrs["head.penalty"])] for run in runs])
+    mean, low, high = (np.array([float(run[name + part]) for run in runs]) for part in ("", "_low", "_high"))
+    line = {"markersize": 4, "elinewidth": 0.8, **look}
+    for here, joined in ((x == _ZERO, {"linestyle": "none"}), (x != _ZERO, {})):
+        if here.any():
+            errors = np.clip([mean[here] - low[here], high[here] - mean[here]], 0, None)
+            axes.errorbar(x[here], mean[here], errors, **{**line, **joined})
+    return labels.End(label, float(x[-1]), float(mean[-1]), look["color"])
+
+
+def _break(axes: Axes) -> None:
+    """Mark the break of the axis between lambda = 0 and the next."""
+    slash = {"marker": [(-0.5, -1), (0.5, 1)], "markersize": 6, "color": palette.INK, "linestyle": "none"}
+    axes.plot([0.45, 0.55], [0, 0], transform=axes.get_xaxis_transform(), clip_on=False, markeredgewidth=0.8, **slash)
+
+
+def _counted(runs: Sequence[xarray.Dataset]) -> str:
+    """Say how the number of tokens changes with lambda, and how far it is from that of the best attention."""
+    tokens, best = (np.array([float(run[name]) for run in runs]) for name in ("tokens", "best"))
+    off = float(np.abs(tokens / best - 1).max())
+    rises = len(runs) > 1 and bool((np.diff(tokens) > 0).all())
+    near = f"within {off:.0%} of" if off < 1 else "far from"
+    trend = f"{'' if rises else 'not '}more tokens for every larger $\\lambda$"
+    return f"{trend}, {near} what the best attention mixes"
+
+
+def _described(last: xarray.Dataset) -> str:
+    """Say how far both descriptions are from W for the largest lambda."""
+    both, alone = (page.power(float(last["off"].sel(solution=name))) for name in ("W_SVMeq", "W_mm"))
+    at = f"for $\\lambda = {last.attrs['head.penalty']:g}$"
+    return f"{at} {LOOKS['W_SVMeq'][0]} is off by {both}, {LOOKS['W_mm'][0]} alone by {alone}"
+
+
+EXPERIMENT = Experiment(measure, claims=(_tokens, _order, _NORM, _DIRECTION), summarize=summarize, draw=draw)
