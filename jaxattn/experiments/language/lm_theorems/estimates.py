@@ -8,8 +8,8 @@ import xarray
 from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.experiments.language.arrival import late, outcomes
-from jaxattn.study.estimates import Estimator, estimated, exact, mean, share
 from jaxattn.statistics import bootstrap, variables
+from jaxattn.study.estimates import Estimator, estimated, exact, mean, share
 
 # Kinds of texts: some W separates all next words, or none does.
 _KINDS = ("feasible", "infeasible")
