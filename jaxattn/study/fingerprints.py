@@ -85,13 +85,7 @@ def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:
 
 def of(paths: Iterable[str], root: Path = _ROOT) -> str:
     """Return a hash of `definitions`, and of other files that their modules read from their folders."""
-    code, reached, digest = _code(root), definitions(paths, root), hashlib.sha256()
-    for definition in sorted(reached):
-        digest.update("\0".join((*definition, code.text(definition))).encode())
-    folders = {file.parent for module, _ in reached if (file := code.file(module))}
-    for file in sorted(file for folder in folders for pattern in _READ for file in folder.glob(pattern)):
-        digest.update(f"{file.parent.name}/{file.name}\0".encode() + file.read_bytes())
-    return digest.hexdigest()[:16]
+    return _code(root).hash(frozenset(paths))
 
 
 # Inside `still`: what is known of the code below each root.
@@ -122,6 +116,8 @@ class _Code:
         self.resolve = functools.cache(self._resolve)
         self.uses = functools.cache(self._uses)
         self.closure = functools.cache(self._closure)
+        self.text = functools.cache(self._text)
+        self.hash = functools.cache(self._hash)
 
     def _module(self, name: str) -> _Module:
         file = self.file(name)
@@ -187,7 +183,16 @@ class _Code:
         source = self.module(definition.module)
         return source.always if definition.name == _ALWAYS else source.bound.get(definition.name, [])
 
-    def text(self, definition: Definition) -> str:
+    def _hash(self, paths: frozenset[str]) -> str:
+        reached, digest = frozenset().union(*map(self.closure, paths)), hashlib.sha256()
+        for definition in sorted(reached):
+            digest.update("\0".join((*definition, self.text(definition))).encode())
+        folders = {file.parent for module in {module for module, _ in reached} if (file := self.file(module))}
+        for file in sorted(file for folder in folders for pattern in _READ for file in folder.glob(pattern)):
+            digest.update(f"{file.parent.name}/{file.name}\0".encode() + file.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def _text(self, definition: Definition) -> str:
         """Return what is hashed of a definition: its text, and what the imported names in it stand for."""
         imported = self.module(definition.module).imported
         lines = [statement.text for statement in self.statements(definition)]

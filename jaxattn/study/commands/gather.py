@@ -36,8 +36,6 @@ from jaxattn.records import locks
 from jaxattn.study import fingerprints, making, runs
 from jaxattn.study.claims import counts_of
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import key_of
-from jaxattn.study.configuration.values import parsed
 from jaxattn.study.measuring import comparison
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
@@ -67,7 +65,7 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
         UsageError: a mistake in the overrides, or norms for an experiment that has its own measurement.
     """
     combinations = composition.expand(overrides)
-    configs = _configurations(combinations)
+    configs = [composition.compose(one) for one in combinations]
     if norms is not None and (own := next((c.study.experiment for c in configs if c.study.experiment), None)):
         raise UsageError(f"--norms: expected a sweep without an experiment, which has its norms, found {own}")
     missing = [one for one, c in zip(combinations, configs, strict=True) if not runs.is_recorded(c)]
@@ -90,37 +88,6 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
         config=json.dumps(shared, sort_keys=True),
         norms=json.dumps([str(name) for name in gathered["norm"].values] if "norm" in gathered.coords else []),
     )
-
-
-def _configurations(combinations: Sequence[Sequence[str]]) -> list[DictConfig]:
-    """Compose the configurations of a sweep.
-
-    Composing takes a tenth of a second, so it is done once per choice of groups. Plain values are then set directly.
-    """
-    composed: dict[tuple[str, ...], DictConfig] = {}
-    configs = []
-    for one in combinations:
-        values = _values(one)
-        rest = tuple(override for override in one if key_of(override) not in values)
-        if rest not in composed:
-            # Compose with the values, so that all keys are checked.
-            composed[rest] = composition.compose(one)
-        configs.append(composition.with_values(composed[rest], values))
-    return configs
-
-
-def _values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the overrides that only set a number, text or list at a key, and set each key once."""
-    found: dict[str, Any] = {}
-    keys = [key_of(override) for override in overrides]
-    for one, key in zip(parsed(list(overrides)), keys, strict=True):
-        plain = one.input_line is not None and one.input_line.startswith(f"{key}=") and keys.count(key) == 1
-        if not plain or "@" in key or key.endswith("_") or composition.is_group(key):
-            continue
-        if isinstance(value := one.value(), int | float | str | list):
-            found[key] = value
-    # The result for a key inside another one would depend on the order.
-    return {key: value for key, value in found.items() if not any(k.startswith(f"{key}.") for k in keys)}
 
 
 def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:

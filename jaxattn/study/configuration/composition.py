@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import itertools
@@ -11,9 +10,9 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import hydra
 import jax
 from hydra.errors import HydraException
 from hydra.utils import instantiate
@@ -23,9 +22,9 @@ from omegaconf.errors import OmegaConfBaseException
 from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import CALLS, check_call, check_kinds, check_numbers, check_output
-from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import experiments, is_group, listing, named, root
-from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
+from jaxattn.study.configuration.keys import settled
+from jaxattn.study.configuration.names import experiments, is_group, named, root
+from jaxattn.study.configuration.overrides import check_size, forced, merged, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
 
@@ -42,7 +41,6 @@ __all__ = [
     "root",
     "setting_of",
     "settled",
-    "with_values",
 ]
 
 # The place in the configuration of a setting's field, if it has another name there.
@@ -59,43 +57,31 @@ schema.register()
 logging.getLogger("jax").setLevel(logging.WARNING)
 
 
-def compose(overrides: Sequence[str]) -> DictConfig:
+def compose(overrides: Sequence[str], values: Mapping[str, Any] = MappingProxyType({})) -> DictConfig:
     """Return the configuration of these overrides.
+
+    Args:
+        overrides: those of a command line.
+        values: more choices and values by key, such as those of one run of an experiment; they replace those of
+            the overrides.
 
     Raises:
         UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept,
             several values for one key, or a value of the wrong type.
     """
-    for one in parsed(list(overrides)):
+    given = parsed(overrides)
+    for one in given:
         if one.is_sweep_override():
             raise UsageError(
                 f"{one.input_line}: expected one value, found several; `jaxattn train --multirun` trains each of them "
                 f"(a list is {one.get_key_element()}=[...])"
             )
-        check_value(one)
-    with hydra.initialize_config_dir(str(root() / "conf"), version_base="1.3"):
-        try:
-            config = settled(hydra.compose("config", forced(overrides)), overrides)
-            OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise UsageError(own_words(error) + listing(overrides)) from error
-    return config
-
-
-def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
-    """Return a copy of a configuration with other values at some of its keys, for example `data.n`.
-
-    Raises:
-        UsageError: an unknown key, or a value of the wrong type.
-    """
-    changed = copy.deepcopy(config)
+    config = settled(merged(given, values), [*overrides, *values])
     try:
-        for key, value in values.items():
-            OmegaConf.update(changed, key, value, merge=False)
-        OmegaConf.to_container(changed, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
+        OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except (OmegaConfBaseException, ValueError) as error:
         raise UsageError(own_words(error)) from error
-    return changed
+    return config
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
@@ -108,7 +94,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
         [f"{one.get_key_element()}={value}" for value in itertools.islice(one.sweep_string_iterator(), _MOST_RUNS + 1)]
         if one.is_sweep_override()
         else [one.input_line or ""]
-        for one in parsed(list(overrides))
+        for one in parsed(overrides)
     ]
     if math.prod(map(len, choices)) > _MOST_RUNS:
         raise UsageError(f"--multirun: expected at most {_MOST_RUNS:,} runs in a sweep, found more")
@@ -171,19 +157,20 @@ def _made(place: str, node: DictConfig) -> Any:
     Raises:
         UsageError: a parameter that must be a number is not one.
     """
-    described = json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
-    for name, parameter in inspect.signature(named(node["_target_"])).parameters.items():
-        wanted = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
-        if wanted and name in node and (isinstance(node[name], bool) or not isinstance(node[name], wanted[1])):
-            raise UsageError(f"{place}.{name}: expected {wanted[0]}, found {node[name]!r}")
-        for number in node[name] if OmegaConf.is_list(node.get(name)) else [node.get(name)]:
-            check_size(f"{place}.{name}", number)
-    return _value(described)
+    return _value(place, json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True))
 
 
-@functools.lru_cache(maxsize=256)
-def _value(described: str) -> Any:
+@functools.lru_cache(maxsize=512)
+def _value(place: str, description: str) -> Any:
     """Return one object for each description, so that what was compiled for it is found again."""
-    value = instantiate(json.loads(described))
+    described = json.loads(description)
+    for name, parameter in inspect.signature(named(described["_target_"])).parameters.items():
+        number = described.get(name)
+        wanted = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
+        if wanted and name in described and (isinstance(number, bool) or not isinstance(number, wanted[1])):
+            raise UsageError(f"{place}.{name}: expected {wanted[0]}, found {number!r}")
+        for one in number if isinstance(number, list) else [number]:
+            check_size(f"{place}.{name}", one)
+    value = instantiate(described)
     plain = isinstance(value, functools.partial) and not value.args and not value.keywords
     return value.func if plain else value

@@ -1,85 +1,32 @@
-"""Check the keys of a configuration against the schema and against the arguments of each value's target."""
+"""Check the arguments in a configuration against those that each value's target accepts."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import inspect
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from jaxattn.study.configuration import schema
-from jaxattn.study.configuration.names import (
-    is_group,
-    key_of,
-    keys_of,
-    listing,
-    named,
-    suggestion,
-)
-from jaxattn.study.configuration.values import quoted
+from jaxattn.study.configuration.names import is_group, key_of, keys_of, listing, named, suggestion
 from jaxattn.study.mistakes import UsageError
 
 
-def forced(arguments: Sequence[str]) -> list[str]:
-    """Return a command line in which Hydra sets every key, known or not; `settled` then reports the unknown ones.
-
-    Hydra itself refuses `optimizer.learning_rate=0.1` because the default optimizer has no such argument, whatever
-    `optimizer._target_` is, and advises adding unknown keys with a `+`.
-    """
-
-    def plain(argument: str) -> bool:
-        key, equals, _ = argument.partition("=")
-        return bool(equals) and key.replace(".", "").replace("_", "").isalnum() and not is_group(key)
-
-    found = []
-    for one in map(quoted, arguments):
-        # A key may have one plus, two or none: treat all alike.
-        bare = one.lstrip("+")
-        if is_group(bare.partition("=")[0]):
-            found.append(bare)
-        else:
-            found.append(f"++{bare}" if plain(bare) and bare.split(".")[0] != "hydra" else one)
-    return found
-
-
 def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    """Return a configuration after checking that the schema or a target accepts each of its keys.
+    """Check in place that the targets accept all arguments in a configuration, and return it.
 
     If the overrides give another `_target_`, arguments of the previous target that the new one does not accept are
     dropped, unless the overrides give them too.
 
     Raises:
-        UsageError: an unknown or missing key, or a target that does not exist.
+        UsageError: an unknown or missing argument, or a target that does not exist.
     """
     given = {key_of(override) for override in overrides}
-    top = [field.name for field in dataclasses.fields(schema.Config)]
-    # An experiment is chosen like a group, but leaves no key in the configuration.
-    _fits("", list(config), top, sorted([*top, "experiment"]))
-    for name, part in (("study", schema.Study), ("processes", schema.Processes)):
-        names = [field.name for field in dataclasses.fields(part)]
-        if not isinstance(config[name], DictConfig):
-            raise UsageError(f"{name}: expected keys such as {name}.{names[0]}, found {config[name]!r}")
-        _fits(name, list(config[name]), names, names)
-    config = copy.deepcopy(config)
-    for name in top:
+    OmegaConf.set_struct(config, False)
+    for name in config:
         if is_group(name) and OmegaConf.is_dict(config._get_node(name)):
             _settle(name, config[name], given)
+    OmegaConf.set_struct(config, True)
     return config
-
-
-def _fits(place: str, found: Sequence[Any], names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise UsageError unless a part of the configuration has exactly the keys of its schema."""
-    prefix = f"{place}." if place else ""
-    for key in map(str, found):
-        if key not in names:
-            listed = listing(()) if not place else f"\nknown keys of {place}: {', '.join(known)}"
-            raise UsageError(f"{prefix}{key}: unknown key{suggestion(key, known, prefix)}{listed}")
-    for key in names:
-        if key not in found:
-            raise UsageError(f"{prefix}{key}: expected a value, found that it is deleted")
 
 
 def _settle(place: str, node: DictConfig, given: Collection[str]) -> None:
@@ -101,7 +48,6 @@ def _settle(place: str, node: DictConfig, given: Collection[str]) -> None:
             if accepted is None or key in accepted:
                 continue
             if chosen and not any(f"{one}.".startswith(f"{place}.{key}.") for one in given):
-                OmegaConf.set_struct(node, False)
                 del node[key]
                 continue
             takes = ", ".join(accepted) or "no arguments"

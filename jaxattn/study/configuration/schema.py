@@ -1,6 +1,6 @@
 """The types of the configuration, which Hydra checks before anything runs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -35,19 +35,6 @@ class Study:
 
 
 @dataclass
-class Processes:
-    """The processes of one run: their number, the index of this one, and where the first one listens ("host:port").
-
-    With `detect` JAX asks a cluster for all of these: slurm, ompi, mpi4py or k8s.
-    """
-
-    count: int = 1
-    index: int | None = None
-    coordinator: str | None = None
-    detect: str | None = None
-
-
-@dataclass
 class Config:
     """The top level of the configuration; the groups are values with a `_target_`."""
 
@@ -77,7 +64,6 @@ class Config:
     precision: Precision = Precision.float64
     runs: str = "runs"
     figures: str = "figures"
-    processes: Processes = field(default_factory=Processes)
 
 
 def register() -> None:
