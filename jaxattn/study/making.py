@@ -45,12 +45,14 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
         raise composition.UsageError(
             f"{name}: expected claims {name}:... in {composed.study.experiment}.claims, found {found}"
         )
-    sweeps = (composed.study.small if composed.size == "small" else None) or composed.study.runs
+    sweeps: Any = OmegaConf.to_container(
+        (composed.study.small if composed.size == "small" else None) or composed.study.runs
+    )
     # Without the list of all runs, each of them composes faster.
     alone = {"study.runs": None, "study.small": None}
     return [
         composition.compose(base, dict(zip(sweep, combination, strict=True)) | alone)
-        for sweep in OmegaConf.to_container(sweeps)
+        for sweep in sweeps
         for combination in itertools.product(*sweep.values())
     ]
 

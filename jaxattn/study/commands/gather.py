@@ -36,6 +36,7 @@ from jaxattn.records import locks
 from jaxattn.study import fingerprints, making, runs
 from jaxattn.study.claims import counts_of
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import key_of
 from jaxattn.study.measuring import comparison
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune

@@ -22,7 +22,7 @@ def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
     """
     given = {key_of(override) for override in overrides}
     OmegaConf.set_struct(config, False)
-    for name in config:
+    for name in map(str, config):
         if is_group(name) and OmegaConf.is_dict(config._get_node(name)):
             _settle(name, config[name], given)
     OmegaConf.set_struct(config, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -93,7 +94,18 @@ def names_of(group: str) -> list[str]:
 
 def keys_of(group: str) -> list[str]:
     """Return the keys of all configurations of a group."""
-    return sorted({str(key) for path in (root() / "conf" / group).glob("*.yaml") for key in OmegaConf.load(path)})
+    return sorted({key for path in (root() / "conf" / group).glob("*.yaml") for key in content_of(path)})
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """Return the content of a YAML file; a changed file is read again."""
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=512)
+def _read(path: Path, changed: int) -> dict[str, Any]:
+    del changed
+    return cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.load(path)))
 
 
 def listing(overrides: Sequence[str]) -> str:

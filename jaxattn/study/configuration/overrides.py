@@ -8,7 +8,6 @@ import functools
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
 from jaxattn.study.configuration import schema
-from jaxattn.study.configuration.names import is_group, key_of, listing, names_of, root, suggestion
+from jaxattn.study.configuration.names import content_of, is_group, key_of, listing, names_of, root, suggestion
 from jaxattn.study.mistakes import UsageError
 
 # The largest number of steps, seeds or sizes (JAX may have only 32-bit integers), and of a random key.
@@ -90,7 +89,7 @@ def merged(overrides: Sequence[Override], values: Mapping[str, Any]) -> DictConf
     """
     chosen = {one.key_or_group: _name(one) for one in overrides if is_group(one.key_or_group)}
     chosen |= {key: _known_name(key, value) for key, value in values.items() if is_group(key)}
-    base = _file(root() / "conf" / "config.yaml")
+    base = content_of(root() / "conf" / "config.yaml")
     choices = {group: name for entry in base["defaults"] if isinstance(entry, dict) for group, name in entry.items()}
     if "experiment" in chosen:
         for entry in _group_file("experiment", chosen["experiment"]).get("defaults", ()):
@@ -116,7 +115,7 @@ def merged(overrides: Sequence[Override], values: Mapping[str, Any]) -> DictConf
             content = _updated(_updated(content, _nested(key, None)), _checked(key, value))
     plain = {key: value for key, value in content.items() if key not in ("defaults", "hydra")}
     try:
-        config = OmegaConf.merge(OmegaConf.structured(schema.Config(study=schema.Study())), plain)
+        config = OmegaConf.merge(schema.node(), plain)
     except OmegaConfBaseException as error:
         key = error.full_key or ""
         value = functools.reduce(lambda inside, name: inside[name], key.split("."), plain)
@@ -155,8 +154,8 @@ def _checked(key: str, value: Any) -> dict[str, Any]:
         UsageError: an unknown key of the schema, an empty text, or a number that is too large.
     """
     kind = _kind(key)
-    if kind is str and value == "":
-        raise UsageError(f"{key}: expected a text, found ''")
+    if (kind is str and value == "") or (dataclasses.is_dataclass(kind) and not isinstance(value, dict)):
+        raise UsageError(f"{key}: expected {_expected(key, kind)}, found {_shown(value)}")
     if kind is not None:
         check_size(key, value)
     return _nested(key, value)
@@ -222,25 +221,12 @@ def _known_name(group: str, name: Any) -> str:
 
 def _group_file(group: str, name: str) -> dict[str, Any]:
     """Return the content of a group's file, after that of the file of the group which its defaults name."""
-    own = _file(root() / "conf" / group / f"{name}.yaml")
+    own = content_of(root() / "conf" / group / f"{name}.yaml")
     above = [entry for entry in own.get("defaults", ()) if isinstance(entry, str) and entry != "_self_"]
     if not above:
         return own
     inherited = functools.reduce(_updated, (_group_file(group, entry) for entry in above))
     return _updated(inherited, {key: value for key, value in own.items() if key != "defaults"})
-
-
-def _file(path: Path) -> dict[str, Any]:
-    return _read(path, path.stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=512)
-def _read(path: Path, changed: int) -> dict[str, Any]:
-    """Read a file; `changed` is its modification time, so that a changed file is read again."""
-    del changed
-    content = OmegaConf.to_container(OmegaConf.load(path))
-    assert isinstance(content, dict)
-    return typing.cast("dict[str, Any]", content)
 
 
 def _updated(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The types of the configuration, which Hydra checks before anything runs."""
 
+import functools
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 
 class Precision(Enum):
@@ -66,6 +67,12 @@ class Config:
     figures: str = "figures"
 
 
+@functools.cache
+def node() -> DictConfig:
+    """Return the schema with its defaults, to be merged with what a configuration says."""
+    return OmegaConf.structured(Config(study=Study()))
+
+
 def register() -> None:
     """Register the schema with Hydra under the name that conf/config.yaml extends."""
-    ConfigStore.instance().store(name="schema", node=Config(study=Study()))
+    ConfigStore.instance().store(name="schema", node=node())

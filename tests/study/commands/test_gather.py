@@ -82,24 +82,11 @@ SWEEP = [
 ]
 
 
-@pytest.mark.slow
-def test_a_sweep_is_composed_once_a_choice_of_groups_to_the_same_runs(monkeypatch):
-    combinations = composition.expand(SWEEP)
-    expected = [composition.compose(one) for one in combinations]
-    counted, compose = [], composition.compose
-    monkeypatch.setattr(composition, "compose", lambda one: counted.append(one) or compose(one))
-    configs = gather._configurations(combinations)
-    assert len(counted) == 2
-    assert [runs.folder(one) for one in configs] == [runs.folder(one) for one in expected]
-    assert configs == expected
-
-
 def test_a_list_and_a_key_that_is_given_twice_are_composed_as_hydra_does():
     combinations = composition.expand(["experiment=feasibility", "data.d=[2],[2,3]", "seeds=2", "seeds=3"])
-    configs = gather._configurations(combinations)
+    configs = [composition.compose(one) for one in combinations]
     assert [list(one.data.d) for one in configs] == [[2], [2, 3]]
     assert [one.seeds for one in configs] == [3, 3]
-    assert configs == [composition.compose(one) for one in combinations]
     assert gather._swept(combinations, configs)["data.d"][1].tolist() == ["[2]", "[2,3]"]
 
 

@@ -3,8 +3,10 @@
 import json
 import sys
 
+import hydra
 import jax.numpy as jnp
 import pytest
+from omegaconf import OmegaConf
 
 from jaxattn import records
 from jaxattn.study import command, runs
@@ -13,6 +15,7 @@ from jaxattn.study.settings import training
 
 # A user's own module, on the PYTHONPATH.
 HEADS = """
+import hydra
 import jax.numpy as jnp
 
 
@@ -103,3 +106,20 @@ def test_a_run_that_another_jax_began_is_refused_in_one_line_and_stays(tmp_path,
     path.rename(tmp_path / "away")
     command.main(["train", *line])
     assert records.is_complete(path)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["experiment=sequence", "data=causal", "size=small", "steps=7"],
+        ["experiment=atlas", "optimizer=adam", "optimizer.optimizer.b2=0.95"],
+        ["weights=factored", "~weights.m", "head=quadratic", "runs=my runs", "model=one_hot"],
+        *(pytest.param([f"experiment={name}"], marks=pytest.mark.slow) for name in composition.experiments()),
+    ],
+    ids=" ".join,
+)
+def test_configurations_are_those_that_hydra_composes(overrides):
+    with hydra.initialize_config_dir(str(composition.root() / "conf"), version_base="1.3"):
+        expected = composition.settled(hydra.compose("config", composition.forced(overrides)), overrides)
+    assert OmegaConf.to_yaml(composition.compose(overrides)) == OmegaConf.to_yaml(expected)
