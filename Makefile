@@ -1,5 +1,5 @@
-# make figures | make test | make test-slow | make check | make bench | make docs | make docs-test | make archive: each
-# creates .venv if needed. Examples with options: make figures size=small experiment=rate; make test-slow part=1/3.
+# make figures | make test | make test-slow | make check | make bench | make docs | make docs-test: each creates
+# .venv if needed. Examples with options: make figures size=small experiment=rate; make test-slow part=1/3.
 PYTHON ?= python3
 size ?= published
 
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 BROWSER_STAMP := $(VENV)/.installed-browser
 
-.PHONY: figures test test-slow check bench archive docs docs-test venv lock clean
+.PHONY: figures test test-slow check bench docs docs-test venv lock clean
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
@@ -32,6 +32,7 @@ check: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/basedpyright
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 bench: $(STAMP)
 	@$(BIN)/python scripts/bench.py
@@ -45,10 +46,6 @@ docs: $(DOCS_STAMP)
 # Opens the site in an installed Chromium, without a network.
 docs-test: docs $(BROWSER_STAMP)
 	@$(BIN)/python -m pytest -m browser tests/docs
-
-# Figures, claims and the records they were made from, in one file with checksums.
-archive: $(STAMP)
-	@$(BIN)/jaxattn archive --to dist/records.tar
 
 venv: $(STAMP)
 

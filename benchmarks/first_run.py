@@ -5,9 +5,10 @@ The clone is of the last commit, so uncommitted changes do not count.
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import shlex
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.watched import watch
 from jaxattn.study.configuration import composition
 
+# Seconds between two looks for the first figure.
+_PAUSE = 0.1
 # As in the README.
 WHICH = "which optimizer=adam optimizer.optimizer.b2=0.95 data.n=6 data.T=8 data.d=10 steps=40000"
 
@@ -43,12 +45,22 @@ def published() -> Iterator[dict[str, Any]]:
 
 
 def _measured(command: str) -> dict[str, Any]:
-    """Return the observations of a command of jaxattn, in a clone of its own."""
+    """Return the seconds of a command of jaxattn until its first figure and its end, in a clone of its own."""
     with _clone() as (commit, root):
+        figures, first_figure = root / "made", None
         variables = {"JAX_COMPILATION_CACHE_DIR": str(root / "compiled"), "JAX_ENABLE_COMPILATION_CACHE": "1"}
-        words = [*shlex.split(command), "figures=made"]
-        found = watch(["-m", "jaxattn.study", *words], root=root, variables=variables, figures=root / "made")
-    return {"commit": commit, "command": f"jaxattn {command}"} | dataclasses.asdict(found)
+        words = [sys.executable, "-m", "jaxattn.study", *shlex.split(command), f"figures={figures}"]
+        environment = os.environ | variables | {"PYTHONPATH": str(root)}
+        started = time.perf_counter()
+        with subprocess.Popen(words, cwd=root, env=environment, stdout=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                time.sleep(_PAUSE)
+                if first_figure is None and next(figures.rglob("*.png"), None):
+                    first_figure = time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        if process.returncode:
+            raise RuntimeError(f"{shlex.join(words)}: expected status 0, found {process.returncode}")
+    return {"commit": commit, "command": f"jaxattn {command}", "seconds": seconds, "first_figure": first_figure}
 
 
 @contextmanager

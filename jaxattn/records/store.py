@@ -1,4 +1,4 @@
-"""Records of training runs, written block by block and read back whole.
+"""Records of training runs, written block by block and read back integrity.
 
 A record is a Zarr store with named dimensions that xarray opens. It is laid out in full before the first seed is
 trained. Each block of seeds is one chunk (one file) of every array; data are written first and checksums last. A block
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import xarray
 
-from jaxattn.records import layout, whole
+from jaxattn.records import integrity, layout
 from jaxattn.records.errors import UNREADABLE, RecordError, RecordWarning, of_system
 
 __all__ = ["Record", "attributes", "check_room", "is_complete", "load", "write_json"]
@@ -29,7 +29,7 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._group = whole.opened(path, "r+")
+        self._group = integrity.opened(path, "r+")
         self._block = int(self._group.attrs["block"])
 
     @classmethod
@@ -68,8 +68,8 @@ class Record:
                 partial.rename(path)
                 return cls(path)
             record = cls(path)
-            if found := whole.differences(path, record._group, variables, coordinates, attributes):
-                raise whole.refused(path, found)
+            if found := integrity.differences(path, record._group, variables, coordinates, attributes):
+                raise integrity.refused(path, found)
             record._mend()
         except OSError as error:
             raise RecordError(f"cannot write the record {path}: {of_system(error)}") from error
@@ -133,18 +133,18 @@ class Record:
         for leftover in self.path.rglob("*.partial"):
             leftover.unlink()
         for name in (layout.CHECKSUM, layout.SECONDS):
-            for _, file in whole.cut_short(self.path, self._group, name, self.blocks()):
+            for _, file in integrity.cut_short(self.path, self._group, name, self.blocks()):
                 file.unlink(missing_ok=True)
         unwritten = self.unwritten()
         written = [part for part in self.blocks() if part not in unwritten]
         wrong: dict[int, str] = {}
         for name in self._group.attrs[layout.NAMES]:
-            for part, file in whole.cut_short(self.path, self._group, name, self.blocks()):
+            for part, file in integrity.cut_short(self.path, self._group, name, self.blocks()):
                 wrong.setdefault(part.start, f"half-written ({file} is missing or cut short)")
         proofs = np.asarray(self._group[layout.CHECKSUM])
         for part in written:
             for name, proof in zip(self._group.attrs[layout.NAMES], proofs[part.start // self._block], strict=True):
-                if part.start not in wrong and not whole.is_whole(self._group, name, part, proof):
+                if part.start not in wrong and not integrity.is_whole(self._group, name, part, proof):
                     wrong[part.start] = f"damaged ({name} differs from what was written)"
             if part.start in wrong:
                 self._group[layout.CHECKSUM][part.start // self._block] = layout.UNWRITTEN
@@ -164,7 +164,7 @@ def is_complete(path: Path) -> bool:
         >>> records.is_complete(Path("nowhere.zarr"))
         False
     """
-    return (path / "zarr.json").exists() and bool(whole.opened(path, "r").attrs.get("complete", False))
+    return (path / "zarr.json").exists() and bool(integrity.opened(path, "r").attrs.get("complete", False))
 
 
 def attributes(path: Path) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def attributes(path: Path) -> dict[str, Any]:
         Traceback (most recent call last):
         jaxattn.records.errors.RecordError: ...
     """
-    return dict(whole.opened(path, "r").attrs)
+    return dict(integrity.opened(path, "r").attrs)
 
 
 def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
@@ -199,7 +199,7 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
         Traceback (most recent call last):
         jaxattn.records.errors.RecordError: ...
     """
-    group = whole.opened(path, "r")
+    group = integrity.opened(path, "r")
     if not group.attrs.get("complete", False):
         unwritten = int(np.any(np.asarray(group[layout.CHECKSUM]) == layout.UNWRITTEN, axis=1).sum())
         raise RecordError(
@@ -211,21 +211,21 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
     if unknown := sorted(set(names) - set(known)):
         raise RecordError(f"the record {path} has no {unknown}; it has {known}")
     for name in names:
-        whole.array_of(path, group, name)
+        integrity.array_of(path, group, name)
     try:
         opened = xarray.open_zarr(path, chunks=None, consolidated=False)
         checksums = opened[layout.CHECKSUM].values
         dataset = opened[names].load()
     except UNREADABLE as error:
-        raise whole.damaged(path, str(error)) from error
+        raise integrity.damaged(path, str(error)) from error
     for name, proof in group.attrs.get(layout.COORDINATES, {}).items():
         if name in dataset.coords and layout.checksum(dataset[name].values) != proof:
-            raise whole.damaged(path, f"{name} differs from what was written")
+            raise integrity.damaged(path, f"{name} differs from what was written")
     for k, part in enumerate(layout.blocks(dataset.sizes["seed"], int(dataset.attrs["block"]))):
         for name in names:
             if layout.checksum(dataset[name].values[part]) != checksums[k, known.index(name)]:
                 where = f"{name} of seeds {part.start} to {part.stop - 1}"
-                raise whole.damaged(path, f"{where} differs from what was written")
+                raise integrity.damaged(path, f"{where} differs from what was written")
     return dataset
 
 

@@ -199,15 +199,15 @@ def waiting(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def bar(name: str, seeds: int, hidden: bool) -> Iterator[Report]:
+def bar(name: str, seeds: int) -> Iterator[Report]:
     """Show a progress bar of a run's trained seeds on the terminal's error output; yield the function that updates it.
 
     Args:
         name: the run.
         seeds: its number of seeds.
-        hidden: whether to show nothing, since bars of several processes would overwrite each other.
     """
-    hidden = hidden or multiprocessing.parent_process() is not None or not is_terminal(sys.stderr)
+    # The bars of several processes, which a launcher starts, would overwrite each other.
+    hidden = multiprocessing.parent_process() is not None or not is_terminal(sys.stderr)
     columns = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), "seeds")
     times = (TimeElapsedColumn(), TimeRemainingColumn(), "{task.fields[rate]}")
     with Progress(*columns, *times, console=Console(stderr=True), disable=hidden) as progress:

@@ -8,7 +8,7 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from jaxattn.records.locks import HeldError, held
 from jaxattn.study import fingerprints
 from jaxattn.study.configuration.composition import places, root, setting_of
 from jaxattn.study.events import Report, Trained, unheard
-from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
 
 
@@ -33,7 +32,9 @@ def folder(config: DictConfig) -> Path:
     Experiments that need the same run share it.
     """
     kind = config.study.record.rpartition(".")[2].lower()
-    described = json.dumps([config.study.record, _resolved(config), fingerprint(config)], sort_keys=True)
+    values = _resolved(config)
+    fingerprint = fingerprints.of(_code(config.study.record, values))
+    described = json.dumps([config.study.record, values, fingerprint], sort_keys=True)
     return Path(config.runs) / f"{kind}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
 
 
@@ -49,10 +50,11 @@ def is_recorded(config: DictConfig) -> bool:
 
 def code(config: DictConfig) -> list[str]:
     """Return the code that makes a record, as dotted paths: its setting, and all targets in the configuration."""
-    values = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(values, dict)
-    targets = fingerprints.targets([values[place] for place in places(config).values()])
-    return [f"{recording.__name__}.run", config.study.record, *targets]
+    return _code(config.study.record, _resolved(config))
+
+
+def _code(setting: str, values: Mapping[str, Any]) -> list[str]:
+    return [f"{recording.__name__}.run", setting, *fingerprints.targets(values)]
 
 
 def fingerprint(config: DictConfig) -> str:
@@ -68,15 +70,11 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
         report: called when seeds are trained; first with those that are already recorded.
 
     Raises:
-        UsageError: values out of range, or several processes requested that this one has not joined.
+        UsageError: values out of range.
         RecordError: the record cannot be written, is being written by another run, or was begun differently.
-        ProcessError: another process of this run has failed.
     """
-    asked = config.processes
-    if (asked.count > 1 or asked.detect is not None) and not jax.distributed.is_initialized():
-        raise UsageError("processes: only `jaxattn train` runs in several; let it train first, without them here")
     record = record_path(config)
-    if is_complete(record) and jax.process_count() == 1:
+    if is_complete(record):
         report(Trained(config.seeds))
         return record
     place = record.parent
@@ -128,9 +126,13 @@ def ended(config: DictConfig) -> None:
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
-    content = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    assert isinstance(content, dict)
-    return {name: content[name] for name in (*places(config).values(), "precision")}
+    """Return the values that a record depends on."""
+    nodes = {name: config[name] for name in places(config).values()}
+    values = {
+        name: OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        for name, node in nodes.items()
+    }
+    return values | {"precision": config.precision.name}
 
 
 def _versions() -> dict[str, str]:
@@ -152,6 +154,6 @@ def _revision() -> str:
 
 
 def _status(place: Path, state: str, **more: str) -> None:
-    """Write the state of a run, if it has a folder and this is the first of its processes."""
-    if place.exists() and jax.process_index() == 0:
+    """Write the state of a run, if it has a folder."""
+    if place.exists():
         write_json(place / "status.json", {"state": state, **more})

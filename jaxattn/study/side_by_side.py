@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import jax
 from omegaconf import DictConfig
 
-from jaxattn.parallel.processes import ProcessError
 from jaxattn.study import costs, ending, fingerprints, making, runs
 from jaxattn.study.events import Event, Report
-from jaxattn.study.mistakes import UsageError
+from jaxattn.study.mistakes import ProcessError, UsageError
 from jaxattn.study.tuning import tune
 
 # A process cannot hold hundreds of programs: clear them after this many experiments.

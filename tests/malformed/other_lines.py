@@ -1,7 +1,7 @@
 """Malformed command lines of the other commands, each with what its one error must say (a regular expression)."""
 
 LINES = [
-    ("nope", "expected a command among archive, figures, gather, judge, train, which, found nope"),
+    ("nope", "expected a command among figures, gather, judge, train, which, found nope"),
     ("figures nope", r"experiment: expected some of .*'rate', .*, found \['nope'\]"),
     ("figures --force", r"experiment: expected some of .*, found \['--force'\]"),
     ("figures experiment=", r"experiment: expected some of .*, found \[''\]"),

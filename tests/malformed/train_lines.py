@@ -20,7 +20,6 @@ LINES = [
     ("+svm.name=scs", "svm.name: unknown key.*known keys of svm: solver"),
     ("svm.solver=scs", "svm.solver: expected null or a value with a _target_, found 'scs'.*known names of svm: .*scs"),
     ("study.runz=1", r"study.runz: unknown key; did you mean study.runs\?"),
-    ("+processes.counts=1", r"processes.counts: unknown key; did you mean processes.count\?"),
     ("data.d.e=1", "data.d: expected an integer, found {'e': 1}"),
     ("~seeds", "seeds: expected a value, found that it is deleted"),
     ("~optimizer.step_size", "optimizer.step_size: expected a value, which jaxattn.descent.normalized_gd needs"),
@@ -126,8 +125,6 @@ LINES = [
     ("experiment=no-stationary-point draws=0", "draws: expected at least 1, found 0"),
     ("runs=null", "runs: expected a text, found null"),
     ("runs=", "runs: expected a text, found ''"),
-    ("processes=5", "processes: expected keys such as processes.count, found 5"),
-    ("processes.count=two", "processes.count: expected an integer, found two"),
     ("study=5", "study: expected keys such as study.of, found 5"),
     ("study.runs=5", "study.runs: expected a list of sweeps or null, found 5"),
     (
@@ -192,8 +189,4 @@ LINES = [
     ("--multirun data=sphere,nope", "data: expected one of its known names, found nope"),
     ("--multirun seeds=1,many", "seeds: expected an integer, found many"),
     ('--multirun "data.d=range(1,1000000000)"', "--multirun: expected at most 10,000 runs in a sweep, found more"),
-    ("--multirun data.d=4,8 processes.count=1,2", "processes: expected the same in all runs of a sweep, found several"),
-    ("processes.count=0", "processes.count: expected at least 1, found 0"),
-    ("processes.detect=abc", "processes.detect: expected one of slurm, ompi, mpi4py, k8s, found abc"),
-    ("processes.count=2 processes.index=5", "processes.index: expected one of 0 to 1, as processes.count=2, found 5"),
 ]

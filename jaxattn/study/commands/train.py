@@ -7,7 +7,6 @@ usage: jaxattn train [GROUP=NAME ...] [KEY=VALUE ...] [--multirun] [--cfg job]
                   configuration, for example data.d=20
   --multirun      several values per key, for example data.d=4,8,16: every combination is trained
   --cfg job       print the resolved configuration without training
-  processes.*     split a run among several processes; see conf/config.yaml
   --hydra-help    Hydra's own options, for example the launchers of a sweep
 
 A finished run is not repeated, and an interrupted one continues from its last block of seeds.
@@ -25,7 +24,6 @@ import os
 import sys
 
 import hydra
-import jax
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -33,7 +31,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from jaxattn.study import mistakes, progress, runs, stalls
-from jaxattn.study.configuration import composition, joining
+from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.values import own_words
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
@@ -50,14 +48,12 @@ def run(config: DictConfig) -> None:
     # A launcher calls this in its own processes, which have not run `main`.
     tune()
     config = composition.settled(config, HydraConfig.get().overrides.task)
-    joining.join(config)
-    with progress.bar(runs.folder(config).name, config.seeds, hidden=jax.process_index() > 0) as hear:
+    with progress.bar(runs.folder(config).name, config.seeds) as hear:
         record = runs.run(config, hear)
-    if jax.process_index() == 0:
-        print(record)
-        if said := stalls.line([config]):
-            # To stderr: scripts read the path from stdout.
-            print(f"{record.parent.name}: {said}", file=sys.stderr)
+    print(record)
+    if said := stalls.line([config]):
+        # To stderr: scripts read the path from stdout.
+        print(f"{record.parent.name}: {said}", file=sys.stderr)
 
 
 def main(arguments: list[str]) -> None:
@@ -68,11 +64,6 @@ def main(arguments: list[str]) -> None:
     if not {"--multirun", "-m"} & set(arguments):
         # Raises an error if a key has several values without --multirun.
         composition.compose(own)
-    config = joining.alike([composition.compose(one) for one in composition.expand(own)])
-    if any(argument.startswith("hydra/launcher=") for argument in arguments):
-        joining.check(config, launched=True)
-    else:
-        joining.join(config)
     composition.check(own)
     # Otherwise Hydra prints an error's traceback; passed on, the error ends in one message.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")

@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> None:
     place = runs.folder(config)
     path = place / f"ranking-{_digest(config)}.zarr"
     kept = _kept(path)
-    with progress.bar(place.name, config.seeds, hidden=False) as hear:
+    with progress.bar(place.name, config.seeds) as hear:
         record = runs.run(config, hear)
     if kept is None:
         with progress.waiting(f"solving the max-margin problems of {len(norms)} norms"):

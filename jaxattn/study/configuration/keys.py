@@ -58,11 +58,10 @@ def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
     top = [field.name for field in dataclasses.fields(schema.Config)]
     # An experiment is chosen like a group, but leaves no key in the configuration.
     _fits("", list(config), top, sorted([*top, "experiment"]))
-    for name, part in (("study", schema.Study), ("processes", schema.Processes)):
-        names = [field.name for field in dataclasses.fields(part)]
-        if not isinstance(config[name], DictConfig):
-            raise UsageError(f"{name}: expected keys such as {name}.{names[0]}, found {config[name]!r}")
-        _fits(name, list(config[name]), names, names)
+    names = [field.name for field in dataclasses.fields(schema.Study)]
+    if not isinstance(config.study, DictConfig):
+        raise UsageError(f"study: expected keys such as study.{names[0]}, found {config.study!r}")
+    _fits("study", list(config.study), names, names)
     config = copy.deepcopy(config)
     for name in top:
         if is_group(name) and OmegaConf.is_dict(config._get_node(name)):

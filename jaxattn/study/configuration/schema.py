@@ -39,19 +39,6 @@ class Study:
 
 
 @dataclass
-class Processes:
-    """The processes of one run: their number, the index of this one, and where the first one listens ("host:port").
-
-    With `detect` JAX asks a cluster for all of these: slurm, ompi, mpi4py or k8s.
-    """
-
-    count: int = 1
-    index: int | None = None
-    coordinator: str | None = None
-    detect: str | None = None
-
-
-@dataclass
 class Config:
     """The top level of the configuration; the groups are values with a `_target_`."""
 
@@ -81,7 +68,6 @@ class Config:
     precision: Precision = Precision.float64
     runs: str = "runs"
     figures: str = "figures"
-    processes: Processes = field(default_factory=Processes)
 
 
 def register() -> None:

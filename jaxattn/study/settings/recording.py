@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +14,6 @@ import numpy as np
 from jaxtyping import Array, Int, UInt32
 
 from jaxattn.parallel import batch
-from jaxattn.parallel.processes import Team
 from jaxattn.records import Record, check_room, is_complete
 from jaxattn.records.layout import Variable
 from jaxattn.records.locks import held
@@ -72,60 +70,49 @@ def run(
     """Compute all seeds of a setting, and write the record at `path` block by block.
 
     A finished record is left unchanged. An unfinished one is continued if it has the same arrays and attributes, and
-    was begun with the same versions of JAX, NumPy and optax on the same kind of device. All processes of a distributed
-    run call this; the blocks are divided among them.
+    was begun with the same versions of JAX, NumPy and optax on the same kind of device.
 
     Args:
         setting: a `Training` or a `Drawing`, for example.
         path: the record; a lock beside it is held while it is written.
         attributes: what its numbers depend on; versions, device, seconds and the setting's outcome are added.
-        progress: called with the number of seeds that are already recorded, and then after each block of this process.
+        progress: called with the number of seeds that are already recorded, and then after each block.
         notes: further provenance, which may differ when the record is continued.
 
     Raises:
         RecordError: the record cannot be written, is being written by another run, or was begun differently.
-        ProcessError: another process of this run has failed.
         ValueError: a law or weights that do not fit; raised before anything is computed.
     """
     root = _root(setting)
     one = shapes(setting)
-    team = Team()
-    with ExitStack() as while_held:
-
-        def begin() -> list[tuple[int, int]] | None:
-            if not is_complete(path):
-                while_held.enter_context(held(path))
-            if is_complete(path):
-                return None
-            if not path.exists():
-                check_room(path, _bytes(one, setting.seeds))
-            variables = {
-                name: Variable(("seed", *setting.dims(name)), (setting.seeds, *leaf.shape), np.dtype(leaf.dtype))
-                for name, leaf in one.items()
-            }
-            block = _block(one, setting.seeds)
-            coordinates = {"seed": np.arange(setting.seeds), **setting.coordinates}
-            conditions = {**attributes, **_conditions()}
-            record = Record.create(path, variables, coordinates, conditions, block, notes)
-            return [(part.start, part.stop) for part in record.unwritten()]
-
-        unwritten = team.told(begin)
-        if unwritten is None:
+    if is_complete(path):
+        progress(setting.seeds)
+        return
+    with held(path):
+        if is_complete(path):  # Another run has just finished it.
             progress(setting.seeds)
             return
-        record = Record(path)
-        progress(setting.seeds - sum(stop - start for start, stop in unwritten))
-        with team.working([slice(*part) for part in unwritten]) as parts:
-            for part in parts:
-                started = time.perf_counter()
-                arrays = setting.block(np.arange(part.start, part.stop), root)
-                record.write(part, arrays, seconds=time.perf_counter() - started)
-                progress(part.stop - part.start)
-        team.told(lambda: record.finish(**setting.outcome(record)))
+        if not path.exists():
+            check_room(path, _bytes(one, setting.seeds))
+        variables = {
+            name: Variable(("seed", *setting.dims(name)), (setting.seeds, *leaf.shape), np.dtype(leaf.dtype))
+            for name, leaf in one.items()
+        }
+        coordinates = {"seed": np.arange(setting.seeds), **setting.coordinates}
+        conditions = {**attributes, **_conditions()}
+        record = Record.create(path, variables, coordinates, conditions, _block(one, setting.seeds), notes)
+        unwritten = record.unwritten()
+        progress(setting.seeds - sum(part.stop - part.start for part in unwritten))
+        for part in unwritten:
+            started = time.perf_counter()
+            arrays = setting.block(np.arange(part.start, part.stop), root)
+            record.write(part, arrays, seconds=time.perf_counter() - started)
+            progress(part.stop - part.start)
+        record.finish(**setting.outcome(record))
 
 
 def _conditions() -> dict[str, str]:
-    """Return the versions and the kind of device that compute the numbers of this process."""
+    """Return the versions and the kind of device that compute the numbers."""
     return {name: version(name) for name in _COMPUTING} | {"device": str(jax.local_devices()[0].device_kind)}
 
 
