@@ -43,7 +43,7 @@ def run(step, norm):
             "off": (along, np.multiply.outer(spread, np.tile(off, (2, 1)))),
             "margin_ratio": (along, 1 - 0.001 * np.multiply.outer(spread, np.ones((2, STEPS.size)))),
             "size": (("seed", "snapshot"), np.tile(STEPS ** (2.0 if is_constant else 1.0), (SEEDS, 1))),
-            "balance": (("seed", "snapshot"), np.multiply.outer(spread / spread.mean(), balance * np.ones(STEPS.size))),
+            "balance": (("seed", "snapshot"), np.multiply.outer(0.999 + spread / 1000, balance * np.ones(STEPS.size))),
             "room": (("seed",), spread / 2),
             "complementarity": (("seed",), spread[::-1] / 2),
         },
