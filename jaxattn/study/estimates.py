@@ -67,7 +67,7 @@ def estimated(run: xarray.Dataset, key: PRNGKeyArray, **estimators: Estimator) -
         drawn += estimator.random
         estimates |= {f"{name}{suffix}": estimator.like.copy(data=np.asarray(part)) for suffix, part in parts.items()}
     # Estimates on different steps would be filled with NaN.
-    return xarray.merge([estimates], join="exact").assign_attrs(run.attrs)
+    return xarray.merge([estimates], join="exact", compat="no_conflicts").assign_attrs(run.attrs)
 
 
 def mean(values: xarray.DataArray) -> Estimator:
