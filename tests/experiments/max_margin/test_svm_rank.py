@@ -16,7 +16,7 @@ VERDICTS = {
 
 
 def measured():
-    """Frobenius ranks are n where d > n, but for one; nuclear ranks are 3 or 4; half with d < 10 feasible."""
+    """Frobenius ranks are n where d > n, but for one; nuclear ranks are 3 or 4; at d < 10 half is feasible."""
     sizes = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15))
     certified = {f"n={n} T={T}": run(n, T) for n, T in sizes}
     return certified | {f"n={n} T=5 by SCS": run(n, 5, (n,), 6, "SCS") for n in (10, 15)}
