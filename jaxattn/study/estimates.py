@@ -105,7 +105,9 @@ def exact(value: xarray.DataArray | float) -> Estimator:
     return Estimator(like, lambda key: {"": like.values}, random=False)
 
 
-def power_law(values: xarray.DataArray, since: float, least: float = 0.0, along: str = "snapshot") -> Estimator:
+def power_law(
+    values: xarray.DataArray, since: float, least: float = 0.0, along: str = "snapshot", until: float = math.inf
+) -> Estimator:
     """Return the exponent p in values ~ x^p, fitted for each seed by least squares on logarithms; the mean over seeds.
 
     Args:
@@ -113,8 +115,10 @@ def power_law(values: xarray.DataArray, since: float, least: float = 0.0, along:
         since: the fit begins at this x.
         least: a run that ends earlier is too short for a fit, and its exponent is NaN.
         along: the axis of x.
+        until: the fit ends at this x.
     """
-    x, late = values[along].values, values[along].values >= since
+    x = values[along].values
+    late = (x >= since) & (x <= until)
     nothing = xarray.DataArray(math.nan)
     if x[-1] < least:
         return Estimator(nothing, lambda key: dict.fromkeys(("", "_low", "_high", "_error"), math.nan))

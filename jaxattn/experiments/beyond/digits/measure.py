@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import jax
@@ -18,8 +17,6 @@ from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
 
 NORMS = ("frobenius", "nuclear")
-# The names of the token laws, by their names in a configuration.
-_LAWS = {"class_queries": "class", "first_patch": "patch", "sphere": "sphere"}
 # The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
@@ -28,15 +25,15 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare a run with the Frobenius and the nuclear Att-SVM of the tokens that it selects.
 
     Args:
-        record: of a `Training` of W or of (K, Q), as `recording.run` writes it.
+        record: of a `Training` of W or of (K, Q).
         solver: must be None; each norm has its own.
 
     Returns:
         For every kept seed `margin_ratio` and `off`, 1 - cos, (seed, norm, snapshot); `probability`, the mean largest
         one, (seed, snapshot); and `optimal`, the share of inputs whose optimal token it selects, (seed,). For all seeds
         `optimal_margin`, the largest margin of the optimal tokens over matrices of Frobenius norm 1, 0 if no matrix
-        separates them, (attempt,). Attributes: counts; `unknown`, the number of problems for which this is not
-        certified; `run`, in words, `weights` ("W" or "KQ") and `tokens` ("class", "patch" or "sphere").
+        separates them, (attempt,). Attributes: counts, and `unknown`, the number of problems for which this is not
+        certified.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
@@ -45,27 +42,19 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     arrays: dict[str, Any] = {str(name): record[name].values for name in record.data_vars}
     problems = of_arrays(arrays)
     with jax.enable_x64(True):
-        one = to_dataset(ranked(record, NORMS))
-        chosen = batch.over_seeds(_share, weights_of(arrays), problems)
-        best = svm.solve_batch(batch.over_seeds(_of_optimal, problems), "frobenius")
-    certified = np.isin(best.status, (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
-    length = np.linalg.norm(best.W, axis=(1, 2))
-    separable = (np.asarray(best.status) == svm.Status.OPTIMAL) & (length > 0)
-    margin = np.where(separable, 1 / np.where(separable, length, 1.0), 0.0)
-    measured = one[ratios.KEPT].assign(
-        off=(("seed", "norm", "snapshot"), np.maximum(1 - one["cosine"].values, _SAME)),
-        optimal=(("seed",), np.asarray(chosen)[np.isin(record["seed"].values, one["seed"].values)]),
-        optimal_margin=(("attempt",), margin),
+        ranking = to_dataset(ranked(record, NORMS))
+        optimal = np.asarray(batch.over_seeds(_share, weights_of(arrays), problems))
+        solution = svm.solve_batch(batch.over_seeds(_of_optimal, problems), "frobenius")
+    certified = np.isin(solution.status, (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
+    length = np.linalg.norm(solution.W, axis=(1, 2))
+    separable = (np.asarray(solution.status) == svm.Status.OPTIMAL) & (length > 0)
+    run = ranking[ratios.KEPT].assign(
+        off=(("seed", "norm", "snapshot"), np.maximum(1 - ranking["cosine"].values, _SAME)),
+        optimal=(("seed",), optimal[np.isin(record["seed"].values, ranking["seed"].values)]),
+        optimal_margin=(("attempt",), np.where(separable, 1 / np.where(separable, length, 1.0), 0.0)),
     )
-    weights = "KQ" if "K" in record else "W"
-    law = _LAWS[str(json.loads(record.attrs["config"])["data"]["_target_"]).rpartition(".")[2]]
-    measured.attrs = ratios.counts(one.attrs) | {
-        "unknown": int((~certified).sum()),
-        "run": f"{weights}, {law}",
-        "weights": weights,
-        "tokens": law,
-    }
-    return measured
+    run.attrs = ratios.counts(ranking.attrs) | {"unknown": int((~certified).sum())}
+    return run
 
 
 def _share(weights: Any, problem: Problem) -> Float[Array, ""]:
