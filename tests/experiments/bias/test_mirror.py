@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxattn.descent.lp_gd import lp_gd
 
 from jaxattn import data, descent, initial, svm
+from jaxattn.descent import lp_gd
 from jaxattn.experiments.bias.mirror import NORMS, PUBLISHED, bound, divergence, measure, of_steps, over_bound
 from jaxattn.study.settings import schedule
 from jaxattn.study.settings.schedule import Logarithmically

@@ -7,7 +7,7 @@ import pytest
 import xarray
 
 from jaxattn import attention, metrics, svm
-from jaxattn.experiments.local.factor_width import EXPERIMENT
+from jaxattn.experiments.local.factor_width import EXPERIMENT, summarize
 from tests import instances
 
 SEEDS = 40
@@ -37,7 +37,7 @@ def run(m, excess=0.3):
 
 
 def test_seeds_are_told_apart_by_the_rank_of_their_solution():
-    summaries = EXPERIMENT.summarize(measured(), jax.random.key(0))
+    summaries = summarize(measured(), jax.random.key(0))
     binds, reaches = (claim.judge(summaries) for claim in EXPERIMENT.claims)
     name = "share where the constraint is active"
     assert binds.measured == {
@@ -50,12 +50,12 @@ def test_seeds_are_told_apart_by_the_rank_of_their_solution():
     np.testing.assert_allclose(reaches.measured["m=3, correlation, nuclear solution"], (0.7 + 0.997) / 2, atol=1e-3)
     assert "The difference is largest at m=1: the mean correlation is 0.999" in reaches.note
     # An excess below the accuracy of the norms is none.
-    within = EXPERIMENT.summarize({"m=1": run(1, excess=5e-9)}, jax.random.key(0))
+    within = summarize({"m=1": run(1, excess=5e-9)}, jax.random.key(0))
     assert EXPERIMENT.claims[0].judge(within).stated[1].value.mean == SEEDS
 
 
 def test_full_width_alone_puts_no_bound_to_the_test():
-    summaries = EXPERIMENT.summarize({"m=10": run(10)}, jax.random.key(0))
+    summaries = summarize({"m=10": run(10)}, jax.random.key(0))
     for claim in EXPERIMENT.claims:
         assert claim.judge(summaries).note.startswith("0 kept seeds of rank above m are too few to decide")
 
