@@ -39,6 +39,7 @@ def test_every_prefix_asks_with_its_last_word_for_the_next(candidates):
             assert choices.counts is None
             counts = [1] * V
         else:
+            assert choices.counts is not None
             np.testing.assert_array_equal(choices.counts[i], counts)
         assert choices.weight[i] == float(chooses)
         others = [chooses and word != following and counts[word] > 0 for word in range(V)]
@@ -102,7 +103,7 @@ def test_compact_choices_have_each_input_once_and_the_same_risk(candidates, widt
 
     def inputs(choices):
         kept = np.flatnonzero(np.asarray(choices.weight) > 0)
-        return [(int(choices.last[i]), int(choices.next[i]), *texts.positions(choices, i)) for i in kept]
+        return [(int(choices.last[i]), int(choices.next[i]), *texts.positions(choices, int(i))) for i in kept]
 
     merged = dict(zip(inputs(small), np.asarray(small.weight).tolist(), strict=True))
     assert merged == {one: float(inputs(text).count(one)) for one in inputs(text)}

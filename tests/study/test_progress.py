@@ -144,7 +144,7 @@ def test_on_a_terminal_the_display_moves_and_is_gone_in_the_end(capsys):
 
 
 def test_a_bar_hears_of_seeds_and_is_hidden_where_the_output_is_no_terminal(capsys):
-    with progress.bar("training-0123", 10, hidden=False) as hear:
+    with progress.bar("training-0123", 10) as hear:
         hear(Trained(4))
         hear(Trained(6, steps=100, seconds=1.0))
     assert capsys.readouterr() == ("", "")

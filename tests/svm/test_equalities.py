@@ -176,6 +176,7 @@ def test_inconsistent_equations_are_infeasible_with_a_proof(norm):
     for target in (1.0, 1e-3, 1e-5, 1e-6, *([1e-7] if norm == "frobenius" else [])):
         rows, a = inconsistent(target), of(norm, f"inconsistent {target:g}").duals
         assert np.linalg.norm(np.einsum("nm,nmde->de", a, instances.matrices(rows))) < 1e-14
+        assert rows.targets is not None
         assert np.sum(a * rows.targets) > 0
         np.testing.assert_allclose(np.abs(a).sum(), 1, rtol=1e-12)
         # Its signs are free on equalities only.

@@ -283,6 +283,7 @@ def test_the_square_of_sign_has_half_the_square_for_its_value():
 
 def test_equations_hold_and_negative_targets_alone_are_met_by_zero():
     sets, plain = problems.of_kind("sets"), full(table()["sphere 0"][0])._replace(present=None)
+    assert plain.targets is not None
     lanes = [*(instances.lane(sets, i) for i in range(3)), plain._replace(targets=-plain.targets)]
     found = svm.solve_batch(instances.stacked(lanes), svm.entrywise(3.0))
     assert_certified(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -224,18 +225,18 @@ def _depends(runs: Datasets) -> str:
 
 def _ranks(x: Float[np.ndarray, " seeds"], y: Float[np.ndarray, " seeds"]) -> str:
     """Return Spearman's rank correlation with Fisher's 95 % interval, as text."""
-    ranks = (np.argsort(np.argsort(values)).astype(float) for values in (x, y))
-    correlation = float(np.corrcoef(*ranks)[0, 1])
+    of_x, of_y = (np.argsort(np.argsort(values)).astype(float) for values in (x, y))
+    correlation = float(np.corrcoef(of_x, of_y)[0, 1])
     width = 1.96 / np.sqrt(max(len(x) - 3, 1))
     middle = np.arctanh(np.clip(correlation, -1 + 1e-12, 1 - 1e-12))
     low, high = np.tanh(middle - width), np.tanh(middle + width)
     return f"{correlation:.2f} [{low:.2f}, {high:.2f}]"
 
 
-_COLOURS = dict(zip(_STEPS, (palette.TEAL, palette.WINE, palette.AMBER), strict=True))
+_COLOURS: dict[str, str] = dict(zip(_STEPS, (palette.TEAL, palette.WINE, palette.AMBER), strict=True))
 _WRITTEN = dict(zip(_STEPS, ("constant step", "step like $k^{-1/2}$", "step / norm"), strict=True))
 # Line, marker and its face for each normalization, and for the published run.
-_LOOKS = {_SEPARATE: ("-", "o", True), _JOINT: ("--", "s", False)}
+_LOOKS: dict[str, tuple[Literal["-", "--"], str, bool]] = {_SEPARATE: ("-", "o", True), _JOINT: ("--", "s", False)}
 _DOTTED = (":", "o", True)
 
 

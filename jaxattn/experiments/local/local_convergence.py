@@ -103,7 +103,9 @@ def _probability(runs: Datasets) -> Judgement:
 def _W(runs: Datasets) -> Judgement:
     run = runs["W"]
     reads = {norm: at_steps(run, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
-    points = {norm: dict(zip(_STEPS, values, strict=True)) for norm, values in _PUBLISHED.items()}
+    points: dict[str, dict[int, float]] = {
+        norm: dict(zip(_STEPS, values, strict=True)) for norm, values in _PUBLISHED.items()
+    }
     as_published = (
         criterion
         for norm, published in points.items()

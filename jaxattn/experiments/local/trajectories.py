@@ -68,7 +68,10 @@ def _summary(run: xarray.Dataset, drawn: int, key: PRNGKeyArray) -> xarray.Datas
     own = {"free_zero": "frobenius", "factored_zero": "nuclear"}[run.attrs["weights"]]
     final = run["correlation"].isel(snapshot=-1)
     of_own = final.sel(norm=own)
-    estimates = {"final": (("norm",), bootstrap(final.values, key)), "parallel": ((), proportion(of_own > _PARALLEL))}
+    estimates = {
+        "final": (("norm",), bootstrap(final.values, key)),
+        "parallel": ((), proportion((of_own > _PARALLEL).values)),
+    }
     off = 1 - run["correlation"].sel(norm=own).values
     quantiles = {f"off_{q}": (("snapshot",), np.quantile(off, q / 100, axis=0)) for q in (10, 50, 90)}
     grows = growth(lengths(run), jax.random.fold_in(key, 1))

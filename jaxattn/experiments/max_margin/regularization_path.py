@@ -44,7 +44,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """
     late = _late(run)
     x = np.log10(run["radius"].values[late]) - np.log10(run["radius"].values[late]).mean()
-    logarithms = np.log10(run["distance"])
+    logarithms = run["distance"].copy(data=np.log10(run["distance"].values))
     exponents = run["distance"].isel(radius=0, drop=True).copy(data=logarithms.values[..., late] @ x / (x @ x))
     end = logarithms.isel(radius=-1, drop=True)
     own = end["norm"].values == run.attrs["ball"]
@@ -53,11 +53,11 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         run,
         key,
         distance=geometric_mean(run["distance"]),
-        off=geometric_mean(np.maximum(run["off"], np.finfo(float).eps)),
+        off=geometric_mean(run["off"].clip(min=np.finfo(float).eps)),
         exponent=mean(exponents),
         selected=share(run["selected"]),
         apart=share(_two_minima(run)),
-        one_way=share(~np.isfinite(run["apart"])),
+        one_way=share(run["apart"].copy(data=~np.isfinite(run["apart"].values))),
         residual=exact(run["residual"].max("seed")),
         elsewhere=exact((~run["selected"]).isel(radius=-1, drop=True).sum("seed")),
     )
@@ -72,7 +72,7 @@ def _late(run: xarray.Dataset) -> np.ndarray:
 
 def _two_minima(run: xarray.Dataset) -> xarray.DataArray:
     """Return whether a seed has two minima at a radius; a path solved from one end alone has one."""
-    return np.isfinite(run["apart"]) & (run["apart"] > _APART)
+    return (run["apart"] > _APART) & (run["apart"] < np.inf)
 
 
 def _judge(name: str, runs: Datasets) -> Judgement:

@@ -223,7 +223,7 @@ _CLAIMS = (
     Claim("joint-descent:weights", _OF_W, f"W trained together with v {_RELAXED}", partial(_relaxed, _ALL_W), TRAINED),
 )
 
-_LOOKS = {
+_LOOKS: dict[str, dict[str, Any]] = {
     "unrelaxed": {"color": palette.TEAL, "linestyle": "-"},
     "relaxed": {"color": palette.WINE, "linestyle": "--"},
     "offset": {"color": palette.INK, "linestyle": ":"},

@@ -1,6 +1,7 @@
 """Types of convergence: synthetic runs, and how records are classified."""
 
 import itertools
+import json
 
 import jax
 import numpy as np

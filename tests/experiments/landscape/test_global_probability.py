@@ -1,5 +1,7 @@
 """The probability of the optimal tokens: synthetic runs, and what is read off weights."""
 
+import json
+
 import jax
 import numpy as np
 import xarray

@@ -7,7 +7,7 @@ import pytest
 import xarray
 
 from jaxattn import descent, losses
-from jaxattn.experiments.local.kq_penalty import EXPERIMENT, residual
+from jaxattn.experiments.local.kq_penalty import residual, summarize
 from tests import instances
 
 PENALTIES, PUBLISHED = (0.0, 1e-100, 1e-30, 1e-16, 1e-12, 1e-8), descent.PUBLISHED_EPSILON
@@ -44,7 +44,9 @@ def along_the_path(penalty):
 def run(penalty, off, optimizer="exact_gd", level=0.4, small=False):
     """A run at this distance from both solutions, and with this residual, with a spread over seeds."""
     spread = np.resize([0.95, 1 / 0.95], SEEDS)
-    variables = {"off": (("seed", "norm", "snapshot"), off * np.ones((SEEDS, 2, 3)) * spread[:, None, None])}
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
+        "off": (("seed", "norm", "snapshot"), off * np.ones((SEEDS, 2, 3)) * spread[:, None, None])
+    }
     if penalty:
         variables["residual"] = (("seed",), level * spread)
     attrs = {"optimizer": optimizer, "optimizer.penalty": penalty, "steps": 10_000, "attempted": SEEDS, "kept": SEEDS}
@@ -56,16 +58,16 @@ def test_ratios_are_geometric_means_over_the_seeds_that_both_runs_kept():
     runs = measured()
     factors = np.geomspace(0.5, 4, SEEDS)
     runs["small start, penalty 1e-16"]["off"] *= xarray.DataArray(factors, dims="seed")
-    summaries = EXPERIMENT.summarize(runs, jax.random.key(0))
+    summaries = summarize(runs, jax.random.key(0))
     np.testing.assert_allclose(summaries["small start, penalty 1e-16"]["start"], np.sqrt(2))
     np.testing.assert_allclose(summaries["separate norms, penalty 1e-30"]["next"], (16 / 30) ** 2)
     np.testing.assert_allclose(summaries["separate norms, penalty 1e-30"]["all"], (8 / 30) ** 2)
     runs["separate norms, penalty 1e-16"] = runs["separate norms, penalty 1e-16"].isel(seed=slice(5))
-    summaries = EXPERIMENT.summarize(runs, jax.random.key(0))
+    summaries = summarize(runs, jax.random.key(0))
     np.testing.assert_allclose(summaries["small start, penalty 1e-16"]["start"], np.exp(np.log(factors[:5]).mean()))
     runs["small start, penalty 1e-16"] = runs["small start, penalty 1e-16"].isel(seed=slice(5, 9))
     with pytest.raises(ValueError, match="kq-penalty: expected seeds that both of"):
-        EXPERIMENT.summarize(runs, jax.random.key(0))
+        summarize(runs, jax.random.key(0))
 
 
 @pytest.mark.parametrize("penalty", [1e-3, 1e-12])

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import xarray
 
-from jaxattn.experiments.local.local_convergence import EXPERIMENT
+from jaxattn.experiments.local.local_convergence import estimate
 
 STEPS, SEEDS = np.array([200, 400, 600, 800, 1000, 2000]), 20
 PROBABILITY = np.array([0.966, *[0.98] * 4, 0.99995])
@@ -44,7 +44,7 @@ def run(name, growth):
 
 def test_the_lead_is_that_of_the_own_solution_and_the_growth_that_of_the_path():
     for name, lead, growth in (("W", 0.133, 1.0), ("KQ", 0.195, 0.0)):
-        summary = EXPERIMENT.estimate(measured()[name].assign_attrs(run=name), jax.random.key(0))
+        summary = estimate(measured()[name].assign_attrs(run=name), jax.random.key(0))
         np.testing.assert_allclose(summary["lead"], lead)
         np.testing.assert_allclose(summary["growth"], growth, atol=1e-9)
         np.testing.assert_allclose(summary["probability"], PROBABILITY)

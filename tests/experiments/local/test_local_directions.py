@@ -1,6 +1,7 @@
 """Synthetic measurements of starts along solutions, the starts that are recorded, and how their runs are measured."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 import xarray
 
 from jaxattn import Problem, data, descent, heads, initial, losses, metrics, svm, tokens
-from jaxattn.experiments.local.local_directions import EXPERIMENT
+from jaxattn.experiments.local.local_directions import EXPERIMENT, summarize
 from jaxattn.experiments.local.local_directions.record import Along, Directions
 from jaxattn.records import load
 from jaxattn.study.settings import recording
@@ -42,19 +43,19 @@ def starts(left, problems=40, local=100, others=300):
 
 
 def test_shares_left_are_estimated_over_problems_and_so_is_their_change():
-    summary = EXPERIMENT.summarize({"all starts": starts((40, 6))}, jax.random.key(0))["all starts"]
+    summary = summarize({"all starts": starts((40, 6))}, jax.random.key(0))["all starts"]
     np.testing.assert_allclose(summary["left"].sel(of="local"), [0.4, 0.06])
     np.testing.assert_allclose(summary["left"].sel(of="not local"), 1)
     np.testing.assert_allclose(summary["rise"], [-0.34])
     assert summary["starts"].values.tolist() == [300, 100]
     # Six starts of one problem count as little more than one.
     together = starts((40, 6)).assign(seed=("start", np.arange(400) // 9))
-    wide = EXPERIMENT.summarize({"all starts": together}, jax.random.key(0))["all starts"]
+    wide = summarize({"all starts": together}, jax.random.key(0))["all starts"]
     assert float(wide["left_high"].sel(of="local")[1]) > float(summary["left_high"].sel(of="local")[1]) > 0.06
 
 
 def test_too_few_problems_decide_nothing():
-    summaries = EXPERIMENT.summarize({"all starts": starts((40, 0), problems=7)}, jax.random.key(0))
+    summaries = summarize({"all starts": starts((40, 0), problems=7)}, jax.random.key(0))
     assert "7 kept seeds are too few" in EXPERIMENT.claims[0].judge(summaries).note
 
 
@@ -65,8 +66,9 @@ LAW = data.Spheres(n=2, T=3, d=[3, 2])
 
 
 def setting(**changes):
-    fields = {"law": LAW, "initial": Along(RADII), "optimizer": RULE, "loss": losses.logistic, "head": heads.linear}
-    return Directions(**(fields | {"seeds": 3, "key": 1, "steps": 2000} | changes))
+    fields: dict[str, Any] = {"law": LAW, "initial": Along(RADII), "optimizer": RULE}
+    fields |= {"loss": losses.logistic, "head": heads.linear, "seeds": 3, "key": 1, "steps": 2000}
+    return Directions(**(fields | changes))
 
 
 @pytest.fixture(scope="module")

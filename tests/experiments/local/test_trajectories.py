@@ -1,11 +1,13 @@
 """Synthetic measurements of trajectories, the seed that is drawn, and the quantiles of all seeds."""
 
+from collections.abc import Sequence
+
 import jax
 import numpy as np
 import pytest
 import xarray
 
-from jaxattn.experiments.local.trajectories import EXPERIMENT
+from jaxattn.experiments.local.trajectories import summarize, view
 
 SEEDS = 200
 VERDICTS = {
@@ -28,7 +30,7 @@ def measured():
     }
 
 
-def run(weights, final, last=2000, seeds=range(SEEDS)):
+def run(weights, final, last=2000, seeds: Sequence[int] = range(SEEDS)):
     """A run with these correlations with its own solution at the last step, and 0.5 before."""
     steps, rng, count = np.array([last // 4, last // 2, last]), np.random.default_rng(0), len(seeds)
     correlation = np.full((count, 2, 3), 0.5)
@@ -50,7 +52,7 @@ def run(weights, final, last=2000, seeds=range(SEEDS)):
 def test_the_seed_drawn_is_the_median_of_those_that_all_runs_kept():
     runs = {"W": run("free_zero", [0.9, 0.99, 0.999, 0.5, 0.7], seeds=[0, 3, 5, 6, 7])}
     runs["KQ"] = run("factored_zero", [0.2, 0.1, 0.3, 0.4, 0.5, 0.6], seeds=[1, 3, 4, 5, 6, 7])
-    summaries = EXPERIMENT.summarize(runs, jax.random.key(0))
+    summaries = summarize(runs, jax.random.key(0))
     # Of the seeds 3, 5, 6, 7, at 0.99, 0.999, 0.5 and 0.7, the lower one of the two in the middle.
     assert [int(summary["seed"]) for summary in summaries.values()] == [7, 7]
     np.testing.assert_array_equal(summaries["W"]["path"], runs["W"]["path"].values[4])
@@ -58,13 +60,13 @@ def test_the_seed_drawn_is_the_median_of_those_that_all_runs_kept():
     np.testing.assert_allclose(summaries["W"]["off_50"], [0.5, 0.5, 0.1])
     apart = runs | {"KQ": run("factored_zero", [0.2, 0.1], seeds=[1, 2])}
     with pytest.raises(ValueError, match=r"^trajectories: no seed was kept in all runs, counts .*'infeasible': 3"):
-        EXPERIMENT.summarize(apart, jax.random.key(0))
+        summarize(apart, jax.random.key(0))
 
 
 def test_the_view_shows_seeds_at_their_place_among_all():
-    view = EXPERIMENT.view(measured())
-    assert [seed["place"] for seed in view["seeds"]][:2] == ["median", "lowest tenth"]
-    assert view["steps"]["KQ, exact"] == [5000, 10_000, 20_000]
+    seen = view(measured())
+    assert [seed["place"] for seed in seen["seeds"]][:2] == ["median", "lowest tenth"]
+    assert seen["steps"]["KQ, exact"] == [5000, 10_000, 20_000]
     # Ties are sorted by the number of the seed.
-    assert [seed["seed"] for seed in view["seeds"]] == [99, 19, 49, 149, 179]
-    assert np.shape(view["seeds"][0]["runs"]["W"]["path"]) == (3, 2, 2)
+    assert [seed["seed"] for seed in seen["seeds"]] == [99, 19, 49, 149, 179]
+    assert np.shape(seen["seeds"][0]["runs"]["W"]["path"]) == (3, 2, 2)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn.experiments.max_margin.feasibility import EXPERIMENT
+from jaxattn.experiments.max_margin.feasibility import EXPERIMENT, estimate
 from jaxattn.svm import Status
 
 DIMENSIONS, SEEDS = np.arange(1, 7), 24
@@ -51,7 +51,7 @@ def test_one_problem_refutes_the_theorem_or_leaves_it_open(status, verdict, most
 
 
 def test_shares_and_dimensions_are_counted():
-    summary = EXPERIMENT.estimate(measured()["n=4 T=5"], jax.random.key(0))
+    summary = estimate(measured()["n=4 T=5"], jax.random.key(0))
     np.testing.assert_allclose(summary["feasible"], [0.25, 1, 1, 1, 1, 1])
     assert (float(summary["promised"]), float(summary["always"]), summary.attrs["enough"]) == (1.0, 2.0, 4)
     low = judged({"n=4 T=5": run(4, 5).isel(d=slice(3))})

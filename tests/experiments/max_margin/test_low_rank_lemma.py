@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn.experiments.max_margin.low_rank_lemma import EXPERIMENT
+from jaxattn.experiments.max_margin.low_rank_lemma import EXPERIMENT, summarize, table
 from jaxattn.svm import Status
 
 n, NORMS = 3, ("frobenius", "nuclear")
@@ -43,7 +43,7 @@ def run(seeds, d, solver="", beyond=0.0, outside=0.0, unsolved=0):
 
 
 def judged(runs):
-    summaries = EXPERIMENT.summarize(runs, jax.random.key(0))
+    summaries = summarize(runs, jax.random.key(0))
     return summaries, [claim.judge(summaries) for claim in EXPERIMENT.claims]
 
 
@@ -62,5 +62,5 @@ def test_without_certified_solutions_of_either_solver_nothing_is_decided():
     summaries, found = judged(measured(unsolved=5))
     assert summaries["n=3 T=8"].sizes["seed"] == 19
     assert all("19 kept seeds are too few" in one.note for one in found)
-    row = EXPERIMENT.table(summaries, {}).rows[0]
+    row = table(summaries, {}).rows[0]
     assert row[:4] == ("Frobenius SVM", "jaxattn", "6", "19 of 24")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn.experiments.max_margin.narrow_path import EXPERIMENT
+from jaxattn.experiments.max_margin.narrow_path import EXPERIMENT, estimate
 
 RADII, SEEDS = np.geomspace(1.0, 10_000.0, 9), 32
 VERDICTS = {
@@ -47,12 +47,12 @@ def run(m, above=30, there=2):
 
 
 def test_only_seeds_of_higher_rank_are_estimated():
-    summary = EXPERIMENT.estimate(run(2, above=21), jax.random.key(0))
+    summary = estimate(run(2, above=21), jax.random.key(0))
     assert (summary.attrs["above"], summary.attrs["there"], summary.sizes["seed"]) == (21, 11, 21)
     np.testing.assert_allclose(summary["exponent"], -1.0)
     np.testing.assert_allclose(summary["longer"], run(2)["worse"][:21].mean())
     with pytest.raises(ValueError, match="narrow-path: expected a kept seed of rank above m = 2, found none"):
-        EXPERIMENT.estimate(run(2, above=0), jax.random.key(0))
+        estimate(run(2, above=0), jax.random.key(0))
 
 
 def test_few_seeds_of_higher_rank_or_at_the_optimal_tokens_and_small_radii_decide_nothing():

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import xarray
 
-from jaxattn.experiments.max_margin.regularization_path import EXPERIMENT
+from jaxattn.experiments.max_margin.regularization_path import EXPERIMENT, view
 
 RADII, SEEDS = np.geomspace(1.0, 1000.0, 13), 30
 VERDICTS = {"regularization-path:W": "holds", "regularization-path:KQ": "holds"}
@@ -52,7 +52,7 @@ def test_one_seed_at_other_tokens_refutes_the_limit():
 
 
 def test_the_view_has_the_distances_of_every_seed():
-    for path, run in zip(EXPERIMENT.view(measured())["paths"], measured().values(), strict=True):
+    for path, run in zip(view(measured())["paths"], measured().values(), strict=True):
         assert np.shape(path["distance"]["nuclear"]) == (SEEDS, RADII.size)
         np.testing.assert_allclose(path["distance"]["nuclear"], run["distance"].sel(norm="nuclear"), rtol=5e-3)
         np.testing.assert_allclose(path["apart"], 1 / 3, atol=5e-4)

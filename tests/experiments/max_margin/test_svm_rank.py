@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import xarray
 
-from jaxattn.experiments.max_margin.svm_rank import EXPERIMENT
+from jaxattn.experiments.max_margin.svm_rank import EXPERIMENT, summarize, view
 from jaxattn.svm import Status
 
 DIMENSIONS, WIDTH, SEEDS = (1, 3, 5, 10, 15, 20), 20, 100
@@ -49,7 +49,7 @@ def run(n, T, dimensions=DIMENSIONS, seeds=SEEDS, solver=""):
 
 
 def summarized(runs):
-    return EXPERIMENT.summarize(runs, jax.random.key(0))
+    return summarize(runs, jax.random.key(0))
 
 
 def test_both_conventions_and_the_feasible_share_are_those_of_the_problems():
@@ -86,7 +86,7 @@ def test_settings_of_the_paper_that_were_not_drawn_decide_nothing():
 
 
 def test_the_view_has_the_singular_values_of_both_solvers():
-    settings = EXPERIMENT.view(measured())["settings"]
+    settings = view(measured())["settings"]
     assert [setting["name"] for setting in settings] == ["n = 10, T = 5, d = 10", "n = 15, T = 5, d = 15"]
     for setting in settings:
         assert np.shape(setting["certified"]) == np.shape(setting["inexact"])

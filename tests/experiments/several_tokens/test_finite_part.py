@@ -8,7 +8,7 @@ import xarray
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens.alignment import PARTS
-from jaxattn.experiments.several_tokens.finite_part import EXPERIMENT
+from jaxattn.experiments.several_tokens.finite_part import EXPERIMENT, summarize
 from jaxattn.study.claims import EXCLUDED
 from tests.experiments.several_tokens.runs import SEEDS, resting
 
@@ -46,7 +46,7 @@ def run(determined, off=0.0):
 
 def test_the_line_through_ratios_that_are_off_has_another_intercept():
     runs = measured() | {"lambda = 0.2": run(0.9, off=0.4).assign_attrs({"head.penalty": 0.2})}
-    summary = EXPERIMENT.summarize(runs, jax.random.key(0))["quadratic"]
+    summary = summarize(runs, jax.random.key(0))["quadratic"]
     slope, intercept = np.polyfit(summary["predicted"], summary["descended"], 1)
     np.testing.assert_allclose([summary["slope"], summary["intercept"]], [slope, intercept], rtol=1e-9)
     assert 0.38 < float(summary["intercept_low"]) < 0.4 < float(summary["intercept_high"]) < 0.42

@@ -6,7 +6,7 @@ import pytest
 import xarray
 
 from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
-from jaxattn.experiments.several_tokens.multi_token_lambda import EXPERIMENT
+from jaxattn.experiments.several_tokens.multi_token_lambda import EXPERIMENT, summarize
 from tests.experiments.several_tokens.runs import resting
 
 SEEDS, STEPS = 60, np.arange(5000, 20_001, 5000)
@@ -41,7 +41,7 @@ def run(penalty, tokens):
 
 
 def test_rises_are_those_of_the_same_seeds_and_the_motion_is_that_of_the_norm():
-    summary = EXPERIMENT.summarize(measured(), jax.random.key(0))["lambda = 0.4"]
+    summary = summarize(measured(), jax.random.key(0))["lambda = 0.4"]
     np.testing.assert_allclose([summary["rise"], summary["growth"], summary["order"]], [1.0, 0.5, 0.25])
     # (1 - cos) ||W|| falls like ||W||^-0.5 from half of the steps on.
     np.testing.assert_allclose(summary["approach"], -0.25 * np.log(2))
@@ -49,7 +49,7 @@ def test_rises_are_those_of_the_same_seeds_and_the_motion_is_that_of_the_norm():
 
 
 def test_one_lambda_decides_no_trend():
-    summaries = EXPERIMENT.summarize({"lambda = 0.1": run(0.1, 1.5)}, jax.random.key(0))
+    summaries = summarize({"lambda = 0.1": run(0.1, 1.5)}, jax.random.key(0))
     assert EXPERIMENT.claims[0].judge(summaries).note.startswith("A trend needs two values of lambda, found one.")
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -37,7 +38,8 @@ def claim(name, mean=1.0):
 
 
 def of(*claims, **parts):
-    return Experiment(lambda record: record, claims, **{"draw": print} | parts)
+    fields: dict[str, Any] = {"draw": print} | parts
+    return Experiment(lambda record: record, claims, **fields)
 
 
 def measured(**runs):

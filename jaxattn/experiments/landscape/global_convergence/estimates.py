@@ -125,7 +125,7 @@ def _balanced(optimal: xarray.DataArray, elsewhere: xarray.DataArray) -> xarray.
     numbers are centred at it, so that resampling the sizes of the two outcomes adds no spread.
     """
     right, hit = optimal.values, (optimal != elsewhere).values
-    parts = [np.mean(hit[outcome]) if outcome.any() else 0.5 for outcome in (right, ~right)]
+    parts = [float(hit[outcome].mean()) if outcome.any() else 0.5 for outcome in (right, ~right)]
     own = np.where(right, parts[0], parts[1])
     size = np.where(right, max(right.mean(), 1e-9), max(1 - right.mean(), 1e-9))
     return optimal.copy(data=np.mean(parts) + (hit - own) / (2 * size))

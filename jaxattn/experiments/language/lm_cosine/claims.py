@@ -40,7 +40,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """
     kinds = {"0": run["feasible"], "1": ~run["feasible"]}
     has_mixed, five = run["has_mixed"], run["seed"] < _PUBLISHED_RUNS
-    soft, mixed = (np.maximum(run[solution], _ROUNDING) for solution in ("soft", "mixed"))
+    soft, mixed = (run[solution].clip(min=_ROUNDING) for solution in ("soft", "mixed"))
     courses = estimated(
         run,
         key,

@@ -59,7 +59,7 @@ def _of_kind(texts: xarray.Dataset) -> dict[str, Estimator]:
     # Of each seed's own line through the last decade.
     estimates = {"growth": mean(texts["growth"]), "slope": mean(_slope(np.log(steps[decade]), growth[:, decade]))}
     for name in ("off", "off_soft"):
-        off = np.maximum(texts[name], _LEAST)
+        off = texts[name].clip(min=_LEAST)
         exponent = _slope(np.log(growth[:, decade]), np.log(off.values[:, decade]))
         estimates |= {f"{name}_exponent": mean(exponent), name: mean(off)}
     return estimates | {

@@ -46,7 +46,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """
     steps = run["snapshot"].values
     tenth, hundredth = (int(np.argmin(np.abs(np.log(steps * part / steps[-1])))) for part in (10, 100))
-    whole, both, growing, finite = (np.maximum(run[name], _LEAST) for name in ("whole", "both", "growing", "finite"))
+    whole, both, growing, finite = (run[name].clip(min=_LEAST) for name in ("whole", "both", "growing", "finite"))
     has_finite = run["size"] > _NONE
     apart = run[["growth_apart", "finite_apart", "finite_apart_0"]].groupby(run["text"]).max().rename(text="seed")
     several = apart["finite_apart_0"] > _NONE
@@ -68,7 +68,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         closer=over(has_finite, geometric_mean, _ratio(both, -1, whole, -1)),
         comes=over(has_finite, geometric_mean, _ratio(finite, -1, finite, hundredth)),
         growth_apart=over(several, mean, apart["growth_apart"]),
-        joined=over(several, geometric_mean, np.maximum(apart["finite_apart"], _LEAST) / apart["finite_apart_0"]),
+        joined=over(several, geometric_mean, apart["finite_apart"].clip(min=_LEAST) / apart["finite_apart_0"]),
         largest=exact(run["error"].max()),
         midpoint=exact(run["midpoint"].min()),
         sets_apart=exact(run["sets_apart"].max()),

@@ -55,7 +55,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         share=mean(run["share"]),
         agreeing=mean(run["agreeing"]),
         exponent=mean(run["margin"].copy(data=logarithms[:, late] @ x / (x @ x))),
-        longer=mean(np.maximum(run["worse"], 0.0)),
+        longer=mean(run["worse"].clip(min=0.0)),
         margin=mean(run["margin"]),
         correlation=mean(run["correlation"]),
         reached=mean(run["reached"]),

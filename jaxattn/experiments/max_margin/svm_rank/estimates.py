@@ -130,6 +130,6 @@ def _curves(certified: xarray.Dataset, inexact: xarray.Dataset, key: PRNGKeyArra
         }
     )
     # The published tolerance, relative to the largest singular value.
-    arrays["threshold"] = ((), np.mean(ABSOLUTE / values[:, 0, 0]))
+    threshold = {"threshold": np.mean(ABSOLUTE / values[:, 0, 0])}
     coordinates = {"tolerance": _TOLERANCES, "solver": ["certified", "inexact"], "d": int(inexact["d"])}
-    return xarray.Dataset(arrays, coordinates, inexact.attrs)
+    return xarray.Dataset(arrays | threshold, coordinates, inexact.attrs)

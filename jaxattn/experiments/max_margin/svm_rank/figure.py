@@ -144,8 +144,7 @@ def _tolerance(axes: Axes, inexact: list[xarray.Dataset]) -> None:
         for which, label, dashes in (("certified", "certified", "-"), ("inexact", solver, ":")):
             own = run.sel(solver=which)
             axes.plot(own["tolerance"], own["rank"], color=colour, linestyle=dashes, label=f"{size}, {label}")
-            bounds = (own[f"rank_{end}"] for end in ("low", "high"))
-            axes.fill_between(own["tolerance"], *bounds, color=colour, alpha=0.2, linewidth=0)
+            axes.fill_between(own["tolerance"], own["rank_low"], own["rank_high"], color=colour, alpha=0.2, linewidth=0)
     if inexact:
         threshold = float(np.mean([run["threshold"] for run in inexact]))
         look = {"color": palette.GUIDE, "linewidth": 0.9, "linestyle": "--", "zorder": 1}
