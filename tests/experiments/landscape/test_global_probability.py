@@ -84,4 +84,3 @@ def test_the_optimal_tokens_are_read_off_the_final_weights():
         "diverged": 1,
         "ambiguous": 1,
     }
-    assert found.attrs["run"] == f"W n={instances.n} T={instances.T} d={instances.d}"
