@@ -47,8 +47,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         Margin ratios `second` and `first`, (seed, norm, snapshot), and `every`, in the Frobenius norm, (seed,
         snapshot); `second_cosine` and `first_cosine`, likewise; the mean largest probabilities `second_probability`,
         `first_probability` and `every_probability`, (seed, snapshot); and `unread`, the decimal logarithm of the share
-        of unread positions in the first layer's gradient, (seed, snapshot). Attributes: counts, and `run`. A seed is
-        kept if all optima are certified.
+        of unread positions in the first layer's gradient, (seed, snapshot). Attributes: counts. A seed is kept if all
+        optima are certified.
 
     Raises:
         ValueError: a solver is given, and what `bias.rank` raises.
@@ -58,9 +58,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     problems, steps = of_arrays(arrays), record["snapshot"].values
     with jax.enable_x64(True):
         layers = Layers(arrays["first"], arrays["second"])
-        posed = batch.over_seeds(_posed, Layers(*(one[:, -1] for one in layers)), problems)
+        posed = batch.over_seeds(_posed, Layers(*(weights[:, -1] for weights in layers)), problems)
         unread = batch.over_seeds(_unread, layers, problems)
-        held = {
+        rankings = {
             name: bias.rank(_run(weights, steps), problem, norms)
             for name, weights, problem, norms in (
                 ("second", layers.second, posed.second, NORMS),
@@ -68,18 +68,20 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
                 ("every", layers.first, posed.every, NORMS[:1]),
             )
         }
-    kept = np.flatnonzero(np.all([np.isin(np.arange(len(unread)), one.seeds) for one in held.values()], axis=0))
+    seeds = np.arange(len(unread))
+    kept = np.flatnonzero(np.all([np.isin(seeds, ranking.seeds) for ranking in rankings.values()], axis=0))
     of_norms, of_steps = ("seed", "norm", "snapshot"), ("seed", "snapshot")
-    found: dict[str, Any] = {"unread": (of_steps, np.maximum(unread[kept], LEAST))}
-    for name, one in held.items():
-        own = np.isin(one.seeds, kept)
-        found[f"{name}_probability"] = (of_steps, one.probability[own])
+    measured: dict[str, Any] = {"unread": (of_steps, np.maximum(unread[kept], LEAST))}
+    for name, ranking in rankings.items():
+        rows = np.isin(ranking.seeds, kept)
+        measured[f"{name}_probability"] = (of_steps, ranking.probability[rows])
         if name == "every":
-            found[name] = (of_steps, one.margin_ratio[own, 0])
+            measured[name] = (of_steps, ranking.margin_ratio[rows, 0])
         else:
-            found |= {name: (of_norms, one.margin_ratio[own]), f"{name}_cosine": (of_norms, one.cosine[own])}
+            measured[name] = (of_norms, ranking.margin_ratio[rows])
+            measured[f"{name}_cosine"] = (of_norms, ranking.cosine[rows])
     coordinates = {"seed": record["seed"].values[kept], "norm": np.array(NORMS, object), "snapshot": steps}
-    return xarray.Dataset(found, coordinates, _counts(held, len(kept)) | {"run": "two layers"})
+    return xarray.Dataset(measured, coordinates, _counts(rankings, len(kept)))
 
 
 def _posed(last: Layers, problem: Problem) -> _Posed:
@@ -100,15 +102,15 @@ def _run(weights: Any, steps: np.ndarray) -> descent.Run:
     """Return one layer's weights, (seeds, snapshots, d, d), as a run; its series are not used."""
     seeds = len(weights)
     nothing: Any = np.zeros((seeds, 0))
-    told: Any = np.tile(steps, (seeds, 1))
+    every_step: Any = np.tile(steps, (seeds, 1))
     stalled: Any = np.full(seeds, NEVER)
-    return descent.Run(weights[:, -1], weights, nothing, nothing, nothing, stalled, told)
+    return descent.Run(weights[:, -1], weights, nothing, nothing, nothing, stalled, every_step)
 
 
-def _counts(held: dict[str, bias.Ranking], kept: int) -> dict[str, int]:
+def _counts(rankings: dict[str, bias.Ranking], kept: int) -> dict[str, int]:
     """Return the numbers of seeds kept in all problems; a seed lost in several problems counts for the first reason."""
-    counts = [one.counts for one in held.values()]
-    attempted, diverged = counts[0]["attempted"], max(one["diverged"] for one in counts)
-    infeasible = min(attempted - kept - diverged, max(one["infeasible"] for one in counts))
+    counts = [ranking.counts for ranking in rankings.values()]
+    attempted, diverged = counts[0]["attempted"], max(count["diverged"] for count in counts)
+    infeasible = min(attempted - kept - diverged, max(count["infeasible"] for count in counts))
     lost = {"diverged": diverged, "infeasible": infeasible, "unsolved": attempted - kept - diverged - infeasible}
     return {"attempted": attempted, "kept": kept, **lost}
