@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import itertools
 import re
 import time
@@ -47,10 +46,8 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
         found = sorted({claim.experiment for claim in rooms.claims})
         raise composition.UsageError(f"{name}: expected claims {name}:... in {study.experiment}.claims, found {found}")
     sweeps = (study.small if composed[()].size == "small" else None) or study.runs
-    # Transitional: runs without names.
-    named = sweeps.items() if OmegaConf.is_dict(sweeps) else [("", sweep) for sweep in sweeps]
     configs = []
-    for template, settings in named:
+    for template, settings in sweeps.items():
         choices = {key: value if OmegaConf.is_list(value) else [value] for key, value in settings.items()}
         for combination in itertools.product(*choices.values()):
             values = dict(zip(choices, combination, strict=True))
@@ -61,9 +58,9 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
             config = composition.with_values(
                 composed[chosen], {key: value for key, value in values.items() if not composition.is_group(key)}
             )
-            config.study.run, config.study.settings = _filled(template, values), values
+            config.study.name, config.study.settings = _filled(template, values), values
             configs.append(config)
-    names = [config.study.run for config in configs if config.study.run]
+    names = [config.study.name for config in configs]
     if twice := sorted({run for run in names if names.count(run) > 1}):
         raise composition.UsageError(f"{name}: expected runs of different names in study.runs, found {twice} twice")
     return configs
@@ -97,7 +94,7 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
     solver = str(OmegaConf.to_container(config.svm, resolve=True))
     made_by = _digest(solver, str(_settings(config)), _measure(config), fingerprints.of(_measured_by(config)))
     path = record.parent / f"measured-{made_by}.zarr"
-    about = {"run": config.study.run, "steps": config.steps, **_settings(config)} if config.study.run else {}
+    about = {"run": config.study.name, "steps": config.steps, **_settings(config)} if config.study.name else {}
     if path.exists():
         return records.load_dataset(path).assign_attrs(about)
     with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
@@ -110,16 +107,9 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
 
 def source(configs: Sequence[DictConfig]) -> str:
     """Return a hash of the configurations and code that an experiment's figure or table, claims and view come from."""
-    folder = configs[0].study.experiment
-    parts = [folder, *(f"{folder}.{part}" for part in ("claims", "figure", "table", "view"))]
-    there = [part for part in parts if importlib.util.find_spec(part)] if _is_folder(folder) else [folder]
-    code = fingerprints.of([*there, *(path for config in configs for path in _measured_by(config))])
-    return _digest(*(f"{runs.folder(config)}{config.svm}{config.study.run}" for config in configs), code)
-
-
-def _is_folder(path: str) -> bool:
-    """Transitional: whether an experiment has no EXPERIMENT yet."""
-    return not hasattr(importlib.import_module(path), "EXPERIMENT")
+    parts = [configs[0].study.experiment, *(path for config in configs for path in _measured_by(config))]
+    code = fingerprints.of(parts)
+    return _digest(*(f"{runs.folder(config)}{config.svm}{config.study.name}" for config in configs), code)
 
 
 def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:

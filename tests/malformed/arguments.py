@@ -317,17 +317,15 @@ ARGUMENTS = {
     # Claims.
     "no criteria": (lambda: claims.together([]), "criteria: expected at least one, found none"),
     "a judgement of nothing": (
-        lambda: claims.Judgement({}, {}, {}, stated=()),
+        lambda: claims.Judgement(()),
         "stated: expected at least one criterion, found none",
     ),
     "a correction without criteria": (
-        lambda: claims.Judgement(
-            {}, {}, {}, stated=(claims.above("x", claims.Number.exact(1.0), 0.0),), correction="y"
-        ),
+        lambda: claims.Judgement([claims.above("x", claims.Number.exact(1.0), 0.0)], correction="y"),
         "correction: expected a sentence and criteria for it, or neither",
     ),
     "an experiment that is not there": (
         lambda: claims.experiment("jaxattn.experiments.nowhere"),
-        "experiment: expected a module jaxattn.experiments.nowhere.measure, found none",
+        "experiment: expected a module jaxattn.experiments.nowhere, found none",
     ),
 }

@@ -9,11 +9,12 @@ import pytest
 
 from jaxattn import records
 from jaxattn.study import making, runs
-from jaxattn.study.claims import DOUBTED, EXCLUDED, Verdict, experiment
+from jaxattn.study.claims import DOUBTED, EXCLUDED, experiment
 from jaxattn.study.commands import figures, judge, train
 from jaxattn.study.configuration import composition
 from jaxattn.study.settings import texts, training
 from jaxattn.study.style import page, table
+from tests.experiments.test_claims import module_of
 
 
 @functools.cache
@@ -34,7 +35,7 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
         assert len(config.study.of) > 20
         assert len(config.study.departs) > 20
     rooms = experiment(configs[0].study.experiment)
-    assert all(map(callable, (rooms.measure, rooms.summarize, rooms.draw or rooms.table)))
+    assert all(map(callable, (rooms.measure, rooms.draw or rooms.table)))
     assert rooms.of(name)
 
 
@@ -129,22 +130,21 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
 @pytest.mark.parametrize("name", composition.experiments())
-def test_the_examples_of_every_claim_look_like_what_is_measured(small, name):
+def test_the_synthetic_measurements_of_every_experiment_look_like_what_is_measured(small, name):
     _, overrides = small
     configs = configurations(name, *overrides)
     measured = [making.measured(config) for config in configs]
-    for claim in experiment(configs[0].study.experiment).of(name):
-        for run, example in claim.examples()[Verdict.HOLDS].items():
-            found = [unlike(example, one) for one in measured]
-            assert "" in found, (claim.id, run, found)
+    for run, synthetic in module_of(configs[0].study.experiment).measured().items():
+        found = [unlike(synthetic, one) for one in measured]
+        assert "" in found, (run, found)
 
 
 KINDS = {"f": "number", "i": "count", "u": "count", "b": "truth"}
 
 
-def unlike(example, measured) -> str:
-    """In what an example differs from a measured dataset but for sizes and numbers; it may lack what no claim reads."""
-    for name, variable in example.variables.items():
+def unlike(synthetic, measured) -> str:
+    """In what a synthetic dataset differs from a measured one, except sizes and numbers; it may lack what is not read."""
+    for name, variable in synthetic.variables.items():
         if name not in measured.variables:
             return f"{name} is not measured"
         wanted = measured.variables[name]
@@ -152,7 +152,7 @@ def unlike(example, measured) -> str:
             return f"{name}: dims {variable.dims}, measured {wanted.dims}"
         if KINDS.get(variable.dtype.kind, "text") != KINDS.get(wanted.dtype.kind, "text"):
             return f"{name}: dtype {variable.dtype}, measured {wanted.dtype}"
-    return ", ".join(f"attribute {name} is not measured" for name in set(example.attrs) - set(measured.attrs))
+    return ", ".join(f"attribute {name} is not measured" for name in set(synthetic.attrs) - set(measured.attrs))
 
 
 @pytest.mark.slow

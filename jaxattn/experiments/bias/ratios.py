@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -86,9 +86,3 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 def summarize(datasets: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     """Return `estimate` of every run."""
     return {name: estimate(run, jax.random.fold_in(key, k)) for k, (name, run) in enumerate(datasets.items())}
-
-
-def run_of(summaries: Mapping[str, xarray.Dataset], **wanted: str) -> xarray.Dataset | None:
-    """Transitional: return the run with these attributes, if it was made."""
-    found = [one for one in summaries.values() if all(one.attrs[name] == value for name, value in wanted.items())]
-    return cast("xarray.Dataset | None", next(iter(found), None))

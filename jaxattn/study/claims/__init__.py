@@ -1,5 +1,6 @@
 """Claims of the papers, as values that are judged from measured numbers and their intervals."""
 
+from jaxattn.statistics import LEAST_SEEDS
 from jaxattn.study.claims.claim import (
     DRAWN,
     TRAINED,
@@ -15,19 +16,15 @@ from jaxattn.study.claims.claim import (
     claim,
     family,
     line,
-    refuted,
 )
 from jaxattn.study.claims.counts import (
     DOUBTED,
     EXCLUDED,
     LEAST_DRAWN,
-    LEAST_SEEDS,
     LEAST_STEPS,
     counts_of,
     doubts,
     too_few,
-    too_little,
-    too_short,
     total,
 )
 from jaxattn.study.claims.criteria import (
@@ -81,11 +78,8 @@ __all__ = [
     "line",
     "not_a_number",
     "number",
-    "refuted",
     "registry",
     "together",
     "too_few",
-    "too_little",
-    "too_short",
     "total",
 ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import xarray
 
-from jaxattn.study.claims.counts import LEAST_DRAWN, LEAST_SEEDS, LEAST_STEPS, counts_of
+from jaxattn.statistics import LEAST_SEEDS
+from jaxattn.study.claims.counts import LEAST_DRAWN, LEAST_STEPS, counts_of
 from jaxattn.study.claims.criteria import Criterion, Number, Outcome, together
 
 # Datasets by the name of their run.
@@ -255,7 +256,7 @@ class Claim:
     source: Source
     statement: str
     rule: Callable[[Datasets], Judgement] = field(repr=False)
-    needs: Needs | Callable[[], Any] = field(default=DRAWN, repr=False)
+    needs: Needs = field(default=DRAWN, repr=False)
     kind: Kind = Kind.FINDING
 
     @property
@@ -263,16 +264,8 @@ class Claim:
         """The id of the experiment that decides the claim."""
         return self.id.partition(":")[0]
 
-    @property
-    def examples(self) -> Callable[[], Mapping[Verdict, Datasets]]:
-        """Transitional: the examples of a claim that has no `needs` yet."""
-        assert not isinstance(self.needs, Needs)
-        return self.needs
-
     def judge(self, summaries: Datasets) -> Judgement:
         """Return the evidence on the claim. A run that is missing, too short or has too few seeds decides nothing."""
-        if not isinstance(self.needs, Needs):
-            return self.rule(summaries)
         runs = Runs(summaries)
         try:
             judgement = self.rule(runs)
@@ -299,11 +292,6 @@ def claim(
         kind: a finding or a check.
     """
     return lambda rule: Claim(id, source, statement, rule, needs, kind)
-
-
-def refuted(claims: Iterable[Claim], summaries: Datasets) -> set[str]:
-    """Return the ids of the claims that do not hold as stated, whether or not they hold with a correction."""
-    return {claim.id for claim in claims if claim.judge(summaries).verdict in (Verdict.FAILS, Verdict.CORRECTED)}
 
 
 def line(claim: Claim, judgement: Judgement) -> dict[str, Any]:

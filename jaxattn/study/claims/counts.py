@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import xarray
-
-from jaxattn.statistics import LEAST_SEEDS
 
 # Reasons for excluding a seed, as counted by the measurement; an experiment uses those that apply to it.
 EXCLUDED = ("diverged", "labels", "ambiguous", "finite", "infeasible", "unsolved")
@@ -39,29 +37,6 @@ def total(runs: Mapping[str, xarray.Dataset]) -> dict[str, int]:
     """Return the counts of several runs of one kind, added up."""
     counts = list(counts_of(runs).values())
     return {name: sum(one[name] for one in counts) for name in (counts[0] if counts else ())}
-
-
-def too_little(summary: xarray.Dataset, published: Iterable[int] = ()) -> str:
-    """Return why a run cannot decide a claim; empty if it can.
-
-    Args:
-        summary: a comparison or an excerpt of one: its snapshots and counts are read.
-        published: the steps at which the verdict compares with the paper.
-    """
-    steps, kept = summary["snapshot"].values, int(summary.attrs["kept"])
-    last, missing = int(steps[-1]), sorted(set(published) - set(steps.tolist()))
-    if short := too_short(last):
-        return short
-    if few := too_few(kept, LEAST_SEEDS):
-        return few
-    if missing:
-        return f"No weights were kept at the steps {missing} that the paper is compared at."
-    return ""
-
-
-def too_short(steps: int) -> str:
-    """Return why a run of this many steps cannot decide a claim; empty if it can."""
-    return f"A run of {steps} steps is too short to decide; the published size is 2000." if steps < LEAST_STEPS else ""
 
 
 def too_few(kept: int, least: int = LEAST_DRAWN) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -76,12 +75,6 @@ class Criterion:
         finite = {name: float(one) if math.isfinite(one) else None for name, one in found.items()}
         return {"quantity": self.quantity} | finite | {"outcome": str(self.outcome)}
 
-    def turned(self) -> Criterion:
-        """Return the criterion with thresholds moved to the number's other side, which swaps met and broken."""
-        if self.outcome is Outcome.MET:
-            return dataclasses.replace(self, least=math.nextafter(self.value.high, math.inf), most=math.inf)
-        return dataclasses.replace(self, least=-math.inf, most=math.inf)
-
     def __str__(self) -> str:
         """Describe the number, its interval and the criterion."""
         asked = {
@@ -110,15 +103,6 @@ class Agreement(Criterion):
         if not self.value.low <= 0 <= self.value.high:
             return Outcome.BROKEN
         return Outcome.MET if inside is Outcome.MET else Outcome.UNCLEAR
-
-    def turned(self) -> Criterion:
-        """Return the criterion for a published number on the other side of the interval, or in its middle."""
-        _, low, high = self.value
-        if self.outcome is Outcome.MET:
-            moved = math.nextafter(high, math.inf)
-            return dataclasses.replace(self, value=Number(self.value.mean - moved, low - moved, high - moved))
-        half = (high - low) / 2
-        return dataclasses.replace(self, value=Number(0.0, -half, half), least=-half, most=half)
 
 
 def above(quantity: str, value: Number, threshold: float) -> Criterion:

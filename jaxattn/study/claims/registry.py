@@ -77,27 +77,9 @@ def experiment(path: str) -> Experiment:
     module = _module(path)
     if module is None:
         raise ValueError(f"experiment: expected a module {path}, found none")
-    found = getattr(module, "EXPERIMENT", None)
-    if found is None and not _module(f"{path}.claims"):
+    if not hasattr(module, "EXPERIMENT"):
         raise ValueError(f"experiment: expected EXPERIMENT in {path}, found none")
-    return found or _in_folder(path)
-
-
-def _in_folder(folder: str) -> Experiment:
-    """Transitional: an experiment in a folder with the modules measure, claims and figure or table, and maybe view."""
-    rooms = {name: _module(f"{folder}.{name}") for name in ("measure", "claims", "figure", "table", "view")}
-    for name in ("measure", "claims"):
-        if rooms[name] is None:
-            raise ValueError(f"experiment: expected a module {folder}.{name}, found none")
-    draw, table = _in(rooms["figure"], "draw"), _in(rooms["table"], "table")
-    return Experiment(
-        measure=_in(rooms["measure"], "measure"),
-        summarize=_in(rooms["claims"], "summarize"),
-        claims=_in(rooms["claims"], "CLAIMS"),
-        draw=draw and (lambda summaries, judgements: draw(summaries)),
-        table=table and (lambda summaries, judgements: table(summaries)),
-        view=_in(rooms["view"], "view"),
-    )
+    return module.EXPERIMENT
 
 
 def _module(path: str) -> ModuleType | None:
@@ -110,20 +92,13 @@ def _module(path: str) -> ModuleType | None:
         return None
 
 
-def _in(module: ModuleType | None, name: str) -> Any:
-    """Return what a module calls by a name; None without a module."""
-    if module is not None and not hasattr(module, name):
-        raise ValueError(f"experiment: expected {name} in {module.__name__}, found none")
-    return getattr(module, name, None)
-
-
 def folders() -> list[str]:
     """Return the modules of all experiments, as dotted paths."""
     found = []
     package = importlib.import_module(EXPERIMENTS)
     for topic in pkgutil.iter_modules(package.__path__, f"{EXPERIMENTS}."):
         for entry in pkgutil.iter_modules(importlib.import_module(topic.name).__path__, f"{topic.name}."):
-            if entry.ispkg or hasattr(importlib.import_module(entry.name), "EXPERIMENT"):
+            if hasattr(importlib.import_module(entry.name), "EXPERIMENT"):
                 found.append(entry.name)
     return sorted(found)
 

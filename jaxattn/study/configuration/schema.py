@@ -23,7 +23,7 @@ class Study:
     then says which run it is: `"n = {data.n}": {data.n: [5, 10]}`. `small` are the runs at size=small, if there are
     fewer. `experiment` is a module with an EXPERIMENT, and `record` the setting that draws and trains, both as dotted
     paths. `of` names what is reproduced from the paper, and `departs` says where and why the figure departs from the
-    published one. figures/README.md prints both, ordered by `place`, the order in the paper. `run` and `settings` are
+    published one. figures/README.md prints both, ordered by `place`, the order in the paper. `name` and `settings` are
     filled in for each run.
     """
 
@@ -32,7 +32,7 @@ class Study:
     place: int = 0
     runs: Any = None
     small: Any = None
-    run: str = ""
+    name: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     experiment: str | None = None
     record: str = "jaxattn.study.settings.training.Training"

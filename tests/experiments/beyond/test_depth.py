@@ -44,7 +44,7 @@ def measured():
     # The logarithm of a share that falls in four fifths of the seeds.
     ends = np.where(np.arange(synthetic.SEEDS) % 5, -40.0, -1.0)
     arrays["unread"] = (("seed", "snapshot"), ends[:, None] * np.linspace(0.1, 1, len(synthetic.STEPS)))
-    return {"two layers": xarray.Dataset(arrays, attrs=layer.attrs)}
+    return {"two layers": xarray.Dataset(arrays, attrs=synthetic.run({"frobenius": 0.9}, NORMS).attrs)}
 
 
 def test_unread_positions_are_gone_below_a_hundredth():

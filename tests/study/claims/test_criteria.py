@@ -1,4 +1,4 @@
-"""Criteria: met, broken or unclear by the whole interval; agreement with a published number; what turns them."""
+"""Criteria: met, broken or unclear by the whole interval; agreement with a published number."""
 
 import itertools
 import math
@@ -103,15 +103,6 @@ def test_what_is_not_a_number_is_unclear(criterion, place):
     assume(place < 3 or type(criterion) is Criterion or broken.value.low <= 0 <= broken.value.high)
     assert broken.outcome is UNCLEAR
     assert together([broken]) is UNCLEAR
-
-
-@given(criteria() | criteria(Agreement))
-def test_a_turned_criterion_has_the_other_outcome(criterion):
-    turned = criterion.turned()
-    if criterion.outcome is MET:
-        assert turned.outcome is BROKEN
-    else:
-        assert turned.outcome is MET
 
 
 @given(criteria(Agreement))
