@@ -143,7 +143,7 @@ KINDS = {"f": "number", "i": "count", "u": "count", "b": "truth"}
 
 
 def unlike(synthetic, measured) -> str:
-    """In what a synthetic dataset differs from a measured one, except sizes and numbers; it may lack what is not read."""
+    """In what a synthetic dataset differs from a measured one; sizes may, and what no claim reads may be missing."""
     for name, variable in synthetic.variables.items():
         if name not in measured.variables:
             return f"{name} is not measured"

@@ -108,7 +108,7 @@ class Judgement:
     @property
     def measured(self) -> dict[str, float]:
         """The numbers by label, means over the kept seeds."""
-        return {label: one.mean if isinstance(one, Number) else one for label, one in self.numbers.items()}
+        return {label: _mean(value) for label, value in self.numbers.items()}
 
     @property
     def interval(self) -> dict[str, tuple[float, float]]:
@@ -271,9 +271,11 @@ class Claim:
             judgement = self.rule(runs)
         except MissingRunError as error:
             return Judgement.withheld(str(error))
+        numbers = judgement.numbers or {one.quantity: one.value for one in (*judgement.stated, *judgement.corrected)}
         return dataclasses.replace(
             judgement,
-            numbers=judgement.numbers or {one.quantity: one.value for one in (*judgement.stated, *judgement.corrected)},
+            # What too short a run does not give is no result.
+            numbers={label: value for label, value in numbers.items() if not math.isnan(_mean(value))},
             counts=judgement.counts or counts_of(runs.read),
             undecided=self.needs.missing(runs.read) or judgement.undecided,
         )
@@ -314,6 +316,10 @@ def line(claim: Claim, judgement: Judgement) -> dict[str, Any]:
         "verdict": str(judgement.verdict),
         "note": judgement.note,
     }
+
+
+def _mean(value: Number | float) -> float:
+    return value.mean if isinstance(value, Number) else value
 
 
 def _rounded(value: object) -> object:
