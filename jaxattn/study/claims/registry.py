@@ -36,6 +36,7 @@ class Experiment:
         draw: `draw(summaries, judgements)`, a figure of the estimates and of the judgements by the id of the claim.
         table: `table(summaries, judgements)`, a `jaxattn.study.style.table.Table` in place of a figure.
         view: `view(runs)`, from what was measured to what an interactive picture shows, as JSON values.
+        empty_runs: whether runs that kept no seed are estimated, too; otherwise they are refused.
     """
 
     measure: Callable[..., xarray.Dataset]
@@ -45,6 +46,7 @@ class Experiment:
     draw: Callable[[Datasets, Judgements], Any] | None = None
     table: Callable[[Datasets, Judgements], Any] | None = None
     view: Callable[[Datasets], dict[str, Any]] | None = None
+    empty_runs: bool = False
 
     def __post_init__(self) -> None:
         if (self.draw is None) == (self.table is None):
@@ -145,7 +147,7 @@ def judged(
         datasets: the datasets returned by `measure`, by the name of their run.
         key: the random key of the bootstrap.
     """
-    if wrong := not_a_number(datasets) or no_seed(datasets):
+    if wrong := not_a_number(datasets) or ("" if experiment.empty_runs else no_seed(datasets)):
         return None, [(claim, Judgement.withheld(wrong)) for claim in experiment.of(name)]
     summaries = experiment.estimates(datasets, key)
     return summaries, [(claim, claim.judge(summaries)) for claim in experiment.of(name)]

@@ -139,3 +139,13 @@ def test_nothing_is_estimated_from_what_is_not_a_number_or_from_no_seed(run, not
     assert summaries is None
     assert [judgement.verdict for _, judgement in found] == [Verdict.OPEN] * 2
     assert {judgement.note for _, judgement in found} == {note}
+
+
+def test_runs_without_a_seed_are_estimated_where_the_experiment_says_so():
+    empty = {"W": xarray.Dataset({"off": ("seed", np.zeros(0))}, attrs={"attempted": 3, "kept": 0, "diverged": 3})}
+    counted = of(
+        claim("a:W"), estimate=lambda run, key: run.sizes["seed"] + xarray.Dataset({"off": 1.0}), empty_runs=True
+    )
+    summaries, found = judged(counted, "a", empty, KEY)
+    assert summaries is not None
+    assert [judgement.verdict for _, judgement in found] == [Verdict.HOLDS]
