@@ -253,6 +253,4 @@ def _described(last: xarray.Dataset) -> str:
     return f"{at} {LOOKS['W_SVMeq'][0]} is off by {both}, {LOOKS['W_mm'][0]} alone by {alone}"
 
 
-EXPERIMENT = Experiment(
-    measure, claims=(_tokens, _order, _NORM, _DIRECTION), summarize=summarize, draw=draw, empty_runs=True
-)
+EXPERIMENT = Experiment(measure, claims=(_tokens, _order, _NORM, _DIRECTION), summarize=summarize, draw=draw)
