@@ -18,10 +18,12 @@ import io
 import sys
 import sysconfig
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from jaxattn.study.kept import digest, kept
 
 PACKAGE = "jaxattn"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +87,15 @@ def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:
 
 def of(paths: Iterable[str], root: Path = _ROOT) -> str:
     """Return a hash of `definitions`, and of other files that their modules read from their folders."""
+    paths = frozenset(paths)
+    # A user's own modules may use others anywhere, so only what the package alone decides is kept.
+    is_kept = _known is not None and all(_top_folder(root, path) in (None, root) for path in paths)
+    return kept(_hashed, *(sorted(paths), root, _code(root).sources())) if is_kept else _code(root).hash(paths)
+
+
+def _hashed(paths: Sequence[str], root: Path, sources: str) -> str:
+    """Return the hash of paths that lead into the package, whose files have the hash `sources`."""
+    del sources
     return _code(root).hash(frozenset(paths))
 
 
@@ -118,6 +129,7 @@ class _Code:
         self.closure = functools.cache(self._closure)
         self.text = functools.cache(self._text)
         self.hash = functools.cache(self._hash)
+        self.sources = functools.cache(functools.partial(_sources, root))
 
     def _module(self, name: str) -> _Module:
         file = self.file(name)
@@ -200,6 +212,11 @@ class _Code:
             if stands_for := imported.get(use.partition(".")[0]):
                 lines.append(f"{use} = {' '.join(sorted(map('.'.join, leads)) or sorted(stands_for))}")
         return "\n".join(lines)
+
+
+def _sources(root: Path) -> str:
+    """Return a hash of all files of the package that a result may depend on."""
+    return digest(file for pattern in ("*.py", *_READ) for file in (root / PACKAGE).rglob(pattern))
 
 
 def _file(root: Path, module: str) -> Path | None:
