@@ -31,6 +31,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _READ = ("*.mplstyle",)
 _ALWAYS, _ALL = "", "*"
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+# This decorator of the package registers nothing: a claim may stand beside what it judges.
+_WITHOUT_EFFECT = {f"{PACKAGE}.study.claims.claim"}
 # Builtins that reach definitions without naming them.
 _REFLECTION = {"eval", "exec", "globals", "vars"}
 
@@ -268,7 +270,12 @@ def _parse(file: Path, module: str, changed: int) -> _Module:
         code = "\n".join(stripped for line in lines[first - 1 : node.end_lineno] if (stripped := line.rstrip()))
         statement = _Statement(code, frozenset(_names(node)))
         names, has_effects = _binds(node)
-        decorating = {use.partition(".")[0] for one in decorators for use in _names(one)}
+        decorating = {
+            use.partition(".")[0]
+            for one in decorators
+            if imported.get(getattr(getattr(one, "func", one), "id", "")) != _WITHOUT_EFFECT
+            for use in _names(one)
+        }
         if has_effects or decorating & (effective | bound.keys()):
             always.append(statement)
         for name in names:
