@@ -98,8 +98,10 @@ def _shares(summary: xarray.Dataset, name: str) -> list[np.ndarray]:
 
 
 def _points(axes: Axes, x: ArrayLike, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any) -> None:
+    """Draw shares where there are seeds, with their intervals."""
+    there = np.isfinite(mean)
     errors = np.clip([mean - low, high - mean], 0, None)
-    axes.errorbar(x, mean, errors, markersize=4, elinewidth=0.8, **look)
+    axes.errorbar(np.asarray(x)[there], mean[there], errors[:, there], markersize=4, elinewidth=0.8, **look)
 
 
 def _by_size(

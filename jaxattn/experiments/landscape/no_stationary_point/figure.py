@@ -38,7 +38,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         right.plot(ends, ends, color=palette.INK, linewidth=0.7, label="the bound itself")
         right.axhline(0, color=palette.INK, linewidth=0.7, linestyle=":")
         ratio, turns = float((equal["least"] / equal["bound"]).min()), float(free["turns_away"])
-        right.set_title(f"(b) equal scores: at least {ratio:.4g} bounds; as drawn: {turns:.0%} negative")
+        right.set_title(f"(b) equal scores: {ratio:.4g} times the bound or more; as drawn: {turns:.0%} negative")
         right.set(xlabel="the proof's bound for equal scores", ylabel="smallest cosine of a problem")
         for axes in (left, right):
             axes.legend(loc="best")
