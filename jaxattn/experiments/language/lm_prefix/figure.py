@@ -77,7 +77,7 @@ def _outcomes(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
         Column("all selected", [_selected(run) for run in runs], 56),
     )
     left, starts = (sum(int(run[name]) for run in runs) for name in ("left", "starts"))
-    title = f"({letter}) all runs:\n{left} of {starts} starts leave prefixes unserved"
+    title = f"({letter}) {left} of {starts} starts leave prefixes unserved"
     draw_rows(axes, columns, outcomes.parts(runs, "starts", "on the way"), title=title, xlabel="share of starts")
 
 

@@ -69,9 +69,7 @@ def _key(part: SubFigure, runs: Sequence[xarray.Dataset]) -> None:
     for run in runs:
         step, look = run.attrs["optimizer.step_size"], _look(run, runs)
         within = max(float(other["within"]) for other in runs if other.attrs["optimizer.step_size"] == step)
-        scores = (
-            rf"scores of other words within $\delta = {delta(run):g}$" if delta(run) else r"equal scores, $\delta = 0$"
-        )
+        scores = "scores of other words within" if delta(run) else "equal scores,"
         colours[rf"{scores} $\delta = {delta(run):g}$"] = look["color"]
         dashes[rf"step $\eta = {step:g} \leq {within:.2g}/L$"] = look["linestyle"]
     page.key(part, colours, dashes, loc="center", ncols=4, columnspacing=1.2)
@@ -127,8 +125,8 @@ def _two_inputs(axes: Axes, known: Sequence[xarray.Dataset]) -> None:
         is_left, loss = int(run["left"]) > 0, _LOSSES[run.attrs["loss"]]
         axes.plot(run["snapshot"].values, run["off"].values, color=outcomes.LOST if is_left else outcomes.ARRIVED)
         labels.append(End(loss, float(run["snapshot"][-1]), float(run["off"][-1]), palette.INK))
-        served.append(f"{loss} serves {'only one' if is_left else 'both'}")
-    axes.set_title(f"(e) two inputs, from $Wz = (3, 0)$:\n{', '.join(served)}")
+        served.append(f"{loss} {'only one' if is_left else 'both'}")
+    axes.set_title(f"(e) two inputs, from $Wz = (3, 0)$; served:\n{', '.join(served)}")
     beside_ends(axes, labels)
 
 
