@@ -127,7 +127,7 @@ def test_means_are_over_all_texts_and_five_of_them():
     np.testing.assert_allclose(summary["soft"], 1 - run["soft"].mean("seed"))
     np.testing.assert_allclose(summary["five"], 1 - run["soft"][:5].mean("seed"))
     np.testing.assert_allclose(np.log(summary["mixed_1"]), np.log(run["mixed"].values[12:]).mean(axis=0))
-    assert float(summary["feasible"]) == 0.5
+    assert float(summary["feasible_0"]) == 0.5
     falls = np.log(run["soft"][:12, -1].values / run["soft"][:12, 6].values).mean()
     assert np.log(float(summary["falls_0"])) == pytest.approx(falls)
     none = estimate(run.assign(feasible=run["feasible"] | True), KEY)
