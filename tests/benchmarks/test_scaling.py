@@ -71,11 +71,6 @@ def test_the_spread_and_the_processor_are_drawn_where_they_are_known():
     assert "Medians of 5 rounds, bars: quartiles. Processor: a processor, 2 cores." in text
 
 
-def test_exponents_that_vary_are_said_with_their_quartiles():
-    drawn = scaling.draw(both(**{"exponent quartiles": [0.8, 1.3]}), "ms")
-    assert drawn.axes[0].get_title().startswith("(a) Frobenius: $n^{1.0}$ (0.8 to 1.3)")
-
-
 def test_lines_without_a_spread_are_drawn_and_the_figure_says_so():
     late = {"quartiles", "exponent quartiles", "rounds", "processor"}
     old = [{name: value for name, value in one.items() if name not in late} for one in both()]

@@ -14,17 +14,13 @@ from jaxattn.descent import stepping
 from jaxattn.descent.training import outline
 from tests import instances
 from tests.descent.cases import STEPS, reference, slow
-from tests.instances import assert_close, d
+from tests.instances import assert_close, d, single
 
 pytestmark = pytest.mark.compiled
 
 WEIGHTS = {"free": instances.free(), "factored": instances.factored(m=2)}
 RULE = descent.normalized_gd(0.1)
 gradient_of = jax.jit(jax.grad(losses.risk))
-
-
-def single(tree):
-    return jax.tree.map(lambda leaf: leaf.astype(np.float32), tree)
 
 
 @cache

@@ -11,8 +11,8 @@ from jaxattn import Problem, attention, metrics, svm
 from jaxattn.svm import Cvxpy, Status
 from jaxattn.svm import constraints as cons
 from tests import instances
-from tests.instances import T, assert_close, n
-from tests.svm.problems import full, single
+from tests.instances import T, assert_close, n, single
+from tests.svm.problems import full
 
 NORMS = {"frobenius": svm.frobenius, "nuclear": svm.nuclear}
 SEEDS = range(6)

@@ -28,21 +28,6 @@ def masked(counts: list[int], seed: int = 0) -> Any:
     return jax.tree.map(np.asarray, posed)
 
 
-def test_a_lane_has_the_width_of_its_own_rows_and_each_row_keeps_its_place():
-    posed = masked([ROWS, 5, 4, 0, 2, 6])
-    parts = list(packed(posed, 6, Sharing.NOT))
-    assert [part.rows.differences.shape[1:3] for part in parts] == [(8, 1), (n, T - 1)]
-    np.testing.assert_array_equal(np.sort(np.concatenate([part.lanes for part in parts])), np.arange(6))
-    W = np.random.default_rng(1).normal(size=(6, 5, 5))
-    expected = np.where(posed.present, jax.vmap(svm.margins)(posed, jnp.asarray(W)), 0.0)
-    for part in parts:
-        # What a row is after packing is put back where it was: here its margin in place of a multiplier.
-        margins = jax.vmap(svm.margins)(part.rows, jnp.asarray(W[part.lanes]))
-        found = part.spread(Candidate(jnp.asarray(W[part.lanes]), margins, jnp.zeros(len(part.lanes), int)))
-        kept = np.asarray(posed.present[part.lanes])
-        np.testing.assert_allclose(np.where(kept, found.duals, 0.0), expected[part.lanes], rtol=1e-13)
-
-
 @pytest.mark.parametrize(
     "norm", ["frobenius", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nuclear", "spectral"))]
 )
@@ -84,22 +69,6 @@ def test_numbers_in_rows_that_do_not_count_are_not_read():
     jax.tree.map(np.testing.assert_array_equal, instances.lane(both, 0), instances.lane(both, 1))
 
 
-def test_problems_of_different_shapes_have_lanes_of_the_same_widths():
-    rng = np.random.default_rng(0)
-
-    def widths(shape):
-        present = np.arange(np.prod(shape)) < np.array([[3], [20], [90]])
-        rows = rng.normal(size=(3, *shape, 4))
-        queries, targets = rng.normal(size=(3, shape[0], 4)), np.ones((3, *shape))
-        posed = svm.Constraints(*map(jnp.asarray, (rows, queries, targets)))
-        return [
-            part.rows.differences.shape[1]
-            for part in packed(posed._replace(present=jnp.asarray(present.reshape(3, *shape))), 3, Sharing.NOT)
-        ]
-
-    assert widths((14, 10)) == widths((11, 10)) == widths((25, 7)) == [8, 24, 96]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 @pytest.mark.parametrize("shape", [(6, 8, 10), (4, 3, 2), (3, 5, 40)])
@@ -117,23 +86,6 @@ def test_a_problem_laid_out_in_a_standard_shape_has_the_solution_that_it_has_alo
     size = np.abs(alone.W).max()
     np.testing.assert_allclose(laid_out.W / size, alone.W / size, rtol=0, atol=1e-11 if norm == "frobenius" else 1e-5)
     np.testing.assert_allclose(laid_out.primal, alone.primal, rtol=1e-10)
-
-
-@pytest.mark.parametrize("sharing", [Sharing.SHAPES, Sharing.SPANS])
-def test_rows_that_are_laid_out_have_their_margins_and_multipliers(sharing):
-    posed = jax.tree.map(np.asarray, instances.constraints(5))
-    (part,) = packed(posed, 5, sharing)
-    rng = np.random.default_rng(2)
-    found = Candidate(
-        jnp.asarray(rng.normal(size=(5, 16, 16))), jnp.asarray(rng.normal(size=(5, 64, 1))), jnp.zeros(5, int)
-    )
-    given = part.spread(found)
-    assert given.W.shape == (5, 5, 5)
-    assert given.duals.shape == (5, n, T - 1)
-    margins = jax.vmap(svm.margins)(posed, given.W).reshape(5, -1)
-    np.testing.assert_allclose(jax.vmap(svm.margins)(part.rows, found.W)[:, :ROWS, 0], margins, rtol=1e-12)
-    assert not np.asarray(part.rows.present)[:, ROWS:].any()
-    np.testing.assert_array_equal(part.laid_out(given).duals[:, :ROWS], found.duals[:, :ROWS])
 
 
 def test_many_problems_keep_their_own_shape_and_few_share_one():

@@ -328,6 +328,15 @@ def att(X=None, Z=None, alpha=(0, 1, 2), norm="frobenius"):
     return svm.att(one.X if X is None else X, one.Z if Z is None else Z, list(alpha), norm=norm)
 
 
+def test_lists_are_taken_for_arrays():
+    problem = instances.problem()
+    lists = Problem(**{name: np.asarray(array).tolist() for name, array in problem.arrays.items()})
+    assert_close(svm.token_constraints(lists, ALPHA.tolist()), tokens_posed(), rtol=0)
+    selected, logits = np.eye(T, dtype=bool)[ALPHA], np.zeros((n, T))
+    found = svm.finite_constraints(problem, selected.tolist(), logits.tolist())
+    jax.tree.map(np.testing.assert_array_equal, found, svm.finite_constraints(problem, selected, logits))
+
+
 ONES, SINGLE = np.ones, np.ones((1, 2), np.float32)
 REFUSED = [
     *(

@@ -14,9 +14,9 @@ from jaxattn import data, metrics, svm
 from jaxattn.norms import named
 from jaxattn.svm import ActiveSet, Candidate, ColumnGeneration, Cvxpy, InteriorPoint, PathFollowing, Status, Unique
 from tests import instances
-from tests.instances import assert_close
+from tests.instances import assert_close, single
 from tests.svm import problems
-from tests.svm.problems import INF, NORMS, full, one_row, planted, single, table
+from tests.svm.problems import INF, NORMS, full, one_row, planted, table
 from tests.test_signs import sign_matrices
 
 pytestmark = pytest.mark.compiled
@@ -505,6 +505,14 @@ def test_a_solver_on_the_host_refuses_to_run_under_jit_and_vmap(solver, lift):
         ),
         ("hard", "l2", None, r"norm: expected one of \[.*'frobenius', .*'sign', 'spectral'\].* found 'l2'"),
         ("hard", svm.Norm("own", spectral, spectral), None, "solver: expected one for norm 'own'.*frobenius, nuclear"),
+        ("hard", "frobenius", Cvxpy, "solver: expected a solver such as svm.ActiveSet.*found <class"),
+        ("hard", "frobenius", lambda *given: np.eye(5), "solver: expected .* a Candidate of shapes .*found ndarray"),
+        (
+            "hard",
+            "frobenius",
+            lambda *given: Candidate(jnp.eye(4), jnp.ones((3, 3)), jnp.asarray(0)),
+            r"solver: expected .*'W': \(5, 5\).*found .*'W': \(4, 4\)",
+        ),
     ],
 )
 def test_what_a_solver_cannot_do_is_refused(rows, norm, solver, message):

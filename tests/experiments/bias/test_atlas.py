@@ -8,10 +8,9 @@ from matplotlib.patches import Rectangle
 
 from jaxattn import data, descent, initial, svm
 from jaxattn.experiments.bias.atlas import EXPERIMENT, PREDICTIONS, measure, view
-from jaxattn.experiments.bias.predictions import finding, judge
+from jaxattn.experiments.bias.predictions import judge
 from jaxattn.experiments.bias.ratios import NORMS, estimate
-from jaxattn.study.claims import Judgement, Verdict
-from jaxattn.study.claims.criteria import Number, above
+from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import schedule
 from tests.experiments.bias import synthetic
 from tests.recorded import recorded
@@ -53,21 +52,6 @@ def test_a_prediction_is_judged_by_the_verdict_of_its_run(norm, ratios, moving, 
     assert judgement.verdict is verdict
     if verdict is Verdict.OPEN:
         assert judgement.note.startswith("Still moving: frobenius, ")
-
-
-def test_every_prediction_has_a_run():
-    assert len({each.name for each in PREDICTIONS}) == len(PREDICTIONS)
-    assert {each.run for each in PREDICTIONS} <= set(synthetic.run_names("atlas"))
-    assert {each.norm for each in PREDICTIONS} <= {"", *NORMS}
-
-
-def test_a_finding_counts_verdicts():
-    held, refuted = (Judgement([above("", Number.exact(0.0), edge)]) for edge in (0.0, 1.0))
-    unknown = Judgement.withheld("no data")
-    assert finding([held] * 3) == "All 3 predicted limits are confirmed"
-    assert finding([held, refuted, refuted, unknown]) == (
-        "1 of 4 predicted limits is confirmed, 2 are refuted, 1 is not decided"
-    )
 
 
 def test_the_figure_has_every_run_and_frames_what_is_predicted():

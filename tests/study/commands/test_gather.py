@@ -12,6 +12,7 @@ from jaxattn.study import command, making, runs
 from jaxattn.study.commands import gather
 from jaxattn.study.configuration import composition
 from jaxattn.study.measuring import comparison
+from tests.instances import all_within
 
 TINY = ["seeds=3", "steps=20", "data.n=2", "data.T=3", "snapshots.every=20"]
 
@@ -25,10 +26,6 @@ def no_work(monkeypatch):
 
     for module, name in ((composition, "expand"), (composition, "compose"), (making, "measured")):
         monkeypatch.setattr(module, name, refuse)
-
-
-def all_within(folder):
-    return {path.relative_to(folder).as_posix(): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
 
 
 def with_notes(place):
