@@ -49,7 +49,7 @@ def attains(name, G):
     }[name]()
 
 
-@pytest.mark.parametrize("shape", [(4, 4), (5, 2), (3, 1), (1, 1)])
+@pytest.mark.parametrize("shape", [(4, 4), (5, 2), (3, 1)])
 @pytest.mark.parametrize("name", VALUES)
 def test_the_value_is_that_of_numpy(name, shape):
     norm, expected = VALUES[name]

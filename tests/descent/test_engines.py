@@ -250,13 +250,6 @@ def test_the_more_there_is_to_compute_the_longer_a_program_may_compile():
         assert planned(steps=2000, of=of) == expected
 
 
-def test_padding_adds_zeros_and_keeps_the_rest():
-    padded = padding.padded_to(np.ones((2, 3)), {1: 5})
-    assert padded.shape == (2, 5)
-    assert padded.sum() == 6
-    assert padded[:, 3:].sum() == 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "head", "d"),

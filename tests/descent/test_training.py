@@ -10,7 +10,6 @@ import optax
 import pytest
 
 from jaxattn import attention, descent, losses, models
-from jaxattn.descent import stepping
 from jaxattn.descent.training import outline
 from tests import instances
 from tests.descent.cases import STEPS, reference, slow
@@ -47,7 +46,7 @@ def test_snapshots_are_taken_after_and_series_read_before_the_updates(kind):
 
 
 @pytest.mark.parametrize("kind", ["free", slow("factored")])
-def test_keeping_snapshots_changes_nothing_else(kind):
+def test_keeping_snapshots_or_fewer_entries_changes_nothing_else(kind):
     run = run_of(kind)
     for snapshots in ((), (2, STEPS)):
         again = run_of(kind, snapshots)
@@ -55,6 +54,9 @@ def test_keeping_snapshots_changes_nothing_else(kind):
         expected = jax.tree.map(lambda leaf, kept=snapshots: leaf[np.array(kept, int)], run.snapshots)
         assert_close(again.snapshots, expected)
         np.testing.assert_array_equal(again.snapshot_steps, snapshots)
+    noted = descent.train(WEIGHTS[kind], instances.problem(), steps=STEPS, record_every=3)
+    for name in ("loss", "probability", "gradient_norm"):
+        assert_close(getattr(noted, name), getattr(run, name)[::3])
 
 
 @pytest.mark.parametrize("kind", ["free", slow("factored")])
@@ -175,47 +177,3 @@ def test_runs_by_one_rule_are_stacked_and_others_without_it():
     with pytest.raises(ValueError, match="Rule"):
         instances.stacked([first, other])
     assert instances.stacked([first._replace(rule=None), other._replace(rule=None)]).rule is None
-
-
-# The loop over steps.
-def counted(k, now):
-    """One step of a sum that says in which order its steps came."""
-    total, number = now
-    return 2 * total + k, number + 1
-
-
-def slowly(steps):
-    now = (1.0, 0)
-    for k in range(steps):
-        now = (2 * now[0] + k, now[1] + 1)
-    return now
-
-
-def test_snapshot_k_is_read_after_k_steps_and_other_steps_compile_nothing_again():
-    traced = []
-
-    @jax.jit
-    def run(snapshots):
-        traced.append(snapshots)
-        begin = (jnp.asarray(1.0), jnp.asarray(0))
-        return stepping.through(counted, begin, snapshots, STEPS, lambda now: {"sum": now[0]})
-
-    for snapshots in ((), (0,), (STEPS,), (0, 1, 5), (2, 7, STEPS), tuple(range(STEPS + 1))):
-        end, read = run(stepping.checked(STEPS, 1, snapshots))
-        assert (float(end[0]), int(end[1])) == slowly(STEPS)
-        np.testing.assert_array_equal(read["sum"], [slowly(k)[0] for k in snapshots])
-        assert read["sum"].shape == (len(snapshots),)
-    assert len(traced) == 4  # as there are numbers of snapshots
-
-
-@pytest.mark.parametrize("every", [1, 2, 3, 10])
-def test_every_so_many_steps_are_noted(every):
-    def one_step(k, series):
-        return stepping.noted(k, every, series, lambda: {"square": k**2 + 0.5, "pair": jnp.stack([k, -k])})
-
-    entries = -(-STEPS // every)
-    begin = {"square": jnp.full(entries, jnp.nan), "pair": jnp.zeros((entries, 2), int)}
-    series, _ = stepping.through(one_step, begin, stepping.checked(STEPS, every, ()), STEPS, lambda series: 0)
-    noted = np.arange(0, STEPS, every)
-    np.testing.assert_array_equal(series["square"], noted**2 + 0.5)
-    np.testing.assert_array_equal(series["pair"], np.stack([noted, -noted], axis=1))

@@ -159,6 +159,7 @@ def test_the_share_is_the_best_one_and_never_negative():
     assert_close(lanes, jnp.stack([W_fin, best]))
 
 
+@pytest.mark.parametrize("norm", ["frobenius", pytest.param("nuclear", marks=pytest.mark.slow)])
 def test_equations_that_are_written_twice_change_nothing(norm):
     # Input 2 has two equalities and one inequality: two more groups repeat it, one with all rows doubled.
     rows = full(multi_token(0))

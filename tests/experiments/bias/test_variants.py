@@ -90,6 +90,7 @@ def test_heads_are_measured_together_and_each_alone(tmp_path):
     np.testing.assert_allclose(found["other"].values[..., -least.shape[2] :], least, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_positions_are_measured_with_and_without(tmp_path):
     record = trained(tmp_path, initial.free, models.rotary())
     found = measure(record)

@@ -33,17 +33,7 @@ def with_notes(place):
     (place / "notes.txt").write_text("of years")
 
 
-def a_record(place):
-    place.mkdir()
-    (place / "zarr.json").write_text(json.dumps({"node_type": "group", "zarr_format": 3, "attributes": {"seeds": 1}}))
-
-
-def linked(place):
-    with_notes(place.with_name("elsewhere"))
-    place.symlink_to(place.with_name("elsewhere"))
-
-
-@pytest.mark.parametrize("put", [with_notes, a_record, linked, lambda place: place.write_text("a file")])
+@pytest.mark.parametrize("put", [with_notes, lambda place: place.write_text("a file")])
 def test_what_no_gather_wrote_is_refused_before_any_work_and_not_touched(put, tmp_path, no_work, capsys):
     put(tmp_path / "own")
     before = all_within(tmp_path)

@@ -5,7 +5,7 @@ import xarray
 from matplotlib import rcParams
 from matplotlib.image import imread
 
-from jaxattn.study.style import counting, fitting, page
+from jaxattn.study.style import fitting, page
 
 
 def counted(**counts: int) -> xarray.Dataset:
@@ -24,15 +24,6 @@ def test_only_reasons_for_which_something_is_excluded_are_named():
     figure = page.full(3.0)
     page.add_counts(figure, {"W": counted(diverged=2, infeasible=0), "other": counted(diverged=0)})
     assert figure.get_supxlabel() == "$W$: 7 of 9 seeds kept (excluded: 2 diverged). other: 9 seeds, all kept."
-
-
-def test_kept_seeds_whose_solution_is_not_known_to_be_unique_are_counted_and_nothing_is_said_where_all_are():
-    doubted = counted(diverged=2, not_unique=3, uniqueness_unknown=1)
-    told = counting.told({"W": doubted, "other": counted(diverged=2, not_unique=0, uniqueness_unknown=0)}, "seeds")
-    doubts = "3 of them with a solution that is not unique, 1 of them with a solution whose uniqueness is unknown"
-    assert told == (
-        f"W: 7 of 9 seeds kept, {doubts} (excluded: 2 diverged). other: 7 of 9 seeds kept (excluded: 2 diverged)."
-    )
 
 
 def test_texts_longer_than_their_room_are_broken_between_words_and_formulas():
