@@ -68,15 +68,6 @@ def test_gradients_agree_with_finite_differences(kind, loss):
     check_grads(risk, (WEIGHTS[kind],), order=1, modes=["rev"], atol=1e-8, rtol=1e-6)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
-def test_factored_gradients_are_the_chain_rule_of_the_free_one(loss):
-    problem, factored = instances.problem(), instances.factored(m=2)
-    full = jax.grad(lambda W: losses.risk(W, problem, loss=loss))(factored.W)
-    both = jax.grad(lambda KQ: losses.risk(KQ, problem, loss=loss))(factored)
-    assert_close(both.K, np.asarray(full) @ np.asarray(factored.Q))
-    assert_close(both.Q, np.asarray(full).T @ np.asarray(factored.K))
-
-
 def test_the_logistic_loss_and_its_slope_are_exact_at_both_ends():
     ends = jnp.array([-1000.0, -40.0, 0.0, 40.0, 700.0, 1000.0])
     values = jax.vmap(losses.logistic)(ends)

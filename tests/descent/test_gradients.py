@@ -159,23 +159,6 @@ def test_a_gradient_of_zero_stays_zero():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("which", HEADS)
-def test_lanes_behind_the_axes_are_lone_problems(which, rule):
-    head, one = HEADS[which]
-    W, problems = instances.stacked([instances.free(i) for i in range(3)]), instances.problems(3)
-    problems = replace(problems, v=jnp.stack([(1 + i) * one.v for i in range(3)]))
-    logits = jax.vmap(attention.logits)(W, problems)
-    behind = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), problems)
-    read = gradients.reading(behind, head)
-    found = rule(STEP, jnp.moveaxis(logits, 0, -1), behind.Y, read, losses.logistic)
-    for i in range(3):
-        lone = slope_of(rule, W[i], instances.lane(problems, i), head=head)
-        np.testing.assert_allclose(found.coefficients[..., i], lone.coefficients, rtol=1e-12, atol=1e-16)
-        np.testing.assert_allclose(found.log_scale[i], lone.log_scale, rtol=1e-12)
-
-
-@pytest.mark.slow
 def test_scale_free_descent_does_not_stall():
     problem = instances.problem()
     solution = svm.solve(svm.token_constraints(problem, tokens.optimal(problem)))

@@ -126,14 +126,6 @@ def test_the_series_are_read_before_the_update(run):
         np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-10)
 
 
-def test_another_loss_is_descended_too():
-    choices = texts.drawn("prefix")
-    found = language.train(choices, optimizer=OPTIMIZERS["gd"], steps=STEPS, loss=losses.logistic)
-    states, series = naive(choices, losses.logistic, STEP_OF["gd"])
-    assert_close(language.weights(found.pairs, choices).W, states[-1], rtol=1e-10)
-    np.testing.assert_allclose(found.loss, series[1], rtol=1e-10)
-
-
 def test_compact_choices_have_the_same_run():
     choices = texts.drawn("prefix")
     one, other = (language.train(c, steps=STEPS, snapshots=(7,)) for c in (choices, language.compact(choices)))

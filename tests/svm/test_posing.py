@@ -77,13 +77,6 @@ def test_differences_run_over_the_other_tokens_in_increasing_order():
     assert_close(svm.margins(posed, W), np.array(margins))
 
 
-def test_permuting_the_tokens_permutes_the_constraints():
-    problem, order, W = instances.problem(), np.array([3, 1, 0, 2]), instances.free()
-    shuffled = Problem(X=problem.X[:, order], Z=problem.Z, Y=problem.Y, v=problem.v)
-    again = svm.token_constraints(shuffled, np.argsort(order)[ALPHA])
-    assert_close(np.sort(svm.margins(again, W), axis=1), np.sort(svm.margins(tokens_posed(), W), axis=1))
-
-
 @pytest.mark.parametrize("kind", [list, np.array, jnp.array, lambda a: np.array(a, np.uint8)])
 def test_tokens_may_be_integers_of_any_kind(kind):
     assert_close(svm.token_constraints(instances.problem(), kind([2, 0, 3])), tokens_posed(), rtol=0)
