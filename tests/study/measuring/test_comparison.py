@@ -18,7 +18,7 @@ SEEDS = 5
 LAWS = {"W": initial.free, "KQ": initial.factored}
 
 
-@pytest.fixture(scope="module", params=LAWS)
+@pytest.fixture(scope="module", params=["W", pytest.param("KQ", marks=pytest.mark.slow)])
 def record(request, tmp_path_factory):
     law, path = functools.partial(data.sphere, n=n, T=T, d=d), tmp_path_factory.mktemp("runs")
     return recorded(path, law, LAWS[request.param], seeds=SEEDS, steps=12, snapshots=Evenly(5))
