@@ -56,14 +56,6 @@ def test_attended_is_the_mean_of_the_tokens_under_the_probabilities():
     assert_close(attention.attended(s, problem), np.array(expected))
 
 
-@pytest.mark.parametrize("weights", [instances.free(), instances.factored(m=2)], ids=["free", "factored"])
-def test_a_lane_of_jit_and_vmap_is_a_lone_call(weights):
-    many = instances.problems(3)
-    lifted = jax.jit(jax.vmap(attention.probabilities, in_axes=(None, 0)))(weights, many)
-    for i in range(3):
-        assert_close(lifted[i], attention.probabilities(weights, instances.lane(many, i)))
-
-
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.sampled_from([(1, 2, 1), (3, 4, 5)]), st.integers(0, 2**31 - 1), st.floats(-20, 20))
 def test_tokens_permute_the_probabilities_and_shifts_leave_them(shape, seed, shift):

@@ -113,14 +113,6 @@ def test_the_risk_does_not_see_the_order_of_tokens_or_inputs(kind):
     assert_close(losses.risk(weights, shuffled), losses.risk(weights, problem))
 
 
-@pytest.mark.parametrize("kind", WEIGHTS)
-def test_a_lane_of_jit_and_vmap_is_a_lone_call(kind):
-    many = instances.problems(3)
-    lifted = jax.jit(jax.vmap(losses.risk, in_axes=(None, 0)))(WEIGHTS[kind], many)
-    for i in range(3):
-        assert_close(lifted[i], losses.risk(WEIGHTS[kind], instances.lane(many, i)))
-
-
 def test_weights_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"^W: expected shape \(5, 5\)"):
         losses.risk(jnp.zeros((4, 4)), instances.problem())

@@ -82,11 +82,6 @@ def test_rank_is_read_relative_to_the_largest_singular_value():
     assert metrics.rank(W, rtol=1e-7) == 4
 
 
-def test_a_lane_of_rank_is_a_lone_call():
-    lanes = jnp.stack([A, jnp.zeros((4, 4)), jnp.diag(jnp.array([1.0, 1.0, 0.0, 0.0]))])
-    np.testing.assert_array_equal(jax.jit(jax.vmap(metrics.rank))(lanes), [4, 0, 2])
-
-
 def test_rank_by_singular_values_is_the_rank():
     draws = np.random.default_rng(0).normal(size=(2, 6, 6))
     matrices = np.stack([draws[0], draws[1, :, :2] @ draws[1, :2]])

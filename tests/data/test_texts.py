@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from jaxattn import data, language
-from tests.instances import lane
 
 KEY = jax.random.key(5)
 SIZES: dict[str, Any] = {"m": 4, "n": 6, "d": 3, "V": 5, "entropy": 0.7}
@@ -53,16 +52,6 @@ def test_without_entropy_equal_contexts_have_equal_next_words(order):
             context = tuple(sequence[j - order : j])
             assert seen.setdefault(context, sequence[j]) == sequence[j]
     assert len(seen) > 2
-
-
-def test_a_lane_is_a_lone_draw():
-    keys = jax.random.split(KEY, 3)
-    many = jax.jit(jax.vmap(LAW))(keys)
-    for i in range(3):
-        lone, found = LAW(keys[i]), lane(many, i)
-        np.testing.assert_allclose(found.E, lone.E, rtol=1e-14)
-        np.testing.assert_array_equal(found.last, lone.last)
-        np.testing.assert_array_equal(found.next, lone.next)
 
 
 def test_single_precision_is_drawn_while_x64_is_off_and_candidates_are_passed_on():

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from jaxattn import Problem, attention, descent, heads, losses, models, tokens
-from jaxattn.descent import gradients, loops, penalties
+from jaxattn.descent import gradients, penalties
 from jaxattn.models import Joint
 from tests import instances
 from tests.descent.cases import EXACT_GD, KEY, MODELS, SCALE_FREE, STEPS, gradient_of, reference, risk, slow
@@ -177,16 +177,6 @@ def test_values_are_trained_on_where_the_attention_is_done():
     moved = jax.tree.map(lambda leaf: np.linalg.norm(leaf[1] - leaf[0]), run.snapshots)
     assert moved.readout > 50
     assert moved.attention > 1
-
-
-def test_nothing_is_compiled_twice():
-    params, model = MODELS["two heads"]()
-    counts = []
-    for seed, step in ((0, 0.1), (1, 0.2)):
-        given = {"model": model, "optimizer": descent.normalized_gd(step), "steps": STEPS, "snapshots": (1, STEPS)}
-        descent.train(params, instances.problem(seed), **given)
-        counts.append(loops.trainer.cache_info().misses)
-    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("weight", [0.2, -0.2])

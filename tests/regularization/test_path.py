@@ -137,16 +137,6 @@ def test_the_path_tends_to_the_max_margin_solution_of_the_optimal_tokens_in_the_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ball", [regularization.FROBENIUS, regularization.NUCLEAR])
-def test_lane_i_equals_a_lone_run(ball):
-    problems, found = paths(ball)
-    alone = one_path(ball)(lane(problems, 1), RADII)
-    W, alone_W = (np.asarray(attention.matrix(weights)) for weights in (lane(found.weights, 1), alone.weights))
-    np.testing.assert_allclose(W / RADII[:, None, None], alone_W / RADII[:, None, None], atol=1e-6)
-    np.testing.assert_allclose(found.excess[1], alone.excess, rtol=1e-6)
-
-
-@pytest.mark.slow
 def test_another_head_and_loss_have_their_own_path():
     def bent(x, v):
         return v @ x - 0.3 * (x @ x)

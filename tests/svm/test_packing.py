@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxattn import data, svm, tokens
-from jaxattn.svm import Candidate, Status
+from jaxattn.svm import Status
 from jaxattn.svm.packing import Sharing, packed
 from tests import instances
 from tests.instances import T, d, n
@@ -95,31 +95,6 @@ def test_many_problems_keep_their_own_shape_and_few_share_one():
 
     assert shapes(10) == [(64, 1, 16)]
     assert shapes(10_000) == [(n, T - 1, 5)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
-def test_problems_that_keep_their_rows_are_solved_in_coordinates_of_their_spans(norm):
-    """So that their programs do not know d, and work on (12, 3) in place of (40, 40)."""
-    one = data.sphere(jax.random.key(3), n=3, T=5, d=40)
-    posed = svm.token_constraints(one, tokens.optimal(one))
-    lanes = jax.tree.map(lambda leaf: np.asarray(leaf)[None], posed)
-    (part,) = packed(lanes, 10_000, Sharing.SPANS)
-    assert part.rows.differences.shape == (1, 3, 4, 12)
-    assert part.rows.queries.shape == (1, 3, 3)
-    assert part.places is None
-    rng = np.random.default_rng(2)
-    found = Candidate(
-        jnp.asarray(rng.normal(size=(1, 12, 3))), jnp.asarray(rng.normal(size=(1, 3, 4))), jnp.zeros(1, int)
-    )
-    given = part.spread(found)
-    assert given.W.shape == (1, 40, 40)
-    np.testing.assert_array_equal(given.duals, found.duals)
-    margins = svm.margins(posed, jnp.asarray(given.W[0]))
-    np.testing.assert_allclose(jax.vmap(svm.margins)(part.rows, found.W)[0], margins, rtol=1e-12)
-    in_spans = jax.jit(lambda rows: svm.solve(rows, norm))(jax.tree.map(lambda leaf: leaf[0], part.rows))
-    alone = jax.jit(lambda rows: svm.solve(rows, norm))(posed)
-    np.testing.assert_allclose(in_spans.primal, alone.primal, rtol=1e-10)
 
 
 @pytest.mark.slow

@@ -224,14 +224,6 @@ def test_data_times_c_at_the_cost_that_goes_with_it_have_the_solution_over_c(nor
 
 
 @pytest.mark.slow
-def test_lanes_of_every_outcome_keep_to_themselves(norm):
-    for name in ("0 at 1", "contradictory", "1 at 1"):
-        alone, found = instances.lane(solve([table(norm)[name]], norm), 0), of(norm, name)
-        assert (alone.status, alone.iterations) == (found.status, found.iterations)
-        assert_close((alone.W, alone.duals), (found.W, found.duals), rtol=1e-12)
-
-
-@pytest.mark.slow
 def test_single_precision_is_certified_to_its_own_tolerance():
     norm = NORMS["squared nuclear"]
     many = instances.stacked([full(svm.soft(drawn(i), C), priced=True) for i in range(4) for C in (0.1, 10.0)])
