@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxattn.study import costs, regenerating
+from jaxattn.study import costs
 from jaxattn.study.costs import Costs
 from jaxattn.study.events import Compiling, unheard
 
@@ -95,13 +95,6 @@ def test_a_damaged_program_is_compiled_again_and_counted(tmp_path):
         jax.config.update("jax_compilation_cache_dir", before)
 
 
-def test_costs_add_up_and_are_said_in_one_line():
+def test_costs_add_up():
     both = Costs(60.0, 10.0, 15.0, 5.0, 200, 190) + Costs(70.0, 10.0, 15.0, 5.0, 200, 190, 1)
     assert both == Costs(130.0, 20.0, 30.0, 10.0, 400, 380, 1)
-    assert regenerating.told(80.0, 2, both) == (
-        "time: 1:20 min; of 2:10 min in 2 processes 50 s compiling (400 programs, 380 found compiled), "
-        "1:10 min computing, 10 s drawing"
-    )
-    assert regenerating.told(3.0, 1, Costs()) == "time: 3 s"
-    assert "1 program compiled earlier could not be loaded" in regenerating.unreadable_programs(1)
-    assert "rm -r " in regenerating.unreadable_programs(2)
