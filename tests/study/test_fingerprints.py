@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
 
-import jax
 import pytest
 
 import jaxattn
 from jaxattn.study import fingerprints, making, runs
 from jaxattn.study.configuration import composition
-from jaxattn.study.settings import recording
 
 ROOT = Path(jaxattn.__file__).parents[1]
 TRAINING = ["seeds=2", "steps=20"]
@@ -252,32 +250,6 @@ def test_a_result_depends_on_every_function_and_class_that_its_compiled_code_rea
                     assert where in found, (module, name)
                     checked += 1
     assert checked > 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "overrides",
-    [TRAINING, [*TRAINING, "weights=factored", "optimizer=exact_gd"], ["experiment=svm-rank", "seeds=2", "data.d=[3]"]],
-)
-def test_a_result_depends_on_every_file_that_runs(overrides, tmp_path):
-    config = composition.compose(overrides)
-    ran = set()
-
-    def note(frame, event, argument):
-        ran.add(frame.f_code.co_filename)
-
-    jax.clear_caches()
-    setting = composition.setting_of(config)
-    sys.setprofile(note)
-    try:
-        recording.run(setting, tmp_path / "record.zarr", {})
-    finally:
-        sys.setprofile(None)
-    modules = {module for module, _ in fingerprints.definitions(runs.code(config))}
-    files = {str(importlib.import_module(module).__file__) for module in modules}
-    own = {name for name in ran if name.startswith(str(ROOT / "jaxattn"))}
-    assert len(own) > 5
-    assert own <= files
 
 
 @pytest.fixture

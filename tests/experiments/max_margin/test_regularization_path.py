@@ -44,13 +44,6 @@ def test_the_exponent_is_that_of_the_power_and_the_ratio_one_of_both_distances()
         np.testing.assert_allclose([summary["apart"][-1], summary["one_way"][-1]], 1 / 3)
 
 
-def test_one_seed_at_other_tokens_refutes_the_limit():
-    runs = measured()
-    runs["W"]["selected"][0, -1] = False
-    summaries = EXPERIMENT.estimates(runs, jax.random.key(0))
-    assert [str(claim.judge(summaries).verdict) for claim in EXPERIMENT.claims] == ["does not hold", "holds"]
-
-
 def test_the_view_has_the_distances_of_every_seed():
     for path, run in zip(view(measured())["paths"], measured().values(), strict=True):
         assert np.shape(path["distance"]["nuclear"]) == (SEEDS, RADII.size)
