@@ -12,7 +12,7 @@ are at least 0.)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,15 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn import metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
+from jaxattn.study.style import palette
 
-# The problems, in the order of their axis.
+# The problems, in the order of their axis, and how their curves look.
 PROBLEMS = ("unrelaxed", "relaxed", "offset")
+PROBLEM_LOOKS: dict[str, dict[str, Any]] = {
+    "unrelaxed": {"color": palette.TEAL, "linestyle": "-", "label": "unrelaxed, $\\geq 1$"},
+    "relaxed": {"color": palette.WINE, "linestyle": "--", "label": "relaxed, $\\geq 0$"},
+    "offset": {"color": palette.INK, "linestyle": ":", "label": "offset by label margin"},
+}
 # Multipliers above this share of the largest make a support vector; a smaller excess margin counts as zero.
 _SUPPORT = 1e-7
 # The maximal number of rounds of regula falsi for kappa, and the relative error to reach.
@@ -152,18 +158,20 @@ def direction_errors(
 
 
 def of_support(run: xarray.Dataset) -> tuple[xarray.Dataset, xarray.Dataset, dict[str, int]]:
-    """Return the seeds some of whose inputs are no support vectors of v, the others, and how many these are.
+    """Return the `mixed` seeds, some of whose inputs are no support vectors of v, the others, `whole`, and both counts.
 
-    Where there are none of a kind, it is one seed of zeros, which decides nothing.
+    Where there are none of a kind, it is one seed of zeros, whose estimates are 0 and decide nothing.
     """
-    is_whole = run["support"].values.all(axis=1)
-    mixed, whole = (
-        run.isel(seed=seeds) if seeds.any() else xarray.zeros_like(run.isel(seed=[0]))
-        for seeds in (~is_whole, is_whole)
-    )
-    return mixed, whole, {"mixed": int((~is_whole).sum()), "whole": int(is_whole.sum())}
+    whole = run["support"].values.all(axis=1)
+    kinds = [run.isel(seed=k) if k.any() else xarray.zeros_like(run.isel(seed=[0])) for k in (~whole, whole)]
+    return kinds[0], kinds[1], {"mixed": int((~whole).sum()), "whole": int(whole.sum())}
 
 
 def is_parallel(off: xarray.DataArray, threshold: float) -> xarray.DataArray:
     """Whether a direction error, which is positive when measured, is below a threshold."""
     return (off > 0) & (off < threshold)
+
+
+def medians_of(run: xarray.Dataset, name: str) -> str:
+    """Return in words the medians of the direction errors at the end, from all problems."""
+    return ", ".join(f"{float(run[name].sel(problem=problem)[-1]):.2g} ({problem})" for problem in PROBLEMS)

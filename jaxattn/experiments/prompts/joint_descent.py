@@ -15,15 +15,16 @@ from matplotlib.figure import Figure
 
 from jaxattn import attention, metrics, svm
 from jaxattn.experiments.prompts import joint
-from jaxattn.experiments.prompts.joint import PROBLEMS, is_parallel, of_support
+from jaxattn.experiments.prompts.joint import PROBLEM_LOOKS, PROBLEMS, is_parallel, medians_of, of_support
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, claim, too_few
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.claims.criteria import above, between
 from jaxattn.study.estimates import estimated, mean, number, quantiles, share
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
-from jaxattn.study.style import page, palette
+from jaxattn.study.style import page
 
 _SOURCE = Source("arXiv 2306.13596", "section on training p and v together, as recalled", Setting.PROXY)
 _P, _W = "p and v, tau = 1", "W and v, tau = 1"
@@ -41,11 +42,8 @@ _SHARE = f"share of seeds with 1 - cos below {_PARALLEL}"
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare W and v at every snapshot with the certified solutions for the tokens that the run selects.
 
-    A seed is kept if its weights stayed finite and the problems of v and W are certified optimal.
-
-    Args:
-        record: of a `Training` with `model=tempered_values`, with one query for all inputs or one each.
-        solver: of all problems.
+    The record is of a `Training` with `model=tempered_values`. A seed is kept if its weights stayed finite and the
+    problems of v and W are certified optimal.
 
     Returns:
         `off`, 1 - cos of W and the solution of each problem of `joint.PROBLEMS`, (seed, problem, snapshot); `off_v`,
@@ -65,7 +63,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     compared = (snapshots.attention, snapshots.readout, solutions.W, solutions.v, problems, alpha)
     lanes = jax.tree.map(lambda leaf: np.asarray(leaf)[kept], compared)
     off, off_v, margin_ratio = batch.over_seeds(_compared, *lanes)
-    infeasible = finite & solutions.infeasible
     return xarray.Dataset(
         {
             "off": (("seed", "problem", "snapshot"), np.maximum(off, _SAME)),
@@ -78,13 +75,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "problem": np.array(PROBLEMS, object),
             "snapshot": record["snapshot"].values,
         },
-        {
-            "attempted": kept.size,
-            "kept": int(kept.sum()),
-            "diverged": int((~finite).sum()),
-            "infeasible": int(infeasible.sum()),
-            "unsolved": int((finite & ~infeasible & ~kept).sum()),
-        },
+        exclusions.count(kept, diverged=~finite, infeasible=solutions.infeasible),
     )
 
 
@@ -116,22 +107,22 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate how close W and v are to the solutions.
 
     Returns:
-        Over the `mixed` seeds, for which some inputs are not support vectors of v: quantiles of the direction error
-        from the solution of each problem, (problem, snapshot), its mean `off` and the share `parallel` at the end,
-        (problem,), and the mean `ratio` of margins in the unrelaxed problem. Over the others, `whole`: `off_whole`, the
-        mean direction error at the end. Over all: `head`, the share of seeds whose v is parallel to its solution, and
-        quantiles of `off_v`. Attributes `mixed` and `whole` count the seeds. If there are no seeds of a kind, the
-        estimates are 0 and decide nothing.
+        Over the `mixed` seeds of `joint.of_support`: quantiles of the direction error from the solution of each
+        problem, (problem, snapshot), its mean `off` and the share `parallel` at the end, (problem,), and the mean
+        `ratio` of margins in the unrelaxed problem. Over the `whole` ones: `off_whole`, the mean direction error at the
+        end. Over all: `head`, the share of seeds whose v is parallel to its solution, and quantiles of `off_v`.
+        Attributes `mixed` and `whole` count the seeds.
     """
     mixed, whole, counts = of_support(run)
+    last_mixed, last_whole, last = (seeds.isel(snapshot=-1) for seeds in (mixed, whole, run))
     estimates = estimated(
         run,
         key,
-        off=mean(mixed["off"].isel(snapshot=-1)),
-        parallel=share(is_parallel(mixed["off"].isel(snapshot=-1), _PARALLEL)),
-        off_whole=mean(whole["off"].sel(problem="unrelaxed").isel(snapshot=-1)),
-        ratio=mean(mixed["margin_ratio"].isel(snapshot=-1)),
-        head=share(is_parallel(run["off_v"].isel(snapshot=-1), _PARALLEL)),
+        off=mean(last_mixed["off"]),
+        parallel=share(is_parallel(last_mixed["off"], _PARALLEL)),
+        off_whole=mean(last_whole["off"].sel(problem="unrelaxed")),
+        ratio=mean(last_mixed["margin_ratio"]),
+        head=share(is_parallel(last["off_v"], _PARALLEL)),
         off_quantile=quantiles(mixed["off"], 10, 50, 90),
         off_v=quantiles(run["off_v"], 10, 50, 90),
     )
@@ -147,11 +138,9 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 )
 def _head(runs: Datasets) -> Judgement:
     medians = ", ".join(f"{float(runs[run]['off_v_50'][-1]):.2g} ({run})" for run in (_P, _W))
+    label = f"share of seeds with 1 - cos of v below {_PARALLEL}"
     return Judgement(
-        [
-            above(f"share of seeds with 1 - cos of v below {_PARALLEL}, {run}", number(runs[run], "head"), _ALL)
-            for run in (_P, _W)
-        ],
+        [above(f"{label}, {run}", number(runs[run], "head"), _ALL) for run in (_P, _W)],
         remark=f"Median 1 - cos of v: {medians}.",
     )
 
@@ -176,102 +165,89 @@ def _support(runs: Datasets) -> Judgement:
 def _relaxed(names: tuple[str, ...], runs: Datasets) -> Judgement:
     """Nearly all mixed seeds must end at the relaxed solution; as corrected, at the one with offsets, for every tau."""
     by_tau = {runs[name].attrs["model.model.tau"]: runs[name] for name in names}
-    numbers = {}
+    usual, numbers, corrected = by_tau[1.0], {}, []
     for tau, run in by_tau.items():
         for problem in PROBLEMS:
             numbers[f"1 - cos, {problem}, tau = {tau:g}"] = number(run, "off", problem=problem)
             numbers[f"{_SHARE}, {problem}, tau = {tau:g}"] = number(run, "parallel", problem=problem)
-    usual = by_tau[1.0]
-    medians = ", ".join(f"{float(usual['off_quantile_50'].sel(problem=name)[-1]):.2g} ({name})" for name in PROBLEMS)
+        threshold = _OFFSET if tau == 1 else _SLOW
+        share_at = number(run, "parallel", problem="offset")
+        corrected.append(above(f"{_SHARE}, offset, tau = {tau:g}", share_at, threshold))
     return Judgement(
         [above(f"{_SHARE}, relaxed", number(usual, "parallel", problem="relaxed"), _ALL)],
-        [
-            above(
-                f"{_SHARE}, offset, tau = {tau:g}",
-                number(run, "parallel", problem="offset"),
-                _OFFSET if tau == 1 else _SLOW,
-            )
-            for tau, run in by_tau.items()
-        ],
+        corrected,
         correction="if the norms grow in a fixed ratio, the constraints of input i have the target max(0, 1 - kappa "
         "(m_i - m)), where m_i is its label margin, m the smallest one, and kappa is ||v|| / ||W|| times "
         "the norm of the solution. This is between the unrelaxed problem, for a small ratio, and the "
         "relaxed one, for a large ratio.",
         remark=f"At tau = 1, {usual.attrs['mixed']} seeds have inputs that are not support vectors of v. Over these "
-        f"the median 1 - cos is {medians}, and the mean margin ratio in the unrelaxed problem is "
-        f"{float(usual['ratio']):.3f}.",
+        f"the median 1 - cos is {medians_of(usual, 'off_quantile_50')}, and the mean margin ratio in the unrelaxed "
+        f"problem is {float(usual['ratio']):.3f}.",
         numbers=numbers,
         undecided=too_few(min(run.attrs["mixed"] for run in by_tau.values()), TRAINED.seeds),
     )
 
 
-_RELAXED = (
-    "converges in direction to the token SVM in which the constraints of inputs that are not support vectors of the "
-    "max-margin v are relaxed from >= 1 to >= 0."
-)
 _OF_W = Source("arXiv 2306.13596", "the same for W, which it remarks is equivalent to p", Setting.OURS)
+
+
+def _claim(name: str, source: Source, trained: str, runs: tuple[str, ...]) -> Claim:
+    return Claim(
+        f"joint-descent:{name}",
+        source,
+        f"{trained} trained together with v converges in direction to the token SVM in which the constraints of inputs "
+        "that are not support vectors of the max-margin v are relaxed from >= 1 to >= 0.",
+        partial(_relaxed, runs),
+        TRAINED,
+    )
+
+
 _CLAIMS = (
     _head,
     _support,
-    Claim(
-        "joint-descent:prompt",
-        _SOURCE,
-        f"The prompt p trained together with v {_RELAXED}",
-        partial(_relaxed, (_P,)),
-        TRAINED,
-    ),
-    Claim("joint-descent:weights", _OF_W, f"W trained together with v {_RELAXED}", partial(_relaxed, _ALL_W), TRAINED),
+    _claim("prompt", _SOURCE, "The prompt p", (_P,)),
+    _claim("weights", _OF_W, "W", _ALL_W),
 )
 
-_LOOKS: dict[str, dict[str, Any]] = {
-    "unrelaxed": {"color": palette.TEAL, "linestyle": "-"},
-    "relaxed": {"color": palette.WINE, "linestyle": "--"},
-    "offset": {"color": palette.INK, "linestyle": ":"},
-}
 _MARKERS = {"unrelaxed": "o", "relaxed": "s", "offset": "^"}
-_WORDS = {"unrelaxed": "unrelaxed, $\\geq 1$", "relaxed": "relaxed, $\\geq 0$", "offset": "offsets by label margin"}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw direction errors of p, (a), and W, (b), along the steps, and of W at the end by ratio of norms, (c)."""
-    # A few seeds may all have support vectors alone: there is nothing to draw of them.
-    drawn = {name: run for name, run in summaries.items() if run.attrs["mixed"]}
     with page.style():
         figure = page.full(3.1)
-        panels = figure.subplots(1, 3, sharey=True)
-        for axes, name, title in zip(panels, (_P, _W), ("(a) $p$", "(b) $W$"), strict=False):
+        *panels, by_ratio = figure.subplots(1, 3, sharey=True)
+        for axes, name, letter, trained in zip(panels, (_P, _W), "ab", "pW", strict=True):
+            run = summaries[name]
+            for problem, look in PROBLEM_LOOKS.items():
+                off = [run[f"off_quantile_{q}"].sel(problem=problem).values for q in (50, 10, 90)]
+                page.band(axes, run["snapshot"].values, *off, **look)
+            offset = float(run["parallel"].sel(problem="offset"))
             axes.set(xscale="log", yscale="log", xlabel="step")
-            if name in drawn:
-                for problem, look in _LOOKS.items():
-                    off = [drawn[name][f"off_quantile_{q}"].sel(problem=problem).values for q in (50, 10, 90)]
-                    page.band(axes, drawn[name]["snapshot"].values, *off, label=_WORDS[problem], **look)
-            axes.set_title(f"{title} and $v$: neither\nproblem, but one between")
-        _draw_ends(panels[2], [drawn[name] for name in _ALL_W if name in drawn])
-        panels[2].set_title("(c) $W$ at the end: relaxed\nonly if $\\|v\\| \\gg \\|W\\|$")
+            axes.set_title(f"({letter}) ${trained}$ and $v$: {offset:.0%}\nat the problem with offsets")
+        _draw_ends(by_ratio, [summaries[name] for name in _ALL_W if name in summaries])
         panels[0].set_ylabel("direction error, $1 - \\cos$")
-        if panels[0].lines:
-            panels[0].legend(loc="lower left")
+        panels[0].legend(loc="lower left")
         mixed = ", ".join(f"{run.attrs['mixed']} ({name})" for name, run in summaries.items())
         page.add_counts(
             figure,
             summaries,
             "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no "
-            f"support vectors of v: {mixed}.",
+            f"support vectors of v: {mixed}. Shares: of these seeds with 1 - cos below {_PARALLEL} at the end.",
         )
     return figure
 
 
 def _draw_ends(axes: Axes, runs: list[xarray.Dataset]) -> None:
-    axes.set(xscale="log", xlabel=r"$\|v\|$ over $\|W\| / \tau$, by the logits' $\tau$")
-    if not runs:
-        return
     runs = sorted(runs, key=lambda run: run.attrs["model.model.tau"])
     tau = [run.attrs["model.model.tau"] for run in runs]
-    for problem, look in _LOOKS.items():
+    for problem, look in PROBLEM_LOOKS.items():
         ends = [[float(run.sel(problem=problem)[f"off_quantile_{q}"][-1]) for run in runs] for q in (10, 50, 90)]
         low, middle, high = np.array(ends)
         bars = [middle - low, high - middle]
         axes.errorbar(tau, middle, bars, marker=_MARKERS[problem], markersize=4, capsize=2, **look)
+    axes.set(xscale="log", xlabel=r"$\|v\|$ over $\|W\| / \tau$, by the logits' $\tau$")
+    axes.set_title("(c) $W$ and $v$ at the end,\nby the ratio of the norms")
 
 
 EXPERIMENT = Experiment(measure, claims=_CLAIMS, estimate=estimate, draw=draw)

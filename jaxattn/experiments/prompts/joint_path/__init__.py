@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import numpy as np
 import xarray
@@ -11,18 +14,18 @@ from matplotlib.figure import Figure
 
 from jaxattn import svm
 from jaxattn.experiments.prompts import joint
-from jaxattn.experiments.prompts.joint import PROBLEMS, is_parallel, of_support
+from jaxattn.experiments.prompts.joint import PROBLEM_LOOKS, PROBLEMS, is_parallel, medians_of, of_support
 from jaxattn.experiments.prompts.joint_path.record import SOLVED
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Setting, Source, claim, too_few
 from jaxattn.study.claims.criteria import Number, above, below, between
 from jaxattn.study.estimates import estimated, exact, number, quantiles, share
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.style import page, palette
 
 # The laws of the radii, and the problem that p obeys under each: p outgrows v, neither does, or v outgrows p.
 _OBEYED = {"r ~ R^0.5": "unrelaxed", "r ~ R^1": "offset", "r ~ R^2": "relaxed"}
-_OTHERS = {"r ~ R^0.5": ("relaxed",), "r ~ R^1": ("unrelaxed", "relaxed"), "r ~ R^2": ("unrelaxed",)}
 # Fixed before any number of the experiment's key: the direction error below which two directions count as equal; the
 # share of seeds that counts as nearly all; that of the correction, which the other problems must not reach; the largest
 # mean direction error of a limit; the smallest last radius that decides; and the share of seeds that must be solved.
@@ -38,10 +41,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     A seed is kept if that path is solved on every radius, and its other paths on the largest; if no other token of an
     input has a label margin as large as the smallest one of the tokens chosen (then "ambiguous": the theorem excludes
     it); and if all max-margin problems are certified optimal.
-
-    Args:
-        record: of `JointPaths`.
-        solver: of all max-margin problems.
 
     Returns:
         `off`, 1 - cos of p and the solution of each problem of `joint.PROBLEMS`, (seed, problem, radius), that with
@@ -81,13 +80,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "problem": np.array(PROBLEMS, object),
             "radius": record["radius"].values,
         },
-        {
-            "attempted": kept.size,
-            "kept": int(kept.sum()),
-            "ambiguous": int(ambiguous.sum()),
-            "infeasible": int(solutions.infeasible.sum()),
-            "unsolved": int((~kept & ~ambiguous & ~solutions.infeasible).sum()),
-        },
+        exclusions.count(kept, ambiguous=ambiguous, infeasible=solutions.infeasible),
     )
 
 
@@ -113,13 +106,12 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate how close p and v are to the solutions of their problems.
 
     Returns:
-        Over the `mixed` seeds, some of whose inputs are no support vectors of v: quantiles of the direction error from
-        the solution of each problem, (problem, radius), and the share `parallel` at the end, (problem,). Over the
-        others, `whole`: the mean direction error at the end, `off_whole`, and its quantiles along the radii. Over all:
-        the share `head` of seeds whose v is parallel to its solution, quantiles of `off_v`, the share `lowest` of seeds
-        whose path is the lowest found, (radius,), the share `largest` that choose the tokens of largest label margin,
-        and the largest `residual`. Attributes count `mixed` and `whole` seeds, `points` and `unsolved_points`. Where
-        there are no seeds of a kind the estimates are 0, and decide nothing.
+        Over the `mixed` seeds of `joint.of_support`: quantiles of the direction error from the solution of each
+        problem, (problem, radius), and the share `parallel` at the end, (problem,). Over the `whole` ones: the mean
+        direction error at the end, `off_whole`, and its quantiles along the radii. Over all: the share `head` of seeds
+        whose v is parallel to its solution, quantiles of `off_v`, the share `lowest` of seeds whose path is the lowest
+        found, (radius,), the share `largest` that choose the tokens of largest label margin, and the largest
+        `residual`. Attributes count `mixed` and `whole` seeds, `points` and `unsolved_points`.
     """
     mixed, whole, counts = of_support(run)
     off_whole = whole["off"].sel(problem="unrelaxed", drop=True)
@@ -141,7 +133,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _undecided(runs: Datasets, seeds: str) -> str:
-    """Return why the first law that cannot decide cannot, by the number of its seeds of a kind; empty if all can."""
+    """Return why the first law that cannot decide cannot, by its seeds of a kind; empty if all can."""
     for law in _OBEYED:
         attrs, last = runs[law].attrs, float(runs[law]["radius"][-1])
         if last < _FAR:
@@ -153,16 +145,24 @@ def _undecided(runs: Datasets, seeds: str) -> str:
     return ""
 
 
+def _by_law(runs: Datasets, words: Callable[[xarray.Dataset], str]) -> str:
+    """Say something of the run of each law."""
+    return ", ".join(f"{words(runs[law])} ({law})" for law in _OBEYED)
+
+
+_SOURCE = Source("arXiv 2306.13596", "theorem on joint regularization paths, as recalled", Setting.OURS)
+
+
 @claim(
     "joint-path:head",
-    Source("arXiv 2306.13596", "theorem on joint regularization paths, as recalled", Setting.OURS),
+    _SOURCE,
     "Under logistic loss, as the radii r of v and R of p grow, v tends in direction to the max-margin classifier "
     "of the selected tokens.",
 )
 def _head(runs: Datasets) -> Judgement:
-    medians = ", ".join(f"{float(runs[law]['off_v_50'][-1]):.2g} ({law})" for law in _OBEYED)
-    largest = ", ".join(f"{float(runs[law]['largest']):.0%} ({law})" for law in _OBEYED)
-    lowest = ", ".join(f"{float(runs[law]['lowest'][0]):.0%} ({law})" for law in _OBEYED)
+    medians = _by_law(runs, lambda run: f"{float(run['off_v_50'][-1]):.2g}")
+    largest = _by_law(runs, lambda run: f"{float(run['largest']):.0%}")
+    lowest = _by_law(runs, lambda run: f"{float(run['lowest'][0]):.0%}")
     return Judgement(
         [above(f"{_SHARE}, v, {law}", number(runs[law], "head"), _ALL) for law in _OBEYED],
         remark=f"Median 1 - cos of v: {medians}. The path of lower risk at the largest radii is that of the tokens of "
@@ -173,17 +173,15 @@ def _head(runs: Datasets) -> Judgement:
 
 @claim(
     "joint-path:support",
-    Source("arXiv 2306.13596", "theorem on joint regularization paths, as recalled", Setting.OURS),
+    _SOURCE,
     "Where all inputs are support vectors of the max-margin v, p tends in direction to the max-margin solution "
     "p_mm of the selected tokens.",
 )
 def _support(runs: Datasets) -> Judgement:
-    seeds = ", ".join(f"{runs[law].attrs['whole']} of {runs[law].attrs['kept']} ({law})" for law in _OBEYED)
+    seeds = _by_law(runs, lambda run: f"{run.attrs['whole']} of {run.attrs['kept']}")
+    label = "mean 1 - cos of p and its token SVM"
     return Judgement(
-        [
-            between(f"mean 1 - cos of p and its token SVM, {law}", number(runs[law], "off_whole"), 0.0, _NEAR)
-            for law in _OBEYED
-        ],
+        [between(f"{label}, {law}", number(runs[law], "off_whole"), 0.0, _NEAR) for law in _OBEYED],
         remark=f"Over the seeds all of whose inputs are support vectors of v: {seeds}.",
         undecided=_undecided(runs, "whole"),
     )
@@ -199,16 +197,14 @@ def _relaxed(runs: Datasets) -> Judgement:
     def parallel(law: str, problem: str) -> tuple[str, Number]:
         return f"{_SHARE}, {problem}, {law}", number(runs[law], "parallel", problem=problem)
 
-    medians = "; ".join(
-        f"{law}: " + ", ".join(f"{float(runs[law]['off_50'].sel(problem=name)[-1]):.2g} ({name})" for name in PROBLEMS)
-        for law in _OBEYED
-    )
-    seeds = ", ".join(f"{runs[law].attrs['mixed']} of {runs[law].attrs['kept']} ({law})" for law in _OBEYED)
+    seeds = _by_law(runs, lambda run: f"{run.attrs['mixed']} of {run.attrs['kept']}")
+    medians = "; ".join(f"{law}: {medians_of(runs[law], 'off_50')}" for law in _OBEYED)
+    others = [(law, other) for law in _OBEYED for other in ("unrelaxed", "relaxed") if other != _OBEYED[law]]
     return Judgement(
         [above(*parallel(law, "relaxed"), _ALL) for law in _OBEYED],
         [
             *(above(*parallel(law, problem), _MOST) for law, problem in _OBEYED.items()),
-            *(below(*parallel(law, other), _MOST) for law, others in _OTHERS.items() for other in others),
+            *(below(*parallel(law, other), _MOST) for law, other in others),
         ],
         correction="the problem depends on how r grows with R: p tends to the unrelaxed problem if r / R falls to 0, "
         "to the relaxed one if it grows without bound, and for a fixed ratio to that in which input i has the target "
@@ -220,19 +216,13 @@ def _relaxed(runs: Datasets) -> Judgement:
     )
 
 
-_PROBLEM_LOOKS = {
-    "unrelaxed": {"color": palette.TEAL, "linestyle": "-", "label": "unrelaxed, $\\geq 1$"},
-    "relaxed": {"color": palette.WINE, "linestyle": "--", "label": "relaxed, $\\geq 0$"},
-    "offset": {"color": palette.INK, "linestyle": ":", "label": "offset, for the last $r/R$"},
+# From slow to fast growth of r, from light to dark.
+_LIGHT, _MIDDLE, _DARK = palette.ramp(3)
+_LOOKS = {
+    "r ~ R^0.5": {"color": _LIGHT, "linestyle": "-", "label": "$r \\propto R^{1/2}$"},
+    "r ~ R^1": {"color": _MIDDLE, "linestyle": "--", "label": "$r \\propto R$"},
+    "r ~ R^2": {"color": _DARK, "linestyle": ":", "label": "$r \\propto R^2$"},
 }
-_FORMULAS = ("r \\propto R^{1/2}", "r \\propto R", "r \\propto R^2")
-# Shades of one colour, in the order of the laws.
-_LAW_LOOKS = {
-    law: {"color": colour, "linestyle": dashes, "label": f"${formula}$"}
-    for law, formula, colour, dashes in zip(_OBEYED, _FORMULAS, palette.ramp(3), ("-", "--", ":"), strict=True)
-}
-# One of two problems is named as the limit if the other's direction error is this many times larger.
-_CLEARLY = 10.0
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -241,15 +231,13 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(5.2)
         panels = figure.subplots(2, 3, sharey="row")
         of_whole, of_v, key = panels[1]
-        for axes, (law, look), letter in zip(panels[0], _LAW_LOOKS.items(), "abc", strict=True):
+        for axes, (law, look), letter in zip(panels[0], _LOOKS.items(), "abc", strict=True):
             run = summaries[law]
-            # If all inputs of all seeds are support vectors, there is nothing to draw.
-            axes.set_title(f"({letter}) $p$, {look['label']}:\n{_nearer(run) if run.attrs['mixed'] else 'no seeds'}")
-            if run.attrs["mixed"]:
-                for problem, of_problem in _PROBLEM_LOOKS.items():
-                    _curve(axes, run.sel(problem=problem), "off", **of_problem)
-            if run.attrs["whole"]:
-                _curve(of_whole, run, "whole", **look)
+            share_at = float(run["parallel"].sel(problem=_OBEYED[law]))
+            axes.set_title(f'({letter}) $p$, {look["label"]}: {share_at:.0%}\nat the problem "{_OBEYED[law]}"')
+            for problem, of_problem in PROBLEM_LOOKS.items():
+                _curve(axes, run.sel(problem=problem), "off", **of_problem)
+            _curve(of_whole, run, "whole", **look)
             _curve(of_v, run, "off_v", **look)
         of_whole.set_title("(d) $p$, all inputs support vectors,\nfrom its token SVM")
         of_v.set_title("(e) $v$, from the\nmax-margin classifier")
@@ -258,22 +246,13 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         for axes in panels[:, 0]:
             axes.set_ylabel("direction error, $1 - \\cos$")
         key.axis("off")
-        if drawn := next((axes for axes in panels[0] if axes.lines), None):
-            key.add_artist(key.legend(handles=drawn.lines, title="(a)-(c): 1 - cos with", loc="upper left"))
+        key.add_artist(key.legend(handles=panels[0, 0].lines, title="(a)-(c): 1 - cos with", loc="upper left"))
         key.legend(handles=of_v.lines, title="(d), (e): radius $r$ of $v$", loc="lower left")
         page.add_counts(figure, summaries, _remark(summaries))
     return figure
 
 
-def _nearer(run: xarray.Dataset) -> str:
-    """Say which of the paper's two problems is clearly nearer at the largest radius."""
-    unrelaxed, relaxed = (float(run["off_50"].sel(problem=name)[-1]) for name in ("unrelaxed", "relaxed"))
-    if relaxed > _CLEARLY * unrelaxed:
-        return "nearer the unrelaxed problem"
-    return "nearer the relaxed problem" if unrelaxed > _CLEARLY * relaxed else "neither is clearly nearer"
-
-
-def _curve(axes: Axes, run: xarray.Dataset, name: str, **look: str) -> None:
+def _curve(axes: Axes, run: xarray.Dataset, name: str, **look: Any) -> None:
     page.band(axes, run["radius"].values, *(run[f"{name}_{q}"].values for q in (50, 10, 90)), **look)
 
 
@@ -283,8 +262,8 @@ def _remark(summaries: Datasets) -> str:
     worst = max(float(run["residual"]) for run in summaries.values())
     return (
         f"Medians and bands from the 10th to the 90th percentile. (a)-(c): the {mixed} seeds some of whose inputs are "
-        f"no support vectors of v; (d): the {whole} others. {unsolved} of {points} points are unsolved; largest "
-        f"residual of a kept seed: {worst:.0e}."
+        f"no support vectors of v, and their share with 1 - cos below {_PARALLEL} at the end; (d): the {whole} others. "
+        f"{unsolved} of {points} points are unsolved; largest residual of a kept seed: {worst:.0e}."
     )
 
 
