@@ -64,10 +64,8 @@ def test_every_prediction_has_a_run():
 def test_a_finding_counts_verdicts():
     held, refuted = (Judgement([above("", Number.exact(0.0), edge)]) for edge in (0.0, 1.0))
     unknown = Judgement.withheld("no data")
-    assert finding([held] * 3) == "All 3 predicted limits are confirmed"
-    assert finding([held, refuted, refuted, unknown]) == (
-        "1 of 4 predicted limits is confirmed, 2 are refuted, 1 is not decided"
-    )
+    assert finding([held] * 3) == "Predicted limits: 3 of 3 confirmed"
+    assert finding([held, refuted, refuted, unknown]) == "Predicted limits: 1 of 4 confirmed, 2 refuted, 1 not decided"
 
 
 def test_the_figure_has_every_run_and_frames_what_is_predicted():

@@ -51,7 +51,7 @@ def test_the_figure_has_every_ratio_and_frames_what_is_predicted(experiment):
     summaries, claims = EXPERIMENT.estimates(runs, KEY), EXPERIMENT.of(experiment)
     assert EXPERIMENT.draw is not None
     (axes,) = EXPERIMENT.draw(summaries, {claim.id: claim.judge(summaries) for claim in claims}).axes
-    assert axes.get_title() == f"All {len(claims)} predicted limits are confirmed"
+    assert axes.get_title() == f"Predicted limits: {len(claims)} of {len(claims)} confirmed"
     shown = sorted(text.get_text() for text in axes.texts if text.get_text().startswith("."))
     assert shown == sorted(f"{ratio:.3f}"[1:] for summary in summaries.values() for ratio in summary["ratio"].values)
     assert len([patch for patch in axes.patches if isinstance(patch, Rectangle)]) == len(claims)
