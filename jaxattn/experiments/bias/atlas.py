@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from jaxattn.bias.verdict import CLOSE
-from jaxattn.experiments.bias.predictions import Prediction, claims_of, finding
+from jaxattn.experiments.bias.predictions import Prediction, caption, claims_of, finding, usual_steps
 from jaxattn.experiments.bias.ratios import NORMS, estimate, measure
 from jaxattn.study.claims import Datasets, Experiment, Judgements, Verdict
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.style import cells, page
 from jaxattn.study.style.view import rounded
 
-# The rules and steps in the order of the rows, with their names in figures. A run is called "weights, rule, step".
-RULES = {
-    "normalized GD": "normalized GD",
-    "GD with momentum": "GD with momentum",
-    "sign descent": "sign descent",
-    "Lion": "Lion",
-    "RMSProp": "RMSProp",
-    "Adam": "Adam",
-    "polar factor": "polar factor",
-    "Muon": "Muon",
-    "coordinate descent": "coordinate descent",
-    "mirror descent, p = 1.75": "mirror descent, $p = 1.75$",
-    "mirror descent, p = 3": "mirror descent, $p = 3$",
-}
+# The rules and steps in the order of the rows. A run is called "weights, rule, step".
+RULES = (
+    "normalized GD",
+    "GD with momentum",
+    "sign descent",
+    "Lion",
+    "RMSProp",
+    "Adam",
+    "polar factor",
+    "Muon",
+    "coordinate descent",
+    "mirror descent, p = 1.75",
+    "mirror descent, p = 3",
+)
 STEPS = {"constant": "constant", "k^-1/2": "$k^{-1/2}$"}
 WEIGHTS = {"W": "$W$", "KQ": "$(K, Q)$"}
 # Rows of the figure: how the names of runs end, and how they are written.
-ROWS = {f"{rule}, {step}": f"{RULES[rule]}, {STEPS[step]}" for rule in RULES for step in STEPS}
+ROWS = {f"{rule}, {step}": f"{rule}, {written}" for rule in RULES for step, written in STEPS.items()}
 
 _DESCENT = Source("arXiv 2308.16898", "convergence of gradient descent on W", Setting.PROXY)
 _FACTORS = Source("arXiv 2308.16898", "implicit bias of training (K, Q), local convergence figure", Setting.PROXY)
@@ -49,7 +47,6 @@ class _Limit(NamedTuple):
     """The norm that a rule obeys with some schedules; empty if it is none of NORMS."""
 
     name: str
-    weights: str
     rule: str
     steps: tuple[str, ...]
     norm: str
@@ -60,35 +57,31 @@ class _Limit(NamedTuple):
 _BOTH, _CONSTANT = ("constant", "k^-1/2"), ("constant",)
 # Two predictions of no norm: the largest entries of K and Q induce a norm whose unit ball lies in m times the hull of
 # the sign matrices x y^T.
-_LIMITS = (
-    _Limit("gd", "W", "normalized GD", _BOTH, "frobenius", _DESCENT, "Gradient descent on W"),
-    _Limit("momentum", "W", "GD with momentum", _BOTH, "frobenius", _LINEAR, "Gradient descent with momentum on W"),
-    _Limit("sign", "W", "sign descent", _BOTH, "max", _LINEAR, "Sign descent on W"),
-    _Limit("lion", "W", "Lion", _BOTH, "max", _LINEAR, "Lion on W"),
-    _Limit("rmsprop", "W", "RMSProp", _CONSTANT, "max", _LINEAR, "RMSProp on W"),
-    _Limit("adam", "W", "Adam", _BOTH, "max", _LINEAR, "Adam on W"),
-    _Limit("polar", "W", "polar factor", _BOTH, "spectral", _LINEAR, "Steepest descent on W in the spectral norm"),
-    _Limit("muon", "W", "Muon", _BOTH, "spectral", _LINEAR, "Muon on W"),
-    _Limit("coordinate", "W", "coordinate descent", _BOTH, "l1", _LINEAR, "Steepest descent on W in the l_1 norm"),
-    _Limit(
-        "mirror-1.75",
-        "W",
-        "mirror descent, p = 1.75",
-        _CONSTANT,
-        "l_1.75",
-        _MIRROR,
-        "Mirror descent on W with p = 1.75",
+_LIMITS = {
+    "W": (
+        _Limit("gd", "normalized GD", _BOTH, "frobenius", _DESCENT, "Gradient descent on W"),
+        _Limit("momentum", "GD with momentum", _BOTH, "frobenius", _LINEAR, "Gradient descent with momentum on W"),
+        _Limit("sign", "sign descent", _BOTH, "max", _LINEAR, "Sign descent on W"),
+        _Limit("lion", "Lion", _BOTH, "max", _LINEAR, "Lion on W"),
+        _Limit("rmsprop", "RMSProp", _CONSTANT, "max", _LINEAR, "RMSProp on W"),
+        _Limit("adam", "Adam", _BOTH, "max", _LINEAR, "Adam on W"),
+        _Limit("polar", "polar factor", _BOTH, "spectral", _LINEAR, "Steepest descent on W in the spectral norm"),
+        _Limit("muon", "Muon", _BOTH, "spectral", _LINEAR, "Muon on W"),
+        _Limit("coordinate", "coordinate descent", _BOTH, "l1", _LINEAR, "Steepest descent on W in the l_1 norm"),
+        _Limit(
+            "mirror-1.75", "mirror descent, p = 1.75", _CONSTANT, "l_1.75", _MIRROR, "Mirror descent on W with p = 1.75"
+        ),
+        _Limit("mirror-3", "mirror descent, p = 3", _CONSTANT, "l_3", _MIRROR, "Mirror descent on W with p = 3"),
     ),
-    _Limit("mirror-3", "W", "mirror descent, p = 3", _CONSTANT, "l_3", _MIRROR, "Mirror descent on W with p = 3"),
-    _Limit("gd", "KQ", "normalized GD", _BOTH, "nuclear", _FACTORS, "Gradient descent on (K, Q)"),
-    _Limit(
-        "momentum", "KQ", "GD with momentum", _BOTH, "nuclear", _INDUCED, "Gradient descent with momentum on (K, Q)"
+    "KQ": (
+        _Limit("gd", "normalized GD", _BOTH, "nuclear", _FACTORS, "Gradient descent on (K, Q)"),
+        _Limit("momentum", "GD with momentum", _BOTH, "nuclear", _INDUCED, "Gradient descent with momentum on (K, Q)"),
+        _Limit("sign", "sign descent", _BOTH, "", _INDUCED, "Sign descent on (K, Q)"),
+        _Limit("adam", "Adam", _BOTH, "", _INDUCED, "Adam on (K, Q)"),
+        _Limit("polar", "polar factor", _BOTH, "spectral", _INDUCED, "Steepest descent on K and Q in spectral norms"),
+        _Limit("muon", "Muon", _BOTH, "spectral", _INDUCED, "Muon on (K, Q)"),
     ),
-    _Limit("sign", "KQ", "sign descent", _BOTH, "", _INDUCED, "Sign descent on (K, Q)"),
-    _Limit("adam", "KQ", "Adam", _BOTH, "", _INDUCED, "Adam on (K, Q)"),
-    _Limit("polar", "KQ", "polar factor", _BOTH, "spectral", _INDUCED, "Steepest descent on K and Q in spectral norms"),
-    _Limit("muon", "KQ", "Muon", _BOTH, "spectral", _INDUCED, "Muon on (K, Q)"),
-)
+}
 _SCHEDULES = {"constant": "with a constant step", "k^-1/2": "with steps that fall like k^-1/2"}
 # For predictions that no paper makes about attention.
 _CONJECTURES = {
@@ -110,13 +103,14 @@ def _statement(limit: _Limit, step: str) -> str:
 _NAMES = {"constant": "constant", "k^-1/2": "falling"}
 PREDICTIONS = tuple(
     Prediction(
-        f"{limit.weights.lower()}-{limit.name}-{_NAMES[step]}",
-        f"{limit.weights}, {limit.rule}, {step}",
+        f"{weights.lower()}-{limit.name}-{_NAMES[step]}",
+        f"{weights}, {limit.rule}, {step}",
         limit.norm,
         limit.source,
         _statement(limit, step),
     )
-    for limit in _LIMITS
+    for weights, limits in _LIMITS.items()
+    for limit in limits
     for step in limit.steps
 )
 _PREDICTED = {prediction.run: prediction.norm for prediction in PREDICTIONS}
@@ -129,37 +123,28 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     rows = [row for row in ROWS if any(f"{weights}, {row}" in summaries for weights in WEIGHTS)]
     with page.style():
         figure = page.full(1.5 + 0.19 * len(rows))
-        panels = dict(zip(WEIGHTS, figure.subplots(1, 2, sharey=True), strict=True))
-        for weights, axes in panels.items():
+        for (weights, title), axes in zip(_TITLES.items(), figure.subplots(1, 2, sharey=True), strict=True):
             runs = [f"{weights}, {row}" for row in rows]
             cells.table(axes, [cells.Row(summaries.get(run), _PREDICTED.get(run)) for run in runs], NORMS)
-            verdicts = [
-                judgements[f"atlas:{each.name}"].verdict for each in PREDICTIONS if each.run.startswith(f"{weights}, ")
-            ]
-            held, count = verdicts.count(Verdict.HOLDS), len(verdicts)
-            confirmed = f"all {count} confirmed" if held == count else f"{held or 'none'} of {count} confirmed"
-            axes.set_title(f"{_TITLES[weights]}: {confirmed}")
-        panels["W"].set_yticks(range(len(rows)), [ROWS[row] for row in rows])
-        panels["W"].tick_params(axis="y", labelsize=cells.SIZE)
+            ids = [f"atlas:{each.name}" for each in PREDICTIONS if each.run.startswith(f"{weights}, ")]
+            held = sum(judgements[id].verdict is Verdict.HOLDS for id in ids)
+            axes.set_title(f"{title}: {held} of {len(ids)} confirmed")
+        figure.axes[0].set_yticks(range(len(rows)), [ROWS[row] for row in rows])
+        figure.axes[0].tick_params(axis="y", labelsize=cells.SIZE)
         figure.suptitle(finding(judgements.values()))
-        page.add_counts(figure, summaries, _key(summaries))
+        page.add_counts(figure, summaries, _caption(summaries))
     return figure
 
 
-def _key(summaries: Datasets) -> str:
-    steps = {name: int(run["snapshot"][-1]) for name, run in summaries.items()}
-    usual = Counter(steps.values()).most_common(1)[0][0]
+def _caption(summaries: Datasets) -> str:
+    """Explain the cells, and name the runs with more steps than usual."""
+    usual = usual_steps(summaries)
     labels = {f"{weights}, {row}": f"{WEIGHTS[weights]} with {ROWS[row]}" for weights in WEIGHTS for row in ROWS}
     longer: dict[int, list[str]] = {}
-    for name, last in steps.items():
-        if last != usual:
-            longer.setdefault(last, []).append(labels[name])
-    text = (
-        f"Mean margin ratio over the seeds after {usual:,} steps; 1: a solution of that norm's Att-SVM. Framed: "
-        "predicted; a framed row: none of these norms. Bold: named by the verdict, its 95 % interval above "
-        f"{CLOSE} and above every other norm's. none: all below and at rest; open: not decided."
-    )
-    return text + "".join(f" After {last:,} steps: {'; '.join(names)}." for last, names in longer.items())
+    for name, run in summaries.items():
+        longer.setdefault(int(run["snapshot"][-1]), []).append(labels[name])
+    others = [f" After {steps:,} steps: {'; '.join(names)}." for steps, names in longer.items() if steps != usual]
+    return caption(f"{usual:,} steps", "predicted; a framed row: none of these norms") + "".join(others)
 
 
 _VIEW_STEPS = {"constant": "constant step", "k^-1/2": "step k^-1/2"}

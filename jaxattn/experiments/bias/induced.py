@@ -7,9 +7,9 @@ import xarray
 from matplotlib.figure import Figure
 
 from jaxattn import svm
-from jaxattn.bias.verdict import CLOSE, last_decade
+from jaxattn.bias.verdict import last_decade
 from jaxattn.experiments.bias import ratios
-from jaxattn.experiments.bias.predictions import Prediction, claims_of
+from jaxattn.experiments.bias.predictions import Prediction, caption, claims_of, finding
 from jaxattn.study.claims import Datasets, Experiment, Judgements
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.measuring.ranked import ranked, to_dataset
@@ -40,11 +40,7 @@ _PREDICTIONS = tuple(
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare the last decade of a run with the max-margin problems of all norms.
-
-    Args:
-        record: of a `Training` of factors.
-        solver: must be None; each norm has its own.
+    """Compare the last decade of a `Training` of factors with the max-margin problems of all norms.
 
     Returns:
         `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the largest attention
@@ -65,34 +61,17 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a table: a row for each run, a column for each norm."""
     rows = [(each, summaries[each.run]) for each in _PREDICTIONS if each.run in summaries]
+    steps = sorted({f"{int(run['snapshot'][-1]):,}" for run in summaries.values()})
     with page.style():
         figure = page.full(1.6 + 0.21 * len(rows))
         axes = figure.subplots()
         cells.table(axes, [cells.Row(run, each.norm) for each, run in rows], NORMS)
         labels = [each.run.replace(", m", " of $K$ and of $Q$, $m") + "$" for each, _ in rows]
         axes.set_yticks(range(len(rows)), labels, fontsize=cells.SIZE)
-        axes.set_title(_finding([(each.norm, run) for each, run in rows]))
-        steps = sorted({int(run["snapshot"][-1]) for run in summaries.values()})
-        page.add_counts(
-            figure,
-            summaries,
-            f"Mean margin ratio over the seeds after {' or '.join(f'{last:,}' for last in steps)} steps that fall like "
-            "$k^{-1/2}$; 1: a solution of that norm's Att-SVM. Framed: the norm induced on $KQ^\\top$. Bold: named by "
-            f"the verdict, its 95% interval above {CLOSE} and every other norm's. none: all below and at rest; open: "
-            "not decided.",
-        )
+        axes.set_title(finding(judgements.values()))
+        falling = f"{' or '.join(steps)} steps that fall like $k^{{-1/2}}$"
+        page.add_counts(figure, summaries, caption(falling, "the norm induced on $KQ^\\top$"))
     return figure
-
-
-def _finding(runs: list[tuple[str, xarray.Dataset]]) -> str:
-    """Return in how many runs the induced norm has the largest ratio, and in how many the verdict names it."""
-    closest = sum(str(run["norm"].values[int(run["ratio"].values.argmax())]) == norm for norm, run in runs)
-    named, count = sum(bool(run["named"].sel(norm=norm)) for norm, run in runs), len(runs)
-    if closest == named == count:
-        return f"In all {count} runs the induced norm is closest and named by the verdict"
-    by_verdict = f"the verdict names it in {named}" if named else "no verdict names it"
-    share = f"all {count}" if closest == count else f"{closest or 'none'} of {count}"
-    return f"The induced norm is closest in {share} runs; {by_verdict}"
 
 
 EXPERIMENT = Experiment(measure, claims=claims_of("atlas-induced", _PREDICTIONS), estimate=ratios.estimate, draw=draw)

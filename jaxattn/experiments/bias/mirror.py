@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,11 +18,11 @@ from matplotlib.patches import Rectangle
 from jaxattn import norms, svm
 from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.predictions import Prediction, claims_of
-from jaxattn.statistics import Estimate, bootstrap, derive_key, variables
-from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements
+from jaxattn.statistics import derive_key
+from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, Verdict
 from jaxattn.study.claims.claim import Needs, Setting, Source
 from jaxattn.study.claims.criteria import Criterion, above, below
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law
 from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.style import cells, page, palette
 
@@ -43,27 +44,12 @@ _BOUNDS = {
 }
 
 
-def epochs(p: float) -> str:
-    """Return the name of the run of l_p-AttGD over the paper's epochs."""
-    return f"l_p-AttGD, p = {p:g}, 1,500 epochs"
-
-
-def longer(p: float) -> str:
-    """Return the name of the long run of l_p-AttGD."""
-    return f"l_p-AttGD, p = {p:g}"
-
-
-def normalized(p: float) -> str:
-    """Return the name of the run of the normalized rule."""
-    return f"normalized, p = {p:g}"
+# The names of the runs: l_p-AttGD over the paper's epochs, and longer, and the normalized rule.
+_EPOCHS, _LONGER, _NORMALIZED = "l_p-AttGD, p = {:g}, 1,500 epochs", "l_p-AttGD, p = {:g}", "normalized, p = {:g}"
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the l_p Att-SVM solutions of its selected tokens, for every p of NORMS.
-
-    Args:
-        record: of a `Training` of a free W by `lp_gd` or `mirror`.
-        solver: must be None; each norm has its own.
+    """Compare training W by `lp_gd` or `mirror` with the l_p Att-SVM solutions of its selected tokens, for every p.
 
     Returns:
         `correlation` and `margin_ratio`, (seed, norm, snapshot); `divergence`, the Bregman divergence of the potential
@@ -120,26 +106,12 @@ def bound(steps: Int[np.ndarray, " snapshots"], p: float) -> Float[np.ndarray, "
     return np.log(log) ** 2 / log if p == 2 else log ** (1 - p)
 
 
-def over_bound(
-    steps: Int[np.ndarray, " snapshots"], divergence: Float[np.ndarray, "seeds snapshots"], p: float
-) -> Float[np.ndarray, " seeds"]:
-    """Return for each seed the exponent of log k in the divergence divided by the bound; 0 is the rate of the bound."""
-    late = steps >= _SINCE
-    return _exponents(np.log(steps[late].astype(float)), divergence[:, late] / bound(steps[late], p))
-
-
-def of_steps(
-    steps: Int[np.ndarray, " snapshots"], divergence: Float[np.ndarray, "seeds snapshots"]
-) -> Float[np.ndarray, " seeds"]:
-    """Return for each seed the exponent of k in the divergence over the last decade of steps."""
-    late = steps * 10 >= steps[-1]
-    return _exponents(steps[late].astype(float), divergence[:, late])
-
-
-def _exponents(x: Float[np.ndarray, " snapshots"], y: Float[np.ndarray, "seeds snapshots"]) -> np.ndarray:
-    """Return the exponent p in y ~ x^p for each seed, by least squares on the logarithms."""
-    centred = np.log(x) - np.log(x).mean()
-    return np.log(y) @ centred / (centred @ centred)
+def _over_bound(divergences: xarray.DataArray, p: float) -> xarray.DataArray:
+    """Return the divergence divided by the bound, (seed, snapshot), against log k; a constant is the bound's rate."""
+    steps = divergences["snapshot"].values
+    late = divergences.isel(snapshot=steps >= min(_SINCE, steps[-1]))
+    steps = late["snapshot"].values
+    return (late / bound(steps, p)).assign_coords(snapshot=np.log(steps))
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
@@ -147,40 +119,35 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
     Returns:
         For each run what `ratios.estimate` returns, and: `cosine`, the mean correlation with each solution at the last
-        snapshot, and `ahead`, the correlation with its own minus this one, (norm,); `off`, the geometric mean of the
-        divergence along the snapshots; `attention`, the mean largest attention probability at the last one; and for
-        runs of at least 100,000 steps the exponents `power`, of k in the divergence, and `slack`, of log k in the
-        divergence divided by the paper's bound.
+        snapshot, and `ahead`, the correlation with its own minus this one, (norm,); `power`, the exponent of k in the
+        divergence over the last decade of steps, and `slack`, that of log k in the divergence divided by the paper's
+        bound, NaN for runs of less than 100,000 steps; `off`, the geometric mean of the divergence along the snapshots;
+        and `attention`, the mean largest attention probability at the last one.
     """
+    keys = [(jax.random.fold_in(key, k), derive_key(key, k)) for k in range(len(runs))]
     return {
-        name: _estimate(run, jax.random.fold_in(key, k), jax.random.split(derive_key(key, k), 5))
-        for k, (name, run) in enumerate(runs.items())
+        name: ratios.estimate(run, of_ratios).assign(_estimate(run, of_rates))
+        for (name, run), (of_ratios, of_rates) in zip(runs.items(), keys, strict=True)
     }
 
 
-def _estimate(run: xarray.Dataset, key: PRNGKeyArray, keys: PRNGKeyArray) -> xarray.Dataset:
-    steps, divergences, p = run["snapshot"].values, run["divergence"].values, run.attrs["optimizer.p"]
-    cosines = run["correlation"].values[:, :, -1]
-    own = run["correlation"].sel(norm=NORMS[p]).values[:, -1:]
-    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {
-        "cosine": (("norm",), bootstrap(cosines, keys[0])),
-        "ahead": (("norm",), bootstrap(own - cosines, keys[1])),
-    }
-    if steps[-1] >= _LONG:
-        estimates["power"] = ((), bootstrap(of_steps(steps, divergences), keys[2]))
-        estimates["slack"] = ((), bootstrap(over_bound(steps, divergences, p), keys[3]))
-    off = bootstrap(np.log(divergences), keys[4])
-    curve = {"off": off.mean, "off_low": off.low, "off_high": off.high}
-    return ratios.estimate(run, key).assign(
-        variables(estimates)
-        | {name: (("snapshot",), np.exp(logarithm)) for name, logarithm in curve.items()}
-        | {"attention": float(run["probability"].values[:, -1].mean())}
+def _estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    last, p = run.isel(snapshot=-1, drop=True), run.attrs["optimizer.p"]
+    return estimated(
+        run,
+        key,
+        cosine=mean(last["correlation"]),
+        ahead=mean(last["correlation"].sel(norm=NORMS[p], drop=True) - last["correlation"]),
+        power=power_law(run["divergence"], since=run["snapshot"].values[-1] / 10, least=_LONG),
+        slack=power_law(_over_bound(run["divergence"], p), since=0, least=math.log(_LONG)),
+        off=geometric_mean(run["divergence"]),
+        attention=exact(float(last["probability"].mean())),
     )
 
 
 def _nearest(p: float, runs: Datasets) -> Judgement:
     """Its own solution must have the highest correlation after the paper's epochs; as corrected, later."""
-    first, last = runs[epochs(p)], runs[longer(p)]
+    first, last = runs[_EPOCHS.format(p)], runs[_LONGER.format(p)]
     means = ", ".join(f"{float(last['cosine'].sel(norm=NORMS[q])):.3f}" for q in PUBLISHED)
     return Judgement(
         _ahead(p, first),
@@ -208,11 +175,8 @@ def _ahead(p: float, run: xarray.Dataset) -> list[Criterion]:
 
 def _rate(p: float, runs: Datasets) -> Judgement:
     """The divergence must not fall more slowly than the bound over the last decade of steps."""
-    run = runs[longer(p)]
-    last = run.attrs["steps"]
-    if "slack" not in run:
-        return Judgement.withheld(f"A run of {last} steps is too short for a rate in log k.")
-    slack = number(run, "slack")
+    run = runs[_LONGER.format(p)]
+    last, slack = run.attrs["steps"], number(run, "slack")
     return Judgement(
         [below(f"exponent of log k in the divergence over the bound, {_SINCE} to {last} steps", slack, 0.0)],
         remark="The bound is an upper bound, so a faster decrease agrees with it. During these steps the attention "
@@ -226,68 +190,57 @@ def _rate(p: float, runs: Datasets) -> Judgement:
     )
 
 
-_CLAIMS = (
-    *claims_of(
+def _claims() -> Iterator[Claim]:
+    limit = "converges in direction to the solution of the l_p Att-SVM"
+    directions = f"Mirror descent with the potential ||W||_p^p / p {limit}"
+    yield from claims_of(
         "mirror",
         [
-            Prediction(
-                f"direction-{p:g}",
-                normalized(p),
-                norm,
-                _DIRECTION,
-                "Mirror descent with the potential ||W||_p^p / p converges in direction to the solution of the l_p "
-                f"Att-SVM (here p = {p:g}).",
-            )
+            Prediction(f"direction-{p:g}", _NORMALIZED.format(p), norm, _DIRECTION, f"{directions} (here p = {p:g}).")
             for p, norm in NORMS.items()
         ],
-    ),
-    *(
-        Claim(
-            f"mirror:nearest-{p:g}",
-            _NEAREST,
+    )
+    for p in PUBLISHED:
+        statement = (
             f"After 1,500 epochs of l_p-AttGD with p = {p:g}, W has a higher correlation with the l_p Att-SVM "
-            "solution of its own p than with those of the other p among 1.75, 2 and 3.",
-            partial(_nearest, p),
-            TRAINED,
+            "solution of its own p than with those of the other p among 1.75, 2 and 3."
         )
-        for p in PUBLISHED
-    ),
-    *(
-        Claim(
-            f"mirror:rate-{p:g}",
-            _RATE,
+        yield Claim(f"mirror:nearest-{p:g}", _NEAREST, statement, partial(_nearest, p), TRAINED)
+    for p, bounded in _BOUNDS.items():
+        statement = (
             "The Bregman divergence between the direction of l_p-AttGD after k steps and that of the l_p Att-SVM "
-            f"solution is {bounded} (here p = {p:g}).",
-            partial(_rate, p),
-            Needs(TRAINED.seeds, _LONG),
+            f"solution is {bounded} (here p = {p:g})."
         )
-        for p, bounded in _BOUNDS.items()
-    ),
-)
+        yield Claim(f"mirror:rate-{p:g}", _RATE, statement, partial(_rate, p), Needs(TRAINED.seeds, _LONG))
+
 
 # A ramp in the order of p, with a dash of its own for each.
-_LOOKS = {
-    p: {"color": colour, "linestyle": dashes}
-    for p, colour, dashes in zip(NORMS, palette.ramp(len(NORMS)), palette.STYLES, strict=True)
-}
+_COLOURS, _DASHES = (dict(zip(NORMS, looks, strict=True)) for looks in (palette.ramp(len(NORMS)), palette.STYLES))
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw correlations after the paper's epochs, margin ratios of the limits, and divergences of both rules."""
-    first, last = ([summaries[name(p)] for p in PUBLISHED if name(p) in summaries] for name in (epochs, longer))
-    limits = [summaries[normalized(p)] for p in NORMS if normalized(p) in summaries]
+    first, last, limits = (
+        {p: summaries[name.format(p)] for p in exponents if name.format(p) in summaries}
+        for name, exponents in ((_EPOCHS, PUBLISHED), (_LONGER, PUBLISHED), (_NORMALIZED, NORMS))
+    )
     with page.style():
         figure = page.full(5.6)
         panels = figure.subplots(2, 2)
         _draw_correlations(panels[0, 0], first)
-        _draw_ratios(panels[0, 1], limits)
-        _draw_divergences(panels[1, 0], last)
-        _draw_divergences(panels[1, 1], limits)
+        cells.table(panels[0, 1], [cells.Row(run, NORMS[p]) for p, run in limits.items()], [*NORMS.values()])
+        _label_exponents(panels[0, 1], NORMS, limits)
+        named = [judgements[f"mirror:direction-{p:g}"].verdict is Verdict.HOLDS for p in NORMS]
+        panels[0, 1].set_title(
+            f"(b) margin ratio of the normalized rule:\nown norm obeyed in {sum(named)} of {len(named)}"
+        )
+        for axes, runs in zip(panels[1], (last, limits), strict=True):
+            _draw_divergences(axes, runs)
         _draw_bounds(panels[1, 0], last)
         for axes in panels[1]:
             axes.legend(loc="lower left")
-        panels[1, 0].set_title("(c) $l_p$-AttGD: faster than the bound (thin)")
-        panels[1, 1].set_title("(d) normalized rule: a power of $k$")
+        panels[1, 0].set_title("(c) $l_p$-AttGD, and the bound (thin)")
+        panels[1, 1].set_title("(d) normalized rule")
         panels[1, 0].set_ylabel("Bregman divergence from\nown solution")
         page.add_counts(
             figure,
@@ -295,67 +248,60 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             "Framed: the solution of the run's own $p$. Bold: the largest of a row in (a), what the verdict names in "
             "(b); open: still moving. "
             "Means over seeds (geometric in (c), (d)), bands: 95 % intervals. Exponents: over the last decade. "
-            f"Bounds are drawn through the divergence at step {min(_SINCE, last[0].attrs['steps']):,}.",
+            f"Bounds are drawn through the divergence at step {_SINCE:,}, or at the end.",
         )
     return figure
 
 
-def _draw_correlations(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
+def _draw_correlations(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
     """Draw the mean correlation of each run with each solution of the paper's experiment."""
-    means = np.array([[float(run["cosine"].sel(norm=NORMS[p])) for p in PUBLISHED] for run in runs])
+    means = np.array([run["cosine"].sel(norm=[NORMS[q] for q in PUBLISHED]).values for run in runs.values()])
     axes.imshow(means, cmap="Blues", vmin=0.2, vmax=1.0, aspect="auto")
-    nearest = 0
-    for row, column in np.ndindex(means.shape):
-        best, own = column == int(np.argmax(means[row])), PUBLISHED[column] == runs[row].attrs["optimizer.p"]
-        nearest += best and own
-        colour, weight = "white" if means[row, column] > 0.6 else "black", "bold" if best else "normal"
-        look: dict[str, Any] = {"color": colour, "fontweight": weight, "fontsize": cells.SIZE}
-        axes.text(column, row, f"{means[row, column]:.3f}", ha="center", va="center", **look)
-        if own:
-            corner = (column - 0.45, row - 0.43)
-            axes.add_patch(Rectangle(corner, 0.9, 0.86, fill=False, edgecolor=palette.NUCLEAR, linewidth=1.4))
+    nearest = means.argmax(axis=1)
+    own = np.array([PUBLISHED.index(p) for p in runs])
+    for (row, column), value in np.ndenumerate(means):
+        look: dict[str, Any] = {
+            "color": "white" if value > 0.6 else "black",
+            "fontweight": "bold" if column == nearest[row] else "normal",
+        }
+        axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=cells.SIZE, **look)
+    for row, column in enumerate(own):
+        corner = (column - 0.45, row - 0.43)
+        axes.add_patch(Rectangle(corner, 0.9, 0.86, fill=False, edgecolor=palette.NUCLEAR, linewidth=1.4))
     _label_exponents(axes, PUBLISHED, runs)
-    epochs_run = runs[0].attrs["steps"]
+    first, steps = int((nearest == own).sum()), next(iter(runs.values())).attrs["steps"]
     axes.set_title(
-        f"(a) correlation after {epochs_run:,} epochs of $l_p$-AttGD:\nown solution first in {nearest} of {len(runs)}"
+        f"(a) correlation after {steps:,} epochs of $l_p$-AttGD:\nown solution first in {first} of {len(runs)}"
     )
 
 
-def _draw_ratios(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
-    own = [NORMS[run.attrs["optimizer.p"]] for run in runs]
-    cells.table(axes, [cells.Row(run, norm) for run, norm in zip(runs, own, strict=True)], list(NORMS.values()))
-    _label_exponents(axes, NORMS, runs)
-    named = sum(bool(run["named"].sel(norm=norm)) for run, norm in zip(runs, own, strict=True))
-    axes.set_title(f"(b) margin ratio of the normalized rule:\nown norm obeyed in {named} of {len(runs)}")
-
-
-def _label_exponents(axes: Axes, columns: Sequence[float] | dict[float, str], runs: Sequence[xarray.Dataset]) -> None:
-    axes.set_xticks(range(len(columns)), [f"${p:g}$" for p in columns], fontsize=cells.SIZE)
-    axes.set_yticks(range(len(runs)), [f"${run.attrs['optimizer.p']:g}$" for run in runs], fontsize=cells.SIZE)
+def _label_exponents(axes: Axes, columns: Iterable[float], rows: Iterable[float]) -> None:
+    for ticks, exponents in ((axes.set_xticks, [*columns]), (axes.set_yticks, [*rows])):
+        ticks(range(len(exponents)), [f"${p:g}$" for p in exponents], fontsize=cells.SIZE)
     axes.set(xlabel="$p$ of the Att-SVM", ylabel="$p$ of the potential")
     axes.tick_params(length=0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
 
 
-def _draw_divergences(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
-    for run in runs:
-        p = run.attrs["optimizer.p"]
-        label = f"$p = {p:g}$" + (f": $k^{{{float(run['power']):.2f}}}$" if "power" in run else "")
+def _draw_divergences(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
+    for p, run in runs.items():
+        exponent = float(run["power"])
+        label = f"$p = {p:g}$" + ("" if math.isnan(exponent) else f": $k^{{{exponent:.2f}}}$")
         trained = run.isel(snapshot=run["snapshot"].values > 0)
         curve = (trained[name].values for name in ("snapshot", "off", "off_low", "off_high"))
-        page.band(axes, *curve, label=label, **_LOOKS[p])
+        page.band(axes, *curve, label=label, color=_COLOURS[p], linestyle=_DASHES[p])
     axes.set(xscale="log", yscale="log", xlabel="step $k$")
 
 
-def _draw_bounds(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
+def _draw_bounds(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
     """Draw the order of the paper's bound for each p, through the run's divergence where rates are fitted from."""
-    for run in runs:
-        p, steps = run.attrs["optimizer.p"], run["snapshot"].values
+    for p, run in runs.items():
+        steps = run["snapshot"].values
         late = steps >= min(_SINCE, steps[-1])
         order = bound(steps[late], p)
         scaled = order * run["off"].values[late][0] / order[0]
-        axes.plot(steps[late], scaled, color=_LOOKS[p]["color"], linewidth=0.7, linestyle="-")
+        axes.plot(steps[late], scaled, color=_COLOURS[p], linewidth=0.7, linestyle="-")
 
 
-EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, draw=draw)
+EXPERIMENT = Experiment(measure, claims=tuple(_claims()), summarize=summarize, draw=draw)

@@ -77,18 +77,23 @@ def finding(judgements: Iterable[Judgement]) -> str:
     Example:
         >>> from jaxattn.study.claims import Criterion, Number
         >>> finding([Judgement([Criterion("", Number.exact(1.0), least=0.0)])] * 4)
-        'All 4 predicted limits are confirmed'
+        'Predicted limits: 4 of 4 confirmed'
     """
     verdicts = Counter(judgement.verdict for judgement in judgements)
-    count, held, failed = verdicts.total(), verdicts[Verdict.HOLDS], verdicts[Verdict.FAILS]
-    if held == count > 1:
-        return f"All {count} predicted limits are confirmed"
-    rest = {"refuted": failed, "not decided": count - held - failed}
-    first = f"{held or 'None'} of {count} predicted limits {_is(held or 1)} confirmed"
-    return ", ".join(
-        [first, *(f"{number_of} {_is(number_of)} {word}" for word, number_of in rest.items() if number_of)]
+    words = {Verdict.FAILS: "refuted", Verdict.OPEN: "not decided"}
+    others = "".join(f", {verdicts[verdict]} {word}" for verdict, word in words.items() if verdicts[verdict])
+    return f"Predicted limits: {verdicts[Verdict.HOLDS]} of {verdicts.total()} confirmed{others}"
+
+
+def usual_steps(summaries: Datasets) -> int:
+    """Return the number of steps of most runs."""
+    return Counter(int(run["snapshot"][-1]) for run in summaries.values()).most_common(1)[0][0]
+
+
+def caption(steps: str, framed: str = "predicted") -> str:
+    """Explain a table of `style.cells` after these steps, in which these norms are framed."""
+    return (
+        f"Mean margin ratio over the seeds after {steps}; 1: a solution of that norm's Att-SVM. Framed: {framed}. "
+        f"Bold: named by the verdict, its 95 % interval above {CLOSE} and every other norm's. none: all below and at "
+        "rest; open: not decided."
     )
-
-
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"

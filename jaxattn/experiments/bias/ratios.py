@@ -36,11 +36,7 @@ def counts(attributes: Mapping[str, Any]) -> dict[str, int]:
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the max-margin problems of all norms of the atlas, always in double precision.
-
-    Args:
-        record: of a `Training`.
-        solver: must be None; each norm has its own.
+    """Compare a `Training` with the max-margin problems of all norms of the atlas, always in double precision.
 
     Returns:
         `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the largest attention
@@ -59,11 +55,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate the margin ratios of a run, and the norms that it obeys.
-
-    Args:
-        run: of `measure`.
-        key: of the bootstrap.
+    """Estimate the margin ratios of a run of `measure`, and the norms that it obeys.
 
     Returns:
         `ratio`, the mean margin ratio over the seeds at the last snapshot, (norm,), and `trend`, its change per decade

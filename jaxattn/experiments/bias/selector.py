@@ -6,13 +6,14 @@ A machine-made summary ascribes this selector to 2308.16898. The rules below wer
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol, cast
 
 import jax
 import numpy as np
 import xarray
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -21,11 +22,11 @@ from jaxattn.bias import verdict
 from jaxattn.experiments.bias import ratios
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.statistics import Estimate, bootstrap, variables
-from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, Verdict, counts_of
+from jaxattn.statistics import bootstrap
+from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, counts_of
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.claims.criteria import above
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import estimated, exact, mean, number
 from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
 from jaxattn.study.style import page, palette
@@ -55,10 +56,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     At inference it selects the argmax of its scores, so these are the tokens of largest logit at the end, without
     noise.
-
-    Args:
-        record: of a `Training`.
-        solver: must be None; each norm has its own.
 
     Returns:
         For the kept seeds `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the
@@ -117,10 +114,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         For each run `ratio`, the margin ratio, (norm, snapshot); at the end `probability`, `optimal`, the share of
         inputs that select their optimal token, `joint`, the ratio in the joint problem of several heads, and `lead`,
         the Frobenius ratio minus the largest other one, that of the norm `rival`; `off`, the mean of log10(1 - ratio),
-        (snapshot,), in the Frobenius norm; `ahead`, `off` of the unchanged run from the same start minus this one,
-        paired by seed, (snapshot,), and `gain`, its mean from step 100 on; `same`, the share of inputs for which a
-        selector selects the token of that run. Attributes: `norms`, which `bias.rank` names, and `reason`, why it names
-        none.
+        (snapshot,), in the Frobenius norm. In comparison with the unchanged run from the same start, paired by seed:
+        `ahead`, its `off` minus that of this run, (snapshot,), and `gain`, the mean of this from step 100 on; `same`,
+        the share of inputs that select the same token. Attributes: `norms`, which `bias.rank` names, and `reason`, why
+        it names none.
 
     Raises:
         ValueError: two runs to compare without a common seed.
@@ -129,75 +126,78 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
 
 def _estimate(name: str, runs: Datasets, key: PRNGKeyArray) -> xarray.Dataset:
-    run, keys = runs[name], jax.random.split(key, 8)
-    ratio, steps = run["margin_ratio"].values, run["snapshot"].values
-    norms = tuple(str(norm) for norm in run["norm"].values)
-    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {
-        "ratio": (("norm", "snapshot"), bootstrap(ratio, keys[0])),
-        "probability": ((), bootstrap(run["probability"].values[:, -1], keys[1])),
-        "optimal": ((), bootstrap(run["optimal"].values, keys[6])),
-        "off": (("snapshot",), bootstrap(_off(run), keys[4])),
-    }
-    if "joint" in run:
-        estimates["joint"] = ((), bootstrap(run["joint"].values[:, -1], keys[7]))
-    change, decades = verdict.trend(ratio, steps, keys[1])
-    probability = float(run["probability"][:, -1].mean())
-    # A run along the exact gradient direction does not stall.
-    decision = verdict.of(norms, bootstrap(ratio[..., -1], keys[0]), change, probability, len(ratio), decades)
-    own = norms.index("frobenius")
-    leads = bootstrap(ratio[:, [own], -1] - ratio[:, :, -1], keys[2])
-    rival = min((k for k in range(len(norms)) if k != own), key=lambda k: leads.mean[k])
-    estimates["lead"] = ((), Estimate(*(part[rival] for part in leads)))
-    if _BASES.get(name) in runs:
-        changed, base = _paired(name, _BASES[name], runs)
-        ahead = _off(base) - _off(changed)
-        estimates["ahead"] = (("snapshot",), bootstrap(ahead, keys[5]))
-        estimates["gain"] = ((), bootstrap(ahead[:, steps >= min(_SINCE, steps[-1])].mean(axis=1), keys[5]))
-        if changed["selected"].shape == base["selected"].shape:
-            equal = (changed["selected"].values == base["selected"].values).mean(axis=1)
-            estimates["same"] = ((), bootstrap(equal, keys[3]))
-    return xarray.Dataset(
-        variables(estimates),
-        {"norm": run["norm"].values, "snapshot": steps},
-        {**run.attrs, "norms": " and ".join(decision.norms), "reason": decision.reason, "rival": norms[rival]},
+    run, last = runs[name], runs[name].isel(snapshot=-1, drop=True)
+    ratio = last["margin_ratio"]
+    leads = ratio.sel(norm="frobenius", drop=True) - ratio.drop_sel(norm="frobenius")
+    rival = str(leads["norm"].values[leads.mean("seed").values.argmin()])
+    changed, base = _paired(name, runs)
+    ahead = _off(base) - _off(changed)
+    since = min(_SINCE, int(run["snapshot"][-1]))
+    # Several heads select a token each.
+    others = np.tile(base["selected"].values, (1, changed.sizes["input"] // base.sizes["input"]))
+    estimates = estimated(
+        run,
+        key,
+        ratio=mean(run["margin_ratio"]),
+        probability=mean(last["probability"]),
+        lead=mean(leads.sel(norm=rival, drop=True)),
+        same=mean((changed["selected"] == others).mean("input")),
+        off=mean(_off(run)),
+        gain=mean(ahead.sel(snapshot=slice(since, None)).mean("snapshot")),
+        optimal=mean(run["optimal"]),
+        ahead=exact(ahead.mean("seed")),
+        **({"joint": mean(last["joint"])} if "joint" in run else {}),
     )
+    decision = _verdict(run, key)
+    return estimates.assign_attrs(norms=" and ".join(decision.norms), reason=decision.reason, rival=rival)
 
 
-def _off(run: xarray.Dataset) -> Float[np.ndarray, "seeds snapshots"]:
-    """Return log10(1 - ratio) for the Frobenius margin ratio."""
-    return np.log10(np.maximum(1 - run["margin_ratio"].sel(norm="frobenius").values, _CERTIFIED))
+def _verdict(run: xarray.Dataset, key: PRNGKeyArray) -> bias.Verdict:
+    """Return the verdict of `bias.rank`; a run along the exact gradient direction does not stall."""
+    ratio, norms = run["margin_ratio"].values, [str(norm) for norm in run["norm"].values]
+    at_end, of_trend = (jax.random.fold_in(key, k) for k in range(2))
+    change, decades = verdict.trend(ratio, run["snapshot"].values, of_trend)
+    probability = float(run["probability"][:, -1].mean())
+    return verdict.of(norms, bootstrap(ratio[..., -1], at_end), change, probability, len(ratio), decades)
 
 
-def _paired(name: str, base: str, runs: Datasets) -> tuple[xarray.Dataset, xarray.Dataset]:
-    """Return two runs on the seeds that both kept: a seed draws the same problem in all runs."""
+def _off(run: xarray.Dataset) -> xarray.DataArray:
+    """Return log10(1 - ratio) for the Frobenius margin ratio, (seed, snapshot)."""
+    missing = 1 - run["margin_ratio"].sel(norm="frobenius", drop=True)
+    return missing.copy(data=np.log10(np.maximum(missing.values, _CERTIFIED)))
+
+
+def _paired(name: str, runs: Datasets) -> tuple[xarray.Dataset, xarray.Dataset]:
+    """Return a run and its unchanged one, itself if there is none, on the seeds that both kept.
+
+    A seed draws the same problem in all runs.
+    """
+    base = _BASES.get(name, name)
+    base = base if base in runs else name
     shared = np.intersect1d(runs[name]["seed"].values, runs[base]["seed"].values)
     if not shared.size:
         raise ValueError(f"selector: expected a seed that {name} and {base} both kept, found none")
     return runs[name].sel(seed=shared), runs[base].sel(seed=shared)
 
 
-_SHARE = "{}: share of inputs with the token that plain training selects"
-
-
 def _same_tokens(names: tuple[str, ...], runs: Datasets) -> Judgement:
     """Nearly all inputs must get the token that training W selects, with a saturated attention."""
     optimal = ", ".join(f"{float(runs[name]['optimal']):.0%} ({name})" for name in (_PLAIN, *names))
-    shares = {_SHARE.format(name): number(runs[name], "same") for name in names}
-    stated = [
+    shares, stated = {}, []
+    for name in names:
+        label = f"{name}: share of inputs with the token that plain training selects"
+        shares[label] = number(runs[name], "same")
+        stated.append(above(label, shares[label], _SAME))
         # If the softmax is spread out, an argmax is no selection.
-        (
-            above(label, share, _SAME),
-            above(f"{name}: mean largest probability at the end", number(runs[name], "probability"), tokens.SATURATED),
-        )
-        for name, (label, share) in zip(names, shares.items(), strict=True)
-    ]
-    first = names[0]
+        largest = number(runs[name], "probability")
+        stated.append(above(f"{name}: mean largest probability at the end", largest, tokens.SATURATED))
+    several, smallest = len(names) > 1, stated[0].value.mean
     return Judgement(
-        [criterion for of_run in stated for criterion in of_run],
-        stated[0] if len(names) > 1 else (),
-        correction=f"only with the smallest weight, {first}: there {shares[_SHARE.format(first)].mean:.1%} of the "
-        "inputs get the token that training W without a penalty selects."
-        if len(names) > 1
+        stated,
+        stated[:2] if several else (),
+        correction=f"only with the smallest weight, {names[0]}: there {smallest:.1%} of the inputs get the token that "
+        "training W without a penalty selects."
+        if several
         else "",
         remark="At inference the selector takes the argmax of its scores, x_t^T W z. Each seed has the same problem "
         "as training W from zero without penalty and samples. The token with the best score is selected for "
@@ -219,7 +219,7 @@ def _obeys_frobenius(names: tuple[str, ...], runs: Datasets) -> Judgement:
     verdicts = ", ".join(
         f"{run.attrs['norms'] or run.attrs['reason'] or 'none'} ({name})" for name, run in family.items()
     )
-    gains = ", ".join(f"{float(run['gain']):.2g} ({name})" for name, run in family.items() if "gain" in run)
+    gains = ", ".join(f"{float(run['gain']):.2g} ({name})" for name, run in family.items())
     return Judgement(
         [
             *(above(f"{label}, at the end", end, bias.CLOSE) for label, end in ends.items()),
@@ -264,57 +264,45 @@ def _nearer(name: str, runs: Datasets) -> Judgement:
     )
 
 
-_ARGMAX = "and read by its argmax at inference, selects the same tokens as gradient descent on the attention weights."
-_TOWARDS = "push attention towards the SVM solution"
-_CLAIMS = tuple(
-    Claim(f"selector:{name}", _SOURCE, statement, rule, TRAINED)
-    for name, rule, statement in (
-        (
-            "entropy-tokens",
-            partial(_same_tokens, _ENTROPY),
-            f"A softmax selector trained with an entropy penalty, {_ARGMAX}",
-        ),
-        (
-            "gumbel-tokens",
-            partial(_same_tokens, _GUMBEL),
-            f"A selector trained on straight-through Gumbel samples, {_ARGMAX}",
-        ),
-        (
-            "entropy-norm",
-            partial(_obeys_frobenius, _ENTROPY),
-            "A softmax selector trained with an entropy penalty selects the tokens of an SVM solution: for any weight "
-            "of the penalty, W obeys the Frobenius Att-SVM of its selected tokens.",
-        ),
-        (
-            "gumbel-norm",
-            partial(_obeys_frobenius, _GUMBEL),
-            "A selector trained on straight-through Gumbel samples selects the tokens of an SVM solution: W obeys the "
-            "Frobenius Att-SVM of its selected tokens.",
-        ),
-        ("heads", partial(_nearer, _HEADS), f"Several heads {_TOWARDS}."),
-        ("rotary", partial(_nearer, _ROTARY), f"Positions {_TOWARDS} (here rotary ones)."),
-        (
-            "positions",
-            partial(_nearer, _ONE_HOT),
-            f"Positions {_TOWARDS} (here unit vectors added to the keys, one per position).",
-        ),
+def _claims() -> Iterator[Claim]:
+    same = "and read by its argmax at inference, selects the same tokens as gradient descent on the attention weights."
+    obeys = "W obeys the Frobenius Att-SVM of its selected tokens."
+    selectors = (
+        ("entropy", "A softmax selector trained with an entropy penalty", _ENTROPY, "for any weight of the penalty, "),
+        ("gumbel", "A selector trained on straight-through Gumbel samples", _GUMBEL, ""),
     )
-)
+    for name, training, runs, _ in selectors:
+        yield _claim(f"{name}-tokens", f"{training}, {same}", partial(_same_tokens, runs))
+    for name, training, runs, weights in selectors:
+        statement = f"{training} selects the tokens of an SVM solution: {weights}{obeys}"
+        yield _claim(f"{name}-norm", statement, partial(_obeys_frobenius, runs))
+    for name, run, changes, remark in (
+        ("heads", _HEADS, "Several heads", ""),
+        ("rotary", _ROTARY, "Positions", " (here rotary ones)"),
+        ("positions", _ONE_HOT, "Positions", " (here unit vectors added to the keys, one per position)"),
+    ):
+        statement = f"{changes} push attention towards the SVM solution{remark}."
+        yield _claim(name, statement, partial(_nearer, run))
 
-# The entropy penalties, from light to dark as their weights grow.
-_RAMP = zip(_ENTROPY, palette.ramp(4), ((0, (1, 1)), (0, (3, 1)), (0, (6, 2))), _ENTROPY, strict=False)
-_LOOKS = {
-    name: {"color": colour, "linestyle": dashes, "label": label}
-    for name, colour, dashes, label in (
-        *_RAMP,
-        (_PLAIN, palette.INK, "-", "plain, $W = 0$"),
-        (*_GUMBEL, palette.AMBER, (0, (4, 1, 1, 1)), "Gumbel"),
-        (_RANDOM, palette.GUIDE, "--", "plain, random start"),
-        (_HEADS, palette.WINE, ":", "two heads, random"),
-        (_ROTARY, palette.TEAL, "-.", "rotary, $W = 0$"),
-        (_ONE_HOT, palette.ROSE, (0, (5, 1)), "added positions, $W = 0$"),
-    )
+
+def _claim(name: str, statement: str, rule: Callable[[Datasets], Judgement]) -> Claim:
+    return Claim(f"selector:{name}", _SOURCE, statement, rule, TRAINED)
+
+
+# The entropy penalties from light to dark as their weights grow.
+_LIGHT, _MIDDLE, _DARK, _ = palette.ramp(4)
+_LOOKS: dict[str, dict[str, Any]] = {
+    "entropy 0.01": {"color": _LIGHT, "linestyle": (0, (1, 1)), "label": "entropy 0.01"},
+    "entropy 0.1": {"color": _MIDDLE, "linestyle": (0, (3, 1)), "label": "entropy 0.1"},
+    "entropy 1": {"color": _DARK, "linestyle": (0, (6, 2)), "label": "entropy 1"},
+    _PLAIN: {"color": palette.INK, "linestyle": "-", "label": "plain, $W = 0$"},
+    "Gumbel": {"color": palette.AMBER, "linestyle": (0, (4, 1, 1, 1)), "label": "Gumbel"},
+    _RANDOM: {"color": palette.GUIDE, "linestyle": "--", "label": "plain, random start"},
+    _HEADS: {"color": palette.WINE, "linestyle": ":", "label": "two heads, random"},
+    _ROTARY: {"color": palette.TEAL, "linestyle": "-.", "label": "rotary, $W = 0$"},
+    _ONE_HOT: {"color": palette.ROSE, "linestyle": (0, (5, 1)), "label": "added positions, $W = 0$"},
 }
+_CHANGES = {"heads": "two heads", "rotary": "rotary", "positions": "added positions"}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -328,7 +316,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         _draw_ratios(middle, (_PLAIN, *selectors), summaries)
         middle.set_title(f"(b) {named} of {len(selectors)} obey the\nFrobenius SVM, by bias.rank")
         _draw_ratios(right, (_PLAIN, _ROTARY, _ONE_HOT, _RANDOM, _HEADS), summaries)
-        right.set_title(f"(c) {_gains(judgements)}")
+        verdicts = {word: judgements[f"selector:{claim}"].verdict for claim, word in _CHANGES.items()}
+        right.set_title(f"(c) nearer? {'; '.join(f'{word}: {verdict}' for word, verdict in verdicts.items())}")
         lowest = min(axes.get_ylim()[0] for axes in (middle, right))
         for axes in (middle, right):
             axes.set_ylim(lowest, 3)
@@ -355,8 +344,7 @@ def _draw_shares(axes: Axes, selectors: Datasets) -> None:
     axes.set_xlabel("weight of the entropy penalty")
     axes.set(xlim=(-0.6, len(selectors) - 0.4), ylim=(0, 1.05))
     axes.set_ylabel("inputs with the token of plain training")
-    same = sum(number(run, "same").low >= _SAME for run in selectors.values())
-    axes.set_title(f"(a) {same} of {len(selectors)} selectors select\nthe tokens of plain training")
+    axes.set_title("(a) selectors: the same\ntokens as plain training?")
 
 
 def _draw_ratios(axes: Axes, names: tuple[str, ...], summaries: Datasets) -> None:
@@ -371,15 +359,4 @@ def _draw_ratios(axes: Axes, names: tuple[str, ...], summaries: Datasets) -> Non
     axes.legend(loc="lower left", handlelength=2.6)
 
 
-def _gains(judgements: Judgements) -> str:
-    """Say of heads and of positions whether they come closer to 1 at equal steps."""
-    changes = {"heads": "two heads", "rotary": "rotary", "positions": "added positions"}
-    lines = {Verdict.HOLDS: "nearer", Verdict.FAILS: "not nearer", Verdict.OPEN: "not decided"}
-    of_verdict = {
-        said: [name for claim, name in changes.items() if judgements[f"selector:{claim}"].verdict is decided]
-        for decided, said in lines.items()
-    }
-    return "\n".join(f"{said}: {', '.join(names)}" for said, names in of_verdict.items() if names)
-
-
-EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, draw=draw)
+EXPERIMENT = Experiment(measure, claims=tuple(_claims()), summarize=summarize, draw=draw)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import jax
@@ -12,9 +11,8 @@ from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
 from jaxattn import bias, models, svm
-from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias import ratios
-from jaxattn.experiments.bias.predictions import Prediction, claims_of, finding
+from jaxattn.experiments.bias.predictions import Prediction, caption, claims_of, finding, usual_steps
 from jaxattn.study.claims import Datasets, Experiment, Judgements
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
@@ -33,11 +31,7 @@ _OF_HEADS = "the joint Att-SVM of all heads, min sum_h ||W_h||^2 such that every
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the Att-SVMs of its own model, and with those of an alternative problem.
-
-    Args:
-        record: of a `Training`.
-        solver: must be None; each norm has its own.
+    """Compare a `Training` with the Att-SVMs of its own model, and with those of an alternative problem.
 
     Returns:
         `margin_ratio`, (seed, norm, snapshot), in the problem of the model's keys and queries, for several heads the
@@ -190,14 +184,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     own = {name: run for name, run in summaries.items() if ": " not in name}
     others = {name: f"{name}: {run.attrs['other']}" for name, run in own.items()}
     rows = [row for name in own for row in (name, others[name]) if row in summaries]
-    steps = {name: int(run["snapshot"][-1]) for name, run in summaries.items()}
-    usual = Counter(steps.values()).most_common(1)[0][0]
+    usual = usual_steps(summaries)
 
     def label(row: str) -> str:
         if row not in own:
             return f"against {summaries[row].attrs['other']}"
         written = f"$(K, Q)$, {row[4:]}" if row.startswith("KQ, ") else f"$W$, {row[3:]}"
-        return written if steps[row] == usual else f"{written}, {steps[row]:,} steps"
+        steps = int(summaries[row]["snapshot"][-1])
+        return written if steps == usual else f"{written}, {steps:,} steps"
 
     with page.style():
         figure = page.full(1.4 + 0.21 * len(rows))
@@ -205,13 +199,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         cells.table(axes, [cells.Row(summaries[row], _PREDICTED.get(row)) for row in rows], bias.NORMS)
         axes.set_yticks(range(len(rows)), [label(row) for row in rows], fontsize=cells.SIZE)
         axes.set_title(finding(judgements.values()))
-        page.add_counts(
-            figure,
-            own,
-            f"Mean margin ratio over the seeds after {usual:,} steps, or as said; 1: a solution of that "
-            "norm's Att-SVM. Framed: predicted. Bold: named by the verdict, its 95 % interval above "
-            f"{CLOSE} and every other norm's. none: all below and at rest; open: not decided.",
-        )
+        page.add_counts(figure, own, caption(f"{usual:,} steps, or as said"))
     return figure
 
 

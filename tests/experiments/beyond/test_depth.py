@@ -10,8 +10,7 @@ import pytest
 import xarray
 
 from jaxattn import data, descent, losses
-from jaxattn.experiments.beyond.depth import layers
-from jaxattn.experiments.beyond.depth.claims import FIRST, summarize
+from jaxattn.experiments.beyond.depth import FIRST, layers, summarize
 from jaxattn.experiments.beyond.depth.layers import Layers
 from jaxattn.experiments.beyond.depth.measure import NORMS
 from jaxattn.experiments.beyond.depth.record import TwoLayers

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from jaxattn import svm, tokens
-from jaxattn.experiments.beyond.digits import images
-from jaxattn.experiments.beyond.digits.claims import summarize
+from jaxattn.experiments.beyond.digits import images, summarize
 from jaxattn.experiments.beyond.digits.measure import NORMS
 from tests.experiments.bias import synthetic
 

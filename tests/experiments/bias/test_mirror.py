@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn.experiments.bias.mirror import NORMS, PUBLISHED, bound, divergence, of_steps, over_bound
+from jaxattn.experiments.bias.mirror import EXPERIMENT, NORMS, PUBLISHED, bound, divergence
 from jaxattn.study.settings.schedule import Logarithmically
 from tests.experiments.bias import synthetic
 
@@ -61,9 +61,14 @@ def test_bounds_and_exponents_are_those_of_their_formulas():
     np.testing.assert_allclose(bound(steps, 1.75), log**-0.75)
     np.testing.assert_allclose(bound(steps, 2.0), np.log(log) ** 2 / log)
     np.testing.assert_allclose(bound(steps, 3.0), np.log(log) / log)
-    planted = np.stack([bound(steps, 3.0) / log**2, bound(steps, 3.0) * log])
-    np.testing.assert_allclose(over_bound(steps, planted, 3.0), [-2, 1])
-    np.testing.assert_allclose(of_steps(steps, 5.0 * steps[None] ** -1.5), [-1.5])
+    planted = run("lp_gd", 3.0, 100_000, slack=-2.0)
+    falling = 5.0 * np.maximum(planted["snapshot"].values, 1) ** -1.5
+    power = planted.assign(divergence=(("seed", "snapshot"), np.tile(falling, (synthetic.SEEDS, 1))))
+    runs = {"planted": planted, "power": power, "short": run("lp_gd", 3.0, 1500)}
+    found = EXPERIMENT.estimates(runs, jax.random.key(0))
+    assert float(found["planted"]["slack"]) == pytest.approx(-2)
+    assert float(found["power"]["power"]) == pytest.approx(-1.5)
+    assert np.isnan(found["short"]["power"])
 
 
 @pytest.mark.parametrize("p", NORMS)

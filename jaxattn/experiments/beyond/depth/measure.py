@@ -39,10 +39,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     For the second layer these are the outputs of the first, with the query z. For the first layer these are the tokens,
     with the query of the position that the second layer reads, one per input, or of every position.
 
-    Args:
-        record: of `TwoLayers`.
-        solver: must be None; each norm has its own.
-
     Returns:
         Margin ratios `second` and `first`, (seed, norm, snapshot), and `every`, in the Frobenius norm, (seed,
         snapshot); `second_cosine` and `first_cosine`, likewise; the mean largest probabilities `second_probability`,

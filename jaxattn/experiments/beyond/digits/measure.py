@@ -24,10 +24,6 @@ _SAME = 1e-16
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare a run with the Frobenius and the nuclear Att-SVM of the tokens that it selects.
 
-    Args:
-        record: of a `Training` of W or of (K, Q).
-        solver: must be None; each norm has its own.
-
     Returns:
         For every kept seed `margin_ratio` and `off`, 1 - cos, (seed, norm, snapshot); `probability`, the mean largest
         one, (seed, snapshot); and `optimal`, the share of inputs whose optimal token it selects, (seed,). For all seeds

@@ -22,7 +22,7 @@ from jaxattn.experiments.bias.predictions import Prediction, judge
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.statistics import Estimate, bootstrap, proportion, variables
-from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, too_few, total
+from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, Verdict, too_few
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.claims.criteria import between
 from jaxattn.study.estimates import number
@@ -42,22 +42,22 @@ _STEPS = {
 # Fixed beforehand, in addition to the rule of `bias.verdict`: the largest difference of the mean margin ratios for
 # steps h and 2 h for which the steps count as a flow.
 _ERROR = FLAT
+_MINIMIZES = "minimizes the nuclear norm of K Q^T under the constraints of the Att-SVM"
+_UNALIGNED = Source(_FLOW, "without the assumption of an aligned start: our question", Setting.OURS)
 _PREDICTIONS = (
     Prediction(
         "diagonal",
         "diagonal, h = 2",
         "nuclear",
         Source(_FLOW, "theorem on diagonal weights, as recalled", Setting.PROXY),
-        "With diagonal K and Q, gradient flow that reaches the minimal loss minimizes the nuclear norm of K Q^T under "
-        "the constraints of the Att-SVM.",
+        f"With diagonal K and Q, gradient flow that reaches the minimal loss {_MINIMIZES}.",
     ),
     Prediction(
         "aligned",
         "aligned, h = 0.5",
         "nuclear",
         Source(_FLOW, "theorem on aligned starts, as recalled", Setting.PROXY),
-        "If the singular spaces of K and Q are aligned with the data at the start, gradient flow minimizes the "
-        "nuclear norm of K Q^T under the constraints of the Att-SVM.",
+        f"If the singular spaces of K and Q are aligned with the data at the start, gradient flow {_MINIMIZES}.",
     ),
     Prediction(
         "one-matrix",
@@ -70,17 +70,16 @@ _PREDICTIONS = (
         "random",
         "random, h = 0.5",
         "nuclear",
-        Source(_FLOW, "without the assumption of an aligned start: our question", Setting.OURS),
-        "From random K and Q, without any alignment, gradient flow minimizes the nuclear norm of K Q^T under the "
-        "constraints of the Att-SVM: alignment is not needed.",
+        _UNALIGNED,
+        f"From random K and Q, without any alignment, gradient flow {_MINIMIZES}: alignment is not needed.",
     ),
     Prediction(
         "unbalanced",
         "unbalanced, h = 0.5",
         "nuclear",
-        Source(_FLOW, "without the assumption of an aligned start: our question", Setting.OURS),
-        "From random K and Q with ||K|| = 16 ||Q||, gradient flow minimizes the nuclear norm of K Q^T under the "
-        "constraints of the Att-SVM: neither alignment nor balance is needed.",
+        _UNALIGNED,
+        f"From random K and Q with ||K|| = 16 ||Q||, gradient flow {_MINIMIZES}: neither alignment nor balance is "
+        "needed.",
     ),
 )
 
@@ -89,10 +88,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare a flow with the Frobenius and the nuclear Att-SVM of the tokens that it selects, as `bias.rank` does.
 
     Diagonal weights are compared with the same two problems over diagonal matrices.
-
-    Args:
-        record: of a `Training`.
-        solver: must be None; each norm has its own.
 
     Returns:
         `margin_ratio`, (seed, norm, snapshot); `cosine` likewise, 0 if the solution is not unique; `probability`, the
@@ -198,7 +193,6 @@ _CLAIMS = tuple(
     Claim(f"flow:{each.name}", each.source, each.statement, partial(_judge, each), TRAINED) for each in _PREDICTIONS
 )
 
-_ONE_MATRIX = "one matrix, h = 7"
 _LOOKS = {
     "diagonal, h = 2": {"color": palette.AMBER, "linestyle": ":", "label": "diagonal $K$, $Q$"},
     "aligned, h = 0.5": {"color": palette.ROSE, "linestyle": "-.", "label": "aligned start"},
@@ -208,7 +202,7 @@ _LOOKS = {
         "linestyle": (0, (5, 1, 1, 1, 1, 1)),
         "label": r"random, $\|K\| = 16\,\|Q\|$",
     },
-    _ONE_MATRIX: {"color": palette.INK, "linestyle": "-", "label": "training $W$"},
+    "one matrix, h = 7": {"color": palette.INK, "linestyle": "-", "label": "training $W$"},
 }
 _TITLES = {"nuclear": "(a) nuclear Att-SVM", "frobenius": "(b) Frobenius Att-SVM"}
 
@@ -236,15 +230,15 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set_xlim(left=0.1)
             axes.tick_params(labelleft=True)
         panels[0].legend(loc="lower left")
-        factored = [run for name, run in drawn.items() if name != _ONE_MATRIX]
-        nuclear = sum(bool(run["named"].sel(norm="nuclear")) and run.attrs["decided"] for run in factored)
+        factored = [f"flow:{each.name}" for each in _PREDICTIONS if each.norm == "nuclear"]
+        held = sum(judgements[id].verdict is Verdict.HOLDS for id in factored)
         figure.suptitle(
-            f"From {nuclear} of {len(factored)} starts of $K$ and $Q$, aligned or not, the flow tends to the nuclear "
+            f"From {held} of {len(factored)} starts of $K$ and $Q$, aligned or not, the flow tends to the nuclear "
             "Att-SVM"
         )
         page.add_counts(
             figure,
-            {f"{len(summaries)} runs": xarray.Dataset(attrs=total(summaries))},
+            summaries,
             "(a), (b): means of the margin ratio, bands 95 % intervals, against the median length of W; grey: "
             f"{CLOSE}. (c): medians over the seeds with a unique solution. All of the seeds that reach the minimal "
             "loss. Exponential loss; the shorter of two steps.",

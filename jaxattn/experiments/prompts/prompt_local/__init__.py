@@ -18,9 +18,11 @@ from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.statistics import Estimate, pooled, variables
-from jaxattn.study.claims import LEAST_STEPS, Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim
+from jaxattn.study.claims import LEAST_STEPS, Datasets, Experiment, Judgement, Judgements, Needs, Source, claim
+from jaxattn.study.claims.claim import Setting, family
 from jaxattn.study.claims.criteria import Number, above
 from jaxattn.study.estimates import number
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("arXiv 2306.13596", "theorems on locally optimal directions, and its pictures", Setting.PROXY)
@@ -42,10 +44,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     A problem is kept if all ends are finite, every choice is certified optimal or infeasible, and those at which a
     start ends are optimal.
 
-    Args:
-        record: of `Grids`.
-        solver: of the token SVM.
-
     Returns:
         For each kept problem and start: `choice`, the number of the choice of tokens that the end selects; `off`, 1 -
         cos of the end and that choice's solution; and `moved`, the distance between the prompts at the end and halfway,
@@ -62,37 +60,29 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     solutions = svm.solve_batch(constraints, solver=solver)
     status = np.asarray(solutions.status).reshape(seeds, -1)
     locally = batch.over_seeds(_locally, each, np.tile(choices, (seeds, 1)), constraints, solutions.W)
+    locally = locally.reshape(seeds, -1) & (status == svm.Status.OPTIMAL)
     solution = np.asarray(solutions.W).reshape(seeds, len(choices), -1)
     finite = np.asarray(np.isfinite(arrays["p"]).all(axis=(1, 2)))
-    ends = np.where(finite[:, None, None], arrays["p"], 1.0)
+    ends, halfway = (np.where(finite[:, None, None], arrays[name], 1.0) for name in ("p", "p_halfway"))
     lengths = np.maximum(np.linalg.norm(ends, axis=2), np.finfo(float).tiny)
-    moved = np.linalg.norm(ends - np.where(finite[:, None, None], arrays["p_halfway"], 1.0), axis=2) / lengths
+    moved = np.linalg.norm(ends - halfway, axis=2) / lengths
     choice, off = batch.over_seeds(_ends, ends, problems, solution)
     reached = np.take_along_axis(status, choice, axis=1) == svm.Status.OPTIMAL
-    known = (status != svm.Status.NOT_CONVERGED).all(axis=1) & reached.all(axis=1)
-    kept = finite & known
+    kept = finite & (status != svm.Status.NOT_CONVERGED).all(axis=1) & reached.all(axis=1)
     return xarray.Dataset(
         {
             "choice": (("seed", "start"), choice[kept]),
             "off": (("seed", "start"), np.maximum(off, _SAME)[kept]),
             "moved": (("seed", "start"), moved[kept]),
             "solution": (("seed", "choice_number", "feature"), solution[kept]),
-            "locally": (
-                ("seed", "choice_number"),
-                (locally.reshape(seeds, -1) & (status == svm.Status.OPTIMAL))[kept],
-            ),
+            "locally": (("seed", "choice_number"), locally[kept]),
             "alpha": (("choice_number", "input"), choices),
             "X": (("seed", "input", "token", "feature"), arrays["X"][kept]),
             "score": (("seed", "input", "token"), batch.over_seeds(tokens.scores, problems)[kept]),
             "p_initial": (("seed", "start", "feature"), arrays["p_initial"][kept]),
         },
         {"seed": record["seed"].values[kept]},
-        {
-            "attempted": seeds,
-            "kept": int(kept.sum()),
-            "diverged": int((~finite).sum()),
-            "unsolved": int((finite & ~known).sum()),
-        },
+        exclusions.count(kept, diverged=~finite),
     )
 
 
@@ -126,33 +116,29 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     choice, locally, off = run["choice"].values, run["locally"].values, run["off"].values
     rests = run["moved"].values < _MOVES
     arrived = np.take_along_axis(locally, choice, axis=1) & (off > 0) & (off < _PARALLEL) & ~rests
-    # If none grows, none has arrived.
-    grows = ~rests if (~rests).any() else np.ones_like(rests)
-    everywhere = np.ones_like(rests)
+    grows = ~rests
+    cases = {
+        "arrived": (arrived, None),
+        "resting": (rests, None),
+        "elsewhere": (~arrived & grows, None),
+        # If none grows, none has arrived.
+        "growing": (arrived, grows if grows.any() else None),
+    }
     shares = {
-        "arrived": (arrived, everywhere),
-        "resting": (rests, everywhere),
-        "elsewhere": (~arrived & ~rests, everywhere),
-        "growing": (arrived, grows),
-    }
-    estimates = {
         name: ((), _share(hits, among, jax.random.fold_in(key, k)))
-        for k, (name, (hits, among)) in enumerate(shares.items())
+        for k, (name, (hits, among)) in enumerate(cases.items())
     }
-    first = run.isel(seed=0, drop=True)[["solution", "locally", "alpha", "X", "score", "p_initial"]]
+    ends = np.where(arrived[0], choice[0], np.where(rests[0], _AT_REST, _ELSEWHERE))
     reached = np.array([np.unique(choice[seed][arrived[seed]]).size for seed in range(len(choice))])
-    return first.assign(
-        variables(estimates)
-        | {
-            "end": (("start",), np.where(arrived[0], choice[0], np.where(rests[0], _AT_REST, _ELSEWHERE))),
-            "several": int((reached > 1).sum()),
-            "optima": int((locally.sum(axis=1) > 1).sum()),
-        }
-    )
+    counts = {"several": int((reached > 1).sum()), "optima": int((locally.sum(axis=1) > 1).sum())}
+    return run.isel(seed=0, drop=True).assign(variables(shares) | {"end": (("start",), ends)} | counts)
 
 
-def _share(hits: Bool[np.ndarray, "seed start"], among: Bool[np.ndarray, "seed start"], key: PRNGKeyArray) -> Estimate:
-    """Estimate the share of hits among some starts, resampling whole problems."""
+def _share(
+    hits: Bool[np.ndarray, "seed start"], among: Bool[np.ndarray, "seed start"] | None, key: PRNGKeyArray
+) -> Estimate:
+    """Estimate the share of hits among some starts, or all, resampling whole problems."""
+    among = np.ones_like(hits) if among is None else among
     seed = np.broadcast_to(np.arange(len(hits))[:, None], hits.shape)
     return pooled(hits[among], seed[among], key)
 
@@ -207,20 +193,19 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(4.4)
         panels = figure.subplots(1, 2)
         for axes, inputs, title in zip(panels, _RUNS, ("(a) One input", "(b) Two inputs"), strict=True):
-            drawn = [run for run in summaries.values() if run.attrs["data.n"] == inputs]
-            _draw_ends(axes, max(drawn, key=lambda run: run.sizes["start"]))
-            run = summaries[_RUNS[inputs]]
+            run, drawn = summaries[_RUNS[inputs]], family(summaries, {"data.n": inputs})
+            _draw_ends(axes, max(drawn.values(), key=lambda run: run.sizes["start"]))
             axes.set_title(
                 f"{title}: {float(run['arrived']):.1%} of all starts end at\n"
                 f"locally optimal solutions, {float(run['resting']):.1%} at a point"
             )
-        attrs = {run: summaries[run].attrs for run in _RUNS.values()}
-        kept = "; ".join(f"{run}: {of['kept']} of {of['attempted']} problems kept" for run, of in attrs.items())
-        page.note(
+        page.add_counts(
             figure,
+            {run: summaries[run] for run in _RUNS.values()},
             "Arrows: certified solutions of all locally optimal choices. Grey: stays at a point; black: elsewhere. "
             "Tokens are scaled to the panel (squares: second input; the darker, the higher the score). "
-            f"Shares over drawn problems ({kept}).",
+            "Shares are over all problems kept.",
+            counted="problems",
         )
     return figure
 
@@ -251,9 +236,9 @@ def _draw_ends(axes: Axes, run: xarray.Dataset) -> None:
         look |= {"facecolor": colour, "edgecolor": "black", "linewidth": 0.7}
         axes.annotate("", xy=tuple(tip), xytext=(0, 0), arrowprops=look)
     X = run["X"].values * 0.75 * half / np.abs(run["X"].values).max()
-    look = {"s": 34, "edgecolors": "black", "linewidths": 0.8, "zorder": 5}
+    look = {"cmap": "Greys", "s": 34, "edgecolors": "black", "linewidths": 0.8, "zorder": 5}
     for positions, scores, marker in zip(X, run["score"].values, _MARKERS, strict=False):
-        axes.scatter(*positions.T, c=scores, cmap="Greys", marker=marker, **look)
+        axes.scatter(*positions.T, c=scores, marker=marker, **look)
     names = ["token " + " and ".join(str(t + 1) for t in run["alpha"].values[choice]) for choice in optima]
     handles = [Patch(color=colour, alpha=0.6, label=name) for colour, name in zip(colours, names, strict=False)]
     look = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2, "frameon": False}
