@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from omegaconf import DictConfig
 
 from jaxattn import records
 from jaxattn.study import durations, fingerprints, making, report, side_by_side, stalls
@@ -77,12 +76,15 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         if not Path(config.runs).exists():
             # All will be made: the processes import JAX while this one finds out what to do.
             pool = while_made.enter_context(side_by_side.pool(side_by_side.processes(config.workers, len(names))))
-        composed = _composed(names, overrides)
+        composed = {name: making.configurations(name, overrides) for name in names}
         trim()
         unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
         for name in unchanged:
             board.say(f"{name}: unchanged")
         composed = {name: configs for name, configs in composed.items() if name not in unchanged}
+        # Before anything is made, so that a mistake in the last one is found at once.
+        for config in itertools.chain.from_iterable(composed.values()):
+            composition.setting_of(config)
         processes, spent = side_by_side.processes(config.workers, len(composed)), Costs()
         board.expect({name: seconds.get(name) for name in composed}, processes)
         if pool is None:
@@ -119,14 +121,6 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
 def _write(path: Path, lines: dict[str, dict[str, Any]]) -> None:
     """Write the entries of claims.json, in the order of their ids."""
     records.write_json(path, [lines[key] for key in sorted(lines)])
-
-
-def _composed(names: Sequence[str], overrides: Sequence[str]) -> dict[str, list[DictConfig]]:
-    """Compose all configurations before anything is made, so that a mistake in the last one is found at once."""
-    composed = {name: making.configurations(name, overrides) for name in names}
-    for one in itertools.chain.from_iterable(composed.values()):
-        composition.setting_of(one)
-    return composed
 
 
 def told(seconds: float, processes: int, spent: Costs) -> str:
