@@ -131,7 +131,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         pairs = _pairs(summaries, _COLUMNS)
         differ, undecided = sum(pair.differs for pair in pairs), sum(not pair.is_decided for pair in pairs)
         axes.set_title(
-            f"Of {len(pairs)} verdicts {differ} change with size, start or precision, {undecided} are not decided"
+            f"Verdicts that change with size, start or precision: {differ} of {len(pairs)}; not decided: {undecided}"
         )
         page.add_counts(
             figure,

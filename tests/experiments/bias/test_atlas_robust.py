@@ -44,6 +44,7 @@ def test_a_decided_verdict_must_not_change(changed, note, count):
     assert judgements["atlas-robust:sizes"].note == note
     assert EXPERIMENT.draw is not None
     (axes,) = EXPERIMENT.draw(summaries, judgements).axes
-    assert axes.get_title() == f"Of 20 verdicts {count} change with size, start or precision, 1 are not decided"
+    title = f"Verdicts that change with size, start or precision: {count} of 20; not decided: 1"
+    assert axes.get_title() == title
     assert sum(text.get_text() == ".900\nmax, none" for text in axes.texts) == (changed == 0.9)
     assert sum(text.get_text() == ".900\nmax, open" for text in axes.texts) == 1
