@@ -21,6 +21,7 @@ MAPS = 20_000
 # Before anything imports the package: from here on every annotated shape is checked at every call.
 with install_import_hook("jaxattn", "beartype.beartype"):
     from jaxattn import *  # noqa: F403
+    from jaxattn.study import kept
 
 
 def pytest_addoption(parser):
@@ -45,11 +46,12 @@ def pytest_configure(config):
 @pytest.fixture(scope="session", autouse=True)
 def _programs_of_all_modules(tmp_path_factory):
     """Compile a program once for all modules and workers: most of the tests' time goes into compiling."""
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent  # Of all workers of this session, and of no other.
+    kept.cache_folder = lambda: place / "kept"
     # JAX reads the variable, by which several sessions can share their programs.
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        place = tmp_path_factory.getbasetemp()
-        if "PYTEST_XDIST_WORKER" in os.environ:
-            place = place.parent  # Of all workers of this session, and of no other.
         jax.config.update("jax_compilation_cache_dir", str(place / "programs"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

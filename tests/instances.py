@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,11 @@ def problem(seed: int = 0) -> Problem:
 def problems(count: int, seed: int = 0) -> Problem:
     """A batch of them, lane i that of seed + i."""
     return stacked([problem(seed + i) for i in range(count)])
+
+
+def single(tree):
+    """The same numbers in single precision."""
+    return jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, tree)
 
 
 @cache
@@ -93,6 +99,13 @@ def assert_not_certified(solution: svm.Solution) -> None:
         assert not np.isnan(number).any()
 
 
+def gives_up(constraints: svm.Constraints, norm: svm.Norm) -> svm.Candidate:
+    """A solver that proposes nothing."""
+    del norm
+    *shape, width = constraints.differences.shape
+    return svm.Candidate(jnp.zeros((width, constraints.queries.shape[-1])), jnp.zeros(shape), jnp.asarray(0))
+
+
 def drawn_lines(axes, least: int = 2) -> list[np.ndarray]:
     """The points, (2, points), of every line of a panel that has so many; a legend's own have none."""
     lines = [np.array(line.get_data(), float) for line in axes.lines]
@@ -105,6 +118,12 @@ def planted(seed: int, n: int, T: int, d: int) -> tuple[Problem, np.ndarray]:
     W, X, Z = rng.normal(size=(d, d)), rng.normal(size=(n, T, d)), rng.normal(size=(n, d))
     one = Problem(X=X, Z=Z, Y=np.ones(n), v=rng.normal(size=d))
     return one, np.einsum("ntd,de,ne->nt", X, W, Z).argmax(axis=1)
+
+
+def all_within(folder: Path) -> dict[str, bytes | bool]:
+    """The content of every file below a folder, but for what Python keeps."""
+    found = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.is_file() and path.read_bytes() for path in found}
 
 
 def matrices(constraints: svm.Constraints) -> np.ndarray:

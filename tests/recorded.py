@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray
 
 from jaxattn import Problem, data, descent, heads, initial, losses, records
@@ -26,6 +27,16 @@ def recorded(
     trained = Training(law, start, rule, losses.logistic, heads.linear, key=1, **setting)
     recording.run(trained, path / "record.zarr", {"config": json.dumps(config or {})})
     return records.load(path / "record.zarr")
+
+
+def ended(problems: Problem, config: dict[str, Any] | None = None, **weights: Any) -> xarray.Dataset:
+    """The record of seeds that end with these weights: W, or K and Q."""
+    axes = {"W": ("feature", "e"), "K": ("feature", "width"), "Q": ("e", "width")}
+    axes |= {"X": ("input", "token", "feature"), "Z": ("input", "e"), "Y": ("input",), "v": ("feature",)}
+    arrays = {name: np.asarray(array) for name, array in (problems.arrays | weights).items()}
+    variables = {name: (("seed", *axes[name]), array) for name, array in arrays.items()}
+    seeds = np.arange(len(arrays["X"]))
+    return xarray.Dataset(variables, {"seed": seeds}, {"config": json.dumps(config or {"steps": 1500})})
 
 
 def problem_of(record: xarray.Dataset, seed: int) -> Problem:

@@ -37,23 +37,6 @@ def test_factored_weights_of_any_width_stand_for_their_product(m):
     assert_close(attention.probabilities(factored, problem), softmax_of_each(W, problem))
 
 
-def test_a_free_matrix_stands_for_itself():
-    W = instances.free()
-    assert attention.matrix(W) is W
-
-
-def test_the_product_is_taken_lane_by_lane():
-    K, Q = jnp.ones((2, 7, 4, 3)), jnp.full((2, 7, 4, 3), 2.0)
-    assert_close(Factored(K, Q).W, np.full((2, 7, 4, 4), 6.0))
-
-
-def test_self_attention_is_the_query_of_the_first_token():
-    problem, W = instances.problem(), instances.free()
-    itself = Problem(X=problem.X, Z=problem.X[:, 0], Y=problem.Y, v=problem.v)
-    logits = np.stack([X @ np.asarray(W) @ X[0] for X in np.asarray(problem.X)])
-    assert_close(attention.logits(W, itself), logits)
-
-
 @pytest.mark.parametrize("size", [1e6, 1e300])
 def test_large_logits_saturate_without_overflow(size):
     probabilities = np.asarray(attention.probabilities(size * instances.free(), instances.problem()))
@@ -71,14 +54,6 @@ def test_attended_is_the_mean_of_the_tokens_under_the_probabilities():
     s = attention.probabilities(instances.free(), problem)
     expected = [X.T @ p for X, p in zip(np.asarray(problem.X), np.asarray(s), strict=True)]
     assert_close(attention.attended(s, problem), np.array(expected))
-
-
-@pytest.mark.parametrize("weights", [instances.free(), instances.factored(m=2)], ids=["free", "factored"])
-def test_a_lane_of_jit_and_vmap_is_a_lone_call(weights):
-    many = instances.problems(3)
-    lifted = jax.jit(jax.vmap(attention.probabilities, in_axes=(None, 0)))(weights, many)
-    for i in range(3):
-        assert_close(lifted[i], attention.probabilities(weights, instances.lane(many, i)))
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)

@@ -74,18 +74,6 @@ def test_a_head_that_does_not_fit_the_problem_is_named(use, head, problem, messa
 
 
 @pytest.mark.slow
-def test_descent_on_a_batch_with_a_layer_is_descent_on_each():
-    problems = instances.stacked([LAYERED, replace(LAYERED, Y=-LAYERED.Y)])
-    starts = instances.stacked([instances.free(0), instances.free(1)])
-    for head in (heads.mlp, lambda x, v: jnp.sum(jnp.tanh(x @ v))):
-        together = descent.train_batch(starts, problems, steps=50, head=head)
-        for i in range(2):
-            alone = descent.train(starts[i], instances.lane(problems, i), steps=50, head=head)
-            np.testing.assert_allclose(together.weights[i], alone.weights, rtol=0, atol=1e-10)
-            np.testing.assert_allclose(together.loss[i], alone.loss, rtol=1e-12)
-
-
-@pytest.mark.slow
 def test_a_record_names_the_axes_of_a_layer(tmp_path):
     law, optimizer = partial(data.mlp, n=3, T=4, d=5, width=6), descent.normalized_gd(0.1)
     setting = Training(law, initial.free, optimizer, losses.logistic, heads.mlp, 2, key=1, steps=5, snapshots=Evenly(5))

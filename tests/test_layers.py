@@ -30,6 +30,7 @@ def test_the_contracts_hold():
     assert f"Contracts: {len(BREAKING)} kept, 0 broken." in said, said
 
 
+@pytest.mark.slow
 def test_a_broken_contract_is_seen(tmp_path):
     shutil.copytree(ROOT / "jaxattn", tmp_path / "jaxattn", ignore=shutil.ignore_patterns("__pycache__"))
     for name, line in BREAKING.values():

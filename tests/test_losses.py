@@ -68,15 +68,6 @@ def test_gradients_agree_with_finite_differences(kind, loss):
     check_grads(risk, (WEIGHTS[kind],), order=1, modes=["rev"], atol=1e-8, rtol=1e-6)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
-def test_factored_gradients_are_the_chain_rule_of_the_free_one(loss):
-    problem, factored = instances.problem(), instances.factored(m=2)
-    full = jax.grad(lambda W: losses.risk(W, problem, loss=loss))(factored.W)
-    both = jax.grad(lambda KQ: losses.risk(KQ, problem, loss=loss))(factored)
-    assert_close(both.K, np.asarray(full) @ np.asarray(factored.Q))
-    assert_close(both.Q, np.asarray(full).T @ np.asarray(factored.K))
-
-
 def test_the_logistic_loss_and_its_slope_are_exact_at_both_ends():
     ends = jnp.array([-1000.0, -40.0, 0.0, 40.0, 700.0, 1000.0])
     values = jax.vmap(losses.logistic)(ends)
@@ -120,14 +111,6 @@ def test_the_risk_does_not_see_the_order_of_tokens_or_inputs(kind):
     X = jnp.take_along_axis(problem.X, jnp.asarray(order)[..., None], axis=1)
     shuffled = Problem(X=X[::-1], Z=problem.Z[::-1], Y=problem.Y[::-1], v=problem.v)
     assert_close(losses.risk(weights, shuffled), losses.risk(weights, problem))
-
-
-@pytest.mark.parametrize("kind", WEIGHTS)
-def test_a_lane_of_jit_and_vmap_is_a_lone_call(kind):
-    many = instances.problems(3)
-    lifted = jax.jit(jax.vmap(losses.risk, in_axes=(None, 0)))(WEIGHTS[kind], many)
-    for i in range(3):
-        assert_close(lifted[i], losses.risk(WEIGHTS[kind], instances.lane(many, i)))
 
 
 def test_weights_that_do_not_fit_are_refused():

@@ -32,11 +32,6 @@ def test_sizes_are_read_from_the_tokens():
     assert (with_().n, with_().T, with_().d) == (n, T, d)
 
 
-def test_fields_keep_their_numbers():
-    for name, values in FIELDS.items():
-        np.testing.assert_array_equal(getattr(with_(), name), values)
-
-
 def test_labels_may_be_integers_of_any_kind_or_a_list():
     for labels in ([1, -1, 1], np.array([1, -1, 1], np.int8), jnp.array([1, -1, 1]), np.array([1, -1, 1], np.float32)):
         assert with_(Y=labels).Y.dtype == np.float64

@@ -118,14 +118,6 @@ def test_a_rotation_of_everything_turns_the_gradient_with_it(name):
     assert_close(slope(U.T @ W @ U, turned), U.T @ slope(W, problem) @ U, rtol=1e-12)
 
 
-def test_the_order_of_positions_matters_only_to_causal_attention():
-    order = np.array([2, 0, 3, 1])
-    whole, shuffled = (losses.risk(W, every_position(X[:, o], Y[:, o], v)) for o in (np.arange(T), order))
-    np.testing.assert_allclose(whole, shuffled, rtol=1e-13)
-    causal, shuffled = (losses.risk(W, every_prefix(X[:, o], Y[:, o], v)) for o in (np.arange(T), order))
-    assert abs(causal - shuffled) > 1e-3
-
-
 @pytest.mark.parametrize(
     ("weights", "head", "scale"),
     [(W, heads.linear, 1.0), (FACTORS, heads.Quadratic(0.3), 1.0), (W, heads.linear, 1e5)],
@@ -198,18 +190,6 @@ def test_a_mask_of_all_tokens_is_no_mask():
     assert_close(tokens.scores(masked), tokens.scores(plain), rtol=0)
     found, expected = (descent.train(start, one, steps=100, snapshots=(100,)) for one in (masked, plain))
     assert_close(found, expected, rtol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("law", [initial.free, pytest.param(initial.factored, marks=pytest.mark.slow)])
-def test_a_lane_of_a_batch_is_a_lone_run(law):
-    keys = jax.random.split(jax.random.key(0), 3)
-    problems = jax.vmap(lambda key: data.causal(key, n, T, d))(keys)
-    starts = jax.vmap(lambda key: law(key, d))(keys)
-    together = descent.train_batch(starts, problems, steps=100, snapshots=(100,))
-    for i in range(3):
-        alone = descent.train(instances.lane(starts, i), instances.lane(problems, i), steps=100, snapshots=(100,))
-        assert_close(instances.lane(together, i), jax.tree.map(np.asarray, alone), rtol=1e-10)
 
 
 def test_the_rows_of_causal_attention_are_those_of_its_positions():

@@ -18,10 +18,12 @@ import io
 import sys
 import sysconfig
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from jaxattn.study.kept import digest, kept
 
 PACKAGE = "jaxattn"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +31,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _READ = ("*.mplstyle",)
 _ALWAYS, _ALL = "", "*"
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+# This decorator of the package registers nothing: a claim may stand beside what it judges.
+_WITHOUT_EFFECT = {f"{PACKAGE}.study.claims.claim"}
 # Builtins that reach definitions without naming them.
 _REFLECTION = {"eval", "exec", "globals", "vars"}
 
@@ -85,6 +89,15 @@ def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:
 
 def of(paths: Iterable[str], root: Path = _ROOT) -> str:
     """Return a hash of `definitions`, and of other files that their modules read from their folders."""
+    paths = frozenset(paths)
+    # A user's own modules may use others anywhere, so only what the package alone decides is kept.
+    is_kept = _known is not None and all(_top_folder(root, path) in (None, root) for path in paths)
+    return kept(_hashed, *(sorted(paths), root, _code(root).sources())) if is_kept else _code(root).hash(paths)
+
+
+def _hashed(paths: Sequence[str], root: Path, sources: str) -> str:
+    """Return the hash of paths that lead into the package, whose files have the hash `sources`."""
+    del sources
     return _code(root).hash(frozenset(paths))
 
 
@@ -118,6 +131,7 @@ class _Code:
         self.closure = functools.cache(self._closure)
         self.text = functools.cache(self._text)
         self.hash = functools.cache(self._hash)
+        self.sources = functools.cache(functools.partial(_sources, root))
 
     def _module(self, name: str) -> _Module:
         file = self.file(name)
@@ -202,6 +216,11 @@ class _Code:
         return "\n".join(lines)
 
 
+def _sources(root: Path) -> str:
+    """Return a hash of all files of the package that a result may depend on."""
+    return digest(file for pattern in ("*.py", *_READ) for file in (root / PACKAGE).rglob(pattern))
+
+
 def _file(root: Path, module: str) -> Path | None:
     """Return the file of a module of the package or of a user; None for all others."""
     if (folder := _top_folder(root, module)) is None:
@@ -251,7 +270,12 @@ def _parse(file: Path, module: str, changed: int) -> _Module:
         code = "\n".join(stripped for line in lines[first - 1 : node.end_lineno] if (stripped := line.rstrip()))
         statement = _Statement(code, frozenset(_names(node)))
         names, has_effects = _binds(node)
-        decorating = {use.partition(".")[0] for one in decorators for use in _names(one)}
+        decorating = {
+            use.partition(".")[0]
+            for one in decorators
+            if imported.get(getattr(getattr(one, "func", one), "id", "")) != _WITHOUT_EFFECT
+            for use in _names(one)
+        }
         if has_effects or decorating & (effective | bound.keys()):
             always.append(statement)
         for name in names:

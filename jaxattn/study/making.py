@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import pickle
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,6 +22,7 @@ from jaxattn.study import claims, fingerprints, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement, experiment, line
 from jaxattn.study.configuration import composition
 from jaxattn.study.events import Report, Stage, Staged, unheard
+from jaxattn.study.kept import kept
 from jaxattn.study.style import page, table, view
 
 # The measurement of a record that belongs to no experiment.
@@ -38,13 +40,32 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     Raises:
         UsageError: a mistake in them, or a folder without claims of this experiment.
     """
+    arguments = name, tuple(overrides), composition.sources(name)
+    # What a target of the user's own accepts may change between two commands.
+    is_kept = not any("_target_" in override for override in overrides)
+    configs: list[DictConfig] = pickle.loads(kept(_composed, *arguments) if is_kept else _composed(*arguments))
+    module = configs[0].study.experiment
+    if not experiment(module).of(name):
+        found = sorted({claim.experiment for claim in experiment(module).claims})
+        raise composition.UsageError(f"{name}: expected claims {name}:... in {module}.claims, found {found}")
+    return configs
+
+
+def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
+    """Compose the configurations of all runs.
+
+    Args:
+        name: the experiment.
+        overrides: of its configurations.
+        sources: what else decides the result, so that it is kept under this as well.
+
+    Returns:
+        A list of configurations, pickled: joblib's own unpickling is five times slower.
+    """
+    del sources
     base = [f"experiment={name}", *overrides]
     composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
     study = composed[()].study
-    rooms = experiment(study.experiment)
-    if not rooms.of(name):
-        found = sorted({claim.experiment for claim in rooms.claims})
-        raise composition.UsageError(f"{name}: expected claims {name}:... in {study.experiment}.claims, found {found}")
     sweeps = (study.small if composed[()].size == "small" else None) or study.runs
     configs = []
     for template, settings in sweeps.items():
@@ -63,7 +84,7 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     names = [config.study.name for config in configs]
     if twice := sorted({run for run in names if names.count(run) > 1}):
         raise composition.UsageError(f"{name}: expected runs of different names in study.runs, found {twice} twice")
-    return configs
+    return pickle.dumps(configs)
 
 
 def _filled(template: str, values: Mapping[str, Any]) -> str:

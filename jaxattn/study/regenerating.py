@@ -18,6 +18,7 @@ from jaxattn.study import durations, fingerprints, making, report, side_by_side,
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import described
 from jaxattn.study.costs import Costs
+from jaxattn.study.kept import trim
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.progress import Board, duration
 from jaxattn.study.tuning import tune
@@ -77,6 +78,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             # All will be made: the processes import JAX while this one finds out what to do.
             pool = while_made.enter_context(side_by_side.pool(side_by_side.processes(config.workers, len(names))))
         composed = _composed(names, overrides)
+        trim()
         unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
         for name in unchanged:
             board.say(f"{name}: unchanged")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import jax
+
+from jaxattn.study.kept import cache_folder
 
 
 def tune() -> None:
@@ -17,8 +18,7 @@ def tune() -> None:
     # Up to a tenth more steps per second on processors with 512-bit vectors, otherwise no effect.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_prefer_vector_width=512")
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(caches / "jaxattn"))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     # Cache all programs: most compile in less than a second, but hundreds of them take minutes.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

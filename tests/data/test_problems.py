@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxattn import Problem, data, tokens
-from tests.instances import assert_close, lane
+from tests.instances import assert_close
 
 KEY = jax.random.key(7)
 LAWS = {
@@ -83,12 +83,6 @@ def test_a_key_fixes_the_problem_and_another_key_changes_all_of_it(law):
     for name in "XZ" if law == "spread" else "XZv":  # Whose head direction is the first axis.
         # The last entries: the first tokens of the five-token law stand where they stand.
         assert np.all(np.abs(np.asarray(getattr(other, name) - getattr(first, name)).ravel()[-2:]) > 1e-6), name
-
-
-@pytest.mark.parametrize("law", LAWS)
-def test_a_lane_of_vmap_over_keys_is_a_lone_draw(law):
-    for i in range(3):
-        assert_close(lane(draws(law), i), LAWS[law](KEYS[i]))
 
 
 def test_three_tokens_stand_left_and_right_with_positive_labels():

@@ -17,7 +17,7 @@ from jaxattn.parallel import effort
 from jaxattn.svm.packing import picked
 from tests import instances
 from tests.descent.cases import ALONG, SCALE_FREE, quadratic, slow
-from tests.instances import assert_close, stacked
+from tests.instances import assert_close
 
 pytestmark = pytest.mark.compiled
 
@@ -84,20 +84,6 @@ def test_the_trajectory_is_that_of_the_factors_themselves(name, m):
     # A last digit grows by some orders of magnitude in some hundred steps, faster if they are longer; the gradient as
     # published errs by 1e-16, which is much of it by then.
     assert_one_trajectory(found, direct, 100 if name in ALONG and name != "published" else 10, 1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("m", [5, 20])
-def test_keys_in_a_batch_are_those_of_each_seed(m):
-    problems, optimizer = instances.problems(3), OPTIMIZERS["exact"]
-    starts = stacked([instances.factored(i, m) for i in range(3)])
-    train = loops.trainer(descent.Rule(optimizer, 50), Keys(optimizer.update))
-    state = optimizer.init(starts)
-    lanes = jax.vmap(train, in_axes=(0, 0, None, None, None))(starts, problems, state, None, SNAPSHOTS[:2])
-    for i in range(3):
-        one = train(instances.lane(starts, i), instances.lane(problems, i), state, None, SNAPSHOTS[:2])
-        assert apart(instances.lane(lanes.weights, i), one.weights) < 1e-10
-        assert apart(instances.lane(lanes.snapshots, i), one.snapshots) < 1e-10
 
 
 @pytest.mark.parametrize("lanes", [(), (3,)])
@@ -248,13 +234,6 @@ def test_the_more_there_is_to_compute_the_longer_a_program_may_compile():
     for of in (None, 4, 10**7):
         expected = padding.Plan(5, effort.FULL) if of == 10**7 else padding.Plan(32, effort.BRIEF)
         assert planned(steps=2000, of=of) == expected
-
-
-def test_padding_adds_zeros_and_keeps_the_rest():
-    padded = padding.padded_to(np.ones((2, 3)), {1: 5})
-    assert padded.shape == (2, 5)
-    assert padded.sum() == 6
-    assert padded[:, 3:].sum() == 0
 
 
 @pytest.mark.slow

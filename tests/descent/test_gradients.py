@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import attention, descent, heads, losses, metrics, svm, tokens
+from jaxattn import attention, heads, losses, metrics, tokens
 from jaxattn.descent import gradients
 from tests import instances
 from tests.descent.cases import quadratic
@@ -156,37 +156,3 @@ def test_a_gradient_of_zero_stays_zero():
     found = slope_of(gradients.direction, instances.free(), instances.problem(), head=lambda x, v: 0.0 * (v @ x))
     np.testing.assert_array_equal(found.coefficients, 0)
     assert found.log_scale == -jnp.inf
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("which", HEADS)
-def test_lanes_behind_the_axes_are_lone_problems(which, rule):
-    head, one = HEADS[which]
-    W, problems = instances.stacked([instances.free(i) for i in range(3)]), instances.problems(3)
-    problems = replace(problems, v=jnp.stack([(1 + i) * one.v for i in range(3)]))
-    logits = jax.vmap(attention.logits)(W, problems)
-    behind = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), problems)
-    read = gradients.reading(behind, head)
-    found = rule(STEP, jnp.moveaxis(logits, 0, -1), behind.Y, read, losses.logistic)
-    for i in range(3):
-        lone = slope_of(rule, W[i], instances.lane(problems, i), head=head)
-        np.testing.assert_allclose(found.coefficients[..., i], lone.coefficients, rtol=1e-12, atol=1e-16)
-        np.testing.assert_allclose(found.log_scale[i], lone.log_scale, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_scale_free_descent_does_not_stall():
-    problem = instances.problem()
-    solution = svm.solve(svm.token_constraints(problem, tokens.optimal(problem)))
-    start = jnp.zeros((instances.d, instances.d))
-    off = {}
-    for name, rule in (
-        ("free", descent.normalized_gd(0.1, floor=0.0, penalty=0.0)),
-        ("floor", descent.normalized_gd(0.1)),
-    ):
-        run = descent.train(start, problem, optimizer=rule, steps=20_000, snapshots=(2_000, 20_000))
-        off[name] = [1 - float(metrics.correlation(W, solution.W)) for W in run.snapshots]
-    # The published form stands still; the direction goes on, nearly as k^-2.
-    assert off["free"][1] < 0.05 * off["free"][0]
-    assert off["free"][1] < 0.01 * off["floor"][1]

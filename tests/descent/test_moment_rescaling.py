@@ -77,18 +77,6 @@ def test_adam_is_adam_of_60_digits_where_the_gradient_is_below_all_doubles(start
         assert moved > 1
 
 
-@pytest.mark.parametrize("kind", [slow("free"), slow("factored")])
-def test_a_lane_is_a_lone_run_also_under_jit_and_vmap(kind):
-    many = instances.problems(3)
-    starts = instances.stacked([jax.tree.map(lambda leaf, s=s: s * leaf, FAR[kind]) for s in (1.0, 1e-5, 0.5)])
-    runs = descent.train_batch(starts, many, **GIVEN)
-    lifted = jax.jit(jax.vmap(lambda w, p: descent.train(w, p, **GIVEN)))(starts, many)
-    assert_close(lifted, jax.tree.map(jnp.asarray, runs), rtol=1e-12)
-    for i in range(3):
-        alone = descent.train(instances.lane(starts, i), instances.lane(many, i), **GIVEN)
-        assert_close(jax.tree.map(jnp.asarray, instances.lane(runs, i)), alone)
-
-
 OPTIMIZERS = {
     "adam": (optax.adam(0.1, eps=0.0), (0, 1, 2)),
     "rmsprop": (optax.rmsprop(0.1, eps=0.0, momentum=0.9), (2, 0)),

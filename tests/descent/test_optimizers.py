@@ -68,7 +68,7 @@ def test_its_steps_are_those_by_hand(name, kind):
     assert_close(run.loss[0], losses.risk(start, problem))
 
 
-@battery(NAMES, rarer=["falling_polar", "gd", "muon", "scale_free_gd", "falling_gd"])
+@battery(NAMES, rarer=set(NAMES) - {"adam", "mirror", "normalized_gd", "sign"})
 def test_a_lane_is_a_lone_run(name, kind):
     together = descent.train_batch(STARTS[kind], instances.problems(2), optimizer=configured(name), **GIVEN)
     for i in range(2):

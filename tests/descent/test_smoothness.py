@@ -109,17 +109,6 @@ def test_stopped_early_it_is_a_lower_bound_and_some_eigenvalue_is_within_the_res
         assert np.min(np.abs(spectrum - float(found.value))) <= float(found.residual) + 1e-12
 
 
-@pytest.mark.slow
-def test_it_is_that_of_the_second_derivative_where_it_is_asked_for():
-    def function(x):
-        return jnp.sum(jnp.sin(x)) + jnp.prod(x)
-
-    x = jnp.asarray([0.3, -1.1, 2.0])
-    values = np.linalg.eigvalsh(jax.hessian(function)(x))
-    wanted = values[np.argmax(np.abs(values))]
-    assert float(curvature.largest(function, x, jax.random.key(0)).value) == pytest.approx(wanted)
-
-
 def test_a_lane_is_what_it_is_alone():
     H = jnp.stack([of_spectrum(np.arange(12.0), seed) for seed in range(3)])
     np.testing.assert_allclose(jax.vmap(largest)(H).value, 11, rtol=1e-12)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from jaxattn import language, metrics
-from jaxattn.svm import Status
 from tests.instances import lane
 from tests.language import texts
 from tests.language.texts import CANDIDATES, V, d
@@ -116,19 +115,6 @@ def test_compact_choices_have_each_input_once_and_the_same_risk(candidates, widt
     twice = language.compact(small)
     np.testing.assert_array_equal(twice.weight, small.weight)
     np.testing.assert_allclose(twice.E @ twice.E.T, small.E @ small.E.T, atol=1e-14)
-
-
-@pytest.mark.slow
-def test_compact_choices_pose_the_same_max_margin_problem():
-    raw = [texts.drawn(name, d=width) for name, width in SHAPES] + [texts.separable()]
-    small = [language.compact(choices) for choices in raw]
-    posed = [of(one) for of in (language.constraints, language.soft) for both in (raw, small) for one in both]
-    found = texts.solved(*posed)
-    status, primal = (leaf[: len(posed)].reshape(2, 2, -1) for leaf in (found.status, found.primal))
-    np.testing.assert_array_equal(status[:, 0], status[:, 1])
-    assert set(status[0].ravel()) == {Status.OPTIMAL, Status.INFEASIBLE}
-    np.testing.assert_array_equal(status[1], Status.OPTIMAL)
-    np.testing.assert_allclose(primal[:, 1], primal[:, 0], rtol=1e-7)
 
 
 def test_lanes_of_a_batch_are_lone_texts_filled_up_with_inputs_that_count_for_nothing():

@@ -8,7 +8,6 @@ import pytest
 from jaxattn import language, svm
 from jaxattn.experiments.language.next_token_graph import law
 from jaxattn.language import priority
-from tests.instances import stacked
 
 V = 4
 
@@ -131,13 +130,6 @@ def test_planted_graphs_have_one_cycle_of_the_length(cycle):
         assert len(set(drawn.last.tolist())) == 2
 
 
-@pytest.mark.slow
-def test_a_batch_has_the_components_of_each_text():
-    texts = [law.planted(jax.random.key(seed), V=7, asking=2, cycle=3, inputs=6, T=4) for seed in range(3)]
-    together = priority.components(jax.vmap(priority.edges)(stacked(texts)))
-    np.testing.assert_array_equal(together, [priority.components(priority.edges(one)) for one in texts])
-
-
 GROUPS = np.tile(np.arange(V), (V, 1))
 MALFORMED = {
     "next word out of range": (lambda: priority.edges(CHAIN._replace(next=jnp.array([1, 4]))), "next: .* found 1..4"),
@@ -185,12 +177,3 @@ def test_sizes_that_no_planted_graph_has_are_named(changes, message):
 def test_too_few_dimensions_for_independent_embeddings_are_named():
     with pytest.raises(ValueError, match=r"d: expected at least V = 7, .* found 6"):
         law.spherical(jax.random.key(0), 7, 6)
-
-
-@pytest.mark.slow
-def test_single_precision_stays_single():
-    single = jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, CYCLE)
-    groups, _, equations = parts(single)
-    assert {leaf.dtype for leaf in equations[:3] if leaf is not None} == {np.dtype(np.float32)}
-    logits = priority.finite_logits(single, groups)
-    np.testing.assert_allclose(logits, priority.finite_logits(CYCLE, groups), atol=1e-6)

@@ -96,14 +96,6 @@ def test_the_bounds_know_compact_choices_and_those_that_are_left_out():
         np.testing.assert_allclose(bound(shorter), bound(one), rtol=1e-12)
 
 
-def test_inputs_that_are_left_out_have_no_slope():
-    one = text(1.0, language.prefix)
-    W = jnp.asarray(RNG.normal(size=(D, D)))
-    shorter = jax.tree.map(lambda leaf: leaf[one.weight > 0], one._asdict() | {"E": None, "scores": None})
-    wanted = jax.grad(language.risk)(W, one._replace(**shorter | {"E": one.E}))
-    np.testing.assert_allclose(jax.grad(language.risk)(W, one), wanted, rtol=1e-12)
-
-
 def test_scores_are_no_probabilities():
     with pytest.raises(ValueError, match="without scores"):
         language.cross_entropy_bound(text(1.0, scored=True))

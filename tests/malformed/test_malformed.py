@@ -17,6 +17,7 @@ from jaxattn.study import command, making
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import experiments
 from jaxattn.study.settings import recording
+from tests.instances import all_within
 from tests.malformed.arguments import ARGUMENTS
 from tests.malformed.other_lines import LINES as OTHERS
 from tests.malformed.train_lines import LINES as TRAIN
@@ -94,11 +95,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     sys.modules.pop("mistaken_heads", None)
-
-
-def all_within(folder):
-    found = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
-    return {path.relative_to(folder).as_posix(): path.is_file() and path.read_bytes() for path in found}
 
 
 def assert_in_own_words(said: str, message: str) -> None:

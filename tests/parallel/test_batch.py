@@ -83,12 +83,6 @@ def test_shared_arguments_have_no_batch_axis():
     np.testing.assert_array_equal(result["sum"], X + np.array([[1.0, 2.0, 3.0]]))
 
 
-def test_the_result_may_be_written_to():
-    result = batch.over_seeds(pair, X, Y)
-    result["sum"][0] = 0.0
-    np.testing.assert_array_equal(result["sum"][0], 0)
-
-
 def test_lanes_are_those_that_fit_into_memory():
     one = ShapeDtypeStruct((10,), np.dtype(np.float64))
     result = {"a": ShapeDtypeStruct((), np.dtype(np.float32)), "b": ShapeDtypeStruct((4,), np.dtype(np.int32))}
@@ -135,14 +129,6 @@ def test_no_lane_at_all_is_refused():
 def test_random_keys_are_refused_with_the_way_to_pass_them():
     with pytest.raises(ValueError, match=r"found 3 random keys; pass jax.random.key_data"):
         batch.over_seeds(jax.random.normal, jax.random.split(jax.random.key(0), 3))
-
-
-@pytest.mark.parametrize("chunk", [1, 4, 10])
-def test_programs_run_at_once_come_in_order_and_do_not_show(chunk):
-    parts = list(batch.chunks(pair, X, Y, width=2, chunk=chunk))
-    assert [part.start for part, _ in parts] == [0, 2, 4, 6]
-    for part, result in parts:
-        np.testing.assert_array_equal(result["sum"], (X + Y)[part])
 
 
 def test_the_precision_around_a_call_holds_in_every_worker():
@@ -194,12 +180,6 @@ def test_the_lanes_of_a_program_follow_from_the_shapes_alone(monkeypatch):
     before = of(100)
     monkeypatch.setattr(batch, "_cores", lambda: 100)
     assert of(100) == before
-
-
-def test_a_device_that_is_set_gets_all_lanes():
-    (device, *_) = jax.local_devices()
-    with jax.default_device(device):
-        np.testing.assert_array_equal(batch.over_seeds(pair, X, Y)["sum"], X + Y)
 
 
 # In a process of its own: what is computed on 8 devices is to the last bit what is computed on one.

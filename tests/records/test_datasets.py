@@ -10,14 +10,11 @@ import xarray
 from zarr.storage import _local as local
 
 from jaxattn import records
+from tests.instances import all_within
 
 
 def own(n=3):
     return xarray.Dataset({"x": ("seed", np.arange(n)), "y": ((), 1.0)}, {"seed": np.arange(n)}, {"made": "here"})
-
-
-def all_within(folder):
-    return {path.relative_to(folder).as_posix(): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
 
 
 def test_a_dataset_is_read_as_it_was_written_and_replaces_the_one_before(tmp_path):

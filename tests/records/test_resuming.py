@@ -12,6 +12,7 @@ from zarr.storage import _local as local
 
 from jaxattn import records
 from jaxattn.records.layout import Variable
+from tests.instances import all_within
 
 SEEDS, BLOCK = 10, 4
 ARRAYS = {"x": np.arange(30.0).reshape(SEEDS, 3), "k": np.arange(SEEDS, dtype=np.int32)}
@@ -41,10 +42,6 @@ def path(tmp_path):
     """A record of which two of three blocks are written."""
     go_on(begun(tmp_path / "record.zarr"), blocks=2)
     return tmp_path / "record.zarr"
-
-
-def all_within(folder):
-    return {file.relative_to(folder).as_posix(): file.is_file() and file.read_bytes() for file in folder.rglob("*")}
 
 
 def assert_whole(path):

@@ -7,13 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import attention, heads, losses, regularization, tokens
-from jaxattn.descent import gradients, gram_engine
+from jaxattn import attention, losses, regularization, tokens
 from jaxattn.parallel import batch
-from jaxattn.regularization import objective
-from jaxattn.regularization.inverses import Linear, by_coordinates
-from jaxattn.regularization.newton import Task, hessian, read
-from jaxattn.svm import constraints as cons
 from tests.instances import d, problem, stacked
 
 RADII = np.array([1.0, 10.0, 100.0])
@@ -24,14 +19,6 @@ COUNT, STARTS = 3, 4
 def narrow(m: int) -> regularization.NarrowPath:
     follow = partial(regularization.narrow_path, radii=RADII, m=m, starts=STARTS)
     return batch.over_seeds(jax.jit(lambda one: follow(one)), stacked([problem(seed) for seed in range(COUNT)]))
-
-
-def posed(m: int) -> tuple[Task, cons.Reduction]:
-    """The risk of the shared problem on the ball of m columns."""
-    one = problem()
-    reduction = cons.reduce(cons.Constraints(gram_engine.differences(one), one.Z))
-    slope = objective.slope_of(one, one.Y, gradients.reading(one, heads.linear), losses.logistic)
-    return Task(reduction.constraints, slope, regularization.Narrow(m=m), by_coordinates), reduction
 
 
 @pytest.mark.slow
@@ -88,43 +75,6 @@ def test_with_as_many_columns_as_the_solution_has_rank_the_path_is_the_wide_one(
 @pytest.mark.slow
 def test_more_columns_do_not_raise_the_risk():
     assert np.all(narrow(2).excess <= narrow(1).excess + 1e-6)
-
-
-@pytest.mark.slow
-def test_the_equations_of_a_step_are_the_hessian_of_the_lagrangian():
-    m = 2
-    task, _ = posed(m)
-    ball, rows = task.ball, task.rows
-    p, q = rows.differences.shape[-1], rows.queries.shape[-1]
-    x = jax.random.normal(jax.random.key(3), (p + q, m))
-    R = jnp.sum(x * x) / 2
-    now = read(task, x, R)
-
-    def gradient(flat):
-        """The gradient of the risk over the factor at x."""
-        there = flat.reshape(x.shape)
-        coefficients, log_scale = task.slope(cons.margins(rows, ball.matrix(there, rows)))
-        G = cons.combination(rows, coefficients) * jnp.exp(log_scale - now.log_scale)
-        return ball.gradient(there, G).ravel()
-
-    v = jax.random.normal(jax.random.key(4), x.shape)
-
-    @jax.jit
-    def found(level):
-        equations = Linear(x, now.G, level, hessian(task.slope, now.logits))
-        inside, solved, applied = by_coordinates(ball, rows, equations)
-        basis = jnp.eye(x.size).reshape(x.size, *x.shape)
-        A = jax.jacfwd(gradient)(x.ravel()) + level * jnp.eye(x.size)
-        return inside, solved(v).ravel(), jax.vmap(applied)(basis).reshape(x.size, x.size), A
-
-    inside, step, applied, A = map(np.asarray, found(50.0))
-    np.testing.assert_allclose(applied, A, atol=1e-9)
-    assert inside
-    u = np.asarray(x).ravel() / np.linalg.norm(x)
-    assert abs(step @ u) < 1e-12
-    rest = A @ step - np.asarray(v).ravel()
-    np.testing.assert_allclose(rest - u * (u @ rest), 0, atol=1e-9)
-    assert not found(-50.0)[0]
 
 
 def test_the_residual_is_the_sine_of_an_angle():

@@ -9,7 +9,6 @@ import pytest
 
 from jaxattn import Problem, attention, losses, metrics, regularization, svm, tokens
 from jaxattn.parallel import batch
-from jaxattn.svm.pivoting import cholesky, inverse_of_lower
 from tests.instances import NUMPY_NORMS, lane, problem, stacked
 
 RADII = np.array([0.5, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0])
@@ -138,16 +137,6 @@ def test_the_path_tends_to_the_max_margin_solution_of_the_optimal_tokens_in_the_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ball", [regularization.FROBENIUS, regularization.NUCLEAR])
-def test_lane_i_equals_a_lone_run(ball):
-    problems, found = paths(ball)
-    alone = one_path(ball)(lane(problems, 1), RADII)
-    W, alone_W = (np.asarray(attention.matrix(weights)) for weights in (lane(found.weights, 1), alone.weights))
-    np.testing.assert_allclose(W / RADII[:, None, None], alone_W / RADII[:, None, None], atol=1e-6)
-    np.testing.assert_allclose(found.excess[1], alone.excess, rtol=1e-6)
-
-
-@pytest.mark.slow
 def test_another_head_and_loss_have_their_own_path():
     def bent(x, v):
         return v @ x - 0.3 * (x @ x)
@@ -188,15 +177,3 @@ def test_the_norms_of_the_balls_are_those_of_their_names():
             assert np.sum(G * W) <= dual(G) * norm(W)
         equal = np.diag([2.0, 2.0, 1.0])
         np.testing.assert_allclose(ball.dual_norm(jnp.asarray(equal)), dual(equal), rtol=1e-9)
-
-
-def test_factors_of_a_matrix_that_is_singular_or_indefinite():
-    rng = np.random.default_rng(2)
-    A = rng.normal(size=(6, 3))
-    L, pivots = cholesky(jnp.asarray(A @ A.T))
-    np.testing.assert_allclose(L @ L.T, A @ A.T, atol=1e-12)
-    assert (np.asarray(pivots) > 1e-8).sum() == 3
-    _, negative = cholesky(jnp.asarray(A @ A.T - np.eye(6)))
-    assert np.min(np.asarray(negative)) < 0
-    full, _ = cholesky(jnp.asarray(A @ A.T + np.eye(6)))
-    np.testing.assert_allclose(inverse_of_lower(full) @ full, np.eye(6), atol=1e-12)

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxattn.study import costs, regenerating
+from jaxattn.study import costs
 from jaxattn.study.costs import Costs
-from jaxattn.study.events import Compiling, Stage, Staged, unheard
+from jaxattn.study.events import Compiling, unheard
 
 TRACE = "/jax/core/compile/jaxpr_trace_duration"
 COMPILE = "/jax/core/compile/backend_compile_duration"
@@ -44,13 +44,6 @@ def test_a_program_that_is_kept_is_found():
     assert 1 <= again.found <= again.programs
 
 
-def test_nothing_is_counted_outside():
-    with costs.counted(unheard) as counter:
-        pass
-    jax.jit(lambda x: x * 0.678909876)(1.0)
-    assert counter.costs().programs == 0
-
-
 def test_what_is_traced_within_a_trace_is_counted_once(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
@@ -65,18 +58,6 @@ def test_what_is_traced_within_a_trace_is_counted_once(monkeypatch):
     counter.duration("/jax/other", 10.0)
     found = counter.costs()
     assert (found.tracing, found.compiling, found.programs, found.seconds) == (8.0, 2.0, 1, 10.0)
-
-
-def test_drawing_is_timed_by_its_stage_and_all_is_handed_on(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    heard = []
-    counter = costs.Counter(heard.append)
-    now[0] += 4
-    counter.report(Staged(Stage.DRAWING))
-    now[0] += 3
-    assert counter.costs() == Costs(seconds=7.0, drawing=3.0)
-    assert heard == [Staged(Stage.DRAWING)]
 
 
 def test_programs_that_cannot_be_loaded_are_counted_and_other_warnings_are_shown():
@@ -114,13 +95,6 @@ def test_a_damaged_program_is_compiled_again_and_counted(tmp_path):
         jax.config.update("jax_compilation_cache_dir", before)
 
 
-def test_costs_add_up_and_are_said_in_one_line():
+def test_costs_add_up():
     both = Costs(60.0, 10.0, 15.0, 5.0, 200, 190) + Costs(70.0, 10.0, 15.0, 5.0, 200, 190, 1)
     assert both == Costs(130.0, 20.0, 30.0, 10.0, 400, 380, 1)
-    assert regenerating.told(80.0, 2, both) == (
-        "time: 1:20 min; of 2:10 min in 2 processes 50 s compiling (400 programs, 380 found compiled), "
-        "1:10 min computing, 10 s drawing"
-    )
-    assert regenerating.told(3.0, 1, Costs()) == "time: 3 s"
-    assert "1 program compiled earlier could not be loaded" in regenerating.unreadable_programs(1)
-    assert "rm -r " in regenerating.unreadable_programs(2)

@@ -56,19 +56,6 @@ def test_the_totals_say_how_many_stand_how_and_how_long_all_will_take(now):
     assert board.totals() == "1 made, 2 running, 0 waiting; 35 s; about 0 s left"
 
 
-def test_without_earlier_durations_nothing_is_said_of_the_time_that_all_will_take(now):
-    assert board_of({"rate": 60.0, "sequence": None}).totals() == "0 made, 0 running, 2 waiting; 0 s"
-
-
-def test_what_is_done_before_the_experiments_is_said_with_its_duration(now, capsys):
-    board = progress.Board(shown=False)
-    board.phase("importing JAX")
-    now[0] += 3
-    assert board.totals() == "importing JAX, 3 s"
-    board.expect({"rate": None}, 1)
-    assert board.totals().startswith("0 made")
-
-
 def test_an_experiment_shows_its_stage_seeds_steps_a_second_and_time_left(now):
     board = board_of({"rate": 60.0})
     board.begun("rate", runs=2, seeds=200)
@@ -98,14 +85,6 @@ def test_without_an_earlier_duration_the_time_left_follows_from_the_seeds(now):
     board.note("rate", Trained(200, steps=10, seconds=1.0))
     # What comes after the training is not known.
     assert board.rows()[0][-1] == ""
-
-
-def test_what_is_reported_late_is_not_shown(now):
-    board = board_of({"rate": None})
-    board.begun("rate")
-    board.made("rate")
-    board.note("rate", Staged(Stage.DRAWING))
-    assert board.rows() == []
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 10)])

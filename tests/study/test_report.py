@@ -109,16 +109,6 @@ def test_claims_are_grouped_by_their_papers(tmp_path):
     assert first < rows[0] < rows[2] < second < rows[3]
 
 
-def test_checks_stand_apart_from_claims(tmp_path):
-    report.write(tmp_path / "README.md", STUDIES, [line("first:a"), line("first:b", kind="check")])
-    page = (tmp_path / "README.md").read_text()
-    assert (
-        "1 claim: holds 1, holds with a correction 0, does not hold 0, not decided 0. There are also 1 checks" in page
-    )
-    assert "### first:b: check, holds" in page
-    assert "| What first:b states of \\|x\\|. | check: holds |" in page
-
-
 def test_the_page_says_how_many_intervals_and_verdicts_are_expected_to_be_wrong(tmp_path):
     # 39 intervals under one verdict make a miss all but certain; 1 under another, one in twenty; exact ones none.
     lines = [line("first:a", numbers=39), line("first:b"), line("first:c", numbers=0), line("first:d", kind="check")]
@@ -127,12 +117,6 @@ def test_the_page_says_how_many_intervals_and_verdicts_are_expected_to_be_wrong(
     page = (tmp_path / "README.md").read_text()
     assert "2 of these verdicts rest on 40 intervals of 95 %. About 2 of the intervals" in page
     assert "no more than about 1 verdicts" in page
-
-
-def test_of_many_numbers_the_expected_are_shown_and_all_are_there(page):
-    second = page[page.index("## second\n") :]
-    assert second.index("| number 39 | 7 | 13 |") < second.index("<details>") < second.index("| number 38 |")
-    assert all(f"| number {k} |" in second for k in range(40))
 
 
 def test_every_experiment_has_its_own_place():

@@ -250,11 +250,6 @@ def table() -> dict[str, tuple[svm.Constraints, Status]]:
     }
 
 
-def single(constraints: svm.Constraints) -> svm.Constraints:
-    """The same rows in single precision."""
-    return jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf.astype(np.float32), constraints)
-
-
 def of_kind(kind: str, C: float = 0.4) -> svm.Constraints:
     """A batch with rows of one kind: "hard", "soft", "squared" (as soft), or "sets"."""
     if kind == "sets":

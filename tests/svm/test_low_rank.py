@@ -10,7 +10,6 @@ from jaxattn import svm
 from jaxattn.svm import Candidate, LowRank, Status
 from jaxattn.svm import constraints as cons
 from tests import instances
-from tests.instances import assert_close
 
 DRAWN = 4
 
@@ -141,17 +140,6 @@ def test_the_known_optimum_of_rank_one_is_found(solved, name):
         assert solution.status[i] == (Status.OPTIMAL if reached else Status.STATIONARY)
     else:
         assert solution.status[i] == Status.OPTIMAL
-
-
-@pytest.mark.slow
-def test_a_lone_run_is_a_lane_of_the_batch(solved):
-    m, batch, solution = solved
-    for i in (0, DRAWN + 2, len(PROBLEMS) - 1):
-        alone = svm.solve(instances.lane(batch, i), svm.nuclear_of_rank(m))
-        assert int(alone.status) == solution.status[i]
-        # Thousands of pivots in another order of sums: stationary to 1e-8, of that order in W.
-        assert_close(alone.W, solution.W[i], rtol=1e-6)
-        assert_close(alone.primal, solution.primal[i], rtol=1e-9)
 
 
 def test_nothing_is_believed_of_a_solver(solved):

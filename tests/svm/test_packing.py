@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxattn import data, svm, tokens
-from jaxattn.svm import Candidate, Status
+from jaxattn.svm import Status
 from jaxattn.svm.packing import Sharing, packed
 from tests import instances
 from tests.instances import T, d, n
@@ -26,21 +26,6 @@ def masked(counts: list[int], seed: int = 0) -> Any:
         lane[rng.permutation(ROWS)[:count]] = True
     posed = instances.constraints(len(counts))._replace(present=present.reshape(-1, n, T - 1))
     return jax.tree.map(np.asarray, posed)
-
-
-def test_a_lane_has_the_width_of_its_own_rows_and_each_row_keeps_its_place():
-    posed = masked([ROWS, 5, 4, 0, 2, 6])
-    parts = list(packed(posed, 6, Sharing.NOT))
-    assert [part.rows.differences.shape[1:3] for part in parts] == [(8, 1), (n, T - 1)]
-    np.testing.assert_array_equal(np.sort(np.concatenate([part.lanes for part in parts])), np.arange(6))
-    W = np.random.default_rng(1).normal(size=(6, 5, 5))
-    expected = np.where(posed.present, jax.vmap(svm.margins)(posed, jnp.asarray(W)), 0.0)
-    for part in parts:
-        # What a row is after packing is put back where it was: here its margin in place of a multiplier.
-        margins = jax.vmap(svm.margins)(part.rows, jnp.asarray(W[part.lanes]))
-        found = part.spread(Candidate(jnp.asarray(W[part.lanes]), margins, jnp.zeros(len(part.lanes), int)))
-        kept = np.asarray(posed.present[part.lanes])
-        np.testing.assert_allclose(np.where(kept, found.duals, 0.0), expected[part.lanes], rtol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -84,22 +69,6 @@ def test_numbers_in_rows_that_do_not_count_are_not_read():
     jax.tree.map(np.testing.assert_array_equal, instances.lane(both, 0), instances.lane(both, 1))
 
 
-def test_problems_of_different_shapes_have_lanes_of_the_same_widths():
-    rng = np.random.default_rng(0)
-
-    def widths(shape):
-        present = np.arange(np.prod(shape)) < np.array([[3], [20], [90]])
-        rows = rng.normal(size=(3, *shape, 4))
-        queries, targets = rng.normal(size=(3, shape[0], 4)), np.ones((3, *shape))
-        posed = svm.Constraints(*map(jnp.asarray, (rows, queries, targets)))
-        return [
-            part.rows.differences.shape[1]
-            for part in packed(posed._replace(present=jnp.asarray(present.reshape(3, *shape))), 3, Sharing.NOT)
-        ]
-
-    assert widths((14, 10)) == widths((11, 10)) == widths((25, 7)) == [8, 24, 96]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 @pytest.mark.parametrize("shape", [(6, 8, 10), (4, 3, 2), (3, 5, 40)])
@@ -119,23 +88,6 @@ def test_a_problem_laid_out_in_a_standard_shape_has_the_solution_that_it_has_alo
     np.testing.assert_allclose(laid_out.primal, alone.primal, rtol=1e-10)
 
 
-@pytest.mark.parametrize("sharing", [Sharing.SHAPES, Sharing.SPANS])
-def test_rows_that_are_laid_out_have_their_margins_and_multipliers(sharing):
-    posed = jax.tree.map(np.asarray, instances.constraints(5))
-    (part,) = packed(posed, 5, sharing)
-    rng = np.random.default_rng(2)
-    found = Candidate(
-        jnp.asarray(rng.normal(size=(5, 16, 16))), jnp.asarray(rng.normal(size=(5, 64, 1))), jnp.zeros(5, int)
-    )
-    given = part.spread(found)
-    assert given.W.shape == (5, 5, 5)
-    assert given.duals.shape == (5, n, T - 1)
-    margins = jax.vmap(svm.margins)(posed, given.W).reshape(5, -1)
-    np.testing.assert_allclose(jax.vmap(svm.margins)(part.rows, found.W)[:, :ROWS, 0], margins, rtol=1e-12)
-    assert not np.asarray(part.rows.present)[:, ROWS:].any()
-    np.testing.assert_array_equal(part.laid_out(given).duals[:, :ROWS], found.duals[:, :ROWS])
-
-
 def test_many_problems_keep_their_own_shape_and_few_share_one():
     def shapes(lanes):
         posed = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), lanes, axis=0), instances.constraints(1))
@@ -143,31 +95,6 @@ def test_many_problems_keep_their_own_shape_and_few_share_one():
 
     assert shapes(10) == [(64, 1, 16)]
     assert shapes(10_000) == [(n, T - 1, 5)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
-def test_problems_that_keep_their_rows_are_solved_in_coordinates_of_their_spans(norm):
-    """So that their programs do not know d, and work on (12, 3) in place of (40, 40)."""
-    one = data.sphere(jax.random.key(3), n=3, T=5, d=40)
-    posed = svm.token_constraints(one, tokens.optimal(one))
-    lanes = jax.tree.map(lambda leaf: np.asarray(leaf)[None], posed)
-    (part,) = packed(lanes, 10_000, Sharing.SPANS)
-    assert part.rows.differences.shape == (1, 3, 4, 12)
-    assert part.rows.queries.shape == (1, 3, 3)
-    assert part.places is None
-    rng = np.random.default_rng(2)
-    found = Candidate(
-        jnp.asarray(rng.normal(size=(1, 12, 3))), jnp.asarray(rng.normal(size=(1, 3, 4))), jnp.zeros(1, int)
-    )
-    given = part.spread(found)
-    assert given.W.shape == (1, 40, 40)
-    np.testing.assert_array_equal(given.duals, found.duals)
-    margins = svm.margins(posed, jnp.asarray(given.W[0]))
-    np.testing.assert_allclose(jax.vmap(svm.margins)(part.rows, found.W)[0], margins, rtol=1e-12)
-    in_spans = jax.jit(lambda rows: svm.solve(rows, norm))(jax.tree.map(lambda leaf: leaf[0], part.rows))
-    alone = jax.jit(lambda rows: svm.solve(rows, norm))(posed)
-    np.testing.assert_allclose(in_spans.primal, alone.primal, rtol=1e-10)
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ import pytest
 from jaxattn import metrics, svm
 from jaxattn.svm import Cvxpy, Status
 from tests import instances
-from tests.instances import assert_close
+from tests.instances import assert_close, single
 from tests.svm import problems
-from tests.svm.problems import full, single
+from tests.svm.problems import full
 
 NORMS = {norm.name: norm for norm in (svm.frobenius, svm.nuclear, svm.squared(svm.frobenius), svm.squared(svm.nuclear))}
 # Each norm compiles for tens of seconds: one plain and one squared in the short run of the tests.
@@ -154,6 +154,7 @@ def test_a_high_cost_gives_the_hard_margin(norm):
         assert 1 - metrics.correlation(*map(jnp.asarray, (soft.W, hard.W))) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_cost_above_every_multiplier_gives_the_hard_margin_exactly():
     # The hard margin's multipliers lie inside the box: it is the solution of the soft one too.
     norm = NORMS["squared frobenius"]
@@ -220,13 +221,6 @@ def test_data_times_c_at_the_cost_that_goes_with_it_have_the_solution_over_c(nor
     found, scaled = of(norm, "0 at 1"), of(norm, f"times {c:g}")
     np.testing.assert_allclose(scaled.primal * c**norm.power, found.primal, rtol=1e-8)
     assert 1 - metrics.correlation(*map(jnp.asarray, (found.W, scaled.W))) < 1e-8
-
-
-def test_lanes_of_every_outcome_keep_to_themselves(norm):
-    for name in ("0 at 1", "contradictory", "1 at 1"):
-        alone, found = instances.lane(solve([table(norm)[name]], norm), 0), of(norm, name)
-        assert (alone.status, alone.iterations) == (found.status, found.iterations)
-        assert_close((alone.W, alone.duals), (found.W, found.duals), rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from scipy.special import logsumexp
 
 from jaxattn import attention, heads, losses, metrics, svm
 from jaxattn.descent import gradients
+from jaxattn.experiments.landscape.rising import MORE, gap
 from jaxattn.parallel import batch, lanes
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Kind, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, above, between
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import estimated, exact, mean, number
 from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.style import page, palette
 
@@ -28,16 +27,14 @@ from jaxattn.study.style import page, palette
 _SOURCE = Source("arXiv 2308.16898", "proofs of local convergence", Setting.OURS)
 # A token with less slack (margin - 1) than this is a support vector.
 _SUPPORT = 1e-6
-# Bins of slack times ||W|| / ||W_mm||, over which the shares are drawn, and the smallest number of tokens drawn per
-# bin.
-_EDGES, _LEAST = np.linspace(0, 60, 16), 20
+# Bins of slack times ||W|| / ||W_mm||, over which quantiles of the shares are drawn, and the fewest tokens of a bin.
+_EDGES, _PERCENTS, _LEAST = np.linspace(0, 60, 16), (10, 50, 90), 20
 # Steps near which the shares are drawn.
 _DRAWN = (100, 1000, 10_000)
-# The smallest total share of these tokens whose logarithm is taken.
-_SMALLEST = 1e-300
-# Fixed beforehand: the slope in the statement, and how far the measured one may be from it; a share is smaller than
-# another if its logarithm is smaller by more than rounding.
-_SLOPE, _NEAR, _MORE = -1.0, 0.05, 1e-9
+# The smallest decimal logarithm of a total share that counts; smaller ones count as this.
+_SMALLEST = -300.0
+# Fixed beforehand: the slope in the statement, and how far the measured one may be from it.
+_SLOPE, _NEAR = -1.0, 0.05
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -111,56 +108,45 @@ def _largest(logs: Float[Array, "n T"], is_top: Array) -> Float[Array, "n 1"]:
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
-    """Estimate how the shares of each run fall with slack and with the steps."""
-    return {name: _estimated(run, key) for name, run in runs.items()}
+    """Estimate how the shares fall with slack and with the steps.
 
-
-def _estimated(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Return the tokens' total share, the slope of log share in slack times growth, and quantiles over bins of that."""
-    log_share, growth = run["log_share"].values, run["growth"].values
-    slack = run["slack"].values[:, None]
-    outside = np.broadcast_to(slack > _SUPPORT, log_share.shape)
-    x = slack * growth[:, :, None, None]
-    keys = jax.random.split(key)
-    together = np.log10(np.maximum(np.sum(np.where(outside, np.exp(log_share), 0.0), axis=(2, 3)), _SMALLEST))
-    estimates = {
-        "log_together": (("snapshot",), bootstrap(together, keys[0])),
-        "slope": (("snapshot",), bootstrap(_slopes(x, log_share, outside), keys[1])),
-    }
-    arrays: dict[str, Any] = dict(variables(estimates))
-    steps = run["snapshot"].values
+    Returns:
+        At every snapshot `log_together`, the decimal logarithm of the total share of the non-support tokens, and
+        `slope`, that of their log share in slack times growth. At some steps, `drawn`, the quantiles `share_10`,
+        `share_50` and `share_90` of the log shares in each `bin` of slack times growth, and the number of `tokens`.
+    """
+    run = runs["W"]
+    steps, outside = run["snapshot"].values, run["slack"] > _SUPPORT
+    together = run["log_share"].where(outside, -np.inf).reduce(logsumexp, ["input", "other"]) / np.log(10)
+    x, y = (run["slack"] * run["growth"]).where(outside), run["log_share"].where(outside)
+    estimates = estimated(
+        run,
+        key,
+        log_together=mean(together.clip(min=_SMALLEST)),
+        slope=mean(_slopes(x, y)),
+        support=exact((~outside).mean()),
+    )
     drawn = sorted({int(np.argmin(np.abs(np.log(steps / step)))) for step in _DRAWN})
-    binned = [_binned(x[:, k], log_share[:, k], outside[:, k]) for k in drawn]
-    arrays |= {name: (("drawn", "bin"), np.stack([bins[name] for bins in binned])) for name in binned[0]}
-    arrays["support"] = ((), np.mean(~outside[:, 0]))
-    middles = (_EDGES[1:] + _EDGES[:-1]) / 2
-    return xarray.Dataset(arrays, {"snapshot": steps, "drawn": steps[drawn], "bin": middles}, run.attrs)
+    binned = [_binned(*xarray.broadcast(x.isel(snapshot=k), y.isel(snapshot=k))) for k in drawn]
+    return {"W": estimates.merge(xarray.concat(binned, xarray.Variable("drawn", steps[drawn])))}
 
 
-def _slopes(
-    x: Float[np.ndarray, "seed snapshot n others"],
-    y: Float[np.ndarray, "seed snapshot n others"],
-    chosen: Bool[np.ndarray, "seed snapshot n others"],
-) -> Float[np.ndarray, "seed snapshot"]:
-    """Return the least squares slope for every seed and snapshot, over the chosen tokens; 0 for a single token."""
-    count = np.maximum(chosen.sum(axis=(2, 3), keepdims=True), 1)
-    x, y = (np.where(chosen, a - np.sum(a * chosen, axis=(2, 3), keepdims=True) / count, 0.0) for a in (x, y))
-    square = np.sum(x * x, axis=(2, 3))
-    return np.where(square > 0, np.sum(x * y, axis=(2, 3)) / np.where(square > 0, square, 1.0), 0.0)
+def _slopes(x: xarray.DataArray, y: xarray.DataArray) -> xarray.DataArray:
+    """Return the least squares slope over the tokens that are not NaN; 0 for a single one."""
+    tokens = ["input", "other"]
+    x, y = x - x.mean(tokens), y - y.mean(tokens)
+    square = (x * x).sum(tokens)
+    return ((x * y).sum(tokens) / square).where(square > 0, 0.0)
 
 
-def _binned(
-    x: Float[np.ndarray, "seed n others"],
-    y: Float[np.ndarray, "seed n others"],
-    chosen: Bool[np.ndarray, "seed n others"],
-) -> dict[str, Float[np.ndarray, " bin"] | Int[np.ndarray, " bin"]]:
+def _binned(x: xarray.DataArray, y: xarray.DataArray) -> xarray.Dataset:
     """Return quantiles of y over the tokens in each bin of x, and their number; zeros for empty bins."""
-    place = np.digitize(x[chosen], _EDGES) - 1
-    parts = [y[chosen][place == k] for k in range(len(_EDGES) - 1)]
-    bins = {"tokens": np.array([len(part) for part in parts])}
-    for q in (10, 50, 90):
-        bins[f"share_{q}"] = np.array([np.quantile(part, q / 100) if len(part) else 0.0 for part in parts])
-    return bins
+    bins = np.digitize(x.values, _EDGES) - 1
+    parts = [y.values[bins == k] for k in range(len(_EDGES) - 1)]
+    quantiles = {f"share_{q}": [np.quantile(part, q / 100) if part.size else 0.0 for part in parts] for q in _PERCENTS}
+    arrays = {name: ("bin", values) for name, values in quantiles.items()}
+    arrays["tokens"] = "bin", [part.size for part in parts]
+    return xarray.Dataset(arrays, {"bin": (_EDGES[1:] + _EDGES[:-1]) / 2})
 
 
 @claim(
@@ -172,28 +158,26 @@ def _binned(
 )
 def _slack(runs: Datasets) -> Judgement:
     summary = runs["W"]
-    steps = summary["snapshot"].values
-    numbers: dict[str, Number] = {}
-    for step in sorted({*(int(step) for step in summary["drawn"].values), int(steps[-1])}):
-        at = summary.sel(snapshot=step)
-        numbers[f"slope of log share in slack ||W|| / ||W_mm|| at step {step}"] = number(at, "slope")
-        together = number(at, "log_together")
-        numbers[f"share of all non-support tokens at step {step}"] = Number(*(10**end for end in together))
-    slope = number(summary, "slope", at=-1)
-    first, last = (number(summary, "log_together", at=k) for k in (0, -1))
-    fall = Number(first.mean - last.mean, first.low - last.high, first.high - last.low)
+    start, end = (int(step) for step in summary["snapshot"].values[[0, -1]])
+    first, last = (number(summary, "log_together", snapshot=step) for step in (start, end))
+    slope, fall = number(summary, "slope", snapshot=end), gap(first, last)
+    slopes, shares = {}, {}
+    for step in sorted({*summary["drawn"].values.tolist(), end}):
+        slopes[f"slope of log share in slack ||W|| / ||W_mm|| at step {step}"] = number(summary, "slope", snapshot=step)
+        together = number(summary, "log_together", snapshot=step)
+        shares[f"share of all non-support tokens at step {step}"] = Number(*(10**bound for bound in together))
     return Judgement(
         (
-            between(f"slope of log share at step {steps[-1]}", slope, _SLOPE - _NEAR, _SLOPE + _NEAR),
-            above(f"decades by which the total share falls from step {steps[0]} to {steps[-1]}", fall, _MORE),
+            between(f"slope of log share at step {end}", slope, _SLOPE - _NEAR, _SLOPE + _NEAR),
+            above(f"decades by which the total share falls from step {start} to {end}", fall, MORE),
         ),
         remark="This follows from the algebra of the softmax if W has the direction of W_mm; it can fail only "
         "through the distance of W from that direction. Slopes are fitted for each seed over its non-support "
-        f"tokens; shares are geometric means. The slope is {slope.mean:.4g} at step {steps[-1]}. From step "
-        f"{steps[0]} on the total share of these tokens {'falls' if fall.mean > 0 else 'does not fall'}, from "
+        f"tokens; shares are geometric means. The slope is {slope.mean:.4g} at step {end}. From step "
+        f"{start} on the total share of these tokens {'falls' if fall.mean > 0 else 'does not fall'}, from "
         f"{10**first.mean:.2g} to {10**last.mean:.2g}.",
-        numbers=numbers,
-        expected={label: _SLOPE for label in numbers if label.startswith("slope")},
+        numbers=slopes | shares,
+        expected=dict.fromkeys(slopes, _SLOPE),
     )
 
 
@@ -204,33 +188,31 @@ _DECADES = 20
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the share of all non-support tokens, each one's against its slack, and the slope of the latter."""
     summary = summaries["W"]
+    steps = summary["snapshot"].values
+    total = 10 ** summary[["log_together", "log_together_low", "log_together_high"]]
     with page.style():
         figure = page.full(3.3)
         left, middle, right = figure.subplots(1, 3)
-        steps = summary["snapshot"].values
-        together = (10 ** summary[name].values for name in ("log_together", "log_together_low", "log_together_high"))
-        page.band(left, steps, *together, color=palette.COLOURS["W"])
-        ends = [10 ** float(summary["log_together"][k]) for k in (0, -1)]
-        left.set(title="(a) all non-support tokens:\n" + " to ".join(map(page.power, ends)))
-        left.set(ylabel="share of the gradient", yscale="log")
+        page.band(left, steps, *total.values(), color=palette.COLOURS["W"])
+        ends = " to ".join(page.power(float(total["log_together"][k])) for k in (0, -1))
         # A share is at most 1.
         low = _DECADES * np.floor(float(summary["log_together_low"].min()) / _DECADES)
+        left.set(title=f"(a) all non-support tokens:\n{ends}", ylabel="share of the gradient", yscale="log")
         left.set(ylim=(10**low, 1), yticks=10 ** np.arange(low, 1, _DECADES))
         _tokens(middle, summary)
         slope = (summary[name].values for name in ("slope", "slope_low", "slope_high"))
         page.band(right, steps, *slope, color=palette.COLOURS["W"], label="mean over seeds")
         right.axhline(-1, color="black", linewidth=0.7, linestyle=":", label="$-1$")
-        right.set(title=f"(c) slope of (b):\nends at {float(summary['slope'][-1]):.2f}")
+        right.set_title(f"(c) slope of (b):\nends at {float(summary['slope'][-1]):.2f}")
         right.set_ylabel("slope of the natural logarithm")
+        right.legend(loc="upper right")
         for axes in (left, right):
             axes.set(xlabel="step", xscale="log")
-        right.legend(loc="upper right")
-        support = f"{float(summary['support']):.0%} of the tokens that are not selected are support vectors."
         page.add_counts(
             figure,
-            {"W": summary},
-            f"(a), (c): means over kept seeds ((a) geometric) with 95 % intervals; (b): medians and quantiles "
-            f"over tokens. {support}",
+            summaries,
+            "(a), (c): means over kept seeds ((a) geometric) with 95 % intervals; (b): medians and quantiles over "
+            f"tokens. {float(summary['support']):.0%} of the tokens that are not selected are support vectors.",
         )
     return figure
 
@@ -242,14 +224,8 @@ def _tokens(axes: Axes, summary: xarray.Dataset) -> None:
         curve = (np.exp(at[name].values) for name in ("share_50", "share_10", "share_90"))
         page.band(axes, at["bin"].values, *curve, color=colour, label=f"step {int(step)}")
     ends = np.array([0, float(summary["bin"][-1])])
-    axes.plot(
-        ends,
-        np.exp(-2.5 - ends),
-        color="black",
-        linewidth=0.7,
-        linestyle=":",
-        label=r"$\propto e^{-\mathrm{slack}\,\|W\|/\|W_{mm}\|}$",
-    )
+    guide = {"color": "black", "linewidth": 0.7, "linestyle": ":"}
+    axes.plot(ends, np.exp(-2.5 - ends), label=r"$\propto e^{-\mathrm{slack}\,\|W\|/\|W_{mm}\|}$", **guide)
     axes.set(title="(b) each of them,\nagainst its slack", xlabel=r"slack $\times\ \|W\|_F\,/\,\|W_{mm}\|_F$")
     axes.set(ylabel="share of the gradient", yscale="log")
     spread = Patch(facecolor=palette.GUIDE, alpha=0.2, label="10 % to 90 %")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import xarray
 
 from jaxattn.attention import Weights
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.claims import Datasets, family, total
+from jaxattn.study.estimates import Estimator, share
 from jaxattn.study.settings.parameters import weights_of
 
 # What is trained, by its choice of weights in the YAML.
@@ -19,6 +22,13 @@ def read(record: xarray.Dataset) -> tuple[Weights, Problem]:
     return weights_of(arrays), of_arrays(arrays)
 
 
+def share_among(chosen: xarray.DataArray, hits: xarray.DataArray) -> Estimator:
+    """Return the share of hits among the chosen seeds, with Wilson's interval; NaN if none is chosen."""
+    if chosen.any():
+        return share(hits[chosen.values])
+    return Estimator(xarray.DataArray(math.nan), lambda key: dict.fromkeys(("", "_low", "_high", "_error"), math.nan))
+
+
 def by_weights(runs: Datasets) -> dict[str, xarray.Dataset]:
     """Return the estimates of training W and of training (K, Q), each along `run`, ordered by n, T and d.
 
@@ -26,9 +36,11 @@ def by_weights(runs: Datasets) -> dict[str, xarray.Dataset]:
     """
     summaries = {}
     for trained, weights in WEIGHTS.items():
-        own = family(runs, {"weights": weights})
-        sizes = {run: {name: summary.attrs[f"data.{name}"] for name in "nTd"} for run, summary in own.items()}
-        ordered = sorted(own, key=lambda run: tuple(sizes[run].values()))
-        parts = [own[run].assign_coords({"run": run, **sizes[run]}).drop_attrs() for run in ordered]
-        summaries[trained] = xarray.concat(parts, "run", data_vars="all", coords="all").assign_attrs(total(own))
+        of_weights = family(runs, {"weights": weights})
+        parts = [
+            summary.assign_coords({"run": run} | {size: summary.attrs[f"data.{size}"] for size in "nTd"}).drop_attrs()
+            for run, summary in of_weights.items()
+        ]
+        summary = xarray.concat(parts, "run", data_vars="all", coords="all").sortby(["n", "T", "d"])
+        summaries[trained] = summary.assign_attrs(total(of_weights))
     return summaries

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import xarray
 
 from jaxattn.study.claims import Criterion, Number, above, below
+from jaxattn.study.estimates import number
 
 # Two intervals are disjoint if the gap between them exceeds rounding.
-_MORE = 1e-9
+MORE = 1e-9
 
 
 class Point(NamedTuple):
@@ -23,7 +25,16 @@ class Point(NamedTuple):
 
 
 Curve = Sequence[Point]
-Pairs = Callable[[Curve], Iterable[tuple[Point, Point]]]
+
+
+def points(summary: xarray.Dataset, name: str) -> list[Point]:
+    """Return an estimated share along the axis `run`."""
+    return [Point(str(run), number(summary, name, run=run)) for run in summary["run"].values]
+
+
+def gap(larger: Number, smaller: Number) -> Number:
+    """Return the difference of two numbers, with an interval above 0 if their intervals are disjoint."""
+    return Number(larger.mean - smaller.mean, larger.low - smaller.high, larger.high - smaller.low)
 
 
 @dataclass(frozen=True)
@@ -31,8 +42,7 @@ class Trend:
     """How shares change along curves, each from the smallest size to the largest.
 
     Attributes:
-        change: from end to end of a curve in the direction asked for, smallest over curves. Its interval goes from the
-            nearest to the farthest bounds of the two shares, so it is above 0 if these are disjoint.
+        change: from end to end of a curve in the direction asked for, as a `gap`; smallest over curves.
         pairs: number of pairs of points that were compared.
         apart: of these, with disjoint intervals in the direction asked for.
         against: of these, with disjoint intervals in the other direction: "run to run".
@@ -61,7 +71,7 @@ class Trend:
         """
         against = Number.exact(len(self.against))
         return (
-            above(f"{what}, smallest over curves,", self.change, _MORE),
+            above(f"{what}, smallest over curves,", self.change, MORE),
             below(f"pairs of {points} whose 95 % intervals are disjoint in the other direction", against, 0),
         )
 
@@ -75,27 +85,26 @@ class Trend:
         )
 
 
-def trend(curves: Iterable[Curve], up: bool, pairs: Pairs = itertools.pairwise) -> Trend:
-    """Return how shares change along curves.
+def trend(
+    curves: Sequence[Curve], up: bool, pairs: Callable[[Curve], Iterable[tuple[Point, Point]]] = itertools.pairwise
+) -> Trend:
+    """Return how shares change along curves, which have their points from the smallest size to the largest.
 
     Args:
-        curves: each of at least two points, from the smallest size to the largest.
+        curves: the curves.
         up: whether they should rise; otherwise fall.
         pairs: the pairs of points of a curve to compare, the smaller size first; neighbours by default.
     """
 
     def change(a: Point, b: Point) -> Number:
-        lower, upper = (a.share, b.share) if up else (b.share, a.share)
-        return Number(upper.mean - lower.mean, upper.low - lower.high, upper.high - lower.low)
+        return gap(b.share, a.share) if up else gap(a.share, b.share)
 
-    curves = list(curves)
-    ends = [change(curve[0], curve[-1]) for curve in curves]
+    ends = {curve[-1].run: change(curve[0], curve[-1]) for curve in curves}
     compared = [(f"{a.run} to {b.run}", change(a, b)) for curve in curves for a, b in pairs(curve)]
-    least = Number(*(min(parts) for parts in zip(*ends, strict=True))) if ends else Number.exact(np.nan)
     return Trend(
-        change=least,
+        change=Number(*map(min, zip(*ends.values(), strict=True))) if ends else Number.exact(np.nan),
         pairs=len(compared),
-        apart=sum(one.low > 0 for _, one in compared),
-        against=tuple(said for said, one in compared if one.high < 0),
-        level=tuple(curve[-1].run for curve, end in zip(curves, ends, strict=True) if not end.low > 0),
+        apart=sum(difference.low > 0 for _, difference in compared),
+        against=tuple(name for name, difference in compared if difference.high < 0),
+        level=tuple(run for run, end in ends.items() if not end.low > 0),
     )

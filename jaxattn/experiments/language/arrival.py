@@ -166,12 +166,6 @@ def outcomes(run: xarray.Dataset) -> Outcomes:
     return Outcomes(arrived, left, ~arrived & ~left, unserved & (behind <= _MARGIN))
 
 
-def late(run: xarray.Dataset) -> Float[np.ndarray, " seed"]:
-    """Return the change of the direction error of every start over the last two decades of steps."""
-    errors = run["off"].values[:, run["snapshot"].values * 100 >= int(run["snapshot"][-1])]
-    return errors[:, -1] - errors[:, 0]
-
-
 def elsewhere(what: str, ends: Datasets) -> Criterion:
     """Ask that no start ends elsewhere: between the number left unserved and the number that have not arrived."""
     left, moving = (sum(int(run[name]) for run in ends.values()) for name in ("left", "moving"))

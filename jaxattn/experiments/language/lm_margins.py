@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,18 +17,9 @@ from jaxattn import attention, language, svm
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.text_solutions import solutions
 from jaxattn.parallel import batch
-from jaxattn.study.claims import (
-    LEAST_SEEDS,
-    TRAINED,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Setting,
-    Source,
-    claim,
-)
-from jaxattn.study.claims.criteria import Criterion, above, between
+from jaxattn.study import claims
+from jaxattn.study.claims import Datasets, Judgement, Judgements
+from jaxattn.study.claims.criteria import Criterion, Number, above, between
 from jaxattn.study.estimates import estimated, mean, number
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.view import rounded
@@ -36,7 +28,13 @@ from jaxattn.study.style.view import rounded
 _SHOWN = (1, 10, 100, 1000, 10_000)
 # Number of bins of a histogram, and the margin about which they turn from equal widths to widths in proportion.
 _BINS, _LINEAR = 80, 0.05
-_KINDS = ("no conflict", "conflict: other words", "conflict: words that also follow")
+# Kinds of margins, and their titles.
+_RIVALS = "conflict: words that also follow"
+_KINDS = {
+    "no conflict": "texts without a conflict",
+    "conflict: other words": "texts with a conflict, over words that never follow",
+    _RIVALS: "texts with a conflict, between two words that follow the same word",
+}
 # A margin must exceed this to count as large: the other word then has e^-5 of the next word's probability.
 _LARGE = 5.0
 # How far from 0 a margin may start, and the share of margins that must be positive at the end.
@@ -137,65 +135,60 @@ def _kinds(run: xarray.Dataset) -> xarray.DataArray:
     return xarray.concat(masks, xarray.DataArray(list(_KINDS), dims="kind", name="kind"))
 
 
-@claim(
+@claims.claim(
     "lm-margins:positive",
-    Source(PAPER, "section 4, Figure 2 (margins)", Setting.PROXY),
+    claims.Source(PAPER, "section 4, Figure 2 (margins)", claims.Setting.PROXY),
     "The margins of the next word over the other candidates start near 0 and become large and positive.",
-    needs=TRAINED,
+    needs=claims.TRAINED,
 )
 def _positive(runs: Datasets) -> Judgement:
     summary = runs["texts"]
-    first, last = summary.isel(snapshot=0), summary.isel(snapshot=-1)
+    first, last = summary["snapshot"].values[[0, -1]].tolist()
     kinds = [kind for kind in _KINDS if f"median {kind}" in summary]
     numbers = {
-        f"{words} at step {int(at['snapshot'])}, {kind}": number(at, f"{name} {kind}")
+        f"{words} at step {step}, {kind}": number(summary, f"{name} {kind}", snapshot=step)
         for kind in kinds
-        for at in (first, last)
+        for step in (first, last)
         for name, words in (("median", "median margin"), ("positive", "share of positive margins"))
     }
+    become_large = {kind: _become_large(numbers, first, last, kind) for kind in kinds}
     few = [
-        f"{texts} texts with margins of the kind {kind!r} are too few; at least {LEAST_SEEDS} are needed."
+        f"{texts} texts with margins of the kind {kind!r} are too few; at least {claims.LEAST_SEEDS} are needed."
         for kind in kinds
-        if (texts := int(summary["texts"].sel(kind=kind))) < LEAST_SEEDS
+        if (texts := int(summary["texts"].sel(kind=kind))) < claims.LEAST_SEEDS
     ]
     return Judgement(
-        stated=[criterion for kind in kinds for criterion in _become_large(first, last, kind)],
-        corrected=[criterion for kind in kinds if kind != _KINDS[2] for criterion in _become_large(first, last, kind)],
-        correction=_correction(last),
+        stated=[criterion for kind in kinds for criterion in become_large[kind]],
+        corrected=[criterion for kind in kinds if kind != _RIVALS for criterion in become_large[kind]],
+        correction="except for margins between two words that follow the same word in one text. Their median ends at "
+        f"{_at_end(summary, f'median {_RIVALS}'):.2g}, and {_at_end(summary, f'positive {_RIVALS}'):.0%} are positive. "
+        "Each of the two words is the next one somewhere, and the two margins are opposite numbers, so they cannot "
+        "both be positive. Cross entropy is minimal where they are the log-odds of the two counts.",
         remark=f"Near 0: a median within {_NEAR:g}. Large: a median above {_LARGE:g}, and {_POSITIVE:.0%} of the "
         "margins positive.",
         numbers=numbers,
-        expected={f"share of positive margins at step {int(last['snapshot'])}, {kind}": 1.0 for kind in kinds},
+        expected={f"share of positive margins at step {last}, {kind}": 1.0 for kind in kinds},
         undecided=few[0] if few else "",
     )
 
 
-def _become_large(first: xarray.Dataset, last: xarray.Dataset, kind: str) -> tuple[Criterion, ...]:
-    start, end = (f"at step {int(at['snapshot'])}, {kind}," for at in (first, last))
+def _become_large(numbers: Mapping[str, Number], first: int, last: int, kind: str) -> tuple[Criterion, ...]:
+    start, end, positive = (
+        f"median margin at step {first}, {kind}",
+        f"median margin at step {last}, {kind}",
+        f"share of positive margins at step {last}, {kind}",
+    )
     return (
-        between(f"median margin {start}", number(first, f"median {kind}"), -_NEAR, _NEAR),
-        above(f"median margin {end}", number(last, f"median {kind}"), _LARGE),
-        above(f"share of positive margins {end}", number(last, f"positive {kind}"), _POSITIVE),
+        between(f"{start},", numbers[start], -_NEAR, _NEAR),
+        above(f"{end},", numbers[end], _LARGE),
+        above(f"{positive},", numbers[positive], _POSITIVE),
     )
 
 
-def _correction(last: xarray.Dataset) -> str:
-    parts = ["except for margins between two words that follow the same word in one text."]
-    if f"median {_KINDS[2]}" in last:
-        median, positive = (float(last[f"{name} {_KINDS[2]}"]) for name in ("median", "positive"))
-        parts.append(f"Their median ends at {median:.2g}, and {positive:.0%} are positive.")
-    parts.append(
-        "Each of the two words is the next one somewhere, and the two margins are opposite numbers, so they cannot "
-        "both be positive. Cross entropy is minimal where they are the log-odds of the two counts."
-    )
-    return " ".join(parts)
+def _at_end(summary: xarray.Dataset, name: str) -> float:
+    """Return an estimate at the last snapshot, NaN if there are no such texts."""
+    return float(summary[name][-1]) if name in summary else np.nan
 
-
-_TITLES = {
-    "no conflict": "texts without a conflict",
-    "conflict: other words": "texts with a conflict, over words that never follow",
-    "conflict: words that also follow": "texts with a conflict, between two words that follow the same word",
-}
 
 _TICKS = (-100, -10, -1, -0.1, 0, 0.1, 1, 10, 100, 1000)
 
@@ -203,53 +196,42 @@ _TICKS = (-100, -10, -1, -0.1, 0, 0.1, 1, 10, 100, 1000)
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a row a kind of margins: their histogram at each snapshot."""
     (summary,) = summaries.values()
+    edges = summary["edges"].values
     with page.style():
         figure = page.full(4.6)
-        panels = figure.subplots(summary.sizes["kind"], 1, sharex=True, sharey=True)
-        for axes, letter, kind in zip(panels, "abc", summary["kind"].values, strict=True):
-            _row(axes, summary, str(kind))
-            axes.set_title(f"({letter}) {_TITLES[str(kind)]}: {_finding(summary, str(kind))}")
+        panels = figure.subplots(len(_KINDS), 1, sharex=True, sharey=True)
+        for axes, letter, (kind, words) in zip(panels, "abc", _KINDS.items(), strict=True):
+            of_kind = summary.sel(kind=kind)
+            _row(axes, of_kind)
+            not_positive = float(of_kind["not_positive"][-1])
+            axes.set_title(f"({letter}) {words}: {not_positive:.0%} not positive at the end")
             axes.axvline(0, color=palette.INK, linewidth=0.8)
         panels[-1].set_xscale("asinh", linear_width=_LINEAR)
-        edges = summary["edges"].values
         panels[-1].set_xticks([tick for tick in _TICKS if edges[0] < tick < edges[-1]])
         panels[-1].set_xlabel("margin of the next word (logits), linear around 0, logarithmic beyond")
-        panels[len(panels) // 2].set_ylabel("share of margins")
+        panels[1].set_ylabel("share of margins")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         page.add_counts(
             figure,
             summaries,
             f"{summary.attrs['no_conflict']} of the kept texts have no conflict. A margin counts as often as its "
-            f"prefix stands in the text. {_once(summary)}",
+            "prefix stands in the text. If every prefix counts once, "
+            f"{1 - _at_end(summary, f'positive {_RIVALS}'):.0%} of (c) are not positive: there, margins come in "
+            "opposite pairs.",
             counted="texts",
         )
     return figure
 
 
-def _row(axes: Axes, summary: xarray.Dataset, kind: str) -> None:
+def _row(axes: Axes, of_kind: xarray.Dataset) -> None:
     """Draw the histograms of a kind, each of sum 1; the key of the steps has entries also if there is no margin."""
-    count = summary["count"].sel(kind=kind)
-    for step, colour in zip(summary["snapshot"].values, palette.ramp(summary.sizes["snapshot"]), strict=True):
-        of_step = count.sel(snapshot=step).values
-        share = of_step / max(float(of_step.sum()), 1.0)
-        axes.stairs(share, summary["edges"].values, fill=True, alpha=0.35, color=colour)
-        axes.stairs(share, summary["edges"].values, color=colour, linewidth=1.0, label=f"step {int(step):,}")
-
-
-def _finding(summary: xarray.Dataset, kind: str) -> str:
-    if f"positive {kind}" not in summary:
-        return "none"
-    return f"{float(summary['not_positive'].sel(kind=kind)[-1]):.0%} not positive at the end"
-
-
-def _once(summary: xarray.Dataset) -> str:
-    """Explain the share of rival words, whose margins are opposite numbers in pairs."""
-    rivals = f"positive {summary['kind'].values[-1]}"
-    if rivals not in summary:
-        return ""
-    share = 1 - float(summary[rivals][-1])
-    return f"If every prefix counts once, {share:.0%} of (c) are not positive: there, margins come in opposite pairs."
+    edges = of_kind["edges"].values
+    for step, colour in zip(of_kind["snapshot"].values, palette.ramp(of_kind.sizes["snapshot"]), strict=True):
+        count = of_kind["count"].sel(snapshot=step).values
+        share = count / max(float(count.sum()), 1.0)
+        axes.stairs(share, edges, fill=True, alpha=0.35, color=colour)
+        axes.stairs(share, edges, color=colour, linewidth=1.0, label=f"step {int(step):,}")
 
 
 def view(runs: Datasets) -> dict[str, Any]:
@@ -272,4 +254,4 @@ def view(runs: Datasets) -> dict[str, Any]:
     }
 
 
-EXPERIMENT = Experiment(measure, claims=(_positive,), summarize=summarize, draw=draw, view=view)
+EXPERIMENT = claims.Experiment(measure, claims=(_positive,), summarize=summarize, draw=draw, view=view)

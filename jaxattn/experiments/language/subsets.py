@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import jax
 import xarray
+from jaxtyping import PRNGKeyArray
 
-from jaxattn.study.estimates import Estimator
+from jaxattn.study.estimates import Estimator, estimated
 
 
 def over(
@@ -14,3 +16,26 @@ def over(
 ) -> Estimator:
     """Return an estimate over the chosen texts; over none it still takes its random key, and gives no number."""
     return estimator(values[texts.values]) if texts.any() else Estimator(values, lambda key: {})
+
+
+def by_kind(
+    run: xarray.Dataset, key: PRNGKeyArray, estimates: Callable[[xarray.Dataset], Mapping[str, Estimator]]
+) -> xarray.Dataset:
+    """Return estimates over the texts that some W separates, and over the others.
+
+    Args:
+        run: with `feasible`, which texts some W separates.
+        key: of the bootstrap.
+        estimates: from the texts of a kind to estimates by name.
+
+    Returns:
+        The estimates of the kinds that there are, with the kind as a prefix: `feasible_off`; and the numbers of texts,
+        `feasible_texts` and `infeasible_texts`.
+    """
+    summary = xarray.Dataset()
+    for k, (kind, of_kind) in enumerate({"feasible": run["feasible"], "infeasible": ~run["feasible"]}.items()):
+        summary[f"{kind}_texts"] = of_kind.sum()
+        if of_kind.any():
+            named = {f"{kind}_{name}": one for name, one in estimates(run.isel(seed=of_kind.values)).items()}
+            summary = summary.assign(estimated(run, jax.random.fold_in(key, k), **named).data_vars)
+    return summary

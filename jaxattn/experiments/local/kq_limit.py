@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jaxattn.parallel import batch
 from jaxattn.problem import of_arrays
 from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim, total
-from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, below
+from jaxattn.study.claims.criteria import Criterion, Number, above, below
 from jaxattn.study.estimates import estimated, exponents, geometric_mean, number, power_law
 from jaxattn.study.style import page, palette
 
@@ -30,8 +30,8 @@ _NEEDS = Needs(steps=100_000)
 _PUBLISHED, _NAME = "as published", "published constant step 0.1"
 _STEPS = ("constant step", "step k^-1/2", "step / norm")
 _SEPARATE, _JOINT = _NORMS = ("separate norms", "joint norm")
-# The factors c of the steps, and that of which the numbers are reported.
-_FACTORS, _SHOWN = (1, 3), 1
+# The factors c of the steps; numbers are reported of the first.
+_FACTORS = (1, 3)
 # Fixed beforehand. A distance counts as still falling if, over the last factor of 100 in steps, 1 - cos goes like
 # ||W||^p with p at most this: it falls by a factor of 3 while a constant step makes ||W|| 10^4 times as large. We use
 # ||W|| as the clock because decreasing steps need more steps for the same growth. A first rule asked every step rule
@@ -95,31 +95,20 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     late = steps >= since
     keys = [jax.random.fold_in(key, k) for k in range(4)]
     powers = exponents(run["size"].values[:, late], off.values[:, late])
-    apart = bootstrap(np.abs(np.log(run["balance"].values[:, -1])), keys[3])
-    estimates = estimated(run, keys[0], off=geometric_mean(off), exponent=power_law(off, since=since, least=_LONG))
-    margin = bootstrap(run["margin_ratio"].sel(norm="nuclear").values, keys[1])
-    estimates = estimates.assign(
-        variables({"margin_ratio": (("snapshot",), margin), "power": ((), bootstrap(powers, keys[2]))})
-    ).assign(
-        {f"apart{end}": np.exp(getattr(apart, of)) for end, of in (("", "mean"), ("_low", "low"), ("_high", "high"))}
-    )
+    margins, balance = run["margin_ratio"].sel(norm="nuclear").values, run["balance"].isel(snapshot=-1)
+    apart = geometric_mean(balance.where(balance > 1, 1 / balance)).parts(keys[3])
+    means = {"margin_ratio": (("snapshot",), bootstrap(margins, keys[1])), "power": ((), bootstrap(powers, keys[2]))}
     of_seed = {name: run[name] for name in ("room", "complementarity")}
     of_seed["of_seed"] = run["room"].copy(data=exponents(steps[None, late], off.values[:, late]))
+    estimates = estimated(run, keys[0], off=geometric_mean(off), exponent=power_law(off, since=since, least=_LONG))
+    estimates = estimates.assign(variables(means) | {f"apart{end}": part for end, part in apart.items()})
     return estimates.assign(of_seed).assign_attrs(since=since)
 
 
-def _kinds(runs: Datasets, *steps: str) -> dict[str, list[xarray.Dataset]]:
+def _kinds(runs: Datasets, steps: Sequence[str] = _STEPS) -> dict[str, list[xarray.Dataset]]:
     """Return the runs of each step rule and normalization, by the name of both, over the factors c."""
-    kinds = {
-        f"{step}, {norm}": [runs[f"{step}, {norm}, c = {factor}"] for factor in _FACTORS]
-        for step in steps or _STEPS
-        for norm in _NORMS
-    }
-    return kinds
-
-
-def _decreasing(runs: Datasets) -> dict[str, list[xarray.Dataset]]:
-    return _kinds(runs, *_STEPS[1:])
+    kinds = [f"{step}, {norm}" for step in steps for norm in _NORMS]
+    return {kind: [runs[f"{kind}, c = {factor}"] for factor in _FACTORS] for kind in kinds}
 
 
 @claim(
@@ -127,36 +116,35 @@ def _decreasing(runs: Datasets) -> dict[str, list[xarray.Dataset]]:
 )
 def _direction(runs: Datasets) -> Judgement:
     """The published rule must converge to the solution; as corrected, every rule with decreasing steps."""
-    published, decreasing = runs[_PUBLISHED], _decreasing(runs)
+    published, decreasing = runs[_PUBLISHED], _kinds(runs, _STEPS[1:])
     numbers: dict[str, Number] = {}
-    shown = {kind: (own[_FACTORS.index(_SHOWN)], _SHOWN) for kind, own in _kinds(runs).items()}
-    for kind, (run, factor) in ({_NAME: (published, 0.1)} | shown).items():
+    expected: dict[str, float] = {}
+    shown = {f"{_NAME}, c = 0.1": published}
+    shown |= {f"{kind}, c = {_FACTORS[0]}": own[0] for kind, own in _kinds(runs).items()}
+    for name, run in shown.items():
+        error, margin = f"1 - cos at the last step, {name}", f"margin ratio at the last step, {name}"
+        expected |= {error: 0.0, margin: 1.0}
         numbers |= {
-            f"1 - cos at the last step, {kind}, c = {factor:g}": number(run, "off", at=-1),
-            f"margin ratio at the last step, {kind}, c = {factor:g}": number(run, "margin_ratio", at=-1),
-            f"exponent of k in 1 - cos, {kind}, c = {factor:g}": number(run, "exponent"),
-            f"exponent of ||W|| in 1 - cos, {kind}, c = {factor:g}": number(run, "power"),
+            error: number(run, "off", at=-1),
+            margin: number(run, "margin_ratio", at=-1),
+            f"exponent of k in 1 - cos, {name}": number(run, "exponent"),
+            f"exponent of ||W|| in 1 - cos, {name}": number(run, "power"),
         }
-    ends = [float(run["off"][-1]) for own in decreasing.values() for run in own]
-    least = min(float(run["margin_ratio"][-1]) for own in decreasing.values() for run in own)
-    since = published.attrs["since"]
-    stalls = (
-        f"1 - cos goes from {float(published['off'].sel(snapshot=since)):.2g} at step {since} to "
-        f"{float(published['off'][-1]):.2g} at step {int(published['snapshot'][-1])}"
-    )
+    of_decreasing = [run for own in decreasing.values() for run in own]
+    ends, ratios = ([float(run[name][-1]) for run in of_decreasing] for name in ("off", "margin_ratio"))
+    off, since = published["off"], published.attrs["since"]
     return Judgement(
         _tends(_NAME, [published]),
         [criterion for kind, own in decreasing.items() for criterion in _tends(kind, own)],
         correction="it does with decreasing steps (like k^-1/2, or divided by the norm of the weights), under both "
         f"normalizations: 1 - cos keeps falling and ends between {min(ends):.2g} and {max(ends):.2g}, and "
-        f"the margin ratio ends at {least:.4f} or more. With the published constant step and separate "
+        f"the margin ratio ends at {min(ratios):.4f} or more. With the published constant step and separate "
         f"norms, K and Q drift apart by a factor of {float(published['apart']):.3g}, and the distance "
-        f"stalls: {stalls}; the margin ratio ends at {float(published['margin_ratio'][-1]):.4f}.",
+        f"stalls: 1 - cos goes from {float(off.sel(snapshot=since)):.2g} at step {since} to {float(off[-1]):.2g} at "
+        f"step {int(off['snapshot'][-1])}; the margin ratio ends at {float(published['margin_ratio'][-1]):.4f}.",
         remark=_depends(runs),
         numbers=numbers,
-        expected={
-            label: 1.0 if label.startswith("margin") else 0.0 for label in numbers if not label.startswith("exponent")
-        },
+        expected=expected,
     )
 
 
@@ -168,21 +156,18 @@ def _direction(runs: Datasets) -> Judgement:
 )
 def _balance(runs: Datasets) -> Judgement:
     """||K|| and ||Q|| must end equal under the published rule; as corrected, with a joint norm, for every step."""
-    published, kinds = runs[_PUBLISHED], _kinds(runs)
+    published, kinds, constant = runs[_PUBLISHED], _kinds(runs), f"{_STEPS[0]}, {_SEPARATE}"
     name = "ratio of the larger to the smaller of ||K|| and ||Q|| at the last step"
     # The published rule is one with a constant step and separate norms.
-    every = (
-        {_NAME: [published]} | kinds | {f"{_STEPS[0]}, {_SEPARATE}": [published, *kinds[f"{_STEPS[0]}, {_SEPARATE}"]]}
-    )
+    every = {_NAME: [published]} | kinds | {constant: [published, *kinds[constant]]}
     numbers = {f"{name}, {kind}": _worst(own, "apart") for kind, own in every.items()}
-    joint = {f"{step}, {_JOINT}" for step in _STEPS}
     return Judgement(
         [below(f"{name}, {_NAME}", number(published, "apart"), _APART)],
         # A first rule asked this of every decreasing step; with separate norms and c = 3 it is not true.
         [
             below(f"{name}, {kind}, largest over c", _worst(own, "apart"), _APART)
             for kind, own in kinds.items()
-            if kind in joint
+            if kind.endswith(_JOINT)
         ],
         correction="only with a joint norm for K and Q, under every step rule. With separate norms, the first steps "
         "are large compared with the weights and make the norms of K and Q differ, and later steps do not "
@@ -211,11 +196,11 @@ def _worst(runs: Sequence[xarray.Dataset], name: str) -> Number:
 def _depends(runs: Datasets) -> str:
     """Describe what the exponents of the seeds correlate with, for steps like k^-1/2."""
     correlations = []
-    for kind, own in _kinds(runs, _STEPS[1]).items():
-        factor, run = _FACTORS[-1], own[-1]
-        room, complementarity = (_ranks(run["of_seed"].values, run[of].values) for of in ("room", "complementarity"))
+    for kind, own in _kinds(runs, _STEPS[1:2]).items():
+        of_seed, room, rows = (own[-1][name].values for name in ("of_seed", "room", "complementarity"))
         correlations.append(
-            f"{room} with 1 - s and {complementarity} with the complementarity ({kind}, c = {factor:g})"
+            f"{_ranks(of_seed, room)} with 1 - s and {_ranks(of_seed, rows)} with the complementarity "
+            f"({kind}, c = {_FACTORS[-1]})"
         )
     return (
         "What determines an instance's exponent: rank correlations over the seeds, where s is the largest singular "
@@ -235,43 +220,38 @@ def _ranks(x: Float[np.ndarray, " seeds"], y: Float[np.ndarray, " seeds"]) -> st
 
 _COLOURS: dict[str, str] = dict(zip(_STEPS, (palette.TEAL, palette.WINE, palette.AMBER), strict=True))
 _WRITTEN = dict(zip(_STEPS, ("constant step", "step like $k^{-1/2}$", "step / norm"), strict=True))
-# Line, marker and its face for each normalization, and for the published run.
-_LOOKS: dict[str, tuple[Literal["-", "--"], str, bool]] = {_SEPARATE: ("-", "o", True), _JOINT: ("--", "s", False)}
-_DOTTED = (":", "o", True)
+_LOOKS: dict[str, dict[str, Any]] = {
+    _SEPARATE: {"linestyle": "-", "marker": "o"},
+    _JOINT: {"linestyle": "--", "marker": "s", "markerfacecolor": "white"},
+}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw distance and margin of each rule along the steps, and the exponents that claims are judged by."""
-    families = {
-        (step, norm): own
-        for step in _STEPS
-        for norm in _NORMS
-        if (own := [summaries[run] for c in _FACTORS if (run := f"{step}, {norm}, c = {c}") in summaries])
-    }
-    published = summaries[_PUBLISHED]
+    published, kinds = summaries[_PUBLISHED], _kinds(summaries)
     with page.style():
         figure = page.full(3.5)
         distance, margin, exponent = figure.subplots(1, 3)
-        for (step, norm), own in families.items():
-            _both(distance, margin, own[0], color=_COLOURS[step], linestyle=_LOOKS[norm][0])
-        _both(distance, margin, published, color=palette.GUIDE, linestyle=_DOTTED[0])
-        first = [own[0] for own in families.values()]
-        error, ratio = float(published["off"][-1]), float(published["margin_ratio"][-1])
-        best_error = min([error, *(float(run["off"][-1]) for run in first)])
-        best_ratio = max([ratio, *(float(run["margin_ratio"][-1]) for run in first)])
-        ends = f"{page.power(error)} as published" + (f", best {page.power(best_error)}" if best_error < error else "")
-        distance.set(title=f"(a) final error: {ends}", ylabel="direction error, 1 - cos")
-        ends = f"{ratio:.3f} as published" + (f", best {best_ratio:.3f}" if best_ratio > ratio else "")
-        margin.set(title=f"(b) margin ratio: {ends}", ylabel="1 - margin ratio")
+        for kind, (run, *_) in kinds.items():
+            step, norm = kind.split(", ")
+            _both(distance, margin, run, color=_COLOURS[step], linestyle=_LOOKS[norm]["linestyle"])
+        _both(distance, margin, published, color=palette.GUIDE, linestyle=":")
+        errors, ratios = (
+            [float(run[name][-1]) for run in (published, *(own[0] for own in kinds.values()))]
+            for name in ("off", "margin_ratio")
+        )
+        title = f"(a) final error: {page.power(errors[0])} as published, best {page.power(min(errors))}"
+        distance.set(title=title, ylabel="direction error, 1 - cos")
+        title = f"(b) margin ratio: {ratios[0]:.3f} as published, best {max(ratios):.3f}"
+        margin.set(title=title, ylabel="1 - margin ratio")
         for axes in (distance, margin):
             axes.set(xlabel="step $k$", xscale="log", yscale="log")
-        _exponents(exponent, families, published)
+        _exponents(exponent, kinds, published)
         figure.legend(handles=_key(), loc="outside upper center", ncols=3, handlelength=3)
         others = {run: summary for run, summary in summaries.items() if run != _PUBLISHED}
-        together = {f"{len(others)} others together": xarray.Dataset(attrs=total(others))} if others else {}
         page.add_counts(
             figure,
-            {_PUBLISHED: published} | together,
+            {_PUBLISHED: published, f"{len(others)} others together": xarray.Dataset(attrs=total(others))},
             "(a) geometric, (b) arithmetic means with 95 % intervals, for c = 1 where not said. (c): fitted over the "
             "last factor of 100 in steps, with 95 % intervals, for the c with the largest $p$; the error counts as "
             f"falling on for $p$ below {_POWER:g}.",
@@ -285,12 +265,13 @@ def _both(distance: Axes, margin: Axes, run: xarray.Dataset, **look: str) -> Non
     page.band(margin, steps, *(1 - run[f"margin_ratio{part}"].values for part in ("", "_low", "_high")), **look)
 
 
-def _exponents(axes: Axes, families: dict[tuple[str, str], list[xarray.Dataset]], published: xarray.Dataset) -> None:
+def _exponents(axes: Axes, kinds: dict[str, list[xarray.Dataset]], published: xarray.Dataset) -> None:
     """Draw the largest exponent over c of each rule with its interval, and the threshold of still falling."""
-    _exponent(axes, 0.0, _worst([published], "power"), palette.GUIDE, _DOTTED)
-    for (step, norm), own in families.items():
+    _exponent(axes, 0.0, [published], palette.GUIDE, marker="o")
+    for kind, own in kinds.items():
+        step, norm = kind.split(", ")
         height = 1 + _STEPS.index(step) + (0.15 if norm == _JOINT else -0.15)
-        _exponent(axes, height, _worst(own, "power"), _COLOURS[step], _LOOKS[norm])
+        _exponent(axes, height, own, _COLOURS[step], **_LOOKS[norm])
     axes.axvline(_POWER, color=palette.INK, linewidth=0.7, linestyle=":")
     near = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "fontsize": page.SMALLEST}
     axes.annotate("stalls", (_POWER, 0.0), (4, 4), ha="left", **near)
@@ -302,43 +283,23 @@ def _exponents(axes: Axes, families: dict[tuple[str, str], list[xarray.Dataset]]
     # Room for both words.
     left, right = axes.get_xlim()
     axes.set_xlim(min(left, 4 * _POWER), max(right, _POWER + 0.35 * (right - left)))
-    axes.set_xlabel(r"$p$ in 1 - cos $\sim \|W\|^p$")
-    decreasing = [_worst(own, "power") for (step, _), own in families.items() if step in _STEPS[1:]]
-    outcomes = [f"as published: {_outcome(number(published, 'power'))}"]
-    if decreasing:
-        outcomes.append(f"decreasing steps: {_outcome(max(decreasing, key=lambda p: p.mean))}")
-    axes.set_title(f"(c) {'; '.join(outcomes)}")
+    decreasing = max(_worst(own, "power").mean for kind, own in kinds.items() if not kind.startswith(_STEPS[0]))
+    title = f"(c) $p$: {float(published['power']):.2g} as published; decreasing steps: at most {decreasing:.2g}"
+    axes.set(title=title, xlabel=r"$p$ in 1 - cos $\sim \|W\|^p$")
 
 
-def _exponent(axes: Axes, height: float, p: Number, colour: str, look: tuple[str, str, bool]) -> None:
-    _, marker, filled = look
-    errors = np.clip([[p.mean - p.low], [p.high - p.mean]], 0, None)
-    face = colour if filled else "white"
-    axes.errorbar(p.mean, height, xerr=errors, color=colour, marker=marker, markersize=4, markerfacecolor=face)
-
-
-def _outcome(p: Number) -> str:
-    return {Outcome.MET: "falls on", Outcome.BROKEN: "stalls"}.get(below("p", p, _POWER).outcome, "open")
+def _exponent(axes: Axes, height: float, runs: Sequence[xarray.Dataset], colour: str, **look: Any) -> None:
+    mean, low, high = _worst(runs, "power")
+    axes.errorbar(mean, height, xerr=[[mean - low], [high - mean]], color=colour, markersize=4, **look)
 
 
 def _key() -> list[Line2D]:
     """Return what explains colours, and apart from them dashes and markers."""
-    colours = [Line2D([], [], color=_COLOURS[step], label=label) for step, label in _WRITTEN.items()]
-    dashes = [
-        Line2D(
-            *([], []),
-            label=norm,
-            color=palette.INK,
-            linestyle=dash,
-            marker=marker,
-            markersize=4,
-            markerfacecolor=palette.INK if filled else "white",
-        )
-        for norm, (dash, marker, filled) in _LOOKS.items()
-    ]
+    steps = [Line2D([], [], color=_COLOURS[step], label=label) for step, label in _WRITTEN.items()]
+    norms = [Line2D([], [], color=palette.INK, markersize=4, label=norm, **look) for norm, look in _LOOKS.items()]
     label = f"as published: constant step 0.1, {_SEPARATE}"
-    dashes.append(Line2D([], [], color=palette.GUIDE, linestyle=_DOTTED[0], label=label))
-    return [line for pair in zip(colours, dashes, strict=True) for line in pair]
+    published = Line2D([], [], color=palette.GUIDE, linestyle=":", label=label)
+    return [line for pair in zip(steps, [*norms, published], strict=True) for line in pair]
 
 
 EXPERIMENT = Experiment(measure, claims=(_direction, _balance), estimate=estimate, draw=draw)

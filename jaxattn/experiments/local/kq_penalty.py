@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -22,7 +21,7 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.statistics import bootstrap
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim, counts_of
-from jaxattn.study.claims.criteria import Number, below, between
+from jaxattn.study.claims.criteria import below, between
 from jaxattn.study.estimates import estimated, geometric_mean, number
 from jaxattn.study.settings.parameters import weights_of
 from jaxattn.study.style import page, palette
@@ -39,8 +38,9 @@ _PATH = tuple(penalty for penalty in _PENALTIES if penalty >= _RESTED)
 _STATIONARY, _EQUAL = 0.1, (0.8, 1.25)
 # From the largest penalty to the smallest, 1 - cos must fall by this factor.
 _FACTOR = 3.0
-# The small scale of the initial weights, and the penalty at which it is compared with the usual one.
-_SMALL, _OF_START = 0.01, 1e-16
+# The kinds of runs. Small starts have weights of this scale, and are compared with the usual ones at this penalty.
+_SEPARATE, _JOINT, _SMALL = "separate norms", "joint norm", "small start"
+_SCALE, _OF_START = 0.01, 1e-16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -85,16 +85,8 @@ def residual(weights: Factored, problem: Problem, penalty: Float[Array, ""]) -> 
     return metrics.norm(of_risk + of_penalty) / (metrics.norm(of_risk) + metrics.norm(of_penalty))
 
 
-def _separate(penalty: float) -> str:
-    return f"separate norms, penalty {penalty:g}"
-
-
-def _joint(penalty: float) -> str:
-    return f"joint norm, penalty {penalty:g}"
-
-
-def _small(penalty: float) -> str:
-    return f"small start, penalty {penalty:g}"
+def _run(kind: str, penalty: float) -> str:
+    return f"{kind}, penalty {penalty:g}"
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
@@ -103,51 +95,43 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     Returns:
         For each run the geometric mean `off` of the distances, 1 - cos, (norm, snapshot), and for each with a penalty
         also that of `residual`; and geometric means over seeds of paired ratios: the final distance over that of
-        another run, where there is one. For runs on the penalty path, `next` compares with the next larger penalty and
-        `all` with the largest one, and `joint` with a joint norm; for the published run, `rested` compares with the
-        same penalty and decreasing steps; for a small initial scale, `start` compares with the usual one.
+        another run. For runs on the penalty path, `next` compares with the next larger penalty, `all` with the largest
+        one, and `joint` with a joint norm; for the published run, `rested` compares with the same penalty and
+        decreasing steps; for a small initial scale, `start` compares with the usual one.
 
     Raises:
         ValueError: two runs that are compared have no seed in common.
     """
     summaries = {}
     for r, (name, run) in enumerate(runs.items()):
-        norms = run["norm"].values
-        parts = [
-            estimated(
-                run,
-                jax.random.fold_in(key, len(norms) * r + k),
-                off=geometric_mean(run["off"].sel(norm=norm)),
-            )
-            for k, norm in enumerate(norms)
-        ]
+        off = [geometric_mean(run["off"].sel(norm=norm)) for norm in run["norm"].values]
+        keys = (jax.random.fold_in(key, len(off) * r + k) for k in range(len(off)))
+        parts = [estimated(run, of_norm, off=mean) for of_norm, mean in zip(keys, off, strict=True)]
         summaries[name] = xarray.concat(parts, "norm")
-    path = [_separate(penalty) for penalty in _PATH if _separate(penalty) in runs]
     pairs = []
-    for larger, smaller in itertools.pairwise(path):
-        pairs += [(smaller, "next", larger), (smaller, "all", path[0])]
-    pairs += [(_separate(penalty), "joint", _joint(penalty)) for penalty in _PATH]
+    for larger, smaller in itertools.pairwise(_run(_SEPARATE, penalty) for penalty in _PATH):
+        pairs += [(smaller, "next", larger), (smaller, "all", _run(_SEPARATE, _PATH[0]))]
+    pairs += [(_run(_SEPARATE, penalty), "joint", _run(_JOINT, penalty)) for penalty in _PATH]
     pairs += [("as published", "rested", "decreasing steps")]
-    pairs += [(_small(penalty), "start", _separate(penalty)) for penalty in (_OF_START, 0.0)]
-    ratios = [(name, "residual", run["residual"].values) for name, run in runs.items() if "residual" in run]
-    ratios += [
-        (name, ratio, _nearer(runs, other, name)) for name, ratio, other in pairs if name in runs and other in runs
-    ]
+    pairs += [(_run(_SMALL, penalty), "start", _run(_SEPARATE, penalty)) for penalty in (_OF_START, 0.0)]
+    ratios = [(name, "residual", run["residual"]) for name, run in runs.items() if "residual" in run]
+    ratios += [(name, ratio, _over(runs, name, other)) for name, ratio, other in pairs]
     changes = jax.random.fold_in(key, 1)
     for k, (name, ratio, values) in enumerate(ratios):
-        logarithm = bootstrap(np.log(values), jax.random.fold_in(changes, k))
+        logarithm = bootstrap(np.log(values.values), jax.random.fold_in(changes, k))
         parts = {"": logarithm.mean, "_low": logarithm.low, "_high": logarithm.high}
         summaries[name] = summaries[name].assign({f"{ratio}{end}": float(np.exp(part)) for end, part in parts.items()})
     return summaries
 
 
-def _nearer(runs: Datasets, before: str, after: str) -> Float[np.ndarray, " seeds"]:
+def _over(runs: Datasets, run: str, other: str) -> xarray.DataArray:
     """Return the final distance of one run over that of another, for the seeds that both kept."""
-    shared = np.intersect1d(runs[before]["seed"].values, runs[after]["seed"].values)
-    if not shared.size:
-        raise ValueError(f"kq-penalty: expected seeds that both of {[before, after]} kept, found none")
-    ends = (runs[name]["off"].sel(norm="nuclear", seed=shared).values[:, -1] for name in (after, before))
-    return np.divide(*ends)
+    end, other_end = (runs[name]["off"].sel(norm="nuclear").isel(snapshot=-1) for name in (run, other))
+    # Xarray divides where both have a seed.
+    ratio = end / other_end
+    if not ratio.size:
+        raise ValueError(f"kq-penalty: expected seeds that both of {[other, run]} kept, found none")
+    return ratio
 
 
 @claim(
@@ -159,19 +143,17 @@ def _nearer(runs: Datasets, before: str, after: str) -> Float[np.ndarray, " seed
 )
 def _published(runs: Datasets) -> Judgement:
     """The published run must end where the penalized risk is stationary; as corrected, as far as a run that does."""
-    name, published = "residual of stationarity of the penalized risk, last step", runs["as published"]
-    of_published, of_falling = number(published, "residual"), number(runs["decreasing steps"], "residual")
-    ratio = number(published, "rested")
-    numbers = {f"{name}, as published": of_published, f"{name}, decreasing steps": of_falling}
+    label = "residual of stationarity of the penalized risk, last step"
+    numbers = {f"{label}, {run}": number(runs[run], "residual") for run in ("as published", "decreasing steps")}
+    of_published, of_falling = (below(f"{name},", value, _STATIONARY) for name, value in numbers.items())
+    ratio = number(runs["as published"], "rested")
     return Judgement(
-        [below(f"{name}, as published,", of_published, _STATIONARY)],
-        [
-            below(f"{name}, decreasing steps,", of_falling, _STATIONARY),
-            between("1 - cos as published over 1 - cos with decreasing steps", ratio, *_EQUAL),
-        ],
+        [of_published],
+        [of_falling, between("1 - cos as published over 1 - cos with decreasing steps", ratio, *_EQUAL)],
         correction="it oscillates about such a point: its step is constant, and the residual is "
-        f"{of_published.mean:.2g}. With decreasing steps it is {of_falling.mean:.2g}, and 1 - cos of the published run "
-        f"is {ratio.mean:.2f} times as large. So the penalty of {PUBLISHED_EPSILON:.2g} determines where the run ends.",
+        f"{of_published.value.mean:.2g}. With decreasing steps it is {of_falling.value.mean:.2g}, and 1 - cos of the "
+        f"published run is {ratio.mean:.2f} times as large. So the penalty of {PUBLISHED_EPSILON:.2g} determines where "
+        "the run ends.",
         remark="Geometric means over seeds.",
         numbers=numbers,
         expected=dict.fromkeys(numbers, 0.0),
@@ -188,11 +170,11 @@ def _published(runs: Datasets) -> Judgement:
 def _normalization(runs: Datasets) -> Judgement:
     """Under each penalty, both normalizations must converge to points equally far from the solution."""
     name = "1 - cos with separate norms over 1 - cos with a joint norm"
-    numbers = {f"{name}, penalty {penalty:.0e}": number(runs[_separate(penalty)], "joint") for penalty in _PATH}
+    ratios = {f"{name}, penalty {penalty:.0e}": number(runs[_run(_SEPARATE, penalty)], "joint") for penalty in _PATH}
     return Judgement(
-        [between(label, ratio, *_EQUAL) for label, ratio in numbers.items()],
+        [between(label, ratio, *_EQUAL) for label, ratio in ratios.items()],
         remark="For training without a penalty see kq-limit.",
-        expected=dict.fromkeys(numbers, 1.0),
+        expected=dict.fromkeys(ratios, 1.0),
     )
 
 
@@ -204,14 +186,15 @@ def _normalization(runs: Datasets) -> Judgement:
 )
 def _start(runs: Datasets) -> Judgement:
     """Under a penalty, a small start must end as far from the solution as the usual start."""
-    name = f"1 - cos from a start of scale {_SMALL:g} over 1 - cos from a start of scale 1"
-    ratio, free = number(runs[_small(_OF_START)], "start"), number(runs[_small(0.0)], "start")
+    name = f"1 - cos from a start of scale {_SCALE:g} over 1 - cos from a start of scale 1"
+    small = runs[_run(_SMALL, _OF_START)]
+    ratio, free = number(small, "start"), number(runs[_run(_SMALL, 0.0)], "start")
     return Judgement(
         [between(f"{name}, penalty {_OF_START:.0e}", ratio, *_EQUAL)],
         remark=f"Without a penalty, after the same number of steps, this ratio is {free.mean:.2f}.",
         numbers={name: ratio},
         expected={name: 1.0},
-        counts=counts_of({_small(_OF_START): runs[_small(_OF_START)]}),
+        counts=counts_of({_run(_SMALL, _OF_START): small}),
     )
 
 
@@ -224,21 +207,18 @@ def _start(runs: Datasets) -> Judgement:
 )
 def _penalized(runs: Datasets) -> Judgement:
     """The distance must fall with every smaller penalty, and over all penalties by the required factor."""
-    ends = {penalty: number(runs[_separate(penalty)], "off", at=-1, norm="nuclear") for penalty in _PENALTIES}
+    path = {penalty: runs[_run(_SEPARATE, penalty)] for penalty in _PENALTIES}
+    ends = {penalty: number(run, "off", at=-1, norm="nuclear") for penalty, run in path.items()}
     numbers = {f"1 - cos, nuclear, penalty {penalty:.0e}": end for penalty, end in ends.items()}
+    first, last = _PATH[0], _PATH[-1]
     falls = [
-        below(
-            f"1 - cos at penalty {smaller:.0e} over 1 - cos at {larger:.0e}",
-            number(runs[_separate(smaller)], "next"),
-            1.0,
-        )
+        below(f"1 - cos at penalty {smaller:.0e} over 1 - cos at {larger:.0e}", number(path[smaller], "next"), 1.0)
         for larger, smaller in itertools.pairwise(_PATH)
     ]
-    first, last = _PATH[0], _PATH[-1]
     overall = f"1 - cos at penalty {last:.0e} over 1 - cos at {first:.0e}"
     x, y = np.log(-np.log(_PATH)), np.log([ends[penalty].mean for penalty in _PATH])
     return Judgement(
-        (*falls, below(overall, number(runs[_separate(last)], "all"), 1 / _FACTOR)),
+        (*falls, below(overall, number(path[last], "all"), 1 / _FACTOR)),
         remark=f"From penalty {first:.0e} to {last:.0e}, 1 - cos goes like log(1 / penalty)^"
         f"{float(np.polyfit(x, y, 1)[0]):.1f}. Runs under penalties below {_RESTED:.0e} need more steps to converge, "
         "and are not judged.",
@@ -247,25 +227,32 @@ def _penalized(runs: Datasets) -> Judgement:
     )
 
 
-# One under the other where both are equal: the first broad and hollow, the second narrow and full.
-_RULES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "exact_gd": (
-        "separate norms",
-        palette.TEAL,
-        "-",
-        {"marker": "o", "markersize": 7, "markerfacecolor": "none", "linewidth": 3.0, "alpha": 0.7},
-    ),
-    "joint_gd": ("joint norm", palette.WINE, "--", {"marker": "s", "markersize": 2.5, "linewidth": 1.0}),
+def _end(run: xarray.Dataset) -> float:
+    return number(run, "off", at=-1, norm="nuclear").mean
+
+
+# Where both rules end at the same point, a narrow line is seen on a broad one.
+_RULES: dict[str, dict[str, Any]] = {
+    _SEPARATE: {
+        "color": palette.TEAL,
+        "marker": "o",
+        "markersize": 7,
+        "markerfacecolor": "none",
+        "linewidth": 3.0,
+        "alpha": 0.7,
+    },
+    _JOINT: {"color": palette.WINE, "marker": "s", "markersize": 2.5, "linewidth": 1.0},
 }
-# In the order of the key: runs along the steps, beside those without a penalty.
+_NORMS = {"nuclear": "-", "frobenius": ":"}
 _CURVES = {
+    _run(_SEPARATE, 0.0): (palette.TEAL, "-", "separate norms, no penalty"),
+    _run(_JOINT, 0.0): (palette.WINE, "--", "joint norm, no penalty"),
     "as published": (palette.INK, "-", "run as published"),
     "published rule, penalty 0": (palette.GUIDE, ":", "published rule, no penalty"),
     "plain descent": (palette.AMBER, "-.", "plain descent"),
-    _small(0.0): (palette.SKY, "--", f"separate norms, no penalty, start x {_SMALL:g}"),
+    _run(_SMALL, 0.0): (palette.SKY, "--", f"separate norms, no penalty, start x {_SCALE:g}"),
     "decreasing steps": (palette.ROSE, "-", "published penalty, decreasing steps"),
 }
-_NORMS = {"nuclear": "-", "frobenius": ":"}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -281,61 +268,38 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     return figure
 
 
-def _of_rule(summaries: Datasets, rule: str) -> list[xarray.Dataset]:
-    """Return the penalized runs of a rule from the usual start, by decreasing penalty."""
-    runs = [run for run in summaries.values() if run.attrs["optimizer"] == rule and "weights.scale" not in run.attrs]
-    return sorted((run for run in runs if _penalty(run) > 0), key=lambda run: -_penalty(run))
-
-
-def _end(run: xarray.Dataset) -> float:
-    return number(run, "off", at=-1, norm="nuclear").mean
-
-
 def _over_penalty(axes: Axes, summaries: Datasets) -> None:
-    highest, falls = 0.0, True
-    for rule, (label, colour, _, look) in _RULES.items():
-        runs = _of_rule(summaries, rule)
-        x = [-np.log10(_penalty(run)) for run in runs]
-        falls &= bool(np.all(np.diff([_end(run) for run in runs]) < 0))
+    x = -np.log10(_PENALTIES)
+    free = [_end(summaries[_run(rule, 0.0)]) for rule in _RULES]
+    for (rule, look), end in zip(_RULES.items(), free, strict=True):
+        axes.axhline(end, color=look["color"], linestyle="--", linewidth=0.8)
         for norm, dashes in _NORMS.items():
-            own = {"color": colour, "linestyle": dashes, "label": label if norm == "nuclear" else None} | look
-            ends = [number(run, "off", at=-1, norm=norm) for run in runs]
-            _points(axes, x, ends, **own)
-            if ends and rule == "exact_gd":
-                axes.annotate(page.NORMS[norm], (x[0], ends[0].mean), (6, 5), textcoords="offset points")
-        if (free := f"{label}, penalty 0") in summaries:
-            axes.axhline(_end(summaries[free]), color=colour, linestyle="--", linewidth=0.8)
-            highest = max(highest, _end(summaries[free]))
-    published = -np.log10(PUBLISHED_EPSILON)
+            runs = [summaries[_run(rule, penalty)] for penalty in _PENALTIES]
+            off, low, high = np.transpose([number(run, "off", at=-1, norm=norm) for run in runs])
+            label = rule if norm == "nuclear" else None
+            axes.errorbar(x, off, [off - low, high - off], elinewidth=0.8, linestyle=dashes, label=label, **look)
+            if rule == _SEPARATE:
+                axes.annotate(page.NORMS[norm], (x[0], off[0]), (6, 5), textcoords="offset points")
+    published, end = -np.log10(PUBLISHED_EPSILON), _end(summaries["as published"])
     axes.axvline(published, color=palette.GUIDE, linewidth=0.8, linestyle="-.")
-    look = {"color": palette.INK, "markersize": 5, "zorder": 5, "linestyle": "", "label": "run as published"}
-    axes.plot(published, _end(summaries["as published"]), "X", **look)
-    near = {"textcoords": "offset points", "xytext": (3, 2)}
-    of_axes = axes.get_xaxis_transform()
-    axes.annotate(f"published penalty, {PUBLISHED_EPSILON:.1e}", (published, 0.75), xycoords=of_axes, **near)
-    if highest:
-        end = near | {"xytext": (-3, 2), "ha": "right"}
-        axes.annotate("no penalty (dashed)", (1, highest), xycoords=axes.get_yaxis_transform(), **end)
-    trend = f"the nuclear error {'falls' if falls else 'does not always fall'} with the penalty"
-    axes.set_title(f"(a) after {summaries['as published'].attrs['steps']:,} steps: {trend}")
+    axes.plot(published, end, "X", color=palette.INK, markersize=5, zorder=5, label="run as published")
+    near: dict[str, Any] = {"textcoords": "offset points", "xytext": (3, 2)}
+    words = f"published penalty, {PUBLISHED_EPSILON:.1e}"
+    axes.annotate(words, (published, 0.75), xycoords=axes.get_xaxis_transform(), **near)
+    near |= {"xytext": (-3, 2), "ha": "right"}
+    axes.annotate("no penalty (dashed)", (1, max(free)), xycoords=axes.get_yaxis_transform(), **near)
+    large, small = (page.power(_end(summaries[_run(_SEPARATE, _PENALTIES[k])])) for k in (0, -1))
+    title = f"nuclear error {large} under the largest penalty, {small} under the smallest"
+    axes.set_title(f"(a) after {summaries['as published'].attrs['steps']:,} steps: {title}")
     axes.set(xlabel=r"$\log_{10}$ (1 / penalty)", xscale="log", yscale="log")
     axes.legend(loc="lower left", frameon=True, facecolor="white", edgecolor="none", framealpha=1.0)
 
 
-def _points(axes: Axes, x: list[float], ends: Sequence[Number], **look: Any) -> None:
-    off, low, high = np.reshape(ends, (-1, 3)).T
-    axes.errorbar(x, off, yerr=[off - low, high - off], elinewidth=0.8, **look)
-
-
 def _along_steps(axes: Axes, summaries: Datasets) -> None:
-    curves = {
-        f"{label}, penalty 0": (colour, dashes, f"{label}, no penalty") for label, colour, dashes, _ in _RULES.values()
-    }
-    for name, (colour, dashes, label) in (curves | _CURVES).items():
-        if name in summaries:
-            run = summaries[name].sel(norm="nuclear")
-            curve = (run[part].values for part in ("snapshot", "off", "off_low", "off_high"))
-            page.band(axes, *curve, color=colour, linestyle=dashes, label=label)
+    for name, (colour, dashes, label) in _CURVES.items():
+        run = summaries[name].sel(norm="nuclear")
+        curve = (run[part].values for part in ("snapshot", "off", "off_low", "off_high"))
+        page.band(axes, *curve, color=colour, linestyle=dashes, label=label)
     published = summaries["as published"]
     ends = f"as published it ends at {_end(published):.2g}"
     title = f"(b) nuclear SVM, along {published.attrs['steps']:,} steps: {ends}"

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
-import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn import svm
 from jaxattn.statistics import bootstrap, variables
-from jaxattn.study.claims import (
-    LEAST_SEEDS,
-    LEAST_STEPS,
-    TRAINED,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Needs,
-    Setting,
-    Source,
-    claim,
-)
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, above, agrees
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.comparison import compare
@@ -37,8 +25,11 @@ _PAPER, _FIGURE = "arXiv 2308.16898", "local convergence figure, panel"
 _NORMS = {"W": ("frobenius", "nuclear"), "KQ": ("nuclear", "frobenius")}
 _MATRICES = {"W": "W", "KQ": "K Q^T"}
 # Read from the authors' figure: correlations when training W at these steps, and the probability at step 200.
-_STEPS = (200, 400, 600, 800, 1000)
-_PUBLISHED = {"frobenius": (0.883, 0.960, 0.980, 0.988, 0.993), "nuclear": (0.796, 0.848, 0.858, 0.861, 0.862)}
+_PUBLISHED = {
+    "frobenius": {200: 0.883, 400: 0.960, 600: 0.980, 800: 0.988, 1000: 0.993},
+    "nuclear": {200: 0.796, 400: 0.848, 600: 0.858, 800: 0.861, 1000: 0.862},
+}
+_STEPS = tuple(_PUBLISHED["frobenius"])
 _PUBLISHED_PROBABILITY = {200: 0.966}
 # Fixed beforehand: thresholds for a saturated probability and for an aligned direction.
 _SATURATED, _ALIGNED = 0.999, 0.99
@@ -50,15 +41,7 @@ _WITHIN = 0.05
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare training W or (K, Q) with the Frobenius and the nuclear solution of its selected tokens.
-
-    Args:
-        record: of a `Training`.
-        solver: for both norms; each norm's default if None.
-
-    Returns:
-        The dataset of `comparison.compare`.
-    """
+    """Compare training W or (K, Q) with the Frobenius and the nuclear solution of its selected tokens: `compare`."""
     return compare(record, solver=solver)
 
 
@@ -76,19 +59,18 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     "local-convergence:a",
     Source(_PAPER, f"{_FIGURE} (a)", Setting.EXACT),
     "The attention of every input saturates: the mean largest softmax probability tends to 1.",
-    needs=Needs(LEAST_SEEDS, LEAST_STEPS, tuple(_PUBLISHED_PROBABILITY)),
+    needs=replace(TRAINED, snapshots=tuple(_PUBLISHED_PROBABILITY)),
 )
 def _probability(runs: Datasets) -> Judgement:
-    both = {"W": runs["W"], "KQ": runs["KQ"]}
+    both = {name: runs[name] for name in _NORMS}
     last = both["W"].attrs["steps"]
-    steps = (200, last) if last > 200 else (last,)
     saturated = [
         above(f"{name}, probability at the last step", number(run, "probability", at=-1), _SATURATED)
         for name, run in both.items()
     ]
     return Judgement(
         (*_as_published(both["W"], "probability", _PUBLISHED_PROBABILITY, "W, probability"), *saturated),
-        numbers=named({name: at_steps(run, "probability", steps) for name, run in both.items()}),
+        numbers=named({name: at_steps(run, "probability", (200, last)) for name, run in both.items()}),
         expected={f"W at step {step}": value for step, value in _PUBLISHED_PROBABILITY.items()}
         | {f"{name} at step {last}": 1.0 for name in both},
     )
@@ -98,20 +80,17 @@ def _probability(runs: Datasets) -> Judgement:
     "local-convergence:b",
     Source(_PAPER, f"{_FIGURE} (b)", Setting.EXACT),
     "Normalized gradient descent on W aligns with the Frobenius Att-SVM solution, not the nuclear one.",
-    needs=Needs(LEAST_SEEDS, LEAST_STEPS, _STEPS),
+    needs=replace(TRAINED, snapshots=_STEPS),
 )
 def _W(runs: Datasets) -> Judgement:
     run = runs["W"]
     reads = {norm: at_steps(run, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
-    points: dict[str, dict[int, float]] = {
-        norm: dict(zip(_STEPS, values, strict=True)) for norm, values in _PUBLISHED.items()
-    }
-    as_published = (
+    aligned = [
         criterion
-        for norm, published in points.items()
+        for norm, published in _PUBLISHED.items()
         for criterion in _as_published(run.sel(norm=norm), "correlation", published, f"{norm} correlation")
-    )
-    aligned = (*as_published, _leads(run))
+    ]
+    aligned.append(_leads(run))
     end = number(run, "correlation", at=-1, norm="frobenius").mean
     return Judgement(
         (*aligned, _grows(run)),
@@ -120,7 +99,7 @@ def _W(runs: Datasets) -> Judgement:
         remark=f"The Frobenius correlation is {end:.4f} at step {run.attrs['steps']}. The published rule adds 2.2e-16 "
         "to the gradient's norm; see rate for longer training with and without this floor.",
         numbers=named(reads),
-        expected={f"{norm} at step {step}": points[norm][step] for norm in reads for step in reads[norm]["steps"]},
+        expected={f"{norm} at step {step}": _PUBLISHED[norm][step] for norm in reads for step in reads[norm]["steps"]},
     )
 
 
@@ -178,19 +157,13 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(2.9)
         panels = figure.subplots(1, 3)
         draw_panels(panels, summaries)
-        last = summaries["W"].attrs["steps"]
-        _draw_published(panels[0], _PUBLISHED_PROBABILITY, last)
-        for values in _PUBLISHED.values():
-            _draw_published(panels[1], dict(zip(_STEPS, 1 - np.asarray(values), strict=True)), last)
+        step, probability = zip(*_PUBLISHED_PROBABILITY.items(), strict=True)
+        palette.published(panels[0], step, probability, "2308.16898")
+        for means in _PUBLISHED.values():
+            palette.published(panels[1], _STEPS, [1 - mean for mean in means.values()], "2308.16898")
         panels[0].legend(loc="lower right")
         page.add_counts(figure, summaries, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
     return figure
-
-
-def _draw_published(axes: Axes, values: dict[int, float], last: int) -> None:
-    """Mark the published means at the steps that the run reaches."""
-    if steps := [step for step in values if step <= last]:
-        palette.published(axes, steps, [values[step] for step in steps], "2308.16898")
 
 
 EXPERIMENT = Experiment(measure, claims=(_probability, _W, _KQ), estimate=estimate, draw=draw)

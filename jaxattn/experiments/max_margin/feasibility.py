@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
-
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
@@ -74,15 +72,14 @@ def _theorem(runs: Datasets) -> Judgement:
         if "promised" in run:
             label = f"{name}, share at d >= {run.attrs['enough']}"
             expected[label], numbers[label] = 1.0, number(run, "promised")
-        if np.isfinite(run["always"]):
-            numbers[f"{name}, smallest d from which all are feasible"] = float(run["always"])
+        numbers[f"{name}, smallest d from which all are feasible"] = float(run["always"])
     covered = [run.isel(d=run["d"].values >= run.attrs["enough"]) for run in runs.values()]
     infeasible, open_ones = (sum(int(run[name].sum()) for run in covered) for name in ("infeasible", "undecided"))
     problems = sum(run.sizes["d"] * run.attrs["seeds"] for run in covered)
-    undecided = too_few(min((run.attrs["seeds"] for run in covered), default=0))
     if not problems:
-        undecided = "No problem was drawn at d >= max(T - 1, n)."
-    elif open_ones:
+        return Judgement.withheld("No problem was drawn at d >= max(T - 1, n).")
+    undecided = too_few(min(run.attrs["seeds"] for run in covered))
+    if open_ones:
         undecided = f"{open_ones} of {problems} problems at {_COVERED} could not be decided."
     if infeasible:
         # One counterexample is enough, however few problems there are.
@@ -93,11 +90,13 @@ def _theorem(runs: Datasets) -> Judgement:
             f"All {problems} problems at {_COVERED} have a certified solution. The condition is only sufficient: in "
             f"{earlier} of {len(covered)} sizes (n, T) all random tokens can be selected from a smaller d."
         )
-    violation = max((float(run["violation"].max()) for run in covered if run.sizes["d"]), default=np.nan)
+    # Undecided problems may be infeasible or feasible.
+    least, most = ((problems - infeasible - counted) / problems for counted in (open_ones, 0))
+    violation = max(float(run["violation"].max()) for run in covered if run.sizes["d"])
     allowed = tolerance_of(np.result_type(*(run["violation"] for run in covered), np.float32)).violation
     return Judgement(
         (
-            above(f"share of feasible problems at {_COVERED}", _certified(problems, infeasible, open_ones), 1.0),
+            above(f"share of feasible problems at {_COVERED}", Number(least, least, most), 1.0),
             below("largest constraint violation of their solutions", Number.exact(violation), allowed),
         ),
         remark=remark,
@@ -107,16 +106,8 @@ def _theorem(runs: Datasets) -> Judgement:
     )
 
 
-def _certified(problems: int, infeasible: int, undecided: int) -> Number:
-    """Return the share of feasible problems, with undecided ones counted as infeasible and as feasible."""
-    if not problems:
-        return Number.exact(np.nan)
-    least, most = (problems - infeasible - undecided) / problems, (problems - infeasible) / problems
-    return Number(least, least, most)
-
-
 # One for each number of inputs, in increasing order, so that they are told apart in grey too.
-_MARKERS = "os^Dv"
+_MARKERS = "os^"
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -125,17 +116,19 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     Above each curve's panel a bar shows the dimensions in which the theorem promises a share of 1.
     """
     inputs, sizes = (sorted({run.attrs[name] for run in summaries.values()}) for name in ("n", "T"))
-    looks = dict(zip(inputs, zip(palette.ramp(len(inputs)), cycle(_MARKERS), strict=False), strict=False))
+    looks = dict(zip(inputs, zip(palette.ramp(len(inputs)), _MARKERS, strict=False), strict=False))
+    counts = total(summaries)
     with page.style():
         figure = page.full(3.2)
-        panels = np.atleast_1d(figure.subplots(1, len(sizes), sharey=True))
-        for axes, T, letter in zip(panels, sizes, "abcdefgh", strict=False):
+        panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
+        for axes, T, letter in zip(panels, sizes, "abc", strict=False):
             runs = [run for run in summaries.values() if run.attrs["T"] == T]
             _panel(axes, runs, looks)
-            axes.set(xlabel="dimension $d$", title=f"({letter}) $T = {T}$: {_outcome(runs)}")
+            always, promised = np.max([run["always"] for run in runs]), max(run.attrs["enough"] for run in runs)
+            title = f"({letter}) $T = {T}$: all feasible from $d = {always:.0f}$, promised from {promised}"
+            axes.set(xlabel="dimension $d$", title=title)
         panels[0].set_ylabel("share of feasible problems")
         panels[-1].legend(loc="lower right", title="inputs")
-        counts = total(summaries)
         page.note(
             figure,
             f"{counts['attempted']:,} problems, {min(run.attrs['seeds'] for run in summaries.values())} a point: "
@@ -144,14 +137,6 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             "$d \\geq \\max(T - 1, n)$, where the theorem promises a share of 1.",
         )
     return figure
-
-
-def _outcome(runs: list[xarray.Dataset]) -> str:
-    """Say from which dimension all problems of a panel are feasible, and from which the theorem promises it."""
-    always, promised = np.max([run["always"] for run in runs]), max(run.attrs["enough"] for run in runs)
-    if np.isnan(always):
-        return f"not all feasible, promised from $d = {promised}$"
-    return f"all feasible from $d = {always:.0f}$, promised from {promised}"
 
 
 def _panel(axes: Axes, runs: list[xarray.Dataset], looks: dict[int, tuple[str, str]]) -> None:

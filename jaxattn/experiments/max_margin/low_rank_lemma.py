@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-import jax
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.experiments.max_margin.separation import separate
-from jaxattn.statistics import Estimate, bootstrap, variables
 from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, too_few
-from jaxattn.study.claims.criteria import Criterion, Number, below
-from jaxattn.study.estimates import number
+from jaxattn.study.claims.criteria import Number, below
+from jaxattn.study.estimates import estimated, mean, number
 from jaxattn.study.style import page
 from jaxattn.study.style.counting import told
 from jaxattn.study.style.table import Table
@@ -47,8 +45,8 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     Returns:
         For each run, with axes `seed` and `norm`, for the kept problems: `beyond`, singular value number n + 1 over
         the largest; `outside`, `||W (I - P_Z)||_F / ||W||_F` with the projector on the span of the queries; and `gap`,
-        the certified relative gap. If there are any, also the means `mean_beyond` and `mean_outside` with intervals,
-        (norm).
+        the certified relative gap. If there are any, also the means of the first two for each norm, under its name,
+        (part).
     """
     return {name: _summary(run, key) for name, run in runs.items()}
 
@@ -59,28 +57,21 @@ def _summary(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     W, values, n = kept["W_svm"].values, kept["singular_values"].values, run.attrs["n"]
     basis, _ = np.linalg.qr(np.swapaxes(kept["Z"].values, 1, 2))
     outside = W - np.einsum("snde,sek,sfk->sndf", W, basis, basis)
+    by_norm = ("seed", "norm")
     summary = xarray.Dataset(
         {
-            "beyond": (("seed", "norm"), values[..., n] / values[..., 0]),
-            "outside": (
-                ("seed", "norm"),
-                np.linalg.norm(outside, axis=(2, 3)) / np.linalg.norm(W, axis=(2, 3)),
-            ),
-            "gap": (("seed", "norm"), np.abs(kept["gap"].values)),
+            "beyond": (by_norm, values[..., n] / values[..., 0]),
+            "outside": (by_norm, np.linalg.norm(outside, axis=(2, 3)) / np.linalg.norm(W, axis=(2, 3))),
+            "gap": (by_norm, np.abs(kept["gap"].values)),
         },
         {"seed": kept["seed"].values, "norm": kept["norm"].values, "d": int(kept["d"])},
         run.attrs,
     )
     if not summary.sizes["seed"]:
         return summary
-    parts = np.stack([summary[part].values for part in _PARTS], axis=2)
-    of_norm = [bootstrap(parts[:, k], jax.random.fold_in(key, k)) for k in range(parts.shape[1])]
-    means = Estimate(*(np.stack(part) for part in zip(*of_norm, strict=True)))
-    return summary.assign(
-        variables(
-            {f"mean_{part}": (("norm",), Estimate(*(bound[:, k] for bound in means))) for k, part in enumerate(_PARTS)}
-        )
-    )
+    parts = summary[[*_PARTS]].to_array("part")
+    means = {str(norm): mean(parts.sel(norm=norm, drop=True)) for norm in summary["norm"].values}
+    return summary.assign(estimated(run, key, **means).data_vars)
 
 
 def _judge(norm: str, runs: Datasets) -> Judgement:
@@ -88,10 +79,12 @@ def _judge(norm: str, runs: Datasets) -> Judgement:
     own, external = (runs[name].sel(norm=norm) for name in (_OWN, _EXTERNAL))
     n, d, solver = own.attrs["n"], int(own["d"]), external.attrs["solver"]
     labels = {"beyond": f"sigma_{n + 1}/sigma_1", "outside": "||W(I - P_Z)||_F/||W||_F"}
-    numbers: dict[str, Number | float] = {
-        f"{label}, d={d}": number(own, f"mean_{part}") for part, label in labels.items() if own.sizes["seed"]
-    }
-    numbers |= {f"{label}, d={d}, largest": _largest(own, part) for part, label in labels.items()}
+    numbers: dict[str, Number | float] = {}
+    for part, label in labels.items():
+        if own.sizes["seed"]:
+            numbers[f"{label}, d={d}"] = number(own, norm, part=part)
+        numbers[f"{label}, d={d}, largest"] = _largest(own, part)
+        numbers[f"{label}, d={int(external['d'])}, largest, by {solver}"] = _largest(external, part)
     # ||W - W*||^2 <= ||W||^2 - ||W*||^2, and ||W*|| is at least the dual value.
     distance = float(np.sqrt(2 * _largest(own, "gap")))
     remark = "The solver builds W from the queries, but its certificate covers all of R^(d x d)"
@@ -100,35 +93,23 @@ def _judge(norm: str, runs: Datasets) -> Judgement:
         remark += f". There the minimizer is unique, and it lies within {distance:.2g} ||W||_F of W."
     else:
         remark += f": no feasible matrix has a norm smaller by more than a relative {_largest(own, 'gap'):.2g}."
-    numbers |= {
-        f"{label}, d={int(external['d'])}, largest, by {solver}": _largest(external, part)
-        for part, label in labels.items()
-    }
-    stated = [_is_small(f"largest {label}", own, part, _ROUNDING) for part, label in labels.items()]
-    undecided = too_few(own.sizes["seed"])
-    if external.sizes["seed"]:
-        stated += [
-            _is_small(f"largest {label}, by {solver},", external, part, _ACCURACY) for part, label in labels.items()
-        ]
-        remark += (
-            f" For solutions on the full matrix by {solver}, which does not use the span, both are at most "
-            f"{max(_largest(external, part) for part in _PARTS):.2g}."
-        )
+    by_external = "" if external.sizes["seed"] else "No solution by an external solver was certified."
     return Judgement(
-        stated,
-        remark=remark,
+        [
+            below(f"largest {label}{by}", Number.exact(_largest(run, part)), threshold)
+            for run, by, threshold in ((own, "", _ROUNDING), (external, f", by {solver},", _ACCURACY))
+            for part, label in labels.items()
+        ],
+        remark=f"{remark} For solutions on the full matrix by {solver}, which does not use the span, both are at most "
+        f"{max(_largest(external, part) for part in _PARTS):.2g}.",
         numbers=numbers,
         expected={f"{label}, d={d}": 0.0 for label in labels.values()},
-        undecided=undecided or ("" if external.sizes["seed"] else "No solution by an external solver was certified."),
+        undecided=too_few(own.sizes["seed"]) or by_external,
     )
 
 
-def _is_small(label: str, run: xarray.Dataset, part: str, threshold: float) -> Criterion:
-    return below(label, Number.exact(_largest(run, part) if run.sizes["seed"] else np.nan), threshold)
-
-
 def _largest(run: xarray.Dataset, part: str) -> float:
-    return float(run[part].max()) if run.sizes["seed"] else 0.0
+    return float(run[part].max()) if run.sizes["seed"] else np.nan
 
 
 _CLAIMS = tuple(
@@ -173,7 +154,7 @@ def _row(run: xarray.Dataset, norm: str) -> tuple[str, ...]:
         run.attrs["solver"] or "jaxattn",
         str(int(run["d"])),
         f"{run.attrs['kept']} of {run.attrs['attempted']}",
-        *(page.power(_largest(of_norm, part)) if run.sizes["seed"] else "" for part in (*_PARTS, "gap")),
+        *(page.power(_largest(of_norm, part)) for part in (*_PARTS, "gap")),
         page.power(_ACCURACY if run.attrs["solver"] else _ROUNDING),
     )
 

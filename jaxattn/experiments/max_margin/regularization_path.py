@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from jaxattn.statistics import bootstrap, derive_key
 from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Setting, Source
-from jaxattn.study.claims.criteria import Number, below, between
-from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, share
+from jaxattn.study.claims.criteria import below, between
+from jaxattn.study.estimates import estimated, exact, geometric_mean, number, power_law, share
 from jaxattn.study.measuring.paths import measure
 from jaxattn.study.style import labels, page, palette
 from jaxattn.study.style.view import rounded
@@ -24,6 +24,8 @@ _SOURCES = {
     "W": Source("arXiv 2308.16898", "theorem on the regularization paths", Setting.OURS),
     "KQ": Source("arXiv 2308.16898", "theorem on the regularization paths (poster, theorem I)", Setting.OURS),
 }
+# How the solutions in the two norms are written.
+_WRITTEN = {"frobenius": "$W_F$", "nuclear": "$W_*$"}
 _LIMITS = {"W": "W_R / R to W_mm / ||W_mm||_F", "KQ": "K Q^T / R to W* / ||W*||_*"}
 # The exponent is fitted over the last decade of the radii, which should end here or later.
 _DECADE, _FAR = 10.0, 300.0
@@ -42,32 +44,25 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         shares of seeds with the optimal tokens `selected`, with two paths `apart`, and solved from `one_way` only; the
         number of seeds `elsewhere`, at other tokens at the last radius; and the largest `residual`.
     """
-    late = _late(run)
-    x = np.log10(run["radius"].values[late]) - np.log10(run["radius"].values[late]).mean()
-    logarithms = run["distance"].copy(data=np.log10(run["distance"].values))
-    exponents = run["distance"].isel(radius=0, drop=True).copy(data=logarithms.values[..., late] @ x / (x @ x))
-    end = logarithms.isel(radius=-1, drop=True)
-    own = end["norm"].values == run.attrs["ball"]
-    ratio = bootstrap(end.values[:, own][:, 0] - end.values[:, ~own][:, 0], derive_key(key))
+    distance, late = run["distance"], float(run["radius"][-1]) / _DECADE * (1 - 1e-9)
+    own = distance.sel(norm=run.attrs["ball"], drop=True)
+    (other,) = (distance.sel(norm=norm, drop=True) for norm in _WRITTEN if norm != run.attrs["ball"])
+    ratio = bootstrap(np.log10(own.values[:, -1]) - np.log10(other.values[:, -1]), derive_key(key))
     estimates = estimated(
         run,
         key,
-        distance=geometric_mean(run["distance"]),
+        distance=geometric_mean(distance),
         off=geometric_mean(run["off"].clip(min=np.finfo(float).eps)),
-        exponent=mean(exponents),
+        exponent=power_law(own, since=late, along="radius"),
         selected=share(run["selected"]),
         apart=share(_two_minima(run)),
-        one_way=share(run["apart"].copy(data=~np.isfinite(run["apart"].values))),
+        one_way=share(run["apart"] == np.inf),
         residual=exact(run["residual"].max("seed")),
         elsewhere=exact((~run["selected"]).isel(radius=-1, drop=True).sum("seed")),
     )
     return estimates.assign(ratio=10**ratio.mean, ratio_low=10**ratio.low, ratio_high=10**ratio.high).assign_attrs(
         points=run["solved"].size, unsolved_points=int((~run["solved"]).sum())
     )
-
-
-def _late(run: xarray.Dataset) -> np.ndarray:
-    return run["radius"].values >= float(run["radius"][-1]) / _DECADE * (1 - 1e-9)
 
 
 def _two_minima(run: xarray.Dataset) -> xarray.DataArray:
@@ -80,23 +75,22 @@ def _judge(name: str, runs: Datasets) -> Judgement:
     run = runs[name]
     end, own, last = run.isel(radius=-1), run.attrs["ball"], float(run["radius"][-1])
     at, distance = f"at R = {last:g}", f"distance at R = {last:g}, {own}"
-    exponent, apart = number(run, "exponent", norm=own), number(end, "apart")
-    numbers = {f"distance {at}, {norm}": number(end, "distance", norm=norm) for norm in ("frobenius", "nuclear")} | {
-        "exponent of the distance": exponent,
+    apart = number(end, "apart")
+    numbers = {f"distance {at}, {norm}": number(end, "distance", norm=norm) for norm in _WRITTEN} | {
+        "exponent of the distance": number(run, "exponent"),
         f"1 - cos {at}": number(end, "off", norm=own),
         f"share of seeds with the optimal tokens {at}": number(end, "selected"),
         f"share of seeds with two local minima {at}": apart,
         f"share of seeds solved from one end only {at}": number(end, "one_way"),
         "largest residual": float(run["residual"].max()),
     }
-    elsewhere = Number.exact(int(run["elsewhere"]))
     short = f"Radii up to {last:g} are too small to decide; the published ones end at 1000."
     return Judgement(
         (
-            below(distance, numbers[distance], _NEAR),
+            below(distance, number(end, "distance", norm=own), _NEAR),
             below(f"distance from the {own} solution over the distance from the other {at}", number(run, "ratio"), 1.0),
-            between("exponent of the distance", exponent, _EXPONENT - _AROUND, _EXPONENT + _AROUND),
-            below(f"kept seeds that select tokens other than the optimal ones {at}", elsewhere, 0),
+            between("exponent of the distance", number(run, "exponent"), _EXPONENT - _AROUND, _EXPONENT + _AROUND),
+            below(f"kept seeds that select tokens other than the optimal ones {at}", number(run, "elsewhere"), 0),
         ),
         remark=f"Of the two paths, the one with the lower risk is used; {apart.mean:.0%} of the seeds have two "
         f"different local minima {at}.",
@@ -121,9 +115,8 @@ _CLAIMS = tuple(
 )
 
 
-_PATHS = {"W": "path of $W$", "KQ": "path of $(K, Q)$"}
+_PATHS = {"W": "$W$", "KQ": "$(K, Q)$"}
 _BALLS = {"W": r"radius $R$ of $\|W\|_F$", "KQ": r"radius $R$ of $\|KQ^\top\|_*$"}
-_WRITTEN = {"frobenius": "$W_F$", "nuclear": "$W_*$"}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -136,7 +129,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         for letter, axes, (name, run) in zip("ab", (left, middle), summaries.items(), strict=True):
             # The same limits for both paths, with room for the labels.
             axes.set(xscale="log", yscale="log", ylim=(0.3 * low, 2.5 * high))
-            _distances(axes, run, name, letter)
+            _distances(axes, run)
+            own, exponent = _WRITTEN[run.attrs["ball"]], float(run["exponent"])
+            axes.set_title(rf"({letter}) path of {_PATHS[name]}: distance from {own} $\propto R^{{{exponent:.2f}}}$")
+            axes.set_xlabel(_BALLS[name])
         left.set_ylabel("distance from a solution")
         middle.tick_params(labelleft=False)
         _minima(right, summaries)
@@ -144,21 +140,17 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     return figure
 
 
-def _distances(axes: Axes, run: xarray.Dataset, name: str, letter: str) -> None:
-    radii, ball, late = run["radius"].values, run.attrs["ball"], _late(run)
-    own, ends = run.sel(norm=ball), []
-    for norm in map(str, run["norm"].values):
+def _distances(axes: Axes, run: xarray.Dataset) -> None:
+    radii, ends = run["radius"].values, []
+    for norm, written in _WRITTEN.items():
         of_norm, colour = run.sel(norm=norm), palette.COLOURS[norm]
         curve = (of_norm[part].values for part in ("distance", "distance_low", "distance_high"))
         page.band(axes, radii, *curve, color=colour, linestyle=palette.DASHES[norm])
-        ends.append(labels.End(f"from {_WRITTEN[norm]}", radii[-1], float(of_norm["distance"][-1]), colour))
-    guide = 0.4 * own["distance"].values[-1] * radii[-1] / radii[late]
-    axes.plot(radii[late], guide, color=palette.INK, linewidth=0.7, linestyle=":")
-    axes.annotate("$R^{-1}$", (radii[late][0], guide[0]), (-2, -2), textcoords="offset points", ha="right", va="top")
-    nearest = str(run["norm"].values[int(run["distance"].isel(radius=-1).values.argmin())])
-    falls = f"tends to {_WRITTEN[ball]} like $R^{{{float(own['exponent']):.2f}}}$"
-    away = f"is nearest to {_WRITTEN[nearest]}, which refutes the claim"
-    axes.set(title=f"({letter}) {_PATHS[name]} {falls if nearest == ball else away}", xlabel=_BALLS[name])
+        ends.append(labels.End(f"from {written}", radii[-1], float(of_norm["distance"][-1]), colour))
+    last = radii[-1] / np.array([_DECADE, 1.0])
+    guide = 0.4 * float(run["distance"].sel(norm=run.attrs["ball"])[-1]) * radii[-1] / last
+    axes.plot(last, guide, color=palette.INK, linewidth=0.7, linestyle=":")
+    axes.annotate("$R^{-1}$", (last[0], guide[0]), (-2, -2), textcoords="offset points", ha="right", va="top")
     labels.beside_ends(axes, ends)
 
 
@@ -183,7 +175,7 @@ def _remark(summaries: Datasets) -> str:
         r"$W_F$, $W_*$: Frobenius and nuclear SVM solution. Distance: $\|W_R/R - \hat W/\|\hat W\|\,\|_F$, $\|\hat W\|$"
         " in the norm of the ball; geometric means, 95% intervals. Two minima: the paths followed up and down differ; "
         f"(a), (b) show that of lower risk. {missing}"
-        f"Largest residual: {page.power(worst) if np.isfinite(worst) else worst}."
+        f"Largest residual: {page.power(worst)}."
     )
 
 

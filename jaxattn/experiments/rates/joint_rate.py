@@ -12,26 +12,17 @@ from matplotlib.figure import Figure
 from jaxattn import attention, losses, metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.study.claims import (
-    LEAST_STEPS,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Needs,
-    Setting,
-    Source,
-    claim,
-    total,
-)
-from jaxattn.study.claims.criteria import above
-from jaxattn.study.estimates import estimated, mean, number, quantiles, share
+from jaxattn.study import claims
+from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, above, claim
+from jaxattn.study.estimates import estimated, number, power_law, quantiles, share
 from jaxattn.study.measuring.optimum import optimum
 from jaxattn.study.settings.parameters import weights_of
 from jaxattn.study.style import page, palette
 
-_SOURCE = Source("arXiv 2402.05738", "theorem on joint training of decoder and attention (as recalled)", Setting.PROXY)
-_NEEDS = Needs(steps=LEAST_STEPS)
+_SOURCE = claims.Source(
+    "arXiv 2402.05738", "theorem on joint training of decoder and attention (as recalled)", claims.Setting.PROXY
+)
+_NEEDS = claims.Needs(steps=claims.LEAST_STEPS)
 # The steps of W and of v, by the names of the runs.
 _STEPS = {"plain": "plain", "normalized": "normalized", "falling": "normalized, falling like k^-2/3"}
 # Fixed beforehand: the exponent of t in the paper's bound on -log risk; the largest 1 - cos of a direction that has
@@ -93,26 +84,17 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     `exponent` is that of t in -log risk over the last decade of steps, `growth` the same for `||v||`; `W_arrived` and
     `v_arrived` are the shares of seeds that end within 0.01 of the limit.
     """
+    since = run["snapshot"].values[-1] / 10
+    ends = run[["off_W", "off_v"]].isel(snapshot=-1, drop=True)
     return estimated(
         run,
         key,
-        exponent=mean(_exponents(run["fallen"])),
-        growth=mean(_exponents(run["size"])),
-        W_arrived=share(run["off_W"].isel(snapshot=-1, drop=True) <= _NEAR),
-        v_arrived=share(run["off_v"].isel(snapshot=-1, drop=True) <= _NEAR),
-        fallen=quantiles(run["fallen"], *_PERCENTS),
-        off_W=quantiles(run["off_W"], *_PERCENTS),
-        off_v=quantiles(run["off_v"], *_PERCENTS),
+        exponent=power_law(run["fallen"], since),
+        growth=power_law(run["size"], since),
+        W_arrived=share(ends["off_W"] <= _NEAR),
+        v_arrived=share(ends["off_v"] <= _NEAR),
+        **{name: quantiles(run[name], *_PERCENTS) for name in ("fallen", "off_W", "off_v")},
     )
-
-
-def _exponents(curves: xarray.DataArray) -> xarray.DataArray:
-    """Return the exponent of the step in each seed's curve over the last decade of steps; 0 for one snapshot."""
-    steps = curves["snapshot"].values
-    last = steps >= steps[-1] / 10
-    x, y = np.log(steps[last]), np.log(curves.values[:, last])
-    apart = x - x.mean()
-    return curves.isel(snapshot=-1, drop=True).copy(data=y @ apart / max(float(apart @ apart), np.finfo(float).tiny))
 
 
 @claim(
@@ -124,17 +106,17 @@ def _exponents(curves: xarray.DataArray) -> xarray.DataArray:
 )
 def _risk(runs: Datasets) -> Judgement:
     exponents = {run: number(runs[run], "exponent") for run in _STEPS}
-    labels = {run: f"exponent of t in -log risk, {steps} steps" for run, steps in _STEPS.items()}
+    plain, normalized, falling = exponents.values()
+    label = f"exponent of t in -log risk, {_STEPS['normalized']} steps"
     return Judgement(
         # A risk that falls faster agrees with the bound.
-        [above(labels["normalized"], exponents["normalized"], _BOUND)],
+        [above(label, normalized, _BOUND)],
         remark="-log risk grows like ||v||, so its exponent is determined by the steps of v: "
-        f"{exponents['normalized'].mean:.3g} for constant normalized steps, {exponents['falling'].mean:.3g} "
-        f"for steps that fall like k^-2/3, where ||v|| grows like k^1/3, and {exponents['plain'].mean:.3g} for "
-        "plain steps.",
-        numbers={labels[run]: exponent for run, exponent in exponents.items()}
+        f"{normalized.mean:.3g} for constant normalized steps, {falling.mean:.3g} for steps that fall like k^-2/3, "
+        f"where ||v|| grows like k^1/3, and {plain.mean:.3g} for plain steps.",
+        numbers={f"exponent of t in -log risk, {_STEPS[run]} steps": exponent for run, exponent in exponents.items()}
         | {f"exponent of t in ||v||, {steps} steps": number(runs[run], "growth") for run, steps in _STEPS.items()},
-        expected={labels["normalized"]: _BOUND},
+        expected={label: _BOUND},
     )
 
 
@@ -145,7 +127,7 @@ def _risk(runs: Datasets) -> Judgement:
     _NEEDS,
 )
 def _directions(runs: Datasets) -> Judgement:
-    summary = {run: runs[run] for run in _STEPS}["normalized"]
+    summary = runs["normalized"]
     ends = ", ".join(f"{float(summary[f'off_{name}_50'][-1]):.2g} ({name})" for name in ("W", "v"))
     return Judgement(
         (
@@ -154,6 +136,7 @@ def _directions(runs: Datasets) -> Judgement:
         ),
         remark=f"Median 1 - cos at step {summary.attrs['steps']}: {ends}. Steps are constant and normalized, from "
         "random W and v. The max-margin decoder of the relevant tokens is mu itself.",
+        counts=claims.counts_of(runs),
     )
 
 
@@ -177,12 +160,11 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 curve = (summary[f"off_{name}_{percent}"].values for percent in _PERCENTS)
                 page.band(right, steps, *curve, **look)
         ends = summaries["normalized"]["snapshot"].values[[0, -1]].astype(float)
-        bound = 0.5 * np.array(ends) ** _BOUND
+        bound = 0.5 * ends**_BOUND
         left.plot(ends, bound, color="black", linewidth=0.8, label=r"paper's bound, $\propto t^{1/3}$")
         left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk")
         exponent = float(summaries["normalized"]["exponent"])
-        found = "faster" if exponent > _BOUND else "slower"
-        left.set_title(f"(a) normalized steps: -log risk like $t^{{{exponent:.2f}}}$, {found} than the bound")
+        left.set_title(f"(a) normalized steps: -log risk like $t^{{{exponent:.2f}}}$; the bound: $t^{{1/3}}$")
         left.legend(loc="upper left")
         right.axhline(_NEAR, color=palette.GUIDE, linewidth=0.7)
         right.set(xscale="log", yscale="log", xlabel="step t", ylabel="1 - cos")
@@ -190,7 +172,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         right.legend(loc="lower left")
         page.add_counts(
             figure,
-            {"all three runs": xarray.Dataset(attrs=total(summaries))},
+            {"all three runs": xarray.Dataset(attrs=claims.total(summaries))},
             "Medians over seeds; bands from the 10th to the 90th percentile.",
         )
     return figure

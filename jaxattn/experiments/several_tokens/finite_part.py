@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import jax
@@ -19,20 +20,10 @@ from jaxattn.experiments.several_tokens import screening
 from jaxattn.experiments.several_tokens.alignment import PARTS, counts_of_part, number_or_nan
 from jaxattn.experiments.several_tokens.prediction import KINDS, held_against, predict
 from jaxattn.statistics import proportion
-from jaxattn.study.claims import (
-    EXCLUDED,
-    TRAINED,
-    Claim,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Setting,
-    Source,
-    Verdict,
-    total,
-)
-from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, between, together
+from jaxattn.study.claims import EXCLUDED, TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
+from jaxattn.study.claims.counts import total
+from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, between
+from jaxattn.study.estimates import number
 from jaxattn.study.style import page, palette
 
 # The paper draws no figure of it.
@@ -126,7 +117,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     }
     summaries = {}
     for k, (head, own) in enumerate(by_head.items()):
-        for part, suffix in PARTS.items() if own else ():
+        for part, suffix in PARTS.items():
             summary = _summary(list(own.values()), part, jax.random.fold_in(key, k))
             counts = {f"{name}{suffix}": counts_of_part(run, part) for name, run in own.items()}
             summaries[f"{head}{suffix}"] = summary.assign_attrs(of_runs=counts)
@@ -139,21 +130,14 @@ def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray
         run.isel(mixed=run[part].values, pair=run[f"pair_{part}"].values, whole=run[f"whole_{part}"].values)
         for run in runs
     ]
-    names = ("kind", "drift", "predicted", "descended", "fitted", "foretold", "pair_seed")
-    joined = {name: np.concatenate([run[name].values for run in own]) for name in names}
-    summary = xarray.Dataset(
-        {
-            "kind": (("mixed",), joined["kind"]),
-            "predicted": (("pair",), joined["predicted"]),
-            "descended": (("pair",), joined["descended"]),
-        }
-    )
-    estimates: dict[str, Sequence[Any]] = {}
-    if len(joined["kind"]):
-        shares = {"determined": joined["kind"] == 0, "not unique": joined["kind"] == 2}
-        shares["settled"] = joined["drift"] < _SETTLED
-        estimates = {name: proportion(hits)[:3] for name, hits in shares.items()}
-        summary["drift"] = float(np.median(joined["drift"]))
+    axes = {"kind": "mixed", "drift": "mixed", "predicted": "pair", "descended": "pair", "pair_seed": "pair"}
+    axes |= {"fitted": "whole", "foretold": "whole"}
+    joined = {name: np.concatenate([run[name].values for run in own]) for name in axes}
+    summary = xarray.Dataset({name: ((axes[name],), joined[name]) for name in ("kind", "predicted", "descended")})
+    summary["drift"] = float(np.median(joined["drift"]))
+    shares = {"determined": joined["kind"] == 0, "not unique": joined["kind"] == 2}
+    shares["settled"] = joined["drift"] < _SETTLED
+    estimates: dict[str, Sequence[Any]] = {name: proportion(hits)[:3] for name, hits in shares.items()}
     # A seed is a different instance in every run.
     run_of_pair = np.concatenate([np.full(run.sizes["pair"], k) for k, run in enumerate(own)])
     _, instance = np.unique(np.stack([run_of_pair, joined["pair_seed"]]), axis=1, return_inverse=True)
@@ -189,13 +173,14 @@ def _judge(head: str, runs: Datasets) -> Judgement:
     own = {f"{head}{suffix}": runs[f"{head}{suffix}"] for suffix in PARTS.values()}
     numbers: dict[str, Number | float] = {}
     for name, run in own.items():
-        numbers |= {f"{name}, {estimate}": number_or_nan(run, estimate) for estimate in _WITH if estimate in run}
+        numbers |= {f"{name}, {estimate}": number(run, estimate) for estimate in _WITH if estimate in run}
         numbers |= {f"{name}, {estimate}": float(run[estimate]) for estimate in _ALONE if estimate in run}
     remark = (
         "The statistics are over inputs that select several tokens. The line is a fit of the logarithms of the ratios "
         "at the end of descent to those of the best distribution. "
     )
-    if any(_is_determined(name, run).outcome is Outcome.BROKEN for name, run in own.items()):
+    criteria = [_criteria(name, run) for name, run in own.items()]
+    if any(is_determined.outcome is Outcome.BROKEN for _, is_determined, *_ in criteria):
         shares = " and ".join(f"{float(run['not unique']):.0%}" for run in own.values())
         remark += (
             f"For {shares} of the inputs (with the published selection and without it) many distributions are equally "
@@ -204,7 +189,7 @@ def _judge(head: str, runs: Datasets) -> Judgement:
         )
     has_lines = all("slope" in run for run in own.values())
     return Judgement(
-        [criterion for name, run in own.items() for criterion in _criteria(name, run)],
+        list(chain(*criteria)),
         remark=f"{remark}Settled: no log ratio of the input changes by {_SETTLED} or more in the second half of "
         "training. Drift: the median change. Fitted and foretold: mean 1 - cos of W with W_SVMeq, with the finite part "
         "fitted to W or predicted, over runs whose sets are all determined.",
@@ -216,40 +201,29 @@ def _judge(head: str, runs: Datasets) -> Judgement:
 
 
 def _criteria(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
-    settled = above(f"{name}: share of inputs whose ratios settle", number_or_nan(run, "settled"), _MOST)
-    return settled, _is_determined(name, run), *_agreement(name, run)
-
-
-def _is_determined(name: str, run: xarray.Dataset) -> Criterion:
-    quantity = f"{name}: share of inputs with a unique best distribution that mixes the set"
-    return above(quantity, number_or_nan(run, "determined"), _MOST)
-
-
-def _agreement(name: str, run: xarray.Dataset) -> tuple[Criterion, Criterion]:
+    is_determined = f"{name}: share of inputs with a unique best distribution that mixes the set"
     return (
+        above(f"{name}: share of inputs whose ratios settle", number(run, "settled"), _MOST),
+        above(is_determined, number(run, "determined"), _MOST),
         between(f"{name}: slope", number_or_nan(run, "slope"), 1 - _AGREES, 1 + _AGREES),
         between(f"{name}: intercept", number_or_nan(run, "intercept"), -_AGREES, _AGREES),
     )
 
 
 _CLAIMS = tuple(
-    Claim(
+    claim(
         f"finite-part:{head}",
         _SOURCE,
         f"Inside the selected sets, descent converges to finite attention ratios that the problem determines ({text}).",
-        partial(_judge, head),
         TRAINED,
-    )
+    )(partial(_judge, head))
     for head, text in _HEADS.items()
 )
 
 
 _WRITTEN = {"quadratic": r"$v \cdot x - \lambda \|x\|^2$", "ReLU": "ReLU head"}
-# For each part: colour, label, size of the dots, and words in a title.
-_LOOKS = {
-    "published": (palette.TEAL, "published selection", 3, "with the selection"),
-    "every": (palette.GUIDE, "no selection", 2, "without selection"),
-}
+# For each part: colour, label, and size of the dots.
+_LOOKS = {"published": (palette.TEAL, "published selection", 3), "every": (palette.GUIDE, "no selection", 2)}
 _SHADES = (palette.TEAL, palette.SKY, palette.WINE)
 
 
@@ -259,14 +233,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(3.6)
         *panels, kinds = figure.subplots(1, 3)
         ratios = [run[name].values for run in summaries.values() for name in ("predicted", "descended")]
-        limit = 1.05 * max(2.0, *(float(np.abs(values).max(initial=0.0)) for values in ratios))
+        limit = 1.05 * float(np.abs(np.concatenate(ratios)).max())
         for axes, head, letter in zip(panels, _HEADS, "ab", strict=True):
             parts = {part: summaries[f"{head}{suffix}"] for part, suffix in PARTS.items()}
             _scatter(axes, parts, limit)
-            axes.set(title=f"({letter}) {_WRITTEN[head]}: {_agree(parts)}", xlabel="log ratio predicted")
+            verdict = judgements[f"finite-part:{head}"].verdict
+            axes.set(title=f"({letter}) {_WRITTEN[head]}: claim {verdict}", xlabel="log ratio predicted")
         panels[0].set_ylabel("log ratio at the end of descent")
         _bars(kinds, summaries)
-        kinds.set_title(f"(c) {_determined(summaries, judgements)}")
         handles = [Patch(color=shade, label=kind) for kind, shade in zip(KINDS, _SHADES, strict=True)]
         place = {"loc": "outside upper right", "ncols": len(KINDS), "columnspacing": 1.2}
         figure.legend(handles=handles, title="(c): best distribution on the selected set", **place)
@@ -283,10 +257,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 def _scatter(axes: Axes, parts: Datasets, limit: float) -> None:
     axes.plot([-limit, limit], [-limit, limit], color=palette.INK, linewidth=0.7, linestyle=":")
     for part in reversed(_LOOKS):
-        (colour, _, size, _), run = _LOOKS[part], parts[part]
+        (colour, _, size), run = _LOOKS[part], parts[part]
         axes.plot(run["predicted"], run["descended"], ".", color=colour, markersize=size, linewidth=0, rasterized=True)
     corners = ((0.03, 0.98, "left", "top"), (0.97, 0.02, "right", "bottom"))
-    for (part, (colour, label, _, _)), (x, y, ha, va) in zip(_LOOKS.items(), corners, strict=True):
+    for (part, (colour, label, _)), (x, y, ha, va) in zip(_LOOKS.items(), corners, strict=True):
         run = parts[part]
         fit = "too few for a line"
         if "slope" in run:
@@ -296,43 +270,21 @@ def _scatter(axes: Axes, parts: Datasets, limit: float) -> None:
     axes.set(xlim=(-limit, limit), ylim=(-limit, limit))
 
 
-def _agree(parts: Datasets) -> str:
-    """Say in which part the line differs from equality by more than the claims allow."""
-    outcomes = {_LOOKS[part][3]: together(_agreement(part, run)) for part, run in parts.items()}
-    if off := [words for words, outcome in outcomes.items() if outcome is Outcome.BROKEN]:
-        return f"ratios differ from predictions {' and '.join(off)}"
-    is_agreed = all(outcome is Outcome.MET for outcome in outcomes.values())
-    return "ratios are those predicted" if is_agreed else "agreement not decided"
-
-
 def _bars(axes: Axes, summaries: Datasets) -> None:
     """Draw the shares of the kinds as one bar a head and part."""
-    names = []
+    names, mixing = [], []
     for head in _HEADS:
         for part, suffix in PARTS.items():
             run, left = summaries[f"{head}{suffix}"], 0.0
-            for kind, shade in enumerate(_SHADES):
-                share = float((run["kind"] == kind).sum()) / max(run.sizes["mixed"], 1)
+            shares = np.bincount(run["kind"].values, minlength=len(KINDS)) / run.sizes["mixed"]
+            for share, shade in zip(shares, _SHADES, strict=True):
                 axes.barh(len(names), share, left=left, color=shade)
                 left += share
             names.append(f"{head},\n{_LOOKS[part][1]},\n{run.sizes['mixed']:,} inputs")
+            mixing.append(f"{shares[0]:.0%}")
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="share of the inputs", xlim=(0, 1))
+    axes.set(xlabel="share of the inputs", xlim=(0, 1), title=f"(c) {', '.join(mixing)} mix the set")
     axes.invert_yaxis()
 
 
-def _determined(summaries: Datasets, judgements: Judgements) -> str:
-    """Say under which heads too few inputs have a unique best distribution that mixes the set."""
-    decided = True
-    for head in _HEADS:
-        parts = [summaries[f"{head}{suffix}"] for suffix in PARTS.values()]
-        outcomes = {_is_determined(head, run).outcome for run in parts}
-        if Outcome.BROKEN in outcomes:
-            is_refuted = judgements[f"finite-part:{head}"].verdict in (Verdict.FAILS, Verdict.CORRECTED)
-            shares = " and ".join(f"{number_or_nan(run, 'determined').mean:.0%}" for run in parts)
-            return f"{head}: {'claim refuted, ' if is_refuted else ''}{shares} mix the set"
-        decided = decided and outcomes == {Outcome.MET}
-    return f"under both heads more than {_MOST:.0%} mix the set" if decided else "not decided whether most mix the set"
-
-
-EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, draw=draw, empty_runs=True)
+EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, draw=draw)

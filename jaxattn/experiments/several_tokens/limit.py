@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.several_tokens.alignment import ROUNDING, number_or_nan
 from jaxattn.statistics import Estimate, bootstrap, proportion
 from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgement, Setting, Source
-from jaxattn.study.claims.criteria import Criterion, Number, above, below
+from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.measuring.growth import AT_REST
 
 SOURCE = Source("arXiv 2308.16898", "general SVM of nonlinear heads (eq. 9; the poster)", Setting.OURS)
@@ -61,21 +61,16 @@ def estimates(run: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[s
 
 def judge_norm(runs: Datasets) -> Judgement:
     """In every run the norm must grow, and nearly no seed may have stopped growing."""
-    several = {name: run for name, run in runs.items() if run.attrs["several"]}
+    several = _several(runs)
     counted = [run for run in several.values() if "rest" in run]
     seeds = sum(run.attrs["several"] for run in counted)
     resting = sum(round(float(run["rest"]) * run.attrs["several"]) for run in counted)
     share = Number.exact(math.nan)
     if seeds:
         share = Number(*(float(part) for part in proportion(np.arange(seeds) < resting)[:3]))
+    grows = [above(f"{name}: p in ||W|| ~ k^p", number_or_nan(run, "growth"), AT_REST) for name, run in several.items()]
     return Judgement(
-        (
-            *(
-                above(f"{name}: p in ||W|| ~ k^p", number_or_nan(run, "growth"), AT_REST)
-                for name, run in several.items()
-            ),
-            below(f"share of the {seeds} seeds whose norm no longer grows", share, _AT_MOST),
-        ),
+        [*grows, below(f"share of the {seeds} seeds whose norm no longer grows", share, _AT_MOST)],
         remark="The numbers are over the second half of training, for seeds that select several tokens. Rest: the "
         f"share of seeds with an exponent below {AT_REST}; a norm that grows like the logarithm of the steps has an "
         "exponent of about 0.1.",
@@ -85,18 +80,22 @@ def judge_norm(runs: Datasets) -> Judgement:
 
 def judge_direction(runs: Datasets) -> Judgement:
     """In every run 1 - cos(W, W_mm) must fall faster than 1 / ||W||."""
-    several = {name: run for name, run in runs.items() if run.attrs["several"]}
+    several = _several(runs)
     return Judgement(
         [
             below(f"{name}: change of log((1 - cos) ||W||)", number_or_nan(run, "approach"), -ROUNDING)
             for name, run in several.items()
-        ]
-        or [Criterion("runs that select several tokens", Number.exact(math.nan))],
+        ],
         remark="The numbers are over the second half of training, for seeds that select several tokens. If W is W_fin "
         "+ C W_mm with a constant W_fin, 1 - cos(W, W_mm) falls like 1 / ||W||^2; the criterion asks for faster than "
         "1 / ||W||. Nearer: the share of seeds that are nearer to W_mm at the end than half way.",
         numbers=_numbers(several, "approach", "nearer"),
     )
+
+
+def _several(runs: Datasets) -> dict[str, xarray.Dataset]:
+    """Return the runs in which some seed selects several tokens."""
+    return {name: run for name, run in runs.items() if run.attrs["several"]}
 
 
 def _numbers(runs: Datasets, *names: str) -> dict[str, Number]:

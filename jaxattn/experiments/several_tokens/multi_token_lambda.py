@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import jax
 import numpy as np
@@ -18,12 +17,10 @@ from jaxattn import svm
 from jaxattn.experiments.several_tokens import descriptions, limit, screening, stationary
 from jaxattn.experiments.several_tokens.alignment import FITTED, IDENTITY, LOOKS, RANKED, ROUNDING, ahead, number_or_nan
 from jaxattn.experiments.several_tokens.prediction import held_against
-from jaxattn.statistics import Estimate, bootstrap, derive_key, variables
+from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, derive_key, variables
 from jaxattn.study.claims import (
     EXCLUDED,
-    LEAST_SEEDS,
     TRAINED,
-    Claim,
     Datasets,
     Experiment,
     Judgement,
@@ -86,12 +83,11 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     summaries = {name: _summary(run, jax.random.fold_in(key, k + 1)) for k, (name, run) in enumerate(runs.items())}
     # The same seeds have the same problems and initial weights under every lambda.
     finite = ~np.any([run["diverged"].values for run in runs.values()], axis=0)
-    if len(runs) > 1 and finite.any():
-        tokens = np.stack([run["tokens"].values for run in runs.values()], axis=1)[finite]
-        rises = bootstrap(np.diff(tokens, axis=1), jax.random.fold_in(key, 0))
-        for k, name in enumerate(list(runs)[1:]):
-            rise = Estimate(*(part[k] for part in rises))
-            summaries[name] = summaries[name].assign(variables({"rise": ((), rise)}))
+    tokens = np.stack([run["tokens"].values[finite] for run in runs.values()], axis=1)
+    rises = bootstrap(np.diff(tokens, axis=1), jax.random.fold_in(key, 0))
+    for k, name in enumerate(list(runs)[1:]):
+        rise = Estimate(*(part[k] for part in rises))
+        summaries[name] = summaries[name].assign(variables({"rise": ((), rise)}))
     return summaries
 
 
@@ -114,18 +110,18 @@ def _summary(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 @claim("multi-token-lambda:tokens", _SOURCE, "The larger lambda is, the more tokens descent selects.", needs=TRAINED)
 def _tokens(runs: Datasets) -> Judgement:
     """The number of selected tokens must increase from each lambda to the next."""
-    rises = [
-        above(f"tokens for {larger} minus tokens for {smaller}", number_or_nan(runs[larger], "rise"), ROUNDING)
-        for smaller, larger in pairwise(runs)
-    ]
     return Judgement(
-        rises or [Criterion("tokens from one lambda to the next", Number.exact(math.nan))],
+        [
+            above(f"tokens for {larger} minus tokens for {smaller}", number(runs[larger], "rise"), ROUNDING)
+            for smaller, larger in pairwise(runs)
+        ]
+        or [Criterion("tokens from one lambda to the next", Number.exact(math.nan))],
         remark="A token counts as selected if it comes before the first gap of a factor of 1e-3 in the final "
         "attention. The expected number is how many tokens the best attention of an input mixes, which follows "
         "from head and tokens only.",
         numbers={name: number(run, "tokens") for name, run in runs.items()},
         expected={name: float(run["best"]) for name, run in runs.items()},
-        undecided="" if rises else "A trend needs two values of lambda, found one.",
+        undecided="" if len(runs) > 1 else "A trend needs two values of lambda, found one.",
     )
 
 
@@ -149,7 +145,7 @@ def _order(runs: Datasets) -> Judgement:
         for name, run in mixing.items()
     ]
     return Judgement(
-        stated or [Criterion("runs that select several tokens", Number.exact(math.nan))],
+        stated,
         remark=f"The numbers are 1 - cos at the end. {IDENTITY.format(determined, several)} W_mm is nearer than "
         f"W_1token for {len(nearer)} of the {len(mixing)} values of lambda that select several tokens.",
         numbers={
@@ -160,50 +156,38 @@ def _order(runs: Datasets) -> Judgement:
     )
 
 
-_NORM = Claim("multi-token-lambda:norm", limit.SOURCE, limit.NORM.format(_HEAD), limit.judge_norm, TRAINED)
-_DIRECTION = Claim(
-    "multi-token-lambda:direction", limit.SOURCE, limit.DIRECTION.format(_HEAD), limit.judge_direction, TRAINED
+_NORM = claim("multi-token-lambda:norm", limit.SOURCE, limit.NORM.format(_HEAD), TRAINED)(limit.judge_norm)
+_DIRECTION = claim("multi-token-lambda:direction", limit.SOURCE, limit.DIRECTION.format(_HEAD), TRAINED)(
+    limit.judge_direction
 )
-
-
-# Lambda doubles from place to place, from 1 on; lambda = 0 stands at 0, beyond a break of the axis.
-_ZERO = 0.0
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the numbers of tokens and the direction errors against lambda, means with 95 % intervals."""
     runs = list(summaries.values())
     penalties = [float(run.attrs["head.penalty"]) for run in runs]
-    least = min((penalty for penalty in penalties if penalty > 0), default=1.0)
-    x = {penalty: 1 + float(np.log2(penalty / least)) if penalty > 0 else _ZERO for penalty in penalties}
+    # Lambda doubles from place to place, from the second run on; lambda = 0 stands beyond a break of the axis.
+    x = np.array([0.0, *(1 + np.log2(penalty / penalties[1]) for penalty in penalties[1:])])
     with page.style():
         figure = page.full(3.2)
         left, right = figure.subplots(1, 2)
         most = 1.1 * max(float(run[f"{name}_high"]) for run in runs for name in ("tokens", "best"))
-        left.set(title=f"(a) {_counted(runs)}", ylabel="mean number of tokens of an input", ylim=(0, most))
-        right.set(title=f"(b) {_described(runs[-1])}", ylabel="direction error at the end, 1 - cos", yscale="log")
+        first, last = runs[0], runs[-1]
+        largest = f"for $\\lambda = {penalties[-1]:g}$"
+        title = f"(a) {float(first['tokens']):.2g} tokens for $\\lambda = 0$, {float(last['tokens']):.2g} {largest}"
+        left.set(title=title, ylabel="mean number of tokens of an input", ylim=(0, most))
+        both, alone = (page.power(float(last["off"].sel(solution=name))) for name in ("W_SVMeq", "W_mm"))
+        title = f"(b) {largest} {LOOKS['W_SVMeq'][0]} is off by {both}, {LOOKS['W_mm'][0]} alone by {alone}"
+        right.set(title=title, ylabel="direction error at the end, 1 - cos", yscale="log")
         for axes in (left, right):
             # Room for the labels.
-            axes.set(xlabel=r"$\lambda$", xlim=(-0.4, 1.45 * max(2.0, *x.values())))
-            axes.set_xticks(list(x.values()), [f"{penalty:g}" for penalty in penalties])
-            if 0.0 in x and len(x) > 1:
-                _break(axes)
-        ends = [
-            _curve(left, runs, x, "tokens", label="selected\nby descent", color=palette.TEAL, marker="o"),
-            _curve(
-                *(left, runs, x, "best"),
-                label="mixed by the\nbest attention",
-                color=palette.WINE,
-                marker="s",
-                linestyle="--",
-            ),
-        ]
-        labels.beside_ends(left, ends, gap=0.13)
-        ends = []
-        for solution in RANKED:
-            label, colour, dashes, marker = LOOKS[solution]
-            own = [run.sel(solution=solution) for run in runs]
-            ends.append(_curve(right, own, x, "off", label=label, color=colour, linestyle=dashes, marker=marker))
+            axes.set(xlabel=r"$\lambda$", xlim=(-0.4, 1.45 * x[-1]))
+            axes.set_xticks(x, [f"{penalty:g}" for penalty in penalties])
+            _break(axes)
+        selected = _curve(left, runs, x, "tokens", ("selected\nby descent", palette.TEAL, "-", "o"))
+        mixed = _curve(left, runs, x, "best", ("mixed by the\nbest attention", palette.WINE, "--", "s"))
+        labels.beside_ends(left, [selected, mixed], gap=0.13)
+        ends = [_curve(right, [run.sel(solution=name) for run in runs], x, "off", LOOKS[name]) for name in RANKED]
         labels.beside_ends(right, ends)
         kept = min(int(run.attrs["kept"]) for run in runs)
         page.add_counts(
@@ -217,40 +201,22 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _curve(
-    axes: Axes, runs: Sequence[xarray.Dataset], places: Mapping[float, float], name: str, label: str, **look: Any
+    axes: Axes, runs: Sequence[xarray.Dataset], x: np.ndarray, name: str, look: tuple[str, str, str, str]
 ) -> labels.End:
     """Draw the means, joined where lambda > 0, and return where the label stands."""
-    x = np.array([places[float(run.attrs["head.penalty"])] for run in runs])
+    label, colour, dashes, marker = look
     mean, low, high = (np.array([float(run[name + part]) for run in runs]) for part in ("", "_low", "_high"))
-    line = {"markersize": 4, "elinewidth": 0.8, **look}
-    for here, joined in ((x == _ZERO, {"linestyle": "none"}), (x != _ZERO, {})):
-        if here.any():
-            errors = np.clip([mean[here] - low[here], high[here] - mean[here]], 0, None)
-            axes.errorbar(x[here], mean[here], errors, **{**line, **joined})
-    return labels.End(label, float(x[-1]), float(mean[-1]), look["color"])
+    errors = np.clip([mean - low, high - mean], 0, None)
+    for part, dash in ((slice(0, 1), "none"), (slice(1, None), dashes)):
+        line = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4, "elinewidth": 0.8}
+        axes.errorbar(x[part], mean[part], errors[:, part], **line)
+    return labels.End(label, float(x[-1]), float(mean[-1]), colour)
 
 
 def _break(axes: Axes) -> None:
     """Mark the break of the axis between lambda = 0 and the next."""
     slash = {"marker": [(-0.5, -1), (0.5, 1)], "markersize": 6, "color": palette.INK, "linestyle": "none"}
     axes.plot([0.45, 0.55], [0, 0], transform=axes.get_xaxis_transform(), clip_on=False, markeredgewidth=0.8, **slash)
-
-
-def _counted(runs: Sequence[xarray.Dataset]) -> str:
-    """Say how the number of tokens changes with lambda, and how far it is from that of the best attention."""
-    tokens, best = (np.array([float(run[name]) for run in runs]) for name in ("tokens", "best"))
-    off = float(np.abs(tokens / best - 1).max())
-    rises = len(runs) > 1 and bool((np.diff(tokens) > 0).all())
-    near = f"within {off:.0%} of" if off < 1 else "far from"
-    trend = f"{'' if rises else 'not '}more tokens for every larger $\\lambda$"
-    return f"{trend}, {near} what the best attention mixes"
-
-
-def _described(last: xarray.Dataset) -> str:
-    """Say how far both descriptions are from W for the largest lambda."""
-    both, alone = (page.power(float(last["off"].sel(solution=name))) for name in ("W_SVMeq", "W_mm"))
-    at = f"for $\\lambda = {last.attrs['head.penalty']:g}$"
-    return f"{at} {LOOKS['W_SVMeq'][0]} is off by {both}, {LOOKS['W_mm'][0]} alone by {alone}"
 
 
 EXPERIMENT = Experiment(measure, claims=(_tokens, _order, _NORM, _DIRECTION), summarize=summarize, draw=draw)

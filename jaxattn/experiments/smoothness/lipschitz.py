@@ -19,7 +19,7 @@ from jaxattn.parallel import batch
 from jaxattn.statistics import bootstrap, derive_key, variables
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Kind, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, above, below
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import estimated, exact, mean, number
 from jaxattn.study.style import page, palette
 
 # The paper's logistic loss has the wrong sign; the losses here replace it.
@@ -108,38 +108,36 @@ def _paper(R: Float[np.ndarray, "..."], n: int) -> Float[np.ndarray, "..."]:
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate over radii and risks the decimal logarithms of the largest second derivative found, the bound and M."""
-    run, keys = runs["texts"], jax.random.split(key, 5)
-    bend, ratio, bound = (np.log10(run[name].values) for name in ("bend", "ratio", "bound"))
-    radius = run["radius"].values
-    log_paper = _paper(radius, run.attrs["data.n"])
-    over = ("radius", "risk")
-    estimates = {
-        "bend": (over, bootstrap(bend, keys[0])),
-        "ratio": (over, bootstrap(ratio, keys[1])),
-        "bound": (over, bootstrap(bound, keys[2])),
-        "tightness": (over, bootstrap(10 ** (bend - bound), keys[3])),
-        "power": (("risk",), bootstrap(_power(radius, bend), keys[4])),
-        "bound_power": (("risk",), bootstrap(_power(radius, bound), derive_key(key))),
-    }
-    arrays = variables(estimates)
-    # The eigenvalue differs from the one found by at most the residual.
-    with_residual = np.log10((run["bend"] + run["residual"]).values) - bound
-    arrays |= {
-        "steepest": (over, bend.max(axis=0)),
-        "loosest": (over, bound.max(axis=0)),
-        "tightest": (over, (bend - bound).max(axis=0)),
-        "tightest_with_residual": (over, with_residual.max(axis=0)),
-        "residual": (over, (run["residual"] / run["bend"]).values.max(axis=0)),
-        "paper": (("radius",), log_paper),
-        "paper_power": ((), _power(radius, log_paper[None, :, None])[0, 0]),
-    }
-    return {"texts": xarray.Dataset(arrays, {"risk": run["risk"].values, "radius": radius}, run.attrs)}
+    run = runs["texts"]
+    logs = run[["bend", "ratio", "bound"]].map(np.log10)
+    found_to_bound = run["bend"] / run["bound"]
+    paper = run["radius"].copy(data=_paper(run["radius"].values, run.attrs["data.n"]))
+    estimates = estimated(
+        run,
+        key,
+        bend=mean(logs["bend"]),
+        ratio=mean(logs["ratio"]),
+        bound=mean(logs["bound"]),
+        tightness=mean(found_to_bound),
+        power=mean(_power(logs["bend"])),
+        steepest=exact(logs["bend"].max("seed")),
+        loosest=exact(logs["bound"].max("seed")),
+        tightest=exact(found_to_bound.max()),
+        # The eigenvalue differs from the one found by at most the residual.
+        tightest_with_residual=exact(((run["bend"] + run["residual"]) / run["bound"]).max()),
+        residual=exact((run["residual"] / run["bend"]).max()),
+        paper=exact(paper),
+        paper_power=exact(_power(paper)),
+    )
+    bound_power = bootstrap(_power(logs["bound"]).values, derive_key(key))
+    return {"texts": estimates.assign(variables({"bound_power": (("risk",), bound_power)}))}
 
 
-def _power(radius: np.ndarray, logarithm: np.ndarray) -> np.ndarray:
-    """Return the least squares slope for every seed and risk in the logarithm of the radius."""
-    x = np.log10(radius) - np.log10(radius).mean()
-    return np.einsum("srk,r->sk", logarithm, x / (x @ x))
+def _power(logarithm: xarray.DataArray) -> xarray.DataArray:
+    """Return the least squares slope in the logarithm of the radius."""
+    x = xarray.DataArray(np.log10(logarithm["radius"].values), dims="radius")
+    x = x - x.mean()
+    return (logarithm * x).sum("radius") / (x * x).sum()
 
 
 @claim(
@@ -149,17 +147,10 @@ def _power(radius: np.ndarray, logarithm: np.ndarray) -> np.ndarray:
 )
 def _bound(runs: Datasets) -> Judgement:
     summary = runs["texts"]
+    log_paper = number(summary, "paper", radius=_ASKED)
     asked = summary.sel(radius=summary["radius"] >= _ASKED)
-    first = asked.isel(radius=0)
-    R, log_paper = float(first["radius"]), float(first["paper"])
-    numbers = {f"log10 M at R = {R:g}": Number.exact(log_paper)}
-    for risk in summary["risk"].values:
-        mean, low, high = number(first, "bend", risk=risk)
-        decades = Number(log_paper - mean, log_paper - high, log_paper - low)
-        numbers[f"decades from the largest second derivative found to M at R = {R:g}, {risk}"] = decades
-    found = float((asked["paper"] - asked["steepest"]).min())
-    proved = float((asked["paper"] - asked["loosest"]).min())
-    numbers[f"decades from the derived bound to M, smallest over R >= {_ASKED:g}"] = Number.exact(proved)
+    found, proved = (float((asked["paper"] - asked[name]).min()) for name in ("steepest", "loosest"))
+    label = f"decades from the largest second derivative found to M at R = {_ASKED:g}"
     # What is found is a lower bound of the constant, also if it exceeds the supposed upper bound.
     constant = Number(found, min(proved, found), found)
     return Judgement(
@@ -169,15 +160,18 @@ def _bound(runs: Datasets) -> Judgement:
         f"M, and at least {proved:.0f} from the latter. We take n as the {summary.attrs['data.n']} words of a "
         "sequence, and R as a bound on the spectral norm of the embeddings and on the Frobenius norm of W; "
         "other readings change M by some decades.",
-        numbers=numbers,
+        numbers={f"log10 M at R = {_ASKED:g}": log_paper}
+        | {
+            f"{label}, {risk}": log_paper.minus(number(summary, "bend", radius=_ASKED, risk=risk))
+            for risk in summary["risk"].values
+        }
+        | {f"decades from the derived bound to M, smallest over R >= {_ASKED:g}": Number.exact(proved)},
     )
 
 
 @claim(
     "lipschitz:exponential",
-    Source(
-        "jaxattn.language.smoothness", "bounds of the second derivative, compared with M of Lemma 3.13", Setting.OURS
-    ),
+    Source(_DERIVATION, "bounds of the second derivative, compared with M of Lemma 3.13", Setting.OURS),
     "A Lipschitz constant of the gradient need not grow like M, exponentially in R^2: a power of R is enough.",
     kind=Kind.CHECK,
 )
@@ -209,24 +203,25 @@ def _exponential(runs: Datasets) -> Judgement:
 )
 def _derived(runs: Datasets) -> Judgement:
     summary = runs["texts"]
-    over, at_most = (float(10 ** summary[name].max()) for name in ("tightest", "tightest_with_residual"))
-    numbers = {
-        f"largest found over the bound at R = {_ASKED:g}, {risk}": number(
-            summary, "tightness", radius=_ASKED, risk=risk
-        )
-        for risk in summary["risk"].values
-    }
-    numbers["largest found over the bound, over all texts and R"] = Number.exact(over)
-    numbers["residual of an eigenvalue over its size, largest"] = Number.exact(float(summary["residual"].max()))
+    over, at_most, residual = (number(summary, name) for name in ("tightest", "tightest_with_residual", "residual"))
     # The residual may add to what is found.
-    of_all = Number(over, over, max(over, at_most))
+    of_all = Number(over.mean, over.mean, max(over.mean, at_most.mean))
     return Judgement(
         [below("largest found over the bound, up to its residual, over all texts and R,", of_all, 1 + _ROUNDING)],
         remark="Not in the paper: derived in jaxattn.language.smoothness, with c = 1/2 for cross entropy, D^2 / 32 + "
         "D / 4 for the logistic loss of scores in an interval of length D, and 3 D^2 / 8 for the squared loss "
         "of embeddings at most D apart. The second derivatives found are lower bounds, from "
         f"{_DRAWS} drawn W and W = 0 for each text and R.",
-        numbers=numbers,
+        numbers={
+            f"largest found over the bound at R = {_ASKED:g}, {risk}": number(
+                summary, "tightness", radius=_ASKED, risk=risk
+            )
+            for risk in summary["risk"].values
+        }
+        | {
+            "largest found over the bound, over all texts and R": over,
+            "residual of an eigenvalue over its size, largest": residual,
+        },
     )
 
 
@@ -249,12 +244,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             for name, look in _LOOKS.items():
                 parts = (10 ** np.asarray(of_risk[part]) for part in (name, f"{name}_low", f"{name}_high"))
                 page.band(axes, radius, *parts, **look)
-            finding = f"like $R^{{{float(of_risk['power']):.1f}}}$, {_apart(of_risk):.0f} decades below $M$"
-            axes.set(
-                title=f"({letter}) {risk}: found grows\n{finding}",
-                xlabel="bound $R$ of all norms",
-                yscale="log",
-            )
+            power, decades = float(of_risk["power"]), of_risk["paper"] - of_risk["steepest"]
+            finding = f"like $R^{{{power:.1f}}}$, {float(decades.sel(radius=_ASKED)):.0f} decades below $M$"
+            axes.set(title=f"({letter}) {risk}: found grows\n{finding}", xlabel="bound $R$ of all norms", yscale="log")
             axes.set_xscale("log", base=2)
             axes.set_xticks(radius, [f"{R:g}" for R in radius])
             axes.minorticks_off()
@@ -277,23 +269,17 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     return figure
 
 
-def _apart(of_risk: xarray.Dataset) -> float:
-    """Return the decades from the largest second derivative found in any text to M, at the first R that M is for."""
-    return float((of_risk["paper"] - of_risk["steepest"]).sel(radius=_ASKED))
-
-
 def _arrows(axes: Axes, summary: xarray.Dataset) -> None:
-    """Draw an arrow with its power of ten at each radius where M is stated, and lies above the panel."""
+    """Draw an arrow with its power of ten at each radius where M is stated, far above the panel."""
     top = np.log10(axes.get_ylim()[1])
-    for R in summary["radius"].values[summary["radius"].values >= _ASKED]:
-        decades = float(summary["paper"].sel(radius=R))
-        if decades > top:
-            arrow = {"arrowstyle": "->", "color": palette.INK, "linewidth": 0.9}
-            axes.annotate("", (R, 10**top), (R, 10 ** (top - 1.3)), arrowprops=arrow)
-            label = f"$M = 10^{{{decades:.0f}}}$" if R == _ASKED else f"$10^{{{decades:.0f}}}$"
-            axes.annotate(
-                label, (R, 10 ** (top - 1.4)), ha="right" if R == _ASKED else "center", va="top", fontsize=7.5
-            )
+    asked = summary.sel(radius=summary["radius"] >= _ASKED)
+    for R, decades in zip(asked["radius"].values, asked["paper"].values, strict=True):
+        arrow = {"arrowstyle": "->", "color": palette.INK, "linewidth": 0.9}
+        axes.annotate("", (R, 10**top), (R, 10 ** (top - 1.3)), arrowprops=arrow)
+        label, align = (
+            (f"$M = 10^{{{decades:.0f}}}$", "right") if R == _ASKED else (f"$10^{{{decades:.0f}}}$", "center")
+        )
+        axes.annotate(label, (R, 10 ** (top - 1.4)), ha=align, va="top", fontsize=7.5)
 
 
 EXPERIMENT = Experiment(measure, claims=(_bound, _exponential, _derived), summarize=summarize, draw=draw)

@@ -15,19 +15,8 @@ from jaxattn.data import draws
 from jaxattn.language import tensor
 from jaxattn.parallel import batch
 from jaxattn.statistics import pooled, variables
-from jaxattn.study.claims import (
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Kind,
-    Setting,
-    Source,
-    claim,
-    counts_of,
-    total,
-)
-from jaxattn.study.claims.criteria import Number, between
+from jaxattn.study import claims
+from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Number, between, claim
 from jaxattn.study.estimates import number
 from jaxattn.study.settings.texts import choices_of
 from jaxattn.study.style import page
@@ -35,10 +24,10 @@ from jaxattn.study.style.counting import told
 from jaxattn.study.style.table import Table
 
 # The paper writes no causal mask and computes nothing in this form.
-_SOURCE = Source(
+_SOURCE = claims.Source(
     "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling",
     "section 1 and Definitions 3.1 to 3.3, tensor trick",
-    Setting.PROXY,
+    claims.Setting.PROXY,
 )
 # Fixed beforehand: relative differences up to this count as zero.
 _SAME = 1e-12
@@ -135,7 +124,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     # The texts of a seed are drawn from one key for all sizes.
     seeds = np.concatenate([run["seed"].values for run in runs.values()])
     share = pooled(np.concatenate(same), seeds, key)
-    return summaries | {_TEXTS: xarray.Dataset(variables({"same": ((), share)}), attrs=total(runs))}
+    return summaries | {_TEXTS: xarray.Dataset(variables({"same": ((), share)}), attrs=claims.total(runs))}
 
 
 def _largest(run: xarray.Dataset) -> xarray.Dataset:
@@ -150,7 +139,7 @@ def _largest(run: xarray.Dataset) -> xarray.Dataset:
     _SOURCE,
     "Causal attention written as exp((A1 kron A2) vec(X)) equals that of the matrix form, with the same loss "
     "and gradient.",
-    kind=Kind.CHECK,
+    kind=claims.Kind.CHECK,
 )
 def _identity(runs: Datasets) -> Judgement:
     same = number(runs[_TEXTS], "same")
@@ -184,7 +173,7 @@ def _identity(runs: Datasets) -> Judgement:
         "matrix form.",
         numbers=numbers,
         expected=expected,
-        counts=counts_of(sizes),
+        counts=claims.counts_of(sizes),
     )
 
 

@@ -36,7 +36,6 @@ from jaxattn.study.claims.criteria import (
     agrees,
     below,
     between,
-    number,
     together,
 )
 from jaxattn.study.claims.registry import Experiment, Judgements, experiment, folders, judged, not_a_number, registry
@@ -77,7 +76,6 @@ __all__ = [
     "judged",
     "line",
     "not_a_number",
-    "number",
     "registry",
     "together",
     "too_few",

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import xarray
-
 
 class Outcome(StrEnum):
     """The outcome of a criterion."""
@@ -137,11 +135,6 @@ def agrees(quantity: str, mean: float, error: float, expected: float, within: fl
     difference = float(mean) - float(expected)
     value = Number(difference, difference - half, difference + half)
     return Agreement(f"{quantity}, less the published {expected:.4g},", value, -within, within)
-
-
-def number(one: xarray.Dataset, name: str) -> Number:
-    """Return an estimated mean with its interval, from a dataset with the variables of `statistics.variables`."""
-    return Number(float(one[name]), float(one[f"{name}_low"]), float(one[f"{name}_high"]))
 
 
 def together(criteria: Iterable[Criterion]) -> Outcome:

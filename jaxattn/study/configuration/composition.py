@@ -24,7 +24,7 @@ from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import CALLS, check_call, check_kinds, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import experiments, is_group, listing, named, root
+from jaxattn.study.configuration.names import experiments, is_group, listing, named, root, sources
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
@@ -42,6 +42,7 @@ __all__ = [
     "root",
     "setting_of",
     "settled",
+    "sources",
     "with_values",
 ]
 
@@ -171,19 +172,19 @@ def _made(place: str, node: DictConfig) -> Any:
     Raises:
         UsageError: a parameter that must be a number is not one.
     """
-    described = json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
+    return _value(place, json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True))
+
+
+@functools.lru_cache(maxsize=1024)
+def _value(place: str, described: str) -> Any:
+    """Return one object for each description, so that what was compiled for it is found again."""
+    node = json.loads(described)
     for name, parameter in inspect.signature(named(node["_target_"])).parameters.items():
         wanted = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
         if wanted and name in node and (isinstance(node[name], bool) or not isinstance(node[name], wanted[1])):
             raise UsageError(f"{place}.{name}: expected {wanted[0]}, found {node[name]!r}")
-        for number in node[name] if OmegaConf.is_list(node.get(name)) else [node.get(name)]:
+        for number in node[name] if isinstance(node.get(name), list) else [node.get(name)]:
             check_size(f"{place}.{name}", number)
-    return _value(described)
-
-
-@functools.lru_cache(maxsize=256)
-def _value(described: str) -> Any:
-    """Return one object for each description, so that what was compiled for it is found again."""
-    value = instantiate(json.loads(described))
+    value = instantiate(node)
     plain = isinstance(value, functools.partial) and not value.args and not value.keywords
     return value.func if plain else value

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Collection, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from jaxattn.study.configuration import schema
+from jaxattn.study.kept import digest
 from jaxattn.study.mistakes import UsageError
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
@@ -47,6 +49,18 @@ def described(name: str) -> DictConfig:
     """
     own = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
     return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), own))
+
+
+def sources(name: str) -> str:
+    """Return what decides how an experiment's configurations are composed, apart from the command line.
+
+    It is a hash of the YAML files and of this package, and the versions of Hydra and OmegaConf.
+    """
+    files = [
+        file for file in (root() / "conf").rglob("*.yaml") if file.parent.name != "experiment" or file.stem == name
+    ]
+    files += Path(__file__).parent.glob("*.py")
+    return f"{digest(files)}, Hydra {version('hydra-core')}, OmegaConf {version('omegaconf')}"
 
 
 def named(path: str) -> Callable[..., Any]:

@@ -9,10 +9,10 @@ import optax
 import pytest
 import xarray
 
-from jaxattn import data, descent, losses, records
+from jaxattn import data, descent, losses
 from jaxattn.experiments.beyond.depth import FIRST, layers, summarize
 from jaxattn.experiments.beyond.depth.layers import Layers
-from jaxattn.experiments.beyond.depth.measure import NORMS, measure
+from jaxattn.experiments.beyond.depth.measure import NORMS
 from jaxattn.experiments.beyond.depth.record import TwoLayers
 from jaxattn.study.settings import recording, schedule
 from tests.experiments.bias import synthetic
@@ -142,13 +142,3 @@ def test_a_setting_that_cannot_be_trained_is_named(changes, error, message):
 def test_a_law_with_a_mask_is_refused():
     with pytest.raises(TypeError, match=r"^data: expected a law such as sphere"):
         recording.shapes(setting(law=functools.partial(data.causal, n=n, T=T, d=d)))
-
-
-@pytest.mark.slow
-def test_a_record_is_measured(tmp_path):
-    recording.run(setting(), tmp_path / "record.zarr", {})
-    found, synthetic_run = measure(records.load(tmp_path / "record.zarr")), measured()["two layers"]
-    assert found.attrs["kept"] > 0
-    assert {name: found[name].dims for name in found} == {name: synthetic_run[name].dims for name in synthetic_run}
-    assert (found["first"].sel(norm="frobenius")[:, -1] <= 1 + 1e-6).all()
-    assert found.attrs["attempted"] == sum(found.attrs[name] for name in ("kept", "diverged", "infeasible", "unsolved"))

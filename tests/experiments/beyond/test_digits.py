@@ -5,12 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import descent, initial, svm, tokens
+from jaxattn import svm, tokens
 from jaxattn.experiments.beyond.digits import images, summarize
-from jaxattn.experiments.beyond.digits.measure import NORMS, measure
-from jaxattn.study.settings import schedule
+from jaxattn.experiments.beyond.digits.measure import NORMS
 from tests.experiments.bias import synthetic
-from tests.recorded import recorded
 
 KEY = jax.random.key(0)
 VERDICTS = {
@@ -88,12 +86,6 @@ def test_the_first_patch_is_the_query_of_the_same_images():
     np.testing.assert_array_equal(by_patch.Z, by_patch.X[:, 0])
 
 
-def test_a_lane_is_the_problem_of_its_key():
-    keys = jax.random.split(KEY, 3)
-    lanes = jax.vmap(lambda key: images.first_patch(key, 6))(keys)
-    np.testing.assert_allclose(lanes.X[1], images.first_patch(keys[1], 6).X, rtol=1e-12)
-
-
 @pytest.mark.parametrize("n", [0, 7, 122, 8.0, True])
 def test_a_number_of_images_that_cannot_be_drawn_is_named(n):
     with pytest.raises(ValueError, match=f"^n: expected an even number from 2 to 120, found {n!r}"):
@@ -105,25 +97,3 @@ def test_other_pixels_are_refused(tmp_path):
     np.savez_compressed(path, images=images.load() + 1)
     with pytest.raises(ValueError, match=r"^digits.npz: expected pixels of SHA-256 c08392beed7b..., found"):
         images.load(path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("start", [initial.free_zero, initial.factored])
-def test_a_record_is_measured(tmp_path, start):
-    rule = descent.exact_normalized_gd(0.1, penalty=0.0)
-    record = recorded(
-        tmp_path,
-        lambda key: images.first_patch(key, 4),
-        start,
-        optimizer=rule,
-        seeds=3,
-        steps=40,
-        snapshots=schedule.Evenly(10),
-    )
-    found = measure(record)
-    assert {name: found[name].dims for name in found} == {name: array.dims for name, array in run("W").items()}
-    assert tuple(found["norm"].values) == NORMS
-    assert found.attrs["unknown"] == 0
-    assert found.attrs["attempted"] == 3
-    assert (found["optimal_margin"] > 0).all()
-    assert (found["off"].isel(snapshot=-1) < found["off"].isel(snapshot=0)).sel(norm="frobenius").all()

@@ -1,20 +1,14 @@
 """Synthetic measurements of the atlas: verdicts, the rows of the figure, and what a trained record gives."""
 
-import functools
-
 import jax
 import pytest
 from matplotlib.patches import Rectangle
 
-from jaxattn import data, descent, initial, svm
-from jaxattn.experiments.bias.atlas import EXPERIMENT, PREDICTIONS, measure, view
-from jaxattn.experiments.bias.predictions import finding, judge
+from jaxattn.experiments.bias.atlas import EXPERIMENT, PREDICTIONS, view
+from jaxattn.experiments.bias.predictions import judge
 from jaxattn.experiments.bias.ratios import NORMS, estimate
-from jaxattn.study.claims import Judgement, Verdict
-from jaxattn.study.claims.criteria import Number, above
-from jaxattn.study.settings import schedule
+from jaxattn.study.claims import Verdict
 from tests.experiments.bias import synthetic
-from tests.recorded import recorded
 
 KEY = jax.random.key(0)
 REFUTED, OPEN = "w-momentum-constant", "w-sign-constant"
@@ -55,19 +49,6 @@ def test_a_prediction_is_judged_by_the_verdict_of_its_run(norm, ratios, moving, 
         assert judgement.note.startswith("Still moving: frobenius, ")
 
 
-def test_every_prediction_has_a_run():
-    assert len({each.name for each in PREDICTIONS}) == len(PREDICTIONS)
-    assert {each.run for each in PREDICTIONS} <= set(synthetic.run_names("atlas"))
-    assert {each.norm for each in PREDICTIONS} <= {"", *NORMS}
-
-
-def test_a_finding_counts_verdicts():
-    held, refuted = (Judgement([above("", Number.exact(0.0), edge)]) for edge in (0.0, 1.0))
-    unknown = Judgement.withheld("no data")
-    assert finding([held] * 3) == "Predicted limits: 3 of 3 confirmed"
-    assert finding([held, refuted, refuted, unknown]) == "Predicted limits: 1 of 4 confirmed, 2 refuted, 1 not decided"
-
-
 def test_the_figure_has_every_run_and_frames_what_is_predicted():
     runs = measured()
     summaries = EXPERIMENT.estimates(runs, KEY)
@@ -82,15 +63,3 @@ def test_the_figure_has_every_run_and_frames_what_is_predicted():
         predicted = [each.norm for each in PREDICTIONS if each.run.startswith(f"{weights},")]
         assert widths == sorted(0.9 if norm else len(NORMS) - 0.1 for norm in predicted)
     assert len(view(runs)["rows"]) == len(runs)
-
-
-@pytest.mark.slow
-def test_a_record_is_measured_in_all_norms(tmp_path):
-    law, kept = functools.partial(data.sphere, n=3, T=4, d=5), schedule.Logarithmically(4)
-    rule = descent.steepest("spectral", descent.falling_step(0.3))
-    record = recorded(tmp_path, law, initial.factored, rule, seeds=8, steps=200, snapshots=kept)
-    run = measure(record)
-    assert {name: run[name].dims for name in run} == {name: array.dims for name, array in synthetic.run({}).items()}
-    assert tuple(run["norm"].values) == NORMS
-    with pytest.raises(ValueError, match=r"^svm: expected native"):
-        measure(record, solver=svm.PathFollowing())

@@ -1,7 +1,6 @@
 """Synthetic measurements of the atlas with changes: what counts as a verdict that changes."""
 
 import jax
-import pytest
 
 from jaxattn.experiments.bias.atlas_robust import EXPERIMENT
 from tests.experiments.bias import synthetic
@@ -29,22 +28,3 @@ def test_the_runs_are_those_of_the_claims():
     counts = [claim.judge(summaries).counts for claim in EXPERIMENT.claims]
     assert sum(map(len, counts)) + 5 == len(summaries) == 25
     assert not any(first.keys() & second.keys() for k, first in enumerate(counts) for second in counts[:k])
-
-
-@pytest.mark.parametrize(
-    ("changed", "note", "count"),
-    [
-        (0.9, f"Changed: {CHANGED}: none of these.", 1),
-        (0.98, "All 10 verdicts agree with those of the same rule in the atlas.", 0),
-    ],
-)
-def test_a_decided_verdict_must_not_change(changed, note, count):
-    summaries = EXPERIMENT.estimates(measured(changed), KEY)
-    judgements = {claim.id: claim.judge(summaries) for claim in EXPERIMENT.claims}
-    assert judgements["atlas-robust:sizes"].note == note
-    assert EXPERIMENT.draw is not None
-    (axes,) = EXPERIMENT.draw(summaries, judgements).axes
-    title = f"Verdicts that change with size, start or precision: {count} of 20; not decided: 1"
-    assert axes.get_title() == title
-    assert sum(text.get_text() == ".900\nmax, none" for text in axes.texts) == (changed == 0.9)
-    assert sum(text.get_text() == ".900\nmax, open" for text in axes.texts) == 1

@@ -5,13 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import data, descent, initial, svm
-from jaxattn.descent import lp_gd
-from jaxattn.experiments.bias.mirror import EXPERIMENT, NORMS, PUBLISHED, bound, divergence, measure
-from jaxattn.study.settings import schedule
+from jaxattn.experiments.bias.mirror import EXPERIMENT, NORMS, PUBLISHED, bound, divergence
 from jaxattn.study.settings.schedule import Logarithmically
 from tests.experiments.bias import synthetic
-from tests.recorded import recorded
 
 VERDICTS = {
     "mirror:direction-1.1": "holds",
@@ -87,19 +83,3 @@ def test_the_divergence_is_that_of_its_definition(p):
     expected = psi(A) - psi(B) - jnp.sum(slope * (A - B))
     np.testing.assert_allclose(divergence(1e30 * A, 3 * B, p), expected, rtol=1e-10)
     np.testing.assert_allclose(divergence(A, A, p), 0, atol=1e-14)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", [lp_gd(3.0, 0.5), descent.mirror(3.0, 10.0)])
-def test_a_record_is_measured_in_all_norms(tmp_path, rule):
-    setting = {"seeds": 3, "steps": 200, "snapshots": schedule.Logarithmically(4), "record_every": 10}
-    record = recorded(tmp_path, data.three_tokens, initial.free, rule, **setting).assign_attrs({"optimizer.p": 3.0})
-    found = measure(record)
-    assert {name: found[name].dims for name in found} == {name: array.dims for name, array in run("", 3.0, 9).items()}
-    assert tuple(found["norm"].values) == tuple(NORMS.values())
-    assert (found["probability"] <= 1).all()
-    assert (found["probability"] >= 1 / 3).all()
-    with pytest.raises(ValueError, match=r"^svm: expected native"):
-        measure(record, solver=svm.Cvxpy())
-    with pytest.raises(ValueError, match=r"^p: expected one of .*3.0.*, found 2.5"):
-        measure(record.assign_attrs({"optimizer.p": 2.5}))

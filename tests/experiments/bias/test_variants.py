@@ -51,7 +51,6 @@ def test_the_figure_has_every_ratio_and_frames_what_is_predicted(experiment):
     summaries, claims = EXPERIMENT.estimates(runs, KEY), EXPERIMENT.of(experiment)
     assert EXPERIMENT.draw is not None
     (axes,) = EXPERIMENT.draw(summaries, {claim.id: claim.judge(summaries) for claim in claims}).axes
-    assert axes.get_title() == f"Predicted limits: {len(claims)} of {len(claims)} confirmed"
     shown = sorted(text.get_text() for text in axes.texts if text.get_text().startswith("."))
     assert shown == sorted(f"{ratio:.3f}"[1:] for summary in summaries.values() for ratio in summary["ratio"].values)
     assert len([patch for patch in axes.patches if isinstance(patch, Rectangle)]) == len(claims)
@@ -90,6 +89,7 @@ def test_heads_are_measured_together_and_each_alone(tmp_path):
     np.testing.assert_allclose(found["other"].values[..., -least.shape[2] :], least, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_positions_are_measured_with_and_without(tmp_path):
     record = trained(tmp_path, initial.free, models.rotary())
     found = measure(record)

@@ -181,4 +181,4 @@ def test_balanced_accuracy_is_the_mean_over_the_two_outcomes():
 
 def test_an_impossible_share_of_the_gradient_is_refused():
     with pytest.raises(ValueError, match=r"lost: expected shares of the gradient, 0\.\.1, found -0\.2\.\.0"):
-        summarize({"run": started(0.9, drawn(0.0), lost=-0.2)}, KEY)
+        summarize(measured() | {"run": started(0.9, drawn(0.0), lost=-0.2)}, KEY)

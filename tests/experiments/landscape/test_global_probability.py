@@ -1,7 +1,5 @@
 """The probability of the optimal tokens: synthetic runs, and what is read off weights."""
 
-import json
-
 import jax
 import numpy as np
 import xarray
@@ -9,6 +7,7 @@ import xarray
 from jaxattn import svm, tokens
 from jaxattn.experiments.landscape.global_probability import estimate, independent, measure
 from tests import instances
+from tests.recorded import ended
 
 VERDICTS = {
     "global-probability:d": "holds with a correction",
@@ -68,19 +67,7 @@ def test_the_optimal_tokens_are_read_off_the_final_weights():
     solved = svm.solve_batch(jax.vmap(svm.token_constraints)(problems, alpha))
     assert (solved.status == svm.Status.OPTIMAL).all()
     W = solved.W * np.array([30.0, 30.0, 1.0, np.nan])[:, None, None]
-    fields = {"X": ("input", "token", "feature"), "Z": ("input", "e"), "Y": ("input",), "v": ("feature",)}
-    variables = {name: (("seed", *dims), np.asarray(getattr(problems, name))) for name, dims in fields.items()}
-    record = xarray.Dataset(
-        {**variables, "W": (("seed", "feature", "e"), W)},
-        {"seed": np.arange(4)},
-        {"config": json.dumps({"steps": 1500})},
-    )
-    found = measure(record)
+    found = measure(ended(problems, W=W))
     assert found["saturated"].values.tolist() == [True, True, False]
     assert found["globally"].values.tolist() == [True, False, True]
-    assert {name: found.attrs[name] for name in ("attempted", "kept", "diverged", "ambiguous")} == {
-        "attempted": 4,
-        "kept": 2,
-        "diverged": 1,
-        "ambiguous": 1,
-    }
+    assert [found.attrs[name] for name in ("attempted", "kept", "diverged", "ambiguous")] == [4, 2, 1, 1]

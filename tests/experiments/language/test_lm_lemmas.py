@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import jax
 import numpy as np
 import pytest
 import xarray
@@ -11,6 +10,7 @@ from jaxattn import data
 from jaxattn.experiments.language.lm_lemmas.claims import SHARP
 from jaxattn.experiments.language.lm_lemmas.measure import BOUNDS, DISTANCES, LABELS, RADII, measure
 from jaxattn.study.settings.texts import Texts
+from tests.experiments.language.text_records import in_memory
 
 SIZES = {"m": 1, "n": 4, "d": 3, "V": 5, "entropy": 1.0}
 SEEDS = 20
@@ -41,9 +41,7 @@ def measured():
 @pytest.fixture(scope="module")
 def small():
     setting = Texts(law=partial(data.language, **SIZES), seeds=3, key=5)
-    arrays = setting.block(np.arange(3), np.asarray(jax.random.key_data(jax.random.key(5))))
-    variables = {name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()}
-    return measure(xarray.Dataset(variables, {"seed": np.arange(3)}, {"data.n": SIZES["n"]}))
+    return measure(in_memory(setting, **{"data.n": SIZES["n"]}))
 
 
 def test_the_gradient_with_the_label_inside_is_right_and_the_printed_one_for_labels_of_size_one(small):

@@ -13,6 +13,7 @@ from jaxattn.experiments.language.next_token_graph.measure import measure
 from jaxattn.experiments.language.started import Normal, StartedTraining
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings.schedule import Logarithmically
+from tests.experiments.language.text_records import in_memory
 
 KEY = jax.random.key(0)
 SEEDS, STEPS = 24, np.array([1, 10, 100, 1000, 10_000])
@@ -92,13 +93,7 @@ def recorded(drawn, sizes, scale=0.0, starts=1, seeds=4, optimizer=None, steps=2
         record_every=steps,
         initial=Normal(scale, starts),
     )
-    root = np.asarray(jax.random.key_data(jax.random.key(setting.key)))
-    arrays = setting.block(np.arange(seeds), root)
-    return xarray.Dataset(
-        {name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()},
-        {"seed": np.arange(seeds), **setting.coordinates},
-        {"weights.starts": starts, "optimizer.step_size": 1.0},
-    )
+    return in_memory(setting, **{"weights.starts": starts, "optimizer.step_size": 1.0})
 
 
 @cache

@@ -9,6 +9,7 @@ import xarray
 from jaxattn import attention, metrics, svm
 from jaxattn.experiments.local.factor_width import EXPERIMENT, summarize
 from tests import instances
+from tests.recorded import ended
 
 SEEDS = 40
 VERDICTS = {"factor-width:binds": "holds", "factor-width:reaches": "holds with a correction"}
@@ -66,14 +67,10 @@ def test_a_run_along_a_stationary_point_is_held_against_that_one():
     rng = np.random.default_rng(0)
     K = 5 * np.sqrt(s[:, :1])[:, None] * (U[:, :, :1] + 0.01 * rng.normal(size=(4, instances.d, 1)))
     Q = 5 * np.sqrt(s[:, :1])[:, None] * (Vt[:, :1].swapaxes(1, 2) + 0.01 * rng.normal(size=(4, instances.d, 1)))
-    dims = {"X": ("input", "token", "feature"), "Z": ("input", "e"), "Y": ("input",), "v": ("feature",)}
-    variables = {name: (("seed", *axes), np.asarray(getattr(problems, name))) for name, axes in dims.items()}
-    variables |= {name: (("seed", axis, "width"), leaf) for name, axis, leaf in (("K", "feature", K), ("Q", "e", Q))}
+    record = ended(problems, K=K, Q=Q).assign_coords(snapshot=[2], step=[0, 1])
     for name, leaf in (("K", K), ("Q", Q)):
-        variables[f"{name}_snapshots"] = (("seed", "snapshot", f"of_{name}", "width"), leaf[:, None])
-    variables["probability"] = (("seed", "step"), np.ones((4, 2)))
-    record = xarray.Dataset(variables, {"seed": np.arange(4), "snapshot": [2], "step": [0, 1]})
-    found = EXPERIMENT.measure(record)
+        record[f"{name}_snapshots"] = (("seed", "snapshot", f"of_{name}", "width"), leaf[:, None])
+    found = EXPERIMENT.measure(record.assign(probability=(("seed", "step"), np.ones((4, 2)))))
     assert [found.attrs[name] for name in ("width", "d", "attempted", "kept")] == [1, instances.d, 4, 4]
     rank = np.asarray(jax.vmap(metrics.rank)(jnp.asarray(nuclear.W)))
     np.testing.assert_array_equal(found["rank"], rank)

@@ -38,17 +38,10 @@ def run(ball):
 def test_the_exponent_is_that_of_the_power_and_the_ratio_one_of_both_distances():
     summaries = EXPERIMENT.estimates(measured(), jax.random.key(0))
     for ball, summary in zip(("frobenius", "nuclear"), summaries.values(), strict=True):
-        np.testing.assert_allclose(summary["exponent"].sel(norm=ball), -1.0)
+        np.testing.assert_allclose(summary["exponent"], -1.0)
         end = summary["distance"].isel(radius=-1)
         np.testing.assert_allclose(summary["ratio"], end.sel(norm=ball) / 0.4)
         np.testing.assert_allclose([summary["apart"][-1], summary["one_way"][-1]], 1 / 3)
-
-
-def test_one_seed_at_other_tokens_refutes_the_limit():
-    runs = measured()
-    runs["W"]["selected"][0, -1] = False
-    summaries = EXPERIMENT.estimates(runs, jax.random.key(0))
-    assert [str(claim.judge(summaries).verdict) for claim in EXPERIMENT.claims] == ["does not hold", "holds"]
 
 
 def test_the_view_has_the_distances_of_every_seed():

@@ -9,8 +9,8 @@ from jaxattn.experiments.max_margin.feasibility import measure
 from jaxattn.experiments.max_margin.separation import separate
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.drawing import Drawing
-from jaxattn.svm import Candidate, Status
-from tests.instances import assert_close, stacked
+from jaxattn.svm import Status
+from tests.instances import assert_close, gives_up, stacked
 
 SEEDS, n, T, DIMENSIONS = 6, 3, 4, (5, 2, 1)
 REASONS = ("kept", "infeasible", "unsolved")
@@ -91,12 +91,6 @@ def test_every_problem_is_counted_under_one_reason(separated):
     assert separated.attrs["infeasible"] == (separated["status"] == Status.INFEASIBLE).any("norm").sum() > 0
     assert separated.attrs["kept"] == (separated["status"] == Status.OPTIMAL).all("norm").sum() >= SEEDS
     assert [separated.attrs[name] for name in ("n", "T", "solver")] == [n, T, ""]
-
-
-def gives_up(constraints, norm):
-    del norm
-    groups, m, width = constraints.differences.shape
-    return Candidate(jax.numpy.ones((width, width)), jax.numpy.zeros((groups, m)), jax.numpy.asarray(0))
 
 
 def test_what_a_solver_leaves_unsolved_is_counted_and_named_by_it(record):

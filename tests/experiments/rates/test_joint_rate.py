@@ -46,6 +46,7 @@ def test_it_does_not_underflow():
     assert float(log_risk(jnp.array([1e5, 2e5]))) == pytest.approx(-1e5 - np.log(2), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_record_is_measured(tmp_path):
     rule = descent.normalized_gd(1.0, floor=0.0, penalty=0.0)
     law = functools.partial(near_orthogonal, n=2, T=3, d=12)

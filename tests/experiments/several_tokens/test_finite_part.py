@@ -1,16 +1,15 @@
 """Synthetic ratios inside the selected sets, the line through them, and ratios at the best attention."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 
-from jaxattn import svm
 from jaxattn.experiments.several_tokens.alignment import PARTS
 from jaxattn.experiments.several_tokens.finite_part import EXPERIMENT, summarize
 from jaxattn.study.claims import EXCLUDED
 from tests.experiments.several_tokens.runs import SEEDS, resting
+from tests.instances import gives_up
 
 RUNS, INPUTS = 40, 3
 VERDICTS = {"finite-part:quadratic": "holds", "finite-part:ReLU": "does not hold"}
@@ -85,12 +84,6 @@ def test_a_ratio_that_is_off_or_moves_is_seen():
     assert (np.asarray(off["foretold"]) > np.asarray(off["fitted"]) + 1e-6).any()
     moving = EXPERIMENT.measure(resting(drifting=0.3))
     assert (moving["drift"] > 0.01).all()
-
-
-def gives_up(constraints: svm.Constraints, norm: svm.Norm) -> svm.Candidate:
-    del norm
-    shape = constraints.differences.shape
-    return svm.Candidate(jnp.full((shape[-1], shape[-1]), jnp.nan), jnp.zeros(shape[:-1]), jnp.asarray(0))
 
 
 def test_runs_without_solutions_are_counted_and_have_no_distances(at_the_best):

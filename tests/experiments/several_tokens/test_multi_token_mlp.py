@@ -1,17 +1,16 @@
 """Synthetic distances of W from its descriptions under a ReLU head, and what is measured of a few trained runs."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 
-from jaxattn import svm
 from jaxattn.experiments.several_tokens import screening
 from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
 from jaxattn.experiments.several_tokens.multi_token_mlp import EXPERIMENT
 from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED
 from jaxattn.experiments.several_tokens.prediction import predict
 from jaxattn.study.claims import EXCLUDED
+from tests.instances import gives_up
 
 SEEDS = 40
 VERDICTS = {
@@ -84,12 +83,6 @@ def test_attempts_end_with_the_last_run_that_is_needed(record, described, monkey
     assert few["seed"].values[few["published"].values].tolist() == kept[:3].tolist()
     assert few.attrs["every_attempted"] == 3
     assert set(few["seed"].values[few["every"].values]) <= {0, 1, 2}
-
-
-def gives_up(constraints: svm.Constraints, norm: svm.Norm) -> svm.Candidate:
-    del norm
-    shape = constraints.differences.shape
-    return svm.Candidate(jnp.zeros((shape[-1], shape[-1])), jnp.zeros(shape[:-1]), jnp.asarray(0))
 
 
 def test_runs_that_cannot_be_described_are_counted_as_unsolved(record, described):

@@ -1,7 +1,7 @@
 """The best distribution over the selected tokens: against a convex solver, against samples, and by hand."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import cvxpy
 import jax
@@ -23,9 +23,15 @@ def drawn(law) -> Problem:
     return jax.vmap(law)(jax.random.split(jax.random.key(5), SEEDS))
 
 
-ORTHONORMAL = drawn(partial(data.orthonormal, n=3, T=4, d=6))
-LAYERED = drawn(partial(data.mlp, n=3, T=4, d=5))
-LAYERED = replace(LAYERED, Y=-jnp.ones_like(LAYERED.Y))
+@cache
+def orthonormal() -> Problem:
+    return drawn(partial(data.orthonormal, n=3, T=4, d=6))
+
+
+@cache
+def layered() -> Problem:
+    problems = drawn(partial(data.mlp, n=3, T=4, d=5))
+    return replace(problems, Y=-jnp.ones_like(problems.Y))
 
 
 def best_of(X, v, allowed, penalty=None):
@@ -42,19 +48,19 @@ def best_of(X, v, allowed, penalty=None):
 
 @pytest.mark.parametrize("penalty", [0.05, 0.3, 2.0])
 def test_the_quadratic_head_is_best_where_a_convex_solver_finds_it(penalty):
-    best, unique = stationary.quadratic(ORTHONORMAL, penalty, ALLOWED)
+    best, unique = stationary.quadratic(orthonormal(), penalty, ALLOWED)
     assert unique.all()
     np.testing.assert_allclose(best.sum(axis=-1), 1, rtol=1e-12)
     assert (best[~ALLOWED] == 0).all()
     for seed in range(4):
         for i in range(3):
-            args = np.asarray(ORTHONORMAL.X[seed, i]), np.asarray(ORTHONORMAL.v[seed]), ALLOWED[seed, i], penalty
+            args = np.asarray(orthonormal().X[seed, i]), np.asarray(orthonormal().v[seed]), ALLOWED[seed, i], penalty
             np.testing.assert_allclose(best[seed, i], best_of(*args)[1], atol=2e-5)
 
 
 def test_without_a_penalty_the_token_of_highest_score_is_best():
-    best, unique = stationary.quadratic(ORTHONORMAL, 0.0, ALLOWED)
-    scores = np.where(ALLOWED, np.einsum("sntd,sd->snt", ORTHONORMAL.X, ORTHONORMAL.v), -np.inf)
+    best, unique = stationary.quadratic(orthonormal(), 0.0, ALLOWED)
+    scores = np.where(ALLOWED, np.einsum("sntd,sd->snt", orthonormal().X, orthonormal().v), -np.inf)
     np.testing.assert_array_equal(best.argmax(axis=-1), scores.argmax(axis=-1))
     assert (best.max(axis=-1) == 1).all()
     assert unique.all()
@@ -62,26 +68,26 @@ def test_without_a_penalty_the_token_of_highest_score_is_best():
 
 def test_more_tokens_are_mixed_the_larger_the_penalty_is():
     every = np.ones_like(ALLOWED)
-    sizes = [(stationary.quadratic(ORTHONORMAL, one, every)[0] > 0).sum() for one in (0.0, 0.1, 0.3, 1.0, 100.0)]
+    sizes = [(stationary.quadratic(orthonormal(), one, every)[0] > 0).sum() for one in (0.0, 0.1, 0.3, 1.0, 100.0)]
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-1]) == (SEEDS * 3, SEEDS * 12)
 
 
 def test_the_quadratic_head_wants_orthonormal_tokens_and_positive_labels():
-    for wrong in (replace(ORTHONORMAL, X=2 * ORTHONORMAL.X), replace(ORTHONORMAL, Y=-ORTHONORMAL.Y)):
+    for wrong in (replace(orthonormal(), X=2 * orthonormal().X), replace(orthonormal(), Y=-orthonormal().Y)):
         with pytest.raises(ValueError, match=r"^stationary: expected orthonormal tokens and labels of \+1"):
             stationary.quadratic(wrong, 0.1, ALLOWED)
 
 
 def test_the_relus_are_least_where_a_convex_solver_finds_them():
-    best, unique = stationary.relu(LAYERED, ALLOWED)
+    best, unique = stationary.relu(layered(), ALLOWED)
     np.testing.assert_allclose(best.sum(axis=-1), 1, rtol=1e-12)
     assert (best[~ALLOWED] == 0).all()
     assert (best >= 0).all()
     flat = 0
     for seed in range(SEEDS):
         for i in range(3):
-            X, V = np.asarray(LAYERED.X[seed, i]), np.asarray(LAYERED.v[seed])
+            X, V = np.asarray(layered().X[seed, i]), np.asarray(layered().v[seed])
             value, s = best_of(X, V, ALLOWED[seed, i])
             np.testing.assert_allclose(np.maximum(best[seed, i] @ X @ V, 0).sum(), -value, atol=1e-6)
             if unique[seed, i]:
@@ -91,8 +97,8 @@ def test_the_relus_are_least_where_a_convex_solver_finds_them():
 
 
 def test_a_label_of_plus_one_asks_for_one_token():
-    best, unique = stationary.relu(replace(LAYERED, Y=-LAYERED.Y), ALLOWED)
-    of_tokens = np.maximum(np.einsum("sntd,sdw->sntw", LAYERED.X, LAYERED.v), 0).sum(axis=-1)
+    best, unique = stationary.relu(replace(layered(), Y=-layered().Y), ALLOWED)
+    of_tokens = np.maximum(np.einsum("sntd,sdw->sntw", layered().X, layered().v), 0).sum(axis=-1)
     expected = np.where(ALLOWED, of_tokens, -np.inf).argmax(axis=-1)
     np.testing.assert_array_equal(best.argmax(axis=-1), expected)
     assert (best.max(axis=-1) == 1).all()
@@ -120,6 +126,6 @@ def test_by_hand(seen, expected, unique):
 
 def test_a_head_that_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"^v: expected a layer"):
-        stationary.relu(ORTHONORMAL, ALLOWED)
+        stationary.relu(orthonormal(), ALLOWED)
     with pytest.raises(ValueError, match=r"^v: expected a direction"):
-        stationary.quadratic(instances.stacked([instances.lane(LAYERED, 0)]), 0.1, ALLOWED[:1])
+        stationary.quadratic(instances.stacked([instances.lane(layered(), 0)]), 0.1, ALLOWED[:1])

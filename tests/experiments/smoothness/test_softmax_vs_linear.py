@@ -100,19 +100,6 @@ def test_linear_attention_as_a_sum_bends_by_the_number_of_words_squared_more():
         np.testing.assert_allclose(of_sum, 16 * mean, rtol=1e-10, atol=1e-14)
 
 
-@pytest.mark.slow
-def test_compact_texts_bend_as_they_do_in_all_their_dimensions():
-    one = text(4)
-    shorter = jax.tree.map(jnp.asarray, language.compact(one))
-    for risk in (bends.logistic, language.squared_risk, language.risk):
-        spectra = []
-        for each in (one, shorter):
-            d = each.E.shape[1]
-            H = jax.hessian(partial(risk, choices=each))(jnp.zeros((d, d))).reshape(d * d, d * d)
-            spectra.append(np.sort(np.abs(np.linalg.eigvalsh(H)))[-16:])
-        np.testing.assert_allclose(spectra[1], spectra[0], rtol=1e-9, atol=1e-14)
-
-
 @pytest.fixture(scope="module")
 def of_record(tmp_path_factory):
     law = partial(data.language, m=4, n=3, d=6, V=4, entropy=0.2, order=1, candidates=language.vocabulary)

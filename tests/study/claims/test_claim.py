@@ -79,12 +79,6 @@ def test_a_correction_that_is_not_decided_is_said_beside_the_refutation():
     assert found.note == "Whether a correction holds is not decided: only so. As measured."
 
 
-@given(SOME, st.just(()) | SOME, st.randoms())
-def test_the_order_of_criteria_does_not_matter(stated, corrected, random):
-    shuffled, others = (tuple(random.sample(some, len(some))) for some in (stated, corrected))
-    assert judged(shuffled, others).verdict is judged(stated, corrected).verdict
-
-
 def test_a_judgement_without_what_is_asked_for_is_refused():
     met = OF_OUTCOME[MET][0]
     with pytest.raises(ValueError, match="stated: expected at least one criterion, found none"):

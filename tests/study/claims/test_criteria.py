@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import xarray
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -18,7 +17,6 @@ from jaxattn.study.claims import (
     agrees,
     below,
     between,
-    number,
     together,
 )
 
@@ -163,12 +161,6 @@ def test_the_order_and_the_number_of_equal_criteria_do_not_matter(some, random):
 def test_no_criteria_are_refused():
     with pytest.raises(ValueError, match="criteria: expected at least one, found none"):
         together([])
-
-
-def test_an_estimate_is_read_with_its_interval():
-    one = xarray.Dataset({"x": 1.0, "x_low": 0.5, "x_high": 2.0})
-    assert number(one, "x") == (1.0, 0.5, 2.0)
-    assert Number.exact(3) == (3.0, 3.0, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from jaxattn.study import command, making, runs
 from jaxattn.study.commands import gather
 from jaxattn.study.configuration import composition
 from jaxattn.study.measuring import comparison
+from tests.instances import all_within
 
 TINY = ["seeds=3", "steps=20", "data.n=2", "data.T=3", "snapshots.every=20"]
 
@@ -27,26 +28,12 @@ def no_work(monkeypatch):
         monkeypatch.setattr(module, name, refuse)
 
 
-def all_within(folder):
-    return {path.relative_to(folder).as_posix(): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
-
-
 def with_notes(place):
     place.mkdir()
     (place / "notes.txt").write_text("of years")
 
 
-def a_record(place):
-    place.mkdir()
-    (place / "zarr.json").write_text(json.dumps({"node_type": "group", "zarr_format": 3, "attributes": {"seeds": 1}}))
-
-
-def linked(place):
-    with_notes(place.with_name("elsewhere"))
-    place.symlink_to(place.with_name("elsewhere"))
-
-
-@pytest.mark.parametrize("put", [with_notes, a_record, linked, lambda place: place.write_text("a file")])
+@pytest.mark.parametrize("put", [with_notes, lambda place: place.write_text("a file")])
 def test_what_no_gather_wrote_is_refused_before_any_work_and_not_touched(put, tmp_path, no_work, capsys):
     put(tmp_path / "own")
     before = all_within(tmp_path)

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import Problem, attention, data, initial, metrics, svm, tokens
+from jaxattn import attention, data, initial, metrics, svm, tokens
 from jaxattn.study.measuring.comparison import NORMS, compare
 from jaxattn.study.settings.schedule import Evenly
-from jaxattn.svm import ActiveSet, Candidate, Status
-from tests.instances import T, assert_close, d, n
-from tests.recorded import recorded
+from jaxattn.svm import ActiveSet, Status
+from tests.instances import T, assert_close, d, gives_up, n
+from tests.recorded import problem_of, recorded
 
 SEEDS = 5
 LAWS = {"W": initial.free, "KQ": initial.factored}
 
 
-@pytest.fixture(scope="module", params=LAWS)
+@pytest.fixture(scope="module", params=["W", pytest.param("KQ", marks=pytest.mark.slow)])
 def record(request, tmp_path_factory):
     law, path = functools.partial(data.sphere, n=n, T=T, d=d), tmp_path_factory.mktemp("runs")
     return recorded(path, law, LAWS[request.param], seeds=SEEDS, steps=12, snapshots=Evenly(5))
@@ -33,10 +33,6 @@ def of_seed(record: xarray.Dataset, seed: int, suffix: str = "") -> attention.We
     names = ("W",) if "W" in record else ("K", "Q")
     leaves = [jnp.asarray(record[name + suffix].values[seed]) for name in names]
     return leaves[0] if len(leaves) == 1 else attention.Factored(*leaves)
-
-
-def problem_of(record: xarray.Dataset, seed: int) -> Problem:
-    return Problem(**{name: record[name].values[seed] for name in ("X", "Z", "Y", "v")})
 
 
 def diverged(record: xarray.Dataset, seed: int) -> xarray.Dataset:
@@ -54,13 +50,7 @@ def infeasible(record: xarray.Dataset, seed: int) -> xarray.Dataset:
     return changed
 
 
-def gives_up(constraints: svm.Constraints, norm: svm.Norm) -> Candidate:
-    del norm
-    groups, m, width = constraints.differences.shape
-    return Candidate(jnp.zeros((width, width)), jnp.zeros((groups, m)), jnp.asarray(0))
-
-
-def gives_up_on_nuclear(constraints: svm.Constraints, norm: svm.Norm) -> Candidate:
+def gives_up_on_nuclear(constraints: svm.Constraints, norm: svm.Norm) -> svm.Candidate:
     return (ActiveSet() if norm is svm.frobenius else gives_up)(constraints, norm)
 
 

@@ -22,7 +22,7 @@ RULE = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
 STARTS = {"W": initial.free_zero, "KQ": initial.factored_zero}
 
 
-@pytest.fixture(scope="module", params=STARTS)
+@pytest.fixture(scope="module", params=["W", pytest.param("KQ", marks=pytest.mark.slow)])
 def record(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs")
     return recorded(path, LAW, STARTS[request.param], RULE, seeds=SEEDS, steps=STEPS, snapshots=lambda steps: KEPT)

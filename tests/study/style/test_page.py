@@ -1,12 +1,11 @@
 """A page: its width, the line of counts and the texts on it, and its files."""
 
-import numpy as np
 import pytest
 import xarray
 from matplotlib import rcParams
 from matplotlib.image import imread
 
-from jaxattn.study.style import counting, fitting, page, palette
+from jaxattn.study.style import fitting, page
 
 
 def counted(**counts: int) -> xarray.Dataset:
@@ -25,25 +24,6 @@ def test_only_reasons_for_which_something_is_excluded_are_named():
     figure = page.full(3.0)
     page.add_counts(figure, {"W": counted(diverged=2, infeasible=0), "other": counted(diverged=0)})
     assert figure.get_supxlabel() == "$W$: 7 of 9 seeds kept (excluded: 2 diverged). other: 9 seeds, all kept."
-
-
-def test_runs_with_equal_counts_stand_together_and_very_different_ones_are_added_up():
-    alike = {name: counted(diverged=1) for name in "abcd"}
-    assert counting.told(alike, "seeds") == "4 runs, each 8 of 9 seeds kept (excluded: 1 diverged)."
-    told = counting.told({"a": alike["a"], "b": alike["b"], "other": counted(unsolved=0)}, "seeds")
-    assert told == "a and b: each 8 of 9 seeds kept (excluded: 1 diverged). other: 9 seeds, all kept."
-    assert counting.told(alike | {"other": counted()}, "seeds").startswith("4 runs: each 8 of 9 seeds kept")
-    several = {f"{k}": counted(diverged=k) for k in range(5)} | {"5": counted(infeasible=0)}
-    assert counting.told(several, "seeds") == "6 runs together: 44 of 54 seeds kept (excluded: 10 diverged)."
-
-
-def test_kept_seeds_whose_solution_is_not_known_to_be_unique_are_counted_and_nothing_is_said_where_all_are():
-    doubted = counted(diverged=2, not_unique=3, uniqueness_unknown=1)
-    told = counting.told({"W": doubted, "other": counted(diverged=2, not_unique=0, uniqueness_unknown=0)}, "seeds")
-    doubts = "3 of them with a solution that is not unique, 1 of them with a solution whose uniqueness is unknown"
-    assert told == (
-        f"W: 7 of 9 seeds kept, {doubts} (excluded: 2 diverged). other: 7 of 9 seeds kept (excluded: 2 diverged)."
-    )
 
 
 def test_texts_longer_than_their_room_are_broken_between_words_and_formulas():
@@ -76,22 +56,6 @@ def test_small_and_cut_texts_are_found_and_hidden_ones_are_not():
     assert [line.text for line in fitting.drawn_texts(figure) if line.cut] == ["over the edge"]
 
 
-def test_sizes_have_a_ramp_whose_lightness_falls_evenly():
-    colours = [np.array([int(one[k : k + 2], 16) for k in (1, 3, 5)]) for one in palette.ramp(6)]
-    lightness = np.array(colours) @ [0.2126, 0.7152, 0.0722]
-    assert (np.diff(lightness) < -10).all()
-
-
-def test_published_numbers_have_one_mark_and_their_source_once_in_the_key():
-    axes = page.column(3.0).subplots()
-    for x in (1, 2):
-        palette.published(axes, x, 0.5, "2308.16898, figure 5")
-    assert axes.get_legend_handles_labels()[1] == ["published: 2308.16898, figure 5"]
-    assert {(line.get_marker(), line.get_markerfacecolor(), line.get_color()) for line in axes.lines} == {
-        ("D", "none", palette.INK)
-    }
-
-
 @pytest.mark.parametrize(
     ("value", "written"),
     [
@@ -108,15 +72,6 @@ def test_published_numbers_have_one_mark_and_their_source_once_in_the_key():
 )
 def test_what_is_at_most_is_rounded_up(value, written):
     assert page.at_most(value) == written
-
-
-def test_a_key_explains_colours_and_dashes_apart():
-    axes = page.column(3.0).subplots()
-    page.key(axes, {"nuclear": palette.NUCLEAR}, {"published rule": "--"}, loc="upper left")
-    legend = axes.get_legend()
-    assert legend is not None
-    told = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
-    assert told == {"nuclear": (palette.NUCLEAR, "-"), "published rule": (palette.GUIDE, "--")}
 
 
 @pytest.mark.parametrize(("make", "width"), [(page.column, 3.3), (page.full, 6.75)])

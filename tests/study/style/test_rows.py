@@ -43,16 +43,6 @@ def test_each_row_has_its_bar_and_its_cells_from_above():
     assert {"arrived", "left", "share", "(a) what was found"} <= {line.text for line in texts}
 
 
-def test_the_key_lies_above_all_bars_and_below_the_title():
-    figure, axes = drawn(4)
-    fitting.fit(figure)
-    legend = axes.get_legend()
-    assert legend is not None
-    key, title = legend.get_window_extent(), axes.title.get_window_extent()
-    assert key.y0 >= axes.bbox.y1 - 1
-    assert title.y0 >= key.y1 - 1
-
-
 def test_without_rows_the_panel_is_empty():
     axes = drawn(0)[1]
     assert len(axes.patches) == 0

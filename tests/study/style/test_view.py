@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxattn.experiments.bias.atlas import PREDICTIONS
-from jaxattn.study.claims import experiment, folders
+from jaxattn.study.claims import experiment
 from jaxattn.study.style import view
 from tests.experiments.bias import synthetic
 from tests.experiments.landscape import test_no_stationary_point
@@ -31,18 +31,6 @@ def test_what_a_page_cannot_hold_is_refused(tmp_path):
     with pytest.raises(ValueError, match="rate: expected a view of at most 300,000 bytes, found 1,0"):
         view.save({"x": "a" * 1_000_000}, tmp_path, "rate")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_experiments_without_a_module_view_have_none():
-    having = {folder.rpartition(".")[2] for folder in folders() if experiment(folder).view}
-    assert having == {
-        "atlas",
-        "lm_margins",
-        "no_stationary_point",
-        "regularization_path",
-        "svm_rank",
-        "trajectories",
-    }
 
 
 def shown(folder, datasets):

@@ -57,10 +57,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
         the seeds that fit them; and means along the snapshots. Attributes: `kept`, the number of seeds; `steps`; and
         `fitting`, the number of seeds that fit all labels. All numbers are 0 for fewer than two seeds.
     """
-    by_signal = {name: _by_signal(run) for name, run in runs.items()}
-    return by_signal | {
-        name: _pooled(runs, band, jax.random.fold_in(key, k)) for k, (name, band) in enumerate(BANDS.items())
-    }
+    summaries = {name: _by_signal(run) for name, run in runs.items()}
+    for k, (name, band) in enumerate(BANDS.items()):
+        summaries[name] = _pooled(runs, band, jax.random.fold_in(key, k))
+    return summaries
 
 
 def _by_signal(run: xarray.Dataset) -> xarray.Dataset:

@@ -68,20 +68,17 @@ def _written(run: str) -> str:
 
 
 def _description(band: str) -> str:
-    formula = (
-        BANDS[band].description.replace("mu^2", "$\\mu^2$").replace("mu ", "$\\mu$ ").replace("^(1/4)", "$^{1/4}$")
-    )
-    return formula.replace("<=", "$\\leq$").replace(">=", "$\\geq$")
+    written = {"mu^2": "$\\mu^2$", "mu ": "$\\mu$ ", "^(1/4)": "$^{1/4}$", "<=": "$\\leq$", ">=": "$\\geq$"}
+    formula = BANDS[band].description
+    for plain, tex in written.items():
+        formula = formula.replace(plain, tex)
+    return formula
 
 
 def _finding(summaries: Datasets) -> str:
-    """Return the test accuracies of both bands at the end."""
-    low, weak = (float(summaries[name]["accuracy"]) for name in ("low", "weak"))
-    change = float(summaries["weak"]["change"])
-    fit = min(float(summaries[name]["fit"]) for name in ("low", "weak"))
-    verb = "falls" if change < 0 else "rises"
+    low, weak = summaries["low"], summaries["weak"]
+    fit, change = min(float(low["fit"]), float(weak["fit"])), 100 * float(weak["change"])
     return (
-        f"At least {fit:.0%} of the flipped labels are fit: with strong signals test accuracy ends at {low:.0%}, "
-        f"with weak ones it {verb} by "
-        f"{100 * abs(change):.0f} points to {weak:.0%}"
+        f"At least {fit:.0%} of the flipped labels are fit: test accuracy ends at {float(low['accuracy']):.0%} with "
+        f"strong signals, with weak ones it changes by {change:.0f} points to {float(weak['accuracy']):.0%}"
     )

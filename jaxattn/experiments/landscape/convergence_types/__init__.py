@@ -1,8 +1,234 @@
-"""How often does descent converge globally, locally or otherwise, against d?"""
+"""How often does descent converge globally, locally or otherwise, against d (2308.16898)?"""
 
-from jaxattn.experiments.landscape.convergence_types.claims import CLAIMS, estimate
-from jaxattn.experiments.landscape.convergence_types.figure import draw
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from jaxattn import tokens
 from jaxattn.experiments.landscape.convergence_types.measure import measure
-from jaxattn.study.claims import Experiment
+from jaxattn.experiments.landscape.outcomes import by_weights, share_among
+from jaxattn.experiments.landscape.rising import Trend, points, trend
+from jaxattn.study import claims
+from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Kind, Number, above, below, claim
+from jaxattn.study.estimates import estimated, exact, number, share
+from jaxattn.study.style import page, palette
 
-EXPERIMENT = Experiment(measure, claims=CLAIMS, estimate=estimate, draw=draw)
+# The published figure is not available to us: we know what it shows, and chose the sizes.
+_SOURCE = claims.Source("arXiv 2308.16898", "figure of the convergence types", claims.Setting.PROXY)
+_NEEDS = claims.Needs(steps=claims.LEAST_STEPS)
+# Fixed beforehand: the share of saturated runs that must be locally optimal in every dimension, if not all are.
+_NEARLY_ALL = 0.98
+_POINTS = "dimensions"
+
+
+def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate the shares of runs that select the optimal tokens, and of problems with only support vectors.
+
+    Of the saturated runs also the shares that are locally optimal by the Frobenius solution and by the run's own.
+    """
+    # A global selection counts as global even if two scores are tied.
+    saturated, globally, locally = run["saturated"], run["globally"], run["locally"]
+    return estimated(
+        run,
+        key,
+        globally=share(saturated & globally),
+        all_support=share(run["all_support"]),
+        by_frobenius=share_among(saturated, locally),
+        by_own=share_among(saturated, run["locally_own"]),
+        seeds=exact(run.sizes["seed"]),
+        saturated=exact(saturated.sum()),
+        not_by_frobenius=exact((saturated & ~locally).sum()),
+        not_by_own=exact((saturated & ~run["locally_own"]).sum()),
+        only_local=exact((saturated & run["all_support"] & locally & ~globally).sum()),
+    )
+
+
+@claim(
+    "convergence-types:global",
+    _SOURCE,
+    "The larger d, the more runs converge to the globally optimal tokens.",
+    needs=_NEEDS,
+)
+def _global(runs: Datasets) -> Judgement:
+    summaries = by_weights(runs)
+    rise = _rise(summaries, "globally")
+    return Judgement(
+        rise.criteria("increase of the share of global runs from the smallest to the largest d", _POINTS),
+        remark="Shares are of all runs whose Att-SVM is solved; a run that has not saturated has selected nothing. "
+        + rise.remark(_POINTS),
+        numbers=_numbers(summaries, "globally", "global"),
+        undecided=rise.undecided,
+    )
+
+
+@claim(
+    "convergence-types:local",
+    _SOURCE,
+    "A run that selects tokens selects locally optimal ones, if not the globally optimal ones.",
+    needs=_NEEDS,
+)
+def _local(runs: Datasets) -> Judgement:
+    summaries = by_weights(runs)
+    numbers = {
+        f"{run}, locally optimal by the {solution} solution": share
+        for weights, name, solution in (
+            ("W", "by_frobenius", "Frobenius"),
+            ("KQ", "by_frobenius", "Frobenius"),
+            ("KQ", "by_own", "nuclear"),
+        )
+        for run, share in points(summaries[weights], name)
+    }
+    saturated, elsewhere, elsewhere_own = (
+        Number.exact(_total(summaries, name)) for name in ("saturated", "not_by_frobenius", "not_by_own")
+    )
+    by_own, by_frobenius = _least(summaries, "by_own"), _least(summaries, "by_frobenius")
+    own_solution = "share of saturated runs that are locally optimal by the solution they converge to"
+    return Judgement(
+        [below("saturated runs not locally optimal by the Frobenius solution", elsewhere, 0)],
+        [above(f"{own_solution}, smallest over dimensions,", by_own, _NEARLY_ALL)],
+        correction="support neighbours must be those of the solution that the run converges to, the nuclear one for "
+        f"(K, Q). Even then {elsewhere_own.mean:.0f} of {saturated.mean:.0f} saturated runs are not local. In every "
+        f"dimension at least {by_own.mean:.3f} are; by the Frobenius solution, at least {by_frobenius.mean:.3f}.",
+        remark=f"Support neighbours are the tokens with margins within {tokens.ACTIVE:g} of 1. "
+        f"After these steps, {elsewhere_own.mean:.0f} runs select tokens that a neighbour outscores.",
+        numbers=numbers,
+        expected=dict.fromkeys(numbers, 1.0),
+    )
+
+
+@claim(
+    "convergence-types:all-support",
+    _SOURCE,
+    "The larger d, the more often every token that is not selected is a support vector, in which case only the "
+    "optimal tokens are locally optimal.",
+    needs=_NEEDS,
+    kind=Kind.CHECK,
+)
+def _all_support(runs: Datasets) -> Judgement:
+    summaries = by_weights(runs)
+    rise = _rise(summaries, "all_support")
+    only_local = _total(summaries, "only_local")
+    increase = "increase of the share with all tokens as support vectors, from the smallest to the largest d"
+    return Judgement(
+        (
+            *rise.criteria(increase, _POINTS),
+            below("runs with all tokens as support vectors, local but not global", Number.exact(only_local), 0),
+        ),
+        remark="Support vectors are those of the Att-SVM of the tokens that each run selects. "
+        f"{rise.remark(_POINTS)} {only_local} runs with all tokens as support vectors are local but not "
+        "global.",
+        numbers=_numbers(summaries, "all_support", "all support"),
+        undecided="" if only_local else rise.undecided,
+    )
+
+
+def _rise(summaries: Datasets, name: str) -> Trend:
+    """Return how shares change with d, comparing every two dimensions."""
+    curves = [points(summary, name) for summary in summaries.values()]
+    return trend(curves, up=True, pairs=lambda curve: itertools.combinations(curve, 2))
+
+
+def _numbers(summaries: Datasets, name: str, label: str) -> dict[str, Number]:
+    return {
+        f"{weights} d={d}, {label}": number(summary.isel(run=k), name)
+        for weights, summary in summaries.items()
+        for k, d in enumerate(summary["d"].values)
+    }
+
+
+def _total(summaries: Datasets, name: str) -> int:
+    return sum(int(summary[name].sum()) for summary in summaries.values())
+
+
+def _least(summaries: Datasets, name: str) -> Number:
+    """Return the smallest mean and bounds over all runs."""
+    parts = (name, f"{name}_low", f"{name}_high")
+    return Number(*(min(float(summary[part].min()) for summary in summaries.values()) for part in parts))
+
+
+# The curves of each panel: weights, estimate, and label.
+_NOT_GLOBAL, _SUPPORT = (
+    [(weights, name, page.RUNS[weights]) for weights in ("W", "KQ")] for name in ("globally", "all_support")
+)
+_NOT_LOCAL = [
+    ("W", "by_own", "$W$: Frobenius SVM"),
+    ("KQ", "by_own", r"$KQ^\top$: nuclear SVM"),
+    ("KQ", "by_frobenius", r"$KQ^\top$: Frobenius SVM"),
+]
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw the shares of runs that are not global, not local, and all support, with zeros at the floor of the axis."""
+    summaries = by_weights(summaries)
+    seeds = max(int(summary["seeds"].max()) for summary in summaries.values())
+    # Half of the smallest share that is not zero.
+    floor = 0.5 / seeds
+    d = summaries["W"]["d"].values
+    decades = np.arange(np.ceil(np.log10(2 * floor) - 1e-9), 1)
+    with page.style():
+        figure = page.full(3.3)
+        panels = figure.subplots(1, 3, sharey=True)
+        for axes, curves in zip(panels, (_NOT_GLOBAL, _NOT_LOCAL, _SUPPORT), strict=True):
+            for weights, name, label in curves:
+                _curve(axes, summaries[weights], weights, name, label, floor)
+            axes.axhline(floor, color=palette.GUIDE, linewidth=0.7, linestyle=":", zorder=1)
+            axes.set(xscale="log", yscale="log", ylim=(0.75 * floor, 1.3), xlabel="dimension $d$")
+            axes.set_xlim(0.8 * d[0], 1.25 * d[-1])
+            axes.set_xticks(d, [f"{size}" for size in d])
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.legend(loc="upper left" if curves is _SUPPORT else "upper right")
+        ends = [
+            f"{' to '.join(_percent(1 - float(summary['globally'][k])) for k in (0, -1))} ({page.RUNS[weights]})"
+            for weights, summary in summaries.items()
+        ]
+        elsewhere, saturated, only_local = (
+            _total(summaries, name) for name in ("not_by_own", "saturated", "only_local")
+        )
+        panels[0].set(title=f"(a) not global: {', '.join(ends)}", ylabel="share of runs")
+        panels[1].set_title(f"(b) not local: {elsewhere:,} of {saturated:,} runs by their own SVM")
+        panels[2].set_title(f"(c) all tokens support vectors: {only_local:,} of these local only")
+        panels[0].yaxis.set_major_locator(FixedLocator([floor, *10**decades]))
+        panels[0].set_yticklabels(["none", *(f"{100 * 10**power:g} %" for power in decades)])
+        page.add_counts(
+            figure,
+            summaries,
+            f"Bars: 95 % intervals, up to {seeds:,} runs a point. (a) includes runs that are not saturated, (b) does "
+            "not. Support vectors: (b) of the SVM that the key names, in its title of the one that the training "
+            "converges to; (c) of the Frobenius SVM.",
+        )
+    return figure
+
+
+def _curve(axes: Axes, summary: xarray.Dataset, weights: str, name: str, label: str, floor: float) -> None:
+    """Draw shares, or those of the other runs, with their intervals; zeros are open triangles at the floor."""
+    mean, low, high = (summary[part].values for part in (name, f"{name}_low", f"{name}_high"))
+    if name != "all_support":
+        mean, low, high = 1 - mean, 1 - high, 1 - low
+    none = mean <= 0
+    mean, low, high = (np.maximum(part, floor) for part in (mean, low, high))
+    colour = palette.COLOURS[weights]
+    look: dict[str, Any] = {"linestyle": palette.DASHES[weights], "marker": "o", "markerfacecolor": colour}
+    if (weights, name) == ("KQ", "by_frobenius"):
+        look = {"linestyle": palette.DASHES["frobenius"], "marker": "s", "markerfacecolor": "white"}
+    # So that W and (K, Q) do not cover each other.
+    x = summary["d"].values * {"W": 0.97, "KQ": 1.03}[weights]
+    marked = np.flatnonzero(~none).tolist()
+    errors = np.clip([mean - low, high - mean], 0, None)
+    axes.errorbar(x, mean, errors, color=colour, elinewidth=0.8, markersize=3.5, label=label, markevery=marked, **look)
+    axes.plot(x[none], mean[none], "v", color=colour, markerfacecolor="white", markersize=5, zorder=4)
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, which is not broken into two lines."""
+    return rf"${100 * share:.{2 if share < 0.0995 else 3}g}\,\%$"
+
+
+EXPERIMENT = Experiment(measure, claims=(_global, _local, _all_support), estimate=estimate, draw=draw)

@@ -7,6 +7,7 @@ import itertools
 import xarray
 
 from jaxattn.experiments.landscape.global_convergence.estimates import FAR, SETTLED, STARTS
+from jaxattn.experiments.landscape.rising import MORE, gap
 from jaxattn.study.claims import (
     LEAST_DRAWN,
     LEAST_SEEDS,
@@ -27,8 +28,6 @@ _PAPER, _LOCATOR = "arXiv 2308.16898", "sections 4 and 5.2, theorems on global c
 _PROXY, _OURS = (Source(_PAPER, _LOCATOR, setting) for setting in (Setting.PROXY, Setting.OURS))
 _NEEDS = Needs(LEAST_DRAWN, LEAST_STEPS)
 _ZERO, _LONG, _RANDOM = STARTS
-# A difference of shares counts only if it exceeds rounding.
-_MORE = 1e-9
 # Fixed beforehand: thresholds for the final 1 - cos, for a share that should be 1, and for the accuracy of a
 # prediction.
 _CLOSE, _ALL, _TOLD = 0.02, 0.95, 0.7
@@ -42,39 +41,34 @@ _CLOSE, _ALL, _TOLD = 0.02, 0.95, 0.7
     needs=_NEEDS,
 )
 def _first_gradient(runs: Datasets) -> Judgement:
-    by_start = {start: family(runs, STARTS[start]) for start in (_ZERO, _LONG)}
+    zero, long = family(runs, STARTS[_ZERO]), family(runs, STARTS[_LONG])
     seeds, wrong = (
-        {start: _count(own, name) for start, own in by_start.items()} for name in ("separated_seeds", "separated_wrong")
+        {start: _count(of_start, name) for start, of_start in ((_ZERO, zero), (_LONG, long))}
+        for name in ("separated_seeds", "separated_wrong")
     )
-    short, long = (
+    short_criterion, long_criterion = (
         below(f"seeds with a separating first step that select other tokens, {start},", Number.exact(wrong[start]), 0)
-        for start in by_start
+        for start in wrong
     )
-    everything = by_start[_ZERO] | by_start[_LONG]
-    shares = {
-        f"share, {label}, {run}": number(summary, name)
-        for run, summary in everything.items()
-        for name, label in (("separated", _SEPARATES), ("unseparated", "does not"))
-        if int(summary[f"{name}_seeds"])
-    }
-    unseparated, separated = _count(everything, "unseparated_seeds"), sum(seeds.values())
-    right = unseparated - _count(everything, "wrong") + sum(wrong.values())
+    separates, does_not = (
+        {f"share, {label}, {run}": number(summary, name) for run, summary in (zero | long).items()}
+        for name, label in (("separated", "first step separates"), ("unseparated", "does not"))
+    )
+    separated, unseparated = sum(seeds.values()), _count(zero | long, "unseparated_seeds")
+    right = unseparated - _count(zero | long, "wrong") + sum(wrong.values())
     least = min(seeds.values())
     return Judgement(
-        (short, long),
-        (long,),
+        (short_criterion, long_criterion),
+        (long_criterion,),
         correction=f"this needs a long first step. With a first step of 0.1, like all later ones, {wrong[_ZERO]} of "
         f"{seeds[_ZERO]} such seeds end at other tokens.",
         remark="The theorem requires a sufficiently long first step (here 100), and that descent stays in a cone "
         f"around it. {separated} of {separated + unseparated} seeds have a separating "
         f"first gradient; {right} of the others select their optimal tokens as well.",
-        numbers=shares,
-        expected={label: 1.0 for label in shares if _SEPARATES in label},
+        numbers=separates | does_not,
+        expected=dict.fromkeys(separates, 1.0),
         undecided="" if least >= LEAST_DRAWN else f"{least} seeds with a separating first step are too few.",
     )
-
-
-_SEPARATES = "first step separates"
 
 
 @claim(
@@ -89,7 +83,7 @@ def _alignment(runs: Datasets) -> Judgement:
         for run, summary in (family(runs, STARTS[_ZERO]) | family(runs, STARTS[_LONG])).items()
     }
     return Judgement(
-        [above(f"{label},", gain, _MORE) for label, gain in gains.items()],
+        [above(f"{label},", gain, MORE) for label, gain in gains.items()],
         remark="Seeds are split into halves by the correlation of their first step with W_mm.",
         numbers=gains,
     )
@@ -106,6 +100,7 @@ def _equal_scores(runs: Datasets) -> Judgement:
     equal = family(random, {"data.spread": 0.0})
     shares = {f"share, {run}": number(summary, "optimal") for run, summary in (equal | far).items()}
     wrong, settled = _count(equal, "wrong"), _count(equal, "settled")
+    single = [int(summary["wrong"]) for summary in equal.values() if summary.attrs["data.n"] == 1]
     left, moving = _count(far, "left"), _count(far, "moving")
     # From the number that stay at other tokens to the number that have not arrived at the optimal ones.
     elsewhere = Number(wrong + left, settled + left, wrong + left + moving)
@@ -128,28 +123,16 @@ def _equal_scores(runs: Datasets) -> Judgement:
         "the optimal token of). Along this solution the optimal token of every other input is behind by more than the "
         f"margin 1. This happens for {left} of {_count(far, 'starts')} starts "
         "far along a wrong selection.",
-        remark=_elsewhere(equal, wrong, settled),
+        remark=f"{wrong} starts end at other tokens. For {settled} of them the wrong inputs contribute less than "
+        f"{SETTLED:g} of the gradient, so they stay there: other inputs drive W in a direction in which the optimal "
+        "token of the wrong input loses more logit than they gain margin, and its gradient vanishes relative to "
+        "theirs. The lemma -<grad L, W_mm> > 0 (see no-stationary-point) excludes a stationary point, but not this."
+        + (" With one input every start converges globally." if single and not any(single) else ""),
         numbers=shares
         | {f"seeds that end at other tokens, {run}": number(summary, "wrong") for run, summary in equal.items()}
         | {f"starts that leave inputs unserved, {run}": number(summary, "left") for run, summary in far.items()}
         | {"from random weights, with less than 1e-6 of the gradient on the wrong inputs": Number.exact(settled)},
         expected=dict.fromkeys(shares, 1.0),
-    )
-
-
-def _elsewhere(equal: Datasets, wrong: int, settled: int) -> str:
-    """Say how many starts from random weights end at other tokens, and why."""
-    if not wrong:
-        return "All seeds select their optimal tokens."
-    if not settled:
-        return f"{wrong} seeds have not selected their optimal tokens, but may still do so."
-    alone = [int(summary["wrong"]) for summary in equal.values() if summary.attrs["data.n"] == 1]
-    return (
-        f"{wrong} starts end at other tokens. For {settled} of them the wrong inputs contribute less than {SETTLED:g} "
-        "of the gradient, so they stay there: other inputs drive W in a direction in which the optimal token of the "
-        "wrong input loses more logit than they gain margin, and its gradient vanishes relative to theirs. The lemma "
-        "-<grad L, W_mm> > 0 (see no-stationary-point) excludes a stationary point, but not this."
-        + (" With one input every start converges globally." if alone and not sum(alone) else "")
     )
 
 
@@ -209,22 +192,18 @@ def _score_gap(runs: Datasets) -> Judgement:
     random = family(runs, STARTS[_RANDOM])
     usual = max(random.values(), key=lambda summary: summary.attrs["data.spread"]).attrs["data.n"]
     swept = sorted(family(random, {"data.n": usual}).values(), key=lambda summary: summary.attrs["data.spread"])
-    if len(swept) < 2:
-        return Judgement.withheld("Only one spread of the scores was run; at least two are needed.")
-    shares = [number(summary, "optimal") for summary in swept]
-    spreads = [summary.attrs["data.spread"] for summary in swept]
+    shares = {summary.attrs["data.spread"]: number(summary, "optimal") for summary in swept}
+    first, last = (number(summary, "optimal") for summary in (swept[0], swept[-1]))
     falls = [
-        above(f"share at spread {a:g} minus share at {b:g}", before.minus(after), _MORE)
-        for (a, before), (b, after) in itertools.pairwise(zip(spreads, shares, strict=True))
+        above(f"share at spread {a:g} minus share at {b:g}", before.minus(after), MORE)
+        for (a, before), (b, after) in itertools.pairwise(shares.items())
     ]
-    first, *_, last = shares
-    apart = Number(first.mean - last.mean, first.low - last.high, first.high - last.low)
     return Judgement(
-        [*falls, above("gap between the intervals of the first and the last share", apart, _MORE)],
+        [*falls, above("gap between the intervals of the first and the last share", gap(first, last), MORE)],
         remark=f"The share falls from {first.mean:.3g} to {last.mean:.3g}."
         if last.mean < first.mean
         else f"The share does not fall: {first.mean:.3g} at the first spread, {last.mean:.3g} at the last.",
-        numbers={f"share, {summary.attrs['run']}": share for summary, share in zip(swept, shares, strict=True)},
+        numbers={f"share, {summary.attrs['run']}": number(summary, "optimal") for summary in swept},
     )
 
 

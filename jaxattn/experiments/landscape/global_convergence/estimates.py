@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxattn.experiments.landscape.global_convergence.basins import MARGIN
 from jaxattn.statistics import bootstrap, derive_key, proportion, variables
-from jaxattn.study.claims import Datasets, total
+from jaxattn.study.claims import Datasets, family, total
 from jaxattn.study.estimates import estimated, exact, mean, share
 
 # The starts of descent, in words, and the settings of their runs.
@@ -38,20 +38,17 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     Raises:
         ValueError: an impossible share of the gradient.
     """
-    far = [name for name, run in runs.items() if FAR.items() <= run.attrs.items()]
-    summaries = {name: _from_far(runs[name], derive_key(key, k)) for k, name in enumerate(far)}
-    for start, start_key in zip(STARTS, jax.random.split(key, len(STARTS)), strict=True):
-        own = {name: run for name, run in runs.items() if STARTS[start].items() <= run.attrs.items()}
-        for (name, run), run_key in zip(own.items(), jax.random.split(start_key, len(own)), strict=True):
+    summaries: dict[str, xarray.Dataset] = {}
+    for k, (name, run) in enumerate(family(runs, FAR).items()):
+        summaries[name] = _from_far(run, derive_key(key, k))
+    for (start, settings), start_key in zip(STARTS.items(), jax.random.split(key, len(STARTS)), strict=True):
+        of_start = family(runs, settings)
+        for (name, run), run_key in zip(of_start.items(), jax.random.split(start_key, len(of_start)), strict=True):
             summaries[name] = _from_start(run, run_key)
-        if own:
-            hits, margin = (np.concatenate([run[name].values for run in own.values()]) for name in _BY_MARGIN)
-            by_margin = _binned("by_margin", "margin_bin", hits, margin, MARGINS)
-            summaries[start] = xarray.Dataset(by_margin, {"margin_edge": list(MARGINS)}, total(own))
+        hits, margin = (np.concatenate([run[name] for run in of_start.values()]) for name in ("optimal", "margin"))
+        by_margin = _binned("by_margin", "margin_bin", hits, margin, MARGINS)
+        summaries[start] = xarray.Dataset(by_margin, attrs=total(of_start))
     return summaries
-
-
-_BY_MARGIN = ("optimal", "margin")
 
 
 def _from_start(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -87,8 +84,8 @@ def _binned(
 
 
 def _share(name: str, hits: Bool[np.ndarray, " seeds"]) -> dict[str, Any]:
-    """Return a share with its interval and its number of seeds; without seeds, a half with the interval 0..1."""
-    mean, low, high = proportion(hits)[:3] if len(hits) else (0.5, 0.0, 1.0)
+    """Return a share with its interval, NaN without seeds, and the number of seeds."""
+    mean, low, high = proportion(hits)[:3] if len(hits) else (np.nan,) * 3
     parts = {"": float(mean), "_low": float(low), "_high": float(high), "_seeds": len(hits)}
     return {f"{name}{suffix}": ((), part) for suffix, part in parts.items()}
 

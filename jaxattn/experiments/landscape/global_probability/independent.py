@@ -9,13 +9,16 @@ from typing import NamedTuple
 import numpy as np
 import xarray
 
-# The independent run: this number of seeds, 1500 steps, by (n, T), weights and d.
+# The independent run: this number of seeds, 1500 steps; its shares by weights, n and T, each over these d.
 SEEDS = 100
-_DIMENSIONS: tuple[int, ...] = (4, 10, 20, 40, 80)
+_DIMENSIONS = (4, 10, 20, 40, 80)
 _SHARES = {
-    (5, 5): {"W": (0.58, 0.90, 0.97, 0.99, 1.0), "KQ": (0.57, 0.88, 0.97, 0.98, 1.0)},
-    (10, 5): {"W": (0.10, 0.62, 0.87, 0.99, 1.0), "KQ": (0.15, 0.69, 0.86, 0.94, 1.0)},
-    (5, 10): {"W": (0.39, 0.70, 0.82, 0.87, 0.93), "KQ": (0.62, 0.77, 0.82, 0.89, 0.97)},
+    ("W", 5, 5): (0.58, 0.90, 0.97, 0.99, 1.0),
+    ("W", 10, 5): (0.10, 0.62, 0.87, 0.99, 1.0),
+    ("W", 5, 10): (0.39, 0.70, 0.82, 0.87, 0.93),
+    ("KQ", 5, 5): (0.57, 0.88, 0.97, 0.98, 1.0),
+    ("KQ", 10, 5): (0.15, 0.69, 0.86, 0.94, 1.0),
+    ("KQ", 5, 10): (0.62, 0.77, 0.82, 0.89, 0.97),
 }
 
 
@@ -39,17 +42,17 @@ class Compared(NamedTuple):
 
 def compared(summaries: Mapping[str, xarray.Dataset]) -> dict[str, Compared]:
     """Return the differences from the independent run, for runs of sizes that it has too."""
-    found = {}
+    off = {}
     for weights, summary in summaries.items():
         for run in summary["run"].values:
-            one = summary.sel(run=run)
-            shares = _SHARES.get((int(one["n"]), int(one["T"])), {}).get(weights, ())
-            share = dict(zip(_DIMENSIONS, shares, strict=False)).get(int(one["d"]))
-            if share is not None:
-                ours, seeds = float(one["global"]), int(one["seeds"])
-                adjusted, error = difference(ours, seeds, share, SEEDS)
-                found[str(run)] = Compared(weights, share, ours - share, error, adjusted / error)
-    return found
+            at = summary.sel(run=run)
+            n, T, d = (int(at[size]) for size in "nTd")
+            if (weights, n, T) in _SHARES and d in _DIMENSIONS:
+                share = _SHARES[weights, n, T][_DIMENSIONS.index(d)]
+                ours = float(at["global"])
+                adjusted, error = difference(ours, int(at["seeds"]), share, SEEDS)
+                off[str(run)] = Compared(weights, share, ours - share, error, adjusted / error)
+    return off
 
 
 def difference(share: float, seeds: int, other: float, others: int) -> tuple[float, float]:

@@ -45,9 +45,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 )
 def _equal(runs: Datasets) -> Judgement:
     equal = runs["equal"]
-    least, over = (
-        Number.exact(float(smallest.min())) for smallest in (equal["least"], equal["least"] / equal["bound"])
-    )
+    least = Number.exact(float(equal["least"].min()))
+    over = Number.exact(float((equal["least"] / equal["bound"]).min()))
     return Judgement(
         (
             above("smallest cosine of -grad L and W_mm", least, 0.0),
@@ -96,25 +95,14 @@ def _finite(runs: Datasets) -> Judgement:
     free, equal = runs["free"], runs["equal"]
     points, of_equal = (Number.exact(run.sizes["point"]) for run in (free, equal))
     readout = Number.exact(float(free["readout"].min()))
-    numbers = {
-        "stationary points on the axis of the instance": points,
-        "stationary points on the axis of the instance with equal scores": of_equal,
-        "smallest cosine of -grad L and v u^T, free scores": readout,
-    }
+    lowest = free.isel(point=int(np.argmax(free["trap_least"].values)))
+    gradient, bend = (Number.exact(float(lowest[f"trap_{name}"])) for name in ("gradient", "least"))
     minimum = [
         above("stationary points on the axis of the instance", points, 1),
         below("stationary points on the axis of the instance with equal scores", of_equal, 0),
+        below("norm of the gradient at its local minimum", gradient, _VANISHED),
+        above("smallest eigenvalue of the second derivative at its local minimum", bend, _BENT),
     ]
-    if points.mean:
-        lowest = free.isel(point=int(np.argmax(free["trap_least"].values)))
-        length, gradient, bend = (Number.exact(float(lowest[f"trap_{name}"])) for name in _OF_MINIMUM)
-        numbers["norm of W z at its local minimum"] = Number.exact(abs(length.mean))
-        numbers["norm of the gradient at its local minimum"] = gradient
-        numbers["smallest eigenvalue of the second derivative at its local minimum"] = bend
-        minimum += [
-            below("norm of the gradient at its local minimum", gradient, _VANISHED),
-            above("smallest eigenvalue of the second derivative at its local minimum", bend, _BENT),
-        ]
     label = "smallest cosine of -grad L and v u^T over drawn problems and weights"
     return Judgement(
         (*minimum, below(label, readout, 0.0)),
@@ -124,15 +112,16 @@ def _finite(runs: Datasets) -> Judgement:
         f"with n <= d have no finite stationary point. The smallest cosine found is {readout.mean:.3g}, "
         f"over {free.sizes['seed']} problems and {int(free.attrs['draws'])} weights each.",
         remark="The instance is constructed: its inputs have the same query and opposite labels.",
-        numbers=numbers,
+        numbers={
+            **{criterion.quantity: criterion.value for criterion in minimum},
+            "smallest cosine of -grad L and v u^T, free scores": readout,
+            "norm of W z at its local minimum": Number.exact(abs(float(lowest["trap_place"]))),
+        },
         expected={"stationary points on the axis of the instance with equal scores": 0.0},
         # No problem with equal scores is judged.
         counts=counts_of({"free": free}),
         undecided=_too_few_draws(free),
     )
-
-
-_OF_MINIMUM = ("place", "gradient", "least")
 
 
 def _too_few_draws(run: xarray.Dataset) -> str:

@@ -4,52 +4,48 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
+from jaxattn.experiments.language.subsets import by_kind
 from jaxattn.study.claims import Datasets, Judgement, Needs, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, Number, Outcome, below
-from jaxattn.study.estimates import estimated, exact, mean, number
+from jaxattn.study.estimates import Estimator, estimated, exact, mean, number
 
-# Kinds of texts: some W separates all next words, or none does.
-KINDS = ("feasible", "infeasible")
-# Kinds with fewer texts are drawn but not judged; shorter training is not judged either.
-_TEXTS, STEPS = 8, 5000
+# Kinds of texts, by whether some W separates all next words, and the pairs that should carry their gradient.
+CORES = {"feasible": "support vectors", "infeasible": "contested words"}
+# Kinds with fewer texts are drawn but not judged.
+_TEXTS = 8
 # Fixed beforehand: "few" means at most half of all, the largest share the word allows; a share falls if its last value
 # over its first is below 1 by more than rounding.
 FEW, _FALL = 0.5, 0.999
 # The largest share of the gradient off the support vectors, and the largest difference from the share predicted by the
 # multipliers.
 _BESIDE, _MISSED = 0.01, 0.02
-_NEEDS = Needs(steps=STEPS)
+_NEEDS = Needs(steps=5000)
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate the shares along the steps, with the kind of text as a prefix for the kinds that there are."""
-    summary = estimated(
-        run, key, dropped=exact(run["dropped"].mean() / run.attrs["prefixes"]), pairs=exact(run["pairs"].mean())
-    )
-    for k, (kind, of_kind) in enumerate(zip(KINDS, (run["feasible"], ~run["feasible"]), strict=True)):
-        summary[f"{kind}_texts"] = of_kind.sum()
-        if of_kind.any():
-            texts = run.isel(seed=of_kind.values)
-            share = texts["share"]
-            first, last = share.isel(snapshot=0, drop=True), share.isel(snapshot=-1, drop=True)
-            estimates = {
-                "share": mean(share),
-                "beside": mean(texts["beside"]),
-                "ratio": mean(last / first),
-                "limit": mean(texts["limit"]),
-                "missed": mean(abs(last - texts["limit"])),
-                "core": mean(texts["core"]),
-                "rise": exact(max(0.0, float(np.diff(share.values.mean(axis=0)).max(initial=0.0)))),
-            }
-            of_kind = {f"{kind}_{name}": estimator for name, estimator in estimates.items()}
-            summary = summary.assign(estimated(run, jax.random.fold_in(key, k), **of_kind).data_vars)
-    return summary
+    dropped = run["dropped"].mean() / run.attrs["prefixes"]
+    summary = estimated(run, key, dropped=exact(dropped), pairs=exact(run["pairs"].mean()))
+    return summary.assign(by_kind(run, key, _of_kind).data_vars)
+
+
+def _of_kind(texts: xarray.Dataset) -> dict[str, Estimator]:
+    share = texts["share"]
+    first, last = share.isel(snapshot=0, drop=True), share.isel(snapshot=-1, drop=True)
+    return {
+        "share": mean(share),
+        "beside": mean(texts["beside"]),
+        "ratio": mean(last / first),
+        "limit": mean(texts["limit"]),
+        "missed": mean(abs(last - texts["limit"])),
+        "core": mean(texts["core"]),
+        "rise": exact(max(0.0, float(np.diff(share.values.mean(axis=0)).max(initial=0.0)))),
+    }
 
 
 def is_judged(run: xarray.Dataset, kind: str) -> bool:
@@ -64,30 +60,28 @@ class _Case(NamedTuple):
     kind: str
     run: xarray.Dataset
 
-    @property
-    def end(self) -> Number:
-        """The share of pairs that carry the gradient at the last step."""
-        return number(self.run, f"{self.kind}_share", at=-1)
+    def number(self, estimate: str, at: int = -1) -> Number:
+        """Return an estimate of these texts, a curve at a snapshot."""
+        return number(self.run, f"{self.kind}_{estimate}", at)
 
     @property
     def few(self) -> Criterion:
         """Few pairs carry the gradient at the end."""
-        return below(f"share of pairs with 99 % of the gradient at the end, {self.name}, {self.kind},", self.end, FEW)
+        label = f"share of pairs with 99 % of the gradient at the end, {self.name}, {self.kind},"
+        return below(label, self.number("share"), FEW)
 
     @property
     def falls(self) -> Criterion:
         """More pairs did at the beginning."""
-        ratio = number(self.run, f"{self.kind}_ratio")
-        return below(f"last share over first share, {self.name}, {self.kind},", ratio, _FALL)
+        return below(f"last share over first share, {self.name}, {self.kind},", self.number("ratio"), _FALL)
 
     def __str__(self) -> str:
-        core = "support vectors" if self.kind == "feasible" else "contested words"
-        share = float(self.run[f"{self.kind}_core"])
-        return f"{self.name}, {self.kind} texts ({self.end.mean:.0%}; {share:.0%} of the pairs are {core})"
+        end, core = self.number("share").mean, self.number("core").mean
+        return f"{self.name}, {self.kind} texts ({end:.0%}; {core:.0%} of the pairs are {CORES[self.kind]})"
 
 
 def _cases(runs: Datasets) -> list[_Case]:
-    return [_Case(name, kind, run) for name, run in runs.items() for kind in KINDS if is_judged(run, kind)]
+    return [_Case(name, kind, run) for name, run in runs.items() for kind in CORES if is_judged(run, kind)]
 
 
 @claim(
@@ -102,16 +96,17 @@ def _few(runs: Datasets) -> Judgement:
     if not cases:
         return Judgement.withheld(f"No run has {_TEXTS} texts; fewer are too few to decide.")
     numbers: dict[str, Number] = {}
-    for name, kind, run in cases:
+    for case in cases:
+        of_case = f"{case.name}, {case.kind}"
         for at in (0, -1):
-            label = f"share of pairs with 99 % of the gradient at step {int(run['snapshot'][at])}, {name}, {kind}"
-            numbers[label] = number(run, f"{kind}_share", at=at)
-        numbers[f"last share over first share, {name}, {kind}"] = number(run, f"{kind}_ratio")
-        numbers[f"largest increase of the mean share, {name}, {kind}"] = number(run, f"{kind}_rise")
+            step = int(case.run["snapshot"][at])
+            numbers[f"share of pairs with 99 % of the gradient at step {step}, {of_case}"] = case.number("share", at)
+        numbers[f"last share over first share, {of_case}"] = case.number("ratio")
+        numbers[f"largest increase of the mean share, {of_case}"] = case.number("rise")
     few = [case for case in cases if case.few.outcome is Outcome.MET]
-    falling = sum(case.falls.outcome is Outcome.MET for case in cases)
-    fewest = min(cases, key=lambda case: case.end.high)
     others = [str(case) for case in cases if case not in few]
+    falling = sum(case.falls.outcome is Outcome.MET for case in cases)
+    fewest = min(cases, key=lambda case: case.few.value.high)
     return Judgement(
         stated=[case.few for case in cases],
         corrected=[fewest.few, fewest.falls],
@@ -139,15 +134,15 @@ def _support(runs: Datasets) -> Judgement:
     if not any(case.kind == "feasible" for case in cases):
         return Judgement.withheld(f"No run has {_TEXTS} feasible texts; fewer are too few to decide.")
     numbers, expected, stated = {}, {}, []
-    for name, kind, run in cases:
-        core = "support vectors" if kind == "feasible" else "contested words"
+    for case in cases:
+        name, core = case.name, CORES[case.kind]
         label = f"gradient not on {core} at the end, {name}"
-        numbers[label], expected[label] = number(run, f"{kind}_beside", at=-1), 0.0
-        numbers[f"share of pairs that are {core}, {name}"] = number(run, f"{kind}_core")
+        numbers[label], expected[label] = case.number("beside"), 0.0
+        numbers[f"share of pairs that are {core}, {name}"] = case.number("core")
         stated.append(below(f"{label},", numbers[label], _BESIDE))
-        if kind == "feasible":
-            label, missed = f"share with 99 % of the gradient at the end, {name}", number(run, "feasible_missed")
-            numbers[label], expected[label] = number(run, "feasible_share", at=-1), float(run["feasible_limit"])
+        if case.kind == "feasible":
+            label, missed = f"share with 99 % of the gradient at the end, {name}", case.number("missed")
+            numbers[label], expected[label] = case.number("share"), case.number("limit").mean
             numbers[f"difference of this share from that of the multipliers, {name}"] = missed
             label = f"difference of the last share from that of the multipliers, {name},"
             stated.append(below(label, missed, _MISSED))

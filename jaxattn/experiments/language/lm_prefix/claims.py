@@ -7,11 +7,12 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
-from jaxattn.experiments.language.arrival import NEAR, elsewhere, late, outcomes
+from jaxattn.experiments.language.arrival import NEAR, elsewhere, outcomes
+from jaxattn.experiments.language.every_run import all_above, all_below, labelled
 from jaxattn.statistics import bootstrap, derive_key, pooled, variables
-from jaxattn.study.claims import LEAST_STEPS, Datasets, Judgement, Needs, Setting, Source, claim, counts_of
-from jaxattn.study.claims.criteria import Number, above, below
-from jaxattn.study.estimates import Estimator, estimated, exact, mean, number
+from jaxattn.study.claims import LEAST_STEPS, Datasets, Judgement, Needs, Setting, Source, claim, family
+from jaxattn.study.claims.criteria import Number, below
+from jaxattn.study.estimates import Estimator, estimated, exact, mean
 
 # Fixed beforehand: thresholds for the mean 1 - cos and the mean margin ratio along the exact gradient direction; for
 # the growth of the norm with plain steps, where theory predicts 1; for the attention that selects a token; and for the
@@ -19,6 +20,8 @@ from jaxattn.study.estimates import Estimator, estimated, exact, mean, number
 _CLOSE, _MARGIN, _GROWS, SELECTS, _TEXTS = 0.02, 0.95, 0.5, 0.999, 10
 # The largest step of Theorem 3.14 in units of 1 / L; that of Theorem 3.15 is half as large.
 _EQUAL, _HALF = 1.0, 0.5
+# Scores are equal, or within this of each other.
+_DELTA = 0.01
 _KEPT = "the solution of the kept tokens"
 # The exact gradient direction, and plain steps.
 EXACT, PLAIN = "scale_free_gd", "gd"
@@ -42,14 +45,13 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """
     text, ends, steps = run["text"].values, outcomes(run), run["snapshot"].values
     selected = run["attention"].values >= SELECTS
-    decade = int(np.flatnonzero(steps * 10 >= steps[-1])[0])
-    growth = run["growth"].values
-    drift, rate = xarray.zeros_like(run["text"], float), xarray.zeros_like(run["text"], float)
-    drift[:] = np.where(ends.left, 0.0, late(run))
-    rate[:] = (growth[:, -1] - growth[:, decade]) / np.log(steps[-1] / steps[decade])
     counts = {name: int(hits.sum()) for name, hits in (ends._asdict() | {"selected": selected}).items()}
     counts["astray"] = int((ends.unexplained & (run["off_kept"].values <= NEAR)).sum())
     counts |= {"texts": len(np.unique(text)), "starts": len(text)}
+    decade, two_decades = (int(np.flatnonzero(steps * part >= steps[-1])[0]) for part in (10, 100))
+    growth, off = run["growth"].values, run["off"].values
+    rate = (growth[:, -1] - growth[:, decade]) / np.log(steps[-1] / steps[decade])
+    drift = np.where(ends.left, 0.0, off[:, -1] - off[:, two_decades])
     rest = ~ends.left | ends.left.all()
     reached = bootstrap(_of_texts(run["off"][rest], text[rest]).values, derive_key(key))
     return estimated(
@@ -58,12 +60,9 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         share=_share(ends.arrived, text),
         share_left=_share(ends.left, text),
         share_selected=_share(selected, text),
-        off=mean(_of_texts(run["off"], text)),
-        margin=mean(_of_texts(run["margin"], text)),
-        off_kept=mean(_of_texts(run["off_kept"], text)),
-        margin_kept=mean(_of_texts(run["margin_kept"], text)),
-        drift=mean(_of_texts(drift, text)),
-        rate=mean(_of_texts(rate, text)),
+        **{name: mean(_of_texts(run[name], text)) for name in ("off", "margin", "off_kept", "margin_kept")},
+        drift=mean(_of_texts(run["text"].copy(data=drift), text)),
+        rate=mean(_of_texts(run["text"].copy(data=rate), text)),
         within=exact(run["within"].max()),
         **{name: exact(count) for name, count in counts.items()},
     ).assign(variables({"reached": (("snapshot",), reached)}))
@@ -88,27 +87,20 @@ def _theorem(equal: Datasets, close: Datasets, longest: float) -> Judgement:
     """No start may end elsewhere; along the exact direction all must come near, and plain steps must approach."""
     runs = {**equal, **close}
     exact_runs, plain = _by(runs, EXACT), _by(runs, PLAIN)
-    within = max(float(run["within"]) for run in plain.values())
-    numbers: dict[str, Number] = {}
-    for name, run in runs.items():
-        numbers[f"share of starts at the solution, {name}"] = number(run, "share")
-        numbers[f"share of starts that leave prefixes unserved, {name}"] = number(run, "share_left")
-        numbers[f"1 - cos at the end, {name}"] = number(run, "off", at=-1)
-        numbers[f"margin ratio at the end, {name}"] = number(run, "margin")
-        if name in plain:
-            numbers[f"slope of ||W|| / ||W_mm|| in log k, {name}"] = number(run, "rate")
+    slope = "slope of ||W|| / ||W_mm|| in log k"
+    labels = {
+        "share of starts at the solution": "share",
+        "share of starts that leave prefixes unserved": "share_left",
+        "1 - cos at the end": "off",
+        "margin ratio at the end": "margin",
+    }
+    numbers = labelled(runs, labels) | labelled(plain, {slope: "rate"})
     converges = [
-        *(below(f"1 - cos with {_KEPT}, {name},", number(run, "off_kept"), _CLOSE) for name, run in exact_runs.items()),
-        *(
-            above(f"margin ratio, {_KEPT}, {name},", number(run, "margin_kept"), _MARGIN)
-            for name, run in exact_runs.items()
-        ),
-        *(below(f"late change of 1 - cos, {name},", number(run, "drift"), 0) for name, run in plain.items()),
+        *all_below(f"1 - cos with {_KEPT}", exact_runs, "off_kept", _CLOSE),
+        *all_above(f"margin ratio, {_KEPT}", exact_runs, "margin_kept", _MARGIN),
+        *all_below("late change of 1 - cos", plain, "drift", 0),
         # Steps along the exact direction have a constant length, so only plain ones show whether the norm grows.
-        *(
-            above(f"slope of ||W|| / ||W_mm|| in log k, {name},", number(run, "rate"), _GROWS)
-            for name, run in _by(close, PLAIN).items()
-        ),
+        *all_above(slope, _by(close, PLAIN), "rate", _GROWS),
     ]
     left = Number.exact(_total(_by(equal, PLAIN), "left"))
     # A start that fails with close scores may not fail with closer ones.
@@ -116,6 +108,7 @@ def _theorem(equal: Datasets, close: Datasets, longest: float) -> Judgement:
     astray, unexplained = (_total(exact_runs, name) for name in ("astray", "unexplained"))
     starts = " or ".join(map(str, sorted({int(run.attrs["weights.starts"]) for run in runs.values()})))
     moving = [f"{int(run['moving'])} ({name})" for name, run in runs.items() if int(run["moving"])]
+    within = max(float(run["within"]) for run in plain.values())
     too_long = f"A plain step is {within:.4g} / L, but the claim is about steps of at most {longest:g} / L."
     return Judgement(
         stated=[
@@ -150,7 +143,6 @@ def _theorem(equal: Datasets, close: Datasets, longest: float) -> Judgement:
         "leave no prefix unserved.",
         numbers=numbers,
         expected={label: 0.0 if label.startswith(("1 -", "share of starts that leave")) else 1.0 for label in numbers},
-        counts=counts_of(runs),
         undecided=_few_texts(runs) or (too_long if within > longest else ""),
     )
 
@@ -163,10 +155,7 @@ def _theorem(equal: Datasets, close: Datasets, longest: float) -> Judgement:
     needs=_NEEDS,
 )
 def _equal(runs: Datasets) -> Judgement:
-    equal = {name: run for name, run in runs.items() if run.attrs["data.head.delta"] == 0}
-    if not _by(equal, EXACT) or not _by(equal, PLAIN):
-        return _MISSING
-    return _theorem(equal, {}, _EQUAL)
+    return _theorem(family(runs, {"data.head.delta": 0.0}), {}, _EQUAL)
 
 
 @claim(
@@ -179,10 +168,7 @@ def _equal(runs: Datasets) -> Judgement:
 )
 def _close(runs: Datasets) -> Judgement:
     """No start may end elsewhere if the scores are arbitrarily close, including equal ones."""
-    close = {name: run for name, run in runs.items() if run.attrs["data.head.delta"] > 0}
-    equal = {name: run for name, run in runs.items() if name not in close}
-    if not all(_by(own, rule) for own in (equal, close) for rule in (EXACT, PLAIN)):
-        return _MISSING
+    equal, close = (family(runs, {"data.head.delta": delta}) for delta in (0.0, _DELTA))
     return _theorem(equal, close, _HALF)
 
 
@@ -193,26 +179,21 @@ def _close(runs: Datasets) -> Judgement:
     needs=_NEEDS,
 )
 def _selection(runs: Datasets) -> Judgement:
-    exact_runs = _by(runs, EXACT)
-    if not exact_runs:
-        return _MISSING
+    exact_runs = family(runs, {"optimizer": EXACT})
     # Unserved prefixes never select their optimal token; for others that have not done so yet, it is open.
     never, starts = _total(exact_runs, "left"), _total(exact_runs, "starts")
     not_yet = starts - _total(exact_runs, "selected")
     what = f"starts without an attention of {SELECTS:g} to every optimal token, exact direction"
-    label = "share of starts that select all optimal tokens"
+    numbers = labelled(runs, {"share of starts that select all optimal tokens": "share_selected"})
     return Judgement(
         stated=[below(what, Number(never, never, max(never, not_yet)), 0)],
         remark=f"{not_yet} of {starts} starts along the exact direction do "
         f"not select all optimal tokens; for {never} of them a prefix remains unserved. {_left(exact_runs)}. Plain "
         "steps are not judged: with them the norm of W grows only logarithmically, and so does the attention.",
-        numbers={f"{label}, {name}": number(run, "share_selected") for name, run in runs.items()},
-        expected={f"{label}, {name}": 1.0 for name in runs},
+        numbers=numbers,
+        expected=dict.fromkeys(numbers, 1.0),
         undecided=_few_texts(runs),
     )
-
-
-_MISSING = Judgement.withheld("Expected runs along the exact gradient direction and with plain steps; one is missing.")
 
 
 def _few_texts(runs: Datasets) -> str:

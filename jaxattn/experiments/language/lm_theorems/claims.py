@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import xarray
 
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.arrival import elsewhere
-from jaxattn.study.claims import Datasets, Judgement, Needs, Setting, Source, claim, counts_of
+from jaxattn.experiments.language.every_run import all_below, labelled
+from jaxattn.study.claims import Datasets, Judgement, Needs, Runs, Setting, Source, claim, counts_of, family
+from jaxattn.study.claims.claim import MissingRunError
 from jaxattn.study.claims.criteria import Criterion, Number, below
 from jaxattn.study.estimates import number
+from jaxattn.study.style.writing import span
 
 # Needed of runs from W = 0, where the logarithm is fitted to the last decade; of runs from other starts, of which only
-# the end is judged; and the number of texts of a kind.
-_PATHS, _STARTS, _TEXTS = Needs(20, 30_000), Needs(10), 10
+# the end is judged; and the number of texts of a kind. Claims about both kinds of runs check this in their rules.
+_PATHS, _STARTS, _ANY, _TEXTS = Needs(20, 30_000), Needs(10), Needs(seeds=0), 10
 # Thresholds for 1 - cos at the end, and for its exponent in ||W||, if it falls faster than 1 / ||W||.
 _CLOSE, _EXPONENT = 0.02, -1.0
 # The largest step of Theorem 3.14 in units of 1 / L; that of Theorem 3.15 is half as large.
 _EQUAL, _HALF = 1.0, 0.5
-# What is needed depends on the start, and is checked by the rules.
-_ANY = Needs(seeds=0)
 _UNSERVED = "starts that leave inputs unserved (interval: up to all that have not converged)"
 _AT_END = "1 - cos with the solution at the end"
+# The numbers that a claim predicts, by a part of their labels.
+_EXPECTED = {" at step ": 0.0, "at the end": 0.0, "that leave": 0.0, "all next words": 1.0, "least risk": 1.0}
 
 
 def paths(runs: Datasets) -> dict[str, xarray.Dataset]:
-    """Return the runs from W = 0, which are followed along their steps."""
-    return {name: run for name, run in runs.items() if "weights.radius" not in run.attrs}
+    """Return the runs from W = 0, which are followed along their steps. Only these count as read.
 
-
-def starts(runs: Datasets, *losses: str) -> dict[str, xarray.Dataset]:
-    """Return the runs from other starts, of which only the end is judged; those with some losses, if any are given."""
-    return {
-        name: run
-        for name, run in runs.items()
-        if "weights.radius" in run.attrs and (not losses or run.attrs["loss"] in losses)
-    }
-
-
-def furthest(runs: Datasets) -> dict[str, xarray.Dataset]:
-    """Return the runs with the largest step."""
-    largest = max(run.attrs["optimizer.step_size"] for run in runs.values())
-    return {name: run for name, run in runs.items() if run.attrs["optimizer.step_size"] == largest}
+    Raises:
+        MissingRunError: there are none.
+    """
+    every = runs.unread if isinstance(runs, Runs) else runs
+    names = [name for name, run in every.items() if "loss" not in run.attrs]
+    if not names:
+        raise MissingRunError("from W = 0")
+    return {name: runs[name] for name in names}
 
 
 def delta(run: xarray.Dataset) -> float:
@@ -50,71 +46,52 @@ def delta(run: xarray.Dataset) -> float:
     return run.attrs.get("data.delta", 0.0)
 
 
+def furthest(runs: Datasets) -> dict[str, xarray.Dataset]:
+    """Return the runs with the largest step."""
+    return family(runs, {"optimizer.step_size": max(run.attrs["optimizer.step_size"] for run in runs.values())})
+
+
+def _few_texts(runs: Datasets, kind: str) -> str:
+    """Return why these runs from W = 0 decide nothing about texts of a kind; empty if they do."""
+    fewest = min(int(run[f"{kind}_texts"]) for run in runs.values())
+    return f"{fewest} {kind} texts are too few; at least {_TEXTS} are needed." if fewest < _TEXTS else ""
+
+
+def _expected(labels: Iterable[str]) -> dict[str, float]:
+    return {label: value for label in labels for part, value in _EXPECTED.items() if part in label}
+
+
 def _tends(runs: Datasets, error: str) -> list[Criterion]:
     """Ask that an error falls faster than 1 / ||W|| in every run and ends small for the largest step."""
-    falls = [
-        below(f"exponent of ||W|| in 1 - cos, {name},", number(run, f"{error}_exponent"), _EXPONENT)
-        for name, run in runs.items()
-    ]
-    arrives = [
-        below(f"1 - cos at step {int(run['snapshot'][-1])}, {name},", number(run, error, at=-1), _CLOSE)
-        for name, run in furthest(runs).items()
-    ]
-    return [*falls, *arrives]
+    falls = all_below("exponent of ||W|| in 1 - cos", runs, f"{error}_exponent", _EXPONENT)
+    return falls + all_below("1 - cos at step {}", furthest(runs), error, _CLOSE)
 
 
-def _none(what: str, runs: Datasets, count: str) -> list[Criterion]:
-    return [below(f"number of {what}, {name},", Number.exact(int(run[count])), 0) for name, run in runs.items()]
-
-
-def _near(runs: Datasets, error: str, what: str) -> list[Criterion]:
-    """Ask for a small final direction error in every run."""
-    at = -1 if error == "off" else None
-    return [below(f"{what}, {name},", number(run, error, at), _CLOSE) for name, run in runs.items()]
-
-
-def _too_few(runs: Datasets, kind: str) -> str:
-    """Return why these runs from W = 0 decide nothing about texts of a kind; empty if they do."""
-    fewest = min((int(run[f"{kind}_texts"]) for run in runs.values()), default=0)
-    few = f"{fewest} {kind} texts are too few; at least {_TEXTS} are needed." if fewest < _TEXTS else ""
-    return _PATHS.missing(runs) or few
-
-
-def _at_end(runs: Datasets) -> dict[str, Number]:
-    return {f"1 - cos at the end, {name}": number(run, "off", at=-1) for name, run in runs.items()}
-
-
-def _theorem(from_zero: Datasets, ends: Datasets, scores: str, longest: float) -> Judgement:
+def _theorem(from_zero: Datasets, ends: Datasets, longest: float) -> Judgement:
     """Paths from W = 0 must approach the solution, and no start may lead elsewhere."""
-    exact = {name: run for name, run in ends.items() if run.attrs["optimizer"] == "scale_free_gd"}
-    if not from_zero or not exact:
-        return Judgement.withheld(f"There is no run with {scores} from {'W = 0' if exact else 'drawn starts'}.")
-    if few := _too_few(from_zero, "feasible"):
+    if few := _few_texts(from_zero, "feasible"):
         return Judgement.withheld(few)
-    within = [float(run["within"]) for run in from_zero.values()]
-    numbers: dict[str, Number] = {}
-    for name, run in from_zero.items():
-        numbers[f"1 - cos at step {int(run['snapshot'][-1])}, {name}"] = number(run, "feasible_off", at=-1)
-        numbers[f"exponent of ||W|| in 1 - cos, {name}"] = number(run, "feasible_off_exponent")
-        numbers[f"slope of ||W|| / ||W_mm|| in log k, {name}"] = number(run, "feasible_slope")
-        numbers[f"share of texts with all next words selected, {name}"] = number(run, "feasible_all_chosen")
-    expected = {label: 0.0 for label in numbers if label.startswith("1 - ")}
-    expected |= {label: 1.0 for label in numbers if label.startswith("share")}
-    for name, run in ends.items():
-        label = f"starts that leave inputs unserved, of {int(run['texts'])}, {name}"
-        numbers[label], expected[label] = Number.exact(int(run["left"])), 0.0
-    on_paths = [
-        *_tends(from_zero, "feasible_off"),
-        *_none("texts in which a next word is not selected", furthest(from_zero), "feasible_unchosen"),
-    ]
+    exact = family(ends, {"optimizer": "scale_free_gd"})
+    labels = {
+        "1 - cos at step {}": "feasible_off",
+        "exponent of ||W|| in 1 - cos": "feasible_off_exponent",
+        "slope of ||W|| / ||W_mm|| in log k": "feasible_slope",
+        "share of texts with all next words selected": "feasible_all_chosen",
+    }
+    numbers = labelled(from_zero, labels) | {
+        f"starts that leave inputs unserved, of {int(run['texts'])}, {name}": number(run, "left")
+        for name, run in ends.items()
+    }
+    unchosen = "number of texts in which a next word is not selected"
+    on_paths = _tends(from_zero, "feasible_off") + all_below(unchosen, furthest(from_zero), "feasible_unchosen", 0)
     left = ", ".join(f"{int(run['left'])} of {int(run['texts'])} ({name})" for name, run in exact.items())
-    texts = sorted({int(run["feasible_texts"]) for run in from_zero.values()})
+    within = [float(run["within"]) for run in from_zero.values()]
     too_long = f"The smallest step is {min(within):.4g} / L, but the claim is about steps of at most {longest:g} / L."
     return Judgement(
         stated=[elsewhere(_UNSERVED, ends), *on_paths],
         corrected=[
             *on_paths,
-            *_near(exact, "off_kept", "1 - cos with the solution of the kept tokens"),
+            *all_below("1 - cos with the solution of the kept tokens", exact, "off_kept", _CLOSE),
             below(
                 "starts with unserved inputs that are at most the margin behind, exact direction",
                 Number.exact(sum(int(run["unexplained"]) for run in exact.values())),
@@ -127,12 +104,12 @@ def _theorem(from_zero: Datasets, ends: Datasets, scores: str, longest: float) -
         f"solution, so that its share of the gradient vanishes. Texts with such inputs: {left}.",
         remark="The counter-example with two inputs is proved for any step size "
         "(jaxattn.experiments.language.lm_theorems.crossed). From W = 0 at d = 100, "
-        f"{' to '.join(map(str, dict.fromkeys((texts[0], texts[-1]))))} texts per run, the norm grows logarithmically "
-        f"in the steps. The steps are {min(within):.2g} / L to {max(within):.2g} / L.",
+        f"{span(int(run['feasible_texts']) for run in from_zero.values())} texts per run, the norm grows "
+        f"logarithmically in the steps. The steps are {min(within):.2g} / L to {max(within):.2g} / L.",
         numbers=numbers,
-        expected=expected,
+        expected=_expected(numbers),
         counts=counts_of({**from_zero, **ends}),
-        undecided=_STARTS.missing(exact) or (too_long if min(within) > longest else ""),
+        undecided=_PATHS.missing(from_zero) or _STARTS.missing(exact) or (too_long if min(within) > longest else ""),
     )
 
 
@@ -144,8 +121,11 @@ def _theorem(from_zero: Datasets, ends: Datasets, scores: str, longest: float) -
     needs=_ANY,
 )
 def _equal(runs: Datasets) -> Judgement:
-    equal = {name: run for name, run in runs.items() if delta(run) == 0}
-    return _theorem(paths(equal), starts(equal, "logistic"), "equal scores", _EQUAL)
+    from_zero, ends = (
+        {name: run for name, run in chosen.items() if delta(run) == 0}
+        for chosen in (paths(runs), family(runs, {"loss": "logistic"}))
+    )
+    return _theorem(from_zero, ends, _EQUAL)
 
 
 @claim(
@@ -159,7 +139,7 @@ def _equal(runs: Datasets) -> Judgement:
 def _close(runs: Datasets) -> Judgement:
     """Judge paths with close scores, and starts with arbitrarily close scores, including equal ones."""
     close = {name: run for name, run in paths(runs).items() if delta(run) > 0}
-    return _theorem(close, starts(runs, "logistic"), "close scores", _HALF)
+    return _theorem(close, family(runs, {"loss": "logistic"}), _HALF)
 
 
 @claim(
@@ -169,18 +149,16 @@ def _close(runs: Datasets) -> Judgement:
     needs=_ANY,
 )
 def _cross_entropy(runs: Datasets) -> Judgement:
-    ends = starts(runs, "cross_entropy")
-    texts = {name: run for name, run in ends.items() if run.attrs["data"] != "crossed"}
-    if not texts:
-        return Judgement.withheld("There is no run with cross entropy from drawn starts.")
+    ends = family(runs, {"loss": "cross_entropy"})
+    texts = family(ends, {"data": "scored_language"})
+    numbers = labelled(ends, {"1 - cos at the end": "off"})
     return Judgement(
-        stated=[elsewhere(_UNSERVED, ends), *_near(texts, "off", _AT_END)],
+        stated=[elsewhere(_UNSERVED, ends), *all_below(_AT_END, texts, "off", _CLOSE)],
         remark="Cross entropy is convex in W, and an input that is behind has a slope near 1, which does not vanish. "
         "From starts where the logistic loss leaves an input unserved, including the two inputs, cross entropy "
         "serves all.",
-        numbers=_at_end(ends),
-        expected=dict.fromkeys(_at_end(ends), 0.0),
-        counts=counts_of(ends),
+        numbers=numbers,
+        expected=_expected(numbers),
         undecided=_STARTS.missing(texts),
     )
 
@@ -190,23 +168,19 @@ def _cross_entropy(runs: Datasets) -> Judgement:
     Source(PAPER, "Definitions 3.5 to 3.7, Theorem 3.14", Setting.PROXY),
     "Descent on the logistic function 1 / (1 + exp(-x)) of the label times the attended score converges in "
     "direction to the hard-margin solution of the optimal tokens.",
-    needs=_ANY,
+    needs=_STARTS,
 )
 def _printed(runs: Datasets) -> Judgement:
     """The printed loss must converge to the solution; as corrected, the one with the opposite sign."""
-    printed, turned = starts(runs, "printed"), starts(runs, "turned")
-    if not printed or not turned:
-        return Judgement.withheld("There is no run with the printed loss, or none with its sign reversed.")
-    both = printed | turned
+    printed, turned = (family(runs, {"loss": loss}) for loss in ("printed", "turned"))
+    of_printed, of_turned = (labelled(ends, {"1 - cos at the end": "off"}) for ends in (printed, turned))
     return Judgement(
-        stated=_near(printed, "off", _AT_END),
-        corrected=_near(turned, "off", _AT_END),
+        stated=all_below(_AT_END, printed, "off", _CLOSE),
+        corrected=all_below(_AT_END, turned, "off", _CLOSE),
         correction="for the same function of minus the margin. The printed loss rises with the margin, so descent "
         "moves W away from the optimal tokens.",
-        numbers=_at_end(both),
-        expected=dict.fromkeys(_at_end(printed), 0.0),
-        counts=counts_of(both),
-        undecided=_STARTS.missing(both),
+        numbers=of_printed | of_turned,
+        expected=_expected(of_printed),
     )
 
 
@@ -214,19 +188,22 @@ def _printed(runs: Datasets) -> Judgement:
     "lm-theorems:soft",
     Source(PAPER, "section 4 (experiments, Definition 4.1)", Setting.PROXY),
     "If no W separates all next words, the direction of W converges to the soft-margin solution.",
-    needs=_ANY,
+    needs=_PATHS,
 )
 def _soft(runs: Datasets) -> Judgement:
     """On infeasible texts the error from the soft solution must fall in every run and end near 0."""
     runs = paths(runs)
-    if few := _too_few(runs, "infeasible"):
+    if few := _few_texts(runs, "infeasible"):
         return Judgement.withheld(few)
-    numbers: dict[str, Number] = {}
-    for name, run in runs.items():
-        numbers[f"1 - cos at step {int(run['snapshot'][-1])}, {name}"] = number(run, "infeasible_off_soft", at=-1)
-        numbers[f"exponent of ||W|| in 1 - cos, {name}"] = number(run, "infeasible_off_soft_exponent")
-        numbers[f"1 - cos of soft and tied hard margin, {name}"] = number(run, "infeasible_apart")
-        numbers[f"share of texts where these differ, {name}"] = number(run, "infeasible_differ")
+    numbers = labelled(
+        runs,
+        {
+            "1 - cos at step {}": "infeasible_off_soft",
+            "exponent of ||W|| in 1 - cos": "infeasible_off_soft_exponent",
+            "1 - cos of soft and tied hard margin": "infeasible_apart",
+            "share of texts where these differ": "infeasible_differ",
+        },
+    )
     differ = [float(run["infeasible_differ"]) for run in runs.values()]
     return Judgement(
         stated=_tends(runs, "infeasible_off_soft"),
@@ -235,8 +212,7 @@ def _soft(runs: Datasets) -> Judgement:
         "soft margin ranks the rarer second, above all others. The soft solution differs from the one for the "
         f"kept words in {min(differ):.0%} to {max(differ):.0%} of these texts.",
         numbers=numbers,
-        expected=_zero_at_steps(numbers),
-        counts=counts_of(runs),
+        expected=_expected(numbers),
     )
 
 
@@ -244,23 +220,27 @@ def _soft(runs: Datasets) -> Judgement:
     "lm-theorems:tied",
     Source(PAPER, "Theorems 3.14 and 3.15; this limit is ours", Setting.OURS),
     "If no W separates all next words, the direction converges to the hard margin of the words of least risk, tied.",
-    needs=_ANY,
+    needs=_PATHS,
 )
 def _tied(runs: Datasets) -> Judgement:
     """The error from the solution of the kept words must fall, and these must be the words of least risk."""
     runs = paths(runs)
-    if few := _too_few(runs, "infeasible"):
+    if few := _few_texts(runs, "infeasible"):
         return Judgement.withheld(few)
-    numbers: dict[str, Number] = {}
-    for name, run in runs.items():
-        numbers[f"1 - cos at step {int(run['snapshot'][-1])}, {name}"] = number(run, "infeasible_off", at=-1)
-        numbers[f"exponent of ||W|| in 1 - cos, {name}"] = number(run, "infeasible_off_exponent")
-        numbers[f"share of texts that keep the words of least risk, {name}"] = number(run, "infeasible_least")
-        numbers[f"share of next words selected, {name}"] = number(run, "infeasible_chosen")
+    numbers = labelled(
+        runs,
+        {
+            "1 - cos at step {}": "infeasible_off",
+            "exponent of ||W|| in 1 - cos": "infeasible_off_exponent",
+            "share of texts that keep the words of least risk": "infeasible_least",
+            "share of next words selected": "infeasible_chosen",
+        },
+    )
     tends, last = _tends(runs, "infeasible_off"), furthest(runs)
+    others = "number of texts that keep other words than those of least risk"
     astray, texts = (sum(int(run[f"infeasible_{count}"]) for run in last.values()) for count in ("astray", "texts"))
     return Judgement(
-        stated=[*tends, *_none("texts that keep other words than those of least risk", last, "infeasible_astray")],
+        stated=tends + all_below(others, last, "infeasible_astray", 0),
         corrected=tends,
         correction="the limit is the tied hard margin of the words that continue to receive attention. With the "
         f"largest step, {astray} of {texts} texts keep other words than those of least risk. Such words "
@@ -268,48 +248,34 @@ def _tied(runs: Datasets) -> Judgement:
         "the gradient vanishes.",
         remark="1 - cos is with the hard margin of the words that continue to receive attention.",
         numbers=numbers,
-        expected=_zero_at_steps(numbers) | {label: 1.0 for label in numbers if "least risk" in label},
-        counts=counts_of(runs),
+        expected=_expected(numbers),
     )
-
-
-def _zero_at_steps(numbers: Mapping[str, Number]) -> dict[str, float]:
-    return {label: 0.0 for label in numbers if " at step " in label}
 
 
 @claim(
     "lm-theorems:step",
     Source(PAPER, "assumption of Theorems 3.14 and 3.15", Setting.PROXY),
     "A step of at most 1 / L never raises the risk.",
-    needs=_ANY,
+    needs=_PATHS,
 )
 def _step(runs: Datasets) -> Judgement:
     """The recorded risk must not rise in runs with the smallest step, if this is within 1 / L for every text."""
     runs = paths(runs)
-    if not runs:
-        return Judgement.withheld("There is no run from W = 0.")
-    smallest = min(run.attrs["optimizer.step_size"] for run in runs.values())
-    first = {name: run for name, run in runs.items() if run.attrs["optimizer.step_size"] == smallest}
+    first = family(runs, {"optimizer.step_size": min(run.attrs["optimizer.step_size"] for run in runs.values())})
     largest = max(float(run["within"]) for run in first.values())
+    compared = [int(run["compared"]) for run in first.values()]
     beyond = [run for run in runs.values() if float(run["within"]) > 1]
-    undecided = _PATHS.missing(runs)
+    undecided = "" if all(compared) else "The risk is recorded at one step only; an increase needs two."
     if largest > 1:
-        undecided = (
-            undecided or f"The smallest step is {largest:.4g} / L, but the claim is about steps of at most 1 / L."
-        )
-    if not all(int(run["compared"]) for run in first.values()):
-        undecided = undecided or "The risk is recorded at one step only; an increase needs two."
-    numbers = {"largest step size times L, smallest step": largest}
-    numbers |= {f"increases of the recorded risk, {name}": int(run["rises"]) for name, run in runs.items()}
+        undecided = f"The smallest step is {largest:.4g} / L, but the claim is about steps of at most 1 / L."
+    rises = "increases of the recorded risk"
     return Judgement(
-        stated=_none("increases of the recorded risk", first, "rises"),
+        stated=all_below(f"number of {rises}", first, "rises", 0),
         remark="L is our bound, `language.score_bound`, largest over all texts. The risk is compared over "
-        f"{sum(int(run['compared']) for run in first.values())} "
-        f"pairs of recorded steps. In the {len(beyond)} runs with a step beyond 1 / L it rises "
+        f"{sum(compared)} pairs of recorded steps. In the {len(beyond)} runs with a step beyond 1 / L it rises "
         f"{sum(int(run['rises']) for run in beyond)} times.",
-        numbers={label: Number.exact(value) for label, value in numbers.items()},
-        expected={f"increases of the recorded risk, {name}": 0.0 for name in first},
-        counts=counts_of(runs),
+        numbers={"largest step size times L, smallest step": largest} | labelled(runs, {rises: "rises"}),
+        expected=dict.fromkeys(labelled(first, {rises: "rises"}), 0.0),
         undecided=undecided,
     )
 

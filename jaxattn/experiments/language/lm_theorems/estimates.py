@@ -7,12 +7,11 @@ import numpy as np
 import xarray
 from jaxtyping import Float, PRNGKeyArray
 
-from jaxattn.experiments.language.arrival import late, outcomes
+from jaxattn.experiments.language.arrival import outcomes
+from jaxattn.experiments.language.subsets import by_kind
 from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.estimates import Estimator, estimated, exact, mean, share
 
-# Kinds of texts: some W separates all next words, or none does.
-_KINDS = ("feasible", "infeasible")
 # 1 - cos cannot be distinguished from 0 below the first; solutions within the second are the same.
 _LEAST, _SAME = 1e-14, 1e-6
 
@@ -28,15 +27,15 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         next word is not selected; and `astray`, the number that keep other words than those of least risk.
 
         From other starts: the numbers of texts that have `arrived`, have `left` prefixes unserved, are `moving` or
-        `unexplained`, as defined in `arrival.outcomes`; the means of `off` over the snapshots and of `off_kept`; the
-        largest `within`, the mean `start`; `drift`, the change of the mean of `off` over the last two decades of steps.
+        `unexplained`, as defined in `arrival.outcomes`; the means of `off` over the snapshots and of `off_kept`; and
+        the largest `within`.
     """
     return (_ends if "weights.radius" in run.attrs else _courses)(run, key)
 
 
 def _courses(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     step_size, changes = run.attrs["optimizer.step_size"], np.diff(run["loss"].values, axis=1)
-    summary = estimated(
+    courses = estimated(
         run,
         key,
         time=exact(step_size * run["snapshot"].astype(float)),
@@ -44,12 +43,7 @@ def _courses(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         rises=exact(int((changes > 1e-12).sum())),
         compared=exact(changes.size),
     )
-    for k, (kind, of_kind) in enumerate(zip(_KINDS, (run["feasible"], ~run["feasible"]), strict=True)):
-        summary[f"{kind}_texts"] = of_kind.sum()
-        if of_kind.any():
-            parts = {f"{kind}_{name}": part for name, part in _of_kind(run.isel(seed=of_kind.values)).items()}
-            summary = summary.assign(estimated(run, jax.random.fold_in(key, k), **parts).data_vars)
-    return summary
+    return courses.assign(by_kind(run, key, _of_kind).data_vars)
 
 
 def _of_kind(texts: xarray.Dataset) -> dict[str, Estimator]:
@@ -90,7 +84,5 @@ def _ends(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     numbers = {name: int(hits.sum()) for name, hits in outcomes(run)._asdict().items()} | {
         "texts": run.sizes["seed"],
         "within": float(run["within"].max()),
-        "start": float(run["start"].mean()),
-        "drift": float(late(run).mean()),
     }
     return xarray.Dataset(variables(estimates) | numbers, {"snapshot": run["snapshot"].values}, run.attrs)

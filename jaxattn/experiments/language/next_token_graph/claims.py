@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import xarray
@@ -34,35 +35,28 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate a run's distances from both parts of the limit.
 
     Returns:
-        Over the snapshots geometric means of `whole`, `both`, `growing`, and of `finite` over
-        the texts with a finite part; the means of `margin`, `increment`, `rate` and `error`; geometric means of
-        `falls`, `whole` at the end over `whole` at a tenth of the steps, and over texts with a finite part of `closer`,
-        `both` over `whole` at the end, and `comes`, `finite` at the end over `finite` at a hundredth. Over the texts
-        with several starts `growth_apart`, and the geometric mean of `joined`, `finite_apart` over `finite_apart_0`,
-        the largest of each. `predicted` and `reached` for all words in cycles, (point,); `largest`, the largest error;
-        `midpoint`, the smallest; `sets_apart` and `within`, the largest. The attribute `with_finite` counts the seeds
-        with a finite part, `with_starts` the texts with several starts, `with_all_words` the seeds whose inputs contain
-        every word.
+        Means of what is measured, geometric ones of distances; `finite`, `closer` and `comes` over the texts with a
+        finite part. `falls` is `whole` at the end over `whole` at a tenth of the steps; `comes` is `finite` at the end
+        over `finite` at a hundredth; `closer` is `both` over `whole` at the end. Over the texts with several starts the
+        largest `growth_apart`, and `joined`, the largest `finite_apart` over the largest `finite_apart_0`. `predicted`
+        and `reached` for all words in cycles, (point,); `largest`, the largest error; `midpoint`, the smallest;
+        `sets_apart` and `within`, the largest. The attribute `with_finite` counts the seeds with a finite part,
+        `with_starts` the texts with several starts, `with_all_words` the seeds whose inputs contain every word.
     """
     steps = run["snapshot"].values
     tenth, hundredth = (int(np.argmin(np.abs(np.log(steps * part / steps[-1])))) for part in (10, 100))
-    whole, both, growing, finite = (run[name].clip(min=_LEAST) for name in ("whole", "both", "growing", "finite"))
+    distances = run[["whole", "both", "growing", "finite"]].clip(min=_LEAST)
+    whole, both, finite = (distances[name] for name in ("whole", "both", "finite"))
     has_finite = run["size"] > _NONE
     apart = run[["growth_apart", "finite_apart", "finite_apart_0"]].groupby(run["text"]).max().rename(text="seed")
     several = apart["finite_apart_0"] > _NONE
     counts = {"with_finite": has_finite.sum(), "with_starts": several.sum()}
     counts["with_all_words"] = run.sizes["seed"] * (run.attrs["data"] == "language")
-    cyclic = run["cyclic"].values
     return estimated(
         run,
         key,
-        whole=geometric_mean(whole),
-        both=geometric_mean(both),
-        growing=geometric_mean(growing),
-        margin=mean(run["margin"]),
-        increment=mean(run["increment"]),
-        rate=mean(run["rate"]),
-        error=mean(run["error"]),
+        **{name: geometric_mean(distances[name]) for name in ("whole", "both", "growing")},
+        **{name: mean(run[name]) for name in ("margin", "increment", "rate", "error")},
         falls=geometric_mean(_ratio(whole, -1, whole, tenth)),
         finite=over(has_finite, geometric_mean, finite),
         closer=over(has_finite, geometric_mean, _ratio(both, -1, whole, -1)),
@@ -73,8 +67,10 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         midpoint=exact(run["midpoint"].min()),
         sets_apart=exact(run["sets_apart"].max()),
         within=exact(run["within"].max()),
-        predicted=exact(xarray.DataArray(run["predicted"].values[cyclic], dims="point")),
-        reached=exact(xarray.DataArray(run["reached"].values[cyclic], dims="point")),
+        **{
+            name: exact(xarray.DataArray(run[name].values[run["cyclic"].values], dims="point"))
+            for name in ("predicted", "reached")
+        },
     ).assign_attrs({name: int(count) for name, count in counts.items()})
 
 
@@ -82,56 +78,27 @@ def _ratio(first: xarray.DataArray, at: int, second: xarray.DataArray, since: in
     return first.isel(snapshot=at, drop=True) / second.isel(snapshot=since, drop=True)
 
 
-# From a run's name and summary to the criteria for it.
-_Criteria = Callable[[str, xarray.Dataset], tuple[Criterion, ...]]
+class _Asked(NamedTuple):
+    """What is asked of an estimate of every run.
+
+    Attributes:
+        quantity: in words.
+        estimate: its name.
+        threshold: the smallest or the largest value allowed.
+        criterion: `above` or `below`.
+    """
+
+    quantity: str
+    estimate: str
+    threshold: float
+    criterion: Callable[[str, Number, float], Criterion] = below
 
 
-def _direction(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
-    return (
-        below(f"1 - cos of the change over the last decade with W_svm, {name},", number(run, "increment"), _PARALLEL),
-        above(f"length of that change along W_svm over ||W_svm|| log 10, {name},", number(run, "rate"), _GROWING),
-        below(f"1 - cos of W at the end over 1 - cos at a tenth of the steps, {name},", number(run, "falls"), _FALLING),
-    )
-
-
-def _finite(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
-    return (
-        below(f"largest error of a probability, mean over seeds, {name},", number(run, "error"), _PROBABILITY),
-        below(
-            f"distance from W_fin at the end over the distance at a hundredth of the steps, {name},",
-            number(run, "comes"),
-            _TWO_DECADES,
-        ),
-    )
-
-
-def _global(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
-    return (
-        below(f"1 - cos between the changes from two starts, {name},", number(run, "growth_apart"), _PARALLEL),
-        below(f"distance between finite parts of two starts, end over start, {name},", number(run, "joined"), _JOINED),
-    )
-
-
-def _both(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
-    return (
-        below(f"1 - cos with W_fin + C W_svm over 1 - cos with W_svm, {name},", number(run, "closer"), 1 - _CHANGE),
-    )
-
-
-def _sets(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
-    return (below(f"relative distance of the two solutions, {name},", Number.exact(float(run["sets_apart"])), _SAME),)
-
-
-def _convex(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
-    least = Number.exact(float(run["midpoint"]))
-    return (above(f"mean of the risks at two W minus the risk halfway, smallest, {name},", least, _ROUNDING),)
-
-
-def _judge(criteria: _Criteria, having: str, remark: Callable[[Datasets], str], runs: Datasets) -> Judgement:
-    """Every run with enough of what the claim is about must meet its criteria.
+def _judge(asked: Sequence[_Asked], having: str, remark: Callable[[Datasets], str], runs: Datasets) -> Judgement:
+    """Every run with enough of what the claim is about must meet the criteria.
 
     Args:
-        criteria: for a run.
+        asked: of every run; the first number should be 0.
         having: the attribute that counts what the claim is about.
         remark: made from the runs that have it.
         runs: by name.
@@ -139,68 +106,102 @@ def _judge(criteria: _Criteria, having: str, remark: Callable[[Datasets], str], 
     chosen = {name: run for name, run in runs.items() if int(run.attrs[having]) >= LEAST_SEEDS}
     if not chosen:
         return Judgement.withheld(f"No run has {LEAST_SEEDS} seeds or texts of the kind that this claim is about.")
-    stated = [criterion for name, run in chosen.items() for criterion in criteria(name, run)]
-    first = stated[:: len(stated) // len(chosen)]
+    labels = {f"{one.quantity}, {name}": (one, run) for name, run in chosen.items() for one in asked}
+    numbers = {label: number(run, one.estimate) for label, (one, run) in labels.items()}
     return Judgement(
-        stated,
-        numbers={criterion.quantity.rstrip(","): criterion.value for criterion in stated},
-        expected={criterion.quantity.rstrip(","): 0.0 for criterion in first},
+        [one.criterion(f"{label},", numbers[label], one.threshold) for label, (one, _) in labels.items()],
+        numbers=numbers,
+        expected={f"{asked[0].quantity}, {name}": 0.0 for name in chosen},
         counts=counts_of(chosen),
         remark=remark(chosen),
     )
 
 
-def _source(locator: str, setting: Setting = Setting.PROXY) -> Source:
-    return Source(_PAPER, locator, setting)
+_THEOREM = Source(_PAPER, "global convergence theorem for log-loss", Setting.PROXY)
+
+
+def _claim(
+    name: str,
+    source: Source,
+    statement: str,
+    asked: Sequence[_Asked],
+    remark: Callable[[Datasets], str],
+    having: str = "kept",
+    kind: Kind = Kind.FINDING,
+) -> Claim:
+    return Claim(f"next-token-graph:{name}", source, statement, partial(_judge, asked, having, remark), TRAINED, kind)
 
 
 CLAIMS = (
-    Claim(
-        "next-token-graph:direction",
-        _source("global convergence theorem for log-loss"),
+    _claim(
+        "direction",
+        _THEOREM,
         "From any start, gradient descent with log-loss drives the norm of W to infinity and its direction to the "
         "Graph-SVM solution, which separates the strongly connected components of every token-priority graph.",
-        partial(_judge, _direction, "kept", remarks.on_direction),
-        TRAINED,
+        (
+            _Asked("1 - cos of the change over the last decade with W_svm", "increment", _PARALLEL),
+            _Asked("length of that change along W_svm over ||W_svm|| log 10", "rate", _GROWING, above),
+            _Asked("1 - cos of W at the end over 1 - cos at a tenth of the steps", "falls", _FALLING),
+        ),
+        remarks.on_direction,
     ),
-    Claim(
-        "next-token-graph:finite-part",
-        _source("global convergence theorem for log-loss"),
+    _claim(
+        "finite-part",
+        _THEOREM,
         "The projection of W on the cyclic subspace converges to W_fin, the minimizer of the log-loss of the inputs "
         "restricted to the component of their label.",
-        partial(_judge, _finite, "with_finite", remarks.on_finite),
-        TRAINED,
+        (
+            _Asked("largest error of a probability, mean over seeds", "error", _PROBABILITY),
+            _Asked(
+                "distance from W_fin at the end over the distance at a hundredth of the steps", "comes", _TWO_DECADES
+            ),
+        ),
+        remarks.on_finite,
+        "with_finite",
     ),
-    Claim(
-        "next-token-graph:global",
-        _source("global convergence theorem for log-loss"),
+    _claim(
+        "global",
+        _THEOREM,
         "Neither part of the limit depends on the start.",
-        partial(_judge, _global, "with_starts", remarks.on_global),
-        TRAINED,
+        (
+            _Asked("1 - cos between the changes from two starts", "growth_apart", _PARALLEL),
+            _Asked("distance between finite parts of two starts, end over start", "joined", _JOINED),
+        ),
+        remarks.on_global,
+        "with_starts",
     ),
-    Claim(
-        "next-token-graph:both-parts",
-        _source("decomposition of W, and the figure of its correlations"),
+    _claim(
+        "both-parts",
+        Source(_PAPER, "decomposition of W, and the figure of its correlations", Setting.PROXY),
         "W is W_fin plus a growing multiple of the Graph-SVM solution; the two together predict W better than the "
         "solution alone.",
-        partial(_judge, _both, "with_finite", remarks.on_both),
-        TRAINED,
+        (_Asked("1 - cos with W_fin + C W_svm over 1 - cos with W_svm", "closer", 1 - _CHANGE),),
+        remarks.on_both,
+        "with_finite",
     ),
-    Claim(
-        "next-token-graph:sets",
+    _claim(
+        "sets",
         Source(_PAPER, "Graph-SVM, for inputs that contain every word", Setting.OURS),
         "If every word is a candidate, the Graph-SVM solution and W_fin are those of arXiv 2308.16898 for several "
         "selected tokens, the words that follow.",
-        partial(_judge, _sets, "with_all_words", remarks.on_sets),
-        TRAINED,
+        (_Asked("relative distance of the two solutions", "sets_apart", _SAME),),
+        lambda chosen: (
+            "This follows from the definitions: every input contains every word, so the words that follow k "
+            "form one component, which comes before all others. The limit is then that of lm-cosine:mixed, W_fin + C "
+            "W_sets."
+        ),
+        "with_all_words",
         Kind.CHECK,
     ),
-    Claim(
-        "next-token-graph:convex",
-        _source("lemma on convexity"),
+    _claim(
+        "convex",
+        Source(_PAPER, "lemma on convexity", Setting.PROXY),
         "With log-loss the risk is convex in W.",
-        partial(_judge, _convex, "kept", remarks.on_convex),
-        TRAINED,
-        Kind.CHECK,
+        (_Asked("mean of the risks at two W minus the risk halfway, smallest", "midpoint", _ROUNDING, above),),
+        lambda chosen: (
+            "Tested between the start and the end of every run. It follows by algebra: -log of a softmax "
+            "probability is convex in the logits."
+        ),
+        kind=Kind.CHECK,
     ),
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,22 +11,19 @@ from matplotlib.figure import Figure
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
-# Cycles by their length, from light to dark, and what the other runs look like.
+# Cycles by their length, from light to dark.
 _CYCLES = dict(zip(range(1, 6), palette.ramp(5), strict=True))
-_OTHERS = ((palette.WINE, "--"), (palette.AMBER, "-."), (palette.INK, ":"), (palette.ROSE, "--"))
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the direction error of W and that of its last gain, the distance from W_fin, and the probabilities."""
-    looks = _looks(summaries)
     with page.style():
         figure = page.full(3.35)
         left, middle, right = figure.subplots(1, 3)
-        for name, run in summaries.items():
-            colour, dashes, label = looks[name]
-            look = {"color": colour, "linestyle": dashes, "linewidth": 1.2}
-            _curve(left, run, "whole", look | {"label": label})
-            end = float(run["snapshot"][-1])
+        for run in summaries.values():
+            look = _look(run)
+            colour, end = look["color"], float(run["snapshot"][-1])
+            _curve(left, run, "whole", look)
             left.plot(end, float(run["increment"]), marker="D", markersize=3.5, color=colour, clip_on=False)
             if "finite" in run:
                 _curve(middle, run, "finite", look)
@@ -38,16 +33,11 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         for axes in (left, middle):
             axes.set(xlabel="step", xscale="log", yscale="log")
             axes.set_xticks([1, 10, 100, 1000, 10_000])
-        largest = max(float(run["largest"]) for run in summaries.values())
+        largest = page.at_most(max(float(run["largest"]) for run in summaries.values()))
         right.plot([0, 1], [0, 1], color="black", linewidth=0.6, zorder=0)
-        right.set(
-            title=f"(c) Probabilities within\ncomponents: error < {_rounded_up(largest)}",
-            xlabel="predicted from the graph",
-            ylabel="reached by descent",
-            aspect="equal",
-        )
-        handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3)
+        right.set(title=f"(c) Probabilities within\ncomponents: error $\\leq$ {largest}", aspect="equal")
+        right.set(xlabel="predicted from the graph", ylabel="reached by descent")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         page.add_counts(
             figure,
             summaries,
@@ -57,38 +47,23 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     return figure
 
 
-def _looks(summaries: Datasets) -> dict[str, tuple[str, str, str]]:
-    """Return colour, dashes and label of every run: those from W = 0 with run-hot words by the length of the cycle."""
-    looks, others = {}, iter(_OTHERS)
-    for name, run in summaries.items():
-        cycle, sphere, starts, normalized = _settings(run)
-        has_own_colour = cycle and not sphere and starts == 1 and not normalized
-        colour, dashes = (_CYCLES[cycle], "-") if has_own_colour else next(others, (palette.GUIDE, "-"))
-        looks[name] = (colour, dashes, _label(run))
-    return looks
-
-
-def _settings(run: xarray.Dataset) -> tuple[int, bool, int, bool]:
-    """Return the length of the cycle, 0 for all words as candidates; and what distinguishes other runs."""
+def _look(run: xarray.Dataset) -> dict[str, Any]:
+    """Return label, colour and dashes of a run: by the length of its cycle, or by what distinguishes it."""
     attrs = run.attrs
-    sphere, normalized = attrs["data"] == "token_graph_sphere", attrs["optimizer"] == "scale_free_gd"
-    return attrs.get("data.cycle", 0), sphere, attrs["weights.starts"], normalized
+    if attrs["data"] == "language":
+        return {"label": "all words as candidates", "color": palette.INK, "linestyle": ":"}
+    cycle, starts = attrs["data.cycle"], attrs["weights.starts"]
+    label = f"cycles of {cycle}" if cycle > 1 else "no cycle"
+    for differs, words, colour, dashes in (
+        (starts > 1, f"{starts} starts", palette.WINE, "--"),
+        (attrs["data"] == "token_graph_sphere", "unit sphere", palette.AMBER, "-."),
+        (attrs["optimizer"] == "scale_free_gd", "normalized steps", palette.ROSE, "--"),
+    ):
+        if differs:
+            return {"label": f"{label}, {words}", "color": colour, "linestyle": dashes}
+    return {"label": label, "color": _CYCLES[cycle], "linestyle": "-"}
 
 
-def _label(run: xarray.Dataset) -> str:
-    cycle, sphere, starts, normalized = _settings(run)
-    if not cycle:
-        return "all words as candidates"
-    graphs = f"cycles of {cycle}" if cycle > 1 else "no cycle"
-    more = {f"{starts} starts": starts > 1, "unit sphere": sphere, "normalized steps": normalized}
-    return ", ".join([graphs, *(words for words, is_so in more.items() if is_so)])
-
-
-def _curve(axes: Axes, run: xarray.Dataset, name: str, look: Mapping[str, Any]) -> None:
-    page.band(axes, *(run[part].values for part in ("snapshot", name, f"{name}_low", f"{name}_high")), **look)
-
-
-def _rounded_up(value: float) -> str:
-    """Return a number of one digit that is not less."""
-    power = 10.0 ** np.floor(np.log10(max(value, 1e-12)))
-    return f"{np.ceil(value / power * (1 - 1e-12)) * power:.1g}"
+def _curve(axes: Axes, run: xarray.Dataset, name: str, look: dict[str, Any]) -> None:
+    curve = (run[part].values for part in ("snapshot", name, f"{name}_low", f"{name}_high"))
+    page.band(axes, *curve, **look, linewidth=1.2)

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from jaxattn.study.claims import Datasets
+from jaxattn.study.style.writing import span
 
 
 def _ends(summaries: Datasets, name: str) -> str:
     """Return the range of the runs' means at the last snapshot."""
-    means = [float(run[name].values.ravel()[-1]) for run in summaries.values()]
-    return f"{min(means):.2g} to {max(means):.2g}" if len(means) > 1 else f"{means[0]:.2g}"
+    return span((float(run[name][-1]) for run in summaries.values()), ".2g")
 
 
 def on_direction(chosen: Datasets) -> str:
     """Say how near W itself comes to the direction, by rule of descent."""
-    plain, exact = (
-        {name: run for name, run in chosen.items() if run.attrs["optimizer"] == optimizer}
-        for optimizer in ("gd", "scale_free_gd")
+    exact = {name: run for name, run in chosen.items() if run.attrs["optimizer"] == "scale_free_gd"}
+    plain = {name: run for name, run in chosen.items() if name not in exact}
+    longest = max(float(run["within"]) for run in plain.values())
+    further = (
+        " Without cycles, normalized steps along the exact gradient direction follow the same path further: 1 - "
+        f"cos of W ends at {_ends(exact, 'whole')}, its margin ratio at {_ends(exact, 'margin')}."
     )
-    parts = []
-    if plain:
-        longest = max(float(run["within"]) for run in plain.values())
-        parts.append(
-            f"For plain steps, of at most {longest:.2g} / L, 1 - cos of W itself ends at {_ends(plain, 'whole')} "
-            "(geometric means). It falls like the inverse square of log step, as W is W_svm log step plus a bounded "
-            "remainder. The change of W over a decade does not contain the constant part of this remainder. Margin "
-            f"ratios outside the cyclic subspace are {_ends(plain, 'margin')}."
-        )
-    if exact:
-        parts.append(
-            "Without cycles, normalized steps along the exact gradient direction follow the same path further: 1 - "
-            f"cos of W ends at {_ends(exact, 'whole')}, its margin ratio at {_ends(exact, 'margin')}."
-        )
-    return " ".join(parts)
+    return (
+        f"For plain steps, of at most {longest:.2g} / L, 1 - cos of W itself ends at {_ends(plain, 'whole')} "
+        "(geometric means). It falls like the inverse square of log step, as W is W_svm log step plus a bounded "
+        "remainder. The change of W over a decade does not contain the constant part of this remainder. Margin "
+        f"ratios outside the cyclic subspace are {_ends(plain, 'margin')}.{further}"
+    )
 
 
 def on_finite(chosen: Datasets) -> str:
@@ -60,22 +54,4 @@ def on_both(chosen: Datasets) -> str:
     return (
         f"1 - cos with W_fin + C W_svm ends at {_ends(chosen, 'both')}, with W_svm at {_ends(chosen, 'whole')} "
         "(geometric means). C is fitted, W_fin is not. Both tend to 0, since W grows and W_fin does not."
-    )
-
-
-def on_sets(chosen: Datasets) -> str:
-    """Say why the two agree."""
-    del chosen
-    return (
-        "This follows from the definitions: every input contains every word, so the words that follow k form one "
-        "component, which comes before all others. The limit is then that of lm-cosine:mixed, W_fin + C W_sets."
-    )
-
-
-def on_convex(chosen: Datasets) -> str:
-    """Say where convexity is tested."""
-    del chosen
-    return (
-        "Tested between the start and the end of every run. It follows by algebra: -log of a softmax probability "
-        "is convex in the logits."
     )

@@ -15,21 +15,10 @@ from matplotlib.figure import Figure
 from jaxattn import attention, metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.statistics import bootstrap, pooled, proportion, variables
-from jaxattn.study.claims import (
-    LEAST_SEEDS,
-    LEAST_STEPS,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Needs,
-    Setting,
-    Source,
-    claim,
-    too_few,
-)
-from jaxattn.study.claims.criteria import Criterion, Number, below
+from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, pooled, proportion, variables
+from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim
+from jaxattn.study.claims.counts import LEAST_STEPS, too_few
+from jaxattn.study.claims.criteria import Number, below
 from jaxattn.study.estimates import number
 from jaxattn.study.style import page, palette
 
@@ -112,24 +101,15 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         descent `left`, with its interval, and the number of `starts`; and, over `farther`, `rise`, the change in the
         share of locally optimal starts left from one radius to the next, with its interval.
     """
-    return {name: _summary(run, key) for name, run in runs.items()}
-
-
-def _summary(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    shares = np.full((3, 2, run.sizes["radius"]), np.nan)
-    starts = np.zeros(2, int)
-    for k, locally in enumerate((False, True)):
-        those = run["locally"].values == locally
-        starts[k] = those.sum()
-        if starts[k]:
-            left = ~run["stayed"].values[those]
-            shares[:, k] = pooled(left, run["seed"].values[those], jax.random.fold_in(key, k))[:3]
-    names = ("left", "left_low", "left_high")
-    summary = run.assign({name: (("of", "radius"), share) for name, share in zip(names, shares, strict=True)})
-    if starts[1] and run.sizes["radius"] > 1:
-        rise = bootstrap(_rises(run), jax.random.fold_in(key, 2))
-        summary = summary.assign(variables({"rise": (("farther",), rise)}))
-    return summary.assign(starts=(("of",), starts)).assign_coords(of=["not local", "local"])
+    run = runs["all starts"]
+    left, seed, locally = ~run["stayed"].values, run["seed"].values, run["locally"].values
+    shares = [pooled(left[of], seed[of], jax.random.fold_in(key, k)) for k, of in enumerate((~locally, locally))]
+    estimates = {
+        "left": (("of", "radius"), Estimate(*(np.stack(part) for part in zip(*shares, strict=True)))),
+        "rise": (("farther",), bootstrap(_rises(run), jax.random.fold_in(key, 2))),
+    }
+    summary = run.assign(variables(estimates)).assign(starts=(("of",), [(~locally).sum(), locally.sum()]))
+    return {"all starts": summary.assign_coords(of=["not local", "local"])}
 
 
 def _rises(run: xarray.Dataset) -> Float[np.ndarray, "problems farther"]:
@@ -154,20 +134,22 @@ def _exactly(runs: Datasets) -> Judgement:
     radii, stayed, locally = run["radius"].values, run["stayed"].values, run["locally"].values
     numbers, expected = {}, {}
     for (of, goal), radius in itertools.product((("local", 0.0), ("not local", 1.0)), radii):
-        if int(run["starts"].sel(of=of)):
-            label = f"{of}, share left, R = {radius:g}"
-            numbers[label], expected[label] = number(run, "left", of=of, radius=radius), goal
+        label = f"{of}, share left, R = {radius:g}"
+        numbers[label], expected[label] = number(run, "left", of=of, radius=radius), goal
     wrongly = int((stayed & ~locally[:, None]).sum())
     converse = below("runs that stayed at tokens that are not locally optimal", Number.exact(wrongly), 0)
     left = run["left"].sel(of="local").values
     # With choices of both kinds.
     problems = min(len(np.unique(run["seed"].values[locally == kind])) for kind in (True, False))
+    none = Number.exact((~stayed[locally, -1]).sum())
+    few = number(run, "left", of="local", radius=radii[-1])
+    falls = [
+        below(f"change of that share from R = {a:g} to {b:g}", number(run.isel(farther=k), "rise"), 0)
+        for k, (a, b) in enumerate(itertools.pairwise(radii))
+    ]
     return Judgement(
-        (
-            converse,
-            below(f"locally optimal choices left at R = {radii[-1]:g}", Number.exact((~stayed[locally, -1]).sum()), 0),
-        ),
-        (converse, *_falls(run)),
+        [converse, below(f"locally optimal choices left at R = {radii[-1]:g}", none, 0)],
+        [converse, below(f"share of the locally optimal choices left at R = {radii[-1]:g}", few, _FEW), *falls],
         correction=f"only if R is large enough for alpha. Descent leaves {left[0]:.1%} of the locally optimal choices "
         f"at R = {radii[0]:g}, and {left[-1]:.1%} at R = {radii[-1]:g}.",
         remark="A run has stayed if it selects alpha after the last step and its correlation with W_alpha is above "
@@ -178,33 +160,12 @@ def _exactly(runs: Datasets) -> Judgement:
     )
 
 
-def _falls(run: xarray.Dataset) -> list[Criterion]:
-    """Ask that the share of locally optimal starts left falls with the radius, and is small at the last one."""
-    radii = run["radius"].values
-    few = below(
-        f"share of the locally optimal choices left at R = {radii[-1]:g}",
-        number(run.isel(radius=-1), "left", of="local"),
-        _FEW,
-    )
-    if "rise" not in run:
-        return [few]
-    rises = [
-        below(f"change of that share from R = {a:g} to {b:g}", number(run.isel(farther=k), "rise"), 0)
-        for k, (a, b) in enumerate(itertools.pairwise(radii))
-    ]
-    return [few, *rises]
-
-
-def _scaled_slack(run: xarray.Dataset) -> Float[np.ndarray, "start radius"]:
-    return (run["slack"] * run["radius"] / run["length"]).values
-
-
 def _slack(run: xarray.Dataset) -> str:
     """Say the median of `slack R / ||W_alpha||` over the locally optimal starts left, and over the others.
 
     Only starts outscored by some token count. The text is empty unless there are starts of both kinds.
     """
-    scaled = _scaled_slack(run)
+    scaled = (run["slack"] * run["radius"] / run["length"]).values
     counted = run["locally"].values[:, None] & np.isfinite(scaled)
     left, stayed = (scaled[counted & (run["stayed"].values == stayed)] for stayed in (False, True))
     if not (left.size and stayed.size):
@@ -265,7 +226,7 @@ def _over_radius(axes: Axes, run: xarray.Dataset) -> None:
 
 def _over_slack(axes: Axes, run: xarray.Dataset) -> None:
     local = run.isel(start=run["locally"].values)
-    scaled = _scaled_slack(local)
+    scaled = (local["slack"] * local["radius"] / local["length"]).values
     shown = np.isfinite(scaled)
     _shares(axes, scaled[shown], local["stayed"].values[shown], palette.TEAL)
     axes.set_title("(c) locally optimal $\\alpha$,\nall $R$, by their slack")
@@ -274,9 +235,7 @@ def _over_slack(axes: Axes, run: xarray.Dataset) -> None:
 
 def _shares(axes: Axes, x: Float[np.ndarray, " starts"], stayed: Bool[np.ndarray, " starts"], colour: str) -> None:
     """Draw the share that stayed in groups of neighbouring x, each at its median."""
-    groups = [group for group in np.array_split(np.argsort(x), max(1, min(_GROUPS, len(x) // _LEAST))) if len(group)]
-    if not groups:
-        return
+    groups = np.array_split(np.argsort(x), max(1, min(_GROUPS, len(x) // _LEAST)))
     mean, low, high, _ = np.array([proportion(stayed[group]) for group in groups], float).T
     middle = [np.median(x[group]) for group in groups]
     errors = np.clip([mean - low, high - mean], 0, None)

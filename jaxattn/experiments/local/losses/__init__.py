@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn import svm
-from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, Setting, Source, counts_of
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim, counts_of
 from jaxattn.study.claims.criteria import Criterion, Outcome, above
 from jaxattn.study.estimates import estimated, mean, number, quantiles, share
 from jaxattn.study.measuring.comparison import compare
@@ -82,113 +82,98 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 def _judge(loss: str, runs: Datasets) -> Judgement:
     """The norm must grow, and nearly all seeds end parallel to the Frobenius solution, not to the nuclear one."""
     run, last = runs[loss], runs[loss].attrs["steps"]
-    parallel = number(run, "parallel")
-    medians = ", ".join(f"{_median(runs[other]):.2g} ({other})" for other in _LOSSES)
+    medians = _medians({other: runs[other] for other in _LOSSES})
     steps = f"from step {int(run['since'])} to {int(run['until'])}"
     return Judgement(
-        (
-            above(f"p in ||W Z|| ~ k^p {steps}", number(run, "growth"), AT_REST),
-            above("share of seeds whose correlation with the Frobenius solution is above 0.99", parallel, _ALL),
-            above("1 - cos, nuclear minus Frobenius", number(run, "lead"), _SAME),
-        ),
+        _converges(run, steps),
         remark=f"Median 1 - cos with the Frobenius solution at step {last}: {medians}. The solution is the one for the "
         "tokens selected by training.",
         numbers={f"1 - cos, {norm}, at step {last}": number(run, "mean", norm=norm) for norm in run["norm"].values}
-        | {"share of seeds above 0.99": parallel},
+        | {"share of seeds above 0.99": number(run, "parallel")},
         expected={f"1 - cos, frobenius, at step {last}": 0.0},
         counts=counts_of({loss: run}),
     )
 
 
-def _judge_joint(runs: Datasets) -> Judgement:
-    """Under every loss nearly all seeds must end parallel to the Frobenius solution, as with a fixed v."""
-    joint = {name: runs[name] for name in _JOINT}
-    last = min(run.attrs["steps"] for run in joint.values())
-    shares = {name: number(run, "parallel") for name, run in joint.items()}
-    means = {name: number(run, "mean", norm="frobenius") for name, run in joint.items()}
-    moving = [
-        name
-        for name, run in joint.items()
-        if _is_parallel(name, run).outcome is Outcome.BROKEN and not float(run["fall"].sel(norm="frobenius")) < _MOVING
-    ]
-    medians = ", ".join(f"{_median(run):.2g} ({name})" for name, run in joint.items())
-    return Judgement(
-        [criterion for name, run in joint.items() for criterion in _converges(name, run)],
-        [criterion for name in _SLOW for criterion in _converges(name, joint[name])],
-        correction="only for losses whose slope does not decay exponentially in the margin: "
-        f"{', '.join(f'{shares[name].mean:.0%} of the seeds end parallel ({name})' for name in _SLOW)}. As "
-        "v grows, the slopes of the logistic and the exponential loss decay as fast as the attention "
-        "saturates, and W takes another direction.",
-        remark=f"Median 1 - cos with the Frobenius solution at step {last}: {medians}.",
-        numbers={f"share of seeds above 0.99, {name}": value for name, value in shares.items()}
-        | {f"1 - cos, frobenius, at step {last}, {name}": value for name, value in means.items()},
-        undecided=f"Not yet converged to the solution: {', '.join(moving)}." if moving else "",
-    )
-
-
-def _median(run: xarray.Dataset) -> float:
-    return float(run["off_50"].sel(norm="frobenius")[-1])
-
-
-def _converges(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
-    grows = above(f"p in ||W Z|| ~ k^p at the end, {name}", number(run, "growth"), AT_REST)
-    leads = above(f"1 - cos, nuclear minus Frobenius, {name}", number(run, "lead"), _SAME)
-    return grows, _is_parallel(name, run), leads
-
-
-def _is_parallel(name: str, run: xarray.Dataset) -> Criterion:
-    quantity = f"share of seeds whose correlation with the Frobenius solution is above 0.99, {name}"
-    return above(quantity, number(run, "parallel"), _ALL)
-
-
-_FIXED = tuple(
-    Claim(
-        f"losses:{loss}",
-        _SOURCE,
-        "Under any strictly decreasing loss whose derivative is bounded and Lipschitz on bounded intervals, the "
-        f"norm of W diverges and its direction converges to the Frobenius Att-SVM solution (here {formula}).",
-        partial(_judge, loss),
-        TRAINED,
-    )
-    for loss, formula in _LOSSES.items()
-    if loss != "logistic"
-)
-_TRAINED_TOGETHER = Claim(
+@claim(
     "losses:joint",
     _JOINT_SOURCE,
     "When v is trained together with W, the norm of W also diverges and its direction converges to the Frobenius "
     "Att-SVM solution under every such loss (here logistic, exponential, correlation, and one with a heavy tail). "
     "This is a conjecture: the theorem has a fixed v.",
-    _judge_joint,
-    TRAINED,
+    needs=TRAINED,
 )
-
-
-_LOOKS = dict(
-    zip(
-        _LOSSES,
-        ((palette.INK, "-"), (palette.TEAL, "--"), (palette.WINE, ":"), (palette.AMBER, "-.")),
-        strict=True,
+def _joint(runs: Datasets) -> Judgement:
+    """Under every loss nearly all seeds must end parallel to the Frobenius solution, as with a fixed v."""
+    joint = {name: runs[name] for name in _JOINT}
+    last = min(run.attrs["steps"] for run in joint.values())
+    criteria = {name: _converges(run, "at the end", f", {name}") for name, run in joint.items()}
+    moving = [
+        name
+        for name, run in joint.items()
+        if criteria[name][1].outcome is Outcome.BROKEN and not float(run["fall"].sel(norm="frobenius")) < _MOVING
+    ]
+    numbers = {f"share of seeds above 0.99, {name}": number(run, "parallel") for name, run in joint.items()}
+    for name, run in joint.items():
+        numbers[f"1 - cos, frobenius, at step {last}, {name}"] = number(run, "mean", norm="frobenius")
+    reached = ", ".join(f"{float(joint[name]['parallel']):.0%} of the seeds end parallel ({name})" for name in _SLOW)
+    return Judgement(
+        [criterion for name in _JOINT for criterion in criteria[name]],
+        [criterion for name in _SLOW for criterion in criteria[name]],
+        correction="only for losses whose slope does not decay exponentially in the margin: "
+        f"{reached}. As v grows, the slopes of the logistic and the exponential loss decay as fast as the attention "
+        "saturates, and W takes another direction.",
+        remark=f"Median 1 - cos with the Frobenius solution at step {last}: {_medians(joint)}.",
+        numbers=numbers,
+        undecided=f"Not yet converged to the solution: {', '.join(moving)}." if moving else "",
     )
+
+
+def _medians(runs: Datasets) -> str:
+    return ", ".join(f"{float(run['off_50'].sel(norm='frobenius')[-1]):.2g} ({name})" for name, run in runs.items())
+
+
+def _converges(run: xarray.Dataset, when: str, of: str = "") -> tuple[Criterion, Criterion, Criterion]:
+    """Ask for a norm that grows, and for nearly all seeds parallel to the Frobenius solution, not the nuclear one."""
+    parallel = f"share of seeds whose correlation with the Frobenius solution is above 0.99{of}"
+    return (
+        above(f"p in ||W Z|| ~ k^p {when}{of}", number(run, "growth"), AT_REST),
+        above(parallel, number(run, "parallel"), _ALL),
+        above(f"1 - cos, nuclear minus Frobenius{of}", number(run, "lead"), _SAME),
+    )
+
+
+_CLAIMS = tuple(
+    claim(
+        f"losses:{loss}",
+        _SOURCE,
+        "Under any strictly decreasing loss whose derivative is bounded and Lipschitz on bounded intervals, the "
+        f"norm of W diverges and its direction converges to the Frobenius Att-SVM solution (here {formula}).",
+        needs=TRAINED,
+    )(partial(_judge, loss))
+    for loss, formula in _LOSSES.items()
+    if loss != "logistic"
 )
+
+
+# In the order of the losses.
+_LOOKS = ((palette.INK, "-"), (palette.TEAL, "--"), (palette.WINE, ":"), (palette.AMBER, "-."))
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the medians under all losses: from each solution with v fixed, and from the Frobenius one with v trained."""
-    joint = [name for name in _JOINT if name in summaries]
     with page.style():
         figure = page.full(3.2)
-        panels = figure.subplots(1, 3 if joint else 2, sharey=True)
-        for axes, norm in zip(panels, ("frobenius", "nuclear"), strict=False):
-            _curves(axes, summaries, _LOSSES, norm)
-        panels[0].set_title(f"(a) $v$ fixed, Frobenius SVM:\n{_shares(summaries, _LOSSES)} of the seeds parallel")
-        panels[1].set_title("(b) $v$ fixed,\nnuclear SVM")
-        panels[0].set_ylabel("direction error, 1 - cos")
+        fixed, nuclear, joint = figure.subplots(1, 3, sharey=True)
+        _curves(fixed, summaries, _LOSSES, "frobenius")
+        _curves(nuclear, summaries, _LOSSES, "nuclear")
+        _curves(joint, summaries, _JOINT, "frobenius")
+        fixed.set_title(f"(a) $v$ fixed, Frobenius SVM:\n{_shares(summaries, _LOSSES)} of the seeds parallel")
+        nuclear.set_title("(b) $v$ fixed,\nnuclear SVM")
+        joint.set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, _JOINT)} parallel")
+        fixed.set_ylabel("direction error, 1 - cos")
         # Its lower half is empty.
-        panels[1].legend(loc="lower left")
-        if joint:
-            _curves(panels[2], summaries, joint, "frobenius")
-            panels[2].set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, joint)} parallel")
+        nuclear.legend(loc="lower left")
         page.add_counts(
             figure,
             summaries,
@@ -198,10 +183,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _curves(axes: Axes, summaries: Datasets, names: Iterable[str], norm: str) -> None:
-    # The runs are in the order of the losses.
-    for name, (loss, (colour, dashes)) in zip(names, _LOOKS.items(), strict=True):
+    for name, (loss, written), (colour, dashes) in zip(names, _LOSSES.items(), _LOOKS, strict=True):
         run = summaries[name].sel(norm=norm)
-        formula = _LOSSES[loss].replace("log", "\\log").replace("exp", "\\exp")
+        formula = written.replace("log", "\\log").replace("exp", "\\exp")
         curve = (run[f"off_{q}"].values for q in (50, 10, 90))
         label = f"{loss}, ${formula}$"
         page.band(axes, run["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
@@ -215,4 +199,4 @@ def _shares(summaries: Datasets, names: Iterable[str]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-EXPERIMENT = Experiment(measure, claims=(*_FIXED, _TRAINED_TOGETHER), estimate=estimate, draw=draw)
+EXPERIMENT = Experiment(measure, claims=(*_CLAIMS, _joint), estimate=estimate, draw=draw)

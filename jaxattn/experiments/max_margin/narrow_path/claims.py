@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgement, Setting, Source, claim, too_few
-from jaxattn.study.claims.criteria import Criterion, Number, above, below, between
-from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, share
+from jaxattn.study.claims.criteria import Number, above, below, between
+from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law, share
 
 _PATH = Source("arXiv 2308.16898", "theorem on the regularization paths (poster, theorem I)", Setting.OURS)
 _DESCENT = Source("arXiv 2308.16898", "local convergence figure, panel (c), and nuclear Att-SVM", Setting.OURS)
@@ -45,16 +47,14 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     run = run.isel(seed=run["rank"].values > m)
     if not run.sizes["seed"]:
         raise ValueError(f"narrow-path: expected a kept seed of rank above m = {m}, found none")
-    late = is_late(run)
-    x = np.log10(run["radius"].values[late]) - np.log10(run["radius"].values[late]).mean()
-    logarithms, there = np.log10(run["distance"].transpose("seed", "radius").values), run["optimal"].values
+    there, late = run["optimal"].values, float(run["radius"][-1]) / _DECADE * (1 - 1e-9)
     estimates = estimated(
         run,
         key,
         distance=geometric_mean(run["distance"]),
         share=mean(run["share"]),
         agreeing=mean(run["agreeing"]),
-        exponent=mean(run["margin"].copy(data=logarithms[:, late] @ x / (x @ x))),
+        exponent=power_law(run["distance"], since=late, along="radius"),
         longer=mean(run["worse"].clip(min=0.0)),
         margin=mean(run["margin"]),
         correlation=mean(run["correlation"]),
@@ -72,11 +72,6 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     )
 
 
-def is_late(run: xarray.Dataset) -> np.ndarray:
-    """Return which radii are in the last decade."""
-    return run["radius"].values >= float(run["radius"][-1]) / _DECADE * (1 - 1e-9)
-
-
 @claim(
     "narrow-path:limit",
     _PATH,
@@ -86,26 +81,28 @@ def is_late(run: xarray.Dataset) -> np.ndarray:
 def _limit(runs: Datasets) -> Judgement:
     """The path must approach a stationary point like 1 / R, and this point must be the best solution found."""
     runs = {name: runs[name] for name in _RUNS}
-    numbers: dict[str, Number] = {}
-    shortest: list[Criterion] = []
-    near: list[Criterion] = []
-    for name, run in runs.items():
-        last, end = float(run["radius"][-1]), run.isel(radius=-1)
-        distance, exponent = f"{name}, distance from the limit at R = {last:g}", f"{name}, exponent of the distance"
-        elsewhere = f"{name}, kept seeds at R = {last:g} whose tokens are not the optimal ones"
-        numbers |= {
-            distance: number(end, "distance"),
-            exponent: number(run, "exponent"),
-            f"{name}, excess of the limit's norm over the best solution found": number(run, "longer"),
-            f"{name}, margin at R = {last:g} over the margin of the best solution found": number(end, "share"),
-            f"{name}, share of starts that end at the lowest point found at R = {last:g}": number(end, "agreeing"),
-        }
-        near += [
-            below(distance, numbers[distance], _NEAR),
-            between(exponent, numbers[exponent], _EXPONENT - _AROUND, _EXPONENT + _AROUND),
-            below(elsewhere, Number.exact(int(run["elsewhere"])), 0),
-        ]
-        shortest.append(below(f"{name}, excess of the limit's norm", number(run, "longer"), _LONGER))
+    at = f"at R = {float(runs[_RUNS[0]]['radius'][-1]):g}"
+    distance, exponent = f"distance from the limit {at}", "exponent of the distance"
+    labels = {
+        distance: "distance",
+        exponent: "exponent",
+        "excess of the limit's norm over the best solution found": "longer",
+        f"margin {at} over the margin of the best solution found": "share",
+        f"share of starts that end at the lowest point found {at}": "agreeing",
+    }
+    numbers = _numbers(runs, labels)
+    near = [
+        criterion
+        for name, run in runs.items()
+        for criterion in (
+            below(f"{name}, {distance}", number(run.isel(radius=-1), "distance"), _NEAR),
+            between(f"{name}, {exponent}", number(run, "exponent"), _EXPONENT - _AROUND, _EXPONENT + _AROUND),
+            below(f"{name}, kept seeds {at} whose tokens are not the optimal ones", number(run, "elsewhere"), 0),
+        )
+    ]
+    shortest = [
+        below(f"{name}, excess of the limit's norm", number(run, "longer"), _LONGER) for name, run in runs.items()
+    ]
     compared = "; ".join(_compared(name, run) for name, run in runs.items())
     minima = min(float(run["minimum"].min()) for run in runs.values())
     worst = max(float(run["residual"].max()) for run in runs.values())
@@ -140,22 +137,23 @@ def _limit(runs: Datasets) -> Judgement:
 def _descent(runs: Datasets) -> Judgement:
     """Descent must end along the path's last point; as corrected, along a stationary point for its own tokens."""
     runs = {name: runs[name] for name in _RUNS}
-    numbers: dict[str, Number] = {}
-    stated: list[Criterion] = []
-    reached: list[Criterion] = []
-    for name, run in runs.items():
-        margin, correlation = (
-            f"{name}, margin of descent over the margin of the path",
-            f"{name}, correlation of descent with the path",
-        )
-        numbers |= {
-            margin: number(run, "margin"),
-            correlation: number(run, "correlation"),
-            f"{name}, correlation of descent with a stationary point for its own tokens": number(run, "reached"),
-            f"{name}, share of seeds where descent ends at the optimal tokens": number(run, "optimal"),
-        }
-        stated += [above(margin, numbers[margin], _MARGIN), above(correlation, numbers[correlation], _REACHED)]
-        reached.append(above(f"{name}, correlation with a stationary point", number(run, "reached"), _REACHED))
+    margin, correlation = "margin of descent over the margin of the path", "correlation of descent with the path"
+    labels = {
+        margin: "margin",
+        correlation: "correlation",
+        "correlation of descent with a stationary point for its own tokens": "reached",
+        "share of seeds where descent ends at the optimal tokens": "optimal",
+    }
+    numbers = _numbers(runs, labels)
+    stated = [
+        above(f"{name}, {label}", number(run, labels[label]), threshold)
+        for name, run in runs.items()
+        for label, threshold in ((margin, _MARGIN), (correlation, _REACHED))
+    ]
+    reached = [
+        above(f"{name}, correlation with a stationary point", number(run, "reached"), _REACHED)
+        for name, run in runs.items()
+    ]
     apart = "; ".join(
         f"at {name} the mean correlation is {float(run['reached']):.3f} with such a point and "
         f"{float(run['correlation']):.3f} with the last point of the path"
@@ -188,12 +186,8 @@ def _descent(runs: Datasets) -> Judgement:
 )
 def _margin(runs: Datasets) -> Judgement:
     runs = {name: runs[name] for name in _RUNS}
-    numbers = {
-        f"{name}, margin of descent over the margin of the path, where descent ends at the optimal tokens": number(
-            run, "margin_there"
-        )
-        for name, run in runs.items()
-    }
+    label = "margin of descent over the margin of the path, where descent ends at the optimal tokens"
+    numbers = _numbers(runs, {label: "margin_there"})
     few = too_few(min(run.attrs["there"] for run in runs.values()), LEAST_SEEDS)
     return Judgement(
         [above(label, value, _MARGIN) for label, value in numbers.items()],
@@ -204,6 +198,15 @@ def _margin(runs: Datasets) -> Judgement:
 
 
 CLAIMS = (_limit, _descent, _margin)
+
+
+def _numbers(runs: Datasets, labels: Mapping[str, str]) -> dict[str, Number]:
+    """Return estimates of every run by their labels, those along the radii at the last one."""
+    return {
+        f"{name}, {label}": number(run.isel(radius=-1), estimate)
+        for name, run in runs.items()
+        for label, estimate in labels.items()
+    }
 
 
 def _too_little(runs: Datasets) -> str:

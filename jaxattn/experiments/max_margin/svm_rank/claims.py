@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xarray
@@ -32,27 +32,24 @@ _NEEDS = Needs(seeds=0)
 @claim("svm-rank:frobenius", _SOURCE, "The Frobenius solution has rank n for all d >= n.", needs=_NEEDS)
 def _frobenius(runs: Datasets) -> Judgement:
     """Wherever d >= n the rank must be n, and as published; as corrected, wherever d > n."""
-    certified = _certified(runs)
-    few = _few(certified)
-    ranks = {name: run.sel(norm="frobenius") for name, run in certified.items()}
+    few, ranks = _certified(runs, "frobenius")
     excess = max(int((run["largest"] - np.minimum(run.attrs["n"], run["d"])).max()) for run in ranks.values())
     at_n, beyond = [], []
     for (name, d), rank in _every(ranks, "rank"):
-        if d >= (n := certified[name].attrs["n"]):
+        if d >= (n := ranks[name].attrs["n"]):
             (beyond if d > n else at_n).append(Number(n - rank.mean, n - rank.high, n - rank.low))
     common = (
-        below("largest excess of a Frobenius rank over min(n, d)", Number.exact(float(excess)), 0.0),
-        *_agree(certified, "frobenius"),
+        below("largest excess of a Frobenius rank over min(n, d)", Number.exact(excess), 0.0),
+        *_agree(ranks, "frobenius"),
     )
     quantity = "n minus the mean Frobenius rank, largest over all sizes with"
-    edge = max((short.mean for short in at_n), default=0.0)
     return Judgement(
         (*common, below(f"{quantity} d >= n,", _largest([*at_n, *beyond]), _MISSED)),
         (*common, below(f"{quantity} d > n,", _largest(beyond), _MISSED)),
-        correction=f"this is true wherever d > n. At d = n a mean is below n by up to {edge:.2g}: an input without a "
-        "support vector contributes nothing to W.",
+        correction=f"this is true wherever d > n. At d = n a mean is below n by up to {_largest(at_n).mean:.2g}: an "
+        "input without a support vector contributes nothing to W.",
         remark="Ranks of certified solutions of feasible problems.",
-        numbers=_numbers(ranks, "rank", "{}"),
+        numbers=_numbers(ranks, "rank"),
         expected=_expected("frobenius"),
         undecided=few,
     )
@@ -61,37 +58,41 @@ def _frobenius(runs: Datasets) -> Judgement:
 @claim("svm-rank:nuclear", _SOURCE, "The nuclear solution has a lower rank than the Frobenius solution.", needs=_NEEDS)
 def _nuclear(runs: Datasets) -> Judgement:
     """The nuclear rank must never be higher, and lower as published; as corrected, lower by other amounts."""
-    certified = _certified(runs)
-    few = _few(certified)
-    ranks = {name: run.sel(norm="nuclear") for name, run in certified.items()}
-    largest = _largest(value for _, value in _every(certified, "difference"))
-    lower = [below("mean nuclear rank minus the Frobenius rank, largest over all sizes,", largest, 0.0)]
-    for setting in SETTINGS:
-        quantity = f"mean nuclear rank minus the Frobenius rank at {_named(*setting)}"
-        lower.append(below(quantity, number(_at(certified, *setting), "difference"), _LOWER))
-    means = {setting: number(_at(ranks, *setting), "rank") for setting in SETTINGS}
-    spread = max(float(_at(ranks, *setting)["spread"]) for setting in SETTINGS)
+    few, ranks = _certified(runs, "nuclear")
+    quantity = "mean nuclear rank minus the Frobenius rank"
+    largest = _largest([value for _, value in _every(ranks, "difference")])
+    lower = [below(f"{quantity}, largest over all sizes,", largest, 0.0)]
+    at = {setting: _at(ranks, *setting) for setting in SETTINGS}
+    lower += [below(f"{quantity} at {_named(*one)}", number(at[one], "difference"), _LOWER) for one in SETTINGS]
+    means = {setting: number(at[setting], "rank") for setting in SETTINGS}
+    spread = max(float(at[setting]["spread"]) for setting in SETTINGS)
     tolerances = f"between the tolerances {CLEAN[1]:g} and {CLEAN[0]:g}"
     published = dict(zip(SETTINGS, PUBLISHED["nuclear"], strict=True))
     stronger = all(means[setting].high < mean for setting, mean in published.items())
     compared = "; ".join(
         f"{means[setting].mean:.3g} at {_named(*setting)}, published {mean:g}" for setting, mean in published.items()
     )
-    inexact = {name: run for name, run in runs.items() if run.attrs["solver"]}
+    inexact = [run for run in runs.values() if run.attrs["solver"]]
+    solver, sizes = inexact[0].attrs["solver"], ", ".join(f"n={run.attrs['n']} d={int(run['d'])}" for run in inexact)
+    by_inexact, by_certified = (
+        ", ".join(f"{float(run['published'].sel(solver=which)):.3g}" for run in inexact)
+        for which in ("inexact", "certified")
+    )
     of_inexact = {
-        f"n={run.attrs['n']} T={run.attrs['T']} d={int(run['d'])} by {run.attrs['solver']}, counted as published": (
+        f"{_named(run.attrs['n'], run.attrs['T'], int(run['d']))} by {run.attrs['solver']}, counted as published": (
             number(run, "published", solver="inexact")
         )
-        for run in inexact.values()
+        for run in inexact
     }
     return Judgement(
-        (*lower, *_agree(certified, "nuclear")),
+        (*lower, *_agree(ranks, "nuclear")),
         lower,
         correction=f"{'the gap is larger than published' if stronger else 'the ranks differ from the published ones'}. "
         f"The mean nuclear ranks are {compared}.",
         remark=f"The mean rank of the certified solutions changes by at most {spread:.2f} {tolerances} relative to the "
-        f"largest singular value.{_counted_as_published(list(inexact.values()))}",
-        numbers=_numbers(ranks, "rank", "{}") | of_inexact,
+        f"largest singular value. The published count of singular values above 1e-7 finds {by_inexact} in solutions by "
+        f"{solver}, at {sizes}, and {by_certified} in the certified solutions of the same problems.",
+        numbers=_numbers(ranks, "rank") | of_inexact,
         expected=_expected("nuclear"),
         undecided=few or (f"The mean rank changes by {spread:.2f} {tolerances}." if spread > _SAME else ""),
     )
@@ -100,31 +101,24 @@ def _nuclear(runs: Datasets) -> Judgement:
 @claim("svm-rank:small-d", _SOURCE, "At small d, the points of the figure are mean ranks of solutions.", needs=_NEEDS)
 def _small(runs: Datasets) -> Judgement:
     """Below the dimension of the theorem, the published count must be the mean rank of solutions."""
-    certified = _certified(runs)
-    few = _few(certified)
-    ranks = {name: run.sel(norm="frobenius") for name, run in certified.items()}
+    few, ranks = _certified(runs, "frobenius")
     # Where all problems are feasible, both conventions count the same solutions.
     mixed = {name: run.isel(d=run["feasible"].values < 1) for name, run in ranks.items()}
     below_theorem = {
         name: run.isel(d=run["d"].values < max(run.attrs["T"] - 1, run.attrs["n"])) for name, run in ranks.items()
     }
     distances = {where: _without_sign(difference) for where, difference in _every(below_theorem, "apart")}
-    remark = "No mean rank could be estimated at small d."
-    if distances:
-        name, d = max(distances, key=lambda where: distances[where].mean)
-        at = ranks[name].sel(d=d)
-        remark = (
-            "Frobenius ranks. The published code counts an infeasible problem as rank 1. This count and the mean "
-            f"rank of solutions differ most at {name} d={d}, where {float(at['feasible']):.0%} of the "
-            f"problems are feasible: {float(at['published']):.3g} and {float(at['rank']):.3g}."
-        )
+    name, d = max(distances, key=lambda where: distances[where].mean)
+    at = ranks[name].sel(d=d)
     quantity = "largest difference between a published count and the mean rank of solutions at small d"
     return Judgement(
-        [below(quantity, _largest(distances.values()), _SAME)],
-        remark=remark,
-        numbers=_numbers(mixed, "feasible", "{}, feasible share")
-        | _numbers(mixed, "published", "{}, counted as published")
-        | _numbers(mixed, "rank", "{}, feasible problems"),
+        [below(quantity, _largest(list(distances.values())), _SAME)],
+        remark="Frobenius ranks. The published code counts an infeasible problem as rank 1. This count and the mean "
+        f"rank of solutions differ most at {name} d={d}, where {float(at['feasible']):.0%} of the "
+        f"problems are feasible: {float(at['published']):.3g} and {float(at['rank']):.3g}.",
+        numbers=_numbers(mixed, "feasible", ", feasible share")
+        | _numbers(mixed, "published", ", counted as published")
+        | _numbers(mixed, "rank", ", feasible problems"),
         undecided=few,
     )
 
@@ -132,24 +126,21 @@ def _small(runs: Datasets) -> Judgement:
 CLAIMS = (_frobenius, _nuclear, _small)
 
 
-def _certified(runs: Datasets) -> dict[str, xarray.Dataset]:
-    return {name: run for name, run in runs.items() if not run.attrs["solver"]}
-
-
-def _few(certified: Datasets) -> str:
-    return too_few(min(int(_at(certified, *setting)["solved"]) for setting in SETTINGS))
-
-
-def _at(runs: Datasets, n: int, T: int, d: int) -> xarray.Dataset:
-    """Return the estimates at one of SETTINGS.
+def _certified(runs: Datasets, norm: str) -> tuple[str, dict[str, xarray.Dataset]]:
+    """Return why the certified solutions decide nothing, empty if they do, and their estimates in a norm.
 
     Raises:
-        MissingRunError: no such problems were drawn.
+        MissingRunError: one of SETTINGS was not drawn.
     """
+    ranks = {name: run.sel(norm=norm) for name, run in runs.items() if not run.attrs["solver"]}
+    return too_few(min(int(_at(ranks, *setting)["solved"]) for setting in SETTINGS)), ranks
+
+
+def _at(ranks: Datasets, n: int, T: int, d: int) -> xarray.Dataset:
     name = f"n={n} T={T}"
-    if name not in runs or d not in runs[name]["d"].values:
+    if name not in ranks or d not in ranks[name]["d"].values:
         raise MissingRunError(_named(n, T, d))
-    return runs[name].sel(d=d)
+    return ranks[name].sel(d=d)
 
 
 def _named(n: int, T: int, d: int) -> str:
@@ -160,12 +151,12 @@ def _expected(norm: str) -> dict[str, float]:
     return {_named(*setting): mean for setting, mean in zip(SETTINGS, PUBLISHED[norm], strict=True)}
 
 
-def _agree(certified: Datasets, norm: str) -> list[Criterion]:
-    """Ask for the published mean ranks for a norm."""
+def _agree(ranks: Datasets, norm: str) -> list[Criterion]:
+    """Ask for the published mean ranks."""
     return [
         agrees(f"mean {norm} rank at {_named(*setting)}", float(at["rank"]), float(at["rank_error"]), mean, _WITHIN)
         for setting, mean in zip(SETTINGS, PUBLISHED[norm], strict=True)
-        for at in [_at(certified, *setting).sel(norm=norm)]
+        for at in [_at(ranks, *setting)]
     ]
 
 
@@ -177,30 +168,13 @@ def _every(runs: Datasets, name: str) -> Iterator[tuple[tuple[str, int], Number]
                 yield (run, int(d)), number(summary, name, d=d)
 
 
-def _numbers(runs: Datasets, name: str, label: str) -> dict[str, Number]:
-    return {label.format(f"{run} d={d}"): value for (run, d), value in _every(runs, name)}
+def _numbers(runs: Datasets, name: str, ending: str = "") -> dict[str, Number]:
+    return {f"{run} d={d}{ending}": value for (run, d), value in _every(runs, name)}
 
 
-def _counted_as_published(inexact: list[xarray.Dataset]) -> str:
-    """Say what the published count finds in inexact solutions, and in certified ones of the same problems."""
-    if not inexact:
-        return ""
-    settings = ", ".join(f"n={run.attrs['n']} d={int(run['d'])}" for run in inexact)
-    by_inexact, by_certified = (
-        ", ".join(f"{float(run['published'].sel(solver=solver)):.3g}" for run in inexact)
-        for solver in ("inexact", "certified")
-    )
-    return (
-        f" The published count of singular values above 1e-7 finds {by_inexact} in solutions by "
-        f"{inexact[0].attrs['solver']}, at {settings}, and {by_certified} in the certified solutions of the same "
-        "problems."
-    )
-
-
-def _largest(numbers: Iterable[Number]) -> Number:
+def _largest(numbers: Sequence[Number]) -> Number:
     """Return the largest of several numbers; its interval is above a threshold if the interval of one of them is."""
-    every = list(numbers)
-    return Number(*map(max, zip(*every, strict=True))) if every else Number.exact(np.nan)
+    return Number(*map(max, zip(*numbers, strict=True)))
 
 
 def _without_sign(value: Number) -> Number:

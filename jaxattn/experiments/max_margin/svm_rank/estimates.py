@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxattn.statistics import Estimate, bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Datasets
+from jaxattn.study.estimates import estimated, exact, mean
 from jaxattn.svm import Status
 
 # The published count: singular values above this absolute threshold; infeasible problems count as rank 1.
@@ -122,14 +123,10 @@ def _linearized(
 def _curves(certified: xarray.Dataset, inexact: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Count the singular values of the nuclear solutions at every tolerance, for both solvers on the same problems."""
     values = np.stack([nuclear_values(certified), nuclear_values(inexact)], axis=1)
-    rank_key, published_key = jax.random.split(key)
-    arrays = variables(
-        {
-            "rank": (("solver", "tolerance"), bootstrap(_above(values, *_TOLERANCES), rank_key)),
-            "published": (("solver",), bootstrap((values > ABSOLUTE).sum(axis=-1), published_key)),
-        }
-    )
+    axes = {"solver": ["certified", "inexact"], "tolerance": _TOLERANCES}
+    counts = xarray.DataArray(_above(values, *_TOLERANCES), axes, ("seed", "solver", "tolerance"))
+    published = counts.isel(tolerance=0, drop=True).copy(data=(values > ABSOLUTE).sum(axis=-1))
     # The published tolerance, relative to the largest singular value.
-    threshold = {"threshold": np.mean(ABSOLUTE / values[:, 0, 0])}
-    coordinates = {"tolerance": _TOLERANCES, "solver": ["certified", "inexact"], "d": int(inexact["d"])}
-    return xarray.Dataset(arrays | threshold, coordinates, inexact.attrs)
+    threshold = exact(float(np.mean(ABSOLUTE / values[:, 0, 0])))
+    summary = estimated(inexact, key, rank=mean(counts), published=mean(published), threshold=threshold)
+    return summary.assign_coords(d=int(inexact["d"]))

@@ -14,6 +14,7 @@ from jaxattn.experiments.max_margin.svm_rank.estimates import ABSOLUTE, nuclear_
 from jaxattn.study.claims import Datasets, Judgements, total
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.view import rounded
+from jaxattn.study.style.writing import span
 
 # The larger, the darker, and a marker for each size; the norms differ by their dashes.
 _RAMP = palette.ramp(3)
@@ -24,76 +25,60 @@ _LOOKS = {
     (5, 10): (_RAMP[1], "D"),
     (5, 15): (_RAMP[2], "v"),
 }
-_OTHER = (palette.GUIDE, "x")
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the mean ranks over n and over T beside the printed ones, the feasible share, and what tells them apart."""
-    certified = [run for run in summaries.values() if not run.attrs["solver"]]
+    certified = {name: run for name, run in summaries.items() if not run.attrs["solver"]}
     inexact = {name: run for name, run in summaries.items() if run.attrs["solver"]}
+    counts, solver = total(inexact), next(iter(inexact.values())).attrs["solver"]
     with page.style():
         figure = page.full(6.2)
-        axes = figure.subplots(2, 2)
-        for panel, letter, name, other in zip(axes[0], "ab", "nT", "Tn", strict=True):
-            smallest = min(run.attrs[other] for run in certified)
-            runs = [run for run in certified if run.attrs[other] == smallest]
-            _curves(panel, runs, name)
-            panel.set(xlabel="dimension $d$", ylabel="mean rank of certified solutions", ylim=(0, None), xlim=(0, None))
-            panel.set_title(f"({letter}) ${other} = {smallest}$: {_lower(runs)}")
-        _printed(axes[0, 0], certified)
-        axes[0, 0].legend(loc="upper left", ncols=2, columnspacing=1.0)
-        axes[0, 1].legend(loc="lower right", ncols=2)
-        _feasible(axes[1, 0], certified)
-        _tolerance(axes[1, 1], list(inexact.values()))
-        for panel in axes[0]:
-            panel.locator_params(integer=True)
-        axes[1, 0].locator_params(axis="x", integer=True)
-        by_inexact = ""
-        if inexact:
-            counts, solver = total(inexact), next(iter(inexact.values())).attrs["solver"]
-            by_inexact = (
-                f" (d): {counts['attempted']:,} of the problems, solved by {solver} as well; its solutions are not "
-                f"exact ({counts['kept']:,} pass the certificate), and all are counted."
-            )
-        together = total({name: run for name, run in summaries.items() if name not in inexact})
+        (over_n, over_T), (feasible, tolerance) = figure.subplots(2, 2)
+        by_n, by_T = ([run for run in certified.values() if run.attrs[other] == 5] for other in "Tn")
+        _curves(over_n, by_n, "n")
+        _printed(over_n, by_n)
+        _curves(over_T, by_T, "T")
+        ranks = [run["rank"].isel(d=-1) for run in by_T]
+        gaps = span((float(rank.sel(norm="frobenius") - rank.sel(norm="nuclear")) for rank in ranks), ".1f")
+        over_T.set_title(f"(b) $n = 5$: at the largest $d$ the nuclear rank is {gaps} lower")
+        over_n.legend(loc="upper left", ncols=2, columnspacing=1.0)
+        over_T.legend(loc="lower right", ncols=2)
+        _feasible(feasible, list(certified.values()))
+        _tolerance(tolerance, list(inexact.values()))
         page.add_counts(
             figure,
-            {"certified": xarray.Dataset(attrs=together)},
+            {"certified": xarray.Dataset(attrs=total(certified))},
             "Means with 95 % intervals of the number of singular values above 1e-6 of the largest, of feasible "
             "problems with a certified relative gap of at most 1e-8; means of fewer than 8 are not drawn. Crosses: the "
             "published count, of singular values above an absolute 1e-7, where an infeasible problem counts as rank "
-            f"1.{by_inexact}",
+            f"1. (d): {counts['attempted']:,} of the problems, solved by {solver} as well; its solutions are not "
+            f"exact ({counts['kept']:,} pass the certificate), and all are counted.",
             counted="problems",
         )
     return figure
 
 
-def _lower(runs: list[xarray.Dataset]) -> str:
-    """Say whether the nuclear rank is below the Frobenius rank at the largest d."""
-    ends = [run["rank"].isel(d=-1) for run in runs]
-    lower = all(float(rank.sel(norm="nuclear")) < float(rank.sel(norm="frobenius")) for rank in ends)
-    return f"at the largest $d$ the nuclear rank is {'' if lower else 'not always '}the lower one"
-
-
 def _look(run: xarray.Dataset) -> tuple[str, str]:
-    return _LOOKS.get((run.attrs["n"], run.attrs["T"]), _OTHER)
+    return _LOOKS[run.attrs["n"], run.attrs["T"]]
 
 
 def _curves(axes: Axes, runs: list[xarray.Dataset], name: str) -> None:
     for run in runs:
-        colour, _ = _look(run)
         for norm in ("frobenius", "nuclear"):
-            own = run.sel(norm=norm)
-            _errors(axes, own, "rank", linestyle=palette.DASHES[norm])
+            of_norm = run.sel(norm=norm)
+            _errors(axes, of_norm, "rank", linestyle=palette.DASHES[norm])
             # Elsewhere both conventions count alike.
-            mixed = own.isel(d=own["feasible"].values < 1)
-            axes.plot(mixed["d"].values, mixed["published"].values, "x", color=colour, markersize=4)
+            mixed = of_norm.isel(d=of_norm["feasible"].values < 1)
+            axes.plot(mixed["d"].values, mixed["published"].values, "x", color=_look(run)[0], markersize=4)
     for run in sorted(runs, key=lambda run: run.attrs[name]):
         colour, marker = _look(run)
         axes.plot([], [], color=colour, marker=marker, markersize=4, label=f"${name} = {run.attrs[name]}$")
     for norm, label in page.NORMS.items():
         axes.plot([], [], color=palette.NOTE, linestyle=palette.DASHES[norm], label=label)
     axes.plot([], [], "x", color=palette.NOTE, markersize=4, label="published count")
+    axes.set(xlabel="dimension $d$", ylabel="mean rank of certified solutions", ylim=(0, None), xlim=(0, None))
+    axes.locator_params(integer=True)
 
 
 def _errors(axes: Axes, run: xarray.Dataset, name: str, **look: Any) -> None:
@@ -103,21 +88,19 @@ def _errors(axes: Axes, run: xarray.Dataset, name: str, **look: Any) -> None:
     axes.errorbar(run["d"].values, mean, errors, **look)
 
 
-def _printed(axes: Axes, certified: list[xarray.Dataset]) -> None:
+def _printed(axes: Axes, runs: list[xarray.Dataset]) -> None:
     """Mark the nuclear ranks of the authors' figure, each with an arrow to the certified one, and say both."""
     palette.published(axes, [d for *_, d in SETTINGS], PUBLISHED["nuclear"], "2308.16898")
-    by_size = {(run.attrs["n"], run.attrs["T"]): run["rank"].sel(norm="nuclear") for run in certified}
+    certified = {run.attrs["n"]: run["rank"].sel(norm="nuclear") for run in runs}
     ranks = []
-    for (n, T, d), printed in zip(SETTINGS, PUBLISHED["nuclear"], strict=True):
-        if (n, T) in by_size and d in by_size[n, T]["d"].values:
-            rank = float(by_size[n, T].sel(d=d))
+    for (n, _, d), printed in zip(SETTINGS, PUBLISHED["nuclear"], strict=True):
+        if n in certified:
+            rank = float(certified[n].sel(d=d))
             arrow = {"arrowstyle": "-|>", "color": palette.INK, "linewidth": 1.0, "shrinkA": 4, "shrinkB": 4}
             axes.annotate("", (d, rank), (d, printed), arrowprops=arrow, zorder=4)
             ranks.append((f"{printed:g}", f"{rank:.1f}"))
-    if ranks:
-        printed, rank = (", ".join(numbers) for numbers in zip(*ranks, strict=True))
-        smallest = min(run.attrs["T"] for run in certified)
-        axes.set_title(f"(a) $T = {smallest}$: nuclear rank printed {printed}; certified {rank}")
+    printed, rank = (", ".join(numbers) for numbers in zip(*ranks, strict=True))
+    axes.set_title(f"(a) $T = 5$: nuclear rank printed {printed}; certified {rank}")
     # Room for the key above all curves.
     axes.set_ylim(0, 1.4 * axes.get_ylim()[1])
 
@@ -125,42 +108,30 @@ def _printed(axes: Axes, certified: list[xarray.Dataset]) -> None:
 def _feasible(axes: Axes, certified: list[xarray.Dataset]) -> None:
     for run in certified:
         _errors(axes, run, "feasible", linestyle="-", label=f"$n = {run.attrs['n']}$, $T = {run.attrs['T']}$")
-    shares, d = np.array([run["feasible"].values for run in certified]), certified[0]["d"].values
-    always = next((int(dimension) for k, dimension in enumerate(d) if np.all(shares[:, k:] == 1)), None)
-    axes.set(
-        title=f"(c) all feasible from $d = {always}$" if always else "(c) not all feasible at the largest $d$",
-        xlabel="dimension $d$",
-        ylabel="share of problems",
-        ylim=(-0.03, 1.05),
-    )
+    some = max(float(run["d"].where(run["feasible"] < 1).max()) for run in certified)
+    axes.set(title=f"(c) some problems are infeasible up to $d = {some:.0f}$", ylim=(-0.03, 1.05))
+    axes.set(xlabel="dimension $d$", ylabel="share of problems")
+    axes.locator_params(axis="x", integer=True)
     axes.legend(loc="lower right")
 
 
 def _tolerance(axes: Axes, inexact: list[xarray.Dataset]) -> None:
-    title = "no inexact solver was run"
     for run in inexact:
         n, d, solver, (colour, _) = run.attrs["n"], int(run["d"]), run.attrs["solver"], _look(run)
         size = f"$n = d = {n}$" if n == d else f"n={n} d={d}"
         for which, label, dashes in (("certified", "certified", "-"), ("inexact", solver, ":")):
-            own = run.sel(solver=which)
-            axes.plot(own["tolerance"], own["rank"], color=colour, linestyle=dashes, label=f"{size}, {label}")
-            axes.fill_between(own["tolerance"], own["rank_low"], own["rank_high"], color=colour, alpha=0.2, linewidth=0)
-    if inexact:
-        threshold = float(np.mean([run["threshold"] for run in inexact]))
-        look = {"color": palette.GUIDE, "linewidth": 0.9, "linestyle": "--", "zorder": 1}
-        axes.axvline(threshold, label="the published 1e-7", **look)
-        largest = max(inexact, key=lambda run: run.attrs["n"])
-        by_inexact, by_certified = (float(largest["published"].sel(solver=which)) for which in ("inexact", "certified"))
-        title = f"$n = {largest.attrs['n']}$: the published count is {by_inexact:.1f} by {largest.attrs['solver']}, "
-        title += f"{by_certified:.1f} certified"
-        axes.legend(loc="upper right")
-    axes.set(
-        xscale="log",
-        ylim=(0, None),
-        xlabel=r"tolerance, relative to $\sigma_1$",
-        ylabel="mean nuclear rank",
-        title=f"(d) {title}",
-    )
+            of_solver = run.sel(solver=which)
+            curve = (of_solver[part].values for part in ("tolerance", "rank", "rank_low", "rank_high"))
+            page.band(axes, *curve, color=colour, linestyle=dashes, label=f"{size}, {label}")
+    threshold = float(np.mean([run["threshold"] for run in inexact]))
+    look = {"color": palette.GUIDE, "linewidth": 0.9, "linestyle": "--", "zorder": 1}
+    axes.axvline(threshold, label="the published 1e-7", **look)
+    largest = max(inexact, key=lambda run: run.attrs["n"])
+    by_inexact, by_certified = (float(largest["published"].sel(solver=which)) for which in ("inexact", "certified"))
+    count = f"the published count is {by_inexact:.1f} by {largest.attrs['solver']}, {by_certified:.1f} certified"
+    axes.set(title=f"(d) $n = {largest.attrs['n']}$: {count}", xscale="log", ylim=(0, None))
+    axes.set(xlabel=r"tolerance, relative to $\sigma_1$", ylabel="mean nuclear rank")
+    axes.legend(loc="upper right")
 
 
 # Where singular values that are 0 are drawn on the site: logarithms to base 10.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.experiments.sequences.positions.measure import PUBLISHED
 from jaxattn.statistics import bootstrap, proportion, variables
-from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Kind, Needs, Setting, Source
+from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Kind, Needs, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, Number, above, below
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.curves import at_steps, curves, named
@@ -48,147 +49,189 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
 
 def _of_run(run: xarray.Dataset, key: PRNGKeyArray, share_key: PRNGKeyArray) -> xarray.Dataset:
-    factored = run.attrs["weights"] == "factored"
+    is_factored, is_published = run.attrs["weights"] == "factored", run.attrs["optimizer"] == PUBLISHED
     summary = curves(run, key)
-    if run.attrs["optimizer"] == PUBLISHED:
-        summary = summary.assign(_shares(run, jax.random.fold_in(share_key, int(factored))))
-    if factored:
-        grows = growth(run["length"], jax.random.fold_in(key, _GROWTH))
-        summary = summary.assign(dict(grows.data_vars))
-    if factored and run.attrs["optimizer"] != PUBLISHED:
+    if is_published:
+        summary = summary.assign(_shares(run, jax.random.fold_in(share_key, int(is_factored))))
+    if is_factored:
+        summary = summary.assign(growth(run["length"], jax.random.fold_in(key, _GROWTH)))
+    if is_factored and not is_published:
         ends = run["margin_ratio"].sel(norm="nuclear").values[:, -1]
         summary = summary.assign(variables({"margin": ((), bootstrap(ends, jax.random.fold_in(key, _MARGIN)))}))
     return summary
 
 
-def _along_path(one: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+def _along_path(path: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate the correlations along a path, and the share of seeds that select all optimal tokens."""
-    selected = one["selected"].values.astype(bool)
+    selected = path["selected"].values.astype(bool)
     estimates = {
-        "correlation": (("norm", "radius"), bootstrap(1 - one["off"].values, key)),
+        "correlation": (("norm", "radius"), bootstrap(1 - path["off"].values, key)),
         "selected": (("radius",), proportion(selected)),
     }
-    coordinates = {name: one[name].values for name in ("norm", "radius")}
     missed = {"missed": (("radius",), (~selected).sum(axis=0))}
-    return xarray.Dataset(variables(estimates) | missed, coordinates, one.attrs)
+    return xarray.Dataset(variables(estimates) | missed, path[["norm", "radius"]].coords, path.attrs)
 
 
-def _shares(one: xarray.Dataset, key: PRNGKeyArray) -> dict[str, Any]:
+def _shares(run: xarray.Dataset, key: PRNGKeyArray) -> dict[str, Any]:
     """Estimate the share of seeds for which one SVM separates the selected tokens, and the share of optimal tokens."""
-    status = one["status"].values
+    status = run["status"].values
+    infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
     estimates = {
         "separated": ((), proportion((status == svm.Status.OPTIMAL).all(axis=1))),
-        "optimal_share": ((), bootstrap(one["optimal_share"].values, key)),
+        "optimal_share": ((), bootstrap(run["optimal_share"].values, key)),
     }
-    infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
     return variables(estimates) | {"separable": ((), 1 - infeasible.mean())}
 
 
+# The statements begin with the attention they are about, the ids of causal attention with its name.
+_WITH = {"sequence": "With attention to the whole sequence", "causal": "With causal attention"}
+_IDS = {"sequence": "", "causal": "causal-"}
+
+
+def _on_both(
+    name: str, statement: str, needs: Needs = TRAINED, kind: Kind = Kind.FINDING
+) -> Callable[[Callable[..., Judgement]], list[Claim]]:
+    """Make a rule, of the runs and the prefix of their names, into a claim on each attention."""
+    return lambda rule: [
+        claim(f"sequence:{_IDS[attention]}{name}", _SOURCE, f"{_WITH[attention]}, {statement}", needs, kind)(
+            partial(rule, prefix=prefix)
+        )
+        for attention, prefix in PREFIXES.items()
+    ]
+
+
+# A check: weights that rank the selected tokens first satisfy the constraints up to scaling.
+@_on_both(
+    "selection",
+    "every position selects one token, and one SVM with a constraint set for each input and position separates the "
+    "selected tokens.",
+    kind=Kind.CHECK,
+)
 def _selection(runs: Datasets, prefix: str) -> Judgement:
     """Probabilities must end near 1, and the SVM of every seed's selected tokens must be solved."""
     numbers, expected = {}, {}
     stated: list[Criterion] = []
-    by_weights = {weights: runs[prefix + weights] for weights in ("W", "KQ")}
-    for run, one in by_weights.items():
-        last = int(one["snapshot"].values[-1])
-        ends = named({f"{run}, mean largest probability": at_steps(one, "probability", (last,))})
-        feasible = f"{run}, share of seeds with a certified SVM of the selected tokens"
-        share = f"{run}, share of positions with a choice that select their optimal token"
-        expected |= dict.fromkeys((*ends, feasible), 1.0)
-        numbers |= ends | {feasible: number(one, "separated"), share: number(one, "optimal_share")}
+    for weights in ("W", "KQ"):
+        run = runs[prefix + weights]
+        last, probability = int(run["snapshot"][-1]), number(run, "probability", at=-1)
+        label = f"{weights}, mean largest probability at step {last}"
+        feasible = f"{weights}, share of seeds with a certified SVM of the selected tokens"
+        share = f"{weights}, share of positions with a choice that select their optimal token"
+        numbers |= {label: probability, feasible: number(run, "separated"), share: number(run, "optimal_share")}
+        expected |= {label: 1.0, feasible: 1.0}
         # An SVM that is neither solved nor certified infeasible leaves open whether the tokens can be separated.
-        certified = Number(*(float(one[name]) for name in ("separated", "separated", "separable")))
-        stated += [
-            above(f"{run}, mean largest probability at step {last},", _end(one, "probability"), _SATURATED),
-            above(feasible, certified, _SATURATED),
-        ]
-    one = by_weights["W"]
+        certified = Number(*(float(run[name]) for name in ("separated", "separated", "separable")))
+        stated += [above(f"{label},", probability, _SATURATED), above(feasible, certified, _SATURATED)]
+    of_W, of_KQ = (float(runs[prefix + weights]["optimal_share"]) for weights in ("W", "KQ"))
+    counts = runs[f"{prefix}W"].attrs
     return Judgement(
+        stated,
         numbers=numbers,
         expected=expected,
-        stated=tuple(stated),
         remark="Final weights that rank the selected tokens first satisfy the constraints up to scaling, so the "
         "selected tokens can always be separated, except for ties. Training W selects the optimal token at "
-        f"{float(one['optimal_share']):.0%} of the positions with a choice, and training (K, Q) at "
-        f"{float(by_weights['KQ']['optimal_share']):.0%}. The optimal tokens of all {one.attrs['inputs']} "
-        f"positions can be separated in {one.attrs['optimal_kept']} of {one.attrs['attempted']} problems "
-        f"({one.attrs['optimal_infeasible']} certified infeasible).",
+        f"{of_W:.0%} of the positions with a choice, and training (K, Q) at {of_KQ:.0%}. The optimal tokens of all "
+        f"{counts['inputs']} positions can be separated in {counts['optimal_kept']} of {counts['attempted']} problems "
+        f"({counts['optimal_infeasible']} certified infeasible).",
     )
 
 
+@_on_both(
+    "W",
+    "normalized gradient descent on W converges in direction to the Frobenius solution of the SVM that separates the "
+    "selected tokens of every input and position.",
+)
 def _W(runs: Datasets, prefix: str) -> Judgement:
     """The published run must end nearer to its own solution; the one along the exact direction must end close to it."""
     published, long = runs[prefix + "W"], runs[prefix + LONG]
-    last, name = int(long["snapshot"].values[-1]), "frobenius, along the exact gradient direction"
-    reads = _reads(published, "frobenius", "nuclear")
-    reads[name] = at_steps(long, "correlation", (last,), norm="frobenius")
-    numbers = named(reads)
+    name = f"frobenius, along the exact gradient direction at step {int(long['snapshot'][-1])}"
+    end = number(long, "correlation", at=-1, norm="frobenius")
     return Judgement(
-        numbers=numbers,
-        expected={f"{name} at step {last}": 1.0},
-        stated=(
-            _ahead(published, "frobenius", "nuclear"),
-            above(f"{name} at step {last}, correlation", _end(long, "correlation", norm="frobenius"), _CLOSE),
-        ),
+        [_ahead(published, "frobenius", "nuclear"), above(f"{name}, correlation", end, _CLOSE)],
+        numbers=_correlations(published, "frobenius", "nuclear") | {name: end},
+        expected={name: 1.0},
     )
 
 
+@_on_both(
+    "KQ",
+    "normalized gradient descent on (K, Q) converges in direction to the nuclear solution of the SVM that separates "
+    "the selected tokens of every input and position.",
+)
 def _KQ(runs: Datasets, prefix: str) -> Judgement:
     """The published run must end near its solution, and K Q^T grow; as corrected, with decreasing steps."""
-    one, long = runs[prefix + "KQ"], runs[prefix + FALLING]
-    last, after = int(one["snapshot"].values[-1]), int(long["snapshot"].values[-1])
-    name, margin = "nuclear, with decreasing steps", f"margin ratio, with decreasing steps at step {after}"
-    reads = _reads(one, "nuclear", "frobenius") | {name: at_steps(long, "correlation", (after,), norm="nuclear")}
-    numbers = named(reads)
-    numbers[margin] = of_margin = number(long, "margin")
-    end, of_long = _end(one, "correlation", norm="nuclear"), _end(long, "correlation", norm="nuclear")
+    published, long = runs[prefix + "KQ"], runs[prefix + FALLING]
+    last, after = int(published["snapshot"][-1]), int(long["snapshot"][-1])
+    name, margin = (f"{what}, with decreasing steps at step {after}" for what in ("nuclear", "margin ratio"))
+    end, of_long = (number(run, "correlation", at=-1, norm="nuclear") for run in (published, long))
+    of_margin = number(long, "margin")
+    numbers = _correlations(published, "nuclear", "frobenius") | {name: of_long, margin: of_margin}
     return Judgement(
-        numbers=numbers,
-        expected={f"nuclear at step {last}": 1.0, f"{name} at step {after}": 1.0, margin: 1.0},
         # Convergence in direction requires an unbounded norm.
-        stated=(
-            _ahead(one, "nuclear", "frobenius"),
+        [
+            _ahead(published, "nuclear", "frobenius"),
             above(f"nuclear correlation at step {last},", end, _CLOSE),
-            _grows("published", one),
-        ),
-        corrected=(
-            above(f"{name} at step {after}, correlation", of_long, _CLOSE),
+            _grows("published", published),
+        ],
+        [
+            above(f"{name}, correlation", of_long, _CLOSE),
             above(margin, of_margin, _CLOSE),
             _grows("decreasing steps", long),
-        ),
+        ],
+        numbers=numbers,
+        expected={f"nuclear at step {last}": 1.0, name: 1.0, margin: 1.0},
         correction="it does without a penalty, along the exact gradient direction and with steps that fall like "
         f"k^-1/2: at step {after} the correlation with the nuclear solution is {of_long.mean:.4f}, the "
         f"margin ratio is {of_margin.mean:.4f}, and ||K Q^T Z|| grows like k^{float(long['growth']):.2g}. "
         f"The published run ends at a correlation of {end.mean:.4f}, but its norm goes like "
-        f"k^{float(one['growth']):.2g}: it no longer grows, since its penalty on ||K||^2 + ||Q||^2, with "
+        f"k^{float(published['growth']):.2g}: it no longer grows, since its penalty on ||K||^2 + ||Q||^2, with "
         "coefficient 2.2e-16, balances the risk (see kq-penalty).",
     )
 
 
-def _grows(name: str, one: xarray.Dataset) -> Criterion:
-    since, until = int(one["since"]), int(one["until"])
-    return above(f"p in ||K Q^T Z|| ~ k^p from step {since} to {until}, {name},", number(one, "growth"), AT_REST)
+def _grows(name: str, run: xarray.Dataset) -> Criterion:
+    steps = f"from step {int(run['since'])} to {int(run['until'])}"
+    return above(f"p in ||K Q^T Z|| ~ k^p {steps}, {name},", number(run, "growth"), AT_REST)
 
 
+def _correlations(run: xarray.Dataset, *norms: str) -> dict[str, Number]:
+    """Return the correlations of a published run at the steps that are reported."""
+    steps = (200, 1000, int(run["snapshot"][-1]))
+    return named({norm: at_steps(run, "correlation", steps, norm=norm) for norm in norms})
+
+
+def _ahead(run: xarray.Dataset, own: str, other: str) -> Criterion:
+    """Ask that a run ends nearer to its own solution than to the other."""
+    end, of_other = (number(run, "correlation", at=-1, norm=norm) for norm in (own, other))
+    label = f"{own} minus {other} correlation at step {int(run['snapshot'][-1])},"
+    return above(label, end.minus(of_other), 0)
+
+
+@_on_both(
+    "path",
+    "the regularization path of W converges in direction to the Frobenius solution of the SVM that selects the optimal "
+    "token of every input and position.",
+    needs=Needs(LEAST_SEEDS),
+)
 def _path(runs: Datasets, prefix: str) -> Judgement:
     """The path must end near the Frobenius solution, nearer than to the nuclear one, and select all optimal tokens."""
     path = runs[prefix + PATH]
     last = float(path["radius"][-1])
-    end = path.sel(radius=last)
-    labels = {
-        f"frobenius at R = {last:g}": number(end.sel(norm="frobenius"), "correlation"),
-        f"nuclear at R = {last:g}": number(end.sel(norm="nuclear"), "correlation"),
-        f"share of seeds that select all optimal tokens at R = {last:g}": number(end, "selected"),
-    }
-    own, other, _ = labels.values()
+    frobenius, nuclear = (number(path, "correlation", norm=norm, radius=last) for norm in ("frobenius", "nuclear"))
+    at, missed = f"at R = {last:g}", Number.exact(int(path["missed"][-1]))
+    selected = f"share of seeds that select all optimal tokens {at}"
     return Judgement(
-        numbers=labels,
-        expected={label: 1.0 for label in labels if not label.startswith("nuclear")},
-        stated=(
-            above(f"frobenius correlation at R = {last:g}", own, _CLOSE),
-            above(f"frobenius minus nuclear correlation at R = {last:g}", own.minus(other), 0),
-            below(f"paths that do not select all optimal tokens at R = {last:g}", Number.exact(int(end["missed"])), 0),
-        ),
+        [
+            above(f"frobenius correlation {at}", frobenius, _CLOSE),
+            above(f"frobenius minus nuclear correlation {at}", frobenius.minus(nuclear), 0),
+            below(f"paths that do not select all optimal tokens {at}", missed, 0),
+        ],
+        numbers={
+            f"frobenius {at}": frobenius,
+            f"nuclear {at}": nuclear,
+            selected: number(path, "selected", radius=last),
+        },
+        expected={f"frobenius {at}": 1.0, selected: 1.0},
         undecided=f"Radii up to {last:g} are too small to decide; the published ones end at 1000."
         if last < _FAR
         else "",
@@ -196,70 +239,4 @@ def _path(runs: Datasets, prefix: str) -> Judgement:
     )
 
 
-def _reads(published: xarray.Dataset, *norms: str) -> dict[str, dict[str, np.ndarray]]:
-    """Read the correlations of a published run at the steps that are reported."""
-    last = int(published["snapshot"].values[-1])
-    steps = tuple(step for step in (200, 1000, last) if step <= last)
-    return {norm: at_steps(published, "correlation", steps, norm=norm) for norm in norms}
-
-
-def _ahead(one: xarray.Dataset, own: str, other: str) -> Criterion:
-    """Ask that a run ends nearer to its own solution than to the other."""
-    ahead = _end(one, "correlation", norm=own).minus(_end(one, "correlation", norm=other))
-    return above(f"{own} minus {other} correlation at step {int(one['snapshot'].values[-1])},", ahead, 0)
-
-
-def _end(one: xarray.Dataset, name: str, **where: str) -> Number:
-    """Return an estimate at the last snapshot of a run."""
-    return number(one, name, at=-1, **where)
-
-
-# The statements begin with the attention they are about, the ids of causal attention with its name.
-_WITH = {"sequence": "With attention to the whole sequence", "causal": "With causal attention"}
-_IDS = {"sequence": "", "causal": "causal-"}
-CLAIMS = tuple(
-    Claim(
-        f"sequence:{_IDS[attention]}{name}",
-        _SOURCE,
-        f"{_WITH[attention]}, {statement}",
-        partial(rule, prefix=prefix),
-        needs,
-        kind,
-    )
-    for attention, prefix in PREFIXES.items()
-    for kind, name, needs, statement, rule in (
-        (
-            # Weights that rank the selected tokens first satisfy the constraints up to scaling.
-            Kind.CHECK,
-            "selection",
-            TRAINED,
-            "every position selects one token, and one SVM with a constraint set for each input and position "
-            "separates the selected tokens.",
-            _selection,
-        ),
-        (
-            Kind.FINDING,
-            "W",
-            TRAINED,
-            "normalized gradient descent on W converges in direction to the Frobenius solution of the SVM that "
-            "separates the selected tokens of every input and position.",
-            _W,
-        ),
-        (
-            Kind.FINDING,
-            "KQ",
-            TRAINED,
-            "normalized gradient descent on (K, Q) converges in direction to the nuclear solution of the SVM that "
-            "separates the selected tokens of every input and position.",
-            _KQ,
-        ),
-        (
-            Kind.FINDING,
-            "path",
-            Needs(LEAST_SEEDS),
-            "the regularization path of W converges in direction to the Frobenius solution of the SVM that selects "
-            "the optimal token of every input and position.",
-            _path,
-        ),
-    )
-)
+CLAIMS = tuple(itertools.chain(*zip(_selection, _W, _KQ, _path, strict=True)))

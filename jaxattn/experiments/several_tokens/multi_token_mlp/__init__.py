@@ -5,4 +5,4 @@ from jaxattn.experiments.several_tokens.multi_token_mlp.figure import draw
 from jaxattn.experiments.several_tokens.multi_token_mlp.measure import measure, summarize
 from jaxattn.study.claims import Experiment
 
-EXPERIMENT = Experiment(measure, claims=CLAIMS, summarize=summarize, draw=draw, empty_runs=True)
+EXPERIMENT = Experiment(measure, claims=CLAIMS, summarize=summarize, draw=draw)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from functools import partial
 from statistics import NormalDist
 
 import numpy as np
-import xarray
 
 from jaxattn.experiments.several_tokens import limit
 from jaxattn.experiments.several_tokens.alignment import IDENTITY, PARTS, RANKED, ROUNDING, number_or_nan
-from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Setting, Source, claim
+from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Datasets, Judgement, Setting, Source, claim
 from jaxattn.study.claims.criteria import Agreement, Criterion, Number, Outcome, above
+from jaxattn.study.estimates import number
 
 _PAPER, _FIGURE = "arXiv 2308.16898", "multi-token figure (ReLU head)"
 _ORDER = (
@@ -67,7 +65,11 @@ def _selected(runs: Datasets) -> Judgement:
 def _numbers(runs: Datasets) -> Judgement:
     """All means must agree with the published ones."""
     selected = {name: runs[name] for name in _SELECTED}
-    expected = {f"{name}, {solution}": mean for name, solution, mean in _published(selected)}
+    expected = {
+        f"{name}, {solution}": by_d[run.attrs["data.d"]]
+        for name, run in selected.items()
+        for solution, by_d in PUBLISHED.items()
+    }
     return Judgement(
         [
             Agreement(f"{label}, minus the published {expected[label]:.4g},", value, -_EQUAL, _EQUAL)
@@ -92,15 +94,13 @@ def _every(runs: Datasets) -> Judgement:
     every = {name: runs[name] for name in _EVERY}
     numbers, order = _ends(every), _ordered(every)
     turned = [
-        f"d = {run.attrs['data.d']}: {numbers[f'{name}, W_1token'].mean:.3g} against "
-        f"{numbers[f'{name}, W_mm'].mean:.3g}"
-        for (name, run), criterion in zip(every.items(), order, strict=True)
+        f"d = {d}: {numbers[f'{name}, W_1token'].mean:.3g} against {numbers[f'{name}, W_mm'].mean:.3g}"
+        for d, name, criterion in zip(_DIMENSIONS, every, order, strict=True)
         if criterion.outcome is Outcome.BROKEN
     ]
     listed = f" ({'; '.join(turned)})" if turned else ""
     worst = [
-        above(f"{name}: W_1token minus W_SVMeq, fitted", number_or_nan(run, "worst"), ROUNDING)
-        for name, run in every.items()
+        above(f"{name}: W_1token minus W_SVMeq, fitted", number(run, "worst"), ROUNDING) for name, run in every.items()
     ]
     return Judgement(
         (*_predicted(every), *order),
@@ -113,34 +113,19 @@ def _every(runs: Datasets) -> Judgement:
     )
 
 
-def _judge_exact(judge: Callable[[Datasets], Judgement], further: str, runs: Datasets) -> Judgement:
-    judgement = judge({name: runs[name] for name in _EXACT})
-    return dataclasses.replace(judgement, remark=f"{judgement.remark}{further}")
+@claim("multi-token-mlp:norm", limit.SOURCE, limit.NORM.format("of ReLUs"), needs=TRAINED)
+def _norm(runs: Datasets) -> Judgement:
+    return limit.judge_norm({name: runs[name] for name in _EXACT})
 
 
-CLAIMS = (
-    _selected,
-    _numbers,
-    _every,
-    Claim(
-        "multi-token-mlp:norm",
-        limit.SOURCE,
-        limit.NORM.format("of ReLUs"),
-        partial(_judge_exact, limit.judge_norm, ""),
-        TRAINED,
-    ),
-    Claim(
-        "multi-token-mlp:direction",
-        limit.SOURCE,
-        limit.DIRECTION.format("of ReLUs"),
-        partial(
-            _judge_exact,
-            limit.judge_direction,
-            " For the ratios inside the sets, few of which settle, see finite-part:ReLU.",
-        ),
-        TRAINED,
-    ),
-)
+@claim("multi-token-mlp:direction", limit.SOURCE, limit.DIRECTION.format("of ReLUs"), needs=TRAINED)
+def _direction(runs: Datasets) -> Judgement:
+    judgement = limit.judge_direction({name: runs[name] for name in _EXACT})
+    ratios = "For the ratios inside the sets, few of which settle, see finite-part:ReLU."
+    return dataclasses.replace(judgement, remark=f"{judgement.remark} {ratios}")
+
+
+CLAIMS = (_selected, _numbers, _every, _norm, _direction)
 
 
 def _predicted(runs: Datasets) -> list[Criterion]:
@@ -158,7 +143,7 @@ def _predicted(runs: Datasets) -> list[Criterion]:
 
 def _ordered(runs: Datasets) -> list[Criterion]:
     """Ask in every dimension that W_1token is farther from W than W_mm."""
-    return [above(f"{name}: W_1token minus W_mm", number_or_nan(run, "order"), ROUNDING) for name, run in runs.items()]
+    return [above(f"{name}: W_1token minus W_mm", number(run, "order"), ROUNDING) for name, run in runs.items()]
 
 
 def _identity(runs: Datasets) -> str:
@@ -170,46 +155,27 @@ def _identity(runs: Datasets) -> str:
 def _growth(every: Datasets) -> str:
     """Describe these runs, and how far W has grown in them."""
     shares = [run.attrs["finite"] / run.attrs["attempted"] for run in every.values()]
-    text = (
+    excluded, kept = (
+        [np.median(run["size"].values[run["published"].values == selected]) for run in every.values()]
+        for selected in (False, True)
+    )
+    return (
         "These are the first 500 runs, whatever their labels and probabilities. The selected tokens are those before "
         "the first gap of a factor of 1e-3, which agrees with the published definition where that applies. "
         f"{min(shares):.0%} to {max(shares):.0%} of the runs mask no token; nothing is predicted for them. "
+        f"The median final norm of W is {min(excluded):.0f} to {max(excluded):.0f} in the runs that the published "
+        f"selection excludes, and {min(kept):.0f} to {max(kept):.0f} in those that it keeps: where W is small, "
+        "the finite part is a larger part of it."
     )
-    excluded, kept = (
-        [np.median(sizes) for run in every.values() if len(sizes := _sizes(run, selected))]
-        for selected in (False, True)
-    )
-    if excluded and kept:
-        text += (
-            f"The median final norm of W is {min(excluded):.0f} to {max(excluded):.0f} in the runs that the published "
-            f"selection excludes, and {min(kept):.0f} to {max(kept):.0f} in those that it keeps: where W is small, "
-            "the finite part is a larger part of it."
-        )
-    return text.strip()
-
-
-def _sizes(run: xarray.Dataset, selected: bool) -> np.ndarray:
-    return run["size"].values[run["published"].values == selected]
 
 
 def _ends(runs: Datasets) -> dict[str, Number]:
     """Return the final numbers by run and description."""
     return {
-        f"{name}, {solution}": number_or_nan(run.sel(solution=solution), "off", snapshot=-1)
+        f"{name}, {solution}": number(run, "off", at=-1, solution=solution)
         for name, run in runs.items()
         for solution in PUBLISHED
-        if "off" in run
     }
-
-
-def _published(selected: Datasets) -> list[tuple[str, str, float]]:
-    """Return runs, descriptions and published means."""
-    return [
-        (name, solution, by_d[run.attrs["data.d"]])
-        for name, run in selected.items()
-        for solution, by_d in PUBLISHED.items()
-        if run.attrs["data.d"] in by_d and "off" in run
-    ]
 
 
 def differences(selected: Datasets) -> dict[str, Number]:
@@ -221,15 +187,15 @@ def differences(selected: Datasets) -> dict[str, Number]:
     Returns:
         By run and description, such as "d = 4, W_mm"; published means are given the same standard errors as ours.
     """
-    published = _published(selected)
-    found = {}
-    for name, solution, mean in published:
-        end = selected[name].sel(solution=solution).isel(snapshot=-1)
-        difference = float(end["off"]) - mean
-        half = _bound(len(published)) * math.sqrt(2) * float(end["off_error"])
-        found[f"{name}, {solution}"] = Number(difference, difference - half, difference + half)
-    return found
+    bound = math.sqrt(2) * _bound(len(selected) * len(PUBLISHED))
+    numbers = {}
+    for name, run in selected.items():
+        for solution, by_d in PUBLISHED.items():
+            end = run.sel(solution=solution).isel(snapshot=-1)
+            difference, half = float(end["off"]) - by_d[run.attrs["data.d"]], bound * float(end["off_error"])
+            numbers[f"{name}, {solution}"] = Number(difference, difference - half, difference + half)
+    return numbers
 
 
 def _bound(comparisons: int) -> float:
-    return NormalDist().inv_cdf(1 - _CHANCE / (2 * max(comparisons, 1)))
+    return NormalDist().inv_cdf(1 - _CHANCE / (2 * comparisons))

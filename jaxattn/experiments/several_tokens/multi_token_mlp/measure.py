@@ -82,7 +82,7 @@ def _part(run: xarray.Dataset, part: str) -> xarray.Dataset:
 
 
 def _summary(run: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate the means of one part; there are none if no seed is kept."""
+    """Estimate the means of one part."""
     own = _part(run, part)
     arrays = {
         "masked": own["masked"].variable,
@@ -90,16 +90,15 @@ def _summary(run: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.Datase
         "size": (("seed",), own["size"].values[:, -1]),
         "published": own["published"].variable,
     }
-    if own.sizes["seed"]:
-        # Final differences of W_1token to the two others; paired by seed.
-        SVMeq, mm, single = (own["off"].sel(solution=solution).values[:, -1] for solution in RANKED)
-        estimates = {
-            "off": (("solution", "snapshot"), bootstrap(own["off"].values, key)),
-            "order": ((), bootstrap(single - mm, key)),
-            "worst": ((), bootstrap(single - SVMeq, derive_key(key))),
-            **limit.estimates(own, key),
-        }
-        arrays |= variables(estimates)
+    # Final differences of W_1token to the two others; paired by seed.
+    SVMeq, mm, single = (own["off"].sel(solution=solution).values[:, -1] for solution in RANKED)
+    estimates = {
+        "off": (("solution", "snapshot"), bootstrap(own["off"].values, key)),
+        "order": ((), bootstrap(single - mm, key)),
+        "worst": ((), bootstrap(single - SVMeq, derive_key(key))),
+        **limit.estimates(own, key),
+    }
+    arrays |= variables(estimates)
     coordinates = {name: own[name].values for name in ("seed", "solution", "snapshot")}
     attrs = {"data.d": run.attrs["data.d"], "steps": run.attrs["steps"]}
     attrs |= {"several": int(own["several"].sum()), "determined": own.sizes["whole"]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import jax
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
@@ -15,7 +14,7 @@ from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
 from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Claim, Datasets, Judgement, Setting, Source
 from jaxattn.study.claims.criteria import Number, above, below
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import estimated, exact, mean, number, share
 
 _PAPER = "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling"
 _STABILITY = "section 1, last contribution: softmax attention is more stable than linear attention"
@@ -35,45 +34,51 @@ _EXACT = {
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
-    """Compare the two attentions over scales, losses and attentions."""
-    one = runs["texts"]
-    keys = jax.random.split(key, 4)
-    steps, linear = one["step"], one.sel(attention="linear")
-    # If both are at the end of the search interval, neither counts as larger, and either may be.
-    larger = (steps.sel(attention="softmax") > steps.sel(attention="linear")).values
-    smaller = (steps.sel(attention="softmax") < steps.sel(attention="linear")).values
-    unknown = (one["beyond"].all("attention") | one["below"].all("attention")).values
-    of_both = one[["at_zero", "drawn", "path"]].to_dataarray("where").max("where")
+    """Compare the two attentions over scales and losses."""
+    run = runs["texts"]
+    softmax, linear = (run.sel(attention=name, drop=True) for name in ("softmax", "linear"))
+    curvature = run[["at_zero", "drawn", "path"]].to_dataarray("where").max("where")
     # With linear attention the curvature is largest at 0: the squared risk is quadratic, and the logistic loss, of a
     # score linear in W, has its largest curvature where the score is 0.
-    sup, exact = of_both.sel(attention="softmax"), linear["at_zero"]
-    surely = np.log10((exact / np.maximum(sup, one["bound"])).values)
-    over, of_each = ("scale", "loss"), ("scale", "loss", "attention")
-    estimates = {
-        "curvature": (of_each, bootstrap(np.log10(of_both.values), keys[0])),
-        "at_zero": (of_each, bootstrap(np.log10(one["at_zero"].values), keys[1])),
-        "bound": (over, bootstrap(np.log10(one["bound"].values), keys[2])),
-        "smoother": (over, bootstrap(np.log10((exact / sup).values), keys[3])),
-        "smoother_surely": (over, bootstrap(surely, derive_key(key))),
-        "larger": (over, proportion(larger)),
-        "larger_perhaps": (over, proportion(larger | unknown)),
-        "smaller": (over, proportion(smaller)),
-        "exceeds": (of_each, proportion(one["exceeds"].values)),
-        "rougher_proved": (over, proportion((sup > exact).values)),
-        "smoother_proved": (over, proportion((one["bound"] < exact).values)),
-        "beyond": (of_each, proportion(one["beyond"].values)),
-    }
-    forked = one["forked"].values
-    for kind, chosen in (("forked", forked), ("plain", ~forked)):
+    at_least, largest = curvature.sel(attention="softmax", drop=True), linear["at_zero"]
+    at_most = np.maximum(at_least, run["bound"])
+    logs = xarray.Dataset(
+        {
+            "curvature": curvature,
+            "at_zero": run["at_zero"],
+            "bound": run["bound"],
+            "smoother": largest / at_least,
+            "smoother_surely": largest / at_most,
+        }
+    ).map(np.log10)
+    larger = softmax["step"] > linear["step"]
+    # If both are at the end of the search interval, neither counts as larger, and either may be.
+    perhaps = larger | run["beyond"].all("attention") | run["below"].all("attention")
+    of_kinds = {}
+    for kind, chosen in (("forked", run["forked"]), ("plain", ~run["forked"])):
         if chosen.any():
-            estimates[f"larger_{kind}"] = over, proportion(larger[chosen])
-            estimates[f"larger_perhaps_{kind}"] = over, proportion((larger | unknown)[chosen])
-    arrays = variables(estimates) | _spared(one["exceeds"])
-    arrays |= {name: (of_each, one[name].values.sum(axis=0)) for name in ("below", "again")}
+            of_kinds[f"larger_{kind}"] = share(larger[chosen.values])
+            of_kinds[f"larger_perhaps_{kind}"] = share(perhaps[chosen.values])
+    estimates = estimated(
+        run,
+        key,
+        **{name: mean(logs[name]) for name in ("curvature", "at_zero", "bound", "smoother")},
+        larger=share(larger),
+        larger_perhaps=share(perhaps),
+        smaller=share(softmax["step"] < linear["step"]),
+        exceeds=share(run["exceeds"]),
+        rougher_proved=share(at_least > largest),
+        smoother_proved=share(run["bound"] < largest),
+        beyond=share(run["beyond"]),
+        below=exact(run["below"].sum("seed")),
+        again=exact(run["again"].sum("seed")),
+        **of_kinds,
+    )
+    surely = bootstrap(logs["smoother_surely"].values, derive_key(key))
     # For every text, for the figure and for the thresholds found.
-    arrays |= {f"each_{name}": (("seed", *of_each), one[name].values) for name in ("at_zero", "step", "beyond")}
-    arrays["forked"] = ("seed",), forked
-    return {"texts": xarray.Dataset(arrays, {name: one[name].values for name in ("seed", *of_each)}, one.attrs)}
+    each = {f"each_{name}": run[name] for name in ("at_zero", "step", "beyond")}
+    arrays = variables({"smoother_surely": (("scale", "loss"), surely)}) | _spared(run["exceeds"])
+    return {"texts": estimates.assign({**arrays, **each, "forked": run["forked"]})}
 
 
 def _spared(exceeds: xarray.DataArray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
@@ -86,10 +91,8 @@ def _spared(exceeds: xarray.DataArray) -> dict[str, tuple[tuple[str, ...], np.nd
     for place in np.argwhere(linear.any(axis=0)):
         at = (slice(None), *place)
         parts[at] = proportion(~softmax[at][linear[at]])[:3]
-    return {
-        name: (("scale", "loss"), part)
-        for name, part in zip(("spared", "spared_low", "spared_high"), parts, strict=True)
-    }
+    names = ("spared", "spared_low", "spared_high")
+    return {name: (("scale", "loss"), part) for name, part in zip(names, parts, strict=True)}
 
 
 def _over_scales(one: xarray.Dataset, name: str) -> list[Number]:

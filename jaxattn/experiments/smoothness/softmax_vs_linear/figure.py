@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import xarray
-from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -24,101 +23,100 @@ _CURVES = {
     "smoother": {"color": palette.AMBER, "marker": "D", "markersize": 3, "label": "curvature, softmax as found"},
     "smoother_surely": {
         "color": palette.SKY,
-        "linestyle": "--",
         "marker": "D",
         "markersize": 3,
         "label": "curvature, softmax at its bound",
+        "linestyle": "--",
     },
 }
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a row a loss: the ratio of the curvatures, the largest steps of all texts, and their ratios."""
-    one = summaries["texts"]
+    summary = summaries["texts"]
+    scale = summary["scale"].values
     with page.style():
         figure = page.full(6.6)
-        panels = figure.subplots(one.sizes["loss"], 3)
-        letters = iter("abcdefghi")
-        for row, loss in zip(panels, one["loss"].values, strict=True):
-            for axes, panel in zip(row, (_curvatures, _steps, _ratios), strict=True):
-                axes.set_title(f"({next(letters)}) {loss} loss: {panel(axes, one.sel(loss=loss))}")
+        panels = figure.subplots(summary.sizes["loss"], 3)
+        for row, letters, loss in zip(panels, ("abc", "def"), summary["loss"].values, strict=True):
+            of_loss = summary.sel(loss=loss)
+            verdict = judgements[f"softmax-vs-linear:curvature-{loss}"].verdict
+            _curvatures(row[0], of_loss)
+            findings = f'"softmax\nbends less" {verdict}', _steps(row[1], of_loss), _ratios(row[2], of_loss)
+            for axes, letter, finding in zip(row, letters, findings, strict=True):
+                axes.set_title(f"({letter}) {loss} loss: {finding}")
                 axes.set(xlabel="scale $s$ of the embeddings", yscale="log")
                 axes.set_xscale("log", base=2)
-                axes.set_xticks(one["scale"].values, [f"{s:g}" for s in one["scale"].values])
+                axes.set_xticks(scale, [f"{s:g}" for s in scale])
                 axes.minorticks_off()
                 axes.axhline(1, color=palette.INK, linewidth=0.7)
-        figure.legend(handles=_key(one), loc="outside upper center", ncols=3)
+        figure.legend(handles=_key(summary), loc="outside upper center", ncols=3)
         page.add_counts(
             figure,
             summaries,
             "Points: one a text. A step descends if it raises the risk in none of 500 steps from $W = 0$; where every "
             "step tried descends, the largest is a lower bound. Numbers in (c), (f): texts in which it is one for both "
             "attentions, so that the ratio is unknown. Curves: geometric means over texts with 95 % bootstrap "
-            "intervals. Titles of (a), (d): softmax is rougher by the interval of what is found, smoother by that of "
-            "its derived bound. Titles of (b), (e): the share of bounds.",
+            "intervals. Titles of (b), (e): the share of bounds.",
             counted="texts",
         )
     return figure
 
 
-def _key(one: xarray.Dataset) -> list[Line2D]:
+def _key(summary: xarray.Dataset) -> list[Line2D]:
     """Return what colours and marks stand for."""
-    mark: dict[str, Any] = {"linestyle": "none", "markersize": 4}
-    grey: dict[str, Any] = {**mark, "color": palette.GUIDE}
-    colours = [Line2D([], [], **mark, color=colour, marker="o", label=name) for name, (colour, _) in _LOOKS.items()]
-    return [
-        *colours,
-        Line2D([], [], **mark, color=palette.ROSE, marker="o", label="step, softmax / linear"),
-        *(Line2D([], [], **look) for look in _CURVES.values()),
-        Line2D([], [], **grey, marker="o", label="no word has two successors"),
-        Line2D([], [], **grey, marker="o", markerfacecolor="none", label="some word has two successors"),
-        Line2D([], [], **grey, marker=_AT_LEAST, label="lower bound (either kind)"),
-        Line2D([], [], **grey, marker=_AT_MOST, label="upper bound (either kind)"),
-        Line2D([], [], color=palette.INK, linewidth=0.7, label="1: equal, or step = 2 / curvature"),
-        Line2D(
-            [],
-            [],
-            color=palette.INK,
-            linewidth=0.7,
-            linestyle=":",
-            label=f"equal, if linear did not divide by {one.attrs['words']:g}",
-        ),
+    mark: dict[str, Any] = {"linestyle": "none", "markersize": 4, "marker": "o"}
+    grey: dict[str, Any] = mark | {"color": palette.GUIDE}
+    line: dict[str, Any] = {"color": palette.INK, "linewidth": 0.7}
+    looks = [
+        *(mark | {"color": colour, "label": name} for name, (colour, _) in _LOOKS.items()),
+        mark | {"color": palette.ROSE, "label": "step, softmax / linear"},
+        *_CURVES.values(),
+        grey | {"label": "no word has two successors"},
+        grey | {"markerfacecolor": "none", "label": "some word has two successors"},
+        grey | {"marker": _AT_LEAST, "label": "lower bound (either kind)"},
+        grey | {"marker": _AT_MOST, "label": "upper bound (either kind)"},
+        line | {"label": "1: equal, or step = 2 / curvature"},
+        line | {"linestyle": ":", "label": f"equal, if linear did not divide by {summary.attrs['words']:g}"},
     ]
+    return [Line2D([], [], **look) for look in looks]
 
 
-def _curvatures(axes: Axes, one: xarray.Dataset) -> str:
+def _undivided(axes: Axes, summary: xarray.Dataset) -> None:
+    """Draw where ratios were 1 if linear attention did not divide by the number of words."""
+    axes.axhline(float(summary.attrs["words"]) ** -2.0, color=palette.INK, linewidth=0.7, linestyle=":")
+
+
+def _curvatures(axes: Axes, summary: xarray.Dataset) -> None:
     """Draw how much larger linear attention's curvature is than softmax attention's: as found, and at least."""
-    scale = one["scale"].values
     for name, look in _CURVES.items():
-        parts = (10 ** one[part].values for part in (name, f"{name}_low", f"{name}_high"))
-        page.band(axes, scale, *parts, **look)
-    axes.axhline(float(one.attrs["words"]) ** -2.0, color=palette.INK, linewidth=0.7, linestyle=":")
+        parts = (10 ** summary[part].values for part in (name, f"{name}_low", f"{name}_high"))
+        page.band(axes, summary["scale"].values, *parts, **look)
+    _undivided(axes, summary)
     axes.set_ylabel("largest second derivative,\nlinear / softmax")
-    rougher = int((one["smoother_high"] < 0).sum())
-    smoother = int((one["smoother_surely_low"] > 0).sum())
-    return f"rougher at\n{rougher} of {len(scale)} scales, smoother at {smoother}"
 
 
-def _steps(axes: Axes, one: xarray.Dataset) -> str:
-    """Draw the largest steps in units of the largest that a quadratic risk of the curvature at 0 allows."""
-    scale, longer = one["scale"].values, []
+def _steps(axes: Axes, summary: xarray.Dataset) -> str:
+    """Draw the largest steps, in units of the largest for a quadratic of the curvature at 0; return what is found."""
+    longer = []
     for name, (colour, aside) in _LOOKS.items():
-        each = one.sel(attention=name)
-        steps = each["each_step"].values * each["each_at_zero"].values / 2
+        each = summary.sel(attention=name)
+        x, steps = summary["scale"].values * aside, each["each_step"].values * each["each_at_zero"].values / 2
         beyond = each["each_beyond"].values.astype(bool)
-        _points(axes, scale * aside, steps, ~beyond, one["forked"].values, colour)
-        _bounds(axes, scale * aside, steps, beyond, _AT_LEAST, colour)
+        _points(axes, x, steps, ~beyond, summary["forked"].values, colour)
+        _bounds(axes, x, steps, beyond, _AT_LEAST, colour)
         longer.append(f"{name} {np.mean(beyond):.0%}")
     axes.set_ylabel("largest step that descends,\nin units of 2 / curvature at $W = 0$")
     return f"\nbounds: {', '.join(longer)}"
 
 
-def _ratios(axes: Axes, one: xarray.Dataset) -> str:
-    scale = one["scale"].values
-    softmax, linear = (one.sel(attention=name) for name in _LOOKS)
+def _ratios(axes: Axes, summary: xarray.Dataset) -> str:
+    """Draw the ratios of these steps, and in how many texts they are unknown; return what is found."""
+    scale = summary["scale"].values
+    softmax, linear = (summary.sel(attention=name) for name in _LOOKS)
     ratio = softmax["each_step"].values / linear["each_step"].values
     of_softmax, of_linear = (each["each_beyond"].values.astype(bool) for each in (softmax, linear))
-    _points(axes, scale, ratio, ~of_softmax & ~of_linear, one["forked"].values, palette.ROSE)
+    _points(axes, scale, ratio, ~of_softmax & ~of_linear, summary["forked"].values, palette.ROSE)
     _bounds(axes, scale, ratio, of_softmax & ~of_linear, _AT_LEAST, palette.ROSE)
     _bounds(axes, scale, ratio, of_linear & ~of_softmax, _AT_MOST, palette.ROSE)
     for s, unknown in zip(scale, (of_softmax & of_linear).sum(axis=0), strict=True):
@@ -126,35 +124,21 @@ def _ratios(axes: Axes, one: xarray.Dataset) -> str:
             axes.text(s, 0.98, f"{unknown}", transform=axes.get_xaxis_transform(), ha="center", va="top", fontsize=7)
     # Room for the numbers.
     axes.margins(y=0.15)
-    axes.axhline(float(one.attrs["words"]) ** -2.0, color=palette.INK, linewidth=0.7, linestyle=":")
+    _undivided(axes, summary)
     axes.set_ylabel("largest step, softmax / linear")
-    shares = [f"{float(end):.0%}" for end in (one["larger"].min(), one["larger"].max())]
-    return f"softmax\nlarger in {' to '.join(dict.fromkeys(shares))} of texts"
+    larger = summary["larger"]
+    return f"softmax\nlarger in {float(larger.min()):.0%} to {float(larger.max()):.0%} of texts"
 
 
-def _points(
-    axes: Axes,
-    x: Float[np.ndarray, " scale"],
-    y: Float[np.ndarray, "text scale"],
-    chosen: Bool[np.ndarray, "text scale"],
-    forked: Bool[np.ndarray, " text"],
-    colour: str,
-) -> None:
+def _points(axes: Axes, x: np.ndarray, y: np.ndarray, chosen: np.ndarray, forked: np.ndarray, colour: str) -> None:
     """Draw a point for each chosen text and scale, hollow where some word of the text has two successors."""
-    x, hollow = np.broadcast_to(x, y.shape), np.broadcast_to(forked[:, None], y.shape)
+    x = np.broadcast_to(x, y.shape)
     look = {"color": colour, "linestyle": "none", "markersize": 3.5, "markeredgewidth": 0.6, "alpha": 0.7}
-    for face, of_face in (("none", hollow), (colour, ~hollow)):
-        axes.plot(x[chosen & of_face], y[chosen & of_face], "o", markerfacecolor=face, **look)
+    for face, of_face in (("none", chosen & forked[:, None]), (colour, chosen & ~forked[:, None])):
+        axes.plot(x[of_face], y[of_face], "o", markerfacecolor=face, **look)
 
 
-def _bounds(
-    axes: Axes,
-    x: Float[np.ndarray, " scale"],
-    y: Float[np.ndarray, "text scale"],
-    chosen: Bool[np.ndarray, "text scale"],
-    arrow: str,
-    colour: str,
-) -> None:
+def _bounds(axes: Axes, x: np.ndarray, y: np.ndarray, chosen: np.ndarray, arrow: str, colour: str) -> None:
     """Draw an arrow at each chosen text and scale, away from the values that its bound rules out."""
     x = np.broadcast_to(x, y.shape)
     axes.plot(x[chosen], y[chosen], marker=arrow, color=colour, linestyle="none", markersize=6, alpha=0.5)
