@@ -214,20 +214,23 @@ _MARKERS = {"unrelaxed": "o", "relaxed": "s", "offset": "^"}
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw direction errors of p, (a), and W, (b), along the steps, and of W at the end by ratio of norms, (c)."""
+    # The inputs of a few seeds may all be support vectors: there is nothing to draw of these.
+    drawn = {name: run for name, run in summaries.items() if run.attrs["mixed"]}
     with page.style():
         figure = page.full(3.1)
         *panels, by_ratio = figure.subplots(1, 3, sharey=True)
         for axes, name, letter, trained in zip(panels, (_P, _W), "ab", "pW", strict=True):
             run = summaries[name]
-            for problem, look in PROBLEM_LOOKS.items():
-                off = [run[f"off_quantile_{q}"].sel(problem=problem).values for q in (50, 10, 90)]
-                page.band(axes, run["snapshot"].values, *off, **look)
+            if name in drawn:
+                for problem, look in PROBLEM_LOOKS.items():
+                    off = [run[f"off_quantile_{q}"].sel(problem=problem).values for q in (50, 10, 90)]
+                    page.band(axes, run["snapshot"].values, *off, **look)
             offset = float(run["parallel"].sel(problem="offset"))
             axes.set(xscale="log", yscale="log", xlabel="step")
             axes.set_title(f"({letter}) ${trained}$ and $v$: {offset:.0%}\nat the problem with offsets")
-        _draw_ends(by_ratio, [summaries[name] for name in _ALL_W if name in summaries])
+        _draw_ends(by_ratio, [drawn[name] for name in _ALL_W if name in drawn])
         panels[0].set_ylabel("direction error, $1 - \\cos$")
-        panels[0].legend(loc="lower left")
+        panels[0].legend(handles=panels[0].lines, loc="lower left")
         mixed = ", ".join(f"{run.attrs['mixed']} ({name})" for name, run in summaries.items())
         page.add_counts(
             figure,

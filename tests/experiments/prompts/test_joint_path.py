@@ -67,9 +67,10 @@ def path(obeyed, whole=1e-5, last=1000.0):
     [
         (lambda run: path(("relaxed",), last=100.0), "Radii up to 100 are too small"),
         (lambda run: run.assign_attrs(unsolved=20, attempted=180), "20 of 180 paths are unsolved"),
+        (lambda run: run.assign(support=run["support"] | True), "0 kept seeds are too few"),
     ],
 )
-def test_small_radii_and_unsolved_paths_decide_nothing(change, reason):
+def test_small_radii_unsolved_paths_and_seeds_of_one_kind_decide_nothing(change, reason):
     runs = {name: change(run) for name, run in measured().items()}
     summaries = EXPERIMENT.estimates(runs, KEY)
     judgements = {claim.id: claim.judge(summaries) for claim in EXPERIMENT.claims}

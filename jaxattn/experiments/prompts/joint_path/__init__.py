@@ -235,9 +235,12 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             run = summaries[law]
             share_at = float(run["parallel"].sel(problem=_OBEYED[law]))
             axes.set_title(f'({letter}) $p$, {look["label"]}: {share_at:.0%}\nat the problem "{_OBEYED[law]}"')
-            for problem, of_problem in PROBLEM_LOOKS.items():
-                _curve(axes, run.sel(problem=problem), "off", **of_problem)
-            _curve(of_whole, run, "whole", **look)
+            # A few seeds may all be of one kind: there is nothing to draw of the other.
+            if run.attrs["mixed"]:
+                for problem, of_problem in PROBLEM_LOOKS.items():
+                    _curve(axes, run.sel(problem=problem), "off", **of_problem)
+            if run.attrs["whole"]:
+                _curve(of_whole, run, "whole", **look)
             _curve(of_v, run, "off_v", **look)
         of_whole.set_title("(d) $p$, all inputs support vectors,\nfrom its token SVM")
         of_v.set_title("(e) $v$, from the\nmax-margin classifier")
