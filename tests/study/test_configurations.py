@@ -42,9 +42,12 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
 @pytest.mark.parametrize("name", composition.experiments())
 def test_every_experiment_is_small_at_size_small(name):
     configs = configurations(name, "size=small")
-    assert 1 <= len(configs) <= min(4, len(configurations(name)))
+    assert 1 <= len(configs) <= len(configurations(name))
     for config in configs:
-        assert composition.setting_of(config).seeds == (8 if config.svm.solver is None else 2)
+        # Where a published selection keeps few seeds, more are drawn and trained for longer.
+        most = (100, 2000) if name in ("finite-part", "multi-token-lambda", "multi-token-mlp") else (8, 200)
+        assert composition.setting_of(config).seeds <= most[0]
+        assert config.steps <= most[1]
 
 
 def test_a_record_depends_on_the_fields_of_its_setting_alone():
@@ -66,7 +69,7 @@ def test_the_finite_part_is_read_from_the_runs_of_both_multi_token_experiments(s
     own = folders("finite-part")
     assert own <= others
     # Without lambda = 0, where no tokens are mixed, and without the runs on the exact direction under the ReLUs.
-    assert len(others) - len(own) == (3 if size == "published" else 1)
+    assert len(others) - len(own) == (3 if size == "published" else 2)
 
 
 def test_sizes_experiments_and_the_command_line_override_in_this_order():

@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.several_tokens.alignment import ROUNDING, number_or_nan
 from jaxattn.statistics import Estimate, bootstrap, proportion
 from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgement, Setting, Source
-from jaxattn.study.claims.criteria import Number, above, below
+from jaxattn.study.claims.criteria import Criterion, Number, above, below
 from jaxattn.study.measuring.growth import AT_REST
 
 SOURCE = Source("arXiv 2308.16898", "general SVM of nonlinear heads (eq. 9; the poster)", Setting.OURS)
@@ -85,7 +85,8 @@ def judge_direction(runs: Datasets) -> Judgement:
         [
             below(f"{name}: change of log((1 - cos) ||W||)", number_or_nan(run, "approach"), -ROUNDING)
             for name, run in several.items()
-        ],
+        ]
+        or [Criterion("runs that select several tokens", Number.exact(math.nan))],
         remark="The numbers are over the second half of training, for seeds that select several tokens. If W is W_fin "
         "+ C W_mm with a constant W_fin, 1 - cos(W, W_mm) falls like 1 / ||W||^2; the criterion asks for faster than "
         "1 / ||W||. Nearer: the share of seeds that are nearer to W_mm at the end than half way.",

@@ -145,7 +145,7 @@ def _order(runs: Datasets) -> Judgement:
         for name, run in mixing.items()
     ]
     return Judgement(
-        stated,
+        stated or [Criterion("runs that select several tokens", Number.exact(math.nan))],
         remark=f"The numbers are 1 - cos at the end. {IDENTITY.format(determined, several)} W_mm is nearer than "
         f"W_1token for {len(nearer)} of the {len(mixing)} values of lambda that select several tokens.",
         numbers={
