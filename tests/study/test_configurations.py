@@ -44,10 +44,9 @@ def test_every_experiment_is_small_at_size_small(name):
     configs = configurations(name, "size=small")
     assert 1 <= len(configs) <= len(configurations(name))
     for config in configs:
-        # Where a published selection keeps few seeds, more are drawn and trained for longer.
-        most = (100, 2000) if name in ("finite-part", "multi-token-lambda", "multi-token-mlp") else (8, 200)
-        assert composition.setting_of(config).seeds <= most[0]
-        assert config.steps <= most[1]
+        # Where a published selection keeps few seeds, more are drawn.
+        most = 100 if name in ("finite-part", "multi-token-lambda", "multi-token-mlp") else 8
+        assert composition.setting_of(config).seeds <= most
 
 
 def test_a_record_depends_on_the_fields_of_its_setting_alone():
