@@ -174,7 +174,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         most = 1.1 * max(float(run[f"{name}_high"]) for run in runs for name in ("tokens", "best"))
         first, last = runs[0], runs[-1]
         largest = f"for $\\lambda = {penalties[-1]:g}$"
-        title = f"(a) {float(first['tokens']):.2g} tokens for $\\lambda = 0$, {float(last['tokens']):.2g} {largest}"
+        title = f"(a) tokens: {float(first['tokens']):.2g} for $\\lambda = 0$, {float(last['tokens']):.2g} {largest}"
         left.set(title=title, ylabel="mean number of tokens of an input", ylim=(0, most))
         both, alone = (page.power(float(last["off"].sel(solution=name))) for name in ("W_SVMeq", "W_mm"))
         title = f"(b) {largest} {LOOKS['W_SVMeq'][0]} is off by {both}, {LOOKS['W_mm'][0]} alone by {alone}"
