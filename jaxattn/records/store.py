@@ -1,4 +1,4 @@
-"""Records of training runs, written block by block and read back integrity.
+"""Records of training runs, written block by block and checked when they are read.
 
 A record is a Zarr store with named dimensions that xarray opens. It is laid out in full before the first seed is
 trained. Each block of seeds is one chunk (one file) of every array; data are written first and checksums last. A block

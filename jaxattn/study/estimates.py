@@ -31,6 +31,7 @@ __all__ = [
     "power_law",
     "quantiles",
     "share",
+    "undefined",
 ]
 
 
@@ -105,6 +106,11 @@ def exact(value: xarray.DataArray | float) -> Estimator:
     return Estimator(like, lambda key: {"": like.values}, random=False)
 
 
+def undefined() -> Estimator:
+    """Return an estimate that is NaN, with its interval: there is nothing to estimate it from."""
+    return Estimator(xarray.DataArray(math.nan), lambda key: dict.fromkeys(("", "_low", "_high", "_error"), math.nan))
+
+
 def power_law(
     values: xarray.DataArray, since: float, least: float = 0.0, along: str = "snapshot", until: float = math.inf
 ) -> Estimator:
@@ -119,11 +125,11 @@ def power_law(
     """
     x = values[along].values
     late = (x >= since) & (x <= until)
-    nothing = xarray.DataArray(math.nan)
     if x[-1] < least:
-        return Estimator(nothing, lambda key: dict.fromkeys(("", "_low", "_high", "_error"), math.nan))
+        return undefined()
     array, _ = _by_seed(values)
-    return Estimator(nothing, lambda key: _parts(bootstrap(exponents(x[None, late], array[:, late]), key)))
+    of_seeds = exponents(x[None, late], array[:, late])
+    return Estimator(xarray.DataArray(math.nan), lambda key: _parts(bootstrap(of_seeds, key)))
 
 
 def exponents(

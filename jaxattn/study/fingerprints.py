@@ -89,10 +89,8 @@ def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:
 
 def of(paths: Iterable[str], root: Path = _ROOT) -> str:
     """Return a hash of `definitions`, and of other files that their modules read from their folders."""
-    paths = frozenset(paths)
-    # A user's own modules may use others anywhere, so only what the package alone decides is kept.
-    is_kept = _known is not None and all(_top_folder(root, path) in (None, root) for path in paths)
-    return kept(_hashed, *(sorted(paths), root, _code(root).sources())) if is_kept else _code(root).hash(paths)
+    code, paths = _code(root), frozenset(paths)
+    return code.hash(paths) if _known is None else code.kept(paths)
 
 
 def _hashed(paths: Sequence[str], root: Path, sources: str) -> str:
@@ -131,7 +129,9 @@ class _Code:
         self.closure = functools.cache(self._closure)
         self.text = functools.cache(self._text)
         self.hash = functools.cache(self._hash)
+        self.kept = functools.cache(self._kept)
         self.sources = functools.cache(functools.partial(_sources, root))
+        self._root = root
 
     def _module(self, name: str) -> _Module:
         file = self.file(name)
@@ -205,6 +205,13 @@ class _Code:
         for file in sorted(file for folder in folders for pattern in _READ for file in folder.glob(pattern)):
             digest.update(f"{file.parent.name}/{file.name}\0".encode() + file.read_bytes())
         return digest.hexdigest()[:16]
+
+    def _kept(self, paths: frozenset[str]) -> str:
+        """Return the hash, found in the cache folder if the package alone decides it."""
+        # A user's own modules may use others anywhere.
+        if all(_top_folder(self._root, path) in (None, self._root) for path in paths):
+            return kept(_hashed, sorted(paths), self._root, self.sources())
+        return self.hash(paths)
 
     def _text(self, definition: Definition) -> str:
         """Return what is hashed of a definition: its text, and what the imported names in it stand for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable
@@ -26,24 +27,25 @@ def kept(function: Callable[..., _Result], *arguments: Any) -> _Result:
     The arguments must say all that the result depends on, for example with `digest` of the files that are read. A
     function whose own text changed is called again; one that it calls must be in a digest.
     """
-    return cast(_Result, _memory().cache(function)(*arguments))
+    return cast(_Result, _memory(cache_folder()).cache(function)(*arguments))
 
 
 def trim() -> None:
     """Remove what was used least recently, if too much is kept."""
-    _memory().reduce_size(bytes_limit=_MOST)
+    _memory(cache_folder()).reduce_size(bytes_limit=_MOST)
 
 
-def _memory() -> Memory:
+@functools.cache
+def _memory(folder: Path) -> Memory:
     try:
-        return Memory(cache_folder(), verbose=0)
+        return Memory(folder, verbose=0)
     except OSError:  # The folder cannot be written: nothing is kept.
         return Memory(None)
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Return a hash of the names and contents of files."""
+    """Return a hash of the paths and contents of files."""
     whole = hashlib.sha256()
     for file in sorted(files):
-        whole.update(f"{file.name}\0".encode() + file.read_bytes())
+        whole.update(f"{file}\0".encode() + file.read_bytes() + b"\0")
     return whole.hexdigest()

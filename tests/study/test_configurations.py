@@ -42,11 +42,9 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
 @pytest.mark.parametrize("name", composition.experiments())
 def test_every_experiment_is_small_at_size_small(name):
     configs = configurations(name, "size=small")
-    assert 1 <= len(configs) <= len(configurations(name))
+    assert 1 <= len(configs) <= min(4, len(configurations(name)))
     for config in configs:
-        # Where a published selection keeps few seeds, more are drawn.
-        most = 100 if name in ("finite-part", "multi-token-lambda", "multi-token-mlp") else 8
-        assert composition.setting_of(config).seeds <= most
+        assert composition.setting_of(config).seeds == (8 if config.svm.solver is None else 2)
 
 
 def test_a_record_depends_on_the_fields_of_its_setting_alone():

@@ -21,7 +21,7 @@ from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Ne
 from jaxattn.study.claims.criteria import Number, above, below, between
 from jaxattn.study.estimates import estimated, exact, exponents, geometric_mean, mean, number, share
 from jaxattn.study.measuring.optimum import optimum
-from jaxattn.study.style import page, palette
+from jaxattn.study.style import labels, page, palette
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "theorem on the global convergence of gradient descent"
 # The run within 1 / L ends early; a run with a much larger step stands in for its continuation.
@@ -265,10 +265,10 @@ def _named(run: xarray.Dataset) -> str:
     return rf"$\eta = {run.attrs['optimizer.step_size']:g}${every}"
 
 
-def _write(axes: Axes, text: str, at: tuple[float, float], beside: tuple[int, int], colour: str) -> None:
+def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[int, int], colour: str) -> None:
     """Write a text beside a point, the offset in points; it does not run over the data on that side."""
-    sides: dict[str, Any] = {"ha": "left" if beside[0] > 0 else "right", "va": "bottom" if beside[1] > 0 else "top"}
-    axes.annotate(text, at, beside, textcoords="offset points", color=colour, fontsize=page.SMALLEST, **sides)
+    sides: dict[str, Any] = {"ha": "left" if offset[0] > 0 else "right", "va": "bottom" if offset[1] > 0 else "top"}
+    labels.beside(axes, text, at, offset, color=colour, **sides)
 
 
 EXPERIMENT = Experiment(measure, claims=(_norm, _direction, _step), estimate=estimate, draw=draw)

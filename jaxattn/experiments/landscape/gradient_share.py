@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from jaxattn import attention, heads, losses, metrics, svm
 from jaxattn.descent import gradients
-from jaxattn.experiments.landscape.rising import MORE, gap
+from jaxattn.experiments.landscape.rising import MORE
 from jaxattn.parallel import batch, lanes
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Kind, Setting, Source, claim
@@ -160,7 +160,7 @@ def _slack(runs: Datasets) -> Judgement:
     summary = runs["W"]
     start, end = (int(step) for step in summary["snapshot"].values[[0, -1]])
     first, last = (number(summary, "log_together", snapshot=step) for step in (start, end))
-    slope, fall = number(summary, "slope", snapshot=end), gap(first, last)
+    slope, fall = number(summary, "slope", snapshot=end), first.apart_from(last)
     slopes, shares = {}, {}
     for step in sorted({*summary["drawn"].values.tolist(), end}):
         slopes[f"slope of log share in slack ||W|| / ||W_mm|| at step {step}"] = number(summary, "slope", snapshot=step)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import xarray
 
 from jaxattn.attention import Weights
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.claims import Datasets, family, total
-from jaxattn.study.estimates import Estimator, share
+from jaxattn.study.estimates import Estimator, share, undefined
 from jaxattn.study.settings.parameters import weights_of
 
 # What is trained, by its choice of weights in the YAML.
@@ -24,9 +22,7 @@ def read(record: xarray.Dataset) -> tuple[Weights, Problem]:
 
 def share_among(chosen: xarray.DataArray, hits: xarray.DataArray) -> Estimator:
     """Return the share of hits among the chosen seeds, with Wilson's interval; NaN if none is chosen."""
-    if chosen.any():
-        return share(hits[chosen.values])
-    return Estimator(xarray.DataArray(math.nan), lambda key: dict.fromkeys(("", "_low", "_high", "_error"), math.nan))
+    return share(hits[chosen.values]) if chosen.any() else undefined()
 
 
 def by_weights(runs: Datasets) -> dict[str, xarray.Dataset]:

@@ -32,17 +32,12 @@ def points(summary: xarray.Dataset, name: str) -> list[Point]:
     return [Point(str(run), number(summary, name, run=run)) for run in summary["run"].values]
 
 
-def gap(larger: Number, smaller: Number) -> Number:
-    """Return the difference of two numbers, with an interval above 0 if their intervals are disjoint."""
-    return Number(larger.mean - smaller.mean, larger.low - smaller.high, larger.high - smaller.low)
-
-
 @dataclass(frozen=True)
 class Trend:
     """How shares change along curves, each from the smallest size to the largest.
 
     Attributes:
-        change: from end to end of a curve in the direction asked for, as a `gap`; smallest over curves.
+        change: from end to end of a curve in the direction asked for, by `Number.apart_from`; smallest over curves.
         pairs: number of pairs of points that were compared.
         apart: of these, with disjoint intervals in the direction asked for.
         against: of these, with disjoint intervals in the other direction: "run to run".
@@ -97,7 +92,7 @@ def trend(
     """
 
     def change(a: Point, b: Point) -> Number:
-        return gap(b.share, a.share) if up else gap(a.share, b.share)
+        return b.share.apart_from(a.share) if up else a.share.apart_from(b.share)
 
     ends = {curve[-1].run: change(curve[0], curve[-1]) for curve in curves}
     compared = [(f"{a.run} to {b.run}", change(a, b)) for curve in curves for a, b in pairs(curve)]

@@ -248,9 +248,7 @@ def _draw_errors(axes: Axes, runs: list[xarray.Dataset]) -> None:
             np.maximum(1 - np.array([float(run[f"correlation{part}"].sel(solution=solution)) for run in runs]), _LEAST)
             for part in ("", "_high", "_low")
         )
-        errors = np.clip([mean - low, high - mean], 0, None)
-        look = {"color": colour, "marker": marker, "markersize": 4, "elinewidth": 0.8, "linestyle": dashes}
-        axes.errorbar(x, mean, errors, **look)
+        page.bars(axes, x, mean, low, high, color=colour, marker=marker, linestyle=dashes)
         ends.append(labels.End(label, 0.0, float(mean[0]), colour))
         least.append(f"{1 - mean.max():.3f}")
     _, bounded, nearest = least

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -228,7 +229,13 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw distance and margin of each rule along the steps, and the exponents that claims are judged by."""
-    published, kinds = summaries[_PUBLISHED], _kinds(summaries)
+    published = summaries[_PUBLISHED]
+    # Of the other runs there are only some at size=small.
+    kinds = {
+        f"{step}, {norm}": own
+        for step, norm in itertools.product(_STEPS, _NORMS)
+        if (own := [summaries[run] for c in _FACTORS if (run := f"{step}, {norm}, c = {c}") in summaries])
+    }
     with page.style():
         figure = page.full(3.5)
         distance, margin, exponent = figure.subplots(1, 3)

@@ -115,7 +115,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     pairs += [("as published", "rested", "decreasing steps")]
     pairs += [(_run(_SMALL, penalty), "start", _run(_SEPARATE, penalty)) for penalty in (_OF_START, 0.0)]
     ratios = [(name, "residual", run["residual"]) for name, run in runs.items() if "residual" in run]
-    ratios += [(name, ratio, _over(runs, name, other)) for name, ratio, other in pairs]
+    # At size=small there are only some of them.
+    ratios += [
+        (name, ratio, _over(runs, name, other)) for name, ratio, other in pairs if name in runs and other in runs
+    ]
     changes = jax.random.fold_in(key, 1)
     for k, (name, ratio, values) in enumerate(ratios):
         logarithm = bootstrap(np.log(values.values), jax.random.fold_in(changes, k))
@@ -269,12 +272,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _over_penalty(axes: Axes, summaries: Datasets) -> None:
-    x = -np.log10(_PENALTIES)
+    # At size=small there are fewer.
+    penalties = {rule: [each for each in _PENALTIES if _run(rule, each) in summaries] for rule in _RULES}
     free = [_end(summaries[_run(rule, 0.0)]) for rule in _RULES]
     for (rule, look), end in zip(_RULES.items(), free, strict=True):
         axes.axhline(end, color=look["color"], linestyle="--", linewidth=0.8)
-        for norm, dashes in _NORMS.items():
-            runs = [summaries[_run(rule, penalty)] for penalty in _PENALTIES]
+        x = -np.log10(penalties[rule])
+        for norm, dashes in _NORMS.items() if penalties[rule] else ():
+            runs = [summaries[_run(rule, penalty)] for penalty in penalties[rule]]
             off, low, high = np.transpose([number(run, "off", at=-1, norm=norm) for run in runs])
             label = rule if norm == "nuclear" else None
             axes.errorbar(x, off, [off - low, high - off], elinewidth=0.8, linestyle=dashes, label=label, **look)
@@ -288,7 +293,7 @@ def _over_penalty(axes: Axes, summaries: Datasets) -> None:
     axes.annotate(words, (published, 0.75), xycoords=axes.get_xaxis_transform(), **near)
     near |= {"xytext": (-3, 2), "ha": "right"}
     axes.annotate("no penalty (dashed)", (1, max(free)), xycoords=axes.get_yaxis_transform(), **near)
-    large, small = (page.power(_end(summaries[_run(_SEPARATE, _PENALTIES[k])])) for k in (0, -1))
+    large, small = (page.power(_end(summaries[_run(_SEPARATE, penalties[_SEPARATE][k])])) for k in (0, -1))
     title = f"nuclear error {large} under the largest penalty, {small} under the smallest"
     axes.set_title(f"(a) after {summaries['as published'].attrs['steps']:,} steps: {title}")
     axes.set(xlabel=r"$\log_{10}$ (1 / penalty)", xscale="log", yscale="log")
@@ -296,7 +301,8 @@ def _over_penalty(axes: Axes, summaries: Datasets) -> None:
 
 
 def _along_steps(axes: Axes, summaries: Datasets) -> None:
-    for name, (colour, dashes, label) in _CURVES.items():
+    for name in [name for name in _CURVES if name in summaries]:
+        colour, dashes, label = _CURVES[name]
         run = summaries[name].sel(norm="nuclear")
         curve = (run[part].values for part in ("snapshot", "off", "off_low", "off_high"))
         page.band(axes, *curve, color=colour, linestyle=dashes, label=label)

@@ -143,10 +143,9 @@ def _panel(axes: Axes, runs: list[xarray.Dataset], looks: dict[int, tuple[str, s
     first, last = float(runs[0]["d"].min()), float(runs[0]["d"].max())
     for k, run in enumerate(runs):
         colour, marker = looks[run.attrs["n"]]
-        mean, enough = run["feasible"].values, float(run.attrs["enough"])
-        errors = np.clip([mean - run["feasible_low"].values, run["feasible_high"].values - mean], 0, None)
-        look = {"color": colour, "marker": marker, "markersize": 4, "elinewidth": 0.8}
-        axes.errorbar(run["d"].values, mean, errors, label=f"$n = {run.attrs['n']}$", **look)
+        enough, shares = float(run.attrs["enough"]), (run[f"feasible{part}"].values for part in ("", "_low", "_high"))
+        label = f"$n = {run.attrs['n']}$"
+        page.bars(axes, run["d"].values, *shares, color=colour, marker=marker, label=label)
         if enough <= last:
             height = 1.07 + 0.05 * k
             axes.plot([enough, last + 0.4], [height, height], color=colour, linewidth=3)

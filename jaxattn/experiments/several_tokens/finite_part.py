@@ -134,10 +134,13 @@ def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray
     axes |= {"fitted": "whole", "foretold": "whole"}
     joined = {name: np.concatenate([run[name].values for run in own]) for name in axes}
     summary = xarray.Dataset({name: ((axes[name],), joined[name]) for name in ("kind", "predicted", "descended")})
-    summary["drift"] = float(np.median(joined["drift"]))
-    shares = {"determined": joined["kind"] == 0, "not unique": joined["kind"] == 2}
-    shares["settled"] = joined["drift"] < _SETTLED
-    estimates: dict[str, Sequence[Any]] = {name: proportion(hits)[:3] for name, hits in shares.items()}
+    estimates: dict[str, Sequence[Any]] = {}
+    # The published selection may keep none of a few seeds.
+    if len(joined["kind"]):
+        summary["drift"] = float(np.median(joined["drift"]))
+        shares = {"determined": joined["kind"] == 0, "not unique": joined["kind"] == 2}
+        shares["settled"] = joined["drift"] < _SETTLED
+        estimates = {name: proportion(hits)[:3] for name, hits in shares.items()}
     # A seed is a different instance in every run.
     run_of_pair = np.concatenate([np.full(run.sizes["pair"], k) for k, run in enumerate(own)])
     _, instance = np.unique(np.stack([run_of_pair, joined["pair_seed"]]), axis=1, return_inverse=True)
@@ -181,7 +184,7 @@ def _judge(head: str, runs: Datasets) -> Judgement:
     )
     criteria = [_criteria(name, run) for name, run in own.items()]
     if any(is_determined.outcome is Outcome.BROKEN for _, is_determined, *_ in criteria):
-        shares = " and ".join(f"{float(run['not unique']):.0%}" for run in own.values())
+        shares = " and ".join(f"{number_or_nan(run, 'not unique').mean:.0%}" for run in own.values())
         remark += (
             f"For {shares} of the inputs (with the published selection and without it) many distributions are equally "
             "good, for example where all units of the head are off. Such an input has no gradient, and its ratios "
@@ -203,8 +206,8 @@ def _judge(head: str, runs: Datasets) -> Judgement:
 def _criteria(name: str, run: xarray.Dataset) -> tuple[Criterion, ...]:
     is_determined = f"{name}: share of inputs with a unique best distribution that mixes the set"
     return (
-        above(f"{name}: share of inputs whose ratios settle", number(run, "settled"), _MOST),
-        above(is_determined, number(run, "determined"), _MOST),
+        above(f"{name}: share of inputs whose ratios settle", number_or_nan(run, "settled"), _MOST),
+        above(is_determined, number_or_nan(run, "determined"), _MOST),
         between(f"{name}: slope", number_or_nan(run, "slope"), 1 - _AGREES, 1 + _AGREES),
         between(f"{name}: intercept", number_or_nan(run, "intercept"), -_AGREES, _AGREES),
     )
@@ -233,7 +236,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(3.6)
         *panels, kinds = figure.subplots(1, 3)
         ratios = [run[name].values for run in summaries.values() for name in ("predicted", "descended")]
-        limit = 1.05 * float(np.abs(np.concatenate(ratios)).max())
+        limit = 1.05 * float(np.abs(np.concatenate(ratios)).max(initial=1.0))
         for axes, head, letter in zip(panels, _HEADS, "ab", strict=True):
             parts = {part: summaries[f"{head}{suffix}"] for part, suffix in PARTS.items()}
             _scatter(axes, parts, limit)
@@ -276,7 +279,7 @@ def _bars(axes: Axes, summaries: Datasets) -> None:
     for head in _HEADS:
         for part, suffix in PARTS.items():
             run, left = summaries[f"{head}{suffix}"], 0.0
-            shares = np.bincount(run["kind"].values, minlength=len(KINDS)) / run.sizes["mixed"]
+            shares = np.bincount(run["kind"].values, minlength=len(KINDS)) / max(run.sizes["mixed"], 1)
             for share, shade in zip(shares, _SHADES, strict=True):
                 axes.barh(len(names), share, left=left, color=shade)
                 left += share

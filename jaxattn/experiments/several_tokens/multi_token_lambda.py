@@ -206,10 +206,9 @@ def _curve(
     """Draw the means, joined where lambda > 0, and return where the label stands."""
     label, colour, dashes, marker = look
     mean, low, high = (np.array([float(run[name + part]) for run in runs]) for part in ("", "_low", "_high"))
-    errors = np.clip([mean - low, high - mean], 0, None)
     for part, dash in ((slice(0, 1), "none"), (slice(1, None), dashes)):
-        line = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4, "elinewidth": 0.8}
-        axes.errorbar(x[part], mean[part], errors[:, part], **line)
+        line = {"color": colour, "linestyle": dash, "marker": marker}
+        page.bars(axes, x[part], mean[part], low[part], high[part], **line)
     return labels.End(label, float(x[-1]), float(mean[-1]), colour)
 
 

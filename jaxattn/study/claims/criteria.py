@@ -36,6 +36,10 @@ class Number(NamedTuple):
         above = math.hypot(self.high - self.mean, other.mean - other.low)
         return Number(mean, mean - below, mean + above)
 
+    def apart_from(self, other: Number) -> Number:
+        """Return the difference, with an interval above or below 0 only if the two intervals are disjoint."""
+        return Number(self.mean - other.mean, self.low - other.high, self.high - other.low)
+
 
 @dataclass(frozen=True)
 class Criterion:

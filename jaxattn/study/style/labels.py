@@ -1,4 +1,4 @@
-"""Labels written beside the ends of curves, in place of a key, and apart from each other."""
+"""Texts written beside points of a panel; at the ends of curves, in place of a key, apart from each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from jaxattn.study.style.page import SMALLEST
 
-__all__ = ["End", "apart", "beside_ends"]
+__all__ = ["End", "apart", "beside", "beside_ends"]
 
 # Between a point and its label, in points.
 _OFF = 5.0
@@ -83,3 +83,16 @@ def apart(places: Float[np.ndarray, " labels"], gap: float) -> Float[np.ndarray,
     found[order] = [np.mean(block) for block in blocks for _ in block]
     found[order] += gap * np.arange(len(places))
     return found
+
+
+def beside(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
+    """Write a small text beside a point.
+
+    Args:
+        axes: where to draw.
+        text: in a line.
+        point: in the coordinates of the data, or in those given as `xycoords`.
+        offset: of the text from the point, in points.
+        look: of the text, as `Axes.annotate` takes it.
+    """
+    axes.annotate(text, point, offset, textcoords="offset points", fontsize=SMALLEST, **look)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import xarray
 from cycler import cycler
 from matplotlib.axes import Axes
@@ -59,6 +60,14 @@ def band(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayL
     axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
+def bars(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayLike, **look: Any) -> None:
+    """Draw means at x with their intervals; `look` is as `Axes.errorbar` takes it."""
+    mean = np.asarray(mean)
+    # Rounding may move a bound over its mean.
+    errors = np.clip([mean - np.asarray(low), np.asarray(high) - mean], 0, None)
+    axes.errorbar(x, mean, errors, **({"markersize": 4, "elinewidth": 0.8} | look))
+
+
 def key(axes: Axes | FigureBase, colours: Mapping[str, str], dashes: Mapping[str, Any], **place: Any) -> None:
     """Draw a key that explains colours and dashes apart, where every colour comes with every dash.
 
@@ -99,6 +108,25 @@ def at_most(value: float) -> str:
     bound = math.ceil(value / 10.0**exponent * (1 - 1e-12)) * 10.0**exponent
     digits, _, power_of_ten = f"{bound:.1e}".partition("e")
     return f"{bound:.2g}" if bound >= 1e-3 else rf"${digits}\times10^{{{int(power_of_ten)}}}$"
+
+
+def span(values: Iterable[float], form: str = "g", unit: str = "") -> str:
+    """Return the smallest and the largest of some numbers in words, once if they are written alike.
+
+    Args:
+        values: the numbers; "-" is returned if there are none.
+        form: how a number is written, as `format` takes it.
+        unit: written behind the last number.
+
+    Example:
+        >>> span([0.991, 0.998], ".2f"), span([16, 16]), span([0.88, 1.0], ".0%")
+        ('0.99 to 1.00', '16', '88% to 100%')
+    """
+    numbers = list(values)
+    if not numbers:
+        return "-"
+    ends = dict.fromkeys(format(end, form) for end in (min(numbers), max(numbers)))
+    return f"{' to '.join(ends)}{unit}"
 
 
 def note(figure: Figure, text: str) -> None:

@@ -221,8 +221,7 @@ def _curve(axes: Axes, summary: xarray.Dataset, weights: str, name: str, label: 
     # So that W and (K, Q) do not cover each other.
     x = summary["d"].values * {"W": 0.97, "KQ": 1.03}[weights]
     marked = np.flatnonzero(~none).tolist()
-    errors = np.clip([mean - low, high - mean], 0, None)
-    axes.errorbar(x, mean, errors, color=colour, elinewidth=0.8, markersize=3.5, label=label, markevery=marked, **look)
+    page.bars(axes, x, mean, low, high, color=colour, markersize=3.5, label=label, markevery=marked, **look)
     axes.plot(x[none], mean[none], "v", color=colour, markerfacecolor="white", markersize=5, zorder=4)
 
 

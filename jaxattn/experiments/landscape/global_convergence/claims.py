@@ -7,7 +7,7 @@ import itertools
 import xarray
 
 from jaxattn.experiments.landscape.global_convergence.estimates import FAR, SETTLED, STARTS
-from jaxattn.experiments.landscape.rising import MORE, gap
+from jaxattn.experiments.landscape.rising import MORE
 from jaxattn.study.claims import (
     LEAST_DRAWN,
     LEAST_SEEDS,
@@ -199,7 +199,7 @@ def _score_gap(runs: Datasets) -> Judgement:
         for (a, before), (b, after) in itertools.pairwise(shares.items())
     ]
     return Judgement(
-        [*falls, above("gap between the intervals of the first and the last share", gap(first, last), MORE)],
+        [*falls, above("gap between the intervals of the first and the last share", first.apart_from(last), MORE)],
         remark=f"The share falls from {first.mean:.3g} to {last.mean:.3g}."
         if last.mean < first.mean
         else f"The share does not fall: {first.mean:.3g} at the first spread, {last.mean:.3g} at the last.",

@@ -100,8 +100,7 @@ def _shares(summary: xarray.Dataset, name: str) -> list[np.ndarray]:
 def _points(axes: Axes, x: ArrayLike, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any) -> None:
     """Draw shares where there are seeds, with their intervals."""
     there = np.isfinite(mean)
-    errors = np.clip([mean - low, high - mean], 0, None)
-    axes.errorbar(np.asarray(x)[there], mean[there], errors[:, there], markersize=4, elinewidth=0.8, **look)
+    page.bars(axes, np.asarray(x)[there], mean[there], low[there], high[there], **look)
 
 
 def _by_size(

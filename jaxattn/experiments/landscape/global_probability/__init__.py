@@ -213,18 +213,9 @@ def _draw_curves(axes: Axes, runs: xarray.Dataset, along: str, weights: str) -> 
     sizes = np.unique(runs[along].values)
     for size, colour, marker in zip(sizes, palette.ramp(len(sizes)), cycle("os^Dv"), strict=False):
         curve = runs.isel(run=(runs[along] == size).values).sortby("d")
-        mean = curve["global"].values
-        axes.errorbar(
-            curve["d"].values,
-            mean,
-            np.clip([mean - curve["global_low"].values, curve["global_high"].values - mean], 0, None),
-            color=colour,
-            marker=marker,
-            markersize=3.5,
-            elinewidth=0.8,
-            linestyle=palette.DASHES[weights],
-            label=f"${along} = {size}$",
-        )
+        shares = (curve[f"global{part}"].values for part in ("", "_low", "_high"))
+        look = {"color": colour, "marker": marker, "markersize": 3.5, "linestyle": palette.DASHES[weights]}
+        page.bars(axes, curve["d"].values, *shares, label=f"${along} = {size}$", **look)
 
 
 def _draw_independent(axes: Axes, runs: xarray.Dataset, weights: str) -> None:

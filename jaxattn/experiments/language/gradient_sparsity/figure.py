@@ -14,7 +14,6 @@ from matplotlib.lines import Line2D
 from jaxattn.experiments.language.gradient_sparsity.claims import CORES, FEW, is_judged
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.writing import span
 
 _COLOURS = {"vocabulary": palette.TEAL, "prefix": palette.WINE}
 # By d.
@@ -53,7 +52,7 @@ def _row(row: np.ndarray, runs: Sequence[xarray.Dataset], kind: str, letters: st
             last, limit = 2 * float(run["snapshot"][-1]), float(run["feasible_limit"])
             shares.plot(last, limit, marker=_MARKERS[d], color=colour, **_LIMIT)
     judged = [run for run in runs if is_judged(run, kind)]
-    needed = span((100 * float(run[f"{kind}_share"][-1]) for run in judged), ".0f", " %")
+    needed = page.span((100 * float(run[f"{kind}_share"][-1]) for run in judged), ".0f", " %")
     off = page.at_most(max((float(run[f"{kind}_beside"][-1]) for run in judged), default=1.0))
     shares.set(title=f"({letters[0]}) {kind} texts:\n{needed} of the pairs are needed", ylim=(0, 1.02))
     shares.set_ylabel("share of pairs with\n99 % of the gradient")
@@ -69,7 +68,7 @@ def _texts(axes: Axes, runs: Sequence[xarray.Dataset], kind: str) -> None:
     for candidates in _COLOURS:
         alike = [run for run in runs if run.attrs["candidates"] == candidates]
         few = "" if all(is_judged(run, kind) for run in alike) else ", not judged"
-        lines.append(f"{span(int(run[f'{kind}_texts']) for run in alike)} {candidates}{few}")
+        lines.append(f"{page.span(int(run[f'{kind}_texts']) for run in alike)} {candidates}{few}")
     axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize=page.SMALLEST)
 
 

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgements
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.writing import beside, span
+from jaxattn.study.style.labels import beside
 
 _SIZES = {"m": "sequences, $m$", "n": "words of a sequence, $n$", "d": "dimension, $d$"}
 # The size where another one is swept.
@@ -49,7 +49,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             swept.sort(key=lambda run: run.attrs[f"data.{size}"])
             fixed = ", ".join(f"${name} = {value}$" for name, value in others.items())
             _together(above, swept, size)
-            ends = span((float(run["soft"][-1]) for run in swept), ".3f")
+            ends = page.span((float(run["soft"][-1]) for run in swept), ".3f")
             above.set_title(f"({letters[0]}) ${size}$ varies, {fixed}:\nends at {ends}")
             _apart(below, swept, size)
             below.set_title(f"({letters[1]}) {_finding(swept)}")

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from jaxattn.experiments.language.lm_lemmas.claims import SAME, SHARP
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.writing import beside
+from jaxattn.study.style.labels import beside
 
 # How the basic functions of `measure.BOUNDS` are written.
 _NAMES = (r"$\exp(Ax)$", r"$\alpha$", r"$1/\alpha$", "$f$", "$c$", r"$\mathrm{diag}\,f$", r"$f f^\top$")

@@ -13,7 +13,7 @@ from jaxattn.study.claims import Datasets, Judgement, Needs, Runs, Setting, Sour
 from jaxattn.study.claims.claim import MissingRunError
 from jaxattn.study.claims.criteria import Criterion, Number, below
 from jaxattn.study.estimates import number
-from jaxattn.study.style.writing import span
+from jaxattn.study.style import page
 
 # Needed of runs from W = 0, where the logarithm is fitted to the last decade; of runs from other starts, of which only
 # the end is judged; and the number of texts of a kind. Claims about both kinds of runs check this in their rules.
@@ -104,7 +104,7 @@ def _theorem(from_zero: Datasets, ends: Datasets, longest: float) -> Judgement:
         f"solution, so that its share of the gradient vanishes. Texts with such inputs: {left}.",
         remark="The counter-example with two inputs is proved for any step size "
         "(jaxattn.experiments.language.lm_theorems.crossed). From W = 0 at d = 100, "
-        f"{span(int(run['feasible_texts']) for run in from_zero.values())} texts per run, the norm grows "
+        f"{page.span(int(run['feasible_texts']) for run in from_zero.values())} texts per run, the norm grows "
         f"logarithmically in the steps. The steps are {min(within):.2g} / L to {max(within):.2g} / L.",
         numbers=numbers,
         expected=_expected(numbers),

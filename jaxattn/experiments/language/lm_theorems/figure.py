@@ -13,9 +13,8 @@ from jaxattn.experiments.language import outcomes
 from jaxattn.experiments.language.lm_theorems.claims import delta, furthest, paths
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.labels import End, beside_ends
+from jaxattn.study.style.labels import End, beside, beside_ends
 from jaxattn.study.style.rows import Column, draw_rows, grouped
-from jaxattn.study.style.writing import beside, span
 
 # By increasing step.
 _DASHES = (":", "-")
@@ -49,8 +48,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             figure,
             {_written(run): run for run in (*runs, *ends) if run.attrs["attempted"] > 1},
             "(a-d) From $W = 0$, with 95 % intervals of the mean; $L$ bounds the curvature. (c) Words that keep "
-            f"attention, tied: in {span(least, '.0f', ' %')} of the texts those of least risk. (f) Unserved: behind by "
-            "more than the margin along the limit of $W$.",
+            f"attention, tied: in {page.span(least, '.0f', ' %')} of the texts those of least risk. (f) Unserved: "
+            "behind by more than the margin along the limit of $W$.",
             counted="texts",
         )
     return figure
@@ -91,7 +90,7 @@ def _errors(panels: Sequence[Axes], runs: Sequence[xarray.Dataset]) -> None:
     errors = (("feasible_off", "hard"), ("infeasible_off_soft", "soft"), ("infeasible_off", "tied"))
     for axes, letter, (name, solution) in zip(panels, "abc", errors, strict=True):
         drawn, kind = _curves(axes, runs, name), name.partition("_")[0]
-        texts = span(int(run[f"{kind}_texts"]) for run in runs)
+        texts = page.span(int(run[f"{kind}_texts"]) for run in runs)
         largest = max((float(run[name][-1]) for run in last if name in run), default=np.nan)
         axes.set(title=f"({letter}) {texts} {kind} texts:\n{largest:.2g} from the {solution} margin", yscale="log")
         if solution == "soft" and drawn:
@@ -112,7 +111,7 @@ def _growth(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
         line = float(highest["feasible_growth"][-1]) - 3 + np.log(times / last)
         axes.plot(times, line, color=palette.INK, linewidth=0.7, linestyle="--")
         beside(axes, r"$\log(\eta k)$ + constant", (times[1], line[1]), (4, -3), va="top")
-    slopes = span((float(run["feasible_slope"]) for run in drawn), ".2f")
+    slopes = page.span((float(run["feasible_slope"]) for run in drawn), ".2f")
     axes.set_title(rf"(d) feasible texts: the norm grows like {slopes} $\log(\eta k)$")
     axes.set(ylabel=r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$", ylim=(0, None))
 

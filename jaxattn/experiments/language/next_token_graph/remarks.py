@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from jaxattn.study.claims import Datasets
-from jaxattn.study.style.writing import span
+from jaxattn.study.style import page
 
 
 def _ends(summaries: Datasets, name: str) -> str:
     """Return the range of the runs' means at the last snapshot."""
-    return span((float(run[name][-1]) for run in summaries.values()), ".2g")
+    return page.span((float(run[name][-1]) for run in summaries.values()), ".2g")
 
 
 def on_direction(chosen: Datasets) -> str:

@@ -214,10 +214,9 @@ def _over_lead(axes: Axes, run: xarray.Dataset) -> None:
 def _over_radius(axes: Axes, run: xarray.Dataset) -> None:
     for of, is_local, colour, marker in (("local", "yes", palette.TEAL, "o"), ("not local", "no", palette.WINE, "s")):
         left = run.sel(of=of)
-        stay = 1 - left["left"].values
-        errors = np.clip([stay - 1 + left["left_high"].values, 1 - left["left_low"].values - stay], 0, None)
-        look = {"color": colour, "marker": marker, "markersize": 4, "elinewidth": 0.8}
-        axes.errorbar(run["radius"], stay, errors, label=f"{is_local} ({int(left['starts']):,})", **look)
+        stay = (1 - left[f"left{part}"].values for part in ("", "_high", "_low"))
+        label = f"{is_local} ({int(left['starts']):,})"
+        page.bars(axes, run["radius"], *stay, color=colour, marker=marker, label=label)
     stay = 1 - float(run["left"].sel(of="local")[-1])
     axes.set_title(f"(b) far enough along $W_\\alpha$,\n{stay:.1%} of locally optimal $\\alpha$ stay")
     axes.set(xlabel="$R$", xscale="log")
@@ -238,8 +237,7 @@ def _shares(axes: Axes, x: Float[np.ndarray, " starts"], stayed: Bool[np.ndarray
     groups = np.array_split(np.argsort(x), max(1, min(_GROUPS, len(x) // _LEAST)))
     mean, low, high, _ = np.array([proportion(stayed[group]) for group in groups], float).T
     middle = [np.median(x[group]) for group in groups]
-    errors = np.clip([mean - low, high - mean], 0, None)
-    axes.errorbar(middle, mean, errors, color=colour, marker="o", markersize=3, elinewidth=0.8)
+    page.bars(axes, middle, mean, low, high, color=colour, marker="o", markersize=3)
 
 
 EXPERIMENT = Experiment(measure, claims=(_exactly,), summarize=summarize, draw=draw)

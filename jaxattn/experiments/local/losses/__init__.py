@@ -184,6 +184,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 def _curves(axes: Axes, summaries: Datasets, names: Iterable[str], norm: str) -> None:
     for name, (loss, written), (colour, dashes) in zip(names, _LOSSES.items(), _LOOKS, strict=True):
+        # At size=small v is not trained.
+        if name not in summaries:
+            continue
         run = summaries[name].sel(norm=norm)
         formula = written.replace("log", "\\log").replace("exp", "\\exp")
         curve = (run[f"off_{q}"].values for q in (50, 10, 90))
@@ -194,9 +197,7 @@ def _curves(axes: Axes, summaries: Datasets, names: Iterable[str], norm: str) ->
 
 
 def _shares(summaries: Datasets, names: Iterable[str]) -> str:
-    shares = [float(summaries[name]["parallel"]) for name in names]
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    return low if low == high else f"{low} to {high}"
+    return page.span((float(summaries[name]["parallel"]) for name in names if name in summaries), ".0%")
 
 
 EXPERIMENT = Experiment(measure, claims=(*_CLAIMS, _joint), estimate=estimate, draw=draw)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.writing import beside
+from jaxattn.study.style.labels import beside
 
 # Margins below this are drawn as this: descent ends at other tokens, or the radius is small.
 _LEAST = -1.0

@@ -14,7 +14,6 @@ from jaxattn.experiments.max_margin.svm_rank.estimates import ABSOLUTE, nuclear_
 from jaxattn.study.claims import Datasets, Judgements, total
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.view import rounded
-from jaxattn.study.style.writing import span
 
 # The larger, the darker, and a marker for each size; the norms differ by their dashes.
 _RAMP = palette.ramp(3)
@@ -40,7 +39,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         _printed(over_n, by_n)
         _curves(over_T, by_T, "T")
         ranks = [run["rank"].isel(d=-1) for run in by_T]
-        gaps = span((float(rank.sel(norm="frobenius") - rank.sel(norm="nuclear")) for rank in ranks), ".1f")
+        gaps = page.span((float(rank.sel(norm="frobenius") - rank.sel(norm="nuclear")) for rank in ranks), ".1f")
         over_T.set_title(f"(b) $n = 5$: at the largest $d$ the nuclear rank is {gaps} lower")
         over_n.legend(loc="upper left", ncols=2, columnspacing=1.0)
         over_T.legend(loc="lower right", ncols=2)
@@ -82,10 +81,9 @@ def _curves(axes: Axes, runs: list[xarray.Dataset], name: str) -> None:
 
 
 def _errors(axes: Axes, run: xarray.Dataset, name: str, **look: Any) -> None:
-    (colour, marker), mean = _look(run), run[name].values
-    errors = np.clip([mean - run[f"{name}_low"].values, run[f"{name}_high"].values - mean], 0, None)
-    look |= {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3, "elinewidth": 0.8}
-    axes.errorbar(run["d"].values, mean, errors, **look)
+    colour, marker = _look(run)
+    shares = (run[f"{name}{part}"].values for part in ("", "_low", "_high"))
+    page.bars(axes, run["d"].values, *shares, color=colour, marker=marker, linewidth=1.3, **look)
 
 
 def _printed(axes: Axes, runs: list[xarray.Dataset]) -> None:

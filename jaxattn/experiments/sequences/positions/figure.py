@@ -45,11 +45,11 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         for row, (attention, prefix) in zip(rows, PREFIXES.items(), strict=True):
             row[0].set_ylabel("direction error, 1 - cos")
             for axes, column in zip(row, _COLUMNS, strict=True):
-                _panel(axes, summaries, prefix, column)
-                near = page.NORMS[nearest(summaries[prefix + column.run], column.along)]
-                axes.set_title(f"({next(letters)}) {attention}, {column.name}:\n{near} is nearest")
-            counts = summaries[f"{prefix}W"].attrs
-            separable.append(f"{counts['optimal_kept']} of {counts['attempted']} problems ({attention})")
+                finding = _panel(axes, summaries, prefix, column)
+                axes.set_title(f"({next(letters)}) {attention}, {column.name}:\n{finding}")
+            if f"{prefix}W" in summaries:
+                counts = summaries[f"{prefix}W"].attrs
+                separable.append(f"{counts['optimal_kept']} of {counts['attempted']} problems ({attention})")
         for axes, column in zip(rows[-1], _COLUMNS, strict=True):
             axes.set_xlabel("step" if column.along == "snapshot" else "radius $R$")
         figure.legend(handles=_key(), loc="outside upper center", ncols=4, columnspacing=1.2)
@@ -63,14 +63,19 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, summaries: Datasets, prefix: str, column: _Column) -> None:
+def _panel(axes: Axes, summaries: Datasets, prefix: str, column: _Column) -> str:
+    """Draw a column's runs, of which there are only some at size=small, and return the finding."""
     axes.set(xscale="log", yscale="log")
     # Between the powers of ten, labels of a short axis would overlap.
     axes.xaxis.set_minor_formatter(NullFormatter())
-    if column.longer:
+    if column.longer and prefix + column.longer in summaries:
         direction_error(axes, summaries[prefix + column.longer], column.norm, linestyle=_LONGER)
+    if prefix + column.run not in summaries:
+        return "not run"
+    run = summaries[prefix + column.run]
     for norm in page.NORMS:
-        direction_error(axes, summaries[prefix + column.run], norm, column.along)
+        direction_error(axes, run, norm, column.along)
+    return f"{page.NORMS[nearest(run, column.along)]} is nearest"
 
 
 def _key() -> list[Line2D]:

@@ -232,7 +232,7 @@ def _divergence(runs: Datasets) -> Judgement:
             measured |= _at_scales(each, "exceeds", f"share of texts, {loss} loss, {name}")
             shares.append(_over_scales(each, "exceeds"))
         # Both shares are over the same texts: the extreme ends bound the difference whatever the dependence.
-        more = [Number(a.mean - b.mean, a.low - b.high, a.high - b.low) for a, b in zip(*shares, strict=True)]
+        more = [a.apart_from(b) for a, b in zip(*shares, strict=True)]
         reversals += [
             f" With the {loss} loss the opposite is true at scale {float(s):g}, by the intervals: {a.mean:.0%} of the "
             f"texts with softmax, {b.mean:.0%} with linear attention."
