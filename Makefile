@@ -22,7 +22,7 @@ LITTLE = XLA_FLAGS="$$($(BIN)/python -c 'from jaxattn.parallel import effort; pr
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test: $(STAMP)
-	@$(LITTLE) $(BIN)/python $(PYTEST) -m "not slow and not browser"
+	@$(LITTLE) $(BIN)/python $(PYTEST) -m "not slow and not browser and not examples"
 
 test-slow: $(STAMP)
 	@$(LITTLE) $(BIN)/python $(PYTEST) -m "slow and not compiled" $(if $(part),--part $(part))
@@ -37,10 +37,12 @@ check: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python scripts/bench.py
 
-# A warning is an error: a link that leads nowhere, a public name without a page, a notebook that raises.
+# A warning is an error: a link that leads nowhere, a public name without a page, a notebook that raises. Then the code of
+# pages and docstrings runs.
 docs: $(DOCS_STAMP)
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs site
 	@$(BIN)/python docs/_ext/links.py site
+	@$(LITTLE) $(BIN)/python $(PYTEST) -m "examples and not slow"
 	@echo "jaxattn: the site is site/index.html"
 
 # Opens the site in an installed Chromium, without a network.

@@ -126,6 +126,7 @@ def shown(name: str):
     return pytest.param(name, marks=[pytest.mark.slow] if name.startswith(LONG) else [])
 
 
+@pytest.mark.examples
 @pytest.mark.parametrize("name", [shown(name) for name, one in OFFERED.items() if inspect.isfunction(one)])
 def test_every_public_function_has_an_example_that_runs(name, namespace, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -118,6 +118,7 @@ FAST = [page for page in PAGES if not all(block.is_slow for block in blocks(page
 SLOW = [page for page in PAGES if any(block.is_slow for block in blocks(page.read_text()))]
 
 
+@pytest.mark.examples
 @pytest.mark.parametrize("page", named(FAST))
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
