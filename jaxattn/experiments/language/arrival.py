@@ -14,7 +14,7 @@ from jaxattn import language, metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.study.claims import Datasets
 from jaxattn.study.claims.criteria import Criterion, Number, below
-from jaxattn.study.measuring import served
+from jaxattn.study.measuring import exclusions, served
 from jaxattn.study.settings.texts import choices_of
 
 # Fixed beforehand. A run has converged to a solution if 1 - cos with it is at most this.
@@ -54,8 +54,7 @@ def measure(record: xarray.Dataset, delta: float, step_size: float, solver: svm.
     right, problem = batch.over_seeds(_kept_by, final, compact, np.full(len(final), delta > 0))
     of_kept = svm.solve_batch(problem, svm.frobenius, solver=solver)
     solved = (np.asarray(of_kept.status) == svm.Status.OPTIMAL) & (status != svm.Status.NOT_CONVERGED)
-    told = finite & chooses
-    kept = told & solved & (status == svm.Status.OPTIMAL)
+    kept = finite & chooses & solved & (status == svm.Status.OPTIMAL)
 
     def only(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
@@ -67,14 +66,7 @@ def measure(record: xarray.Dataset, delta: float, step_size: float, solver: svm.
     return xarray.Dataset(
         arrays,
         {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values},
-        {
-            "attempted": len(kept),
-            "kept": int(kept.sum()),
-            "diverged": int((~finite).sum()),
-            "ambiguous": int((finite & ~chooses).sum()),
-            "infeasible": int((told & (status == svm.Status.INFEASIBLE)).sum()),
-            "unsolved": int((told & ~kept & (status != svm.Status.INFEASIBLE)).sum()),
-        },
+        exclusions.count(kept, diverged=~finite, ambiguous=~chooses, infeasible=status == svm.Status.INFEASIBLE),
     )
 
 

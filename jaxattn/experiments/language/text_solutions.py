@@ -10,6 +10,7 @@ import xarray
 
 from jaxattn import language, svm
 from jaxattn.parallel import batch
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.texts import choices_of
 
 # Price of a unit of slack, as in the paper.
@@ -74,12 +75,7 @@ def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextS
     decided = np.isin(hard.status, (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
     solved = decided & (soft.status == svm.Status.OPTIMAL)
     kept = finite & solved
-    counts = {
-        "attempted": kept.size,
-        "kept": int(kept.sum()),
-        "diverged": int((~finite).sum()),
-        "unsolved": int((finite & ~solved).sum()),
-    }
+    counts = exclusions.count(kept, diverged=~finite)
     if not kept.any():
         raise ValueError(f"expected a text of which hard and soft problem are decided, found counts {counts}")
 

@@ -12,6 +12,7 @@ import xarray
 from jaxattn import metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.measuring.comparison import NORMS
 from jaxattn.study.measuring.doubted import doubted
 
@@ -68,10 +69,7 @@ def separate(
             "solver": "" if solver is None else str(getattr(solver, "solver", type(solver).__name__)),
             "n": n,
             "T": T,
-            "attempted": optimal.size,
-            "kept": int(optimal.sum()),
-            "infeasible": int(infeasible.sum()),
-            "unsolved": int((~optimal & ~infeasible).sum()),
+            **exclusions.count(optimal.ravel(), infeasible=infeasible.ravel()),
             **doubted(solutions, optimal.ravel()),
         },
     )

@@ -12,6 +12,7 @@ from jaxattn.attention import Factored, Weights
 from jaxattn.experiments.landscape.outcomes import read
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.parameters import finite_seeds
 
 
@@ -37,14 +38,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     (outcome, nearest), own = classified[0], classified[-1][0].locally
     infeasible = finite & np.any([one.status == svm.Status.INFEASIBLE for one in solutions], axis=0)
     solved = finite & np.all([one.status == svm.Status.OPTIMAL for one in solutions], axis=0)
-    counts = {
-        "attempted": finite.size,
-        "kept": int((solved & outcome.saturated).sum()),
-        "diverged": int((~finite).sum()),
-        "ambiguous": int((solved & ~outcome.saturated).sum()),
-        "infeasible": int(infeasible.sum()),
-        "unsolved": int((finite & ~infeasible & ~solved).sum()),
-    }
+    kept, ambiguous = solved & outcome.saturated, solved & ~outcome.saturated
+    counts = exclusions.count(kept, diverged=~finite, ambiguous=ambiguous, infeasible=infeasible)
     variables = {**outcome._asdict(), "locally_own": own, "nearest": nearest}
     return xarray.Dataset(
         {name: (("seed",), values[solved]) for name, values in variables.items()},

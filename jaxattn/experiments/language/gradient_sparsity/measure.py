@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 from jaxattn import language, losses, svm
 from jaxattn.descent import gradients
 from jaxattn.parallel import batch, lanes
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.texts import choices_of
 
 # The part of the gradient that the pairs must carry.
@@ -52,12 +53,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     def only(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
 
-    counts = {
-        "attempted": len(kept),
-        "kept": int(kept.sum()),
-        "diverged": int((~finite).sum()),
-        "unsolved": int((finite & ~kept).sum()),
-    }
+    counts = exclusions.count(kept, diverged=~finite)
     if not kept.any():
         raise ValueError(f"gradient-sparsity: expected a kept seed, found counts {counts}")
     given = record["pairs_snapshots"].values, solution.W, solution.duals, feasible, texts

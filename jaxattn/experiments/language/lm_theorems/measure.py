@@ -14,6 +14,7 @@ from jaxattn import language, metrics, svm
 from jaxattn.experiments.language import arrival
 from jaxattn.experiments.language.lm_theorems import ties
 from jaxattn.parallel import batch
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.texts import choices_of
 
 
@@ -57,13 +58,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         | {"feasible": (("seed",), solved.feasible[kept]), "least": (("seed",), solved.least[kept])}
         | {"loss": (("seed", "step"), record["loss"].values[kept])},
         {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values, "step": record["step"].values},
-        {
-            "attempted": len(kept),
-            "kept": int(kept.sum()),
-            "diverged": int((~finite).sum()),
-            "ambiguous": int((finite & ~solved.clear).sum()),
-            "unsolved": int((finite & solved.clear & ~solved.certified).sum()),
-        },
+        exclusions.count(kept, diverged=~finite, ambiguous=~solved.clear),
     )
 
 

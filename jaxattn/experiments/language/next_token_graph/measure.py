@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from jaxattn import language, metrics, svm
 from jaxattn.language import priority
 from jaxattn.parallel import batch
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.texts import choices_of
 
 # A finite part counts as found if the slope of its risk is at most this.
@@ -96,13 +97,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     return xarray.Dataset(
         arrays | {"text": (("seed",), number)},
         {"seed": record["seed"].values[kept], "snapshot": steps},
-        {
-            "attempted": len(kept),
-            "kept": int(kept.sum()),
-            "diverged": int((~finite).sum()),
-            "ambiguous": int((finite & solved & ~directed).sum()),
-            "unsolved": int((finite & ~solved).sum()),
-        },
+        exclusions.count(kept, diverged=~finite, ambiguous=solved & ~directed),
     )
 
 

@@ -14,6 +14,7 @@ from jaxattn import attention, heads, losses, metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.regularization.objective import excess_of
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.measuring.nearest import effort_of, nearest_of_rank
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
@@ -85,14 +86,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         {name: (("seed",), np.asarray(values)[kept]) for name, values in seeds.items()}
         | {name: (("seed", "radius"), np.asarray(values)[kept]) for name, values in radii.items()},
         {"seed": record["seed"].values[kept], "radius": R},
-        {
-            "attempted": kept.size,
-            "kept": int(kept.sum()),
-            "diverged": int((~finite).sum()),
-            "infeasible": int(infeasible.sum()),
-            "unsolved": int((finite & ~infeasible & ~kept).sum()),
-            "missed": int((finite & ~infeasible & certified & lower).sum()),
-        },
+        exclusions.count(kept, diverged=~finite, infeasible=infeasible)
+        | {"missed": int((finite & ~infeasible & certified & lower).sum())},
     )
 
 

@@ -12,6 +12,7 @@ from jaxattn import metrics, svm, tokens
 from jaxattn.experiments.rates.ngd_global.record import Starts
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.measuring import exclusions
 
 # The rounding error of 1 - cos in double precision for equal directions.
 _ROUNDING = 1e-16
@@ -57,12 +58,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "start": np.array(Starts.NAMES, object),
             "snapshot": record["snapshot"].values,
         },
-        {
-            "attempted": len(kept),
-            "kept": int(kept.sum()),
-            "infeasible": int(infeasible.sum()),
-            "unsolved": int((~kept & ~infeasible).sum()),
-        },
+        exclusions.count(kept, infeasible=infeasible),
     )
 
 
