@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from jaxattn import records
-from jaxattn.study import making, runs
+from jaxattn.study import fingerprints, making, runs
 from jaxattn.study.claims import DOUBTED, EXCLUDED, experiment
 from jaxattn.study.commands import figures, judge, train
 from jaxattn.study.configuration import composition
 from jaxattn.study.settings import texts, training
 from jaxattn.study.style import page, table
 from tests.experiments.test_claims import module_of
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_file_changes():
+    with fingerprints.still():
+        yield
 
 
 @functools.cache
