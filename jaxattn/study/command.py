@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(name: str, arguments: list[str]) -> None:
-    from jaxattn.study import progress, usage
+    from jaxattn.study import fingerprints, progress, usage
 
     if name in ("-h", "--help"):
         print(usage.overview())
@@ -46,4 +46,5 @@ def _run(name: str, arguments: list[str]) -> None:
     else:
         with progress.waiting("importing JAX"):
             command = importlib.import_module(f"{usage.COMMANDS}.{name}")
-        command.main(arguments)
+        with fingerprints.still():
+            command.main(arguments)
