@@ -15,7 +15,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from matplotlib.mathtext import MathTextParser
 
+from jaxattn import statistics
 from jaxattn.study.claims import Number, Outcome, Runs, Verdict, experiment, folders, judged, registry
 from jaxattn.study.configuration.names import root
 from jaxattn.study.style import fitting, page, table
@@ -28,6 +30,25 @@ FIGURES = [path for path in EXPERIMENTS if experiment(path).draw]
 TABLES = [path for path in EXPERIMENTS if experiment(path).table]
 # Inches.
 LEAST_PANEL = 0.6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _drawn_and_set_once():
+    """Draw each resampling once for all runs, which have the same keys, and set each formula once for all figures."""
+    draw, known = statistics._resampled, {}
+
+    def resampled(seeds, key, samples):
+        name = (seeds, samples, np.asarray(jax.random.key_data(key)).tobytes())
+        if name not in known:
+            known[name] = draw(seeds, key, samples)
+        return known[name]
+
+    # Matplotlib remembers the last 50 formulas.
+    parsed = functools.lru_cache(5000)(MathTextParser._parse_cached.__wrapped__)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "_resampled", resampled)
+        patch.setattr(MathTextParser, "_parse_cached", parsed)
+        yield
 
 
 def module_of(path: str):
@@ -142,9 +163,11 @@ def altered(summary, change, *names):
 
 
 def alterations(runs, first):
-    """The estimates with all variables changed; then with one, of the runs read first; then with longer axes."""
+    """The estimates of what a rule reads with all variables changed, with one, with one of one run, with other axes."""
     for change in CHANGES:
-        yield {run: altered(one, change) for run, one in runs.items()}
+        yield runs | {run: altered(one, change) for run, one in first.items()}
+    for name in dict.fromkeys(name for one in first.values() for name in one.data_vars):
+        yield runs | {run: altered(one, CHANGES[0], name) for run, one in first.items() if name in one}
     for run in dict.fromkeys([*first, *runs]):
         for change, name in itertools.product(CHANGES, runs[run].data_vars):
             yield {**runs, run: altered(runs[run], change, name)}
@@ -187,7 +210,7 @@ def test_missing_runs_few_seeds_and_few_steps_decide_nothing(name):
     assert read
     assert claim.judge({run: one for run, one in runs.items() if run not in read}).verdict is Verdict.OPEN
     # Reading hundreds of runs again for each of them takes minutes.
-    some = list(read)[:: max(1, len(read) // 3)]
+    some = [*read][:: max(1, len(read) - 1)]
     for run, attribute in itertools.product(some, ("seeds", "steps")):
         if least := getattr(claim.needs, attribute):
             few = runs[run].assign_attrs({"kept" if attribute == "seeds" else "steps": least - 1})
