@@ -56,7 +56,7 @@ def run(n, d):
 
 
 def test_tokens_have_the_inner_products_of_a_signal_in_noise():
-    draw = jax.vmap(functools.partial(law.signal_tokens, **SIZES))
+    draw = jax.jit(jax.vmap(functools.partial(law.signal_tokens, **SIZES)))
     problems = draw(jax.random.split(KEY, 2000))
     X, mu = np.asarray(problems.X), 1 / np.linalg.norm(problems.v, axis=1)
     assert mu.min() >= 5 * (1 - 1e-12)
@@ -85,7 +85,7 @@ def test_tokens_have_the_inner_products_of_a_signal_in_noise():
 def test_as_many_labels_of_each_class_are_flipped_as_the_share_says():
     assert np.flatnonzero(law.flipped(20, 0.2)).tolist() == [0, 1, 10, 11]
     assert not law.flipped(20, 0.0).any()
-    problem = law.signal_tokens(KEY, n=20, T=3, d=100, least=5.0, most=5.0)
+    problem = jax.jit(functools.partial(law.signal_tokens, n=20, T=3, d=100, least=5.0, most=5.0))(KEY)
     np.testing.assert_array_equal(law.classes(20) != problem.Y, law.flipped(20, 0.2))
 
 

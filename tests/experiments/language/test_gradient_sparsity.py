@@ -14,6 +14,7 @@ from jaxattn.parallel import batch
 from jaxattn.study.settings import recording, schedule, texts
 
 KEY = jax.random.key(0)
+carrying, masses = jax.jit(carrying), jax.jit(masses)
 SEEDS, STEPS = 30, np.array(schedule.Logarithmically(4)(10_000))
 VERDICTS = {"gradient-sparsity:few": "holds with a correction", "gradient-sparsity:support": "holds"}
 

@@ -1,5 +1,6 @@
 """Global convergence and rates: synthetic runs, descent followed in the logits, and Polyak's steps."""
 
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ VERDICTS = {
     "ngd-global:condition": "holds",
 }
 KEY = jax.random.key(0)
-PROBLEM = near_orthogonal(jax.random.key(1), n=3, T=4, d=20)
+PROBLEM = jax.jit(partial(near_orthogonal, n=3, T=4, d=20))(jax.random.key(1))
 STARTS = Starts(small=0.1, large=5.0, margin=10.0)
 STEPS = np.array(Logarithmically(8)(10_000))
 
@@ -83,10 +84,26 @@ def test_each_input_has_one_relevant_token_and_the_query_is_its_first():
 
 
 def test_the_cosine_of_noise_tokens_is_about_one_over_sqrt_d():
-    X = np.asarray(near_orthogonal(KEY, n=4, T=4, d=400).X).reshape(16, 400)
+    X = np.asarray(jax.jit(partial(near_orthogonal, n=4, T=4, d=400))(KEY).X).reshape(16, 400)
     cosines = (X @ X.T)[np.triu_indices(16, 1)]
     cosines = cosines[np.abs(cosines) < 0.99]  # Relevant tokens are +mu or -mu.
     assert np.std(cosines) == pytest.approx(1 / 20, rel=0.3)
+
+
+def followed(rule, number, W, *snapshots):
+    """Descent followed in the logits from W, for this number of steps."""
+    return jax.jit(steps.followed(rule, number, losses.logistic))(steps.begun(W, PROBLEM), jnp.array(snapshots))
+
+
+@cache
+def solution(shift=0):
+    """The direction that selects the tokens so many places after the optimal ones."""
+    return svm.solve(svm.token_constraints(PROBLEM, (tokens.optimal(PROBLEM) + shift) % 4)).W
+
+
+@jax.jit
+def log_distance(W, log_scale):
+    return log_excess(attention.logits(W, PROBLEM), tokens.scores(PROBLEM), losses.logistic, log_scale)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])
@@ -100,7 +117,7 @@ def test_the_cosine_of_noise_tokens_is_about_one_over_sqrt_d():
 def test_what_is_followed_in_the_logits_is_training_of_W(rule, same, scale):
     W = scale * jax.random.normal(KEY, (20, 20))
     run = descent.train(W, PROBLEM, optimizer=same, steps=60, snapshots=(1, 20, 60))
-    found = jax.jit(steps.followed(rule, 60, losses.logistic))(steps.begun(W, PROBLEM), jnp.array([1, 20, 60]))
+    found = followed(rule, 60, W, 1, 20, 60)
     logits = jax.vmap(lambda one: attention.logits(one, PROBLEM))(run.snapshots)
     np.testing.assert_allclose(found.logits, logits, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.size, np.linalg.norm(run.snapshots, axis=(1, 2)), rtol=1e-9)
@@ -120,44 +137,38 @@ def test_polyaks_steps_are_those_of_optax_where_nothing_underflows():
     own, others = polyak(factor), optax.polyak_sgd(max_learning_rate=1e9, scaling=1 / factor)
     mine: Any = W
     theirs: Any = W
+    of_excess = jax.jit(jax.value_and_grad(excess))
     for _ in range(5):
-        value, slope = jax.value_and_grad(excess)(mine)
+        value, slope = of_excess(mine)
         mine = mine + own.update(slope, own.init(mine), value=value)[0]
-        value, slope = jax.value_and_grad(excess)(theirs)
+        value, slope = of_excess(theirs)
         theirs = theirs + others.update(slope, others.init(theirs), theirs, value=value)[0]
     np.testing.assert_allclose(mine, theirs, rtol=1e-6)
-    found = steps.followed(own, 5, losses.logistic)(steps.begun(W, PROBLEM), jnp.array([5]))
+    found = followed(own, 5, W, 5)
     np.testing.assert_allclose(found.logits[0], attention.logits(mine, PROBLEM), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [0.0, 1.0, 12.0, 20.0])
 def test_the_distance_from_the_least_risk_is_exact_in_the_log_domain(size):
-    W = size * svm.solve(svm.token_constraints(PROBLEM, tokens.optimal(PROBLEM))).W
-    found = log_excess(attention.logits(W, PROBLEM), tokens.scores(PROBLEM), losses.logistic, jnp.array(-3.0)) - 3
+    W = size * solution()
+    found = log_distance(W, -3.0) - 3
     assert float(found) == pytest.approx(float(jnp.log(excess(W))), abs=1e-5 if size < 15 else 1e-2)
 
 
 def test_beyond_all_numbers_the_distance_falls_like_the_norm_of_W():
-    W = svm.solve(svm.token_constraints(PROBLEM, tokens.optimal(PROBLEM))).W
-    near, far = (
-        log_excess(attention.logits(size * W, PROBLEM), tokens.scores(PROBLEM), losses.logistic, jnp.array(0.0))
-        for size in (1e3, 1e5)
-    )
+    near, far = (log_distance(size * solution(), 0.0) for size in (1e3, 1e5))
     assert float(near - far) == pytest.approx(99_000, rel=1e-9)
 
 
 def test_polyaks_steps_go_on_beyond_all_numbers():
-    W = svm.solve(svm.token_constraints(PROBLEM, tokens.optimal(PROBLEM))).W
-    found = steps.followed(polyak(), 10, losses.logistic)(steps.begun(1e4 * W, PROBLEM), jnp.array([1, 10]))
+    found = followed(polyak(), 10, 1e4 * solution(), 1, 10)
     assert np.diff(found.path)[0] > 5
     assert not found.overflowed
 
 
 def test_a_step_that_is_too_long_is_not_taken():
-    wrong = (tokens.optimal(PROBLEM) + 1) % 4
-    W = 400 * svm.solve(svm.token_constraints(PROBLEM, wrong)).W
-    found = steps.followed(polyak(), 5, losses.logistic)(steps.begun(W, PROBLEM), jnp.array([1, 5]))
+    found = followed(polyak(), 10, 400 * solution(shift=1), 1, 10)
     assert found.overflowed
     assert all(np.isfinite(leaf).all() for leaf in found)
 
