@@ -41,7 +41,7 @@ def test_shares_are_those_of_the_gradient_by_the_logits(size):
         return jnp.mean(losses.logistic(jnp.sum(jax.nn.softmax(logits, axis=1) * scores, axis=1)))
 
     mass = np.abs(jax.jit(jax.grad(risk))(np.einsum("ntd,de,ne->nt", one.X, W, one.Z)))
-    found = np.exp(log_shares(W, one))
+    found = np.exp(jax.jit(log_shares)(W, one))
     np.testing.assert_allclose(found, mass / mass.sum(), rtol=1e-6, atol=1e-9)
     assert found.sum() == pytest.approx(1)
 
@@ -53,7 +53,7 @@ def test_along_the_solution_every_share_falls_like_its_slack(length):
     alpha = tokens.optimal(one)
     constraints = svm.token_constraints(one, alpha)
     W_mm = svm.solve(constraints).W
-    near, far = (log_shares(c * W_mm, one) for c in (length, 2 * length))
+    near, far = (jax.jit(log_shares)(c * W_mm, one) for c in (length, 2 * length))
     slack = np.asarray(svm.margins(constraints, W_mm)) - 1
     others = np.arange(T) != np.asarray(alpha)[:, None]
     fall = np.asarray(near - far)[others].reshape(n, T - 1)

@@ -1,7 +1,6 @@
 """Synthetic measurements of training under several losses, the heavy tail, and a run that trains v too."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
@@ -53,12 +52,12 @@ def test_a_run_far_from_the_solution_decides_nothing_while_its_median_falls():
 
 
 def test_the_heavy_tail_decreases_and_has_a_lipschitz_derivative():
-    slope = jax.vmap(jax.grad(heavy_tail))
-    x = jnp.array([-2.0, 0.0, 1.0, 3.0, 1e8])
-    np.testing.assert_allclose(heavy_tail(x), [3.0, 1.0, 0.5, 0.25, 1 / (1 + 1e8)], rtol=1e-15)
-    np.testing.assert_allclose(slope(x), [-1.0, -1.0, -0.25, -1 / 16, -((1 + 1e8) ** -2)], rtol=1e-14)
-    near = jnp.linspace(-1.0, 1.0, 201)
-    assert np.abs(np.diff(slope(near)) / np.diff(near)).max() <= 2
+    values_and_slopes = jax.jit(jax.vmap(jax.value_and_grad(heavy_tail)))
+    x, near = np.array([-2.0, 0.0, 1.0, 3.0, 1e8]), np.linspace(-1.0, 1.0, 201)
+    values, slopes = map(np.asarray, values_and_slopes(np.concatenate([x, near])))
+    np.testing.assert_allclose(values[:5], [3.0, 1.0, 0.5, 0.25, 1 / (1 + 1e8)], rtol=1e-15)
+    np.testing.assert_allclose(slopes[:5], [-1.0, -1.0, -0.25, -1 / 16, -((1 + 1e8) ** -2)], rtol=1e-14)
+    assert np.abs(np.diff(slopes[5:]) / np.diff(near)).max() <= 2
 
 
 @pytest.mark.slow

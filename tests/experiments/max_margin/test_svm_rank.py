@@ -53,7 +53,7 @@ def summarized(runs):
 
 
 def test_both_conventions_and_the_feasible_share_are_those_of_the_problems():
-    summary = summarized(measured())["n=15 T=5"].sel(norm="frobenius")
+    summary = summarized({"n=15 T=5": run(15, 5)})["n=15 T=5"].sel(norm="frobenius")
     np.testing.assert_allclose(summary["feasible"], [0.5, 0.5, 0.5, 1, 1, 1])
     np.testing.assert_allclose(summary["rank"], [1, 3, 5, 10, 15, 15])
     np.testing.assert_allclose(summary["published"], [1, 2, 3, 10, 15, 15])
@@ -69,7 +69,7 @@ def test_means_of_too_few_feasible_problems_are_not_estimated():
 
 
 def test_the_curves_are_of_the_problems_that_both_solved():
-    runs = measured()
+    runs = {name: one for name, one in measured().items() if name.startswith("n=10 T=5")}
     curves = summarized(runs)["n=10 T=5 by SCS"]
     assert curves["published"].values.tolist() == [3.5, 10.0]
     # At the tolerances 1e-9 and 1e-3.

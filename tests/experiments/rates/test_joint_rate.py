@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
@@ -38,12 +37,12 @@ def of_exponent(power):
 
 @pytest.mark.parametrize("margins", [[-3.0, 0.5, 2.0], [30.0, 39.9, 41.0], [-800.0, 0.0, 1e6]])
 def test_the_logarithm_of_the_risk_is_that_of_the_risk(margins):
-    expected = np.log(np.mean([float(losses.logistic(jnp.asarray(m))) for m in margins]))
-    assert float(log_risk(jnp.array(margins))) == pytest.approx(expected, rel=1e-12)
+    expected = np.log(np.mean(np.logaddexp(0, np.negative(margins))))
+    assert float(jax.jit(log_risk)(np.array(margins))) == pytest.approx(expected, rel=1e-12)
 
 
 def test_it_does_not_underflow():
-    assert float(log_risk(jnp.array([1e5, 2e5]))) == pytest.approx(-1e5 - np.log(2), rel=1e-12)
+    assert float(jax.jit(log_risk)(np.array([1e5, 2e5, 2e5]))) == pytest.approx(-1e5 - np.log(3), rel=1e-12)
 
 
 @pytest.mark.slow

@@ -15,11 +15,14 @@ def quadratic(x, H):
     return jnp.sum(x * (H @ x)) / 2
 
 
+@partial(jax.jit, static_argnames=("steps", "points", "halvings"))
+def largest_step(H, low, high, steps, points, halvings):
+    return bends.largest_step(partial(quadratic, H=H), jnp.ones(H.shape), low, high, steps, points, halvings)
+
+
 @pytest.mark.parametrize("low", [1e-3, 1e-2])
 def test_the_largest_step_on_a_quadratic_is_two_over_its_curvature(low):
-    H = jnp.diag(jnp.asarray([3.0, 1.0, 0.5]))
-    function = partial(quadratic, H=H)
-    found = bends.largest_step(function, jnp.ones((3, 3)), jnp.asarray(low), jnp.asarray(50.0), 500, 24, 12)
+    found = largest_step(jnp.diag(jnp.asarray([3.0, 1.0, 0.5])), low, 50.0, 500, 24, 12)
     assert 2 / 3 * (1 - 1e-3) < float(found.step) <= 2 / 3 * (1 + 1e-6)
     grid = np.geomspace(low, 50.0, 24)
     np.testing.assert_array_equal(found.descends, grid < 2 / 3)
@@ -27,11 +30,10 @@ def test_the_largest_step_on_a_quadratic_is_two_over_its_curvature(low):
 
 
 def test_a_threshold_outside_of_what_is_searched_is_told():
-    function, start = partial(quadratic, H=jnp.eye(2)), jnp.ones((2, 2))
-    beyond = bends.largest_step(function, start, jnp.asarray(0.01), jnp.asarray(1.0), 50, 5, 3)
+    beyond = largest_step(jnp.eye(2), 0.01, 1.0, 50, 5, 3)
     assert float(beyond.step) == pytest.approx(1.0)
     assert np.all(beyond.descends)
-    below = bends.largest_step(function, start, jnp.asarray(3.0), jnp.asarray(9.0), 50, 5, 3)
+    below = largest_step(jnp.eye(2), 3.0, 9.0, 50, 5, 3)
     assert float(below.step) == pytest.approx(3.0)
     assert not np.any(below.descends)
     assert np.all(below.exceeds)
@@ -41,7 +43,8 @@ def test_a_step_that_ends_in_no_number_does_not_descend():
     def function(x):
         return jnp.where(jnp.max(jnp.abs(x)) > 3, jnp.nan, jnp.sum(x**2))
 
-    found = bends.largest_step(function, jnp.ones((1, 1)), jnp.asarray(0.1), jnp.asarray(10.0), 20, 3, 2)
+    searched = partial(bends.largest_step, function, steps=20, points=3, halvings=2)
+    found = jax.jit(searched)(jnp.ones((1, 1)), low=jnp.asarray(0.1), high=jnp.asarray(10.0))
     assert np.asarray(found.descends).tolist() == [True, True, False]
     assert np.asarray(found.exceeds).tolist() == [False, False, True]
 
