@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from matplotlib.mathtext import MathTextParser
 
-from jaxattn import statistics
 from jaxattn.study.claims import Number, Outcome, Runs, Verdict, experiment, folders, judged, registry
 from jaxattn.study.configuration.names import root
 from jaxattn.study.style import fitting, page, table
@@ -33,20 +32,10 @@ LEAST_PANEL = 0.6
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _drawn_and_set_once():
-    """Draw each resampling once for all runs, which have the same keys, and set each formula once for all figures."""
-    draw, known = statistics._resampled, {}
-
-    def resampled(seeds, key, samples):
-        name = (seeds, samples, np.asarray(jax.random.key_data(key)).tobytes())
-        if name not in known:
-            known[name] = draw(seeds, key, samples)
-        return known[name]
-
-    # Matplotlib remembers the last 50 formulas.
-    parsed = functools.lru_cache(5000)(MathTextParser._parse_cached.__wrapped__)
+def _each_formula_once():
+    """Set each formula once for all figures: Matplotlib remembers the last 50."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "_resampled", resampled)
+        parsed = functools.lru_cache(5000)(MathTextParser._parse_cached.__wrapped__)
         patch.setattr(MathTextParser, "_parse_cached", parsed)
         yield
 
