@@ -15,7 +15,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from matplotlib.mathtext import MathTextParser
 
 from jaxattn.study.claims import Number, Outcome, Runs, Verdict, experiment, folders, judged, registry
 from jaxattn.study.configuration.names import root
@@ -29,15 +28,6 @@ FIGURES = [path for path in EXPERIMENTS if experiment(path).draw]
 TABLES = [path for path in EXPERIMENTS if experiment(path).table]
 # Inches.
 LEAST_PANEL = 0.6
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _each_formula_once():
-    """Set each formula once for all figures: Matplotlib remembers the last 50."""
-    with pytest.MonkeyPatch.context() as patch:
-        parsed = functools.lru_cache(5000)(MathTextParser._parse_cached.__wrapped__)
-        patch.setattr(MathTextParser, "_parse_cached", parsed)
-        yield
 
 
 def module_of(path: str):
@@ -128,9 +118,10 @@ def test_thresholds_are_those_that_the_recorded_verdict_was_made_with(name):
         (found.stated, "criteria in numbers"),
         (found.corrected, "criteria of the correction in numbers"),
     ):
-        asked = {(one.numbers["least"], one.numbers["most"]) for one in criteria}
-        known = {(one["least"], one["most"]) for one in line[key]}
-        assert {tuple(_rounded(pair)) for pair in asked} <= {tuple(_rounded(pair)) for pair in known}
+        asked = [_rounded((one.numbers["least"], one.numbers["most"])) for one in criteria]
+        known = [_rounded((one["least"], one["most"])) for one in line[key]]
+        # A synthetic measurement may have fewer runs than the published one.
+        assert asked == known if len(asked) == len(known) else all(pair in known for pair in asked)
 
 
 def _rounded(pair):

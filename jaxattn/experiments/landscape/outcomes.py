@@ -34,7 +34,9 @@ def by_weights(runs: Datasets) -> dict[str, xarray.Dataset]:
     for trained, weights in WEIGHTS.items():
         of_weights = family(runs, {"weights": weights})
         parts = [
-            summary.assign_coords({"run": run} | {size: summary.attrs[f"data.{size}"] for size in "nTd"}).drop_attrs()
+            summary.assign_coords({"run": run} | {size: summary.attrs[f"data.{size}"] for size in "nTd"}).drop_attrs(
+                deep=False
+            )
             for run, summary in of_weights.items()
         ]
         summary = xarray.concat(parts, "run", data_vars="all", coords="all").sortby(["n", "T", "d"])
