@@ -1,5 +1,7 @@
 """Attention probabilities: the formula, its symmetries, and weights that do not fit."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,21 +58,28 @@ def test_attended_is_the_mean_of_the_tokens_under_the_probabilities():
     assert_close(attention.attended(s, problem), np.array(expected))
 
 
+@partial(jax.jit, static_argnums=1)
+def drawn(key, shape):
+    return data.sphere(key, *shape), 5 * initial.free(key, shape[-1])
+
+
+probabilities = jax.jit(attention.probabilities)
+
+
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.sampled_from([(1, 2, 1), (3, 4, 5)]), st.integers(0, 2**31 - 1), st.floats(-20, 20))
 def test_tokens_permute_the_probabilities_and_shifts_leave_them(shape, seed, shift):
-    rows, count, width = shape
-    key = jax.random.key(seed)
-    problem, W = data.sphere(key, rows, count, width), 5 * initial.free(key, width)
-    s = attention.probabilities(W, problem)
+    rows, count, _ = shape
+    problem, W = drawn(jax.random.key(seed), shape)
+    s = probabilities(W, problem)
     np.testing.assert_allclose(np.asarray(s).sum(axis=1), 1, rtol=1e-12)
     order = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (rows, 1)), axis=1)
-    shuffled = jnp.take_along_axis(problem.X, jnp.asarray(order)[..., None], axis=1)
-    permuted = attention.probabilities(W, Problem(X=shuffled, Z=problem.Z, Y=problem.Y, v=problem.v))
+    shuffled = np.take_along_axis(np.asarray(problem.X), order[..., None], axis=1)
+    permuted = probabilities(W, Problem(X=shuffled, Z=problem.Z, Y=problem.Y, v=problem.v))
     assert_close(permuted, np.take_along_axis(np.asarray(s), order, axis=1), rtol=1e-11)
     # A vector added to all tokens of an input adds one number to all of its logits.
-    moved = Problem(X=problem.X + shift, Z=problem.Z, Y=problem.Y, v=problem.v)
-    assert_close(attention.probabilities(W, moved), s, rtol=1e-10)
+    moved = Problem(X=np.asarray(problem.X) + shift, Z=problem.Z, Y=problem.Y, v=problem.v)
+    assert_close(probabilities(W, moved), s, rtol=1e-10)
 
 
 def pair(K, Q) -> Factored:

@@ -9,7 +9,7 @@ from jaxattn import factorization
 from jaxattn.norms import named
 
 RNG = np.random.default_rng(0)
-VALUE, DUAL = jax.jit(factorization.value), jax.jit(factorization.dual)
+VALUE, DUAL, MAXIMIZER = map(jax.jit, (factorization.value, factorization.dual, factorization.maximizer))
 SHAPE = (4, 4)
 
 
@@ -52,7 +52,7 @@ def test_both_err_upwards_and_by_little(seed):
     if seed % 3 == 2:
         W = W[:, :2] @ rng.normal(size=(2, 4))
     above = float(VALUE(padded(W)))
-    direction = np.asarray(factorization.maximizer(padded(W)))
+    direction = np.asarray(MAXIMIZER(padded(W)))
     reached = float(np.sum(direction * W))
     length = float(VALUE(padded(direction)))
     assert length <= 1 + 1e-10
@@ -64,7 +64,7 @@ def test_both_err_upwards_and_by_little(seed):
     assert abs(np.sum(W * direction)) <= above * float(DUAL(padded(direction)))
 
 
-@pytest.mark.parametrize("shape", [(5, 3), pytest.param((3, 5), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4)])
 def test_it_is_what_clarabel_finds(shape):
     cp = pytest.importorskip("cvxpy")
     W = RNG.normal(size=shape)
@@ -72,8 +72,8 @@ def test_it_is_what_clarabel_finds(shape):
     X = cp.Variable((sum(shape),) * 2, PSD=True)
     value = cp.Problem(cp.Minimize(cp.max(cp.diag(X))), [X[:d, d:] == W]).solve(solver="CLARABEL")
     dual = cp.Problem(cp.Maximize(cp.sum(cp.multiply(W, X[:d, d:]))), [cp.diag(X) == 1]).solve(solver="CLARABEL")
-    np.testing.assert_allclose(factorization.value(jnp.asarray(W)), value, rtol=1e-6)
-    np.testing.assert_allclose(factorization.dual(jnp.asarray(W)), dual, rtol=1e-6)
+    np.testing.assert_allclose(VALUE(padded(W)), value, rtol=1e-6)
+    np.testing.assert_allclose(DUAL(padded(W)), dual, rtol=1e-6)
 
 
 def test_scale_transpose_signs_and_zeros_change_nothing():

@@ -56,7 +56,7 @@ def test_without_entropy_equal_contexts_have_equal_next_words(order):
 
 def test_single_precision_is_drawn_while_x64_is_off_and_candidates_are_passed_on():
     with jax.enable_x64(False):
-        choices = data.language(jax.random.key(5), **SIZES, candidates=language.prefix)
+        choices = jax.jit(partial(data.language, **SIZES, candidates=language.prefix))(jax.random.key(5))
     assert {np.asarray(leaf).dtype.name for leaf in (choices.E, choices.weight, choices.counts)} == {"float32"}
     of_prefixes = np.asarray(choices.counts).sum(axis=1).reshape(4, 5)
     np.testing.assert_array_equal(of_prefixes, np.tile(np.arange(1, 6), (4, 1)))
@@ -72,4 +72,4 @@ def test_single_precision_is_drawn_while_x64_is_off_and_candidates_are_passed_on
 )
 def test_sizes_out_of_range_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        data.language(KEY, **SIZES | changes)
+        jax.eval_shape(partial(data.language, **SIZES | changes), KEY)

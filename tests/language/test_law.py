@@ -1,6 +1,7 @@
 """The Markov law: its entropy, its table and what is drawn from it."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,14 @@ KEY = jax.random.key(3)
 V = 5
 
 
+def table_of(law, key=KEY):
+    return jax.jit(law.table)(key)
+
+
+def sampled(law, key, table, **sizes):
+    return jax.jit(partial(law.sample, **sizes))(key, table)
+
+
 @pytest.mark.parametrize(
     ("V", "entropy", "order"),
     [
@@ -23,10 +32,10 @@ V = 5
 )
 def test_every_context_has_the_given_entropy_in_either_precision(V, entropy, order):
     law = language.Markov(V, entropy, order)
-    double = law.table(KEY)
+    double = table_of(law)
     with jax.enable_x64(False):
         single = law.table(KEY)
-        words = law.sample(KEY, single, m=3, n=7)
+        words = jax.eval_shape(partial(law.sample, m=3, n=7), KEY, single)
     assert (double.dtype, single.dtype, words.dtype) == (np.float64, np.float32, np.int32)
     for table, tolerance in ((double, 1e-9), (single, 2e-6)):
         assert table.shape == (V**order, V)
@@ -40,11 +49,11 @@ def test_every_context_has_the_given_entropy_in_either_precision(V, entropy, ord
 @pytest.mark.parametrize("order", [1, 2])
 def test_contexts_differ_and_so_do_keys(order):
     law = language.Markov(V, 0.8, order)
-    table = np.exp(law.table(KEY))
+    table = np.exp(table_of(law))
     assert len(np.unique(np.round(table, 12), axis=0)) == V**order
     assert len(np.unique(np.argmax(table, axis=1))) > 1
-    assert not np.array_equal(table, np.exp(law.table(jax.random.key(4))))
-    np.testing.assert_array_equal(table, np.exp(law.table(KEY)))
+    assert not np.array_equal(table, np.exp(table_of(law, jax.random.key(4))))
+    np.testing.assert_array_equal(table, np.exp(table_of(law)))
 
 
 def contexts(words, V, order):
@@ -58,9 +67,9 @@ def contexts(words, V, order):
 @pytest.mark.parametrize("order", [1, 2])
 def test_words_follow_as_often_as_the_table_says(order):
     law = language.Markov(3, 0.9, order)
-    table = law.table(KEY)
+    table = table_of(law)
     counts = np.zeros((3**order, 3))
-    for context, word in contexts(law.sample(jax.random.key(8), table, m=200, n=100), 3, order):
+    for context, word in contexts(sampled(law, jax.random.key(8), table, m=200, n=100), 3, order):
         counts[context, word] += 1
     assert counts.sum() == 200 * (100 - order)
     expected = counts.sum(axis=1, keepdims=True) * np.exp(table)
@@ -72,7 +81,7 @@ def test_words_follow_as_often_as_the_table_says(order):
 
 def test_the_first_words_are_uniform_and_independent():
     law = language.Markov(3, 0.0, order=2)
-    words = np.asarray(law.sample(KEY, law.table(KEY), m=9000, n=3))
+    words = np.asarray(sampled(law, KEY, table_of(law), m=9000, n=3))
     counts = np.bincount(words[:, 0] * 3 + words[:, 1], minlength=9)
     assert np.sum((counts - 1000) ** 2 / 1000) < 8 + 6 * 4
 
@@ -80,8 +89,8 @@ def test_the_first_words_are_uniform_and_independent():
 @pytest.mark.parametrize("order", [1, 3])
 def test_without_entropy_a_sequence_is_the_likeliest_word_of_every_context(order):
     law = language.Markov(4, 0.0, order)
-    table = law.table(KEY)
-    words = law.sample(jax.random.key(1), table, m=20, n=12)
+    table = table_of(law)
+    words = sampled(law, jax.random.key(1), table, m=20, n=12)
     likeliest = np.argmax(table, axis=1)
     assert all(word == likeliest[context] for context, word in contexts(words, 4, order))
     assert set(np.ravel(words)) <= set(range(4))

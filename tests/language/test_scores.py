@@ -1,5 +1,7 @@
 """What a fixed head reads: scores, optimal tokens, and which prefixes have a unique one."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,7 +48,7 @@ def test_an_input_has_its_next_word_at_the_one_position_of_largest_score(head):
         "drawn": jax.random.normal(KEY, (d, V)),
     }[head]
     read = np.round(E @ np.asarray(H), 6)
-    text = jax.jit(language.head_scores)(language.of_text(E, WORDS, language.prefix), H)
+    text = jax.jit(lambda E, H: language.head_scores(language.of_text(E, WORDS, language.prefix), H))(E, H)
     assert 0 < text.weight.sum() < len(text.weight)
     assert text.weight.tolist() == [float(one) for one in by_hand(WORDS, read)]
     np.testing.assert_array_equal(text.next, WORDS[:, 1:].ravel())
@@ -58,8 +60,8 @@ def test_an_input_has_its_next_word_at_the_one_position_of_largest_score(head):
 
 def test_a_read_language_has_the_words_of_the_language_and_only_prefixes_with_a_unique_optimal_token():
     sizes = {"m": 5, "n": 8, "d": d, "V": V, "entropy": 0.5}
-    plain = data.language(KEY, **sizes, candidates=language.prefix)
-    read = data.read_language(KEY, **sizes)
+    laws = partial(data.language, **sizes, candidates=language.prefix), partial(data.read_language, **sizes)
+    plain, read = jax.jit(lambda key: [law(key) for law in laws])(KEY)
     for name in ("E", "last", "counts"):
         np.testing.assert_array_equal(getattr(read, name), getattr(plain, name))
     kept = np.asarray(read.weight) > 0

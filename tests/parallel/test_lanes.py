@@ -48,7 +48,7 @@ def test_it_is_the_einsum_of_every_lane(behind):
 @pytest.mark.parametrize("length", [1, lanes.TERMS - 1, lanes.TERMS, lanes.TERMS + 1, lanes.LONG, lanes.LONG + 3])
 def test_long_sums_are_added_up_in_groups(length):
     A, B = operands("ntd,nd->nt", (2,), SIZES | {"d": length})
-    found = lanes.einsum(STEP, "ntd,nd->nt", jnp.asarray(A), jnp.asarray(B))
+    found = jax.jit(lambda A, B: lanes.einsum(STEP, "ntd,nd->nt", A, B))(A, B)
     np.testing.assert_allclose(found, by_numpy("ntd,nd->nt", A, B), rtol=1e-12, atol=1e-14)
 
 
@@ -64,9 +64,10 @@ def test_a_sum_that_is_not_stored_is_the_same(length, behind):
 @pytest.mark.parametrize("behind", [(), (3,), (2, 3)])
 def test_totals_and_largest_entries_are_those_of_every_lane(shape, behind):
     A = np.random.default_rng(0).normal(size=(*shape, *behind))
-    for axis, axes in ((None, (0, 1)), (0, 0), (1, 1)):
-        np.testing.assert_allclose(lanes.total(jnp.asarray(A), 2, axis), A.sum(axes), rtol=1e-12, atol=1e-14)
-        np.testing.assert_array_equal(lanes.largest(jnp.asarray(A), 2, axis), A.max(axes))
+    found = jax.jit(lambda A: [(lanes.total(A, 2, axis), lanes.largest(A, 2, axis)) for axis in (None, 0, 1)])(A)
+    for (total, largest), axes in zip(found, ((0, 1), 0, 1), strict=True):
+        np.testing.assert_allclose(total, A.sum(axes), rtol=1e-12, atol=1e-14)
+        np.testing.assert_array_equal(largest, A.max(axes))
 
 
 def test_what_is_stored_is_what_is_computed():

@@ -8,6 +8,7 @@ optimal: the answer is known before any solver has run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -221,6 +222,7 @@ def self_attention() -> svm.Constraints:
     return svm.token_constraints(itself, tokens.selected(instances.free(), itself))
 
 
+@cache
 def table() -> dict[str, tuple[svm.Constraints, Status]]:
     """Plain problems by name, each with the status that every solver has to reach."""
     drawn = instances.constraints(4)

@@ -20,12 +20,16 @@ def full(posed: svm.Constraints) -> svm.Constraints:
     shape = (instances.n, instances.T - 1, instances.d)
     free = [(0, most - found) for most, found in zip(shape, posed.differences.shape, strict=True)]
     return svm.Constraints(
-        differences=jnp.pad(posed.differences, free),
-        queries=jnp.pad(posed.queries, (free[0], free[2])),
-        targets=jnp.pad(of.targets, free[:2]),
-        equal=jnp.pad(of.equal, free[:2]),
-        present=jnp.pad(of.present, free[:2]),
+        differences=np.pad(posed.differences, free),
+        queries=np.pad(posed.queries, (free[0], free[2])),
+        targets=np.pad(of.targets, free[:2]),
+        equal=np.pad(of.equal, free[:2]),
+        present=np.pad(of.present, free[:2]),
     )
+
+
+def together() -> svm.Constraints:
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(full, PROBLEMS))
 
 
 def single_row() -> svm.Constraints:
@@ -70,7 +74,7 @@ PROBLEMS = (
 # Rank 1 has solutions that are only stationary; each rank is one more program.
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
 def solved(request):
-    batch = instances.stacked([full(one) for one in PROBLEMS])
+    batch = together()
     solution = svm.solve_batch(batch, svm.nuclear_of_rank(request.param))
     lost = {name: np.unique(np.nonzero(np.isnan(leaf))[0]) for name, leaf in solution._asdict().items()}
     assert not any(map(len, lost.values())), (lost, solution.status)
@@ -79,7 +83,7 @@ def solved(request):
 
 @pytest.fixture(scope="module")
 def convex():
-    return svm.solve_batch(instances.stacked([full(one) for one in PROBLEMS]), "nuclear")
+    return svm.solve_batch(together(), "nuclear")
 
 
 def residual(posed: svm.Constraints, W: np.ndarray, m: int) -> float:

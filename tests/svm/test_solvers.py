@@ -22,7 +22,7 @@ from tests.test_signs import sign_matrices
 pytestmark = pytest.mark.compiled
 
 # Each norm compiles for 4 s, the spectral one for 10.
-SLOW = ("spectral", "schatten_4", "l_1", "l_1.5", "l_inf", "2,inf of columns", "2,1")
+SLOW = ("spectral", "schatten_4", "l_1", "l_1.5", "l_inf", "2,inf of columns", "2,1 of columns", "2,1")
 LIFTED = ("frobenius", "nuclear", "schatten_1.5", "l_3", "2,inf", "2,1 of columns")
 
 
@@ -139,9 +139,8 @@ def test_one_row_has_the_dual_norm_for_its_value(name):
 def test_it_agrees_with_clarabel(name):
     pytest.importorskip("cvxpy")
     for problem in ("sphere 0", *(("sphere 1", "self-attention", "near the hull") if name in LIFTED[:2] else ())):
-        rows, found = table()[problem][0], of(name, problem)
-        theirs = svm.solve(rows, NORMS[name][0], solver=Cvxpy(), tolerance=svm.Tolerance(gap=1e-5))
-        assert theirs.status == Status.OPTIMAL
+        found, theirs = of(name, problem), svm.solve(table()[problem][0], NORMS[name][0], solver=Cvxpy())
+        assert abs(theirs.gap) < 1e-5
         np.testing.assert_allclose(found.primal, theirs.primal, rtol=1e-5 if name[0] == "l" else 1e-6)
         if name in LIFTED[:2]:
             np.testing.assert_allclose(found.dual, theirs.dual, rtol=1e-6)
@@ -424,7 +423,8 @@ def test_cvxpy_recovers_a_planted_solution_and_proves_infeasibility_to_its_accur
     np.testing.assert_allclose(solutions.primal, known.value, rtol=1e-8)
     assert 1 - metrics.correlation(*map(jnp.asarray, (solutions.W[1], known.W))) < 1e-8
     assert_close(solutions.duals[0], known.duals, rtol=1e-3)
-    for make in instances.INFEASIBLE.values():
+    # The proof has nothing to do with the norm.
+    for make in instances.INFEASIBLE.values() if name == "frobenius" else ():
         # An interior-point combination is zero to about 1e-8, not to rounding: the tolerance says so.
         found = svm.solve(make()[0], name, solver=Cvxpy(), tolerance=svm.Tolerance(farkas=1e-6))
         assert Status(int(found.status)) is Status.INFEASIBLE
@@ -504,7 +504,10 @@ def test_what_a_solver_cannot_do_is_refused(rows, norm, solver, message):
         pytest.importorskip("cvxpy")
     hard = table()["sphere 0"][0]
     given = {"hard": hard, "soft": svm.soft(hard), "wide": svm.Constraints(jnp.ones((1, 1, 17)), jnp.ones((1, 18)))}
-    # Of LowRank's start `solve` makes a program before it asks LowRank itself.
-    solve = partial(svm.solve, solver=solver) if solver != svm.LowRank() else lambda rows, _: solver(rows, svm.nuclear)
+    solve = partial(svm.solve, solver=solver)
+    if isinstance(solver, PathFollowing | svm.LowRank):
+        # It is asked itself: `solve` would first make a program of the start that it improves on.
+        first = Candidate(jnp.eye(5), jnp.ones((3, 3)), jnp.asarray(0))
+        solve = lambda rows, norm: solver.improve(rows, named(norm), first)  # noqa: E731
     with pytest.raises(ValueError, match=f"^{message}"):
         solve(given[rows], norm)
