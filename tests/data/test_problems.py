@@ -43,7 +43,7 @@ scores_of = jax.jit(jax.vmap(tokens.scores))
 
 @pytest.mark.parametrize(("n", "T", "d"), [(1, 2, 1), (3, 4, 5)])
 def test_sphere_draws_unit_vectors_and_signs(n, T, d):
-    problem = data.sphere(KEY, n=n, T=T, d=d)
+    problem = jax.jit(partial(data.sphere, n=n, T=T, d=d))(KEY)
     assert (problem.X.shape, problem.Z.shape, problem.Y.shape, problem.v.shape) == ((n, T, d), (n, d), (n,), (d,))
     for vectors in (problem.X, problem.Z, problem.v):
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, rtol=1e-14)
@@ -78,7 +78,7 @@ def test_arrays_are_drawn_independently_of_each_other():
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_key_fixes_the_problem_and_another_key_changes_all_of_it(law):
-    first, again, other = LAWS[law](KEY), LAWS[law](KEY), LAWS[law](jax.random.key(8))
+    first, again, other = map(jax.jit(LAWS[law]), (KEY, KEY, jax.random.key(8)))
     assert_close(again, first, rtol=0)
     for name in "XZ" if law == "spread" else "XZv":  # Whose head direction is the first axis.
         # The last entries: the first tokens of the five-token law stand where they stand.
@@ -104,8 +104,8 @@ def test_five_tokens_set_the_first_apart_from_the_rest():
 
 
 def test_the_plane_laws_draw_unit_queries_and_heads():
-    for law in (data.three_tokens, data.five_tokens):
-        for vectors in (law(KEY).Z, law(KEY).v):
+    for law in ("three", "five"):
+        for vectors in (draws(law).Z, draws(law).v):
             np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, rtol=1e-14)
 
 
@@ -117,7 +117,7 @@ def test_a_layer_is_a_normal_matrix_of_frobenius_norm_one():
     np.testing.assert_allclose(flat.T @ flat / MANY, np.eye(30) / 30, atol=5 / 30 / np.sqrt(MANY) * np.sqrt(2))
     for vectors in (many.X, many.Z):
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, rtol=1e-14)
-    assert data.mlp(KEY, 3, 4, 5).v.shape == (5, 5)
+    assert jax.eval_shape(partial(data.mlp, n=3, T=4, d=5), KEY).v.shape == (5, 5)
 
 
 def test_orthonormal_tokens_are_orthonormal_and_uniform():
@@ -145,7 +145,7 @@ def test_a_layer_without_width_is_refused():
 
 def test_single_precision_is_drawn_while_x64_is_off():
     with jax.enable_x64(False):
-        problem = LAWS["sphere"](KEY)
+        problem = jax.jit(LAWS["sphere"])(KEY)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(problem)} == {"float32"}
 
 

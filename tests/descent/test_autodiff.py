@@ -34,7 +34,7 @@ RULES = {
 }
 DEFAULT = {
     *(("free", chance, "scale-free") for chance in ("minibatches and entropy", "dropout")),
-    *(("free", "gumbel", "published"), ("function", "gumbel", "exact"), ("function", "none", "adam")),
+    *(("function", "gumbel", "exact"), ("function", "none", "adam")),
     *(("two heads", "entropy", "scale-free"), ("two heads", "none", "jointly")),
     *(("heads and values", chance, "scale-free") for chance in ("minibatches", "gumbel")),
 }
@@ -42,6 +42,7 @@ SLOW = {
     *((name, chance, "scale-free") for name in MODELS for chance in CHANCES if chance not in ("none", "dropout")),
     *((name, chance, "exact") for name in ("free", "factored", "function") for chance in ("minibatches", "spread")),
     *(("function", "none", rule) for rule in ("scale-free", "exact")),
+    ("free", "gumbel", "published"),
 }
 LANES = {
     *(("free", "dropout", "scale-free"), ("function", "gumbel", "exact"), ("two heads", "none", "jointly")),
@@ -149,15 +150,6 @@ def test_the_direction_stays_where_the_softmax_has_saturated():
     assert np.sum(G * by_hand) / np.linalg.norm(G) / np.linalg.norm(by_hand) == pytest.approx(1, abs=1e-12)
 
 
-def test_a_users_loop_is_training():
-    problem, W = instances.problem(), instances.free()
-    direction = jax.jit(descent.direction)
-    for _ in range(STEPS):
-        G = direction(W, problem).gradient
-        W = W - 0.1 * G / jnp.linalg.norm(G)
-    assert_close(W, reference(SCALE_FREE, instances.free(), problem)[-1], rtol=1e-10)
-
-
 @pytest.mark.parametrize("chance", ["gumbel", "entropy"])
 def test_it_goes_on_beyond_saturation(chance):
     keys: Any = {"key": KEY} if chance == "gumbel" else {}
@@ -186,7 +178,12 @@ def test_a_penalty_is_exact_where_all_has_underflowed(weight):
     worth = jnp.array([[0.5, -0.2, 0.4, 9.0], [0.1, 0.3, -0.2, -0.4], [0.3, 0.2, 0.1, 0.9]])
     Y = jnp.array([1.0, -1.0, 1.0])
     rule = penalties.added(gradients.direction, descent.entropy(weight))
-    slope = rule(jnp.asarray(0), logits, Y, lambda step, s: (jnp.sum(s * worth, axis=1), worth), losses.logistic)
+
+    @jax.jit
+    def slope_of(logits):
+        return rule(jnp.asarray(0), logits, Y, lambda step, s: (jnp.sum(s * worth, axis=1), worth), losses.logistic)
+
+    slope = slope_of(logits)
     assert -801 < float(slope.log_scale) < -790
     of_risk = -0.7 / (1 + np.exp(0.5))  # times the worth of the nearest token of input 0, relative to the selected one
     by_hand = (of_risk * -1 + weight * 800) / 3
@@ -210,16 +207,13 @@ def test_tokens_that_are_not_seen_have_no_part_in_a_penalty():
     masked = Problem(**problem.arrays, present=jnp.ones((n, T), bool).at[:, -1].set(False))
     cut = Problem(**problem.arrays | {"X": problem.X[:, :-1]})
     rule = penalties.added(gradients.direction, descent.entropy(0.3))
-    found, expected = (
-        rule(
-            jnp.asarray(0),
-            attention.logits(instances.free(), one),
-            one.Y,
-            gradients.reading(one, heads.linear),
-            losses.logistic,
-        )
-        for one in (masked, cut)
-    )
+
+    @jax.jit
+    def slope_of(one):
+        read = gradients.reading(one, heads.linear)
+        return rule(jnp.asarray(0), attention.logits(instances.free(), one), one.Y, read, losses.logistic)
+
+    found, expected = map(slope_of, (masked, cut))
     assert_close(found.coefficients[:, :-1], expected.coefficients)
     assert_close(found.log_scale, expected.log_scale)
     np.testing.assert_array_equal(found.coefficients[:, -1], 0)

@@ -15,9 +15,9 @@ V = 4
 def text(*inputs, E=None):
     """A text of inputs (last word, next word, tokens)."""
     last, following, tokens = zip(*inputs, strict=True)
-    E = jnp.eye(V) if E is None else E
-    counts = jnp.stack([jnp.sum(jax.nn.one_hot(jnp.array(held), V), axis=0) for held in tokens])
-    return language.Choices(E, jnp.array(last), jnp.array(following), jnp.ones(len(last)), counts)
+    counts = np.stack([np.bincount(held, minlength=V) for held in tokens]).astype(float)
+    arrays = np.eye(V) if E is None else E, np.array(last), np.array(following), np.ones(len(last)), counts
+    return language.Choices(*map(jnp.asarray, arrays))
 
 
 # Words 1 and 2 in a cycle, before 0, which is the last word.

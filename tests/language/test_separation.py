@@ -101,9 +101,10 @@ def test_a_price_that_is_not_positive_is_refused(C):
 @pytest.mark.parametrize("posed", [language.constraints, language.soft])
 def test_rows_of_a_batch_are_those_of_its_texts(posed):
     small = language.compact(texts.batch_of("prefix"))
-    rows = jax.vmap(posed)(small)
+    rows = jax.jit(jax.vmap(posed))(small)
+    alone_of = jax.jit(posed)
     for i in range(3):
-        alone = posed(instances.lane(small, i))
+        alone = alone_of(instances.lane(small, i))
         for name in ("differences", "queries", "present", "penalty"):
             found, expected = getattr(rows, name), getattr(alone, name)
             assert (found is None) is (expected is None)
