@@ -135,10 +135,7 @@ def train(weights=None, **given):
         (lambda: train(model=models.summed(2)), "weights: expected a tuple of 2 heads' weights, found"),
         (lambda: train((instances.free(),), model=models.summed(2)), "tuple of 2 heads' weights, found 1 of them"),
         (lambda: train((instances.free(),) * 2, model=models.concatenated(2)), "expected d = 5 to be a multiple of 2"),
-        (
-            lambda: models.with_values(len),
-            "model: expected models.TransformedInputs .* found <built-in function",
-        ),
+        (lambda: models.with_values(len), "model: expected models.TransformedInputs .* found <built-in function"),
         (lambda: train(model=models.with_values()), r"params: expected models.Joint\(attention, readout\).*found None"),
         (lambda: train(Joint(instances.free(), jnp.ones(2)), model=models.with_values()), r"as readout, found \(2,\)"),
         (lambda: train(model="rotary"), r"model: expected a function model\(params, problem\), found 'rotary'"),

@@ -14,7 +14,7 @@ from tests.svm.problems import NORMS
 RNG = np.random.default_rng(0)
 # Every norm with its value in NumPy.
 VALUES = {name: (norm, value) for name, (norm, value, _) in NORMS.items()} | {
-    "l_2": (svm.entrywise(2.0), np.linalg.norm),
+    "l_2": (svm.entrywise(2.0), np.linalg.norm)
 }
 
 

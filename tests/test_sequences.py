@@ -7,19 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import (
-    Problem,
-    attention,
-    data,
-    descent,
-    heads,
-    initial,
-    losses,
-    metrics,
-    regularization,
-    svm,
-    tokens,
-)
+from jaxattn import Problem, attention, data, descent, heads, initial, losses, metrics, regularization, svm, tokens
 from jaxattn.descent import engines, gradients, loops, smoothness
 from jaxattn.descent.factored_engine import Keys
 from jaxattn.descent.gram_engine import Gram, Queries
@@ -160,8 +148,7 @@ def test_the_smoothness_constant_is_that_of_the_tokens_that_are_seen():
 # Under the quadratic head normalized steps circle around a minimum, where rounding grows from step to step.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("head", "d", "steps"),
-    [(heads.linear, 3, 500), pytest.param(heads.Quadratic(0.3), 40, 50, marks=pytest.mark.slow)],
+    ("head", "d", "steps"), [(heads.linear, 3, 500), pytest.param(heads.Quadratic(0.3), 40, 50, marks=pytest.mark.slow)]
 )
 def test_every_engine_gives_one_trajectory(head, d, steps):
     drawn = data.sphere(jax.random.key(1), 3, 4, d)
@@ -173,10 +160,7 @@ def test_every_engine_gives_one_trajectory(head, d, steps):
         train = loops.trainer(descent.Rule(rule, steps, head=head), engine(rule.update))
         return train(start, problem, rule.init(start), None, jnp.array([10, steps]))
 
-    for start, until, spanned in (
-        (full, steps, (Queries, Gram)),
-        (factored, 50, (Keys,)),
-    ):
+    for start, until, spanned in ((full, steps, (Queries, Gram)), (factored, 50, (Keys,))):
         direct, *others = (run(engine, start, until) for engine in (engines.Direct, *spanned))
         assert np.isfinite(direct.loss).all()
         for other in others:

@@ -37,10 +37,7 @@ CLOSE_PAIR = estimate([0.98, 0.975, 0.5])._replace(low=np.array([0.975, 0.96, 0.
         ({"ratio": NONE}, "none of these"),
         # It rises towards 1, as it should.
         ({"ratio": estimate([0.98, 0.85, 0.5]), "trend": estimate([0.03, 0.1, 0.0])}, "frobenius"),
-        (
-            {"ratio": CLOSE_PAIR},
-            "not decided: nuclear cannot be told from frobenius, and may lie below 0.97",
-        ),
+        ({"ratio": CLOSE_PAIR}, "not decided: nuclear cannot be told from frobenius, and may lie below 0.97"),
         (
             {"ratio": NONE, "trend": estimate([0.02, 0.0, 0.0])},
             "not decided: still moving: frobenius may change by 0.01 or more per decade of steps",

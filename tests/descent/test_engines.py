@@ -125,10 +125,7 @@ def test_a_gradient_below_the_smallest_square_still_gives_a_full_step(engine):
     np.testing.assert_allclose(metrics.norm(found.snapshots[1] - W), 0.1, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("d", "expected"),
-    [(2, Queries), (10, Queries), (40, Gram), (1000, Gram)],
-)
+@pytest.mark.parametrize(("d", "expected"), [(2, Queries), (10, Queries), (40, Gram), (1000, Gram)])
 def test_the_cheapest_engine_is_chosen(d, expected):
     problem = jax.eval_shape(lambda: data.sphere(jax.random.key(0), n=6, T=8, d=d))
     W: Any = jax.ShapeDtypeStruct((d, d), float)

@@ -62,10 +62,7 @@ P = jnp.linspace(0.001, 0.999, 999)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [("cross entropy", 1 - 1e-4), ("logistic", 1 / 3), ("squared", 1 / 3)],
-)
+@pytest.mark.parametrize(("name", "least"), [("cross entropy", 1 - 1e-4), ("logistic", 1 / 3), ("squared", 1 / 3)])
 def test_two_words_show_that_the_bound_is_near(name, least):
     function, bound, scored = RISKS[name]
     W, one = of_two_words(P, jnp.asarray([[1.0, -1.0]]) if scored else None)

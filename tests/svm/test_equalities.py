@@ -154,8 +154,7 @@ def test_equations_that_are_written_twice_change_nothing(norm):
     rows = full(multi_token(0))
     repeated = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[2:], leaf[2:]]), rows)
     repeated = repeated._replace(
-        differences=repeated.differences.at[4].multiply(2.0),
-        targets=jnp.where(repeated.equal, 0.0, repeated.targets),
+        differences=repeated.differences.at[4].multiply(2.0), targets=jnp.where(repeated.equal, 0.0, repeated.targets)
     )
     twice = svm.solve(repeated, norm)
     assert Status(int(twice.status)) is Status.OPTIMAL

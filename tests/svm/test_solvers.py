@@ -461,23 +461,13 @@ def test_a_solver_on_the_host_refuses_to_run_under_jit_and_vmap(solver, lift):
     [
         ("hard", "nuclear", ActiveSet(), "ActiveSet: expected norm 'frobenius', found 'nuclear'"),
         ("soft", "frobenius", ActiveSet(), "ActiveSet: expected hard rows, found a penalty"),
-        (
-            "hard",
-            "spectral",
-            InteriorPoint(),
-            "InteriorPoint: expected norm 'nuclear' or .*, found 'spectral'",
-        ),
+        ("hard", "spectral", InteriorPoint(), "InteriorPoint: expected norm 'nuclear' or .*, found 'spectral'"),
         ("hard", "nuclear", PathFollowing(), "PathFollowing: expected norm 'spectral' or .*, found 'nucl"),
         ("hard", "nuclear", ColumnGeneration(), "ColumnGeneration: expected norm 'sign', found 'nuclear'"),
         ("soft", svm.squared("sign"), None, "ColumnGeneration: expected hard rows, or a norm that is not"),
         ("wide", "sign", None, "norm 'sign': expected matrices with a side of at most 16"),
         ("hard", "nuclear", svm.LowRank(), "LowRank: expected a norm as `nuclear_of_rank` makes it, found 'nuclear'"),
-        (
-            "soft",
-            svm.nuclear_of_rank(1),
-            None,
-            "LowRank: expected hard rows .*, found a penalty",
-        ),
+        ("soft", svm.nuclear_of_rank(1), None, "LowRank: expected hard rows .*, found a penalty"),
         *(
             ("hard", svm.nuclear_of_rank(1), solver, ".*found 'nuclear of rank 1'")
             for solver in (ActiveSet(), InteriorPoint(), PathFollowing(), Cvxpy())
