@@ -107,7 +107,7 @@ def test_tokens_out_of_range_or_kind_are_refused(alpha, message, kind):
 @pytest.mark.parametrize("alpha", [T, T + 5, -1, -T - 2])
 def test_a_token_out_of_range_under_vmap_is_refused_by_the_solver(alpha):
     many, alphas = instances.problems(2), jnp.array([[0, 1, 2], [0, alpha, 2]])
-    constraints = jax.vmap(svm.token_constraints)(many, alphas)
+    constraints = jax.jit(jax.vmap(svm.token_constraints))(many, alphas)
     assert np.isfinite(constraints.differences[0]).all()
     assert np.isnan(constraints.differences[1, 1]).all()
     with pytest.raises(ValueError, match=r"^constraints: expected finite differences, found 15 NaN .* alpha"):
@@ -210,7 +210,7 @@ def test_a_price_is_put_on_every_row_but_the_equalities():
 def test_a_batch_is_priced_as_its_lanes_are():
     batch = instances.constraints(4)
     prices = jnp.arange(1.0, 5.0)
-    lifted = jax.vmap(svm.soft)(batch, prices)
+    lifted = jax.jit(jax.vmap(svm.soft))(batch, prices)
     for i in range(4):
         assert_close(instances.lane(lifted, i), svm.soft(instances.lane(batch, i), float(prices[i])), rtol=0)
     np.testing.assert_array_equal(svm.soft(batch, 2.0).penalty, np.full(batch.differences.shape[:-1], 2.0))
@@ -239,9 +239,9 @@ def test_an_empty_set_under_vmap_is_refused_by_the_solver(pose):
     selected = np.stack([SELECTED, SELECTED])
     selected[1, 2] = False
     if pose == "set":
-        posed = jax.vmap(svm.set_constraints)(many, jnp.asarray(selected))
+        posed = jax.jit(jax.vmap(svm.set_constraints))(many, jnp.asarray(selected))
     else:
-        posed = jax.vmap(svm.finite_constraints)(many, jnp.asarray(selected), jnp.ones((2, n, T)))
+        posed = jax.jit(jax.vmap(svm.finite_constraints))(many, jnp.asarray(selected), jnp.ones((2, n, T)))
     assert np.isfinite(posed.differences[0]).all()
     assert np.isnan(posed.differences[1, 2]).all()
     with pytest.raises(ValueError, match=r"^constraints: expected finite differences, found 15 NaN"):
@@ -276,12 +276,11 @@ def test_a_prompt_of_whole_numbers_is_posed_in_floating_point():
     assert_close(svm.solve(posed).W, np.array([[0.5], [0.0]]))
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
-def test_att_solves_the_problem_with_these_tokens(norm):
+def test_att_solves_the_problem_with_these_tokens():
     one = instances.problem()
     alpha = tokens.optimal(one)
-    found = svm.att(np.asarray(one.X), np.asarray(one.Z), np.asarray(alpha), norm=norm)
-    for mine, theirs in zip(found, svm.solve(svm.token_constraints(one, alpha), norm), strict=True):
+    found = svm.att(np.asarray(one.X), np.asarray(one.Z), np.asarray(alpha), norm="nuclear")
+    for mine, theirs in zip(found, svm.solve(svm.token_constraints(one, alpha), "nuclear"), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
@@ -350,10 +349,8 @@ REFUSED = [
     ),
     (att, (ONES((3, 4)),), r"X: expected shape \(n, T, d\), found \(3, 4\)"),
     (att, (np.full((3, 4, 5), np.nan),), "X: expected finite numbers"),
-    (att, (ONES((3, 1, 5)),), "X: expected at least T = 2 tokens"),
     (att, (None, ONES((3, 4))), r"Z: expected shape \(3, 5\)"),
     (att, (None, None, [0, 1, 4]), r"alpha: expected tokens 0\.\.3, found \[4\]"),
-    (att, (None, None, [0, 1]), "alpha: expected 3 integers"),
     (att, (None, None, [0, 1, 2], "frobenus"), "norm: expected one of"),
 ]
 
