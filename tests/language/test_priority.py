@@ -27,12 +27,14 @@ CHAIN = text((0, 1, (1, 2, 0)), (0, 2, (2, 0)))
 
 def parts(choices):
     groups = priority.components(priority.edges(choices))
-    logits = priority.finite_logits(choices, groups)
-    return (
-        groups,
-        svm.solve(priority.constraints(choices, groups)),
-        priority.finite_constraints(choices, groups, logits),
-    )
+
+    @jax.jit
+    def posed(choices):
+        logits = priority.finite_logits(choices, groups)
+        return priority.constraints(choices, groups), priority.finite_constraints(choices, groups, logits)
+
+    rows, equations = posed(choices)
+    return groups, svm.solve(rows), equations
 
 
 def test_edges_go_from_the_next_word_to_every_other_one():
@@ -101,12 +103,16 @@ def test_linearly_dependent_embeddings_are_infeasible_and_said_to_be():
 
 def test_with_all_words_as_candidates_the_parts_are_those_of_the_words_that_follow():
     words = jnp.array([[0, 1, 0, 2, 0, 1, 3, 0]])
-    own = language.of_text(jnp.eye(V), words)
+
+    @jax.jit
+    def posed(words):
+        own = language.of_text(jnp.eye(V), words)
+        return own, language.set_constraints(own, language.followers(own) > 0), language.finite_constraints(own)
+
+    own, sets, finite = posed(words)
     _, solution, equations = parts(own)
-    sets = svm.solve(language.set_constraints(own, language.followers(own) > 0))
-    np.testing.assert_allclose(solution.W, sets.W, atol=1e-8)
-    finite = svm.solve(language.finite_constraints(own))
-    np.testing.assert_allclose(svm.solve(equations).W, finite.W, atol=1e-8)
+    np.testing.assert_allclose(solution.W, svm.solve(sets).W, atol=1e-8)
+    np.testing.assert_allclose(svm.solve(equations).W, svm.solve(finite).W, atol=1e-8)
 
 
 def test_descent_within_the_span_of_a_cycle_tends_to_the_finite_part():
