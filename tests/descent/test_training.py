@@ -86,6 +86,11 @@ def test_loss_and_head_reach_the_gradient():
     assert_close(attention.matrix(turned.weights) - W, W - attention.matrix(run.weights), rtol=1e-10)
 
 
+def test_small_steps_of_gd_lower_the_risk_at_every_step():
+    run = descent.train(instances.free(), instances.problem(), optimizer=descent.gd(0.05), steps=STEPS)
+    assert np.all(np.diff(run.loss) < 0)
+
+
 def test_other_numbers_and_snapshot_steps_compile_nothing_again():
     traced = []
 
