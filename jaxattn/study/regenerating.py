@@ -101,8 +101,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
             lines |= {line["id"]: line for line in claims}
             _write(path, lines)
-            compiling = duration(cost.tracing + cost.compiling)
-            took = f"{duration(cost.seconds)}, {compiling} of it compiling"
+            took = f"{duration(cost.seconds)}, {duration(cost.compiling)} of it compiling"
             board.say(f"[{number}/{len(composed)}] {name}: {making.files(name, composed[name], folder)[0]}, {took}")
             for line in claims:
                 board.say(f"    {line['id']}: {line['verdict']}")
@@ -113,7 +112,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     ending = [
         f"figures and claims: {folder / 'README.md'} ({len(composed)} made, {len(unchanged)} unchanged)",
         report.summed(list(lines.values())),
-        told(board.elapsed(), processes, spent),
+        time_taken(board.elapsed(), processes, spent),
     ]
     return [*ending, unreadable_programs(spent.unreadable)] if spent.unreadable else ending
 
@@ -123,7 +122,7 @@ def _write(path: Path, lines: dict[str, dict[str, Any]]) -> None:
     records.write_json(path, [lines[key] for key in sorted(lines)])
 
 
-def told(seconds: float, processes: int, spent: Costs) -> str:
+def time_taken(seconds: float, processes: int, spent: Costs) -> str:
     """Return one line on the time taken and what the processes did in it.
 
     Args:
@@ -132,18 +131,16 @@ def told(seconds: float, processes: int, spent: Costs) -> str:
         spent: the costs of all of them.
 
     Example:
-        >>> told(80.0, 2, Costs(seconds=130.0, tracing=20.0, compiling=30.0, drawing=10.0, programs=400, found=380))
-        'time: 1:20 min; of 2:10 min in 2 processes 50 s compiling (400 programs, 380 found compiled), 1:10 min
-        computing, 10 s drawing'
+        >>> time_taken(80.0, 2, Costs(seconds=130.0, compiling=30.0, programs=400, cached=380))
+        'time: 1:20 min; of 2:10 min in 2 processes 30 s compiling (400 programs, 380 found compiled)'
     """
     line = f"time: {duration(seconds)}"
     if not spent.seconds:
         return line
     within = "" if processes == 1 else f" in {processes} processes"
-    compiling = f"{spent.programs:,} program{'s' * (spent.programs != 1)}, {spent.found:,} found compiled"
     return (
-        f"{line}; of {duration(spent.seconds)}{within} {duration(spent.tracing + spent.compiling)} compiling "
-        f"({compiling}), {duration(spent.computing())} computing, {duration(spent.drawing)} drawing"
+        f"{line}; of {duration(spent.seconds)}{within} {duration(spent.compiling)} compiling "
+        f"({spent.programs:,} program{'s' * (spent.programs != 1)}, {spent.cached:,} found compiled)"
     )
 
 

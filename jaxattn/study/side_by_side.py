@@ -162,8 +162,8 @@ def _make_here(name: str, configs: Sequence[DictConfig], folder: Path) -> Made:
 
 
 def _make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report) -> Made:
-    with costs.counted(report) as counter, fingerprints.still():
-        lines = making.make(name, list(configs), folder, counter.report)
+    with costs.counted(report) as spent, fingerprints.still():
+        lines = making.make(name, configs, folder, report)
     if next(_number) % _TOGETHER == 0:
         jax.clear_caches()
-    return lines, counter.costs()
+    return lines, spent
