@@ -25,25 +25,25 @@ def against(criteria: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> st
     Example:
         >>> from jaxattn.study.claims import Number, above
         >>> criteria = above("x", Number.exact(3), 1), above("y", Number(2, 1.5, 2.5), 1)
-        >>> against([str(one) for one in criteria], [one.numbers for one in criteria])
+        >>> against([*map(str, criteria)], [criterion.numbers for criterion in criteria])
         'y is 2 [1.5, 2.5]; asked for: at least 1 (met with 50 % to spare)'
     """
-    found = [(Outcome(one["outcome"]), _room(one), text) for text, one in zip(criteria, numbers, strict=True)]
-    outcome, room, text = min(found, key=lambda one: (_ORDER.index(one[0]), one[1]))
-    if outcome is not Outcome.MET or not math.isfinite(room):
+    ranked = [
+        (_ORDER.index(Outcome(criterion["outcome"])), _margin(criterion), text)
+        for text, criterion in zip(criteria, numbers, strict=True)
+    ]
+    order, margin, text = min(ranked, key=lambda entry: entry[:2])
+    if _ORDER[order] is not Outcome.MET or not math.isfinite(margin):
         return text
-    return text.removesuffix("(met)") + f"(met with {_share(room)} to spare)"
+    spare = f"{100 * margin:.2g} %" if margin < 1 else f"{100 * margin:,.0f} %"
+    return text.removesuffix("(met)") + f"(met with {spare} to spare)"
 
 
-def _room(one: Mapping[str, Any]) -> float:
+def _margin(criterion: Mapping[str, Any]) -> float:
     """Return how far a criterion's interval is inside of what is asked for; infinite if there is no such number."""
-    rooms = [math.inf]
-    for smaller, larger, threshold in (("least", "low", one["least"]), ("high", "most", one["most"])):
-        if one[smaller] is not None and one[larger] is not None:
-            size = abs(threshold) or abs(one["mean"] or 0) or 1.0
-            rooms.append((one[larger] - one[smaller]) / size)
-    return min(rooms)
-
-
-def _share(room: float) -> str:
-    return f"{100 * room:.2g} %" if room < 1 else f"{100 * room:,.0f} %"
+    margins = [math.inf]
+    for smaller, larger, threshold in (("least", "low", criterion["least"]), ("high", "most", criterion["most"])):
+        if criterion[smaller] is not None and criterion[larger] is not None:
+            size = abs(threshold) or abs(criterion["mean"] or 0) or 1.0
+            margins.append((criterion[larger] - criterion[smaller]) / size)
+    return min(margins)

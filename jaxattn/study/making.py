@@ -19,14 +19,12 @@ from omegaconf import DictConfig, OmegaConf
 from jaxattn import records
 from jaxattn.records import locks
 from jaxattn.study import claims, fingerprints, runs
-from jaxattn.study.claims import Claim, Datasets, Judgement, experiment, line
+from jaxattn.study.claims import Claim, Datasets, Judgement
 from jaxattn.study.configuration import composition
 from jaxattn.study.events import Report, Stage, Staged, unheard
 from jaxattn.study.kept import kept
+from jaxattn.study.measuring import comparison
 from jaxattn.study.style import page, table, view
-
-# The measurement of a record that belongs to no experiment.
-_COMPARE = "jaxattn.study.measuring.comparison.compare"
 
 
 def place(config: DictConfig) -> Path:
@@ -44,10 +42,11 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     # What a target of the user's own accepts may change between two commands.
     is_kept = not any("_target_" in override for override in overrides)
     configs: list[DictConfig] = pickle.loads(kept(_composed, *arguments) if is_kept else _composed(*arguments))
-    module = configs[0].study.experiment
-    if not experiment(module).of(name):
-        found = sorted({claim.experiment for claim in experiment(module).claims})
-        raise composition.UsageError(f"{name}: expected claims {name}:... in {module}.claims, found {found}")
+    experiment = _experiment(configs)
+    if not experiment.of(name):
+        names = sorted({claim.experiment for claim in experiment.claims})
+        module = configs[0].study.experiment
+        raise composition.UsageError(f"{name}: expected claims {name}:... in {module}.claims, found {names}")
     return configs
 
 
@@ -73,12 +72,12 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
         for combination in itertools.product(*choices.values()):
             values = dict(zip(choices, combination, strict=True))
             # Composing takes a tenth of a second, so it is done once per choice of groups.
-            chosen = tuple(f"{key}={value}" for key, value in values.items() if composition.is_group(key))
+            groups = {key: value for key, value in values.items() if composition.is_group(key)}
+            chosen = tuple(f"{key}={value}" for key, value in groups.items())
             if chosen not in composed:
                 composed[chosen] = composition.compose([*base, *chosen])
-            config = composition.with_values(
-                composed[chosen], {key: value for key, value in values.items() if not composition.is_group(key)}
-            )
+            others = {key: value for key, value in values.items() if key not in groups}
+            config = composition.with_values(composed[chosen], others)
             config.study.name, config.study.settings = _filled(template, values), values
             configs.append(config)
     names = [config.study.name for config in configs]
@@ -88,12 +87,7 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
 
 
 def _filled(template: str, values: Mapping[str, Any]) -> str:
-    """Fill a run's settings into its name.
-
-    Example:
-        >>> _filled("n = {data.n}, R = {weights.margin:g}", {"data.n": 4, "weights.margin": 10.0})
-        'n = 4, R = 10'
-    """
+    """Fill a run's settings into its name, for example "n = {data.n}, R = {weights.margin:g}"."""
     return re.sub(r"\{([^{}:]+):?([^{}]*)\}", lambda match: format(values[match[1]], match[2]), template)
 
 
@@ -108,19 +102,20 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
         number: the number of the run in its experiment, from 1.
     """
     # Before training, so that a mistake in these is found at once.
-    value, measure = instantiate(config.svm.solver), _measures(config)
+    solver, measure, code = instantiate(config.svm.solver), _measure(config), _code(config)
     report(Staged(Stage.TRAINING, number))
     record = runs.run(config, report)
     report(Staged(Stage.MEASURING, number))
-    solver = str(OmegaConf.to_container(config.svm, resolve=True))
-    made_by = _digest(solver, str(_settings(config)), _measure(config), fingerprints.of(_measured_by(config)))
-    path = record.parent / f"measured-{made_by}.zarr"
-    about = {"run": config.study.name, "steps": config.steps, **_settings(config)} if config.study.name else {}
+    # What distinguishes the run from the others of its experiment.
+    settings: Any = OmegaConf.to_container(config.study.settings, resolve=True)
+    described = str(OmegaConf.to_container(config.svm, resolve=True))
+    path = record.parent / f"measured-{_digest(described, str(settings), code[0], fingerprints.of(code))}.zarr"
+    about = {"run": config.study.name, "steps": config.steps, **settings} if config.study.name else {}
     if path.exists():
         return records.load_dataset(path).assign_attrs(about)
     with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
         loaded, started = records.load(record).assign_attrs(about), time.perf_counter()
-        dataset = measure(loaded, solver=value)
+        dataset = measure(loaded, solver=solver)
         dataset.attrs["seconds"] = loaded.attrs["seconds"] + time.perf_counter() - started
         records.save_dataset(path, dataset)
     return dataset.assign_attrs(about)
@@ -128,16 +123,16 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
 
 def source(configs: Sequence[DictConfig]) -> str:
     """Return a hash of the configurations and code that an experiment's figure or table, claims and view come from."""
-    parts = [configs[0].study.experiment, *(path for config in configs for path in _measured_by(config))]
-    code = fingerprints.of(parts)
-    return _digest(*(f"{runs.folder(config)}{config.svm}{config.study.name}" for config in configs), code)
+    code = [configs[0].study.experiment, *itertools.chain.from_iterable(map(_code, configs))]
+    described = [f"{runs.folder(config)}{config.svm}{config.study.name}" for config in configs]
+    return _digest(*described, fingerprints.of(code))
 
 
 def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
     """Return the files that show an experiment: its figure as PNG and PDF or its table, then its view if it has one."""
-    rooms = experiment(configs[0].study.experiment)
-    found = [table.place(folder, name)] if rooms.table else [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
-    return [*found, view.place(folder, name)] if rooms.view else found
+    experiment = _experiment(configs)
+    paths = [table.place(folder, name)] if experiment.table else [folder / f"{name}.png", folder / f"{name}.pdf"]
+    return [*paths, view.place(folder, name)] if experiment.view else paths
 
 
 def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Collection[str]) -> bool:
@@ -149,43 +144,31 @@ def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Colle
     return recorded and source(configs) in known and all(path.exists() for path in files(name, configs, folder))
 
 
-def judged(
-    name: str, configs: Sequence[DictConfig], report: Report = unheard
-) -> tuple[Datasets | None, list[tuple[Claim, Judgement]], float]:
-    """Return the estimates of an experiment, its claims with judgements, and the seconds that both stages took.
+def datasets(name: str, configs: Sequence[DictConfig], report: Report = unheard) -> dict[str, xarray.Dataset]:
+    """Return what is measured of every run, by their names; missing records and measurements are made.
 
     Args:
         name: the experiment's configuration.
-        configs: the configurations of its runs; missing records and measurements are made.
+        configs: the configurations of its runs.
         report: called when a stage begins, and when seeds are trained.
 
     Raises:
         ValueError: `measure` gives two runs the same name.
     """
-    return judged_from(name, configs, _datasets(name, configs, report), report)
-
-
-def judged_from(
-    name: str, configs: Sequence[DictConfig], datasets: Datasets, report: Report = unheard
-) -> tuple[Datasets | None, list[tuple[Claim, Judgement]], float]:
-    """Return what `judged` does, from what was measured."""
-    report(Staged(Stage.JUDGING))
-    started = time.perf_counter()
-    key = jax.random.key(configs[0].key)
-    summaries, found = claims.judged(experiment(configs[0].study.experiment), name, datasets, key)
-    seconds = sum(dataset.attrs["seconds"] for dataset in datasets.values())
-    return summaries, found, seconds + time.perf_counter() - started
-
-
-def _datasets(name: str, configs: Sequence[DictConfig], report: Report) -> dict[str, xarray.Dataset]:
-    """Return what is measured of every run, by their names."""
-    datasets: dict[str, xarray.Dataset] = {}
+    measurements: dict[str, xarray.Dataset] = {}
     for number, config in enumerate(configs, start=1):
         dataset = measured(config, report, number)
-        if (run := dataset.attrs["run"]) in datasets:
+        if (run := dataset.attrs["run"]) in measurements:
             raise ValueError(f"{name}: expected runs of different names, found two that `measure` calls {run!r}")
-        datasets[run] = dataset
-    return datasets
+        measurements[run] = dataset
+    return measurements
+
+
+def judged(
+    name: str, configs: Sequence[DictConfig], measurements: Datasets
+) -> tuple[Datasets | None, list[tuple[Claim, Judgement]]]:
+    """Return the estimates of an experiment, and its claims with judgements, from what `datasets` returns."""
+    return claims.judged(_experiment(configs), name, measurements, jax.random.key(configs[0].key))
 
 
 def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
@@ -202,48 +185,40 @@ def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report 
     Raises:
         ValueError: a measured number is NaN, so that nothing can be drawn.
     """
-    datasets = _datasets(name, configs, report)
-    summaries, found, seconds = judged_from(name, configs, datasets, report)
+    measurements = datasets(name, configs, report)
+    report(Staged(Stage.JUDGING))
+    started, experiment = time.perf_counter(), _experiment(configs)
+    summaries, judged_claims = judged(name, configs, measurements)
     if summaries is None:
-        raise ValueError(f"{name}: {found[0][1].note}")
+        raise ValueError(f"{name}: {judged_claims[0][1].note}")
     report(Staged(Stage.DRAWING))
-    started, rooms = time.perf_counter(), experiment(configs[0].study.experiment)
-    judgements = {claim.id: judgement for claim, judgement in found}
-    if rooms.draw:
-        page.save(rooms.draw(summaries, judgements), folder, name)
+    judgements = {claim.id: judgement for claim, judgement in judged_claims}
+    if experiment.draw:
+        page.save(experiment.draw(summaries, judgements), folder, name)
         # Pages would show a table of an earlier version in place of the figure.
         table.place(folder, name).unlink(missing_ok=True)
-    if rooms.table:
-        table.save(rooms.table(summaries, judgements), folder, name)
-    if rooms.view:
-        view.save(rooms.view(datasets), folder, name)
-    seconds += time.perf_counter() - started
+    if experiment.table:
+        table.save(experiment.table(summaries, judgements), folder, name)
+    if experiment.view:
+        view.save(experiment.view(measurements), folder, name)
+    seconds = sum(dataset.attrs["seconds"] for dataset in measurements.values()) + time.perf_counter() - started
     made = {"seconds": float(f"{seconds:.6g}"), "made_from": source(configs), "revision": runs.revision(configs)}
-    return [line(claim, judgement) | made for claim, judgement in found]
+    return [claims.line(claim, judgement) | made for claim, judgement in judged_claims]
 
 
-def _settings(config: DictConfig) -> dict[str, Any]:
-    """Return the settings of a run in the YAML: what distinguishes it from the others of its experiment."""
-    settings = OmegaConf.to_container(config.study.settings, resolve=True)
-    assert isinstance(settings, dict)
-    return {str(key): value for key, value in settings.items()}
+def _experiment(configs: Sequence[DictConfig]) -> claims.Experiment:
+    return claims.experiment(configs[0].study.experiment)
 
 
-def _measures(config: DictConfig) -> Callable[..., xarray.Dataset]:
+def _measure(config: DictConfig) -> Callable[..., xarray.Dataset]:
     """Return the function that measures a record: that of the experiment, else `compare`."""
-    folder = config.study.experiment
-    return composition.named(_COMPARE) if folder is None else experiment(folder).measure
+    return comparison.compare if config.study.experiment is None else _experiment([config]).measure
 
 
-def _measure(config: DictConfig) -> str:
-    measure = _measures(config)
-    return f"{measure.__module__}.{measure.__qualname__}"
-
-
-def _measured_by(config: DictConfig) -> list[str]:
-    """Return the functions that make and measure a configuration's record, as dotted paths."""
-    solver = OmegaConf.to_container(config.svm, resolve=True)
-    return [_measure(config), *runs.code(config), *fingerprints.targets(solver)]
+def _code(config: DictConfig) -> list[str]:
+    """Return the functions that measure and make a configuration's record, as dotted paths."""
+    measure, solver = _measure(config), OmegaConf.to_container(config.svm, resolve=True)
+    return [f"{measure.__module__}.{measure.__qualname__}", *runs.code(config), *fingerprints.targets(solver)]
 
 
 def _digest(*parts: str) -> str:

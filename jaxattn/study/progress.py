@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -84,7 +83,7 @@ class Board:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the display, also after an error or an interrupt."""
         self._live.stop()
 
@@ -110,8 +109,8 @@ class Board:
         self._waiting.discard(name)
         self._running[name] = _Row(time.monotonic(), runs, seeds)
         if not self.shown:
-            known = self._seconds[name]
-            self.say(f"{name}: begun" + ("" if known is None else f", {duration(known)} when it was made before"))
+            seconds = self._seconds[name]
+            self.say(f"{name}: begun" + ("" if seconds is None else f", {duration(seconds)} when it was made before"))
 
     def note(self, name: str, event: Event) -> None:
         """Note a report of an experiment; ignored if the experiment is finished or has not begun."""
@@ -124,21 +123,17 @@ class Board:
 
     def say(self, line: str) -> None:
         """Print a permanent line above the display."""
-        if self.shown:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-        else:
-            print(line, flush=True)
+        self._console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the rows of the display for the running experiments, column by column."""
-        now = time.monotonic()
-        found = []
+        rows = []
         for name, row in list(self._running.items()):
             seeds = f"{row.trained:,}/{row.seeds:,}" if row.seeds else ""
-            left = self._left_of(name, row, now)
-            said = "" if left is None else duration(left)
-            found.append((name, row.doing(), seeds, row.rate(), duration(now - row.began), said))
-        return found
+            seconds = self._left(name, row)
+            left = "" if seconds is None else duration(seconds)
+            rows.append((name, row.doing(), seeds, row.rate(), duration(time.monotonic() - row.began), left))
+        return rows
 
     def elapsed(self) -> float:
         """Return the seconds since the board was made."""
@@ -146,15 +141,16 @@ class Board:
 
     def totals(self) -> str:
         """Return the line below the experiments: the numbers in each state, the elapsed time, and the time left."""
-        now = time.monotonic()
         if self._phase:
             text, since = self._phase
-            return f"{text}, {duration(now - since)}"
+            return f"{text}, {duration(time.monotonic() - since)}"
         running, waiting = dict(self._running), set(self._waiting)
         made = len(self._seconds) - len(running) - len(waiting)
         parts = [f"{made} made, {len(running)} running, {len(waiting)} waiting", duration(self.elapsed())]
-        if (left := self._left(running, waiting, now)) is not None:
-            parts.append(f"about {duration(left)} left")
+        left = [self._left(name, row) for name, row in running.items()] + [self._seconds[name] for name in waiting]
+        known = [seconds for seconds in left if seconds is not None]
+        if known and len(known) == len(left):
+            parts.append(f"about {duration(max(max(known), sum(known) / self._processes))} left")
         return "; ".join(parts)
 
     def __rich__(self) -> RenderableType:
@@ -162,32 +158,23 @@ class Board:
         parts: list[RenderableType] = []
         if rows := self.rows():
             table = Table(box=None, pad_edge=False, header_style="dim")
-            for heading in _HEADINGS:
-                number = heading not in _HEADINGS[:2]
-                table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-            room = max(1, self._console.height - _OTHERS)
-            for row in rows[:room]:
+            for number, heading in enumerate(_HEADINGS):
+                table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=True)
+            most = max(1, self._console.height - _OTHERS)
+            for row in rows[:most]:
                 table.add_row(*map(Text, row))
             parts.append(table)
-            if len(rows) > room:
-                parts.append(Text(f"and {len(rows) - room} more", style="dim"))
+            if len(rows) > most:
+                parts.append(Text(f"and {len(rows) - most} more", style="dim"))
         self._spinner.update(text=Text(self.totals()))
         return Group(*parts, self._spinner)
 
-    def _left_of(self, name: str, row: _Row, now: float) -> float | None:
+    def _left(self, name: str, row: _Row) -> float | None:
         """Return the seconds left for an experiment, from its previous duration or else from the seeds trained."""
-        known = self._seconds.get(name)
+        known, elapsed = self._seconds.get(name), time.monotonic() - row.began
         if known is not None:
-            return max(0.0, known - (now - row.began))
-        return (now - row.began) * (row.seeds / row.trained - 1) if 0 < row.trained < row.seeds else None
-
-    def _left(self, running: Mapping[str, _Row], waiting: set[str], now: float) -> float | None:
-        """Return the seconds left for all experiments; None if this is not known for all."""
-        left = [self._left_of(name, row, now) for name, row in running.items()]
-        known = [one for one in (*left, *(self._seconds[name] for name in waiting)) if one is not None]
-        if not known or len(known) < len(running) + len(waiting):
-            return None
-        return max(max(known), sum(known) / self._processes)
+            return max(0.0, known - elapsed)
+        return elapsed * (row.seeds / row.trained - 1) if 0 < row.trained < row.seeds else None
 
 
 @contextmanager

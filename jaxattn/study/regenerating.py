@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,9 +23,7 @@ from jaxattn.study.mistakes import UsageError
 from jaxattn.study.progress import Board, duration
 from jaxattn.study.tuning import tune
 
-# Parts of the messages about a claims.json that cannot be read.
-_CLAIMS = "the claims that `jaxattn figures` writes"
-_ASIDE = "nothing was changed: move it away, and run the command again"
+# The keys of an entry of claims.json that are read here.
 _READ = {"id", "verdict", "made_from", "seconds"}
 
 
@@ -50,63 +49,60 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     path = folder / "claims.json"
     lines = claimed(path)
     # Nothing can make these again.
-    gone = sorted({key.partition(":")[0] for key in lines} - set(composition.experiments()))
-    lines = {key: line for key, line in lines.items() if key.partition(":")[0] not in gone}
+    gone = sorted(set(map(_experiment, lines)) - set(composition.experiments()))
+    lines = {key: line for key, line in lines.items() if _experiment(key) not in gone}
     records.check_folder(folder)
-    if config.workers is not None and config.workers < 1:
-        raise UsageError(f"workers: expected at least 1, found {config.workers}")
-    unreadable = {key.partition(":")[0] for key, line in lines.items() if not set(report.READ) <= set(line)}
+    processes = side_by_side.processes(config.workers, len(names))
+    unreadable = {_experiment(key) for key, line in lines.items() if not set(report.READ) <= set(line)}
     if older := sorted(unreadable - set(names)):
         raise UsageError(f"{path}: written by another version; make {', '.join(older)} again as well")
     for name in gone:
         board.say(f"{name}: no such experiment any more; its claims are removed from {path}")
     if gone:
         _write(path, lines)
-    known: dict[str, set[str]] = {}
-    seconds: dict[str, float] = {}
-    for line in lines.values():
-        name = line["id"].partition(":")[0]
+    known: defaultdict[str, set[str]] = defaultdict(set)
+    for key, line in lines.items():
         # What another version wrote is judged again, from records that are there.
-        if name not in unreadable:
-            known.setdefault(name, set()).add(line["made_from"])
-        seconds[name] = line["seconds"]
-    with ExitStack() as while_made:
-        while_made.enter_context(fingerprints.still())
+        if _experiment(key) not in unreadable:
+            known[_experiment(key)].add(line["made_from"])
+    seconds = {_experiment(key): line["seconds"] for key, line in lines.items()}
+    with ExitStack() as stack:
+        stack.enter_context(fingerprints.still())
         pool = None
         if not Path(config.runs).exists():
             # All will be made: the processes import JAX while this one finds out what to do.
-            pool = while_made.enter_context(side_by_side.pool(side_by_side.processes(config.workers, len(names))))
+            pool = stack.enter_context(side_by_side.pool(processes))
         composed = {name: making.configurations(name, overrides) for name in names}
         trim()
-        unchanged = [name for name in names if making.is_made(name, composed[name], folder, known.get(name, ()))]
+        unchanged = [name for name in names if making.is_made(name, composed[name], folder, known[name])]
         for name in unchanged:
             board.say(f"{name}: unchanged")
         composed = {name: configs for name, configs in composed.items() if name not in unchanged}
         # Before anything is made, so that a mistake in the last one is found at once.
-        for config in itertools.chain.from_iterable(composed.values()):
-            composition.setting_of(config)
+        for run in itertools.chain.from_iterable(composed.values()):
+            composition.setting_of(run)
         processes, spent = side_by_side.processes(config.workers, len(composed)), Costs()
         board.expect({name: seconds.get(name) for name in composed}, processes)
         if pool is None:
-            pool = while_made.enter_context(side_by_side.pool(processes))
+            pool = stack.enter_context(side_by_side.pool(processes))
 
         def begun(name: str) -> None:
-            board.begun(name, len(composed[name]), sum(one.seeds for one in composed[name]))
+            board.begun(name, len(composed[name]), sum(run.seeds for run in composed[name]))
 
         # Other sizes, in other folders, take other times, but the order of durations is similar.
         made = side_by_side.each(composed, folder, durations.of_checkout() | seconds, pool, begun, board.note)
         for number, (name, (claims, cost)) in enumerate(made, start=1):
             board.made(name)
             spent += cost
-            lines = {key: line for key, line in lines.items() if key.partition(":")[0] != name}
+            lines = {key: line for key, line in lines.items() if _experiment(key) != name}
             lines |= {line["id"]: line for line in claims}
             _write(path, lines)
             took = f"{duration(cost.seconds)}, {duration(cost.compiling)} of it compiling"
             board.say(f"[{number}/{len(composed)}] {name}: {making.files(name, composed[name], folder)[0]}, {took}")
             for line in claims:
                 board.say(f"    {line['id']}: {line['verdict']}")
-            if said := stalls.line(composed[name]):
-                board.say(f"    {said}")
+            if stalled := stalls.line(composed[name]):
+                board.say(f"    {stalled}")
     studies = {name: described(name) for name in composition.experiments()}
     report.write(folder / "README.md", studies, list(lines.values()))
     ending = [
@@ -115,6 +111,11 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         time_taken(board.elapsed(), processes, spent),
     ]
     return [*ending, unreadable_programs(spent.unreadable)] if spent.unreadable else ending
+
+
+def _experiment(claim: str) -> str:
+    """Return the experiment of a claim, by its id."""
+    return claim.partition(":")[0]
 
 
 def _write(path: Path, lines: dict[str, dict[str, Any]]) -> None:
@@ -162,12 +163,17 @@ def claimed(path: Path) -> dict[str, dict[str, Any]]:
     """
     if not path.exists():
         return {}
+
+    def refusal(content: str) -> records.RecordError:
+        return records.RecordError(
+            f"{path}: expected the claims that `jaxattn figures` writes, found {content}; nothing was changed: move it "
+            "away, and run the command again"
+        )
+
     try:
         lines = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise records.RecordError(
-            f"{path}: expected {_CLAIMS}, found what cannot be read ({error}); {_ASIDE}"
-        ) from error
+        raise refusal(f"what cannot be read ({error})") from error
     if not isinstance(lines, list) or not all(isinstance(line, dict) and set(line) >= _READ for line in lines):
-        raise records.RecordError(f"{path}: expected {_CLAIMS}, found something else; {_ASIDE}")
+        raise refusal("something else")
     return {line["id"]: line for line in lines}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxattn.study.against import against
-from jaxattn.study.claims import DOUBTED, EXCLUDED, Kind, Verdict, doubts
+from jaxattn.study.claims import DOUBTED, EXCLUDED, Kind, Setting, Verdict, doubts
 from jaxattn.study.style import table
 
 # The keys of an entry of claims.json that the page uses.
@@ -26,6 +26,12 @@ _NUMBERS, _RUNS = 8, 4
 _NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
 # What the sources of one paper begin with; our own modules are one source.
 _FIRST = re.compile(r"arXiv \d{4}\.\d{5}|jaxattn")
+# How close a measurement is to the paper's setting.
+_SETTINGS = {
+    Setting.EXACT: "the paper's setting",
+    Setting.PROXY: "in a setting that stands for the paper's",
+    Setting.OURS: "our setting",
+}
 _PREFACE = """# Figures and claims
 
 Written by `make figures` from its records, together with `claims.json`. Each figure or table comes with the claims
@@ -78,7 +84,7 @@ def counted(lines: Sequence[Mapping[str, Any]]) -> str:
     rows = [f"| paper | claims | {' | '.join(Verdict)} |", "|---|" + "---|" * (1 + len(Verdict))]
     for paper, own in by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
         verdicts = Counter(line["verdict"] for line in own)
-        rows.append(f"| {linked(paper)} | {len(own)} | {' | '.join(str(verdicts[one]) for one in Verdict)} |")
+        rows.append(f"| {linked(paper)} | {len(own)} | {' | '.join(str(verdicts[verdict]) for verdict in Verdict)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -95,8 +101,8 @@ def by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
     names: dict[str, str] = {}
     for line in lines:
         name = line["source"].partition(", ")[0]
-        found = _FIRST.match(name)
-        paper = found.group(0) if found else name
+        beginning = _FIRST.match(name)
+        paper = beginning.group(0) if beginning else name
         papers.setdefault(paper, []).append(line)
         names[paper] = min(names.get(paper, name), name, key=len)
     return {names[paper]: own for paper, own in papers.items()}
@@ -111,8 +117,8 @@ def _of_paper(paper: str, lines: Sequence[Mapping[str, Any]]) -> str:
     rows = [f"**{linked(paper)}**", "", "| figure | claim | verdict |", "|---|---|---|"]
     for line in lines:
         name, verdict = line["id"].partition(":")[0], line["verdict"]
-        told = f"check: {verdict}" if line["kind"] == Kind.CHECK else verdict
-        rows.append(f"| [{name}](#{name}) | {plain(line['statement'])} | {told} |")
+        check = "check: " if line["kind"] == Kind.CHECK else ""
+        rows.append(f"| [{name}](#{name}) | {plain(line['statement'])} | {check}{verdict} |")
     return "\n".join(rows) + "\n"
 
 
@@ -128,7 +134,7 @@ def summed(lines: Sequence[Mapping[str, Any]]) -> str:
 
 def _summed(lines: Sequence[Mapping[str, Any]]) -> str:
     verdicts = Counter(line["verdict"] for line in lines)
-    return ", ".join(f"{one} {verdicts[one]}" for one in Verdict)
+    return ", ".join(f"{verdict} {verdicts[verdict]}" for verdict in Verdict)
 
 
 def errors(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -162,7 +168,7 @@ def entry(line: Mapping[str, Any]) -> list[str]:
         line: of claims.json.
     """
     return [
-        f"{plain(line['statement'])} ({_source(line)})",
+        f"{plain(line['statement'])} ({line['source']}; {_SETTINGS[line['setting']]})",
         "",
         *_numbers(line),
         "",
@@ -176,22 +182,12 @@ def entry(line: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _source(line: Mapping[str, Any]) -> str:
-    """Return where the claim is made, and how close the measurement is to the paper's setting."""
-    settings = {
-        "exact": "the paper's setting",
-        "proxy": "in a setting that stands for the paper's",
-        "ours": "our setting",
-    }
-    return f"{line['source']}; {settings[line['setting']]}"
-
-
 def _criteria(line: Mapping[str, Any]) -> list[str]:
     """Return the criteria behind the verdict, folded."""
     text = ["<details><summary>What decides it</summary>", ""]
     for heading, key in (("As stated:", "criteria"), ("As corrected:", "criteria of the correction")):
         if line[key]:
-            text += [heading, "", *(f"- {plain(one)}" for one in line[key]), ""]
+            text += [heading, "", *(f"- {plain(criterion)}" for criterion in line[key]), ""]
     return [*text, "</details>", ""]
 
 
@@ -203,13 +199,12 @@ def _numbers(line: Mapping[str, Any]) -> list[str]:
     folded = [label for label in labels if label not in shown]
 
     def rows(chosen: Iterable[str]) -> list[str]:
-        found = ["| | expected | measured | 95 % interval |", "|---|---|---|---|"]
+        lines = ["| | expected | measured | 95 % interval |", "|---|---|---|---|"]
         for label in chosen:
-            low_high = interval.get(label)
-            between = f"{_number(low_high[0])} to {_number(low_high[1])}" if low_high else ""
-            there = (_number(one[label]) if label in one else "" for one in (expected, measured))
-            found.append(f"| {plain(label)} | {' | '.join(there)} | {between} |")
-        return found
+            cells = [f"{numbers[label]:.4g}" if label in numbers else "" for numbers in (expected, measured)]
+            cells.append(" to ".join(f"{bound:.4g}" for bound in interval.get(label, ())))
+            lines.append(f"| {plain(label)} | {' | '.join(cells)} |")
+        return lines
 
     text = rows(shown) if shown else []
     if folded:
@@ -221,20 +216,16 @@ def _numbers(line: Mapping[str, Any]) -> list[str]:
 def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
     """Return attempted, kept and excluded seeds of each run; many runs are added up."""
     if len(counts) > _RUNS:
-        summed = sum((Counter(one) for one in counts.values()), Counter())
-        # Reasons with a count of zero may be missing in some runs.
-        known = [reason for reason in (*EXCLUDED, *DOUBTED) if any(reason in one for one in counts.values())]
-        reasons = {reason: summed[reason] for reason in known}
-        counts = {f"{len(counts)} runs": {"attempted": summed["attempted"], "kept": summed["kept"]} | reasons}
+        total = Counter()
+        for count in counts.values():
+            # Unlike a sum, this keeps reasons with a count of zero.
+            total.update(count)
+        counts = {f"{len(counts)} runs": total}
     return "; ".join(
-        f"{plain(run)}: {one['kept']} of {one['attempted']} kept{doubts(one)}"
-        + "".join(f", {one[reason]} {reason}" for reason in EXCLUDED if reason in one)
-        for run, one in counts.items()
+        f"{plain(run)}: {count['kept']} of {count['attempted']} kept{doubts(count)}"
+        + "".join(f", {count[reason]} {reason}" for reason in EXCLUDED if reason in count)
+        for run, count in counts.items()
     )
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def plain(text: str) -> str:

@@ -24,6 +24,7 @@ from jaxattn.study.tuning import tune
 
 # A process cannot hold hundreds of programs: clear them after this many experiments.
 _TOGETHER = 8
+# Numbers the experiments made in this process.
 _number = itertools.count(1)
 # Seconds between two checks of the processes' reports.
 _PAUSE = 0.2
@@ -62,7 +63,7 @@ def pool(count: int) -> Iterator[Pool | None]:
         return
     context = multiprocessing.get_context("spawn")
     events = context.Queue()
-    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(events,)) as executor:
+    with ProcessPoolExecutor(count, context, initializer=_begin_worker, initargs=(events,)) as executor:
         for _ in range(count):
             executor.submit(os.getpid)
         try:
@@ -114,13 +115,14 @@ def each(
             taken = set[Path]().union(*(needs[name] for name in running.values()))
             for name in list(waiting):
                 if len(running) < pool.processes and taken.isdisjoint(needs[name]):
-                    running[pool.executor.submit(_make_here, name, composed[name], folder)] = name
+                    running[pool.executor.submit(_make_in_worker, name, composed[name], folder)] = name
                     begun(name)
                     taken |= needs[name]
                     waiting.remove(name)
             done = wait(running, timeout=_PAUSE, return_when=FIRST_COMPLETED).done
-            for name, event in _reported(pool.events):
-                note(name, event)
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    note(*pool.events.get_nowait())
             for future in done:
                 made = future.result()  # If it raises, `running` still names the experiment.
                 yield running.pop(future), made
@@ -136,18 +138,11 @@ def each(
         ) from error
 
 
-def _reported(events: Any) -> Iterator[tuple[str, Event]]:
-    """Yield the reports received so far, with the names of their experiments."""
-    with contextlib.suppress(queue.Empty):
-        while True:
-            yield events.get_nowait()
-
-
 # In each worker process: the queue of reports to the parent process.
 _events: Any = None
 
 
-def _begin(events: Any) -> None:
+def _begin_worker(events: Any) -> None:
     global _events
     _events = events
     # Reports still in the queue when this process ends are not needed. Without this the process would wait for them,
@@ -157,7 +152,7 @@ def _begin(events: Any) -> None:
     ending.on_terminate()
 
 
-def _make_here(name: str, configs: Sequence[DictConfig], folder: Path) -> Made:
+def _make_in_worker(name: str, configs: Sequence[DictConfig], folder: Path) -> Made:
     return _make(name, configs, folder, lambda event: _events.put((name, event)))
 
 

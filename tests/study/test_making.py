@@ -5,7 +5,7 @@ import json
 import pytest
 import xarray
 
-from jaxattn.study import making, report, runs
+from jaxattn.study import claims, making, report, runs
 from jaxattn.study.claims import Experiment
 from jaxattn.study.commands import figures
 from jaxattn.study.configuration import composition
@@ -31,7 +31,7 @@ def test_two_runs_of_one_name_are_named(monkeypatch):
     one = xarray.Dataset(attrs={"run": "W", "seconds": 1.0})
     monkeypatch.setattr(making, "measured", lambda config, report, number: one)
     with pytest.raises(ValueError, match="rate: expected runs of different names, found two that `measure` calls 'W'"):
-        making.judged("rate", making.configurations("rate", ["size=small"]))
+        making.datasets("rate", making.configurations("rate", ["size=small"]))
 
 
 @pytest.mark.slow
@@ -56,14 +56,14 @@ def test_an_experiment_is_made_if_its_figure_or_table_and_view_are_there(tmp_pat
     assert not making.is_made(name, configs, tmp_path, {"other"})
 
 
-def made(monkeypatch, folder, **rooms):
-    """Make an experiment with these rooms from runs that are measured already, and return its files."""
+def made(monkeypatch, folder, **functions):
+    """Make an experiment of these functions from runs that are measured already, and return its files."""
     run = xarray.Dataset(attrs={"run": "W", "seconds": 1.0})
     monkeypatch.setattr(making, "measured", lambda config, report, number: run)
     monkeypatch.setattr(making, "source", lambda configs: "abc")
     monkeypatch.setattr(runs, "revision", lambda configs: "abc")
-    house = Experiment(lambda record: record, (), **rooms)
-    monkeypatch.setattr(making, "experiment", lambda folder: house)
+    experiment = Experiment(lambda record: record, (), **functions)
+    monkeypatch.setattr(claims, "experiment", lambda path: experiment)
     configs = [composition.compose(["experiment=rate"])]
     making.make("rate", configs, folder)
     return making.files("rate", configs, folder)

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
         if there < len(configs):
             missing.append(f"{name} ({there} of {len(configs)} records)")
             continue
-        for claim, judgement in making.judged(name, configs)[1]:
+        for claim, judgement in making.judged(name, configs, making.datasets(name, configs))[1]:
             before = known.get(claim.id, judgement.verdict)
             changed = "" if before == judgement.verdict else f" (claims.json: {before})"
             print(f"{claim.id}: {judgement.verdict}{changed}")
