@@ -15,10 +15,9 @@ def guarded(run: Callable[[], None]) -> None:
     try:
         run()
     except KeyboardInterrupt as interrupt:
-        terminated = isinstance(interrupt, ending.Terminated)
-        said = "terminated" if terminated else "interrupted"
-        print(f"jaxattn: {said}; finished work is kept; run the same command again to continue", file=sys.stderr)
-        raise SystemExit(143 if terminated else 130) from None
+        how, status = ("terminated", 143) if isinstance(interrupt, ending.Terminated) else ("interrupted", 130)
+        print(f"jaxattn: {how}; finished work is kept; run the same command again to continue", file=sys.stderr)
+        raise SystemExit(status) from None
     except mistakes.known() as error:
         print(f"jaxattn: {error}", file=sys.stderr)
         raise SystemExit(2) from None

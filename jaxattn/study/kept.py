@@ -45,7 +45,7 @@ def _memory(folder: Path) -> Memory:
 
 def digest(files: Iterable[Path]) -> str:
     """Return a hash of the paths and contents of files."""
-    whole = hashlib.sha256()
+    contents = hashlib.sha256()
     for file in sorted(files):
-        whole.update(f"{file}\0".encode() + file.read_bytes() + b"\0")
-    return whole.hexdigest()
+        contents.update(f"{file}\0".encode() + file.read_bytes() + b"\0")
+    return contents.hexdigest()

@@ -201,13 +201,13 @@ def bar(name: str, seeds: int) -> Iterator[Report]:
         task = progress.add_task(name, total=seeds, rate="")
         row = _Row(time.monotonic(), 1, seeds)
 
-        def hear(event: Event) -> None:
+        def report(event: Event) -> None:
             row.hear(event)
             if isinstance(event, Trained):
                 rate = f"{row.rate()} steps/s" if row.rate() else ""
                 progress.update(task, completed=row.trained, rate=rate)
 
-        yield hear
+        yield report
 
 
 def is_terminal(output: TextIO) -> bool:

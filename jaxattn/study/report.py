@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxattn.study.against import against
-from jaxattn.study.claims import DOUBTED, EXCLUDED, Kind, Setting, Verdict, doubts
+from jaxattn.study.claims import EXCLUDED, Kind, Setting, Verdict, doubts
 from jaxattn.study.style import table
 
 # The keys of an entry of claims.json that the page uses.

@@ -77,7 +77,6 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
     if is_complete(record):
         report(Trained(config.seeds))
         return record
-    place = record.parent
     setting = setting_of(config)
     attributes = {
         "config": json.dumps(_resolved(config), sort_keys=True),
@@ -95,7 +94,7 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
             now = time.perf_counter()
             report(Trained(seeds, steps, now - since[-1]) if since else Trained(seeds))
             since.append(now)
-            _status(place, "running")
+            _status(record.parent, "running")
 
         try:
             recording.run(setting, record, attributes, progress=advance, notes=notes)
@@ -104,16 +103,16 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
         except BaseException as error:
             # Also on an interrupt: the finished blocks are kept, and the status gives the reason.
             with contextlib.suppress(RecordError):  # On a full disk the error raised below is more useful.
-                _status(place, "stopped", reason=f"{type(error).__name__}: {error}")
+                _status(record.parent, "stopped", reason=f"{type(error).__name__}: {error}")
             raise
-        _status(place, "complete")
+        _status(record.parent, "complete")
     return record
 
 
 def revision(configs: Sequence[DictConfig]) -> str:
     """Return the revision of the code that recorded some runs, as their records say; several where they differ."""
-    said = (records.attributes(record_path(config))["revision"] for config in configs)
-    return ", ".join(dict.fromkeys(map(str, said)))
+    revisions = (records.attributes(record_path(config))["revision"] for config in configs)
+    return ", ".join(dict.fromkeys(map(str, revisions)))
 
 
 def ended(config: DictConfig) -> None:
@@ -127,10 +126,10 @@ def ended(config: DictConfig) -> None:
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
     """Return the values that a record depends on."""
-    nodes = {name: config[name] for name in places(config).values()}
+    nodes = {key: config[key] for key in places(config).values()}
     values = {
-        name: OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-        for name, node in nodes.items()
+        key: OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        for key, node in nodes.items()
     }
     return values | {"precision": config.precision.name}
 
@@ -153,7 +152,7 @@ def _revision() -> str:
         return "not a git checkout"
 
 
-def _status(place: Path, state: str, **more: str) -> None:
+def _status(folder: Path, state: str, **details: str) -> None:
     """Write the state of a run, if it has a folder."""
-    if place.exists():
-        write_json(place / "status.json", {"state": state, **more})
+    if folder.exists():
+        write_json(folder / "status.json", {"state": state, **details})

@@ -21,11 +21,11 @@ def line(configs: Sequence[DictConfig]) -> str | None:
         if "stalled" not in record:
             continue
         trained += 1
-        found = record.read("stalled")
-        seeds += len(found)
-        if (lost := found[found != NEVER]).size:
+        since = record.read("stalled")
+        seeds += len(since)
+        if (stalled := since[since != NEVER]).size:
             stalled_runs += 1
-            steps.append(lost)
+            steps.append(stalled)
             rules.add(going_on(instantiate(config.optimizer).update))
     if not steps:
         return None

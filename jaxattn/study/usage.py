@@ -27,8 +27,8 @@ _WHERE = (
 
 def commands() -> dict[str, str]:
     """Return the commands with the first line of their docstrings, from the modules of `commands`."""
-    names = [one.name for one in pkgutil.iter_modules(importlib.import_module(COMMANDS).__path__)]
-    return {name: _docstring(name).partition("\n")[0] for name in names}
+    modules = pkgutil.iter_modules(importlib.import_module(COMMANDS).__path__)
+    return {module.name: _docstring(module.name).partition("\n")[0] for module in modules}
 
 
 def overview() -> str:
@@ -62,25 +62,18 @@ def _experiments() -> list[str]:
     """Return one line per experiment: its name, its duration, and its subject in the papers."""
     names, seconds = experiments(), durations.of_checkout()
     width = max(map(len, names))
-    room = max(40, shutil.get_terminal_size((120, 24)).columns - width - 14)
+    columns = max(40, shutil.get_terminal_size((120, 24)).columns - width - 14)
     lines = []
     for name in names:
         took = duration(seconds[name]) if name in seconds else ""
-        lines.append(f"  {name:{width}} {took:>9}  {textwrap.shorten(described(name).of, room, placeholder=' ...')}")
+        lines.append(f"  {name:{width}} {took:>9}  {textwrap.shorten(described(name).of, columns, placeholder=' ...')}")
     return lines
 
 
 def _groups() -> list[str]:
     """Return the configuration groups with their choices."""
-    groups = sorted(path.name for path in (root() / "conf").iterdir() if path.is_dir())
-    return [
-        line
-        for group in groups
-        for line in textwrap.wrap(
-            ", ".join(names_of(group)),
-            118,
-            initial_indent=f"  {group:10} ",
-            subsequent_indent=" " * 13,
-            break_on_hyphens=False,
-        )
-    ]
+    lines = []
+    for group in sorted(path.name for path in (root() / "conf").iterdir() if path.is_dir()):
+        names, indent = ", ".join(names_of(group)), f"  {group:10} "
+        lines += textwrap.wrap(names, 118, initial_indent=indent, subsequent_indent=" " * 13, break_on_hyphens=False)
+    return lines

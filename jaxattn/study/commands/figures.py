@@ -47,11 +47,16 @@ def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     Raises:
         UsageError: there is no such experiment.
     """
-    given = [one.partition("=")[2] for one in arguments if one.startswith("experiment=")]
-    bare = [one for one in arguments if "=" not in one and not one.startswith("~")]
-    overrides = [one for one in arguments if one not in bare and not one.startswith("experiment=")]
-    names = bare + (given[-1].split(",") if given else []) or experiments()
-    unknown = sorted(set(names) - set(experiments()))
-    if unknown:
+    names, last, overrides = [], [], []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key == "experiment" and equals:
+            last = value.split(",")
+        elif equals or argument.startswith("~"):
+            overrides.append(argument)
+        else:
+            names.append(argument)
+    names = [*names, *last] or experiments()
+    if unknown := sorted(set(names) - set(experiments())):
         raise UsageError(f"experiment: expected some of {experiments()}, found {unknown}")
     return names, overrides

@@ -70,7 +70,7 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
     configs = _configurations(combinations)
     if norms is not None and (own := next((c.study.experiment for c in configs if c.study.experiment), None)):
         raise UsageError(f"--norms: expected a sweep without an experiment, which has its norms, found {own}")
-    missing = [one for one, c in zip(combinations, configs, strict=True) if not runs.is_recorded(c)]
+    missing = [line for line, config in zip(combinations, configs, strict=True) if not runs.is_recorded(config)]
     if missing:
         raise records.RecordError(f"{len(missing)} of {len(configs)} runs are not there: {missing}")
     parts: list[xarray.Dataset] = []
@@ -78,11 +78,10 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
         measured = making.measured(config) if norms is None else _measured(config, norms)
         part = measured[[name for name in _GATHERED if name in measured]]
         record = runs.record_path(config)
-        kept = records.attributes(record)
-        provenance = {"record": str(record.parent)} | {name: str(kept[name]) for name in _PROVENANCE if name in kept}
+        attributes = records.attributes(record)
+        provenance = {"record": record.parent} | {name: attributes[name] for name in _PROVENANCE if name in attributes}
         part.update(counts_of({"run": part})["run"])
-        part = part.assign({name: ((), np.array(text, object)) for name, text in provenance.items()})
-        parts.append(part)
+        parts.append(part.assign({name: ((), np.array(str(text), object)) for name, text in provenance.items()}))
     gathered = xarray.concat(parts, dim="run", join="outer", combine_attrs="drop")
     shared = _shared([_described(config) for config in configs])
     return gathered.assign_coords(_swept(combinations, configs)).assign_attrs(
@@ -99,28 +98,28 @@ def _configurations(combinations: Sequence[Sequence[str]]) -> list[DictConfig]:
     """
     composed: dict[tuple[str, ...], DictConfig] = {}
     configs = []
-    for one in combinations:
-        values = _values(one)
-        rest = tuple(override for override in one if key_of(override) not in values)
+    for combination in combinations:
+        values = _values(combination)
+        rest = tuple(override for override in combination if key_of(override) not in values)
         if rest not in composed:
             # Compose with the values, so that all keys are checked.
-            composed[rest] = composition.compose(one)
+            composed[rest] = composition.compose(combination)
         configs.append(composition.with_values(composed[rest], values))
     return configs
 
 
 def _values(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the overrides that only set a number, text or list at a key, and set each key once."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     keys = [key_of(override) for override in overrides]
-    for one, key in zip(parsed(list(overrides)), keys, strict=True):
-        plain = one.input_line is not None and one.input_line.startswith(f"{key}=") and keys.count(key) == 1
+    for override, key in zip(parsed(list(overrides)), keys, strict=True):
+        plain = (override.input_line or "").startswith(f"{key}=") and keys.count(key) == 1
         if not plain or "@" in key or key.endswith("_") or composition.is_group(key):
             continue
-        if isinstance(value := one.value(), int | float | str | list):
-            found[key] = value
+        if isinstance(value := override.value(), int | float | str | list):
+            values[key] = value
     # The result for a key inside another one would depend on the order.
-    return {key: value for key, value in found.items() if not any(k.startswith(f"{key}.") for k in keys)}
+    return {key: value for key, value in values.items() if not any(other.startswith(f"{key}.") for other in keys)}
 
 
 def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:
@@ -145,28 +144,25 @@ def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:
 def _swept(combinations: Sequence[Sequence[str]], configs: Sequence[DictConfig]) -> dict[str, Any]:
     """Return the swept keys, each with its values as a coordinate on the axis `run`."""
     # If a key is given twice the last value counts.
-    given = [{key_of(one): one.partition("=")[2] for one in combination} for combination in combinations]
-    swept = [key for key in given[0] if len({one[key] for one in given}) > 1]
+    written = [{key_of(line): line.partition("=")[2] for line in combination} for combination in combinations]
+    texts = {key: [values[key] for values in written] for key in written[0]}
     return {
-        key: ("run", _numbers([OmegaConf.select(config, key) for config in configs], [one[key] for one in given]))
-        for key in swept
+        key: ("run", _numbers([OmegaConf.select(config, key) for config in configs], texts[key]))
+        for key in texts
+        if len(set(texts[key])) > 1
     }
 
 
 def _numbers(values: Sequence[Any], written: Sequence[str]) -> np.ndarray:
     """Return values as integers, booleans or floats if all of them are, else as they were written."""
-    kinds = {type(value) for value in values}
-    exact = all(abs(value) <= 2**53 for value in values if type(value) is int)
-    if kinds in ({bool}, {float}) or (kinds == {int} and all(abs(value) < 2**63 for value in values)):
+    types = {type(value) for value in values}
+    largest = max((abs(value) for value in values if type(value) is int), default=0)
+    if types in ({bool}, {float}) or (types == {int} and largest < 2**63):
         return np.array(values)
-    return np.array(values, float) if kinds == {int, float} and exact else _text([one.strip("\"'") for one in written])
-
-
-def _text(texts: Sequence[str]) -> np.ndarray:
-    """Return an array of texts of variable length, since Zarr has no type for texts of fixed length."""
-    found = np.empty(len(texts), object)
-    found[:] = texts
-    return found
+    if types == {int, float} and largest <= 2**53:
+        return np.array(values, float)
+    # Of variable length, since Zarr has no type for texts of fixed length.
+    return np.array([text.strip("\"'") for text in written], object)
 
 
 def _described(config: DictConfig) -> dict[str, Any]:
@@ -183,8 +179,8 @@ def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for key, value in first.items():
         if not all(key in other for other in others):
             continue
-        if all(isinstance(one[key], Mapping) for one in described):
-            inner = _shared([one[key] for one in described])
+        if all(isinstance(content[key], Mapping) for content in described):
+            inner = _shared([content[key] for content in described])
             if inner or not value:
                 shared[key] = inner
         elif all(other[key] == value for other in others):
@@ -192,24 +188,22 @@ def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return shared
 
 
-def _norms(names: str) -> list[Norm]:
-    """Read a list of norms, dropping repeated ones.
+def main(arguments: list[str]) -> None:
+    """Gather and write; destination and norms are checked first.
 
     Raises:
-        ValueError: an unknown name; the message lists the known ones.
+        ValueError: an unknown norm; the message lists the known ones.
     """
-    return [matrix_norms.named(name) for name in dict.fromkeys(one.strip() for one in names.split(","))]
-
-
-def main(arguments: list[str]) -> None:
-    """Gather and write; destination and norms are checked first."""
     tune()
     parser = argparse.ArgumentParser(prog="jaxattn gather", add_help=False)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR")
     parser.add_argument("--norms", metavar="NAMES")
     given = parser.parse_args(arguments)
-    norms = None if given.norms is None else _norms(given.norms)
+    norms = None
+    if given.norms is not None:
+        names = dict.fromkeys(name.strip() for name in given.norms.split(","))
+        norms = [matrix_norms.named(name) for name in names]
     records.check_place(given.to)
     records.save_dataset(given.to, gather(given.overrides, norms))
     print(given.to)

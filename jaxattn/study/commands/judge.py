@@ -39,9 +39,9 @@ def main(arguments: list[str]) -> None:
     missing = []
     for name in names:
         configs = making.configurations(name, overrides)
-        there = sum(map(runs.is_recorded, configs))
-        if there < len(configs):
-            missing.append(f"{name} ({there} of {len(configs)} records)")
+        recorded = sum(map(runs.is_recorded, configs))
+        if recorded < len(configs):
+            missing.append(f"{name} ({recorded} of {len(configs)} records)")
             continue
         for claim, judgement in making.judged(name, configs, making.datasets(name, configs))[1]:
             before = known.get(claim.id, judgement.verdict)

@@ -48,12 +48,12 @@ def run(config: DictConfig) -> None:
     # A launcher calls this in its own processes, which have not run `main`.
     tune()
     config = composition.settled(config, HydraConfig.get().overrides.task)
-    with progress.bar(runs.folder(config).name, config.seeds) as hear:
-        record = runs.run(config, hear)
+    with progress.bar(runs.folder(config).name, config.seeds) as report:
+        record = runs.run(config, report)
     print(record)
-    if said := stalls.line([config]):
+    if stalled := stalls.line([config]):
         # To stderr: scripts read the path from stdout.
-        print(f"{record.parent.name}: {said}", file=sys.stderr)
+        print(f"{record.parent.name}: {stalled}", file=sys.stderr)
 
 
 def main(arguments: list[str]) -> None:
@@ -68,12 +68,12 @@ def main(arguments: list[str]) -> None:
     # Otherwise Hydra prints an error's traceback; passed on, the error ends in one message.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     # Hydra reads sys.argv, and accepts no option after a key.
-    sys.argv = ["jaxattn train", *sorted(composition.forced(arguments), key=lambda one: not one.startswith("-"))]
+    sys.argv = ["jaxattn train", *sorted(composition.forced(arguments), key=lambda argument: argument[:1] != "-")]
     failed: list[Exception] = []
 
-    def task(one: DictConfig) -> None:
+    def task(config: DictConfig) -> None:
         try:
-            run(one)
+            run(config)
         except mistakes.known() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
@@ -90,9 +90,9 @@ def main(arguments: list[str]) -> None:
 
 def _check_options(arguments: list[str]) -> None:
     """Raise UsageError for an unknown option, for example `--seeds 8`."""
-    for place, argument in enumerate(arguments):
+    for number, argument in enumerate(arguments, start=1):
         if argument.startswith("-") and argument.partition("=")[0] not in _OPTIONS:
             name, equals, value = argument.lstrip("-").partition("=")
-            value = value if equals else next(iter(arguments[place + 1 : place + 2]), "...")
+            value = value if equals else next(iter(arguments[number:]), "...")
             setting = f"{name.replace('-', '_')}={value}"
             raise UsageError(f"{argument}: expected key=value, such as {setting}, or an option such as --multirun")

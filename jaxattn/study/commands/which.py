@@ -77,23 +77,31 @@ _PROVENANCE = ("config", "fingerprint", "revision", "versions")
 
 
 def main(arguments: list[str]) -> None:
-    """Check the whole command line, train, rank, and print the ranking and where it is."""
+    """Check the whole command line, train, rank, and print the ranking and where it is.
+
+    Raises:
+        RecordError: something else is in the place of the ranking.
+    """
     tune()
     config, norms = checked(arguments)
-    place = runs.folder(config)
-    path = place / f"ranking-{_digest(config)}.zarr"
-    kept = _kept(path)
-    with progress.bar(place.name, config.seeds) as hear:
-        record = runs.run(config, hear)
-    if kept is None:
+    folder = runs.folder(config)
+    path = folder / f"ranking-{_digest(config)}.zarr"
+    if os.path.lexists(path):
+        dataset = records.load_dataset(path)
+    else:
+        dataset = None
+        records.check_place(path)
+    with progress.bar(folder.name, config.seeds) as report:
+        record = runs.run(config, report)
+    if dataset is None:
         with progress.waiting(f"solving the max-margin problems of {len(norms)} norms"):
-            kept = _ranked(config, norms, record, path)
-    ranking = of_dataset(kept)
-    figures = drawn(ranking, place, f"alignment-{_digest(config)}")
+            dataset = _ranked(config, norms, record, path)
+    ranking = of_dataset(dataset)
+    figures = drawn(ranking, folder, f"alignment-{_digest(config)}")
     print(ranking.table())
     print(f"record: {record}\nranking: {path}\nfigure: {' '.join(map(str, figures))}")
-    if said := stalls.line([config]):
-        print(f"{place.name}: {said}", file=sys.stderr)
+    if stalled := stalls.line([config]):
+        print(f"{folder.name}: {stalled}", file=sys.stderr)
 
 
 def with_defaults(overrides: Sequence[str]) -> list[str]:
@@ -101,7 +109,7 @@ def with_defaults(overrides: Sequence[str]) -> list[str]:
 
     An experiment replaces the defaults by its own settings, and a size the number of steps.
     """
-    given = {key_of(one) for one in overrides}
+    given = set(map(key_of, overrides))
     if "experiment" in given:
         return list(overrides)
     given |= {"steps"} if "size" in given else set()
@@ -115,9 +123,9 @@ def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
         UsageError: a mistake in it, a setting whose record cannot be ranked, or snapshots that show no trend.
         ValueError: norms that are unknown or cannot be used for ranking.
     """
-    if options := [one for one in arguments if one.startswith("-")]:
+    if options := [argument for argument in arguments if argument.startswith("-")]:
         raise UsageError(f"{options[0]}: expected key=value, such as seeds=100; `jaxattn which` takes no options")
-    if solver := [one for one in arguments if key_of(one).partition(".")[0] == "svm"]:
+    if solver := [argument for argument in arguments if key_of(argument).partition(".")[0] == "svm"]:
         raise UsageError(f"{solver[0]}: expected none, since each norm has its own certified solver, found one")
     overrides = with_defaults(arguments)
     config = composition.compose(overrides)
@@ -130,10 +138,11 @@ def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
             f"experiment: expected one that trains attention on problems (study.record={trained}), found "
             f"study.record={config.study.record}"
         )
-    kept = np.asarray(setting.snapshots(setting.steps), int)
-    reach = last_decade(kept)[1] if kept.size else 0.0
+    snapshots = np.asarray(setting.snapshots(setting.steps), int)
+    reach = last_decade(snapshots)[1] if snapshots.size else 0.0
     if reach < LEAST_DECADES:
-        shown = kept.tolist() if kept.size <= 5 else [*kept[:2].tolist(), "...", *kept[-2:].tolist()]
+        shown = snapshots.tolist()
+        shown = shown if len(shown) <= 5 else [*shown[:2], "...", *shown[-2:]]
         raise UsageError(
             f"snapshots: expected some in the last decade of steps, at least {LEAST_DECADES:g} of a decade before the "
             f"last one, to tell what still moves, found {reach:.2g} among {shown}; snapshots=logarithmically has them"
@@ -151,15 +160,15 @@ def _norms(config: DictConfig) -> list[Any]:
     """Return the norms of a configuration: names, or values made from a _target_."""
     given = OmegaConf.to_container(config.norms, resolve=True)
     assert isinstance(given, list)
-    return [_made_norm(one) if isinstance(one, dict) else one for one in given]
+    return [_instantiated(norm) if isinstance(norm, dict) else norm for norm in given]
 
 
-def _made_norm(described: dict[Any, Any]) -> Any:
-    if not isinstance(path := described.get("_target_"), str):
-        raise UsageError(f"norms: expected names, or values with a _target_, found {described}")
+def _instantiated(norm: dict[Any, Any]) -> Any:
+    if not isinstance(path := norm.get("_target_"), str):
+        raise UsageError(f"norms: expected names, or values with a _target_, found {norm}")
     composition.named(path)
     try:
-        return instantiate(described)
+        return instantiate(norm)
     except HydraException as error:
         raise UsageError(f"norms: {path}: {error.__cause__ or error}") from error
 
@@ -169,18 +178,6 @@ def _digest(config: DictConfig) -> str:
     norms = OmegaConf.to_container(config.norms, resolve=True)
     code = fingerprints.of([*_CODE, *fingerprints.targets(norms)])
     return hashlib.sha256(f"{norms}\n{code}".encode()).hexdigest()[:12]
-
-
-def _kept(path: Path) -> xarray.Dataset | None:
-    """Return the ranking stored at a path, or None if there is none and it may be written there.
-
-    Raises:
-        RecordError: there is something else.
-    """
-    if os.path.lexists(path):
-        return records.load_dataset(path)
-    records.check_place(path)
-    return None
 
 
 def _ranked(config: DictConfig, norms: Sequence[Any], record: Path, path: Path) -> xarray.Dataset:
