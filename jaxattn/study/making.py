@@ -27,7 +27,7 @@ from jaxattn.study.measuring import comparison
 from jaxattn.study.style import page, table, view
 
 
-def place(config: DictConfig) -> Path:
+def figures_folder(config: DictConfig) -> Path:
     """Return the folder of the figures for a configuration's size."""
     return Path(config.figures) / ("small" if config.size == "small" else "")
 

@@ -45,7 +45,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     tune()
     board.phase(f"reading the configurations of {len(names)} experiment{'s' * (len(names) > 1)}")
     config = composition.compose(overrides)
-    folder = making.place(config)
+    folder = making.figures_folder(config)
     path = folder / "claims.json"
     lines = claimed(path)
     # Nothing can make these again.

@@ -21,7 +21,7 @@ from jaxattn import records
 from jaxattn.records import RecordError, is_complete, write_json
 from jaxattn.records.locks import HeldError, held
 from jaxattn.study import fingerprints
-from jaxattn.study.configuration.composition import places, root, setting_of
+from jaxattn.study.configuration.composition import config_keys, root, setting_of
 from jaxattn.study.events import Report, Trained, unheard
 from jaxattn.study.settings import recording
 
@@ -85,7 +85,7 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
         "attempted": config.seeds,
     }
     notes = {"versions": json.dumps(_versions()), "revision": _revision()}
-    steps = config.steps if "steps" in places(config) else 0
+    steps = config.steps if "steps" in config_keys(config) else 0
     since: list[float] = []
     with jax.enable_x64(config.precision.name == "float64"):
 
@@ -126,7 +126,7 @@ def ended(config: DictConfig) -> None:
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
     """Return the values that a record depends on."""
-    nodes = {key: config[key] for key in places(config).values()}
+    nodes = {key: config[key] for key in config_keys(config).values()}
     values = {
         key: OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
         for key, node in nodes.items()

@@ -169,7 +169,7 @@ def _described(config: DictConfig) -> dict[str, Any]:
     """Return what a run's record and measurement are made from."""
     content = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     assert isinstance(content, dict)
-    return {name: content[name] for name in (*composition.places(config).values(), "precision", "svm")}
+    return {name: content[name] for name in (*composition.config_keys(config).values(), "precision", "svm")}
 
 
 def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

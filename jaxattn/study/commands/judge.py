@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
     """
     tune()
     names, overrides = chosen(arguments)
-    path = making.place(composition.compose(overrides)) / "claims.json"
+    path = making.figures_folder(composition.compose(overrides)) / "claims.json"
     known = {key: line["verdict"] for key, line in claimed(path).items()}
     missing = []
     for name in names:

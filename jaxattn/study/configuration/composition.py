@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
-from jaxattn.study.configuration.heads import CALLS, check_call, check_kinds, check_numbers, check_output
+from jaxattn.study.configuration.heads import check_fields, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
 from jaxattn.study.configuration.names import experiments, is_group, listing, named, root, sources
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
@@ -33,12 +33,12 @@ __all__ = [
     "UsageError",
     "check",
     "compose",
+    "config_keys",
     "expand",
     "experiments",
     "forced",
     "is_group",
     "named",
-    "places",
     "root",
     "setting_of",
     "settled",
@@ -46,8 +46,8 @@ __all__ = [
     "with_values",
 ]
 
-# The place in the configuration of a setting's field, if it has another name there.
-_PLACES = {"law": "data", "initial": "weights"}
+# The key in the configuration of a setting's field, if it has another name there.
+_KEYS = {"law": "data", "initial": "weights"}
 # The numbers that an annotation allows in a configuration.
 _NUMBERS = {
     "int": ("an integer", int),
@@ -67,13 +67,13 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept,
             several values for one key, or a value of the wrong type.
     """
-    for one in parsed(list(overrides)):
-        if one.is_sweep_override():
+    for override in parsed(list(overrides)):
+        if override.is_sweep_override():
             raise UsageError(
-                f"{one.input_line}: expected one value, found several; `jaxattn train --multirun` trains each of them "
-                f"(a list is {one.get_key_element()}=[...])"
+                f"{override.input_line}: expected one value, found several; `jaxattn train --multirun` trains each of "
+                f"them (a list is {override.get_key_element()}=[...])"
             )
-        check_value(one)
+        check_value(override)
     with hydra.initialize_config_dir(str(root() / "conf"), version_base="1.3"):
         try:
             config = settled(hydra.compose("config", forced(overrides)), overrides)
@@ -105,12 +105,13 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     Raises:
         UsageError: an override that cannot be read, or too many runs.
     """
-    choices = [
-        [f"{one.get_key_element()}={value}" for value in itertools.islice(one.sweep_string_iterator(), _MOST_RUNS + 1)]
-        if one.is_sweep_override()
-        else [one.input_line or ""]
-        for one in parsed(list(overrides))
-    ]
+    choices = []
+    for override in parsed(list(overrides)):
+        if override.is_sweep_override():
+            values = itertools.islice(override.sweep_string_iterator(), _MOST_RUNS + 1)
+            choices.append([f"{override.get_key_element()}={value}" for value in values])
+        else:
+            choices.append([override.input_line or ""])
     if math.prod(map(len, choices)) > _MOST_RUNS:
         raise UsageError(f"--multirun: expected at most {_MOST_RUNS:,} runs in a sweep, found more")
     return [list(combination) for combination in itertools.product(*choices)]
@@ -146,12 +147,10 @@ def setting_of(config: DictConfig) -> recording.Setting:
     """
     try:
         fields = {
-            name: _made(place, config[place]) if OmegaConf.is_dict(config[place]) else config[place]
-            for name, place in places(config).items()
+            name: _instantiated(key, _described(config[key])) if OmegaConf.is_dict(config[key]) else config[key]
+            for name, key in config_keys(config).items()
         }
-        check_kinds(fields)
-        for name in (one for one in CALLS if one in fields):
-            check_call(name, fields[name])
+        check_fields(fields)
         setting = named(config.study.record)(**fields)
     except (ValueError, TypeError, HydraException) as error:
         raise UsageError(str(error.__cause__ or error)) from error
@@ -160,31 +159,30 @@ def setting_of(config: DictConfig) -> recording.Setting:
     return setting
 
 
-def places(config: DictConfig) -> dict[str, str]:
-    """Return the fields of the setting that a record depends on, with their places in the configuration."""
+def config_keys(config: DictConfig) -> dict[str, str]:
+    """Return the fields of the setting that a record depends on, with their keys in the configuration."""
     names = inspect.signature(named(config.study.record)).parameters
-    return {name: _PLACES.get(name, name) for name in names}
+    return {name: _KEYS.get(name, name) for name in names}
 
 
-def _made(place: str, node: DictConfig) -> Any:
-    """Return the value that a group's configuration describes.
+def _described(node: DictConfig) -> str:
+    return json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
+
+
+@functools.lru_cache(maxsize=1024)
+def _instantiated(key: str, described: str) -> Any:
+    """Return one object for each description of a group's value, so that what was compiled for it is found again.
 
     Raises:
         UsageError: a parameter that must be a number is not one.
     """
-    return _value(place, json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True))
-
-
-@functools.lru_cache(maxsize=1024)
-def _value(place: str, described: str) -> Any:
-    """Return one object for each description, so that what was compiled for it is found again."""
     node = json.loads(described)
     for name, parameter in inspect.signature(named(node["_target_"])).parameters.items():
-        wanted = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
-        if wanted and name in node and (isinstance(node[name], bool) or not isinstance(node[name], wanted[1])):
-            raise UsageError(f"{place}.{name}: expected {wanted[0]}, found {node[name]!r}")
+        expected = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
+        if expected and name in node and (isinstance(node[name], bool) or not isinstance(node[name], expected[1])):
+            raise UsageError(f"{key}.{name}: expected {expected[0]}, found {node[name]!r}")
         for number in node[name] if isinstance(node.get(name), list) else [node.get(name)]:
-            check_size(f"{place}.{name}", number)
+            check_size(f"{key}.{name}", number)
     value = instantiate(node)
     plain = isinstance(value, functools.partial) and not value.args and not value.keywords
     return value.func if plain else value

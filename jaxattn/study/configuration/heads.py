@@ -16,30 +16,32 @@ from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
 
 # The arguments of a setting's fields that are functions of numbers.
-CALLS = {"head": ("x", "v"), "loss": ("margin",)}
-# Fields that are called, with their places in the configuration.
+_ARGUMENTS = {"head": ("x", "v"), "loss": ("margin",)}
+# Other fields that are called, with their keys in the configuration.
 _CALLED = {"law": "data", "initial": "weights", "tokens": "tokens", "snapshots": "snapshots", "radii": "radii"}
 # The number of problems that a head is tested on.
 _TRIED = 4
 
 
-def check_call(name: str, value: Any) -> None:
-    """Raise UsageError or ValueError unless a head or loss can be called as one."""
-    if isinstance(value, type):
-        raise UsageError(
-            f"{name}: expected a function {name}({', '.join(CALLS[name])}), found the class {value.__name__}; "
-            f"with {name}._partial_=false it is an instance, made of its own arguments"
-        )
-    checks.function(name, value, CALLS[name])
+def check_fields(fields: Mapping[str, Any]) -> None:
+    """Check the fields of a setting.
 
-
-def check_kinds(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError if an optimizer is not an optax transformation, UsageError if a value is not callable."""
+    Raises:
+        UsageError: a value cannot be called.
+        ValueError: an optimizer is not an optax transformation, or a head or loss takes other arguments.
+    """
     for name, value in fields.items():
         if name == "optimizer":
             checks.transformation(name, value)
-        if name in _CALLED and not callable(value):
+        elif name in _CALLED and not callable(value):
             raise UsageError(f"{_CALLED[name]}: expected a function, found {value!r}")
+        elif arguments := _ARGUMENTS.get(name):
+            if isinstance(value, type):
+                raise UsageError(
+                    f"{name}: expected a function {name}({', '.join(arguments)}), found the class {value.__name__}; "
+                    f"with {name}._partial_=false it is an instance, made of its own arguments"
+                )
+            checks.function(name, value, arguments)
 
 
 def check_output(setting: Any) -> None:

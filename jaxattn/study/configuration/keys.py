@@ -11,14 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from jaxattn.study.configuration import schema
-from jaxattn.study.configuration.names import (
-    is_group,
-    key_of,
-    keys_of,
-    listing,
-    named,
-    suggestion,
-)
+from jaxattn.study.configuration.names import is_group, key_of, keys_of, listing, named, suggestion
 from jaxattn.study.configuration.values import quoted
 from jaxattn.study.mistakes import UsageError
 
@@ -29,20 +22,18 @@ def forced(arguments: Sequence[str]) -> list[str]:
     Hydra itself refuses `optimizer.learning_rate=0.1` because the default optimizer has no such argument, whatever
     `optimizer._target_` is, and advises adding unknown keys with a `+`.
     """
-
-    def plain(argument: str) -> bool:
-        key, equals, _ = argument.partition("=")
-        return bool(equals) and key.replace(".", "").replace("_", "").isalnum() and not is_group(key)
-
-    found = []
-    for one in map(quoted, arguments):
+    line = []
+    for argument in map(quoted, arguments):
         # A key may have one plus, two or none: treat all alike.
-        bare = one.lstrip("+")
-        if is_group(bare.partition("=")[0]):
-            found.append(bare)
+        bare = argument.lstrip("+")
+        key, equals, _ = bare.partition("=")
+        if is_group(key):
+            line.append(bare)
+        elif equals and key.replace(".", "").replace("_", "").isalnum() and bare.split(".")[0] != "hydra":
+            line.append(f"++{bare}")
         else:
-            found.append(f"++{bare}" if plain(bare) and bare.split(".")[0] != "hydra" else one)
-    return found
+            line.append(argument)
+    return line
 
 
 def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
@@ -69,66 +60,65 @@ def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
     return config
 
 
-def _fits(place: str, found: Sequence[Any], names: Sequence[str], known: Sequence[str]) -> None:
+def _fits(above: str, keys: Sequence[Any], names: Sequence[str], known: Sequence[str]) -> None:
     """Raise UsageError unless a part of the configuration has exactly the keys of its schema."""
-    prefix = f"{place}." if place else ""
-    for key in map(str, found):
+    prefix = f"{above}." if above else ""
+    for key in map(str, keys):
         if key not in names:
-            listed = listing(()) if not place else f"\nknown keys of {place}: {', '.join(known)}"
+            listed = f"\nknown keys of {above}: {', '.join(known)}" if above else listing(())
             raise UsageError(f"{prefix}{key}: unknown key{suggestion(key, known, prefix)}{listed}")
     for key in names:
-        if key not in found:
+        if key not in keys:
             raise UsageError(f"{prefix}{key}: expected a value, found that it is deleted")
 
 
-def _settle(place: str, node: DictConfig, given: Collection[str]) -> None:
+def _settle(above: str, node: DictConfig, given: Collection[str]) -> None:
     """Check the keys of a value, and of values inside it, against their targets; drop those left by another target."""
     own = [str(key) for key in node if not (str(key).startswith("_") and str(key).endswith("_"))]
     if "_target_" in node:
         if not isinstance(node["_target_"], str):
             raise UsageError(
-                f"{place}._target_: expected a dotted path such as mymodule.myfunction, found {node['_target_']!r}"
+                f"{above}._target_: expected a dotted path such as mymodule.myfunction, found {node['_target_']!r}"
             )
         if not isinstance(node.get("_partial_", False), bool):
-            raise UsageError(f"{place}._partial_: expected true or false, found {node['_partial_']!r}")
-        chosen = f"{place}._target_" in given
+            raise UsageError(f"{above}._partial_: expected true or false, found {node['_partial_']!r}")
+        chosen = f"{above}._target_" in given
         try:
             accepted, needed = _arguments(node)
         except UsageError as error:
-            raise UsageError(f"{place}._target_: {error}") from error
+            raise UsageError(f"{above}._target_: {error}") from error
         for key in own:
             if accepted is None or key in accepted:
                 continue
-            if chosen and not any(f"{one}.".startswith(f"{place}.{key}.") for one in given):
+            if chosen and not any(f"{other}.".startswith(f"{above}.{key}.") for other in given):
                 OmegaConf.set_struct(node, False)
                 del node[key]
                 continue
             takes = ", ".join(accepted) or "no arguments"
-            listed = "" if chosen else listing([f"{place}.{key}"])
-            near = suggestion(key, accepted, f"{place}.")
-            raise UsageError(f"{place}.{key}: unknown key, {node['_target_']} accepts {takes}{near}{listed}")
-        missing = [name for name in needed if name not in node]
-        if missing:
+            listed = "" if chosen else listing([f"{above}.{key}"])
+            near = suggestion(key, accepted, f"{above}.")
+            raise UsageError(f"{above}.{key}: unknown key, {node['_target_']} accepts {takes}{near}{listed}")
+        if missing := [name for name in needed if name not in node]:
             raise UsageError(
-                f"{place}.{missing[0]}: expected a value, which {node['_target_']} needs, found none "
+                f"{above}.{missing[0]}: expected a value, which {node['_target_']} needs, found none "
                 f"(it accepts {', '.join(accepted or ())})"
             )
-    elif "." not in place:
+    elif "." not in above:
         # A group whose values may be null, for example `svm.solver`.
-        known = keys_of(place)
+        known = keys_of(above)
         for key in own:
             if key not in known:
                 raise UsageError(
-                    f"{place}.{key}: unknown key{suggestion(key, known, place + '.')}{listing([f'{place}.{key}'])}"
+                    f"{above}.{key}: unknown key{suggestion(key, known, above + '.')}{listing([f'{above}.{key}'])}"
                 )
             if node[key] is not None and not (OmegaConf.is_dict(node[key]) and "_target_" in node[key]):
                 raise UsageError(
-                    f"{place}.{key}: expected null or a value with a _target_, found {node[key]!r}; "
-                    f"{place}=... chooses one{listing([place])}"
+                    f"{above}.{key}: expected null or a value with a _target_, found {node[key]!r}; "
+                    f"{above}=... chooses one{listing([above])}"
                 )
     for key in own:
         if key in node and OmegaConf.is_dict(node._get_node(key)) and node[key] is not None:
-            _settle(f"{place}.{key}", node[key], given)
+            _settle(f"{above}.{key}", node[key], given)
 
 
 def _arguments(node: DictConfig) -> tuple[list[str] | None, list[str]]:
@@ -140,10 +130,11 @@ def _arguments(node: DictConfig) -> tuple[list[str] | None, list[str]]:
         parameters = inspect.signature(named(node["_target_"])).parameters.values()
     except (TypeError, ValueError):  # A C function may have no signature.
         return None, []
-    byname = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    needed = [one.name for one in byname if one.default is one.empty]
+    by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    needed = [p.name for p in parameters if p.name in by_name and p.default is p.empty]
     later = bool(node.get("_partial_")) or "_args_" in node
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None, [] if later else needed
-    accepted = [one.name for one in byname if not (later and one.name in needed and one.name not in node)]
-    return accepted, [] if later else needed
+    if later:
+        return [name for name in by_name if name not in needed or name in node], []
+    return by_name, needed

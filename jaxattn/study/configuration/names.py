@@ -24,9 +24,9 @@ def root() -> Path:
     Raises:
         UsageError: neither has a `conf/config.yaml`.
     """
-    for place in (_CHECKOUT, Path.cwd()):
-        if (place / "conf" / "config.yaml").is_file():
-            return place
+    for folder in (_CHECKOUT, Path.cwd()):
+        if (folder / "conf" / "config.yaml").is_file():
+            return folder
     raise UsageError(
         f"expected conf/config.yaml in the working folder, a checkout of jaxattn, found none in {Path.cwd()}"
     )
@@ -47,8 +47,8 @@ def described(name: str) -> DictConfig:
 
     The file is only read, since composing the configuration takes a tenth of a second.
     """
-    own = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
-    return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), own))
+    study = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
+    return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), study))
 
 
 def sources(name: str) -> str:
@@ -56,9 +56,8 @@ def sources(name: str) -> str:
 
     It is a hash of the YAML files and of this package, and the versions of Hydra and OmegaConf.
     """
-    files = [
-        file for file in (root() / "conf").rglob("*.yaml") if file.parent.name != "experiment" or file.stem == name
-    ]
+    configs = (root() / "conf").rglob("*.yaml")
+    files = [file for file in configs if file.parent.name != "experiment" or file.stem == name]
     files += Path(__file__).parent.glob("*.py")
     return f"{digest(files)}, Hydra {version('hydra-core')}, OmegaConf {version('omegaconf')}"
 
@@ -73,19 +72,19 @@ def named(path: str) -> Callable[..., Any]:
     if not module or not name:
         raise UsageError(f"{path}: expected a module and a name in it, such as mymodule.myfunction")
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise UsageError(f"{path}: {module} cannot be imported: {error}") from error
         raise UsageError(f"{path}: expected a module {error.name} on the PYTHONPATH, found none") from error
     except Exception as error:  # A user's module may raise anything.
         raise UsageError(f"{path}: {module} cannot be imported: {type(error).__name__}: {error}") from error
-    if not hasattr(found, name):
-        names = getattr(found, "__all__", None) or [one for one in vars(found) if not one.startswith("_")]
+    if not hasattr(imported, name):
+        names = getattr(imported, "__all__", None) or [public for public in vars(imported) if public[:1] != "_"]
         raise UsageError(
             f"{path}: expected a name of {module} ({', '.join(sorted(names))}), found {name}{suggestion(name, names)}"
         )
-    return getattr(found, name)
+    return getattr(imported, name)
 
 
 def suggestion(name: str, names: Collection[str], prefix: str = "") -> str:
@@ -116,8 +115,8 @@ def listing(overrides: Sequence[str]) -> str:
     for key in dict.fromkeys(map(key_of, overrides)):
         group, inside, _ = key.partition(".")
         if is_group(group):
-            what, found = ("keys", keys_of(group)) if inside else ("names", names_of(group))
-            lines.append(f"known {what} of {group}: {', '.join(found)}")
+            what, known = ("keys", keys_of(group)) if inside else ("names", names_of(group))
+            lines.append(f"known {what} of {group}: {', '.join(known)}")
     if not lines:
         lines = [f"known keys: {', '.join(sorted([*schema.Config.__dataclass_fields__, 'experiment']))}"]
     return "\n" + "\n".join(dict.fromkeys(lines))

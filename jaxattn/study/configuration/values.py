@@ -40,19 +40,19 @@ def parsed(overrides: list[str]) -> list[Override]:
     Raises:
         UsageError: one that cannot be read.
     """
-    found = []
-    for one in overrides:
-        if not key_of(one) or ("=" not in one and not one.startswith("~")):
-            raise UsageError(f"{one}: expected key=value, such as seeds=8")
+    parsed_overrides = []
+    for override in overrides:
+        key = key_of(override)
+        if not key or ("=" not in override and not override.startswith("~")):
+            raise UsageError(f"{override}: expected key=value, such as seeds=8")
         try:
-            found += OverridesParser.create().parse_overrides([quoted(one)])
+            parsed_overrides += OverridesParser.create().parse_overrides([quoted(override)])
         except HydraException as error:
-            key = key_of(one)
             raise UsageError(
-                f"{one}: expected key=value, such as seeds=8, found neither; a value with blanks or special "
+                f"{override}: expected key=value, such as seeds=8, found neither; a value with blanks or special "
                 f"characters stands in quotes of its own, as in \"{key}='a b'\""
             ) from error
-    return found
+    return parsed_overrides
 
 
 def check_value(override: Override) -> None:
@@ -73,8 +73,7 @@ def check_value(override: Override) -> None:
     value = override.value()
     if isinstance(value, str) and "${" in value:
         return  # Resolved later.
-    expected = _expected(key, field, value)
-    if expected:
+    if expected := _expected(key, field, value):
         raise UsageError(f"{key}: expected {expected}, found {_shown(value)}")
     check_size(key, value)
 
@@ -89,15 +88,15 @@ def check_size(key: str, value: Any) -> None:
 def own_words(error: BaseException) -> str:
     """Return, in one line, why Hydra or OmegaConf cannot compose a configuration."""
     inner = error.__cause__ or error
-    said = str(inner).partition("\n")[0] or type(inner).__name__
+    reason = str(inner).partition("\n")[0] or type(inner).__name__
     key = getattr(inner, "full_key", None) or ""
     if isinstance(inner, MissingMandatoryValue):
         return f"{key}: expected a value, found none"
     if isinstance(inner, InterpolationResolutionError):
-        return f"{key}: expected a value that can be resolved, found one that cannot ({said})"
+        return f"{key}: expected a value that can be resolved, found one that cannot ({reason})"
     if isinstance(inner, ConfigKeyError | OmegaConfBaseException) and key:
-        return f"{key}: expected a value that fits the configuration, found another ({said})"
-    return f"expected a configuration that can be composed, found another ({said})"
+        return f"{key}: expected a value that fits the configuration, found another ({reason})"
+    return f"expected a configuration that can be composed, found another ({reason})"
 
 
 def _check_choice(group: str, override: Override) -> None:
@@ -113,41 +112,35 @@ def _check_choice(group: str, override: Override) -> None:
 
 def _field(key: str) -> Any:
     """Return the type of a key of the schema; None if the schema does not have it, or allows any type."""
-    where: Any = schema.Config
+    kind: Any = schema.Config
     for name in key.split("."):
-        fields = typing.get_type_hints(where) if dataclasses.is_dataclass(where) else {}
-        where = fields.get(name)
-    return None if where is Any else where
+        fields = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        kind = fields.get(name)
+    return None if kind is Any else kind
 
 
 def _expected(key: str, field: Any, value: Any) -> str:
     """Return what a key expects; empty if a value has its type."""
     kinds = typing.get_args(field) if isinstance(field, types.UnionType) else (field,)
-    said = []
+    expected = []
     for kind in kinds:
         if dataclasses.is_dataclass(kind):
-            said.append(f"keys such as {key}.{dataclasses.fields(kind)[0].name}")
+            fits, words = False, f"keys such as {key}.{dataclasses.fields(kind)[0].name}"
         elif isinstance(kind, type) and issubclass(kind, enum.Enum):
-            if value in kind.__members__:
-                return ""
-            said.append(f"one of {', '.join(kind.__members__)}")
+            fits, words = value in kind.__members__, f"one of {', '.join(kind.__members__)}"
         elif kind is type(None):
-            if value is None:
-                return ""
-            said.append("null")
+            fits, words = value is None, "null"
         elif kind is int:
-            if isinstance(value, int) and not isinstance(value, bool):
-                return ""
-            said.append("an integer")
+            fits, words = isinstance(value, int) and not isinstance(value, bool), "an integer"
         elif kind is str:
-            if isinstance(value, str | int | float) and value != "" and not isinstance(value, bool):
-                return ""
-            said.append("a text")
+            fits = isinstance(value, str | int | float) and value != "" and not isinstance(value, bool)
+            words = "a text"
         else:
-            if isinstance(value, list):
-                return ""
-            said.append(_LISTS.get(key, "a list of sweeps"))
-    return " or ".join(said)
+            fits, words = isinstance(value, list), _LISTS.get(key, "a list of sweeps")
+        if fits:
+            return ""
+        expected.append(words)
+    return " or ".join(expected)
 
 
 def _shown(value: Any) -> str:
