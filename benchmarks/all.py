@@ -15,10 +15,11 @@ import jax
 from benchmarks import accelerator, bias, descent, first_run, hostile, language, robustness, scaling, svm
 from benchmarks.timing import ROUNDS, processor
 from jaxattn import records
-from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import root
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import page
 
-RESULTS = composition.root() / "figures" / "bench.json"
+RESULTS = root() / "figures" / "bench.json"
 
 
 PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
@@ -58,7 +59,7 @@ def main(arguments: list[str]) -> None:
     parts = [] if drawn_only else arguments or _all()
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
-        raise composition.UsageError(f"bench: expected parts among {list(PARTS)}, or figures, found {unknown}")
+        raise UsageError(f"bench: expected parts among {list(PARTS)}, or figures, found {unknown}")
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results = {name: known[name] for name in ("machine", *PARTS) if name in known}
     machine = ""

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import root
 
 # Seconds between two looks for the first figure.
 _PAUSE = 0.1
@@ -66,11 +66,11 @@ def _measured(command: str) -> dict[str, Any]:
 @contextmanager
 def _clone() -> Iterator[tuple[str, Path]]:
     """Provide the short name of the last commit and a clone of it."""
-    repository = str(composition.root())
-    with tempfile.TemporaryDirectory() as place:
-        root = Path(place) / "jaxattn"
-        _done(["git", "clone", "--quiet", repository, str(root)])
-        yield _done(["git", "-C", repository, "rev-parse", "--short", "HEAD"]), root
+    repository = str(root())
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder) / "jaxattn"
+        _done(["git", "clone", "--quiet", repository, str(clone)])
+        yield _done(["git", "-C", repository, "rev-parse", "--short", "HEAD"]), clone
 
 
 def _done(words: list[str]) -> str:

@@ -21,9 +21,11 @@ from jaxattn.records import locks
 from jaxattn.study import claims, fingerprints, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import is_group, sources
 from jaxattn.study.events import Report, Stage, Staged, unheard
 from jaxattn.study.kept import kept
 from jaxattn.study.measuring import comparison
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import page, table, view
 
 
@@ -38,7 +40,7 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     Raises:
         UsageError: a mistake in them, or a folder without claims of this experiment.
     """
-    arguments = name, tuple(overrides), composition.sources(name)
+    arguments = name, tuple(overrides), sources(name)
     # What a target of the user's own accepts may change between two commands.
     is_kept = not any("_target_" in override for override in overrides)
     configs: list[DictConfig] = pickle.loads(kept(_composed, *arguments) if is_kept else _composed(*arguments))
@@ -46,7 +48,7 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     if not experiment.of(name):
         names = sorted({claim.experiment for claim in experiment.claims})
         module = configs[0].study.experiment
-        raise composition.UsageError(f"{name}: expected claims {name}:... in {module}.claims, found {names}")
+        raise UsageError(f"{name}: expected claims {name}:... in {module}.claims, found {names}")
     return configs
 
 
@@ -72,7 +74,7 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
         for combination in itertools.product(*choices.values()):
             values = dict(zip(choices, combination, strict=True))
             # Composing takes a tenth of a second, so it is done once per choice of groups.
-            groups = {key: value for key, value in values.items() if composition.is_group(key)}
+            groups = {key: value for key, value in values.items() if is_group(key)}
             chosen = tuple(f"{key}={value}" for key, value in groups.items())
             if chosen not in composed:
                 composed[chosen] = composition.compose([*base, *chosen])
@@ -82,7 +84,7 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
             configs.append(config)
     names = [config.study.name for config in configs]
     if twice := sorted({run for run in names if names.count(run) > 1}):
-        raise composition.UsageError(f"{name}: expected runs of different names in study.runs, found {twice} twice")
+        raise UsageError(f"{name}: expected runs of different names in study.runs, found {twice} twice")
     return pickle.dumps(configs)
 
 

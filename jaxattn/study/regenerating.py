@@ -16,7 +16,7 @@ import jax
 from jaxattn import records
 from jaxattn.study import durations, fingerprints, making, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import described
+from jaxattn.study.configuration.names import described, experiments
 from jaxattn.study.costs import Costs
 from jaxattn.study.kept import trim
 from jaxattn.study.mistakes import UsageError
@@ -49,7 +49,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     path = folder / "claims.json"
     lines = claimed(path)
     # Nothing can make these again.
-    gone = sorted(set(map(_experiment, lines)) - set(composition.experiments()))
+    gone = sorted(set(map(_experiment, lines)) - set(experiments()))
     lines = {key: line for key, line in lines.items() if _experiment(key) not in gone}
     records.check_folder(folder)
     processes = side_by_side.processes(config.workers, len(names))
@@ -103,7 +103,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
                 board.say(f"    {line['id']}: {line['verdict']}")
             if stalled := stalls.line(composed[name]):
                 board.say(f"    {stalled}")
-    studies = {name: described(name) for name in composition.experiments()}
+    studies = {name: described(name) for name in experiments()}
     report.write(folder / "README.md", studies, list(lines.values()))
     ending = [
         f"figures and claims: {folder / 'README.md'} ({len(composed)} made, {len(unchanged)} unchanged)",

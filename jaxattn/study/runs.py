@@ -21,7 +21,8 @@ from jaxattn import records
 from jaxattn.records import RecordError, is_complete, write_json
 from jaxattn.records.locks import HeldError, held
 from jaxattn.study import fingerprints
-from jaxattn.study.configuration.composition import config_keys, root, setting_of
+from jaxattn.study.configuration.composition import config_keys, setting_of
+from jaxattn.study.configuration.names import root
 from jaxattn.study.events import Report, Trained, unheard
 from jaxattn.study.settings import recording
 

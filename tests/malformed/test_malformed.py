@@ -14,8 +14,7 @@ import pytest
 from jaxattn.descent import loops
 from jaxattn.parallel import batch
 from jaxattn.study import command, making
-from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import experiments
+from jaxattn.study.configuration.names import experiments, root
 from jaxattn.study.settings import recording
 from tests.instances import all_within
 from tests.malformed.arguments import ARGUMENTS
@@ -183,4 +182,4 @@ def test_the_real_command_says_the_same(line, place):
     message = dict(LINES)[line]
     assert done.returncode == 2
     assert_in_own_words(done.stderr, message)
-    assert (composition.root() / "conf").is_dir()
+    assert (root() / "conf").is_dir()

@@ -6,7 +6,7 @@ import pytest
 
 from jaxattn.study.against import against
 from jaxattn.study.claims import Number, above, agrees, below, between
-from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import root
 
 ROOMY, TIGHT = above("a", Number(9, 8, 10), 4), above("b", Number(3, 2, 4), 1.9)
 UNCLEAR, BROKEN = below("c", Number(3, 2, 4), 3), between("d", Number(9, 8, 10), 1, 2)
@@ -37,7 +37,7 @@ def test_the_room_is_that_of_the_numbers_and_not_of_the_rounded_text():
 
 
 def test_every_claim_of_the_repository_has_evidence_against_it():
-    lines = json.loads((composition.root() / "figures" / "claims.json").read_text())
+    lines = json.loads((root() / "figures" / "claims.json").read_text())
     found = [against(line["criteria"], line["criteria in numbers"]) for line in lines]
     assert len(found) > 200
     assert all("; asked for: " in one for one in found)

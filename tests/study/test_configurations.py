@@ -12,6 +12,8 @@ from jaxattn.study import fingerprints, making, runs
 from jaxattn.study.claims import DOUBTED, EXCLUDED, experiment
 from jaxattn.study.commands import figures, judge, train
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import experiments
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import texts, training
 from jaxattn.study.style import page, table
 from tests.experiments.test_claims import module_of
@@ -29,7 +31,7 @@ def configurations(name, *overrides):
     return making.configurations(name, list(overrides))
 
 
-@pytest.mark.parametrize("name", composition.experiments())
+@pytest.mark.parametrize("name", experiments())
 def test_every_experiment_composes_and_instantiates_all_its_runs(name):
     configs = configurations(name)
     assert len({runs.folder(config) for config in configs}) == len(configs) >= 1
@@ -45,7 +47,7 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
     assert rooms.of(name)
 
 
-@pytest.mark.parametrize("name", composition.experiments())
+@pytest.mark.parametrize("name", experiments())
 def test_every_experiment_is_small_at_size_small(name):
     configs = configurations(name, "size=small")
     assert 1 <= len(configs) <= min(4, len(configurations(name)))
@@ -108,7 +110,7 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
     place, _ = small
     folder = place / "figures" / "small"
     lines = json.loads((folder / "claims.json").read_text())
-    assert {line["id"].partition(":")[0] for line in lines} == set(composition.experiments())
+    assert {line["id"].partition(":")[0] for line in lines} == set(experiments())
     for line in lines:
         assert line["seconds"] > 0
         assert line["verdict"] == "not decided"  # 60 steps decide nothing, and must not pretend to.
@@ -120,7 +122,7 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
             # A descent is one a seed; drawn problems are one a seed and dimension, and fewer for a witness.
             one = "diverged" in counts
             assert counts["attempted"] == 4 if one else counts["attempted"] % (2 if " by " in run else 4) == 0
-    for name in composition.experiments():
+    for name in experiments():
         if experiment(configurations(name)[0].study.experiment).table:
             assert table.shown(folder, name).startswith("| ")
             assert not (folder / f"{name}.png").exists()
@@ -135,7 +137,7 @@ def test_figures_and_claims_of_every_experiment_are_made_at_size_small(small):
 
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
-@pytest.mark.parametrize("name", composition.experiments())
+@pytest.mark.parametrize("name", experiments())
 def test_the_synthetic_measurements_of_every_experiment_look_like_what_is_measured(small, name):
     _, overrides = small
     configs = configurations(name, *overrides)
@@ -170,7 +172,7 @@ def test_claims_are_judged_again_from_the_records_that_are_there(small, capsys):
     for line in json.loads((place / "figures" / "small" / "claims.json").read_text()):
         if line["id"].partition(":")[0] in ("rate", "trajectories-3"):
             assert f"{line['id']}: {line['verdict']}\n" in printed
-    with pytest.raises(composition.UsageError, match="expected the records of at least one experiment, found none"):
+    with pytest.raises(UsageError, match="expected the records of at least one experiment, found none"):
         judge.main(["experiment=rate", *overrides, f"runs={place / 'nowhere'}"])
     assert "rate (0 of 4 records)" in capsys.readouterr().out
 
@@ -181,7 +183,7 @@ def test_a_second_call_draws_nothing_again(small, capsys):
     place, overrides = small
     before = (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns
     figures.main(overrides)
-    assert capsys.readouterr().out.count(": unchanged\n") == len(composition.experiments())
+    assert capsys.readouterr().out.count(": unchanged\n") == len(experiments())
     assert (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns == before
 
 
@@ -197,14 +199,14 @@ def test_without_its_records_a_figure_is_made_again(small, capsys):
 
 
 def test_an_unknown_experiment_is_named_with_the_known_ones():
-    with pytest.raises(composition.UsageError, match="local-convergence"):
+    with pytest.raises(UsageError, match="local-convergence"):
         figures.main(["experiment=nonsense"])
 
 
 @pytest.mark.slow
 def test_training_scripts_check_the_whole_sweep_before_the_first_run(tmp_path):
     for sweep in ("seeds=3,0", "data.n=2,0"):
-        with pytest.raises(composition.UsageError, match="at least 1"):
+        with pytest.raises(UsageError, match="at least 1"):
             train.main(["--multirun", sweep, f"runs={tmp_path}"])
     assert list(tmp_path.iterdir()) == []
 

@@ -35,7 +35,7 @@ def test_other_overrides_or_files_are_composed(composed, monkeypatch):
     assert making.configurations("trajectories-3", ["seeds=4"])[0].seeds == 4
     assert composed
     composed.clear()
-    monkeypatch.setattr(composition, "sources", lambda name: "a changed file")
+    monkeypatch.setattr(making, "sources", lambda name: "a changed file")
     making.configurations("trajectories-3", ["seeds=4"])
     assert composed
 

@@ -9,6 +9,8 @@ from jaxattn.study import claims, making, report, runs
 from jaxattn.study.claims import Experiment
 from jaxattn.study.commands import figures
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import experiments, root
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import page
 from jaxattn.study.style.table import Table
 
@@ -16,14 +18,14 @@ from jaxattn.study.style.table import Table
 def test_experiments_are_named_bare_or_by_their_key():
     assert figures.chosen(["rate", "size=small"]) == (["rate"], ["size=small"])
     assert figures.chosen(["experiment=rate,kq-penalty"]) == (["rate", "kq-penalty"], [])
-    assert figures.chosen(["steps=7"]) == (composition.experiments(), ["steps=7"])
-    with pytest.raises(composition.UsageError, match=r"experiment: expected some of .*rate.*, found \['rat'\]"):
+    assert figures.chosen(["steps=7"]) == (experiments(), ["steps=7"])
+    with pytest.raises(UsageError, match=r"experiment: expected some of .*rate.*, found \['rat'\]"):
         figures.chosen(["rat"])
 
 
 def test_an_experiment_without_a_claim_is_named_before_anything_runs():
     other = "study.experiment=jaxattn.experiments.local.kq_penalty"
-    with pytest.raises(composition.UsageError, match=r"rate: expected claims rate:\.\.\. in .*found \['kq-penalty'\]"):
+    with pytest.raises(UsageError, match=r"rate: expected claims rate:\.\.\. in .*found \['kq-penalty'\]"):
         making.configurations("rate", [other])
 
 
@@ -115,12 +117,12 @@ def test_claims_of_another_version_are_named_before_anything_runs(tmp_path):
     line = dict.fromkeys(report.READ, "") | {"id": "svm-rank:nuclear", "made_from": "abc", "seconds": 1.0}
     del line["setting"]
     (tmp_path / "small" / "claims.json").write_text(json.dumps([line]))
-    with pytest.raises(composition.UsageError, match=r"claims\.json: written by another version; make svm-rank again"):
+    with pytest.raises(UsageError, match=r"claims\.json: written by another version; make svm-rank again"):
         figures.main(["rate", "size=small", f"figures={tmp_path}", f"runs={tmp_path}"])
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
 
 
 def test_the_page_reads_what_the_repository_holds():
-    lines = json.loads((composition.root() / "figures" / "claims.json").read_text())
-    assert {line["id"].partition(":")[0] for line in lines} == set(composition.experiments())
+    lines = json.loads((root() / "figures" / "claims.json").read_text())
+    assert {line["id"].partition(":")[0] for line in lines} == set(experiments())
     assert all(set(report.READ) <= set(line) for line in lines)

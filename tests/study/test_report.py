@@ -6,8 +6,7 @@ import pytest
 
 from jaxattn.study import report
 from jaxattn.study.claims import Number, above
-from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import described
+from jaxattn.study.configuration.names import described, experiments
 from jaxattn.study.style import table
 
 
@@ -120,6 +119,6 @@ def test_the_page_says_how_many_intervals_and_verdicts_are_expected_to_be_wrong(
 
 
 def test_every_experiment_has_its_own_place():
-    places = [described(name).place for name in composition.experiments()]
+    places = [described(name).place for name in experiments()]
     assert min(places) > 0
     assert len(set(places)) == len(places)

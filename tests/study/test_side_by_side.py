@@ -15,7 +15,7 @@ import pytest
 from jaxattn import records
 from jaxattn.study import side_by_side
 from jaxattn.study.commands import figures
-from jaxattn.study.configuration import composition
+from jaxattn.study.mistakes import UsageError
 
 # Python as a terminal starts it: what a shell starts in the background ignores SIGINT, and hands that on.
 HEEDING = """
@@ -32,7 +32,7 @@ def test_how_many_processes():
     assert side_by_side.processes(3, 9) == 3
     assert side_by_side.processes(None, 1) == side_by_side.processes(7, 0) == 1
     assert 1 <= side_by_side.processes(None, 1000) <= (os.cpu_count() or 1)
-    with pytest.raises(composition.UsageError, match="workers: expected at least 1, found 0"):
+    with pytest.raises(UsageError, match="workers: expected at least 1, found 0"):
         side_by_side.processes(0, 2)
 
 

@@ -36,7 +36,7 @@ from jaxattn.records import locks
 from jaxattn.study import fingerprints, making, runs
 from jaxattn.study.claims import counts_of
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import key_of
+from jaxattn.study.configuration.names import is_group, key_of
 from jaxattn.study.configuration.values import parsed
 from jaxattn.study.measuring import comparison
 from jaxattn.study.mistakes import UsageError
@@ -114,7 +114,7 @@ def _values(overrides: Sequence[str]) -> dict[str, Any]:
     keys = [key_of(override) for override in overrides]
     for override, key in zip(parsed(list(overrides)), keys, strict=True):
         plain = (override.input_line or "").startswith(f"{key}=") and keys.count(key) == 1
-        if not plain or "@" in key or key.endswith("_") or composition.is_group(key):
+        if not plain or "@" in key or key.endswith("_") or is_group(key):
             continue
         if isinstance(value := override.value(), int | float | str | list):
             values[key] = value

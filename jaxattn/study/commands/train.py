@@ -32,6 +32,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from jaxattn.study import mistakes, progress, runs, stalls
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.keys import forced, settled
+from jaxattn.study.configuration.names import root
 from jaxattn.study.configuration.values import own_words
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
@@ -47,7 +49,7 @@ def run(config: DictConfig) -> None:
     """Train the setting of one configuration, and print where its record is."""
     # A launcher calls this in its own processes, which have not run `main`.
     tune()
-    config = composition.settled(config, HydraConfig.get().overrides.task)
+    config = settled(config, HydraConfig.get().overrides.task)
     with progress.bar(runs.folder(config).name, config.seeds) as report:
         record = runs.run(config, report)
     print(record)
@@ -68,7 +70,7 @@ def main(arguments: list[str]) -> None:
     # Otherwise Hydra prints an error's traceback; passed on, the error ends in one message.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     # Hydra reads sys.argv, and accepts no option after a key.
-    sys.argv = ["jaxattn train", *sorted(composition.forced(arguments), key=lambda argument: argument[:1] != "-")]
+    sys.argv = ["jaxattn train", *sorted(forced(arguments), key=lambda argument: argument[:1] != "-")]
     failed: list[Exception] = []
 
     def task(config: DictConfig) -> None:
@@ -81,7 +83,7 @@ def main(arguments: list[str]) -> None:
             failed.append(error)
 
     try:
-        hydra.main(version_base="1.3", config_path=str(composition.root() / "conf"), config_name="config")(task)()
+        hydra.main(version_base="1.3", config_path=str(root() / "conf"), config_name="config")(task)()
     except (HydraException, OmegaConfBaseException) as error:
         raise UsageError(own_words(error)) from error
     if failed:

@@ -56,7 +56,7 @@ from jaxattn.bias.verdict import LEAST_DECADES, last_decade
 from jaxattn.records import locks
 from jaxattn.study import fingerprints, progress, runs, stalls
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import key_of
+from jaxattn.study.configuration.names import key_of, named
 from jaxattn.study.measuring.ranked import of_dataset, ranked, to_dataset
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings.training import Training
@@ -166,7 +166,7 @@ def _norms(config: DictConfig) -> list[Any]:
 def _instantiated(norm: dict[Any, Any]) -> Any:
     if not isinstance(path := norm.get("_target_"), str):
         raise UsageError(f"norms: expected names, or values with a _target_, found {norm}")
-    composition.named(path)
+    named(path)
     try:
         return instantiate(norm)
     except HydraException as error:

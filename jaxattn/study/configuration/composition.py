@@ -24,27 +24,10 @@ from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import check_fields, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import experiments, is_group, listing, named, root, sources
+from jaxattn.study.configuration.names import listing, named, root
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
-
-__all__ = [
-    "UsageError",
-    "check",
-    "compose",
-    "config_keys",
-    "expand",
-    "experiments",
-    "forced",
-    "is_group",
-    "named",
-    "root",
-    "setting_of",
-    "settled",
-    "sources",
-    "with_values",
-]
 
 # The key in the configuration of a setting's field, if it has another name there.
 _KEYS = {"law": "data", "initial": "weights"}

@@ -12,6 +12,7 @@ from jaxattn.study import command, making, runs
 from jaxattn.study.commands import gather
 from jaxattn.study.configuration import composition
 from jaxattn.study.measuring import comparison
+from jaxattn.study.mistakes import UsageError
 from tests.instances import all_within
 
 TINY = ["seeds=3", "steps=20", "data.n=2", "data.T=3", "snapshots.every=20"]
@@ -56,7 +57,7 @@ def test_an_unknown_norm_is_named_with_the_known_ones_before_any_work(tmp_path, 
 
 
 def test_norms_for_an_experiment_with_its_own_measure_are_refused():
-    with pytest.raises(composition.UsageError, match=r"--norms: expected a sweep without an experiment.*found jaxattn"):
+    with pytest.raises(UsageError, match=r"--norms: expected a sweep without an experiment.*found jaxattn"):
         gather.gather(["experiment=rate"], [norms.spectral])
 
 
