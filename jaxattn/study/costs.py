@@ -85,16 +85,17 @@ def _listen() -> None:
             for costs, _report in _counting:
                 costs.cached += 1
 
-    def began(event: str, _value: float, **_: Any) -> None:
+    def began(event: str, value: float, **_: Any) -> None:
+        del value
         if event == _COMPILE:
             for _costs, report in _counting:
                 report(Compiling(True))
 
-    def ended(event: str, seconds: float, **_: Any) -> None:
+    def ended(event: str, duration_secs: float, **_: Any) -> None:
         if event == _COMPILE:
             for costs, report in _counting:
                 costs.programs += 1
-                costs.compiling += seconds
+                costs.compiling += duration_secs
                 report(Compiling(False))
 
     jax.monitoring.register_event_listener(happened)
