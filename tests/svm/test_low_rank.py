@@ -19,13 +19,9 @@ def full(posed: svm.Constraints) -> svm.Constraints:
     of = cons.rows(posed)
     shape = (instances.n, instances.T - 1, instances.d)
     free = [(0, most - found) for most, found in zip(shape, posed.differences.shape, strict=True)]
-    return svm.Constraints(
-        differences=np.pad(posed.differences, free),
-        queries=np.pad(posed.queries, (free[0], free[2])),
-        targets=np.pad(of.targets, free[:2]),
-        equal=np.pad(of.equal, free[:2]),
-        present=np.pad(of.present, free[:2]),
-    )
+    sizes = (free, (free[0], free[2]), free[:2], free[:2], free[:2])
+    leaves = (posed.differences, posed.queries, of.targets, of.equal, of.present)
+    return svm.Constraints(*(jnp.asarray(np.pad(leaf, size)) for leaf, size in zip(leaves, sizes, strict=True)))
 
 
 def together() -> svm.Constraints:

@@ -75,7 +75,7 @@ def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextS
     decided = np.isin(hard.status, (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
     solved = decided & (soft.status == svm.Status.OPTIMAL)
     kept = finite & solved
-    counts = exclusions.count(kept, diverged=~finite)
+    counts = exclusions.count(kept, diverged=np.logical_not(finite))
     if not kept.any():
         raise ValueError(f"expected a text of which hard and soft problem are decided, found counts {counts}")
 

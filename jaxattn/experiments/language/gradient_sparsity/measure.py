@@ -53,7 +53,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     def only(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
 
-    counts = exclusions.count(kept, diverged=~finite)
+    counts = exclusions.count(kept, diverged=np.logical_not(finite))
     if not kept.any():
         raise ValueError(f"gradient-sparsity: expected a kept seed, found counts {counts}")
     given = record["pairs_snapshots"].values, solution.W, solution.duals, feasible, texts

@@ -97,7 +97,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     return xarray.Dataset(
         arrays | {"text": (("seed",), number)},
         {"seed": record["seed"].values[kept], "snapshot": steps},
-        exclusions.count(kept, diverged=~finite, ambiguous=solved & ~directed),
+        exclusions.count(kept, diverged=np.logical_not(finite), ambiguous=solved & ~directed),
     )
 
 
