@@ -37,8 +37,8 @@ check: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python scripts/bench.py
 
-# A warning is an error: a link that leads nowhere, a public name without a page, a notebook that raises. Then the code of
-# pages and docstrings runs.
+# A warning is an error: a link that leads nowhere, a public name without a page, a notebook that raises. Then the code
+# of pages and docstrings runs.
 docs: $(DOCS_STAMP)
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs site
 	@$(BIN)/python docs/_ext/links.py site

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jaxattn import Problem, attention, data, initial
 from jaxattn.attention import Factored
 from tests import instances
-from tests.instances import assert_close, d
+from tests.instances import assert_close, d, n
 
 
 def softmax_of_each(W, problem):
@@ -44,6 +44,11 @@ def test_large_logits_saturate_without_overflow(size):
     probabilities = np.asarray(attention.probabilities(size * instances.free(), instances.problem()))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     np.testing.assert_allclose(probabilities.max(axis=1), 1)
+
+
+def test_zero_weights_attend_to_all_tokens_alike():
+    probabilities = attention.probabilities(jnp.zeros((d, d)), instances.problem())
+    assert_close(probabilities, np.full((n, instances.T), 1 / instances.T))
 
 
 def test_attended_is_the_mean_of_the_tokens_under_the_probabilities():

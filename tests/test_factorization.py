@@ -64,7 +64,7 @@ def test_both_err_upwards_and_by_little(seed):
     assert abs(np.sum(W * direction)) <= above * float(DUAL(padded(direction)))
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (3, 4)])
+@pytest.mark.parametrize("shape", [(5, 3), pytest.param((3, 5), marks=pytest.mark.slow)])
 def test_it_is_what_clarabel_finds(shape):
     cp = pytest.importorskip("cvxpy")
     W = RNG.normal(size=shape)
@@ -72,8 +72,8 @@ def test_it_is_what_clarabel_finds(shape):
     X = cp.Variable((sum(shape),) * 2, PSD=True)
     value = cp.Problem(cp.Minimize(cp.max(cp.diag(X))), [X[:d, d:] == W]).solve(solver="CLARABEL")
     dual = cp.Problem(cp.Maximize(cp.sum(cp.multiply(W, X[:d, d:]))), [cp.diag(X) == 1]).solve(solver="CLARABEL")
-    np.testing.assert_allclose(VALUE(padded(W)), value, rtol=1e-6)
-    np.testing.assert_allclose(DUAL(padded(W)), dual, rtol=1e-6)
+    np.testing.assert_allclose(VALUE(jnp.asarray(W)), value, rtol=1e-6)
+    np.testing.assert_allclose(DUAL(jnp.asarray(W)), dual, rtol=1e-6)
 
 
 def test_scale_transpose_signs_and_zeros_change_nothing():

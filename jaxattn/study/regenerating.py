@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from jaxattn import records
-from jaxattn.study import durations, fingerprints, making, report, side_by_side, stalls
+from jaxattn.study import durations, making, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import described, experiments
 from jaxattn.study.costs import Costs
@@ -67,7 +67,6 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             known[_experiment(key)].add(line["made_from"])
     seconds = {_experiment(key): line["seconds"] for key, line in lines.items()}
     with ExitStack() as stack:
-        stack.enter_context(fingerprints.still())
         pool = None
         if not Path(config.runs).exists():
             # All will be made: the processes import JAX while this one finds out what to do.

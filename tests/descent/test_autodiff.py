@@ -150,6 +150,15 @@ def test_the_direction_stays_where_the_softmax_has_saturated():
     assert np.sum(G * by_hand) / np.linalg.norm(G) / np.linalg.norm(by_hand) == pytest.approx(1, abs=1e-12)
 
 
+def test_a_users_loop_is_training():
+    problem, W = instances.problem(), instances.free()
+    direction = jax.jit(descent.direction)
+    for _ in range(STEPS):
+        G = direction(W, problem).gradient
+        W = W - 0.1 * G / jnp.linalg.norm(G)
+    assert_close(W, reference(SCALE_FREE, instances.free(), problem)[-1], rtol=1e-10)
+
+
 @pytest.mark.parametrize("chance", ["gumbel", "entropy"])
 def test_it_goes_on_beyond_saturation(chance):
     keys: Any = {"key": KEY} if chance == "gumbel" else {}

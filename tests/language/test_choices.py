@@ -129,14 +129,12 @@ def test_lanes_of_a_batch_are_lone_texts_filled_up_with_inputs_that_count_for_no
         np.testing.assert_array_equal(padded.weight[: lengths[i]], lone.weight)
         np.testing.assert_array_equal(padded.weight[lengths[i] :], 0)
         assert not np.any(padded.others[lengths[i] :])
+        W = language.weights(texts.matrix(1, V), lone).W
+        for risk in RISKS:
+            found, expected = risk(W, jax.tree.map(jnp.asarray, padded)), risk(W, lone)
+            np.testing.assert_allclose(found[0], expected[0], rtol=1e-13)
+            np.testing.assert_allclose(found[1], expected[1], atol=1e-14)
     assert len(small.last[0]) == max(lengths) > min(lengths)
-    i = int(np.argmin(lengths))
-    lone, padded = language.compact(texts.drawn("prefix", i)), jax.tree.map(jnp.asarray, lane(small, i))
-    W = language.weights(texts.matrix(1, V), lone).W
-    for risk in RISKS:
-        found, expected = risk(W, padded), risk(W, lone)
-        np.testing.assert_allclose(found[0], expected[0], rtol=1e-13)
-        np.testing.assert_allclose(found[1], expected[1], atol=1e-14)
 
 
 def test_choices_with_scores_are_not_made_compact():

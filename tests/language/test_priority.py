@@ -145,6 +145,7 @@ MALFORMED = {
         "counts: expected each input to hold its next word, found none in input 1",
     ),
     "scores": (lambda: priority.edges(CHAIN._replace(scores=jnp.ones((2, V)))), "choices: expected a next word"),
+    "one word": (lambda: language.of_text(jnp.ones((1, 3)), jnp.zeros((1, 4), int)), "E: .* at least 2 words"),
     "graphs that are no squares": (lambda: priority.components(np.zeros((2, 3, 3), bool)), r"edges: .*\(2, 3, 3\)"),
     "graphs of numbers": (lambda: priority.components(np.zeros((3, 3, 3))), "edges: .* float64"),
     "components of another text": (lambda: priority.constraints(CHAIN, GROUPS[:2]), r"components: .*\(2, 4\)"),

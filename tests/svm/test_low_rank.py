@@ -24,10 +24,6 @@ def full(posed: svm.Constraints) -> svm.Constraints:
     return svm.Constraints(*(jnp.asarray(np.pad(leaf, size)) for leaf, size in zip(leaves, sizes, strict=True)))
 
 
-def together() -> svm.Constraints:
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(full, PROBLEMS))
-
-
 def single_row() -> svm.Constraints:
     return svm.Constraints(jnp.asarray([[[3.0, 0.0]]]), jnp.asarray([[0.0, 0.5]]))
 
@@ -70,7 +66,7 @@ PROBLEMS = (
 # Rank 1 has solutions that are only stationary; each rank is one more program.
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
 def solved(request):
-    batch = together()
+    batch = instances.stacked([full(one) for one in PROBLEMS])
     solution = svm.solve_batch(batch, svm.nuclear_of_rank(request.param))
     lost = {name: np.unique(np.nonzero(np.isnan(leaf))[0]) for name, leaf in solution._asdict().items()}
     assert not any(map(len, lost.values())), (lost, solution.status)
@@ -79,7 +75,7 @@ def solved(request):
 
 @pytest.fixture(scope="module")
 def convex():
-    return svm.solve_batch(together(), "nuclear")
+    return svm.solve_batch(instances.stacked([full(one) for one in PROBLEMS]), "nuclear")
 
 
 def residual(posed: svm.Constraints, W: np.ndarray, m: int) -> float:

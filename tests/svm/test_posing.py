@@ -276,11 +276,12 @@ def test_a_prompt_of_whole_numbers_is_posed_in_floating_point():
     assert_close(svm.solve(posed).W, np.array([[0.5], [0.0]]))
 
 
-def test_att_solves_the_problem_with_these_tokens():
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_att_solves_the_problem_with_these_tokens(norm):
     one = instances.problem()
     alpha = tokens.optimal(one)
-    found = svm.att(np.asarray(one.X), np.asarray(one.Z), np.asarray(alpha), norm="nuclear")
-    for mine, theirs in zip(found, svm.solve(svm.token_constraints(one, alpha), "nuclear"), strict=True):
+    found = svm.att(np.asarray(one.X), np.asarray(one.Z), np.asarray(alpha), norm=norm)
+    for mine, theirs in zip(found, svm.solve(svm.token_constraints(one, alpha), norm), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
@@ -349,8 +350,10 @@ REFUSED = [
     ),
     (att, (ONES((3, 4)),), r"X: expected shape \(n, T, d\), found \(3, 4\)"),
     (att, (np.full((3, 4, 5), np.nan),), "X: expected finite numbers"),
+    (att, (ONES((3, 1, 5)),), "X: expected at least T = 2 tokens"),
     (att, (None, ONES((3, 4))), r"Z: expected shape \(3, 5\)"),
     (att, (None, None, [0, 1, 4]), r"alpha: expected tokens 0\.\.3, found \[4\]"),
+    (att, (None, None, [0, 1]), "alpha: expected 3 integers"),
     (att, (None, None, [0, 1, 2], "frobenus"), "norm: expected one of"),
 ]
 

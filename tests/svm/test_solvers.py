@@ -423,8 +423,7 @@ def test_cvxpy_recovers_a_planted_solution_and_proves_infeasibility_to_its_accur
     np.testing.assert_allclose(solutions.primal, known.value, rtol=1e-8)
     assert 1 - metrics.correlation(*map(jnp.asarray, (solutions.W[1], known.W))) < 1e-8
     assert_close(solutions.duals[0], known.duals, rtol=1e-3)
-    # The proof has nothing to do with the norm.
-    for make in instances.INFEASIBLE.values() if name == "frobenius" else ():
+    for make in instances.INFEASIBLE.values():
         # An interior-point combination is zero to about 1e-8, not to rounding: the tolerance says so.
         found = svm.solve(make()[0], name, solver=Cvxpy(), tolerance=svm.Tolerance(farkas=1e-6))
         assert Status(int(found.status)) is Status.INFEASIBLE

@@ -33,12 +33,10 @@ def by_weights(runs: Datasets) -> dict[str, xarray.Dataset]:
     summaries = {}
     for trained, weights in WEIGHTS.items():
         of_weights = family(runs, {"weights": weights})
-        parts = [
-            summary.assign_coords({"run": run} | {size: summary.attrs[f"data.{size}"] for size in "nTd"}).drop_attrs(
-                deep=False
-            )
-            for run, summary in of_weights.items()
-        ]
+        parts = []
+        for run, summary in of_weights.items():
+            sizes = {size: summary.attrs[f"data.{size}"] for size in "nTd"}
+            parts.append(summary.assign_coords({"run": run} | sizes).drop_attrs(deep=False))
         summary = xarray.concat(parts, "run", data_vars="all", coords="all").sortby(["n", "T", "d"])
         summaries[trained] = summary.assign_attrs(total(of_weights))
     return summaries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,10 +105,14 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     return estimates.assign(of_seed).assign_attrs(since=since)
 
 
-def _kinds(runs: Datasets, steps: Sequence[str] = _STEPS) -> dict[str, list[xarray.Dataset]]:
-    """Return the runs of each step rule and normalization, by the name of both, over the factors c."""
+def _names(steps: Sequence[str] = _STEPS) -> dict[str, list[str]]:
+    """Return the names of the runs of each step rule and normalization, by the name of both, over the factors c."""
     kinds = [f"{step}, {norm}" for step in steps for norm in _NORMS]
-    return {kind: [runs[f"{kind}, c = {factor}"] for factor in _FACTORS] for kind in kinds}
+    return {kind: [f"{kind}, c = {factor}" for factor in _FACTORS] for kind in kinds}
+
+
+def _kinds(runs: Datasets, steps: Sequence[str] = _STEPS) -> dict[str, list[xarray.Dataset]]:
+    return {kind: [runs[name] for name in names] for kind, names in _names(steps).items()}
 
 
 @claim(
@@ -231,11 +234,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw distance and margin of each rule along the steps, and the exponents that claims are judged by."""
     published = summaries[_PUBLISHED]
     # Of the other runs there are only some at size=small.
-    kinds = {
-        f"{step}, {norm}": own
-        for step, norm in itertools.product(_STEPS, _NORMS)
-        if (own := [summaries[run] for c in _FACTORS if (run := f"{step}, {norm}, c = {c}") in summaries])
-    }
+    present = {kind: [summaries[name] for name in names if name in summaries] for kind, names in _names().items()}
+    kinds = {kind: own for kind, own in present.items() if own}
     with page.style():
         figure = page.full(3.5)
         distance, margin, exponent = figure.subplots(1, 3)

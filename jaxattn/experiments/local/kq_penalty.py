@@ -277,8 +277,10 @@ def _over_penalty(axes: Axes, summaries: Datasets) -> None:
     free = [_end(summaries[_run(rule, 0.0)]) for rule in _RULES]
     for (rule, look), end in zip(_RULES.items(), free, strict=True):
         axes.axhline(end, color=look["color"], linestyle="--", linewidth=0.8)
+        if not penalties[rule]:
+            continue
         x = -np.log10(penalties[rule])
-        for norm, dashes in _NORMS.items() if penalties[rule] else ():
+        for norm, dashes in _NORMS.items():
             runs = [summaries[_run(rule, penalty)] for penalty in penalties[rule]]
             off, low, high = np.transpose([number(run, "off", at=-1, norm=norm) for run in runs])
             label = rule if norm == "nuclear" else None
@@ -301,8 +303,9 @@ def _over_penalty(axes: Axes, summaries: Datasets) -> None:
 
 
 def _along_steps(axes: Axes, summaries: Datasets) -> None:
-    for name in [name for name in _CURVES if name in summaries]:
-        colour, dashes, label = _CURVES[name]
+    for name, (colour, dashes, label) in _CURVES.items():
+        if name not in summaries:
+            continue
         run = summaries[name].sel(norm="nuclear")
         curve = (run[part].values for part in ("snapshot", "off", "off_low", "off_high"))
         page.band(axes, *curve, color=colour, linestyle=dashes, label=label)

@@ -74,9 +74,10 @@ def test_what_is_at_most_is_rounded_up(value, written):
     assert page.at_most(value) == written
 
 
-def test_both_files_have_the_size_of_the_page_and_truetype_fonts_and_hold_no_date(tmp_path):
+@pytest.mark.parametrize(("make", "width"), [(page.column, 3.3), (page.full, 6.75)])
+def test_both_files_have_the_size_of_the_page_and_truetype_fonts_and_hold_no_date(make, width, tmp_path):
     paths, before = [], dict(rcParams)
-    for place, make in (("one", page.full), ("two", page.full), ("narrow", page.column)):
+    for place in ("one", "two"):
         with page.style():
             figure = make(2.0)
             figure.subplots().plot([0, 1])
@@ -85,10 +86,10 @@ def test_both_files_have_the_size_of_the_page_and_truetype_fonts_and_hold_no_dat
         # Outside the style, as a study saves it.
         paths.append(page.save(figure, tmp_path / place, "drawn"))
     assert dict(rcParams) == before
+    png, pdf = paths[0]
     assert [path.name for path in paths[0]] == ["drawn.png", "drawn.pdf"]
     assert [one.read_bytes() for one in paths[0]] == [one.read_bytes() for one in paths[1]]
-    for (png, pdf), width in zip(paths[1:], (6.75, 3.3), strict=True):
-        assert imread(png).shape[:2] == (600, 300 * width)
-        assert f"/MediaBox [ 0 0 {72 * width:g} 144 ]".encode() in pdf.read_bytes()
-        assert b"/Type3" not in pdf.read_bytes()
-        assert b"/FontFile2" in pdf.read_bytes()  # As TrueType fonts are embedded.
+    assert imread(png).shape[:2] == (600, 300 * width)
+    assert f"/MediaBox [ 0 0 {72 * width:g} 144 ]".encode() in pdf.read_bytes()
+    assert b"/Type3" not in pdf.read_bytes()
+    assert b"/FontFile2" in pdf.read_bytes()  # As TrueType fonts are embedded.
