@@ -1,5 +1,6 @@
 # make figures | make test | make test-slow | make check | make bench | make docs | make docs-test: each creates
-# .venv if needed. Examples with options: make figures size=small experiment=rate; make test-slow part=1/3.
+# .venv if needed. Examples with options: make figures all=yes size=small; make figures experiment=rate;
+# make test-slow part=1/3.
 PYTHON ?= python3
 size ?= published
 
@@ -14,7 +15,7 @@ BROWSER_STAMP := $(VENV)/.installed-browser
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
-	@$(BIN)/jaxattn figures size=$(size) $(if $(experiment),experiment=$(experiment))
+	@$(BIN)/jaxattn figures size=$(size) $(if $(all),--all) $(if $(experiment),experiment=$(experiment))
 
 # Most of the tests' time is compilation. Little XLA optimization halves it. The tests marked `compiled`, whose last
 # digits depend on the compiler, run again with the slow ones at full optimization.

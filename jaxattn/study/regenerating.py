@@ -6,7 +6,7 @@ import itertools
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import jax
 from jaxattn import records
 from jaxattn.study import durations, making, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import described, experiments
+from jaxattn.study.configuration.names import described, experiments, published
 from jaxattn.study.costs import Costs
 from jaxattn.study.kept import trim
 from jaxattn.study.mistakes import UsageError
@@ -105,11 +105,16 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     studies = {name: described(name) for name in experiments()}
     report.write(folder / "README.md", studies, list(lines.values()))
     ending = [
+        *verdicts([line for line in lines.values() if _experiment(line["id"]) in names]),
+        "",
         f"figures and claims: {folder / 'README.md'} ({len(composed)} made, {len(unchanged)} unchanged)",
         report.summed(list(lines.values())),
         time_taken(board.elapsed(), processes, spent),
     ]
-    return [*ending, unreadable_programs(spent.unreadable)] if spent.unreadable else ending
+    if spent.unreadable:
+        ending.append(unreadable_programs(spent.unreadable))
+    others = [name for name in studies if name not in names]
+    return [*ending, what_else(others, durations.of_checkout())] if set(names) == set(published()) else ending
 
 
 def _experiment(claim: str) -> str:
@@ -120,6 +125,38 @@ def _experiment(claim: str) -> str:
 def _write(path: Path, lines: dict[str, dict[str, Any]]) -> None:
     """Write the entries of claims.json, in the order of their ids."""
     records.write_json(path, [lines[key] for key in sorted(lines)])
+
+
+def verdicts(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of claims and their verdicts, a line each, in the order of their ids.
+
+    Args:
+        lines: the entries of claims.json.
+
+    Example:
+        >>> verdicts([{"id": "rate:W", "verdict": "holds"}, {"id": "rate:KQ, exact", "verdict": "not decided"}])
+        ['rate:KQ, exact  not decided', 'rate:W          holds']
+    """
+    width = max((len(line["id"]) for line in lines), default=0)
+    return [f"{line['id']:{width}}  {line['verdict']}" for line in sorted(lines, key=lambda line: line["id"])]
+
+
+def what_else(others: Sequence[str], seconds: Mapping[str, float]) -> str:
+    """Return one line saying how many experiments were not made, what they would take, and how to make them.
+
+    Args:
+        others: the experiments that were not made.
+        seconds: the known durations of experiments in the published size, with another one beside each.
+
+    Example:
+        >>> what_else(["rate", "flow"], {"rate": 200.0, "flow": 100.0})
+        'also there: 2 experiments beyond these figures, 2:30 min in the published size on two cores: ...'
+    """
+    took = duration(sum(seconds.get(name, 0.0) for name in others) / 2)
+    return (
+        f"also there: {len(others)} experiments beyond these figures, {took} in the published size on two cores: "
+        "`make figures all=yes` or `jaxattn figures --all`"
+    )
 
 
 def time_taken(seconds: float, processes: int, spent: Costs) -> str:

@@ -87,28 +87,26 @@ def each(
 ) -> Iterator[tuple[str, Made]]:
     """Yield the name of each experiment, the entries of its claims and its costs, as they are finished.
 
-    Experiments that share a run are made one after the other. The shortest goes first, to give a figure soon; then the
-    longest, so that no long one starts near the end.
+    Experiments that share a run are made one after the other; `ordered` says which comes first.
 
     Args:
         composed: the configurations of each experiment's runs.
         folder: the folder of the figures.
         seconds: the known durations of experiments.
-        pool: the processes. None: all is made in this process, in the given order.
+        pool: the processes. None: all is made in this process.
         begun: called with the name of each experiment as it begins.
         note: called with the name and each report; for this process after a moment at most.
 
     Raises:
         ProcessError: a process ended without a message; also whatever `making.make` raises. The others are interrupted.
     """
+    waiting = ordered(composed, seconds)
     if pool is None:
-        for name, configs in composed.items():
+        for name in waiting:
             begun(name)
-            yield name, _make(name, configs, folder, functools.partial(note, name))
+            yield name, _make(name, composed[name], folder, functools.partial(note, name))
         return
     needs = {name: set(map(runs.folder, configs)) for name, configs in composed.items()}
-    waiting = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
-    waiting = waiting[-1:] + waiting[:-1]
     running: dict[Future[Any], str] = {}
     try:
         while waiting or running:
@@ -140,6 +138,23 @@ def each(
 
 # In each worker process: the queue of reports to the parent process.
 _events: Any = None
+
+
+def ordered(composed: Mapping[str, Sequence[DictConfig]], seconds: Mapping[str, float]) -> list[str]:
+    """Return the experiments in the order in which to begin them: the figures of the papers before the others.
+
+    The shortest goes first, to give a figure soon; then the longest, so that no long one starts near the end.
+
+    Args:
+        composed: the configurations of each experiment's runs.
+        seconds: the known durations of experiments.
+    """
+    longest = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
+    published = [name for name in longest if composed[name][0].study.published]
+    others = [name for name in longest if name not in published]
+    order = published + others
+    shortest = (published or others)[-1:]
+    return shortest + [name for name in order if name not in shortest]
 
 
 def _begin_worker(events: Any) -> None:

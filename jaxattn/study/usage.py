@@ -45,7 +45,8 @@ def of(name: str) -> str:
     """
     more = []
     if name in _OF_EXPERIMENTS:
-        more = ["", "experiments, and what each took when its figure was made:", *_experiments()]
+        more = ["", "experiments, and what each took when its figure was made (*: a figure of the papers):"]
+        more += _experiments()
     if name in _OF_GROUPS:
         more = ["", "groups (GROUP=NAME):", *_groups()]
     return "\n".join([_docstring(name), *more])
@@ -65,8 +66,9 @@ def _experiments() -> list[str]:
     columns = max(40, shutil.get_terminal_size((120, 24)).columns - width - 14)
     lines = []
     for name in names:
-        took = duration(seconds[name]) if name in seconds else ""
-        lines.append(f"  {name:{width}} {took:>9}  {textwrap.shorten(described(name).of, columns, placeholder=' ...')}")
+        study, took = described(name), duration(seconds[name]) if name in seconds else ""
+        about = textwrap.shorten(study.of, columns, placeholder=" ...")
+        lines.append(f"{'*' if study.published else ' '} {name:{width}} {took:>9}  {about}")
     return lines
 
 

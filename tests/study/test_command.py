@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from jaxattn.study import command, durations, usage
-from jaxattn.study.configuration.names import experiments
+from jaxattn.study.configuration.names import experiments, published
 
 # Whether JAX was imported before the command said its first words, and whether it was in the end.
 PROGRAM = """
@@ -88,16 +88,17 @@ def test_the_help_of_every_command_has_its_arguments_and_examples(name, capsys):
 @pytest.mark.parametrize("name", ["figures", "judge"])
 def test_the_experiments_that_help_lists_are_those_of_the_configurations(name):
     listed = usage.of(name).partition("experiments, and")[2].splitlines()[1:]
-    assert [line.split()[0] for line in listed] == experiments()
+    assert [line[2:].split()[0] for line in listed] == experiments()
     for line in listed:
-        assert re.match(r"  \S+ +(\d+ s|\d+:\d\d min) +\S", line), line
+        assert line.startswith("* " if line[2:].split()[0] in published() else "  ")
+        assert re.match(r"[* ] \S+ +(\d+ s|\d+:\d\d min) +\S", line), line
         assert len(line) <= 120
 
 
 def test_without_claims_the_experiments_are_listed_all_the_same(monkeypatch):
     monkeypatch.setattr(durations, "of_checkout", dict)
     listed = usage.of("figures").partition("experiments, and")[2].splitlines()[1:]
-    assert [line.split()[0] for line in listed] == experiments()
+    assert [line[2:].split()[0] for line in listed] == experiments()
 
 
 @pytest.mark.parametrize("name", ["train", "which"])

@@ -100,7 +100,7 @@ def small(tmp_path_factory):
         f"runs={place / 'runs'}",
         f"figures={place / 'figures'}",
     ]
-    figures.main(overrides)
+    figures.main(["--all", *overrides])
     return place, overrides
 
 
@@ -182,7 +182,7 @@ def test_claims_are_judged_again_from_the_records_that_are_there(small, capsys):
 def test_a_second_call_draws_nothing_again(small, capsys):
     place, overrides = small
     before = (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns
-    figures.main(overrides)
+    figures.main(["--all", *overrides])
     assert capsys.readouterr().out.count(": unchanged\n") == len(experiments())
     assert (place / "figures" / "small" / "local-convergence.png").stat().st_mtime_ns == before
 

@@ -5,11 +5,11 @@ import json
 import pytest
 import xarray
 
-from jaxattn.study import claims, making, report, runs
+from jaxattn.study import claims, making, regenerating, report, runs
 from jaxattn.study.claims import Experiment
 from jaxattn.study.commands import figures
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import experiments, root
+from jaxattn.study.configuration.names import experiments, published, root
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import page
 from jaxattn.study.style.table import Table
@@ -18,9 +18,23 @@ from jaxattn.study.style.table import Table
 def test_experiments_are_named_bare_or_by_their_key():
     assert figures.chosen(["rate", "size=small"]) == (["rate"], ["size=small"])
     assert figures.chosen(["experiment=rate,kq-penalty"]) == (["rate", "kq-penalty"], [])
-    assert figures.chosen(["steps=7"]) == (experiments(), ["steps=7"])
+    assert figures.chosen(["steps=7"]) == ([], ["steps=7"])
     with pytest.raises(UsageError, match=r"experiment: expected some of .*rate.*, found \['rat'\]"):
         figures.chosen(["rat"])
+
+
+@pytest.mark.parametrize(("given", "made"), [([], published()), (["--all"], experiments()), (["rate"], ["rate"])])
+def test_the_figures_of_the_papers_are_made_unless_others_are_asked_for(monkeypatch, given, made):
+    asked = []
+    monkeypatch.setattr(regenerating, "regenerate", lambda names, overrides, board: asked.append(names) or [])
+    figures.main([*given, "size=small"])
+    assert asked == [made]
+    assert 0 < len(published()) < len(experiments())
+
+
+def test_all_experiments_and_one_of_them_is_a_contradiction():
+    with pytest.raises(UsageError, match="--all: expected no experiment beside it, found rate"):
+        figures.main(["rate", "--all"])
 
 
 def test_an_experiment_without_a_claim_is_named_before_anything_runs():

@@ -15,6 +15,7 @@ import pytest
 from jaxattn import records
 from jaxattn.study import side_by_side
 from jaxattn.study.commands import figures
+from jaxattn.study.configuration import composition
 from jaxattn.study.mistakes import UsageError
 
 # Python as a terminal starts it: what a shell starts in the background ignores SIGINT, and hands that on.
@@ -141,3 +142,12 @@ def children(process: int) -> list[int]:
 def runs_still(process: int) -> bool:
     stat = Path(f"/proc/{process}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_the_papers_figures_are_made_first_and_the_shortest_of_them_before_all():
+    names = ["rate", "flow", "svm-rank", "trajectories-3", "lm-cosine"]
+    composed = {name: [composition.compose([f"experiment={name}"])] for name in names}
+    seconds = {"rate": 9.0, "flow": 1.0, "svm-rank": 3.0, "trajectories-3": 2.0}
+    # What has not been timed counts as long.
+    assert side_by_side.ordered(composed, seconds) == ["trajectories-3", "lm-cosine", "svm-rank", "rate", "flow"]
+    assert side_by_side.ordered({"flow": composed["flow"]}, {}) == ["flow"]

@@ -1,19 +1,21 @@
-"""Make the figures and claims of all experiments, or of some.
+"""Make the figures of the papers, of all experiments or of some, and judge their claims.
 
-usage: jaxattn figures [NAME ...] [KEY=VALUE ...]
+usage: jaxattn figures [NAME ...] [--all] [KEY=VALUE ...]
 
 Trains, solves, measures, judges and draws whatever is missing or out of date. Experiments run side by side, one
 process per core. If interrupted, run the same command again: it continues from what was finished.
 
-  NAME            an experiment in the list below; default: all
-  size=small      small versions of all experiments, seconds each, in figures/small, for a first look
+  NAME            an experiment in the list below; default: those marked *, the figures of the two papers on attention
+                  as an SVM and of their authors' repository
+  --all           all experiments
+  size=small      small versions, seconds each, in figures/small, for a first look
   workers=2       how many experiments to run at once; 1: one after the other
   runs=DIR        where records are written and found again; default: `runs`
   figures=DIR     where figures are written; default: `figures`
   KEY=VALUE       any key of conf/config.yaml, for all these experiments, for example seeds=1000 or data.d=20
 
 Examples:
-  jaxattn figures size=small                   all of them, small
+  jaxattn figures --all size=small             all of them, small
   jaxattn figures rate kq-penalty              two of them, in the published size
   jaxattn figures lipschitz seeds=4 figures=my-figures
 """
@@ -22,14 +24,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxattn.study.configuration.names import experiments
+from jaxattn.study.configuration.names import experiments, published
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.progress import Board
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make each figure whose records, code or configuration changed, and claims.json."""
-    names, overrides = chosen(arguments)
+    """Make each figure whose records, code or configuration changed, and claims.json.
+
+    Raises:
+        UsageError: a mistake in the arguments.
+    """
+    others = [argument for argument in arguments if argument != "--all"]
+    names, overrides = chosen(others)
+    if len(others) == len(arguments):
+        names = names or published()
+    elif names:
+        raise UsageError(f"--all: expected no experiment beside it, found {', '.join(names)}")
+    else:
+        names = experiments()
     with Board() as board:
         board.phase("importing JAX")
         # The import takes seconds; the progress display already runs.
@@ -40,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the experiments named on a command line (default: all), and its other arguments.
+    """Return the experiments named on a command line and its other arguments.
 
     Experiments are named as in `rate`, or as in `experiment=rate,kq-penalty`.
 
@@ -56,7 +69,7 @@ def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             overrides.append(argument)
         else:
             names.append(argument)
-    names = [*names, *last] or experiments()
+    names += last
     if unknown := sorted(set(names) - set(experiments())):
         raise UsageError(f"experiment: expected some of {experiments()}, found {unknown}")
     return names, overrides

@@ -21,6 +21,7 @@ from __future__ import annotations
 from jaxattn.study import making, runs
 from jaxattn.study.commands.figures import chosen
 from jaxattn.study.configuration import composition
+from jaxattn.study.configuration.names import experiments
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.regenerating import claimed
 from jaxattn.study.tuning import tune
@@ -33,7 +34,8 @@ def main(arguments: list[str]) -> None:
         UsageError: no experiment has all its records.
     """
     tune()
-    names, overrides = chosen(arguments)
+    named, overrides = chosen(arguments)
+    names = named or experiments()
     path = making.figures_folder(composition.compose(overrides)) / "claims.json"
     known = {key: line["verdict"] for key, line in claimed(path).items()}
     missing = []

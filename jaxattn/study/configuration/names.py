@@ -42,8 +42,13 @@ def experiments() -> list[str]:
     return names_of("experiment")
 
 
+def published() -> list[str]:
+    """Return the names of the experiments that make a figure of the two papers or of the authors' repository."""
+    return [name for name in experiments() if described(name).published]
+
+
 def described(name: str) -> DictConfig:
-    """Return an experiment file's own entries: `of`, `departs`, `place`, and its folder.
+    """Return an experiment file's own entries: `of`, `departs`, `place`, `published`, and its folder.
 
     The file is only read, since composing the configuration takes a tenth of a second.
     """
