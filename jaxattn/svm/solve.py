@@ -26,6 +26,7 @@ from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
 from jaxattn.svm.solvers.path_following import PathFollowing
+from jaxattn.svm.solvers.working_set import WorkingSet
 from jaxattn.svm.uniqueness import uniqueness
 
 __all__ = ["att", "solve", "solve_batch", "with_uniqueness"]
@@ -37,7 +38,7 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # may have any length. Smaller groups are padded to these lengths, so that every number of problems compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
 # Solvers on the host, which solve one problem after another.
-_ON_HOST = (Cvxpy, ColumnGeneration)
+_ON_HOST = (Cvxpy, ColumnGeneration, WorkingSet)
 # The number of steps of other solvers (with several starts, or longer steps), as a multiple of an interior-point
 # method's.
 _MORE_STEPS = 50
