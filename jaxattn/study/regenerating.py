@@ -103,7 +103,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             if stalled := stalls.line(composed[name]):
                 board.say(f"    {stalled}")
     studies = {name: described(name) for name in experiments()}
-    report.write(folder / "README.md", studies, list(lines.values()))
+    report.write(folder, studies, list(lines.values()))
     ending = [
         f"figures and claims: {folder / 'README.md'} ({len(composed)} made, {len(unchanged)} unchanged)",
         report.summed(list(lines.values())),
