@@ -1,6 +1,6 @@
 """The reproduction: a page for each experiment and a table of all claims, written from claims.json when a build starts.
 
-What is said of a claim is what figures/README.md says of it (`jaxattn.study.report`); the pages add how it is made.
+What is said of a claim is what figures/pages say of it (`jaxattn.study.entries`); the pages add how it is made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxattn.study import report
+from jaxattn.study import entries, report
 from jaxattn.study.claims import Kind, Verdict
 from jaxattn.study.configuration import names
 from jaxattn.study.style.table import shown
@@ -20,14 +20,12 @@ from jaxattn.study.style.table import shown
 ROOT = Path(__file__).parents[2]
 Line = Mapping[str, Any]
 
-_INDEX = """# The reproduction
+_INDEX = f"""# The reproduction
 
-Every claim that jaxattn checks, with its verdict and the evidence for and against it. The rule of a verdict was fixed
-before the runs: a claim *holds* if the 95 % interval of every number that it asks for lies on the right side of its
-threshold, *does not hold* if one lies on the wrong side, *holds with a correction* if it then meets the criteria of the
-correction, and is *not decided* otherwise. *Exact* is the setting of the paper, *proxy* one that stands for it, *ours*
-a setting of our own.
-"""
+Every claim that jaxattn checks, with its verdict and the evidence for and against it. *Exact* is the setting of the
+paper, *proxy* one that stands for it, *ours* a setting of our own.
+
+{entries.RULE}"""
 
 
 def topic(study: Any) -> str:
@@ -51,8 +49,8 @@ def page(name: str, study: Any, lines: Sequence[Line]) -> str:
     written = shown(ROOT / "figures", name)
     text = [f"# {name}", ""]
     text += [written] if written else [f":::{{result}} {name}", f":alt: {study.of}", ":::", ""]
-    text += [f"**In the paper:** {study.of}", "", f"**Departs from it:** {study.departs}", ""]
     text += [
+        *entries.described(study),
         f"`make figures experiment={name}` makes this {'table' if written else 'figure'} and judges the claims below.",
         "",
     ]
@@ -61,7 +59,7 @@ def page(name: str, study: Any, lines: Sequence[Line]) -> str:
     text += ["## Claims", ""]
     for line in lines:
         check = "check, " if line["kind"] == Kind.CHECK else ""
-        text += [f"({anchor(line)})=", f"### {line['id']}: {check}{line['verdict']}", "", *report.entry(line)]
+        text += [f"({anchor(line)})=", f"### {line['id']}: {check}{line['verdict']}", "", *entries.entry(line), ""]
         text += [*_made(name, line), ""]
     return "\n".join(text)
 
@@ -88,7 +86,7 @@ def index(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
     text += [report.counted(lines), report.errors(findings), "", "## All claims", "", "```{raw} html"]
     text += [table(studies, lines), "```", "", f"## Not decided: {len(undecided)}", ""]
     text += ["What these seeds and steps leave open, and why:", ""]
-    text += [f"- {{ref}}`{line['id']} <{anchor(line)}>`: {report.plain(line['note'])}" for line in undecided]
+    text += [f"- {{ref}}`{line['id']} <{anchor(line)}>`: {entries.plain(line['note'])}" for line in undecided]
     return "\n".join([*text, "", "```{toctree}", ":hidden:", "", *studies, "```", ""])
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from jaxattn.study.claims import Outcome
 
 _ORDER = (Outcome.BROKEN, Outcome.UNCLEAR, Outcome.MET)
+# A threshold that is a smaller part of its number stands for 0.
+_ZERO = 1e-6
 
 
 def against(criteria: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> str:
@@ -16,7 +18,8 @@ def against(criteria: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> st
 
     One that is broken comes first, then one that is not clear, then the one that is met with the least room: the
     distance from its threshold to the nearer end of the interval, over the size of the threshold (or of the number,
-    where the threshold is 0).
+    where the threshold is 0). A yes or no, such as "1: it does", is at no distance from what is asked for: among equal
+    outcomes it comes last.
 
     Args:
         criteria: of the statement, at least one, in words.
@@ -35,15 +38,17 @@ def against(criteria: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> st
     order, margin, text = min(ranked, key=lambda entry: entry[:2])
     if _ORDER[order] is not Outcome.MET or not math.isfinite(margin):
         return text
-    spare = f"{100 * margin:.2g} %" if margin < 1 else f"{100 * margin:,.0f} %"
+    spare = f"{100 * margin:.2g} %" if margin < 0.995 else f"{100 * margin:,.0f} %"
     return text.removesuffix("(met)") + f"(met with {spare} to spare)"
 
 
 def _margin(criterion: Mapping[str, Any]) -> float:
     """Return how far a criterion's interval is inside of what is asked for; infinite if there is no such number."""
-    margins = [math.inf]
+    mean, margins = criterion["mean"], [math.inf]
+    is_exact = criterion["low"] == criterion["high"]
     for smaller, larger, threshold in (("least", "low", criterion["least"]), ("high", "most", criterion["most"])):
-        if criterion[smaller] is not None and criterion[larger] is not None:
-            size = abs(threshold) or abs(criterion["mean"] or 0) or 1.0
-            margins.append((criterion[larger] - criterion[smaller]) / size)
+        if criterion[smaller] is None or criterion[larger] is None or (is_exact and {mean, threshold} <= {0, 1}):
+            continue
+        size = abs(threshold) if abs(threshold) > _ZERO * abs(mean or 0) else abs(mean or 0)
+        margins.append((criterion[larger] - criterion[smaller]) / (size or 1.0))
     return min(margins)

@@ -103,7 +103,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             if stalled := stalls.line(composed[name]):
                 board.say(f"    {stalled}")
     studies = {name: described(name) for name in experiments()}
-    report.write(folder / "README.md", studies, list(lines.values()))
+    report.write(folder, studies, list(lines.values()))
     ending = [
         *verdicts([line for line in lines.values() if _experiment(line["id"]) in names]),
         "",

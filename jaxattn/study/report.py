@@ -1,18 +1,19 @@
-"""Write figures/README.md: each figure or table with its claims, for a reader who has the paper open."""
+"""Write figures/README.md, an index of all claims with what does not hold first, and one page an experiment."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxattn.study.against import against
-from jaxattn.study.claims import EXCLUDED, Kind, Setting, Verdict, doubts
+from jaxattn.study.claims import Kind, Setting, Verdict
+from jaxattn.study.entries import RULE, described, entry, evidence, is_withheld, plain
 from jaxattn.study.style import table
 
-# The keys of an entry of claims.json that the page uses.
+# The keys of an entry of claims.json that the pages use.
 READ = (
     *("id", "source", "setting", "kind", "statement", "expected", "measured", "interval", "counts", "criteria"),
     *("criteria in numbers", "criteria of the correction", "intervals", "verdict", "note"),
@@ -20,59 +21,167 @@ READ = (
 )
 # The probability that a 95 % interval misses the true number.
 _MISSES = 0.05
-# More numbers than this are folded, and the counts of more runs than this are added up.
-_NUMBERS, _RUNS = 8, 4
 # The form of arXiv identifiers.
 _NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
 # What the sources of one paper begin with; our own modules are one source.
 _FIRST = re.compile(r"arXiv \d{4}\.\d{5}|jaxattn")
-# How close a measurement is to the paper's setting.
-_SETTINGS = {
-    Setting.EXACT: "the paper's setting",
-    Setting.PROXY: "in a setting that stands for the paper's",
-    Setting.OURS: "our setting",
-}
+# The verdicts as the index sorts them.
+_ORDER = (Verdict.FAILS, Verdict.CORRECTED, Verdict.OPEN, Verdict.HOLDS)
+# Longer results are shortened in the index.
+_LONGEST = 270
+# The first line of a page: only a file that begins with it is ever removed.
+_OURS = "<!-- Written by `jaxattn figures`, which overwrites it. -->"
 _PREFACE = """# Figures and claims
 
-Written by `make figures` from its records, together with `claims.json`. Each figure or table comes with the claims
-that it decides: what the paper says, what was expected (a published or predicted number, if there is one), what was
-measured with its 95 % interval over seeds, which seeds were excluded and why, and a verdict. The letters are the
-paper's: attention softmax(X W z), with W free or W = K Q^T.
+Each table begins with what does not hold. A link leads to the figure and to the claim's numbers, criteria, counts and
+strongest evidence against it. Below the tables: [how a verdict is made](#how-a-verdict-is-made), and
+[counts by paper](#counts).
+"""
+_PAPERS = """## The papers' figures and statements
 
-A claim *holds* if the interval of every number that it asks for lies on the right side of a threshold. If one lies on
-the wrong side, the claim *does not hold*, or *holds with a correction* if what that asks for is met. Otherwise it is
-*not decided* by this many seeds and steps.
+Measured in the paper's setting (*exact*), or in one that stands for it. Names that end in .ipynb are notebooks
+of the [authors of 2308.16898](https://github.com/umich-sota/TF-as-SVM).
+"""
+_OWN = """## Experiments of our own
+
+The papers' statements in a setting of ours, conjectures by analogy that they do not make, and questions of our own.
+Claims of one source that hold, or are not decided, share a row.
+"""
+_CHECKS = """## Checks
+
+These are true by definition or by algebra: they test this program and not a paper.
+"""
+_ENDING = """`make figures` writes this page and those of the experiments from its records, together with
+`claims.json`. The letters are the paper's: attention softmax(X W z), with W free or W = K Q^T.
 """
 
 
-def write(path: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write the page.
+def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write the index and the pages, and remove pages that this program wrote for what has no claims any more.
 
     Args:
-        path: the page, in the folder of the figures and tables.
+        folder: of the figures and tables.
         studies: the `study` part of each experiment's configuration, in any order.
         lines: the entries of claims.json, in any order.
 
     Raises:
-        OSError: the page cannot be written.
+        OSError: a page cannot be written.
     """
     lines = sorted(lines, key=lambda line: line["id"])
-    of = {name: [line for line in lines if line["id"].partition(":")[0] == name] for name in studies}
+    of = {name: [line for line in lines if _experiment(line) == name] for name in studies}
     names = sorted((name for name in studies if of[name]), key=lambda name: (studies[name].place, name))
-    shown = [line for name in names for line in of[name]]
-    findings, checks = ([line for line in shown if line["kind"] == kind] for kind in Kind)
-    sums = f"{summed(shown)}."
-    if checks:
-        sums += (
-            f" There are also {len(checks)} checks of what is true by definition or by algebra, which test this "
-            f"program and not a paper: {_summed(checks)}."
-        )
-    papers = by_paper(shown)
-    parts = [_PREFACE, f"{sums}\n", f"{errors(findings)}\n", counted(shown)]
-    parts += [_of_paper(paper, own) for paper, own in papers.items()]
-    shows = {name: table.shown(path.parent, name) or f"![{name}]({name}.png)\n" for name in names}
-    parts += [_section(name, studies[name], of[name], shows[name]) for name in names]
-    path.write_text("\n".join(parts))
+    pages = folder / "pages"
+    pages.mkdir(exist_ok=True)
+    for path in pages.glob("*.md"):
+        if path.stem not in names and path.read_bytes().startswith(_OURS.encode()):
+            path.unlink()
+    for name in names:
+        shown = table.shown(folder, name) or f"![{name}](../{name}.png)\n"
+        (pages / f"{name}.md").write_text(_page(name, studies[name], of[name], shown))
+    (folder / "README.md").write_text(_index(studies, [line for name in names for line in of[name]]))
+
+
+def _index(studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the index: the papers' statements, experiments of our own, checks, and how a verdict is made."""
+    findings, checks = ([line for line in lines if line["kind"] == kind] for kind in Kind)
+    parts = [_PREFACE, f"{summed(lines)}.\n"]
+    for heading, families in (
+        (_PAPERS, [[line] for line in findings if line["setting"] != Setting.OURS]),
+        (_OWN, _families([line for line in findings if line["setting"] == Setting.OURS])),
+        (_CHECKS, [[line] for line in checks]),
+    ):
+        if families:
+            parts += [heading, *_table(studies, families), ""]
+    parts += ["## How a verdict is made\n", RULE, f"{errors(findings)}\n", _ENDING, "## Counts\n", counted(lines)]
+    numbers = dict.fromkeys(_NUMBER.findall(" ".join(line["source"] for line in lines)))
+    return "\n".join([*parts, *(f"[{number}]: https://arxiv.org/abs/{number}" for number in numbers), ""])
+
+
+def _families(lines: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Group the claims of one experiment and source that are not decided, or that hold; the others stand alone."""
+    families: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for line in lines:
+        is_alone = line["verdict"] in (Verdict.FAILS, Verdict.CORRECTED)
+        key = (line["id"],) if is_alone else (_experiment(line), line["source"], line["verdict"])
+        families.setdefault(key, []).append(line)
+    return list(families.values())
+
+
+def _table(studies: Mapping[str, Any], families: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield a table with a row for each family of claims with one source and verdict, sorted by verdict."""
+    yield from ("| paper | where in it | our figure | result | verdict |", "|---|---|---|---|---|")
+    for family in sorted(families, key=lambda family: _rank(family[0])):
+        line = family[0]
+        name = _experiment(line)
+        paper, _, where = line["source"].partition(", ")
+        # A paper without a number is known by its first words; what follows a colon explains the place.
+        paper = _NUMBER.sub(r"[\g<0>]", paper).removeprefix("arXiv ").partition(" on ")[0]
+        where = plain(where.partition(": ")[0])
+        if studies[name].notebook and line["setting"] != Setting.OURS:
+            where += f"; {studies[name].notebook}"
+        link = f"[{name}](pages/{name}.md{f'#{_anchor(line)}' * (len(family) == 1)})"
+        exact = ", exact" * (line["setting"] == Setting.EXACT)
+        result = _result(line) if len(family) == 1 else _common(family)
+        verdict = f"**{line['verdict']}**" if line["verdict"] == Verdict.FAILS else line["verdict"]
+        yield f"| {paper} | {where} | {link}{exact} | {plain(result)} | {verdict} |"
+
+
+def _result(line: Mapping[str, Any]) -> str:
+    """Return a claim's statement, and why it does not hold as stated or is not decided."""
+    if line["verdict"] == Verdict.HOLDS:
+        return _statement(line)
+    if line["verdict"] != Verdict.CORRECTED and not is_withheld(line):
+        return f"{_statement(line)} Measured: {evidence(line).rpartition(' (')[0]}."
+    reason = re.split(r"(?<=\.) (?=[A-Z])", line["note"])[0]
+    if len(reason) > _LONGEST:
+        reason = re.sub(r"[^\w)]*[,;:(][^,;:(]*$", " …", reason[:_LONGEST])
+    return f"{_statement(line)} {reason}"
+
+
+def _common(family: Sequence[Mapping[str, Any]]) -> str:
+    """Return the statements of several claims, with their common beginning once; if that is long, their names."""
+    words = [_statement(line).removesuffix(".").split() for line in family]
+    common = [*itertools.takewhile(lambda column: len({*column}) == 1, zip(*words, strict=False))]
+    # One or two words, such as an article, are no beginning.
+    start = len(common) * (len(common) > 2)
+    text = " ".join([*words[0][:start], ("; " if start else ". ").join(" ".join(one[start:]) for one in words)])
+    return f"{text}." if len(text) <= _LONGEST else f"{len(family)} claims: {', '.join(map(_short, family))}"
+
+
+def _statement(line: Mapping[str, Any]) -> str:
+    """Return a claim's statement without the remark that it is a conjecture of ours, which goes without saying."""
+    return re.sub(r"; a conjecture\b.*", ".", line["statement"])
+
+
+def _page(name: str, study: Any, lines: Sequence[Mapping[str, Any]], shown: str) -> str:
+    """Return the page of an experiment: its figure or table, what it is, how it is made, and its claims."""
+    text = [_OURS, "", f"# {name}", "", shown, *described(study)]
+    made = f"Made by `make figures experiment={name}` in {lines[0]['seconds']:.0f} s, beside others."
+    text += [f"{made} [All claims](../README.md).", ""]
+    for verdict, own in itertools.groupby(sorted(lines, key=_rank), key=lambda line: line["verdict"]):
+        text.append(f"- {verdict}: {', '.join(f'[{_short(line)}](#{_anchor(line)})' for line in own)}")
+    for line in lines:
+        check = "check, " if line["kind"] == Kind.CHECK else ""
+        text += ["", f"## {_short(line)}", "", f"**{line['id']}: {check}{line['verdict']}**", "", *entry(line)]
+    return "\n".join(text)
+
+
+def _rank(line: Mapping[str, Any]) -> int:
+    """Return the place of a claim's verdict in the order of the index."""
+    return _ORDER.index(line["verdict"])
+
+
+def _experiment(line: Mapping[str, Any]) -> str:
+    return line["id"].partition(":")[0]
+
+
+def _short(line: Mapping[str, Any]) -> str:
+    return line["id"].partition(":")[2]
+
+
+def _anchor(line: Mapping[str, Any]) -> str:
+    """Return the link target of a claim's heading, as GitHub makes it."""
+    return re.sub(r"[^\w-]", "", _short(line).lower())
 
 
 def counted(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -113,15 +222,6 @@ def linked(paper: str) -> str:
     return _NUMBER.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", paper)
 
 
-def _of_paper(paper: str, lines: Sequence[Mapping[str, Any]]) -> str:
-    rows = [f"**{linked(paper)}**", "", "| figure | claim | verdict |", "|---|---|---|"]
-    for line in lines:
-        name, verdict = line["id"].partition(":")[0], line["verdict"]
-        check = "check: " if line["kind"] == Kind.CHECK else ""
-        rows.append(f"| [{name}](#{name}) | {plain(line['statement'])} | {check}{verdict} |")
-    return "\n".join(rows) + "\n"
-
-
 def summed(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return the number of claims, with checks counted separately, and of each verdict.
 
@@ -149,85 +249,3 @@ def errors(lines: Sequence[Mapping[str, Any]]) -> str:
         "number is within about the width of the interval from its threshold; the criteria under each claim show how "
         "far off it is."
     )
-
-
-def _section(name: str, study: Any, lines: Sequence[Mapping[str, Any]], shown: str) -> str:
-    text = [f"## {name}", "", shown, f"**In the paper:** {study.of}", ""]
-    text += [f"**Departs from it:** {study.departs}", ""]
-    for line in lines:
-        check = "check, " if line["kind"] == Kind.CHECK else ""
-        text += [f"### {line['id']}: {check}{line['verdict']}", "", *entry(line)]
-    text.append(f"Made in {lines[0]['seconds']:.0f} s, beside others.\n")
-    return "\n".join(text)
-
-
-def entry(line: Mapping[str, Any]) -> list[str]:
-    """Return what there is to say of a claim: Markdown, line by line.
-
-    Args:
-        line: of claims.json.
-    """
-    return [
-        f"{plain(line['statement'])} ({line['source']}; {_SETTINGS[line['setting']]})",
-        "",
-        *_numbers(line),
-        "",
-        *_criteria(line),
-        f"Strongest evidence against it: {plain(against(line['criteria'], line['criteria in numbers']))}.",
-        "",
-        plain(line["note"]),
-        "",
-        f"Counts: {_counts(line['counts'])}.",
-        "",
-    ]
-
-
-def _criteria(line: Mapping[str, Any]) -> list[str]:
-    """Return the criteria behind the verdict, folded."""
-    text = ["<details><summary>What decides it</summary>", ""]
-    for heading, key in (("As stated:", "criteria"), ("As corrected:", "criteria of the correction")):
-        if line[key]:
-            text += [heading, "", *(f"- {plain(criterion)}" for criterion in line[key]), ""]
-    return [*text, "</details>", ""]
-
-
-def _numbers(line: Mapping[str, Any]) -> list[str]:
-    """Return a table of expected and measured numbers, expected ones first; the rest of a long table is folded."""
-    expected, measured, interval = line["expected"], line["measured"], line["interval"]
-    labels = [*expected, *(label for label in measured if label not in expected)]
-    shown = labels if len(labels) <= _NUMBERS else [label for label in labels if label in expected][:_NUMBERS]
-    folded = [label for label in labels if label not in shown]
-
-    def rows(chosen: Iterable[str]) -> list[str]:
-        lines = ["| | expected | measured | 95 % interval |", "|---|---|---|---|"]
-        for label in chosen:
-            cells = [f"{numbers[label]:.4g}" if label in numbers else "" for numbers in (expected, measured)]
-            cells.append(" to ".join(f"{bound:.4g}" for bound in interval.get(label, ())))
-            lines.append(f"| {plain(label)} | {' | '.join(cells)} |")
-        return lines
-
-    text = rows(shown) if shown else []
-    if folded:
-        more = "all" if not shown else "the other"
-        text += ["", f"<details><summary>{more} {len(folded)} numbers</summary>", "", *rows(folded), "", "</details>"]
-    return text
-
-
-def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Return attempted, kept and excluded seeds of each run; many runs are added up."""
-    if len(counts) > _RUNS:
-        total = Counter()
-        for count in counts.values():
-            # Unlike a sum, this keeps reasons with a count of zero.
-            total.update(count)
-        counts = {f"{len(counts)} runs": total}
-    return "; ".join(
-        f"{plain(run)}: {count['kept']} of {count['attempted']} kept{doubts(count)}"
-        + "".join(f", {count[reason]} {reason}" for reason in EXCLUDED if reason in count)
-        for run, count in counts.items()
-    )
-
-
-def plain(text: str) -> str:
-    """Return a text that neither ends its cell of a table nor holds markup."""
-    return re.sub(r"[|*<$]", r"\\\g<0>", text)

@@ -14,7 +14,7 @@ reproduction = extension("reproduction")
 panels = extension("panels")
 pictures = extension("pictures")
 STUDY = SimpleNamespace(
-    of="A figure.", departs="In nothing.", experiment="jaxattn.experiments.max_margin.rate", place=1
+    of="A figure.", notebook="", departs="No.", experiment="jaxattn.experiments.max_margin.rate", place=1
 )
 LINES = [
     line("rate:a", revision="abc1234", verdict="not decided", source="arXiv 1, Theorem <2>"),
@@ -32,7 +32,8 @@ def test_a_page_has_figure_configuration_and_all_of_every_claim():
         "the paper's setting",
         "| number 0 | 7 | 0 | -0.5 to 0.25 |",
         "asked for: at least 1 (met)",
-        "Strongest evidence against it: the slope of rate:a is 3 [2, 4]; asked for: at least 1 (met with 100 % to",
+        "Strongest evidence against it: the slope of rate:a is 3 [2, 4]; asked for: at least 1 (met so far with",
+        "Why it is not decided: The rule of rate:a.",
         "run 0: 2 of 5 kept, 3 diverged",
         "`make figures experiment=rate` from `conf/experiment/rate.yaml`",
         "commit `abc1234`",

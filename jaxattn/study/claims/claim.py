@@ -68,11 +68,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The evidence on a claim. The verdict follows from the criteria, and from nothing else.
+    """The evidence on a claim. The verdict follows from the criteria and from `undecided`.
 
     A claim holds if every criterion in `stated` is met. If one of them is broken, the claim holds with a correction if
     all those in `corrected` are met, and does not hold otherwise. If none is broken but not all are met, it is not
-    decided.
+    decided. Nor is it, whatever the criteria, if `undecided` gives a reason.
 
     Attributes:
         stated: the criteria of the statement.

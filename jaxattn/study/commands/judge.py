@@ -18,10 +18,11 @@ Examples:
 
 from __future__ import annotations
 
-from jaxattn.study import making, runs
+from jaxattn.study import claims, making, runs
 from jaxattn.study.commands.figures import chosen
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import experiments
+from jaxattn.study.entries import in_words
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.regenerating import claimed
 from jaxattn.study.tuning import tune
@@ -49,8 +50,9 @@ def main(arguments: list[str]) -> None:
             before = known.get(claim.id, judgement.verdict)
             changed = "" if before == judgement.verdict else f" (claims.json: {before})"
             print(f"{claim.id}: {judgement.verdict}{changed}")
-            for criterion in (*judgement.stated, *judgement.corrected):
-                print(f"    {criterion}")
+            line = claims.line(claim, judgement)
+            for criterion in (*line["criteria"], *line["criteria of the correction"]):
+                print(f"    {in_words(line, criterion)}")
             if judgement.note:
                 print(f"    {judgement.note}", flush=True)
     if missing:

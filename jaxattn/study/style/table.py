@@ -1,6 +1,6 @@
 """Tables in place of figures, for checks whose few numbers are read better than drawn: Markdown beside the figures.
 
-figures/README.md and the site show the same text.
+The pages in figures/pages and the site show the same text.
 """
 
 from __future__ import annotations

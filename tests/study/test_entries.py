@@ -1,0 +1,71 @@
+"""What is said of one claim: its numbers, criteria and counts, and whether the outcome of a criterion counts."""
+
+import json
+
+import pytest
+
+from jaxattn.study.claims import Number, above
+from jaxattn.study.configuration.names import root
+from jaxattn.study.entries import entry, evidence, is_withheld
+from tests.study.test_report import line
+
+BROKEN, UNCLEAR, MET = above("x", Number(1, 0, 2), 3), above("y", Number(3, 2, 4), 3), above("z", Number(9, 8, 9), 3)
+
+
+def of(verdict, *criteria):
+    numbers = [criterion.numbers for criterion in criteria]
+    return line("first:a", verdict=verdict, criteria=[*map(str, criteria)]) | {"criteria in numbers": numbers}
+
+
+def test_an_entry_has_statement_numbers_criteria_evidence_note_and_counts():
+    text = "\n".join(entry(line("first:a", numbers=2, runs=2)))
+    for part in (
+        "What first:a states of \\|x\\|. (a paper; the paper's setting)",
+        "| number 1 | 7 | 0.3333 |  |\n| number 0 |  | 0 | -0.5 to 0.25 |",
+        "As stated:\n\n- the slope of first:a is 3 [2, 4]; asked for: at least 1 (met)",
+        "As corrected:\n\n- \\|x\\| is 1; asked for: at most 2 (met)",
+        "Strongest evidence against it: the slope of first:a is 3 [2, 4]; asked for: at least 1 (met with 100 % to",
+        "\n\nThe rule of first:a.\n\n",
+        "run 0: 2 of 5 kept, 3 diverged, 0 infeasible; run 1: 2 of 5 kept, 1 of them with a solution that is not",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("criteria", [(BROKEN,), (MET,), (UNCLEAR, BROKEN, MET)])
+def test_what_is_not_decided_for_a_reason_of_its_own_has_that_reason_and_criteria_that_do_not_count(criteria):
+    withheld = of("not decided", *criteria)
+    assert is_withheld(withheld)
+    text = "\n".join(entry(withheld))
+    assert "\n\nWhy it is not decided: The rule of first:a.\n\n" in text
+    for criterion in criteria:
+        assert f"- {criterion}"[:-1] + " so far)" in text
+        assert str(criterion) not in text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "criteria"),
+    [("not decided", (UNCLEAR, MET)), ("holds", (MET,)), ("does not hold", (BROKEN, UNCLEAR))],
+)
+def test_in_all_other_claims_every_outcome_counts(verdict, criteria):
+    judged = of(verdict, *criteria)
+    assert not is_withheld(judged)
+    text = "\n".join(entry(judged))
+    assert "so far" not in text
+    assert all(f"- {criterion}" in text for criterion in criteria)
+
+
+def test_the_room_of_a_criterion_that_does_not_count_yet_is_said_so_far():
+    assert evidence(of("not decided", MET)) == "z is 9 [8, 9]; asked for: at least 3 (met so far with 167 % to spare)"
+
+
+def test_a_number_that_was_not_measured_is_not_known():
+    unknown = above("x", Number.exact(float("nan")), 1)
+    assert evidence(of("not decided", unknown, MET)) == "x is not known; asked for: at least 1 (unclear)"
+    assert evidence(of("not decided", unknown)) == "x is not known; asked for: at least 1 (unclear so far)"
+
+
+def test_no_claim_of_the_repository_lists_a_broken_criterion_that_its_verdict_contradicts():
+    lines = json.loads((root() / "figures" / "claims.json").read_text())
+    undecided = [one for one in lines if one["verdict"] == "not decided"]
+    assert len(undecided) > 30
+    assert not any("(broken)" in text for one in undecided for text in entry(one))
