@@ -1,8 +1,8 @@
 """Certified solutions of max-margin problems with linear constraints on a matrix; usable on its own.
 
 `solve` and `solve_batch` pass the constraints to a solver (a value: `ActiveSet`, `InteriorPoint`, `PathFollowing`,
-`LowRank`, `ColumnGeneration`, `Cvxpy`, or any function from the constraints and a norm to a `Candidate`), and return
-the answer with what the certificate proves about it.
+`WorkingSet`, `LowRank`, `ColumnGeneration`, `Cvxpy`, or any function from the constraints and a norm to a `Candidate`),
+and return the answer with what the certificate proves about it.
 """
 
 from jaxattn.norms import (
@@ -38,6 +38,7 @@ from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
 from jaxattn.svm.solvers.path_following import PathFollowing
+from jaxattn.svm.solvers.working_set import WorkingSet
 from jaxattn.svm.stationarity import stationarity
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Status",
     "Tolerance",
     "Unique",
+    "WorkingSet",
     "att",
     "certify",
     "columns",

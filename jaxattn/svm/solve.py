@@ -37,6 +37,8 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # slowest problem, for which all wait, should not be that of a large batch. The certificate has no loop, so its chunks
 # may have any length. Smaller groups are padded to these lengths, so that every number of problems compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
+# From more rows on, a Frobenius problem is solved on the host: one of 512 rows in a tenth of the time.
+_MANY = 256
 # Solvers on the host, which solve one problem after another.
 _ON_HOST = (Cvxpy, ColumnGeneration, WorkingSet)
 # The number of steps of other solvers (with several starts, or longer steps), as a multiple of an interior-point
@@ -61,7 +63,9 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
                 )
         return chosen
     if norm.plain == frobenius and constraints.penalty is None:
-        return (ActiveSet(), _CAUTIOUS)
+        n, m = constraints.differences.shape[-3:-1]
+        many = n * m > _MANY and is_concrete(constraints.differences)
+        return (WorkingSet() if many else ActiveSet(), _CAUTIOUS)
     if norm.plain in (frobenius, nuclear):
         return (InteriorPoint(), _CAUTIOUS)
     if isinstance(norm, OfRank):

@@ -119,7 +119,8 @@ class _Rows(NamedTuple):
 
     def picked(self, chosen: Int[np.ndarray, " c"]) -> _Rows:
         """Return some of the rows."""
-        return _Rows(*(leaf[chosen] for leaf in self[:-1]), self.scale)
+        arrays = {name: leaf[chosen] for name, leaf in self._asdict().items() if name != "scale"}
+        return self._replace(**arrays)
 
     def margins(self, W: Float[np.ndarray, "d e"]) -> Float[np.ndarray, " k"]:
         """Return `<A_k, W>`."""
@@ -149,8 +150,8 @@ def _rows(constraints: Constraints) -> _Rows:
     lengths = ends[0] * ends[1]
     targets = targets[places] / lengths
     scale = float(np.abs(targets).max(initial=0.0)) or 1.0
-    units = (array[places] / end[:, None] for array, end in zip((flat, queries), ends, strict=True))
-    return _Rows(*units, targets / scale, equal[places], lengths, places, scale)
+    flat, queries = (array[places] / end[:, None] for array, end in zip((flat, queries), ends, strict=True))
+    return _Rows(flat, queries, targets / scale, equal[places], lengths, places, scale)
 
 
 def _pivoted(
@@ -174,7 +175,7 @@ def _pivoted(
     b = bias * rows.targets
     H = G + np.outer(b, b) + _PROXIMAL * np.eye(b.size)
     c = b + _PROXIMAL * start
-    passive = rows.equal | (start > 0)
+    u, passive = start, rows.equal | (start > 0)
     fewest, patience = b.size + 1, 3
     for _ in range(_PIVOTINGS):
         u = np.zeros(b.size)
