@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
+from importlib import metadata
 
 from jaxattn.study import ending, mistakes
+
+# The packages of the extra, in the metadata of an installed jaxattn.
+_EXTRA = re.compile(r"^([\w.-]+).*; extra == .study.", re.MULTILINE)
 
 
 def guarded(run: Callable[[], None]) -> None:
@@ -33,7 +38,22 @@ def main(arguments: list[str] | None = None) -> None:
     guarded(lambda: _run(name, rest))
 
 
+def check_installed() -> None:
+    """Raise UsageError if packages of the extra, which the commands need, are not installed.
+
+    Code that runs from a folder, without being installed, has no metadata to name them.
+    """
+    requirements = (line for own in metadata.distributions(name="jaxattn") for line in own.requires or ())
+    needed = sorted(set(_EXTRA.findall("\n".join(requirements))))
+    if missing := [name for name in needed if not any(metadata.distributions(name=name))]:
+        raise mistakes.UsageError(
+            f'expected the packages of the extra "study", found no {", ".join(missing)}; install them with '
+            '`pip install "jaxattn[study]"`'
+        )
+
+
 def _run(name: str, arguments: list[str]) -> None:
+    check_installed()
     from jaxattn.study import fingerprints, progress, usage
 
     if name in ("-h", "--help"):

@@ -44,6 +44,8 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
     # What a target of the user's own accepts may change between two commands.
     is_kept = not any("_target_" in override for override in overrides)
     configs: list[DictConfig] = pickle.loads(kept(_composed, *arguments) if is_kept else _composed(*arguments))
+    if configs[0].study.experiment is None:
+        raise UsageError(f"{name}: expected a module with an EXPERIMENT as study.experiment, found none")
     experiment = _experiment(configs)
     if not experiment.of(name):
         names = sorted({claim.experiment for claim in experiment.claims})
@@ -68,6 +70,8 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
     composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
     study = composed[()].study
     sweeps = (study.small if composed[()].size == "small" else None) or study.runs
+    if not (OmegaConf.is_dict(sweeps) and sweeps and all(map(OmegaConf.is_dict, sweeps.values()))):
+        raise UsageError(f"{name}: expected runs by name as study.runs, such as {{W: {{seeds: 8}}}}, found {sweeps}")
     configs = []
     for template, settings in sweeps.items():
         choices = {key: value if OmegaConf.is_list(value) else [value] for key, value in settings.items()}
@@ -89,8 +93,15 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
 
 
 def _filled(template: str, values: Mapping[str, Any]) -> str:
-    """Fill a run's settings into its name, for example "n = {data.n}, R = {weights.margin:g}"."""
-    return re.sub(r"\{([^{}:]+):?([^{}]*)\}", lambda match: format(values[match[1]], match[2]), template)
+    """Fill a run's settings into its name, for example "n = {data.n}, R = {weights.margin:g}".
+
+    Raises:
+        UsageError: the name contains what the run does not set.
+    """
+    try:
+        return re.sub(r"\{([^{}:]+):?([^{}]*)\}", lambda match: format(values[match[1]], match[2]), template)
+    except KeyError as error:
+        raise UsageError(f"{template}: expected keys that this run sets, {list(values)}, found {error}") from error
 
 
 def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> xarray.Dataset:

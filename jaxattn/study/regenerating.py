@@ -44,12 +44,12 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     """
     tune()
     board.phase(f"reading the configurations of {len(names)} experiment{'s' * (len(names) > 1)}")
-    config = composition.compose(overrides)
+    config, studies = composition.compose(overrides), {name: described(name) for name in experiments()}
     folder = making.figures_folder(config)
     path = folder / "claims.json"
     lines = claimed(path)
     # Nothing can make these again.
-    gone = sorted(set(map(_experiment, lines)) - set(experiments()))
+    gone = sorted(set(map(_experiment, lines)) - set(studies))
     lines = {key: line for key, line in lines.items() if _experiment(key) not in gone}
     records.check_folder(folder)
     processes = side_by_side.processes(config.workers, len(names))
@@ -102,7 +102,6 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
                 board.say(f"    {line['id']}: {line['verdict']}")
             if stalled := stalls.line(composed[name]):
                 board.say(f"    {stalled}")
-    studies = {name: described(name) for name in experiments()}
     report.write(folder, studies, list(lines.values()))
     ending = [
         *verdicts([line for line in lines.values() if _experiment(line["id"]) in names]),

@@ -146,6 +146,8 @@ def _revision() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
+        # The environment of an installation may be inside a repository of the user's.
+        git("ls-files", "--error-unmatch", "conf/config.yaml")
         # The figures change while they are made, and no record depends on them.
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!figures")
         return git("describe", "--always") + ("-dirty" if changed else "")

@@ -19,9 +19,9 @@ COMMANDS = "jaxattn.study.commands"
 _OF_EXPERIMENTS = ("figures", "judge")
 _OF_GROUPS = ("train", "which")
 _WHERE = (
-    "`jaxattn COMMAND --help` has the arguments of a command, with examples. Configurations are those of the checkout",
-    "that jaxattn is installed from, or of the working folder; runs and figures go to `runs` and `figures` in the",
-    "working folder (`runs=...`, `figures=...`).",
+    "`jaxattn COMMAND --help` has the arguments of a command, with examples. Configurations in `conf` of the working",
+    "folder come before jaxattn's own. Runs and figures go to `runs` and `figures` in the working folder (`runs=...`,",
+    "`figures=...`).",
 )
 
 

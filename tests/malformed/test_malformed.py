@@ -19,6 +19,7 @@ from jaxattn.study.settings import recording
 from tests.instances import all_within
 from tests.malformed.arguments import ARGUMENTS
 from tests.malformed.other_lines import LINES as OTHERS
+from tests.malformed.own_files import FILES
 from tests.malformed.train_lines import LINES as TRAIN
 
 SOLVE = importlib.import_module("jaxattn.svm.solve")  # Under this name the package has the function.
@@ -42,6 +43,7 @@ RAW = (
 LINES = [*((f"train {line}", message) for line, message in TRAIN), *OTHERS]
 # Composing takes a tenth of a second and more: every fifth line is tried by default, the others among the slow tests.
 SOME, REST = LINES[::5], [line for k, line in enumerate(LINES) if k % 5]
+OWN = [pytest.param(*given, marks=[pytest.mark.slow] if k % 5 else []) for k, given in enumerate(FILES)]
 
 # A user's own module, on the PYTHONPATH.
 HEADS = """
@@ -128,6 +130,14 @@ def test_a_malformed_line_is_one_error(line, message, place, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(("line", "message"), REST, ids=[line for line, _ in REST])
 def test_any_malformed_line_is_one_error(line, message, place, capsys):
+    check_line(line, message, place, capsys)
+
+
+@pytest.mark.parametrize(("file", "text", "line", "message"), OWN)
+def test_a_mistake_in_a_users_own_file_is_one_error(file, text, line, message, place, capsys):
+    path = place / "conf" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
     check_line(line, message, place, capsys)
 
 

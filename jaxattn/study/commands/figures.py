@@ -12,7 +12,7 @@ process per core. If interrupted, run the same command again: it continues from 
   workers=2       how many experiments to run at once; 1: one after the other
   runs=DIR        where records are written and found again; default: `runs`
   figures=DIR     where figures are written; default: `figures`
-  KEY=VALUE       any key of conf/config.yaml, for all these experiments, for example seeds=1000 or data.d=20
+  KEY=VALUE       any key of the configuration, for all these experiments, for example seeds=1000 or data.d=20
 
 Examples:
   jaxattn figures --all size=small             all of them, small

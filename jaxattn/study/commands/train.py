@@ -1,12 +1,12 @@
 """Train one setting over many seeds, or a sweep of settings, and print where the records are.
 
-usage: jaxattn train [GROUP=NAME ...] [KEY=VALUE ...] [--multirun] [--cfg job]
+usage: jaxattn train [GROUP=NAME ...] [KEY=VALUE ...] [--multirun] [--cfg=job]
 
   GROUP=NAME      a choice from a configuration group, for example weights=factored; the groups are listed below
-  KEY=VALUE       any key of conf/config.yaml (seeds, key, steps, record_every, precision, ...) or of a group's
+  KEY=VALUE       any key of the configuration (seeds, key, steps, record_every, precision, ...) or of a group's
                   configuration, for example data.d=20
   --multirun      several values per key, for example data.d=4,8,16: every combination is trained
-  --cfg job       print the resolved configuration without training
+  --cfg=job       print the resolved configuration without training
   --hydra-help    Hydra's own options, for example the launchers of a sweep
 
 A finished run is not repeated, and an interrupted one continues from its last block of seeds.

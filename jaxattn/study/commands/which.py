@@ -9,7 +9,7 @@ verdict: one norm, several that cannot be distinguished, none of these, or not d
 every verdict.
 
   GROUP=NAME      a choice from a configuration group, for example optimizer=muon; the groups are listed below
-  KEY=VALUE       any key of conf/config.yaml or of a group's configuration, as for `jaxattn train`
+  KEY=VALUE       any key of the configuration or of a group's configuration, as for `jaxattn train`
   norms=[...]     frobenius, nuclear, spectral, max, l1, l_p with any p (l_1.5), or values with a _target_;
                   default: [frobenius,nuclear,spectral,max,l1]
 

@@ -15,7 +15,11 @@ from typing import Any
 
 import hydra
 import jax
+import yaml
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -24,7 +28,7 @@ from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import check_fields, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import listing, named, root
+from jaxattn.study.configuration.names import folders, listing, named, not_yaml
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
@@ -39,7 +43,20 @@ _NUMBERS = {
 }
 _MOST_RUNS = 10_000
 
+
+class _UsersFirst(SearchPathPlugin):
+    """What Hydra searches before jaxattn's own configurations: those of the user, in the working folder."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        *users, own = map(str, folders())
+        # Other applications of Hydra in this process have search paths of their own.
+        if own in [element.path for element in search_path.get_path()]:
+            for folder in users:
+                search_path.prepend("user", folder, anchor="main")
+
+
 schema.register()
+Plugins.instance().register(_UsersFirst)
 logging.getLogger("jax").setLevel(logging.WARNING)
 
 
@@ -57,10 +74,12 @@ def compose(overrides: Sequence[str]) -> DictConfig:
                 f"them (a list is {override.get_key_element()}=[...])"
             )
         check_value(override)
-    with hydra.initialize_config_dir(str(root() / "conf"), version_base="1.3"):
+    with hydra.initialize_config_dir(str(folders()[-1]), version_base="1.3"):
         try:
             config = settled(hydra.compose("config", forced(overrides)), overrides)
             OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except yaml.YAMLError as error:
+            raise UsageError(not_yaml(error)) from error
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise UsageError(own_words(error) + listing(overrides)) from error
     return config
@@ -157,9 +176,11 @@ def _instantiated(key: str, described: str) -> Any:
     """Return one object for each description of a group's value, so that what was compiled for it is found again.
 
     Raises:
-        UsageError: a parameter that must be a number is not one.
+        UsageError: a value without a target, or a parameter that must be a number is not one.
     """
     node = json.loads(described)
+    if "_target_" not in node:
+        raise UsageError(f"{key}: expected a value with a _target_, found {node}")
     for name, parameter in inspect.signature(named(node["_target_"])).parameters.items():
         expected = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
         if expected and name in node and (isinstance(node[name], bool) or not isinstance(node[name], expected[1])):

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from jaxattn.study.configuration import schema
 from jaxattn.study.kept import digest
 from jaxattn.study.mistakes import UsageError
 
-_CHECKOUT = Path(__file__).resolve().parents[3]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def root() -> Path:
-    """Return the checkout whose `conf/` is used: the one that contains this package, or else the working folder.
+    """Return the folder of jaxattn's own `conf/` and `figures/`: the package if it is installed, else its checkout.
 
     Raises:
-        UsageError: neither has a `conf/config.yaml`.
+        UsageError: there is no `conf/config.yaml` in it.
     """
-    for folder in (_CHECKOUT, Path.cwd()):
-        if (folder / "conf" / "config.yaml").is_file():
-            return folder
-    raise UsageError(
-        f"expected conf/config.yaml in the working folder, a checkout of jaxattn, found none in {Path.cwd()}"
-    )
+    folder = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent
+    if not (folder / "conf" / "config.yaml").is_file():
+        raise UsageError(f"expected conf/config.yaml in jaxattn's own folder, found none in {folder}; install it again")
+    return folder
+
+
+def folders() -> list[Path]:
+    """Return the folders of configurations in the order of search: the user's, if there is one, then jaxattn's own.
+
+    The user's is `conf` in the working folder.
+    """
+    own = root() / "conf"
+    return [folder for folder in (Path("conf").resolve(),) if folder.is_dir() and folder != own] + [own]
 
 
 def is_group(key: str) -> bool:
@@ -51,9 +61,18 @@ def described(name: str) -> DictConfig:
     """Return an experiment file's own entries: `of`, `departs`, `place`, `published`, and its folder.
 
     The file is only read, since composing the configuration takes a tenth of a second.
+
+    Raises:
+        UsageError: a file that cannot be read, or without these entries.
     """
-    study = OmegaConf.load(root() / "conf" / "experiment" / f"{name}.yaml").study
-    return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), study))
+    file = _files("experiment")[name]
+    try:
+        return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), _content(file)["study"]))
+    except (OmegaConfBaseException, LookupError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(
+            f"{file}: expected a part study that describes an experiment, found another ({reason})"
+        ) from error
 
 
 def sources(name: str) -> str:
@@ -61,7 +80,7 @@ def sources(name: str) -> str:
 
     It is a hash of the YAML files and of this package, and the versions of Hydra and OmegaConf.
     """
-    configs = (root() / "conf").rglob("*.yaml")
+    configs = itertools.chain.from_iterable(folder.rglob("*.yaml") for folder in folders())
     files = [file for file in configs if file.parent.name != "experiment" or file.stem == name]
     files += Path(__file__).parent.glob("*.py")
     return f"{digest(files)}, Hydra {version('hydra-core')}, OmegaConf {version('omegaconf')}"
@@ -106,12 +125,12 @@ def key_of(override: str) -> str:
 
 def names_of(group: str) -> list[str]:
     """Return the names of all configurations of a group."""
-    return sorted(path.stem for path in (root() / "conf" / group).glob("*.yaml"))
+    return sorted(_files(group))
 
 
 def keys_of(group: str) -> list[str]:
     """Return the keys of all configurations of a group."""
-    return sorted({str(key) for path in (root() / "conf" / group).glob("*.yaml") for key in OmegaConf.load(path)})
+    return sorted({str(key) for file in _files(group).values() for key in _content(file)})
 
 
 def listing(overrides: Sequence[str]) -> str:
@@ -124,4 +143,31 @@ def listing(overrides: Sequence[str]) -> str:
             lines.append(f"known {what} of {group}: {', '.join(known)}")
     if not lines:
         lines = [f"known keys: {', '.join(sorted([*schema.Config.__dataclass_fields__, 'experiment']))}"]
+    users = [folder / "config.yaml" for folder in folders()[:-1]]
+    lines += [f"{file} is used in place of jaxattn's own" for file in users if file.is_file()]
     return "\n" + "\n".join(dict.fromkeys(lines))
+
+
+def not_yaml(error: yaml.YAMLError) -> str:
+    """Return, in one line, where a file is not YAML."""
+    mark = getattr(error, "problem_mark", None)
+    where = f"{mark.name}, line {mark.line + 1}" if mark else getattr(error, "name", "a configuration")
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or type(error).__name__
+    return f"{where}: expected YAML, found something else ({reason})"
+
+
+def _files(group: str) -> dict[str, Path]:
+    """Return the configurations of a group by name; one of the user's hides jaxattn's own of that name."""
+    return {file.stem: file for folder in reversed(folders()) for file in (folder / group).glob("*.yaml")}
+
+
+def _content(file: Path) -> Any:
+    """Return what is written in a configuration.
+
+    Raises:
+        UsageError: the file is not YAML.
+    """
+    try:
+        return OmegaConf.load(file)
+    except yaml.YAMLError as error:
+        raise UsageError(not_yaml(error)) from error

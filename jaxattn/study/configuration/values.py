@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import ConfigKeyError, InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
 from jaxattn.study.configuration import schema
-from jaxattn.study.configuration.names import is_group, key_of, listing, names_of, root, suggestion
+from jaxattn.study.configuration.names import folders, is_group, key_of, listing, names_of, suggestion
 from jaxattn.study.mistakes import UsageError
 
 # The largest number of steps, seeds or sizes (JAX may have only 32-bit integers), and of a random key.
@@ -64,6 +64,9 @@ def check_value(override: Override) -> None:
     if is_group(key):
         _check_choice(key, override)
         return
+    if users := [folder / key for folder in folders() if key and (folder / key).is_dir()]:
+        near = suggestion(key, [field.name for field in dataclasses.fields(schema.Config)])
+        raise UsageError(f"{key}: expected one of jaxattn's groups, found another, {users[0]}{near}{listing(())}")
     above = key.rpartition(".")[0]
     if above and _field(above) is not None and not dataclasses.is_dataclass(_field(above)):
         raise UsageError(f"{key}: unknown key, {above} is a single value")
@@ -88,7 +91,9 @@ def check_size(key: str, value: Any) -> None:
 def own_words(error: BaseException) -> str:
     """Return, in one line, why Hydra or OmegaConf cannot compose a configuration."""
     inner = error.__cause__ or error
-    reason = str(inner).partition("\n")[0] or type(inner).__name__
+    # Of a mistake in a file, the first line only says where it is.
+    where, _, rest = str(inner).partition("\n")
+    reason = " ".join([where, *rest.splitlines()[: where.endswith(":")]]).strip() or type(inner).__name__
     key = getattr(inner, "full_key", None) or ""
     if isinstance(inner, MissingMandatoryValue):
         return f"{key}: expected a value, found none"
@@ -105,7 +110,7 @@ def _check_choice(group: str, override: Override) -> None:
     name = override.value()
     if override.package is not None:
         raise UsageError(f"{override.input_line}: expected {group}=name, found a package{listing([group])}")
-    if not isinstance(name, str) or not (root() / "conf" / group / f"{name}.yaml").is_file():
+    if name not in names_of(group):
         near = suggestion(name, names_of(group)) if isinstance(name, str) else ""
         raise UsageError(f"{group}: expected one of its known names, found {_shown(name)}{near}{listing([group])}")
 
