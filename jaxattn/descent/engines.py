@@ -88,10 +88,10 @@ class Direct:
         else:
             slope = lanes.einsum(step, "nd,ne->de", y, problem.Z)
         number, update = coefficients.ndim - 2, self.update
-        if along(plain(update)) is None:
+        if along(plain(update)) is None and not isinstance(update, Rescaled):
             for _ in range(number):
                 update = jax.vmap(update, in_axes=-1, out_axes=-1)
-        scale = (log_scale,) if isinstance(self.update, Rescaled) else ()
+        scale = (log_scale,) if isinstance(update, Rescaled) else ()
         updates, state = update(slope, state, weights, *scale)
         return (jax.tree.map(jnp.add, weights, updates), state), lambda: length_of(slope, number)
 
