@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -20,11 +20,16 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from jaxattn.parallel.lanes import largest, spread
+
 # The number of steps compared to find the powers, and the powers that are tried; 0 if several fit.
 _COMPARED = 8
 _POWERS = (0, 1, 2, 3, 4, -1, -2)
 # Binary digits of the exponent reserved for an entry's own size and for factors of its square in the moments.
 _SPARE = 24
+# The gradient's exponent may differ from that of the state by this fraction of the largest exponent: 102 binary digits
+# in double precision. The fourth power must not overflow.
+_BAND = 10
 _LOG_2 = math.log(2)
 
 
@@ -32,7 +37,7 @@ class RescaledState(NamedTuple):
     """An optimizer's state, each array divided by its power of `2 ** exponent`; the exponent is an integer."""
 
     kept: Any
-    exponent: Float[Array, ""]
+    exponent: Float[Array, "*lanes"]
 
 
 @dataclass(frozen=True)
@@ -46,30 +51,44 @@ class Rescaled:
     powers: tuple[int, ...]
 
     def __call__(
-        self, direction: Any, state: RescaledState, params: Any, log_scale: Float[Array, ""]
+        self, direction: Any, state: RescaledState, params: Any, log_scale: Float[Array, "*lanes"]
     ) -> tuple[Any, RescaledState]:
         """Return the optimizer's steps for the gradient `exp(log_scale) * direction`, and its next state.
 
-        An entry whose gradients have all been zero, where the optimizer would compute 0 / 0, does not move. Entries
-        smaller than 1e-150 times the largest (1e-15 in single precision), whose squares would underflow, count as zero.
+        Arrays may have trailing lanes, with one scale each. An entry whose gradients have all been zero, where the
+        optimizer would compute 0 / 0, does not move. Entries smaller than 1e-120 times the largest (1e-12 in single
+        precision), whose squares might underflow, count as zero.
         """
-        leaves, structure = jax.tree.flatten(state.kept)
-        sizes = [(_log2_of_largest(jax.tree.leaves(direction)) + log_scale / _LOG_2)]
-        powers = zip(leaves, self.powers, strict=True)
-        sizes += [_log2_of_largest([leaf]) / power + state.exponent for leaf, power in powers if power]
-        largest = jnp.max(jnp.stack([size.astype(state.exponent.dtype) for size in sizes]))
-        # As long as all gradients were zero there is nothing to scale.
-        exponent = jnp.where(jnp.isfinite(largest), jnp.ceil(largest), state.exponent)
-        shift = state.exponent - exponent
-        kept = [
-            _times_power_of_two(leaf, power * shift) if power else leaf
-            for leaf, power in zip(leaves, self.powers, strict=True)
-        ]
+        kept, exponent = self._within_reach(_log2_of_largest(direction, log_scale.ndim) + log_scale / _LOG_2, state)
         factor = jnp.exp(log_scale - exponent * _LOG_2)
-        gradient = jax.tree.map(lambda leaf: _without_traces(leaf * factor), direction)
-        updates, after = self.update(gradient, jax.tree.unflatten(structure, kept), params)
+        gradient = jax.tree.map(lambda leaf: _without_traces(leaf * spread(factor, leaf)), direction)
+        update = self.update
+        for _ in range(log_scale.ndim):
+            update = jax.vmap(update, in_axes=-1, out_axes=-1)
+        updates, after = update(gradient, kept, params)
         updates = jax.tree.map(lambda u, g: jnp.where(jnp.isnan(u) & (g == 0), 0, u), updates, gradient)
         return updates, RescaledState(after, exponent)
+
+    def _within_reach(self, size: Float[Array, "*lanes"], state: RescaledState) -> RescaledState:
+        """Return the state, divided by another power of two if the gradient's, `2 ** size`, is too far from it.
+
+        This is rare, so most steps do not pass over the state. It changes no digit of a lane, whatever other lanes do.
+        """
+        reach = jnp.finfo(state.exponent.dtype).maxexp // _BAND
+        # As long as all gradients were zero there is nothing to scale.
+        far = jnp.isfinite(size) & (jnp.abs(size - state.exponent) > reach)
+
+        def moved() -> RescaledState:
+            leaves, structure = jax.tree.flatten(state.kept)
+            powers = list(zip(leaves, self.powers, strict=True))
+            sizes = [_log2_of_largest(leaf, size.ndim) / power + state.exponent for leaf, power in powers if power]
+            near = jnp.ceil(reduce(jnp.maximum, sizes, size)).astype(state.exponent.dtype)
+            exponent = jnp.where(far, near, state.exponent)
+            shift = state.exponent - exponent
+            kept = [_times_power_of_two(leaf, power * shift) if power else leaf for leaf, power in powers]
+            return RescaledState(jax.tree.unflatten(structure, kept), exponent)
+
+        return jax.lax.cond(jnp.any(far), moved, lambda: state)
 
 
 def rescaled(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
@@ -166,17 +185,19 @@ def _refused(found: str) -> ValueError:
     )
 
 
-def _log2_of_largest(leaves: list[Array]) -> Array:
-    return jnp.log2(jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves])))
+def _log2_of_largest(tree: Any, number: int) -> Float[Array, "*lanes"]:
+    """Return the logarithm of the largest absolute entry of a pytree whose arrays have this number of lane axes."""
+    sizes = [largest(jnp.abs(leaf), leaf.ndim - number) for leaf in jax.tree.leaves(tree)]
+    return jnp.log2(reduce(jnp.maximum, sizes))
 
 
-def _times_power_of_two(leaf: Array, exponent: Array) -> Array:
+def _times_power_of_two(leaf: Array, exponent: Float[Array, "*lanes"]) -> Array:
     # A larger exponent takes even the largest number to zero.
     most = 2 * jnp.finfo(leaf.dtype).maxexp
-    return jnp.ldexp(leaf, jnp.clip(exponent, -most, most).astype(jnp.int32))
+    return jnp.ldexp(leaf, spread(jnp.clip(exponent, -most, most).astype(jnp.int32), leaf))
 
 
 def _without_traces(gradient: Array) -> Array:
-    """Return a gradient with largest entry about 1 without the entries whose squares would underflow in a moment."""
+    """Return a gradient without the entries whose squares would underflow in a moment."""
     least = 2.0 ** (12 - jnp.finfo(gradient.dtype).maxexp // 2)
     return jnp.where(jnp.abs(gradient) < least, 0, gradient)

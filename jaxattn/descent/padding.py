@@ -24,7 +24,7 @@ from jaxattn.parallel.effort import FULL, SOLVING, Effort, worth
 from jaxattn.problem import Problem
 
 # The smallest standard dimension; each of the others is twice the one before.
-_LEAST = 32
+_LEAST = 16
 # The number of multiply-adds worth spending to avoid a compilation of 2 to 3 seconds.
 _COMPILING = 8e9
 # The largest number of entries of all W of a run that may be padded.
@@ -59,7 +59,7 @@ def plan(rule: Rule, weights: Any, problems: Problem, snapshots: int, of: int | 
     of_head = 0 if head in (heads.linear, heads.mlp) else 2 * n * T
 
     def work(d: int) -> float:
-        of_step = chosen(update, lane[0], lane[1], d)[1].multiply_adds + of_head * d + _OF_TOKEN * n * T
+        of_step = chosen(update, lane[0], lane[1], d)[1].weighed + of_head * d + _OF_TOKEN * n * T
         # The weights are computed from what the engine keeps, and then returned.
         entries, terms = (2 * d * weights.K.shape[-1], n * T) if isinstance(weights, Factored) else (d * d, n)
         return float(seeds) * (rule.steps * of_step + (snapshots + 2) * entries * (terms + _OF_ENTRY))

@@ -119,7 +119,7 @@ def train_batch(
     """Train a batch of problems with one leading axis, in chunks of bounded memory.
 
     Lane i equals the result of `train` for it alone, to rounding. Short runs of a free W that moves along its gradient
-    share one program for all d up to 32, 64, ..., if that is faster than compiling a new one. Returns a Run of NumPy
+    share one program for all d up to 16, 32, ..., if that is faster than compiling a new one. Returns a Run of NumPy
     arrays with the batch axis first. The arguments and errors are those of `train`, with `keys`, one noise key per
     seed, and `chunk` as in `batch.chunks`. If you train a study in several batches, pass its total number of seeds as
     `of`: all batches then run the same program, and the results do not depend on how the study is split.

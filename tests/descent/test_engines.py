@@ -207,16 +207,16 @@ def planned(d=5, steps=60, snapshots=2, optimizer=ALONG["published"], head=heads
 @pytest.mark.parametrize(
     ("given", "d"),
     [
-        ({}, 32),
-        *(({"head": head}, 32) for head in HEADS.values()),
-        *(({"d": d}, wide) for d, wide in ((1, 32), (31, 32), (32, 32), (33, 64), (64, 64), (65, 128))),
+        ({}, 16),
+        *(({"head": head}, 16) for head in HEADS.values()),
+        *(({"d": d}, wide) for d, wide in ((1, 16), (16, 16), (17, 32), (32, 32), (33, 64), (64, 64), (65, 128))),
         # Where it is not exact or does not pay, a problem keeps its dimension.
         ({"optimizer": optax.adam(0.1)}, 5),
         ({"head": lambda x, v: x.mean() * v[0]}, 5),
         ({"snapshots": 10**6}, 5),
         ({"m": 5}, 5),
         # Where its own steps are cheaper, a long run does.
-        ({"d": 4, "n": 6, "T": 8, "steps": 10**5}, 32),
+        ({"d": 4, "n": 6, "T": 8, "steps": 10**5}, 16),
         ({"d": 4, "n": 6, "T": 8, "steps": 10**7}, 4),
     ],
 )
@@ -229,7 +229,7 @@ def test_the_more_there_is_to_compute_the_longer_a_program_may_compile():
     assert efforts == [effort.BRIEF, effort.SOLVING, effort.FULL]
     # It follows from the study, not from the batch.
     for of in (None, 4, 10**7):
-        expected = padding.Plan(5, effort.FULL) if of == 10**7 else padding.Plan(32, effort.BRIEF)
+        expected = padding.Plan(5, effort.FULL) if of == 10**7 else padding.Plan(16, effort.BRIEF)
         assert planned(steps=2000, of=of) == expected
 
 
@@ -270,9 +270,9 @@ def traced(monkeypatch):
 
 @pytest.mark.slow
 def test_a_sweep_over_d_compiles_one_program_of_descent(traced):
-    for d in (4, 8, 16, 32):
+    for d in (2, 4, 8, 16):
         descent.train_batch(*batch_of(d), optimizer=descent.gd(0.123), steps=60)
-    assert {shape[2] for shape in traced} == {32}
+    assert {shape[2] for shape in traced} == {16}
     # Traced for the shapes of what it returns, and to be compiled: once.
     assert len(traced) <= 2
 

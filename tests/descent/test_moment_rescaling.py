@@ -105,6 +105,27 @@ def test_the_steps_are_those_for_the_gradient_itself(name):
     assert_close(ours.weights, theirs.weights)
 
 
+def test_the_scale_of_one_lane_does_not_show_in_another():
+    start = jnp.moveaxis(instances.free()[None], 0, -1)
+    init, update = rescaled(optax.adam(0.1, eps=0.0), start[..., 0])
+
+    def moves(log_scales):
+        """The moves of a lane for gradients of these scales, one row a lane."""
+        weights = jnp.repeat(start, len(log_scales), axis=-1)
+        state = jax.tree.map(lambda leaf: jnp.repeat(leaf[..., None], len(log_scales), axis=-1), init(start[..., 0]))
+        found = []
+        for scales in jnp.asarray(log_scales).T:
+            move, state = update(weights, state, weights, scales)
+            found.append(move)
+        return np.stack(found), state.exponent
+
+    falling = [0.0, -500.0, -1000.0]
+    together, exponents = moves([falling, [0.0, -1.0, -2.0]])
+    np.testing.assert_array_equal(exponents == 0, [False, True])
+    for lane, scales in enumerate((falling, [0.0, -1.0, -2.0])):
+        np.testing.assert_array_equal(together[..., lane], moves([scales])[0][..., 0])
+
+
 def as_logged():
     """Signs of the gradient, with a state that follows no power of it."""
 
