@@ -134,7 +134,7 @@ def chunks(
     if total == 0:
         return
     parts = [slice(start, min(start + width, total)) for start in range(0, total, width)]
-    lifted = _lifted(function, len(arguments), len(shared), effort if _on_cpu() else FULL)
+    lifted = compiled(function, len(arguments), len(shared), effort)
     places = _devices()
     programs: list[_Program] = []
 
@@ -282,7 +282,12 @@ class Lifting:
         return self.one(*arguments)
 
 
-@lru_cache(maxsize=64)
+def compiled(function: Callable[..., Any], arguments: int = 1, shared: int = 0, effort: Effort = BRIEF) -> Any:
+    """Return `jit(vmap(function))` for numbers of batched and of shared arguments; equal arguments give one object."""
+    return _lifted(function, arguments, shared, effort if _on_cpu() else FULL)
+
+
+@lru_cache(maxsize=256)
 def _lifted(function: Callable[..., Any], arguments: int, shared: int, effort: Effort) -> Any:
     if isinstance(function, Lifting):
         lifted = function.lifted

@@ -10,9 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.problem import is_concrete
-from jaxattn.svm.pivoting import diagonal, orthonormal, per_lane, pivot
+from jaxattn.svm.pivoting import AnyArray, diagonal, module_of, orthonormal, per_lane, pivot
 
 __all__ = ["Constraints", "combination", "margins"]
+
+# The axes of a problem's rows; what is read off them also takes NumPy arrays with a leading axis of lanes.
+_ROWS = (-2, -1)
 
 
 class Constraints(NamedTuple):
@@ -101,7 +104,7 @@ def check_kind(constraints: Any) -> None:
         )
 
 
-def margins(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, "n m"]:
+def margins(constraints: Constraints, W: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, "*lanes n m"]:
     """Return the margins `<A_k, W>`, (n, m).
 
     Raises:
@@ -112,13 +115,15 @@ def margins(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, "n
         True
     """
     check_kind(constraints)
-    shape = constraints.differences.shape[-1], constraints.queries.shape[-1]
+    *lanes, _, _, d = constraints.differences.shape
+    shape = (*lanes, d, constraints.queries.shape[-1])
     if jnp.shape(W) != shape:
         raise ValueError(f"margins: expected W {shape}, found {jnp.shape(W)}")
-    return jnp.einsum("nmd,nd->nm", constraints.differences, constraints.queries @ W.T)
+    einsum = module_of(W, *constraints[:2]).einsum
+    return einsum("...nmd,...nd->...nm", constraints.differences, constraints.queries @ W.mT)
 
 
-def combination(constraints: Constraints, duals: Float[Array, "n m"]) -> Float[Array, "d e"]:
+def combination(constraints: Constraints, duals: Float[AnyArray, "*lanes n m"]) -> Float[AnyArray, "*lanes d e"]:
     """Return `sum_k a_k A_k`, (d, e), the adjoint of `margins`.
 
     Raises:
@@ -132,13 +137,14 @@ def combination(constraints: Constraints, duals: Float[Array, "n m"]) -> Float[A
     check_kind(constraints)
     if jnp.shape(duals) != constraints.differences.shape[:-1]:
         raise ValueError(f"duals: expected {constraints.differences.shape[:-1]}, found {jnp.shape(duals)}")
-    return jnp.einsum("nmd,nm->nd", constraints.differences, duals).T @ constraints.queries
+    einsum = module_of(duals, *constraints[:2]).einsum
+    return einsum("...nmd,...nm->...nd", constraints.differences, duals).mT @ constraints.queries
 
 
-def lengths(constraints: Constraints) -> Float[Array, "n m"]:
+def lengths(constraints: Constraints) -> Float[AnyArray, "*lanes n m"]:
     """Return `||A_k||_F`, (n, m)."""
-    of_queries = jnp.linalg.norm(constraints.queries, axis=-1)
-    return jnp.linalg.norm(constraints.differences, axis=-1) * of_queries[:, None]
+    xp = module_of(*constraints[:2])
+    return xp.linalg.norm(constraints.differences, axis=-1) * xp.linalg.norm(constraints.queries, axis=-1)[..., None]
 
 
 def unit_lengths(constraints: Constraints) -> Float[Array, "n m"]:
@@ -161,28 +167,29 @@ class Rows(NamedTuple):
     a soft row, and 0 for a row that is not present.
     """
 
-    targets: Float[Array, "n m"]
-    lower: Float[Array, "n m"]
-    upper: Float[Array, "n m"]
-    equal: Bool[Array, "n m"]
-    present: Bool[Array, "n m"]
+    targets: Float[AnyArray, "*lanes n m"]
+    lower: Float[AnyArray, "*lanes n m"]
+    upper: Float[AnyArray, "*lanes n m"]
+    equal: Bool[AnyArray, "*lanes n m"]
+    present: Bool[AnyArray, "*lanes n m"]
 
     @property
-    def hard(self) -> Bool[Array, "..."]:
+    def hard(self) -> Bool[AnyArray, "..."]:
         """The rows that must be satisfied."""
-        return self.present & jnp.isinf(self.upper)
+        return self.present & (self.upper == jnp.inf)
 
 
 def rows(constraints: Constraints) -> Rows:
     """Return targets, kinds and multiplier bounds of the rows, (n, m) each."""
     shape, dtype = constraints.differences.shape[:-1], constraints.differences.dtype
     _, _, targets, equal, present, penalty = constraints
-    targets = jnp.ones(shape, dtype) if targets is None else targets
-    equal = jnp.zeros(shape, bool) if equal is None else equal
-    present = jnp.ones(shape, bool) if present is None else present
-    price = jnp.full(shape, jnp.inf, dtype) if penalty is None else penalty
-    upper = jnp.where(present, jnp.where(equal, jnp.inf, price), 0.0)
-    return Rows(targets, jnp.where(equal, -upper, 0.0), upper, equal & present, present)
+    xp = module_of(*(leaf for leaf in constraints if leaf is not None))
+    targets = xp.ones(shape, dtype) if targets is None else targets
+    equal = xp.zeros(shape, bool) if equal is None else equal
+    present = xp.ones(shape, bool) if present is None else present
+    price = xp.full(shape, xp.inf, dtype) if penalty is None else penalty
+    upper = xp.where(present, xp.where(equal, xp.inf, price), 0.0)
+    return Rows(targets, xp.where(equal, -upper, 0.0), upper, equal & present, present)
 
 
 def hard_part(constraints: Constraints) -> Constraints:
@@ -192,28 +199,35 @@ def hard_part(constraints: Constraints) -> Constraints:
     return constraints._replace(penalty=None, present=rows(constraints).hard)
 
 
-def is_free(constraints: Constraints) -> Bool[Array, ""]:
+def is_free(constraints: Constraints) -> Bool[AnyArray, "*lanes"]:
     """Return whether W can be scaled up: inequalities have targets above 0, and equalities have target 0."""
     of = rows(constraints)
-    bound = of.hard & jnp.where(of.equal, of.targets != 0, of.targets <= 0)
-    return ~bound.any() & (of.hard & ~of.equal).any()
+    xp = module_of(of.targets)
+    bound = of.hard & xp.where(of.equal, of.targets != 0, of.targets <= 0)
+    return ~bound.any(axis=_ROWS) & (of.hard & ~of.equal).any(axis=_ROWS)
 
 
-def worst_margin(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
+def worst_margin(constraints: Constraints, W: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, "*lanes"]:
     """Return the divisor of W that satisfies the hard inequalities as closely as possible, ().
 
     It is 1 if the scale of W is not free: an equality has a nonzero target, an inequality has a target that is not
     above 0, or there is no hard inequality. With soft rows it is at most 1, since they may favour a longer W.
     """
+    return worst_of(constraints, margins(constraints, W))
+
+
+def worst_of(constraints: Constraints, margins: Float[AnyArray, "*lanes n m"]) -> Float[AnyArray, "*lanes"]:
+    """Return the same from the margins of W."""
     of = rows(constraints)
+    xp = module_of(margins, of.targets)
     inequality = of.hard & ~of.equal
-    ratio = margins(constraints, W) / jnp.where(inequality, of.targets, 1.0)
-    worst = jnp.min(jnp.where(inequality, ratio, jnp.inf))
-    worst = jnp.where((of.present & ~of.hard).any(), jnp.minimum(worst, 1.0), worst)
-    return jnp.where(is_free(constraints), worst, 1.0)
+    ratio = margins / xp.where(inequality, of.targets, 1.0)
+    worst = xp.min(xp.where(inequality, ratio, xp.inf), axis=_ROWS)
+    worst = xp.where((of.present & ~of.hard).any(axis=_ROWS), xp.minimum(worst, 1.0), worst)
+    return xp.where(is_free(constraints), worst, 1.0)
 
 
-def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, ""]:
+def violation(constraints: Constraints, W: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, "*lanes"]:
     """Return the largest shortfall of a hard row from its target, at least 0.
 
     If all targets are below 1, it is relative to the largest one: W = 0 is not close to targets of 1e-10.
@@ -221,7 +235,7 @@ def violation(constraints: Constraints, W: Float[Array, "d e"]) -> Float[Array, 
     return _largest_shortfall(rows(constraints), margins(constraints, W))
 
 
-def violation_of_zero(constraints: Constraints) -> Float[Array, ""]:
+def violation_of_zero(constraints: Constraints) -> Float[AnyArray, "*lanes"]:
     """Return the violation of W = 0.
 
     Its margins are not computed. XLA for CPUs (jaxlib 0.10 to 0.12) fuses a product with a constant matrix and a sum in
@@ -230,12 +244,11 @@ def violation_of_zero(constraints: Constraints) -> Float[Array, ""]:
     return _largest_shortfall(rows(constraints), 0.0)
 
 
-def _largest_shortfall(of: Rows, margins: Float[Array, "n m"] | float) -> Float[Array, ""]:
-    short = of.targets - margins
-    short = jnp.where(of.equal, jnp.abs(short), short)
-    largest = jnp.max(jnp.where(of.hard, jnp.abs(of.targets), 0.0))
-    short = short / jnp.where(largest > 0, jnp.minimum(largest, 1.0), 1.0)
-    return jnp.maximum(0.0, jnp.max(jnp.where(of.hard, short, 0.0)))
+def _largest_shortfall(of: Rows, margins: Float[AnyArray, "*lanes n m"] | float) -> Float[AnyArray, "*lanes"]:
+    short, xp = of.targets - margins, module_of(of.targets)
+    short = xp.max(xp.where(of.hard, xp.where(of.equal, xp.abs(short), short), 0.0), axis=_ROWS)
+    largest = xp.max(xp.where(of.hard, xp.abs(of.targets), 0.0), axis=_ROWS)
+    return xp.maximum(0.0, short / xp.where(largest > 0, xp.minimum(largest, 1.0), 1.0))
 
 
 class Equations(NamedTuple):
@@ -274,9 +287,10 @@ def without_absent(constraints: Constraints) -> Constraints:
     """Return constraints with zeros in rows that are not present, and in the queries of groups without a row."""
     if (present := constraints.present) is None:
         return constraints
+    xp = module_of(present, *constraints[:2])
     return constraints._replace(
-        differences=jnp.where(present[:, :, None], constraints.differences, 0.0),
-        queries=jnp.where(present.any(axis=1)[:, None], constraints.queries, 0.0),
+        differences=xp.where(present[..., None], constraints.differences, 0.0),
+        queries=xp.where(present.any(axis=-1)[..., None], constraints.queries, 0.0),
     )
 
 

@@ -11,15 +11,14 @@ queries: padding is then exactly 0, as path following requires.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.solution import Candidate, Solution
+from jaxattn.svm.solution import Candidate
 
 # Sets of widths, from few to many. Those of the last set are so close to each other that padding costs little.
 _WIDTHS = (
@@ -30,18 +29,9 @@ _WIDTHS = (
 # The smallest standard dimension; each of the others is twice the one before.
 _LEAST = 16
 # A step of the interior-point method for the nuclear norm costs about `(rows + 3 coordinates)^3`; all steps of one
-# problem take 3 ns times that. Compiling it takes two to three seconds.
-_OF_COORDINATE, _COMPILING = 3, 8e8
-
-Found = TypeVar("Found", Candidate, Solution)
-
-
-class Sharing(Enum):
-    """Which changes of shape leave a solver's answer unchanged, so that problems may share its program."""
-
-    NOT = "rows and coordinates stay as they are where all rows count"
-    SHAPES = "rows and coordinates of zero are added"
-    SPANS = "likewise, in coordinates of the spans"
+# problem take 3 ns times that. Compiling it takes two to three seconds, of which a third is counted: whoever solves
+# some hundreds of problems often solves more of the same shape.
+_OF_COORDINATE, _COMPILING = 3, 2.5e8
 
 
 class Packed(NamedTuple):
@@ -70,7 +60,7 @@ class Packed(NamedTuple):
         """Whether other problems may share the shape."""
         return self.places is not None
 
-    def spread(self, found: Found) -> Found:
+    def spread(self, found: Candidate) -> Candidate:
         """Return results with multipliers and W in the original places and dimensions."""
         n, m, d, e = self.given
         duals, W = np.asarray(found.duals), np.asarray(found.W)
@@ -82,15 +72,6 @@ class Packed(NamedTuple):
             of_rows, duals = duals[:, :, 0], np.zeros((len(self.lanes), n * m), duals.dtype)
             duals[of_lane[counts], self.places[counts]] = of_rows[counts]
         return found._replace(duals=duals.reshape(-1, n, m), W=W)
-
-    def laid_out(self, candidate: Candidate) -> Candidate:
-        """Return candidates for the original constraints in the places and coordinates of `rows`."""
-        if self.places is None:
-            return candidate
-        flat = np.asarray(candidate.duals).reshape(len(self.lanes), -1)
-        duals = np.where(np.asarray(self.rows.present), np.take_along_axis(flat, self.places, axis=1)[:, :, None], 0)
-        sizes = self.rows.differences.shape[-1], self.rows.queries.shape[-1]
-        return candidate._replace(duals=duals.astype(flat.dtype), W=_wider(np.asarray(candidate.W), *sizes))
 
 
 def picked(leaves: Any, lanes: Any) -> Any:
@@ -105,18 +86,21 @@ def with_kinds(constraints: Constraints) -> Constraints:
     return constraints._replace(equal=np.zeros(constraints.differences.shape[:-1], bool))
 
 
-def packed(constraints: Constraints, of: int, sharing: Sharing) -> Iterator[Packed]:
-    """Yield some lanes, as NumPy arrays, of a batch of `of` lanes, grouped by shape."""
+def packed(constraints: Constraints, of: int, *, shared: bool) -> Iterator[Packed]:
+    """Yield some lanes, as NumPy arrays, of a batch of `of` lanes, grouped by shape.
+
+    `shared`: rows and coordinates of zero, and coordinates of the spans, leave the solver's answer unchanged, so that
+    problems may share its program. Otherwise rows and coordinates stay as they are where all rows count.
+    """
     lanes, n, m, d = constraints.differences.shape
     e = constraints.queries.shape[-1]
-    shared = sharing is not Sharing.NOT
     if not shared and constraints.present is None:
         yield Packed(constraints, np.arange(lanes), None, (n, m, d, e))
         return
     present = np.ones((lanes, n * m), bool)
     if constraints.present is not None:
         present = np.asarray(constraints.present).reshape(lanes, n * m)
-    spans = (min(d, n * m), min(e, n)) if sharing is Sharing.SPANS else (d, e)
+    spans = (min(d, n * m), min(e, n)) if shared else (d, e)
     for shape, chosen in _shapes(present.sum(axis=1), (n * m, *spans), of, shared=shared):
         part = _in_spans(Packed(picked(constraints, chosen), chosen, None, (n, m, d, e)), present[chosen], spans)
         yield part if shape == (n * m, *spans) else _of_shape(part, present[chosen], shape)

@@ -11,12 +11,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+AnyArray = Array | np.ndarray
 
-def positive(x: Float[Array, "..."]) -> Float[Array, "..."]:
+
+def module_of(*arrays: Any) -> Any:
+    """Return `numpy` if all arrays are NumPy's, else `jax.numpy`."""
+    return np if all(isinstance(array, np.ndarray) for array in arrays) else jnp
+
+
+def positive(x: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
     """Return x, with 1 in place of entries that are not above 0, for use as a divisor."""
-    return jnp.where(x > 0, x, 1.0)
+    return module_of(x).where(x > 0, x, 1.0)
 
 
 def pivot(tableau: Float[Array, "a b"], k: Int[Array, ""]) -> Float[Array, "a b"]:
@@ -50,12 +58,12 @@ def orthonormal(vectors: Float[Array, "k d"]) -> Float[Array, "d k"]:
     return jax.lax.fori_loop(0, vectors.shape[0], add, jnp.zeros_like(vectors.T))
 
 
-def after(first: Float[Array, "..."], then: Float[Array, "..."]) -> Float[Array, "..."]:
+def after(first: Any, then: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
     """Return `then`, made to depend on `first`, so that LAPACK calls on them run one after the other.
 
-    `first` must be finite.
+    `first` must be finite. NumPy arrays, of which all calls run one after the other, are returned as they are.
     """
-    return then + 0.0 * jnp.sum(first)
+    return then if isinstance(then, np.ndarray) else then + 0.0 * jnp.sum(first)
 
 
 def diagonal(tableau: Float[Array, "a b"]) -> Float[Array, " a"]:
@@ -126,7 +134,20 @@ def inverse_root(symmetric: Float[Array, "a a"]) -> Float[Array, "a a"]:
     is meaningless. Unlike an explicit inverse, `R^T R` stays positive definite for a nearly singular matrix, and small
     eigenvalues of the inverse are not lost beside large ones.
     """
-    return inverse_of_lower(cholesky(symmetric, _rounding(symmetric))[0])
+    a = symmetric.shape[0]
+    index = jnp.arange(a)
+
+    # Gaussian elimination with the identity beside the matrix: one loop instead of one for L and one for its inverse.
+    def row(done: Array, here: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        k, entries, level = here
+        left = entries - jax.lax.dynamic_index_in_dim(done, k, 1, keepdims=False) @ done
+        pivot = jax.lax.dynamic_index_in_dim(left, k, keepdims=False)
+        scale = jnp.where(pivot > level, 1 / jnp.sqrt(jnp.abs(pivot)), 0.0)
+        found = jnp.where(index >= k, left[:a], 0.0), left[a:]
+        return jax.lax.dynamic_update_index_in_dim(done, scale * jnp.concatenate(found), k, 0), None
+
+    both = jnp.concatenate([symmetric, jnp.eye(a, dtype=symmetric.dtype)], axis=1)
+    return jax.lax.scan(row, per_lane(jnp.zeros_like(both), symmetric), (index, both, _rounding(symmetric)))[0][:, a:]
 
 
 def is_positive_definite(symmetric: Float[Array, "a a"]) -> Bool[Array, ""]:

@@ -15,10 +15,10 @@ from jaxattn.norms import Entrywise, Lengths, Norm, OfRank, Schatten, frobenius,
 from jaxattn.parallel import batch, effort
 from jaxattn.problem import Problem, as_array, is_concrete
 from jaxattn.svm import constraints as cons
-from jaxattn.svm.certificate import Tolerance, certify, check_tolerance, tolerance_of
+from jaxattn.svm.certificate import Tolerance, certify, certify_lanes, check_tolerance, tolerance_of
 from jaxattn.svm.constraint_builders import token_constraints
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.packing import Found, Packed, Sharing, packed, picked, with_kinds
+from jaxattn.svm.packing import Packed, packed, picked, with_kinds
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.column_generation import ColumnGeneration
@@ -34,8 +34,8 @@ __all__ = ["att", "solve", "solve_batch", "with_uniqueness"]
 # For the few problems that the first solver leaves open: slower, but more accurate for nearly parallel rows.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # How many problems are solved together: their working matrices should fit into a cache of this many bytes, and the
-# slowest problem, for which all wait, should not be that of a large batch. The certificate has no loop, so its chunks
-# may have any length. Smaller groups are padded to these lengths, so that every number of problems compiles once.
+# slowest problem, for which all wait, should not be that of a large batch. Smaller groups are padded to these lengths,
+# so that every number of problems compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
 # From more rows on, a Frobenius problem is solved on the host: one of 512 rows in a tenth of the time.
 _MANY = 256
@@ -176,9 +176,9 @@ def solve_batch(
 
     Each lane has its own status and evidence, which do not depend on the other lanes in any bit. `solve` on one lane,
     or a batch of another length, may run a program of another shape, whose W and duals differ by rounding, within what
-    both certificates allow. Problems of up to 64, 256, ... rows and 16, 32, ... coordinates share programs if compiling
-    a new one would take longer than solving the larger shape. Returns a Solution of NumPy arrays. Arguments and errors
-    are those of `solve`.
+    both certificates allow. In batches of up to some hundred, problems of up to 64, 256, ... rows and 16, 32, ...
+    coordinates share programs; larger batches have programs of their own shape, which compile once and run several
+    times as fast. Returns a Solution of NumPy arrays. Arguments and errors are those of `solve`.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -272,20 +272,13 @@ class BatchSolver(NamedTuple):
     def attempt(self, constraints: Constraints, solver: Solver) -> Solution:
         """Solve lanes without their absent rows, and certify the answers."""
         # Nothing is known about a user's solver.
-        sharing = Sharing.SPANS if isinstance(solver, ActiveSet | InteriorPoint) else Sharing.NOT
-        parts = packed(constraints, self.lanes, sharing)
+        parts = packed(constraints, self.lanes, shared=isinstance(solver, ActiveSet | InteriorPoint))
         found = [(part, self._candidates(part.rows, solver, self.norm, self._solving(part))) for part in parts]
         return self.certified(constraints, _joined(found))
 
     def certified(self, constraints: Constraints, candidates: Candidate) -> Solution:
-        """Certify lanes by their rows that are present."""
-        found = []
-        sharing = Sharing.SHAPES if _is_blind_to_zeros(self.norm) else Sharing.NOT
-        for part in packed(constraints, self.lanes, sharing):
-            given = with_kinds(part.rows), part.laid_out(picked(candidates, part.lanes))
-            of_part = batch.over_seeds(_certifying(self.norm, self.tolerance), *given, width=self._certifying(part))
-            found.append((part, of_part))
-        return _joined(found)
+        """Certify lanes, as NumPy arrays."""
+        return certify_lanes(constraints, self.norm, candidates, self.tolerance)
 
     def _candidates(self, constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
         if isinstance(solver, _ON_HOST):
@@ -309,28 +302,15 @@ class BatchSolver(NamedTuple):
         pairs = part.rows.differences[0, ..., 0].size ** 2 * part.rows.differences.dtype.itemsize
         return self.chunk or min(self._together(part), self.fits, max(_FEW, _CACHE // pairs))
 
-    def _certifying(self, part: Packed) -> int:
-        together = self._together(part)
-        return self.chunk or (self.fits if self.lanes > together and not part.standard else together)
-
     def _together(self, part: Packed) -> int:
         return _TOGETHER if self.lanes > _FEW or part.standard else _FEW
 
 
-def _joined(found: Sequence[tuple[Packed, Found]]) -> Found:
+def _joined(found: Sequence[tuple[Packed, Candidate]]) -> Candidate:
     """Return the results for the parts of a batch in the order of its lanes."""
     order = np.argsort(np.concatenate([part.lanes for part, _ in found]))
     spread = [part.spread(one) for part, one in found]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *spread)
-
-
-def _is_blind_to_zeros(norm: Norm) -> bool:
-    """Return whether zero rows and columns change neither the norm nor its dual; assumed False for a user's norm.
-
-    It is also False for gamma2 and sign. Zeros do not change these norms, but their cost grows as the cube and the
-    exponential of the dimension.
-    """
-    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Entrywise | Lengths | OfRank | Schatten)
 
 
 # One function object per solver, norm and tolerance, so that each compiles once. Solving and certifying are separate

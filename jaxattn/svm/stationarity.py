@@ -17,7 +17,7 @@ from jaxattn import metrics
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.least_squares import least_squares
-from jaxattn.svm.pivoting import positive
+from jaxattn.svm.pivoting import AnyArray, positive
 
 __all__ = ["stationarity"]
 
@@ -78,9 +78,9 @@ def stationarity(constraints: Constraints, W: Float[Array, "d e"], m: int, tight
     return Stationarity(a / lengths, residual, excess)
 
 
-def is_of_rank(found: Stationarity, W: Float[Array, "d e"]) -> Bool[Array, ""]:
+def is_of_rank(found: Stationarity, W: Float[AnyArray, "*lanes d e"]) -> Bool[AnyArray, "*lanes"]:
     """Return whether the singular values of W beyond its rank are rounding errors of a product of factors."""
-    return found.excess <= 16 * max(W.shape) * jnp.finfo(W.dtype).eps
+    return found.excess <= 16 * max(W.shape[-2:]) * jnp.finfo(W.dtype).eps
 
 
 class FactorRows(NamedTuple):

@@ -71,6 +71,7 @@ def _no_long_work(monkeypatch):
         (recording, "run"),
         (SOLVE, "_proposing"),
         (SOLVE, "_certifying"),
+        (SOLVE, "certify_lanes"),
     ):
         monkeypatch.setattr(module, name, refuse)
 

@@ -10,7 +10,7 @@ import pytest
 
 from jaxattn import data, svm, tokens
 from jaxattn.svm import Status
-from jaxattn.svm.packing import Sharing, packed
+from jaxattn.svm.packing import packed
 from tests import instances
 from tests.instances import T, d, n
 from tests.svm import problems
@@ -77,7 +77,7 @@ def test_a_problem_laid_out_in_a_standard_shape_has_the_solution_that_it_has_alo
     n, T, d = shape
     one = data.sphere(jax.random.key(3), n=n, T=T, d=d)
     posed = svm.token_constraints(one, tokens.optimal(one))
-    (part,) = packed(jax.tree.map(lambda leaf: np.asarray(leaf)[None], posed), 1, Sharing.SPANS)
+    (part,) = packed(jax.tree.map(lambda leaf: np.asarray(leaf)[None], posed), 1, shared=True)
     assert part.rows.differences.shape == (1, 64, 1, 16)
     laid_out = svm.solve(posed, norm)
     # Under `jit` nothing is laid out.
@@ -91,7 +91,7 @@ def test_a_problem_laid_out_in_a_standard_shape_has_the_solution_that_it_has_alo
 def test_many_problems_keep_their_own_shape_and_few_share_one():
     def shapes(lanes):
         posed = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), lanes, axis=0), instances.constraints(1))
-        return [part.rows.differences.shape[1:] for part in packed(posed, lanes, Sharing.SPANS)]
+        return [part.rows.differences.shape[1:] for part in packed(posed, lanes, shared=True)]
 
     assert shapes(10) == [(64, 1, 16)]
     assert shapes(10_000) == [(n, T - 1, 5)]
