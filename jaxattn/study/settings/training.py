@@ -134,15 +134,20 @@ class Training:
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw problems and initial weights of some seeds, and train them."""
-        data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
-        problems = batch.over_seeds(from_words(self.law), data_keys)
-        weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys)
-        own, of_noise = {"data_key": data_keys, "weights_key": weights_keys}, None
+        own, problems, weights = self.drawn(seeds, root)
+        of_noise = None
         if self.noise is not descent.full_batch:
             own["noise_key"] = batch.over_seeds(noise_key, seeds, shared=(root,))
             of_noise = jax.random.wrap_key_data(jnp.asarray(own["noise_key"]))
         trained = descent.train_batch(weights, problems, **self.descent, keys=of_noise, of=self.seeds)
         return _arrays(problems, weights, own, trained)
+
+    def drawn(self, seeds: np.ndarray, root: np.ndarray) -> tuple[dict[str, Any], Problem, Any]:
+        """Draw the keys of some seeds, and from them problems and initial weights."""
+        data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
+        problems = batch.over_seeds(from_words(self.law), data_keys)
+        weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys)
+        return {"data_key": data_keys, "weights_key": weights_keys}, problems, weights
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose weights stayed finite, and those that diverged."""
