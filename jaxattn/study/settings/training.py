@@ -18,6 +18,7 @@ from jaxattn.descent.noise import Noise
 from jaxattn.descent.penalties import Penalty
 from jaxattn.descent.training import outline
 from jaxattn.parallel import batch
+from jaxattn.parallel.effort import SOLVING
 from jaxattn.problem import Problem
 from jaxattn.records import Record
 from jaxattn.study.settings import parameters
@@ -145,8 +146,9 @@ class Training:
     def drawn(self, seeds: np.ndarray, root: np.ndarray) -> tuple[dict[str, Any], Problem, Any]:
         """Draw the keys of some seeds, and from them problems and initial weights."""
         data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
-        problems = batch.over_seeds(from_words(self.law), data_keys)
-        weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys)
+        # Random numbers take a fifth of the time of a briefly compiled program, which compiles no faster.
+        problems = batch.over_seeds(from_words(self.law), data_keys, effort=SOLVING)
+        weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys, effort=SOLVING)
         return {"data_key": data_keys, "weights_key": weights_keys}, problems, weights
 
     def outcome(self, record: Record) -> dict[str, int]:
