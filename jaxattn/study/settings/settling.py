@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Bool
 
-from jaxattn import descent, heads, tokens
-from jaxattn.attention import Weights
+from jaxattn import descent, heads
+from jaxattn.attention import Factored, Weights
 from jaxattn.descent.optimizers import along
-from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.settings import parameters
 from jaxattn.study.settings.training import Training
@@ -67,7 +66,7 @@ class Settling(Training):
             for kept, new in zip(jax.tree.leaves(weights), jax.tree.leaves(trained), strict=True):
                 kept[left] = new
             steps[left] += length
-            left = left[~batch.over_seeds(_is_settled, trained, going_on[1])]
+            left = left[~_are_settled(trained, going_on[1])]
             if not left.size:
                 break
         return problems.arrays | own | parameters.named(weights) | {"steps": steps}
@@ -77,7 +76,17 @@ class Settling(Training):
         return [min(self.record_every, self.steps - begun) for begun in range(0, self.steps, self.record_every)]
 
 
-def _is_settled(weights: Weights, problem: Problem) -> Bool[Array, ""]:
-    """Return whether every input selects an optimal token for good."""
-    globally = tokens.is_globally_optimal(tokens.scores(problem), tokens.selected(weights, problem))
-    return globally & (tokens.saturation(weights, problem) >= _SETTLED)
+def _are_settled(weights: Weights, problems: Problem) -> Bool[np.ndarray, " seeds"]:
+    """Return for which seeds every input selects an optimal token for good; without a program for each shape."""
+    X, Z, Y, v = (np.asarray(problems.arrays[name]) for name in "XZYv")
+    if isinstance(weights, Factored):
+        images = np.asarray(weights.K) @ (np.asarray(weights.Q).mT @ Z.mT)
+    else:
+        images = np.asarray(weights) @ Z.mT
+    logits = (X @ images.mT[..., None])[..., 0]
+    scores = Y[:, :, None] * (X @ v[:, None, :, None])[..., 0]
+    if problems.present is not None:
+        logits, scores = (np.where(problems.present, array, -np.inf) for array in (logits, scores))
+    optimal = scores == scores.max(axis=2, keepdims=True)
+    shares = np.exp(logits - logits.max(axis=2, keepdims=True))
+    return (np.where(optimal, shares, 0.0).max(axis=2) >= _SETTLED * shares.sum(axis=2)).all(axis=1)
