@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import accelerator, bias, descent, first_run, hostile, language, robustness, scaling, svm
+from benchmarks import accelerator, bias, descent, first_run, history, hostile, language, robustness, scaling, svm
 from benchmarks.timing import ROUNDS, processor
 from jaxattn import records
 from jaxattn.study.configuration.names import root
@@ -20,6 +20,7 @@ from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import page
 
 RESULTS = root() / "figures" / "bench.json"
+HISTORY = root() / "figures" / "bench-history.json"
 
 
 PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
@@ -52,6 +53,8 @@ SCALINGS = {
 def main(arguments: list[str]) -> None:
     """Run the parts, print each line as it is measured, save all in figures/bench.json, and draw the scaling figures.
 
+    The ratios to other programs are added to figures/bench-history.json; those that fell are printed.
+
     Raises:
         UsageError: an unknown part.
     """
@@ -73,6 +76,10 @@ def main(arguments: list[str]) -> None:
             results[name].append(line)
             # Save after each line, so that an interrupted run loses none.
             records.write_json(RESULTS, results)
+        for lost in history.added(HISTORY, first_run.commit_of(), machine, results[name]):
+            print(f"slower: {lost}", flush=True)
+    if entries := history.read(HISTORY):
+        page.save(history.draw(entries), HISTORY.parent, HISTORY.stem)
     for name, unit in SCALINGS.items():
         if name in results:
             page.save(scaling.draw(results[name], unit), RESULTS.parent, name)

@@ -76,6 +76,11 @@ def _measured(command: str, revision: str = "HEAD") -> dict[str, Any]:
     return line | {"first_figure": first_figure}
 
 
+def commit_of(revision: str = "HEAD") -> str:
+    """Return the short name of a commit of the checkout."""
+    return _done(["git", "-C", str(root()), "rev-parse", "--short", revision])
+
+
 def _process_seconds() -> float:
     """Return the processor time of all commands so far, with that of their own processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -88,7 +93,7 @@ def _clone(revision: str = "HEAD") -> Iterator[tuple[str, Path]]:
     repository = str(root())
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "jaxattn"
-        commit = _done(["git", "-C", repository, "rev-parse", "--short", revision])
+        commit = commit_of(revision)
         _done(["git", "clone", "--quiet", repository, str(clone)])
         _done(["git", "-C", str(clone), "checkout", "--quiet", commit])
         yield commit, clone
