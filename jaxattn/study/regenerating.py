@@ -8,6 +8,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,10 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     with ExitStack() as stack:
         pool = None
         if not Path(config.runs).exists():
-            # All will be made: the processes import JAX while this one finds out what to do.
+            # All will be made: the processes compose the configurations first.
             pool = stack.enter_context(side_by_side.pool(processes))
-        composed = {name: making.configurations(name, overrides) for name in names}
+        compose = partial(making.configurations, overrides=overrides)
+        composed = dict(zip(names, (pool.executor.map if pool else map)(compose, names), strict=True))
         trim()
         unchanged = [name for name in names if making.is_made(name, composed[name], folder, known[name])]
         for name in unchanged:
