@@ -7,14 +7,18 @@ triangular solves in one program).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-AnyArray = Array | np.ndarray
+# A function that takes either kind of array returns the kind that it was given, which no union can say.
+if TYPE_CHECKING:
+    AnyArray = Any
+else:
+    AnyArray = Array | np.ndarray
 
 
 def module_of(*arrays: Any) -> Any:

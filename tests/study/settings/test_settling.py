@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from functools import cache
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,7 +21,7 @@ from jaxattn.study.settings.training import Training
 
 
 @cache
-def settings() -> dict[str, Settling]:
+def settings() -> dict[str, Any]:
     """The settings of global-probability by the names of its runs."""
     configs = making.configurations("global-probability", [])
     return {config.study.name: composition.setting_of(config) for config in configs}
