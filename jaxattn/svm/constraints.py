@@ -164,17 +164,17 @@ class Rows(NamedTuple):
     """Targets, kinds and multiplier bounds of all rows, without defaults.
 
     A row's multiplier lies in [lower, upper]: `[0, inf)` for a hard inequality, all of R for an equality, `[0, C]` for
-    a soft row, and 0 for a row that is not present. Rows of NumPy arrays are NumPy arrays, with lanes in front.
+    a soft row, and 0 for a row that is not present.
     """
 
-    targets: Float[Array, "*lanes n m"]
-    lower: Float[Array, "*lanes n m"]
-    upper: Float[Array, "*lanes n m"]
-    equal: Bool[Array, "*lanes n m"]
-    present: Bool[Array, "*lanes n m"]
+    targets: Float[AnyArray, "*lanes n m"]
+    lower: Float[AnyArray, "*lanes n m"]
+    upper: Float[AnyArray, "*lanes n m"]
+    equal: Bool[AnyArray, "*lanes n m"]
+    present: Bool[AnyArray, "*lanes n m"]
 
     @property
-    def hard(self) -> Bool[Array, "..."]:
+    def hard(self) -> Bool[AnyArray, "..."]:
         """The rows that must be satisfied."""
         return self.present & (self.upper == jnp.inf)
 

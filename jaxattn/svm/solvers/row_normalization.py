@@ -77,12 +77,12 @@ def normalize_rows(constraints: Constraints, W: Float[Array, "p q"], squared: bo
     differences = jnp.where(of.present[..., None], constraints.differences / lengths[..., None], 0.0)
     prices = None
     if constraints.penalty is not None:
-        prices = jnp.where(of.hard | ~of.present, jnp.inf, of.upper * lengths / unit)
+        prices = jnp.where(jnp.logical_or(of.hard, ~of.present), jnp.inf, of.upper * lengths / unit)
     return NormalizedRows(
         rows=constraints._replace(differences=differences),
         b=jnp.where(of.present, of.targets / (scale * lengths), 0.0),
         C=prices,
-        equal=of.equal | ~of.present,
+        equal=jnp.logical_or(of.equal, ~of.present),
         W=W / scale,
         separable=separable,
         scale=scale,
