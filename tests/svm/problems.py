@@ -193,7 +193,7 @@ def mixed(seed: int, norm: svm.Norm, n: int = 3, m: int = 3, d: int = 5) -> Plan
 def full(constraints: svm.Constraints, *, priced: bool = False) -> svm.Constraints:
     """The same rows with every field written out, so that all kinds of problems share one program."""
     of = cons.rows(constraints)
-    penalty = jnp.where(of.hard | ~of.present, jnp.inf, of.upper) if priced else None
+    penalty = jnp.where(jnp.logical_or(of.hard, ~of.present), jnp.inf, of.upper) if priced else None
     return constraints._replace(targets=of.targets, equal=of.equal, present=of.present, penalty=penalty)
 
 
