@@ -101,19 +101,7 @@ def cholesky(
     if least is None:
         largest = jnp.max(_rounding(symmetric))
         least = jnp.broadcast_to(largest, symmetric.shape[:1])
-    index = jnp.arange(symmetric.shape[0])
-
-    # Computing L^T row by row, each by one product with the rows before it, is three times as fast as updating the
-    # remaining matrix.
-    def row(upper: Array, here: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        k, entries, level = here
-        left = entries - jax.lax.dynamic_index_in_dim(upper, k, 1, keepdims=False) @ upper
-        pivot = jax.lax.dynamic_index_in_dim(left, k, keepdims=False)
-        scale = jnp.where(pivot > level, 1 / jnp.sqrt(jnp.abs(pivot)), 0.0)
-        found = jnp.where(index >= k, scale * left, 0.0)
-        return jax.lax.dynamic_update_index_in_dim(upper, found, k, 0), pivot
-
-    upper, pivots = jax.lax.scan(row, per_lane(jnp.zeros_like(symmetric), symmetric), (index, symmetric, least))
+    upper, pivots = _eliminated(symmetric, least)
     return upper.T, pivots
 
 
@@ -139,19 +127,28 @@ def inverse_root(symmetric: Float[Array, "a a"]) -> Float[Array, "a a"]:
     eigenvalues of the inverse are not lost beside large ones.
     """
     a = symmetric.shape[0]
-    index = jnp.arange(a)
+    both = jnp.concatenate([symmetric, jnp.eye(a, dtype=symmetric.dtype)], axis=1)
+    return _eliminated(both, _rounding(symmetric))[0][:, a:]
 
-    # Gaussian elimination with the identity beside the matrix: one loop instead of one for L and one for its inverse.
-    def row(done: Array, here: tuple[Array, Array, Array]) -> tuple[Array, None]:
+
+def _eliminated(rows: Float[Array, "a b"], least: Float[Array, " a"]) -> tuple[Float[Array, "a b"], Float[Array, " a"]]:
+    """Return rows after Gaussian elimination by their first columns, a symmetric matrix, and its pivots.
+
+    Each row is divided by the root of its pivot: the matrix becomes its Cholesky factor L^T, and what stands beside it
+    is multiplied by the inverse of L. A row whose pivot is at most `least` becomes zero.
+    """
+    index = jnp.arange(rows.shape[1])
+
+    # Row by row, each by one product with the rows before it: three times as fast as updating the remaining matrix.
+    def row(done: Array, here: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         k, entries, level = here
         left = entries - jax.lax.dynamic_index_in_dim(done, k, 1, keepdims=False) @ done
         pivot = jax.lax.dynamic_index_in_dim(left, k, keepdims=False)
         scale = jnp.where(pivot > level, 1 / jnp.sqrt(jnp.abs(pivot)), 0.0)
-        found = jnp.where(index >= k, left[:a], 0.0), left[a:]
-        return jax.lax.dynamic_update_index_in_dim(done, scale * jnp.concatenate(found), k, 0), None
+        found = jnp.where(index >= k, scale * left, 0.0)
+        return jax.lax.dynamic_update_index_in_dim(done, found, k, 0), pivot
 
-    both = jnp.concatenate([symmetric, jnp.eye(a, dtype=symmetric.dtype)], axis=1)
-    return jax.lax.scan(row, per_lane(jnp.zeros_like(both), symmetric), (index, both, _rounding(symmetric)))[0][:, a:]
+    return jax.lax.scan(row, per_lane(jnp.zeros_like(rows), rows), (index[: rows.shape[0]], rows, least))
 
 
 def is_positive_definite(symmetric: Float[Array, "a a"]) -> Bool[Array, ""]:
