@@ -17,10 +17,11 @@ from jaxattn.norms import Norm
 from jaxattn.problem import of_arrays
 from jaxattn.statistics import Estimate, variables
 from jaxattn.study.settings.parameters import is_parameter, weights_of
+from jaxattn.study.settings.training import SERIES
 
 _PER_SEED = ("seed", "norm", "snapshot")
-# The arrays of a problem, and of a run.
-_PROBLEM, _RUN = ("X", "Z", "Y", "v"), ("probability", "loss", "gradient_norm", "stalled")
+# The arrays of a problem.
+_PROBLEM = ("X", "Z", "Y", "v")
 
 
 def ranked(
@@ -47,7 +48,7 @@ def ranked(
         ('frobenius',)
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
-    if lacking := [name for name in (*_PROBLEM, *_RUN) if name not in arrays]:
+    if lacking := [name for name in (*_PROBLEM, *SERIES) if name not in arrays]:
         raise ValueError(f"record: expected one of `jaxattn train` on problems, found no {', '.join(lacking)} in it")
     if not any(is_parameter(name) and name.endswith("_snapshots") for name in arrays):
         raise ValueError("record: expected snapshots of the weights, found none; train with snapshots=logarithmically")
@@ -58,7 +59,7 @@ def ranked(
     run = descent.Run(
         weights=weights_of(arrays),
         snapshots=jax.tree.map(lambda leaf: leaf[:, known], snapshots),
-        **{name: cast(Any, arrays[name]) for name in _RUN},
+        **{name: cast(Any, arrays[name]) for name in SERIES},
         snapshot_steps=cast(Any, np.tile(steps[known], (record.sizes["seed"], 1))),
     )
     return bias.rank(run, of_arrays(arrays), norms, key, model_of(record))

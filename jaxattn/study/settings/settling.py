@@ -7,19 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Array, Bool
 
-from jaxattn import descent, heads
-from jaxattn.attention import Factored, Weights
+from jaxattn import descent, heads, tokens
+from jaxattn.attention import Weights
 from jaxattn.descent.optimizers import along
+from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.settings import parameters
-from jaxattn.study.settings.training import Training
+from jaxattn.study.settings.training import SERIES, Training
 
 # The least probability of an input's optimal token from which on its selection counts as final.
 _SETTLED = 0.99999
-# What a training records along the way.
-_ALONG = {"probability", "loss", "gradient_norm", "stalled"}
 
 
 class Settling(Training):
@@ -51,7 +50,7 @@ class Settling(Training):
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
         """Return the arrays of one seed by name; only their shapes are read."""
         arrays = super().one_seed(seed, root)
-        kept = {name: leaf for name, leaf in arrays.items() if name not in _ALONG and "_initial" not in name}
+        kept = {name: leaf for name, leaf in arrays.items() if name not in SERIES and "_initial" not in name}
         return kept | {"steps": jnp.zeros((), int)}
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
@@ -59,14 +58,15 @@ class Settling(Training):
         own, problems, weights = self.drawn(seeds, root)
         weights, steps = jax.tree.map(np.array, weights), np.zeros(seeds.size, int)
         left, lengths = np.arange(seeds.size), self._lengths()
+        of = self.seeds * len(lengths)
         for length in lengths:
             going_on = jax.tree.map(lambda leaf, chosen=left: leaf[chosen], (weights, problems))
-            arguments = self.descent | {"steps": length, "record_every": length, "of": self.seeds * len(lengths)}
-            trained = descent.train_batch(*going_on, **arguments).weights
+            arguments = self.descent | {"steps": length, "record_every": length}
+            trained = descent.train_batch(*going_on, **arguments, of=of).weights
             for kept, new in zip(jax.tree.leaves(weights), jax.tree.leaves(trained), strict=True):
                 kept[left] = new
             steps[left] += length
-            left = left[~_are_settled(trained, going_on[1])]
+            left = left[~batch.over_seeds(_is_settled, trained, going_on[1], of=of)]
             if not left.size:
                 break
         return problems.arrays | own | parameters.named(weights) | {"steps": steps}
@@ -76,17 +76,7 @@ class Settling(Training):
         return [min(self.record_every, self.steps - begun) for begun in range(0, self.steps, self.record_every)]
 
 
-def _are_settled(weights: Weights, problems: Problem) -> Bool[np.ndarray, " seeds"]:
-    """Return for which seeds every input selects an optimal token for good; without a program for each shape."""
-    X, Z, Y, v = (np.asarray(problems.arrays[name]) for name in "XZYv")
-    if isinstance(weights, Factored):
-        images = np.asarray(weights.K) @ (np.asarray(weights.Q).mT @ Z.mT)
-    else:
-        images = np.asarray(weights) @ Z.mT
-    logits = (X @ images.mT[..., None])[..., 0]
-    scores = Y[:, :, None] * (X @ v[:, None, :, None])[..., 0]
-    if problems.present is not None:
-        logits, scores = (np.where(problems.present, array, -np.inf) for array in (logits, scores))
-    optimal = scores == scores.max(axis=2, keepdims=True)
-    shares = np.exp(logits - logits.max(axis=2, keepdims=True))
-    return (np.where(optimal, shares, 0.0).max(axis=2) >= _SETTLED * shares.sum(axis=2)).all(axis=1)
+def _is_settled(weights: Weights, problem: Problem) -> Bool[Array, ""]:
+    """Return whether every input selects an optimal token for good."""
+    globally = tokens.is_globally_optimal(tokens.scores(problem), tokens.selected(weights, problem))
+    return globally & (tokens.saturation(weights, problem) >= _SETTLED)

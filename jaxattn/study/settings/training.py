@@ -26,6 +26,8 @@ from jaxattn.study.settings.parameters import finite_seeds, weights_of
 from jaxattn.study.settings.recording import from_words, keys, noise_key
 from jaxattn.study.settings.schedule import Schedule
 
+# What a record holds of a run beside its weights.
+SERIES = ("probability", "loss", "gradient_norm", "stalled")
 # The axes of each array of a record except parameters, after the seed axis.
 _DIMS: dict[str, tuple[str, ...]] = {
     "X": ("input", "token", "feature"),
@@ -210,4 +212,4 @@ def _arrays(problem: Problem, weights: Any, keys: Mapping[str, Any], trained: de
         del stages["_snapshots"]
     for suffix, value in stages.items():
         named |= {name + suffix: leaf for name, leaf in parameters.named(value).items()}
-    return named | {name: getattr(trained, name) for name in ("probability", "loss", "gradient_norm", "stalled")}
+    return named | {name: getattr(trained, name) for name in SERIES}
