@@ -21,8 +21,8 @@ __all__ = ["WorkingSet"]
 # Added to the diagonal of Gram matrices of unit rows, so that dependent rows have a Cholesky factor; repeating a
 # solution from the one before (a proximal point method) removes its effect.
 _PROXIMAL = 1e-9
-# The largest shortfall of a unit row, relative to the largest target; and what is left of a problem, relative to its
-# bias, that counts as nothing.
+# The largest shortfall of a unit row, relative to the largest target: of a solution, and of one to be corrected.
+# `1 - bias <b, u>` below which rows may be infeasible, or the bias is too large by this factor.
 _SHORT, _NEARLY, _LEFT = 1e-13, 1e-6, 1e-6
 # How often at most a solution on known active rows is corrected by its residuals, and a set of active rows is changed.
 _CORRECTIONS, _PIVOTINGS = 20, 1000
@@ -173,7 +173,7 @@ def _pivoted(
         infeasible.
     """
     b = bias * rows.targets
-    H = G + np.outer(b, b) + _PROXIMAL * np.eye(b.size)
+    H = _proximal(G, b)
     c = b + _PROXIMAL * start
     u, passive = start, rows.equal | (start > 0)
     fewest, patience = b.size + 1, 3
@@ -196,6 +196,11 @@ def _pivoted(
     return u, 1.0 - float(b @ u)
 
 
+def _proximal(G: Float[np.ndarray, "k k"], b: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k k"]:
+    """Return the Gram matrix of rows with b as one more coordinate, made positive definite."""
+    return G + np.outer(b, b) + _PROXIMAL * np.eye(b.size)
+
+
 def _corrected(G: Float[np.ndarray, "k k"], rows: _Rows) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "d e"]]:
     """Return the shortest W with `<A_k, W> = b_k` for all rows, and its multipliers.
 
@@ -204,7 +209,7 @@ def _corrected(G: Float[np.ndarray, "k k"], rows: _Rows) -> tuple[Float[np.ndarr
     u, W = np.zeros(rows.targets.size), rows.combination(np.zeros(rows.targets.size))
     if not u.size:
         return u, W
-    factor = scipy.linalg.cho_factor(G + _PROXIMAL * np.eye(u.size), check_finite=False)
+    factor = scipy.linalg.cho_factor(_proximal(G, 0 * u), check_finite=False)
     for _ in range(_CORRECTIONS):
         residual = rows.targets - rows.margins(W)
         if np.abs(residual).max() <= _SHORT / 10:
@@ -225,7 +230,7 @@ def _proof(G: Float[np.ndarray, "k k"], rows: _Rows, u: Float[np.ndarray, " k"])
     active = np.flatnonzero(u)
     own, found = rows.picked(active), u[active] / max(float(rows.targets @ u), 1e-300)
     b = own.targets
-    factor = scipy.linalg.cho_factor(G[np.ix_(active, active)] + np.outer(b, b) + _PROXIMAL * np.eye(b.size))
+    factor = scipy.linalg.cho_factor(_proximal(G[np.ix_(active, active)], b))
     for _ in range(_CORRECTIONS):
         residual = b * (1.0 - b @ found) - own.margins(own.combination(found))
         found = found + scipy.linalg.cho_solve(factor, residual)
