@@ -29,8 +29,8 @@ import numpy as np
 from jaxattn.norms import Norm, OfRank, named
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.evidence import LAST, measured, of_each, proved
-from jaxattn.svm.pivoting import AnyArray, after, module_of, positive
+from jaxattn.svm.evidence import measured, of_each, proved
+from jaxattn.svm.pivoting import LAST, AnyArray, after, module_of, positive
 from jaxattn.svm.rounding import is_posed, per_row, scaled, unit
 from jaxattn.svm.solution import Candidate, Solution, Status, Unique
 from jaxattn.svm.stationarity import is_of_rank, stationarity

@@ -10,12 +10,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn.problem import is_concrete
-from jaxattn.svm.pivoting import AnyArray, diagonal, module_of, orthonormal, per_lane, pivot
+from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, module_of, orthonormal, per_lane, pivot
 
 __all__ = ["Constraints", "combination", "margins"]
-
-# The axes of a problem's rows; what is read off them also takes NumPy arrays with a leading axis of lanes.
-_ROWS = (-2, -1)
 
 
 class Constraints(NamedTuple):
@@ -204,7 +201,7 @@ def is_free(constraints: Constraints) -> Bool[AnyArray, "*lanes"]:
     of = rows(constraints)
     xp = module_of(of.targets)
     bound = of.hard & xp.where(of.equal, of.targets != 0, of.targets <= 0)
-    return ~bound.any(axis=_ROWS) & (of.hard & ~of.equal).any(axis=_ROWS)
+    return ~bound.any(axis=LAST) & (of.hard & ~of.equal).any(axis=LAST)
 
 
 def worst_margin(constraints: Constraints, W: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, "*lanes"]:
@@ -222,8 +219,8 @@ def worst_of(constraints: Constraints, margins: Float[AnyArray, "*lanes n m"]) -
     xp = module_of(margins, of.targets)
     inequality = of.hard & ~of.equal
     ratio = margins / xp.where(inequality, of.targets, 1.0)
-    worst = xp.min(xp.where(inequality, ratio, xp.inf), axis=_ROWS)
-    worst = xp.where((of.present & ~of.hard).any(axis=_ROWS), xp.minimum(worst, 1.0), worst)
+    worst = xp.min(xp.where(inequality, ratio, xp.inf), axis=LAST)
+    worst = xp.where((of.present & ~of.hard).any(axis=LAST), xp.minimum(worst, 1.0), worst)
     return xp.where(is_free(constraints), worst, 1.0)
 
 
@@ -246,8 +243,8 @@ def violation_of_zero(constraints: Constraints) -> Float[AnyArray, "*lanes"]:
 
 def _largest_shortfall(of: Rows, margins: Float[AnyArray, "*lanes n m"] | float) -> Float[AnyArray, "*lanes"]:
     short, xp = of.targets - margins, module_of(of.targets)
-    short = xp.max(xp.where(of.hard, xp.where(of.equal, xp.abs(short), short), 0.0), axis=_ROWS)
-    largest = xp.max(xp.where(of.hard, xp.abs(of.targets), 0.0), axis=_ROWS)
+    short = xp.max(xp.where(of.hard, xp.where(of.equal, xp.abs(short), short), 0.0), axis=LAST)
+    largest = xp.max(xp.where(of.hard, xp.abs(of.targets), 0.0), axis=LAST)
     return xp.maximum(0.0, short / xp.where(largest > 0, xp.minimum(largest, 1.0), 1.0))
 
 

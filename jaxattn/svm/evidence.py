@@ -20,11 +20,9 @@ from jaxattn.norms import Norm
 from jaxattn.parallel import batch, effort
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Rows
-from jaxattn.svm.pivoting import AnyArray, after, module_of, positive
+from jaxattn.svm.pivoting import LAST, AnyArray, after, module_of, positive
 from jaxattn.svm.rounding import Enclosed, Scaled, dot, exactly, per_row, power_below, unit
 
-# The axes of a lane's rows, and of a matrix.
-LAST = (-2, -1)
 # How many lanes a program takes that evaluates a norm, for a few lanes and for more: some norms take milliseconds each.
 _FEW, _TOGETHER = 4, 32
 

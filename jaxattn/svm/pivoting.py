@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     AnyArray = Any
 else:
     AnyArray = Array | np.ndarray
+# The axes of a problem's rows and of a matrix. NumPy arrays may have lanes in front of them.
+LAST = (-2, -1)
 
 
 def module_of(*arrays: Any) -> Any:

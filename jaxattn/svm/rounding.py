@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints, Rows
-from jaxattn.svm.pivoting import AnyArray, module_of, positive
+from jaxattn.svm.pivoting import LAST, AnyArray, module_of, positive
 
 # A factor that covers the rounding of a bound itself.
 _SAFE = 1.0625
@@ -143,16 +143,16 @@ def scaled(constraints: Constraints, power: int) -> Scaled:
     of_differences = positive(2 * power_below(xp.max(xp.abs(differences), axis=-1)))
     of_queries = positive(2 * power_below(xp.max(xp.abs(queries), axis=-1)))
     rows = of_differences * of_queries[..., None]
-    whole = positive(xp.max(power_below(targets) / rows, axis=(-2, -1)))
+    whole = positive(xp.max(power_below(targets) / rows, axis=LAST))
     multipliers = rows if power == 1 else rows / per_row(whole)
     of_rows = (of_differences, rows, 1 / rows, multipliers, 1 / multipliers, rows * per_row(whole))
     fits = is_normal(of_queries).all(axis=-1) & is_normal(whole**power)
     for one in of_rows:
-        fits = fits & is_normal(one).all(axis=(-2, -1))
+        fits = fits & is_normal(one).all(axis=LAST)
     shrunk, upper = targets / (rows * per_row(whole)), of.upper * multipliers
     priced = of.present & ~of.hard
     usable = ((targets == 0) | is_normal(xp.abs(shrunk))) & (~priced | is_normal(upper))
-    fits = fits & usable.all(axis=(-2, -1))
+    fits = fits & usable.all(axis=LAST)
     each = per_row(fits)
     of = of._replace(targets=xp.where(each, shrunk, 0.0), upper=xp.where(each, upper, of.upper))
     small = constraints._replace(
@@ -183,4 +183,4 @@ def is_posed(constraints: Constraints) -> Bool[AnyArray, "*lanes"]:
 
     posed = ordinary(differences) & ordinary(queries)
     posed = posed if targets is None else posed & ordinary(targets)
-    return posed if penalty is None else posed & ((penalty > 0) & ~is_flushed(penalty)).all(axis=(-2, -1))
+    return posed if penalty is None else posed & ((penalty > 0) & ~is_flushed(penalty)).all(axis=LAST)
