@@ -29,6 +29,8 @@ _number = itertools.count(1)
 # Seconds between two checks of the processes' reports.
 _PAUSE = 0.2
 
+_ENDED = "a process ended without a message (killed, or out of memory?)"
+
 # The entries of an experiment's claims, and its costs.
 Made = tuple[list[dict[str, Any]], costs.Costs]
 
@@ -57,7 +59,11 @@ class Pool(NamedTuple):
 
 @contextlib.contextmanager
 def pool(count: int) -> Iterator[Pool | None]:
-    """Start processes, which import JAX in the meantime; None if one process is enough."""
+    """Start processes, which import JAX in the meantime; None if one process is enough.
+
+    Raises:
+        ProcessError: a process ended without a message.
+    """
     if count == 1:
         yield None
         return
@@ -68,12 +74,14 @@ def pool(count: int) -> Iterator[Pool | None]:
             executor.submit(os.getpid)
         try:
             yield Pool(executor, events, count)
-        except BaseException:
+        except BaseException as error:
             # An interrupt, or an error in one process: what the others have finished is kept.
             executor.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 # SIGTERM, because background processes of a shell ignore SIGINT.
                 child.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise ProcessError(f"{_ENDED}; run the same command again to continue") from error
             raise
 
 
@@ -131,13 +139,8 @@ def each(
             for config in composed[name]:
                 runs.ended(config)
         raise ProcessError(
-            f"a process ended without a message (killed, or out of memory?) while making "
-            f"{', '.join(sorted(running.values()))}; run the same command again to continue"
+            f"{_ENDED} while making {', '.join(sorted(running.values()))}; run the same command again to continue"
         ) from error
-
-
-# In each worker process: the queue of reports to the parent process.
-_events: Any = None
 
 
 def ordered(composed: Mapping[str, Sequence[DictConfig]], seconds: Mapping[str, float]) -> list[str]:
@@ -155,6 +158,10 @@ def ordered(composed: Mapping[str, Sequence[DictConfig]], seconds: Mapping[str, 
     order = published + others
     shortest = (published or others)[-1:]
     return shortest + [name for name in order if name not in shortest]
+
+
+# In each worker process: the queue of reports to the parent process.
+_events: Any = None
 
 
 def _begin_worker(events: Any) -> None:

@@ -16,7 +16,7 @@ from jaxattn import records
 from jaxattn.study import side_by_side
 from jaxattn.study.commands import figures
 from jaxattn.study.configuration import composition
-from jaxattn.study.mistakes import UsageError
+from jaxattn.study.mistakes import ProcessError, UsageError
 
 # Python as a terminal starts it: what a shell starts in the background ignores SIGINT, and hands that on.
 HEEDING = """
@@ -35,6 +35,17 @@ def test_how_many_processes():
     assert 1 <= side_by_side.processes(None, 1000) <= (os.cpu_count() or 1)
     with pytest.raises(UsageError, match="workers: expected at least 1, found 0"):
         side_by_side.processes(0, 2)
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_before_it_makes_anything_is_named():
+    def ended() -> None:
+        with side_by_side.pool(2) as pool:
+            assert pool is not None
+            pool.executor.submit(os._exit, 1).result()
+
+    with pytest.raises(ProcessError, match=r"a process ended without a message .*; run the same command again"):
+        ended()
 
 
 def small(place: Path, *more: str) -> list[str]:
