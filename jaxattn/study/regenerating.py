@@ -17,7 +17,7 @@ import jax
 from jaxattn import records
 from jaxattn.study import durations, making, report, side_by_side, stalls
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import described, experiments, published
+from jaxattn.study.configuration.names import described, experiments
 from jaxattn.study.costs import Costs
 from jaxattn.study.kept import trim
 from jaxattn.study.mistakes import UsageError
@@ -67,6 +67,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         if _experiment(key) not in unreadable:
             known[_experiment(key)].add(line["made_from"])
     seconds = {_experiment(key): line["seconds"] for key, line in lines.items()}
+    in_checkout = durations.of_checkout()
     with ExitStack() as stack:
         pool = None
         if not Path(config.runs).exists():
@@ -91,7 +92,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             board.begun(name, len(composed[name]), sum(run.seeds for run in composed[name]))
 
         # Other sizes, in other folders, take other times, but the order of durations is similar.
-        made = side_by_side.each(composed, folder, durations.of_checkout() | seconds, pool, begun, board.note)
+        made = side_by_side.each(composed, folder, in_checkout | seconds, pool, begun, board.note)
         for number, (name, (claims, cost)) in enumerate(made, start=1):
             board.made(name)
             spent += cost
@@ -114,8 +115,9 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
     ]
     if spent.unreadable:
         ending.append(unreadable_programs(spent.unreadable))
-    others = [name for name in studies if name not in names]
-    return [*ending, what_else(others, durations.of_checkout())] if set(names) == set(published()) else ending
+    if set(names) == {name for name in studies if studies[name].published}:
+        ending.append(what_else([name for name in studies if name not in names], in_checkout))
+    return ending
 
 
 def _experiment(claim: str) -> str:
