@@ -20,8 +20,6 @@ LOST = 1.3
 # The peers of the figure: the loop of the authors' notebooks, and the solver of CVXPY's default.
 _DRAWN = {"one seed, PyTorch loop": "a PyTorch loop over seeds", "Clarabel": "CVXPY with Clarabel"}
 
-Entry = Mapping[str, Any]
-
 
 def ratios(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return how many times faster than each peer the rows of a part are, by what they measure and the peer.
@@ -74,7 +72,7 @@ def added(path: Path, commit: str, machine: str, rows: Sequence[Mapping[str, Any
     ]
 
 
-def draw(entries: Sequence[Entry]) -> Figure:
+def draw(entries: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw the ratios to the authors' loop and to CVXPY's default against the commits that were measured."""
     with page.style():
         figure = page.full(4.0)
