@@ -153,12 +153,12 @@ def what_else(others: Sequence[str], seconds: Mapping[str, float]) -> str:
 
     Example:
         >>> what_else(["rate", "flow"], {"rate": 200.0, "flow": 100.0})
-        'also there: 2 experiments beyond these figures, 2:30 min in the published size on two cores: ...'
+        'not made: 2 other experiments, which take 2:30 min on two cores in the published size; to make all: ...'
     """
     took = duration(sum(seconds.get(name, 0.0) for name in others) / 2)
     return (
-        f"also there: {len(others)} experiments beyond these figures, {took} in the published size on two cores: "
-        "`make figures all=yes` or `jaxattn figures --all`"
+        f"not made: {len(others)} other experiments, which take {took} on two cores in the published size; "
+        "to make all: `make figures all=yes` or `jaxattn figures --all`"
     )
 
 

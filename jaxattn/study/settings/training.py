@@ -148,7 +148,7 @@ class Training:
     def drawn(self, seeds: np.ndarray, root: np.ndarray) -> tuple[dict[str, Any], Problem, Any]:
         """Draw the keys of some seeds, and from them problems and initial weights."""
         data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
-        # Random numbers take a fifth of the time of a briefly compiled program, which compiles no faster.
+        # A briefly compiled program takes five times as long for a random number, and compiles no faster.
         problems = batch.over_seeds(from_words(self.law), data_keys, effort=SOLVING)
         weights = batch.over_seeds(from_words(self.initial, problems.d), weights_keys, effort=SOLVING)
         return {"data_key": data_keys, "weights_key": weights_keys}, problems, weights
