@@ -22,6 +22,8 @@ from jaxattn.descent import factored_engine, gram_engine
 from jaxattn.descent.gram_engine import Moved, Update
 from jaxattn.descent.moment_rescaling import Rescaled
 from jaxattn.descent.optimizers import along, length_of
+from jaxattn.descent.singular_directions import Product
+from jaxattn.descent.steepest import Steepest
 from jaxattn.descent.step_schedules import plain
 from jaxattn.parallel import lanes
 from jaxattn.problem import Problem
@@ -83,17 +85,27 @@ class Direct:
         y = lanes.einsum(step, "nt,ntd->nd", coefficients, problem.X)
         if isinstance(weights, Factored):
             keys = lanes.einsum(step, "nd,dm->nm", y, weights.K)
-            of_Q = lanes.einsum(step, "nd,nm->dm", problem.Z, keys)
-            slope = Factored(lanes.einsum(step, "nd,nm->dm", y, formed), of_Q)
+            slope = Factored(Product(y, formed), Product(problem.Z, keys))
         else:
-            slope = lanes.einsum(step, "nd,ne->de", y, problem.Z)
+            slope = Product(y, problem.Z)
         number, update = coefficients.ndim - 2, self.update
+
+        def multiplied_out() -> Any:
+            return jax.tree.map(
+                lambda leaf: lanes.einsum(step, "na,nb->ab", *leaf),
+                slope,
+                is_leaf=lambda leaf: isinstance(leaf, Product),
+            )
+
+        takes_products = isinstance(update, Steepest) and update.takes_products
+        given = slope if takes_products else multiplied_out()
         if along(plain(update)) is None and not isinstance(update, Rescaled):
             for _ in range(number):
                 update = jax.vmap(update, in_axes=-1, out_axes=-1)
         scale = (log_scale,) if isinstance(update, Rescaled) else ()
-        updates, state = update(slope, state, weights, *scale)
-        return (jax.tree.map(jnp.add, weights, updates), state), lambda: length_of(slope, number)
+        updates, state = update(given, state, weights, *scale)
+        moved = jax.tree.map(jnp.add, weights, updates)
+        return (moved, state), lambda: length_of(multiplied_out() if takes_products else given, number)
 
     def weights(self, kept: Any, problem: Problem) -> Weights:
         """Return the weights that are kept."""

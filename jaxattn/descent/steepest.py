@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxattn import checks, factorization, metrics, norms, signs
 from jaxattn.descent.optimizers import ScaleFree
+from jaxattn.descent.singular_directions import Product, reweighted
 
 __all__ = ["steepest"]
 
@@ -46,25 +48,48 @@ def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> Scal
         raise ValueError(f"norm: expected a norm without a bound on the rank, found {norm.name!r}")
     checks.step_or_schedule("step", step)
 
-    def all_directions(updates: Any, params: Any) -> Any:
-        del params
-        leaves, structure = jax.tree.flatten(updates)
-        found: list[Array] = []
-        for G in leaves:
-            # Independent batched LAPACK calls can deadlock on a CPU: make each depend on the one before.
-            found.append(direction(norm, G + 0 * jnp.sum(found[-1]) if found else G))
-        return jax.tree.unflatten(structure, found)
+    scaling = optax.scale_by_learning_rate(step)
+    return ScaleFree(scaling.init, Steepest(norm, scaling.update))
 
-    directions = optax.stateless(all_directions)
-    return ScaleFree(*optax.chain(directions, optax.scale_by_learning_rate(step)))
+
+@dataclass(frozen=True)
+class Steepest:
+    """The update of `steepest`: `scaling`, another update, multiplies the directions by the step."""
+
+    norm: norms.Norm
+    scaling: Callable[..., Any]
+
+    def __call__(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        """Return the steps for gradients, each a matrix or a `Product`, and the next state."""
+        leaves, structure = jax.tree.flatten(updates, is_leaf=lambda leaf: isinstance(leaf, Product))
+        weights = _of_singular_values(self.norm)
+        found = [direction(self.norm, G) for G in leaves] if weights is None else reweighted(leaves, weights)
+        return self.scaling(jax.tree.unflatten(structure, found), state, params)
+
+    @property
+    def takes_products(self) -> bool:
+        """Whether it needs only the factors of a gradient `A^T B`."""
+        return _of_singular_values(self.norm) is not None
 
 
 def direction(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
     """Return the maximizer of `<G, D>` over `||D|| <= 1`; zero for G = 0."""
+    weights = _of_singular_values(norm)
+    if weights is not None:
+        return reweighted([G], weights)[0]
     size = jnp.max(jnp.abs(G))
     # Normalizing makes the result independent of the scale of G. A zero gradient gives a zero step.
     found = _maximizer(norm, G / jnp.where(size > 0, size, 1))
     return jnp.where(size > 0, found, 0)
+
+
+def _of_singular_values(norm: norms.Norm) -> Callable[[Array], Array] | None:
+    """Return the maximizer's singular values as a function of those of G, if only these count in the norm."""
+    if norm == norms.spectral:
+        return jnp.ones_like
+    if norm == norms.nuclear:
+        return partial(_of_entries, 1.0)
+    return partial(_of_entries, norm.p) if isinstance(norm, norms.Schatten) else None
 
 
 def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
@@ -73,18 +98,9 @@ def _maximizer(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
         return G / jnp.linalg.norm(G)
     if isinstance(norm, norms.Entrywise):
         return _of_entries(norm.p, G)
-    if isinstance(norm, norms.Schatten):
-        U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
-        return (U * _of_entries(norm.p, s)[None]) @ Vt
     if isinstance(norm, norms.Lengths):
         D = _of_rows(norm.p, G.T if norm.turned else G)
         return D.T if norm.turned else D
-    if norm in (norms.spectral, norms.nuclear):
-        U, s, Vt = jnp.linalg.svd(G, full_matrices=False)
-        # Singular vectors of rounding errors would give steps in arbitrary directions.
-        least = s[0] if norm == norms.nuclear else max(G.shape) * jnp.finfo(s.dtype).eps * s[0]
-        taken = s >= least
-        return (U * taken[None] / (jnp.sum(taken) if norm == norms.nuclear else 1)) @ Vt
     if norm == norms.gamma2:
         return factorization.maximizer(G)
     if norm == norms.sign:
