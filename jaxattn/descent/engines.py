@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,7 @@ class Direct:
         y = lanes.einsum(step, "nt,ntd->nd", coefficients, problem.X)
         if isinstance(weights, Factored):
             keys = lanes.einsum(step, "nd,dm->nm", y, weights.K)
-            slope = Factored(Product(y, formed), Product(problem.Z, keys))
+            slope: Any = Factored(cast(Any, Product(y, formed)), cast(Any, Product(problem.Z, keys)))
         else:
             slope = Product(y, problem.Z)
         number, update = coefficients.ndim - 2, self.update
