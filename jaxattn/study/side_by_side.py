@@ -67,6 +67,8 @@ def pool(count: int) -> Iterator[Pool | None]:
     if count == 1:
         yield None
         return
+    # As many processes as cores: threads of NumPy's linear algebra would wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
     events = context.Queue()
     with ProcessPoolExecutor(count, context, initializer=_begin_worker, initargs=(events,)) as executor:
