@@ -144,17 +144,23 @@ def lengths(constraints: Constraints) -> Float[AnyArray, "*lanes n m"]:
     return xp.linalg.norm(constraints.differences, axis=-1) * xp.linalg.norm(constraints.queries, axis=-1)[..., None]
 
 
-def unit_lengths(constraints: Constraints) -> Float[Array, "n m"]:
+def unit_lengths(constraints: Constraints) -> Float[AnyArray, "*lanes n m"]:
     """Return the divisor that gives each row length 1; 1 for zero rows and rows that are not present."""
     of_rows = lengths(constraints)
-    return jnp.where(rows(constraints).present & (of_rows > 0), of_rows, 1.0)
+    return module_of(of_rows).where(rows(constraints).present & (of_rows > 0), of_rows, 1.0)
 
 
-def gram(constraints: Constraints) -> Float[Array, "c c"]:
+def gram(constraints: Constraints) -> Float[AnyArray, "*lanes c c"]:
     """Return the Gram matrix `<A_k, A_l>` of all rows, (n m, n m)."""
-    n, m, d = constraints.differences.shape
-    flat, queries = constraints.differences.reshape(n * m, d), constraints.queries
-    return (flat @ flat.T) * jnp.repeat(jnp.repeat(queries @ queries.T, m, axis=0), m, axis=1)
+    flat, queries, xp = flattened(constraints), constraints.queries, module_of(*constraints[:2])
+    m = constraints.differences.shape[-2]
+    return (flat @ flat.mT) * xp.repeat(xp.repeat(queries @ queries.mT, m, axis=-2), m, axis=-1)
+
+
+def flattened(constraints: Constraints) -> Float[AnyArray, "*lanes c d"]:
+    """Return the differences of all rows, (n m, d)."""
+    *lanes, n, m, d = constraints.differences.shape
+    return constraints.differences.reshape(*lanes, n * m, d)
 
 
 class Rows(NamedTuple):
@@ -251,14 +257,18 @@ def _largest_shortfall(of: Rows, margins: Float[AnyArray, "*lanes n m"] | float)
 class Equations(NamedTuple):
     """The equalities that are independent of earlier ones, and the inverse of their Gram matrix (0 elsewhere)."""
 
-    taken: Bool[Array, " c"]
-    inverse: Float[Array, "c c"]
+    taken: Bool[AnyArray, "*lanes c"]
+    inverse: Float[AnyArray, "*lanes c c"]
 
 
 def equations(constraints: Constraints) -> Equations:
     """Find independent equalities; the other ones, if consistent, follow from them."""
-    equal, G = rows(constraints).equal.ravel(), gram(constraints)
-    dependent = 1e3 * jnp.finfo(G.dtype).eps * diagonal(G)
+    G = gram(constraints)
+    equal = rows(constraints).equal.reshape(G.shape[:-1])
+    if isinstance(G, np.ndarray):
+        lanes = [_independent(*lane) for lane in zip(equal, G, strict=True)]
+        return Equations(*map(np.stack, zip(*lanes, strict=True)))
+    dependent = _dependent(G)
     order = jnp.argsort(~equal, stable=True)
 
     def take(i: Int[Array, ""], now: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -271,12 +281,27 @@ def equations(constraints: Constraints) -> Equations:
     return Equations(taken, jnp.where(taken[:, None] & taken[None, :], tableau, 0.0))
 
 
-def onto(constraints: Constraints, found: Equations, W: Float[Array, "d e"]) -> Float[Array, "d e"]:
+def _independent(equal: Bool[np.ndarray, " c"], G: Float[np.ndarray, "c c"]) -> Equations:
+    """Return those of one lane."""
+    tableau, dependent, taken = G, _dependent(G), np.zeros_like(equal)
+    for k in np.flatnonzero(equal):
+        taken[k] = tableau[k, k] > dependent[k]
+        tableau = pivot(tableau, k) if taken[k] else tableau
+    return Equations(taken, np.where(taken[:, None] & taken[None, :], tableau, 0.0))
+
+
+def _dependent(G: Float[AnyArray, "c c"]) -> Float[AnyArray, " c"]:
+    """Return the pivots up to which rows depend on earlier ones, to rounding."""
+    return 1e3 * float(jnp.finfo(G.dtype).eps) * diagonal(G)
+
+
+def onto(constraints: Constraints, found: Equations, W: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, "*lanes d e"]:
     """Return the matrix closest to W that satisfies the equalities."""
-    of = rows(constraints)
+    of, xp = rows(constraints), module_of(W)
     for _ in range(2):
-        short = jnp.where(of.equal, of.targets - margins(constraints, W), 0.0)
-        W = W + combination(constraints, (found.inverse @ short.ravel()).reshape(short.shape))
+        short = xp.where(of.equal, of.targets - margins(constraints, W), 0.0)
+        flat = short.reshape(*found.taken.shape, 1)
+        W = W + combination(constraints, (found.inverse @ flat).reshape(short.shape))
     return W
 
 
@@ -298,12 +323,12 @@ class Reduction(NamedTuple):
     """
 
     constraints: Constraints
-    left: Float[Array, "d p"]
-    right: Float[Array, "e q"]
+    left: Float[AnyArray, "*lanes d p"]
+    right: Float[AnyArray, "*lanes e q"]
 
-    def lift(self, W: Float[Array, "p q"]) -> Float[Array, "d e"]:
+    def lift(self, W: Float[AnyArray, "*lanes p q"]) -> Float[AnyArray, "*lanes d e"]:
         """Return the (d, e) matrix of a reduced one."""
-        return self.left @ W @ self.right.T
+        return self.left @ W @ self.right.mT
 
 
 def reduce(constraints: Constraints) -> Reduction:
@@ -311,12 +336,16 @@ def reduce(constraints: Constraints) -> Reduction:
 
     Rows that are not present are not read and become 0, as do the queries of groups without a row.
     """
-    n, m, d = constraints.differences.shape
-    e = constraints.queries.shape[-1]
-    dtype = constraints.queries.dtype
     constraints = without_absent(constraints)
-    flat = constraints.differences.reshape(n * m, d)
-    left = orthonormal(flat) if n * m < d else jnp.eye(d, dtype=dtype)
-    right = orthonormal(constraints.queries) if n < e else jnp.eye(e, dtype=dtype)
-    reduced = constraints._replace(differences=constraints.differences @ left, queries=constraints.queries @ right)
-    return Reduction(reduced, left, right)
+    left, right = _basis(flattened(constraints)), _basis(constraints.queries)
+    differences = constraints.differences @ left[..., None, :, :]
+    return Reduction(constraints._replace(differences=differences, queries=constraints.queries @ right), left, right)
+
+
+def _basis(vectors: Float[AnyArray, "*lanes k d"]) -> Float[AnyArray, "*lanes d p"]:
+    """Return the basis of the span of fewer than d vectors, otherwise of the whole space."""
+    *lanes, k, d = vectors.shape
+    if k < d:
+        return orthonormal(vectors)
+    xp = module_of(vectors)
+    return xp.broadcast_to(xp.eye(d, dtype=vectors.dtype), (*lanes, d, d))

@@ -151,7 +151,7 @@ def proved(problem: Scaled, norm: Norm, own: Rows, duals: Float[AnyArray, "*lane
     if problem.constraints.penalty is not None:
         a = xp.where(of.hard, a, 0.0)
         combined, worth = cons.combination(problem.constraints, a), xp.sum(a * of.targets, axis=LAST)
-    proves = _farkas(problem, a, _euclidean(combined), worth) <= 4 * farkas
+    proves = _farkas(problem, a, euclidean(combined), worth) <= 4 * farkas
     hard = xp.where(of.hard, duals, 0.0)
     hard = hard / per_row(positive(xp.sum(xp.abs(hard), axis=LAST)))
     hard = xp.where(xp.abs(hard) >= least, hard, 0.0)
@@ -164,7 +164,7 @@ def proved(problem: Scaled, norm: Norm, own: Rows, duals: Float[AnyArray, "*lane
     roundings = 1 + 2 * (d + e) * eps
     nearest = M.head + M.tail
     above = roundings * (of_each(norm.dual, nearest) + M.error * ones)
-    frobenius = roundings * (_euclidean(nearest) + M.error * (d * e) ** 0.5)
+    frobenius = roundings * (euclidean(nearest) + M.error * (d * e) ** 0.5)
     # Multipliers of hard rows may be scaled freely; the other ones may not.
     ray = xp.where(worth > 0, worth / positive(above), 0.0)
     ray = xp.where((worth > 0) & (above <= 0), xp.inf, ray)
@@ -201,7 +201,7 @@ def _combination(problem: Scaled, a: Float[AnyArray, "*lanes n m"]) -> Enclosed:
     return Enclosed(head.mT, tail.mT, small, error)
 
 
-def _euclidean(M: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, "*lanes"]:
+def euclidean(M: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, "*lanes"]:
     """Return the Frobenius norm without underflow or overflow of squares."""
     xp = module_of(M)
     largest = positive(xp.max(xp.abs(M), axis=LAST))

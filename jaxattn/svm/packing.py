@@ -28,9 +28,9 @@ _WIDTHS = (
 )
 # The smallest standard dimension; each of the others is twice the one before.
 _LEAST = 16
-# A step of the interior-point method for the nuclear norm costs about `(rows + 3 coordinates)^3`; all steps of one
-# problem take 3 ns times that. Compiling it takes two to three seconds, of which a third is counted: whoever solves
-# some hundreds of problems often solves more of the same shape.
+# All steps of one problem cost about `(rows + 3 coordinates)^3` times 3 ns in a compiled interior-point method, less in
+# the active set. Compiling takes two to three seconds, of which a third is counted: whoever solves some hundreds of
+# problems often solves more of the same shape.
 _OF_COORDINATE, _COMPILING = 3, 2.5e8
 
 
@@ -60,6 +60,18 @@ class Packed(NamedTuple):
         """Whether other problems may share the shape."""
         return self.places is not None
 
+    def laid_out(self, found: Candidate) -> Candidate:
+        """Return results for the whole batch, in its places and dimensions, in the layout of these lanes."""
+        W, duals, iterations = (np.asarray(leaf)[self.lanes] for leaf in found)
+        W = W if self.left is None else self.left.mT @ W
+        W = W if self.right is None else W @ self.right
+        *rows, p = self.rows.differences.shape
+        if self.places is not None:
+            duals = np.take_along_axis(duals.reshape(len(duals), -1), self.places, axis=1)[:, :, None]
+            duals = np.where(np.asarray(self.rows.present), duals, 0.0)
+        W = _wider(W, p, self.rows.queries.shape[-1])
+        return found._replace(W=W, duals=duals.reshape(rows), iterations=iterations)
+
     def spread(self, found: Candidate) -> Candidate:
         """Return results with multipliers and W in the original places and dimensions."""
         n, m, d, e = self.given
@@ -86,8 +98,8 @@ def with_kinds(constraints: Constraints) -> Constraints:
     return constraints._replace(equal=np.zeros(constraints.differences.shape[:-1], bool))
 
 
-def packed(constraints: Constraints, of: int, *, shared: bool) -> Iterator[Packed]:
-    """Yield some lanes, as NumPy arrays, of a batch of `of` lanes, grouped by shape.
+def packed(constraints: Constraints, of: int | None, *, shared: bool) -> Iterator[Packed]:
+    """Yield some lanes, as NumPy arrays, of a batch of `of` lanes, grouped by shape; None if nothing is compiled.
 
     `shared`: rows and coordinates of zero, and coordinates of the spans, leave the solver's answer unchanged, so that
     problems may share its program. Otherwise rows and coordinates stay as they are where all rows count.
@@ -107,7 +119,7 @@ def packed(constraints: Constraints, of: int, *, shared: bool) -> Iterator[Packe
 
 
 def _shapes(
-    counts: Int[np.ndarray, " k"], given: tuple[int, int, int], of: int, *, shared: bool
+    counts: Int[np.ndarray, " k"], given: tuple[int, int, int], of: int | None, *, shared: bool
 ) -> Iterator[tuple[tuple[int, int, int], Int[np.ndarray, " k"]]]:
     """Yield the shapes of programs, rows and two dimensions, each with its lanes.
 
@@ -117,7 +129,7 @@ def _shapes(
     own = np.minimum(most, _nearest(_WIDTHS[-1], counts))
     rows, is_standard = own, np.zeros(len(counts), bool)
     standard = _dimension(d), _dimension(e)
-    for widths in _WIDTHS[-2::-1] if shared else ():
+    for widths in _WIDTHS[-2::-1] if shared and of is not None else ():
         tried = _nearest(widths, counts)
         more = _work(tried, *standard) - _work(own, d, e)
         fits = of * more <= _COMPILING

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxattn.svm import stacked
+
 # A function that takes either kind of array returns the kind that it was given, which no union can say.
 if TYPE_CHECKING:
     AnyArray = Any
@@ -33,24 +35,27 @@ def positive(x: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
     return module_of(x).where(x > 0, x, 1.0)
 
 
-def pivot(tableau: Float[Array, "a b"], k: Int[Array, ""]) -> Float[Array, "a b"]:
+def pivot(tableau: Float[AnyArray, "a b"], k: Any) -> Float[AnyArray, "a b"]:
     """Exchange the k-th unknown with the k-th equation of `y = tableau x` (principal pivot transform).
 
     A second exchange undoes the first; exchanging all k inverts a square tableau.
     """
+    xp = module_of(tableau)
     row, column, corner = tableau[k], tableau[:, k], tableau[k, k]
-    in_row = jnp.arange(column.size)[:, None] == k
-    in_column = jnp.arange(row.size)[None, :] == k
-    new = tableau - jnp.outer(column, row / corner)
-    new = jnp.where(in_column, column[:, None] / corner, new)
-    return jnp.where(in_row, jnp.where(in_column, 1.0, -row[None, :]) / corner, new)
+    in_row = xp.arange(column.size)[:, None] == k
+    in_column = xp.arange(row.size)[None, :] == k
+    new = tableau - xp.outer(column, row / corner)
+    new = xp.where(in_column, column[:, None] / corner, new)
+    return xp.where(in_row, xp.where(in_column, 1.0, -row[None, :]) / corner, new)
 
 
-def orthonormal(vectors: Float[Array, "k d"]) -> Float[Array, "d k"]:
-    """Return orthonormal columns that span the given rows (Gram-Schmidt with two passes).
+def orthonormal(vectors: Float[AnyArray, "*lanes k d"]) -> Float[AnyArray, "*lanes d k"]:
+    """Return orthonormal columns that span the given rows, k <= d (Gram-Schmidt with two passes).
 
-    A row that depends on earlier ones, to rounding, gives a zero column.
+    A row that depends on earlier ones, to rounding, gives a zero column, or any one for NumPy arrays.
     """
+    if isinstance(vectors, np.ndarray):
+        return np.linalg.qr(vectors.mT)[0]
     eps = jnp.finfo(vectors.dtype).eps
 
     def add(k: Int[Array, ""], basis: Float[Array, "d k"]) -> Float[Array, "d k"]:
@@ -72,13 +77,13 @@ def after(first: Any, then: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
     return then if isinstance(then, np.ndarray) else then + 0.0 * jnp.sum(first)
 
 
-def diagonal(tableau: Float[Array, "a b"]) -> Float[Array, " a"]:
+def diagonal(tableau: Float[AnyArray, "*stack a b"]) -> Float[AnyArray, "*stack a"]:
     """Return the entries (k, k); requires a <= b.
 
     `jnp.diagonal` would be lowered separately for each platform: a tenth of the time to trace a solver's step.
     """
-    a, b = tableau.shape
-    return tableau.ravel()[: a * b : b + 1]
+    *stack, a, b = tableau.shape
+    return tableau.reshape(*stack, a * b)[..., : a * b : b + 1]
 
 
 def per_lane(leaves: Any, of: Float[Array, "..."]) -> Any:
@@ -120,7 +125,7 @@ def inverse_of_lower(L: Float[Array, "a a"]) -> Float[Array, "a a"]:
     return jax.lax.scan(row, per_lane(jnp.zeros_like(L), L), (index, L, diagonal(L)))[0]
 
 
-def inverse_root(symmetric: Float[Array, "a a"]) -> Float[Array, "a a"]:
+def inverse_root(symmetric: Float[AnyArray, "*lanes a a"]) -> Float[AnyArray, "*lanes a a"]:
     """Return the lower triangular R with `R^T R` equal to the inverse of a positive definite matrix.
 
     The matrix is positive definite, beyond rounding, if and only if the diagonal of R is positive. A pivot at rounding
@@ -128,6 +133,8 @@ def inverse_root(symmetric: Float[Array, "a a"]) -> Float[Array, "a a"]:
     is meaningless. Unlike an explicit inverse, `R^T R` stays positive definite for a nearly singular matrix, and small
     eigenvalues of the inverse are not lost beside large ones.
     """
+    if isinstance(symmetric, np.ndarray):
+        return stacked.inverse_root(symmetric, _rounding(symmetric))
     a = symmetric.shape[0]
     both = jnp.concatenate([symmetric, jnp.eye(a, dtype=symmetric.dtype)], axis=1)
     return _eliminated(both, _rounding(symmetric))[0][:, a:]
@@ -153,12 +160,16 @@ def _eliminated(rows: Float[Array, "a b"], least: Float[Array, " a"]) -> tuple[F
     return jax.lax.scan(row, per_lane(jnp.zeros_like(rows), rows), (index[: rows.shape[0]], rows, least))
 
 
-def is_positive_definite(symmetric: Float[Array, "a a"]) -> Bool[Array, ""]:
-    """Return whether a matrix is positive definite, by more than rounding."""
+def is_positive_definite(symmetric: Float[AnyArray, "*stack a a"]) -> Bool[AnyArray, "*stack"]:
+    """Return whether each matrix is positive definite, by more than rounding."""
     least = _rounding(symmetric)
+    if isinstance(symmetric, np.ndarray):
+        return stacked.is_positive_definite(symmetric, least)
+    if symmetric.ndim > 2:
+        return jax.vmap(is_positive_definite)(symmetric)
     return (cholesky(symmetric, least)[1] > least).all()
 
 
-def _rounding(symmetric: Float[Array, "a a"]) -> Float[Array, " a"]:
+def _rounding(symmetric: Float[AnyArray, "*stack a a"]) -> Float[AnyArray, "*stack a"]:
     """Return the rounding level of each pivot, from the diagonal entry that it is a remainder of."""
-    return 4 * jnp.finfo(symmetric.dtype).eps * jnp.abs(diagonal(symmetric))
+    return 4 * float(jnp.finfo(symmetric.dtype).eps) * abs(diagonal(symmetric))

@@ -37,6 +37,8 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # slowest problem, for which all wait, should not be that of a large batch. Smaller groups are padded to these lengths,
 # so that every number of problems compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
+# On the host, their Gram matrices may take this many bytes of each core: each call of NumPy should have enough to do.
+_ON_CORE = 2**22
 # From more rows on, a Frobenius problem is solved on the host: one of 512 rows in a tenth of the time.
 _MANY = 256
 # Solvers on the host, which solve one problem after another.
@@ -178,7 +180,8 @@ def solve_batch(
     or a batch of another length, may run a program of another shape, whose W and duals differ by rounding, within what
     both certificates allow. In batches of up to some hundred, problems of up to 64, 256, ... rows and 16, 32, ...
     coordinates share programs; larger batches have programs of their own shape, which compile once and run several
-    times as fast. Returns a Solution of NumPy arrays. Arguments and errors are those of `solve`.
+    times as fast. `InteriorPoint` compiles only its start. Returns a Solution of NumPy arrays. Arguments and errors are
+    those of `solve`.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -271,10 +274,19 @@ class BatchSolver(NamedTuple):
 
     def attempt(self, constraints: Constraints, solver: Solver) -> Solution:
         """Solve lanes without their absent rows, and certify the answers."""
-        # Nothing is known about a user's solver.
-        parts = packed(constraints, self.lanes, shared=isinstance(solver, ActiveSet | InteriorPoint))
-        found = [(part, self._candidates(part.rows, solver, self.norm, self._solving(part))) for part in parts]
-        return self.certified(constraints, _joined(found))
+        return self.certified(constraints, self.proposed(constraints, solver, self.norm))
+
+    def proposed(self, constraints: Constraints, solver: Solver, norm: Norm) -> Candidate:
+        """Propose answers in a norm, as NumPy arrays."""
+        if isinstance(solver, InteriorPoint):
+            first = self.proposed(cons.hard_part(constraints), solver.start, solver.start_norm)
+            parts = packed(constraints, None, shared=True)
+            found = [(part, self._improved(part, solver, norm, part.laid_out(first))) for part in parts]
+        else:
+            # Nothing is known about a user's solver.
+            parts = packed(constraints, self.lanes, shared=isinstance(solver, ActiveSet))
+            found = [(part, self._candidates(part.rows, solver, norm, self._solving(part))) for part in parts]
+        return _joined(found)
 
     def certified(self, constraints: Constraints, candidates: Candidate) -> Solution:
         """Certify lanes, as NumPy arrays."""
@@ -285,10 +297,10 @@ class BatchSolver(NamedTuple):
             lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
             return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
         _, n, m, d = constraints.differences.shape
-        steps = 1 if isinstance(solver, ActiveSet | InteriorPoint) else _MORE_STEPS
+        steps = 1 if isinstance(solver, ActiveSet) else _MORE_STEPS
         over_seeds = partial(batch.over_seeds, effort=effort.solving(self.lanes, n * m + 3 * d, steps))
         if isinstance(solver, Improver) and constraints.penalty is None:
-            first = self._candidates(constraints, solver.start, solver.start_norm, chunk)
+            first = self.proposed(constraints, solver.start, solver.start_norm)
             # It works on the rows' Gram matrix and a tableau of the same size, so half as many lanes fit into the
             # cache.
             width = min(chunk, max(_FEW, chunk // 2))
@@ -297,13 +309,28 @@ class BatchSolver(NamedTuple):
         given = with_kinds(constraints) if isinstance(solver, ActiveSet) else constraints
         return over_seeds(_proposing(solver, norm), given, width=chunk)
 
+    def _improved(self, part: Packed, solver: InteriorPoint, norm: Norm, first: Candidate) -> Candidate:
+        """Follow the path on the host, where LAPACK factors the Newton matrices and nothing is compiled."""
+        most = self.chunk or max(_FEW, _ON_CORE // _pairs(part))
+        return batch.on_cores(partial(_improve_lanes, solver, norm), part.rows, first, most=most)
+
     def _solving(self, part: Packed) -> int:
         """Return how many lanes a solver's program takes: as many as have their Gram matrices in the cache."""
-        pairs = part.rows.differences[0, ..., 0].size ** 2 * part.rows.differences.dtype.itemsize
-        return self.chunk or min(self._together(part), self.fits, max(_FEW, _CACHE // pairs))
+        return self.chunk or min(self._together(part), self.fits, max(_FEW, _CACHE // _pairs(part)))
 
     def _together(self, part: Packed) -> int:
         return _TOGETHER if self.lanes > _FEW or part.standard else _FEW
+
+
+def _pairs(part: Packed) -> int:
+    """Return the bytes of a matrix of one lane's rows."""
+    return part.rows.differences[0, ..., 0].size ** 2 * part.rows.differences.dtype.itemsize
+
+
+def _improve_lanes(solver: InteriorPoint, norm: Norm, constraints: Constraints, first: Candidate) -> Candidate:
+    # Divisions by zero are replaced after they are made, and a path that leaves the finite numbers ends.
+    with np.errstate(all="ignore"):
+        return solver.improve(constraints, norm, first)
 
 
 def _joined(found: Sequence[tuple[Packed, Candidate]]) -> Candidate:

@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.pivoting import inverse_root, positive
 from jaxattn.svm.solvers import path_loop
+from jaxattn.svm.solvers.path_loop import PerRow
 from jaxattn.svm.solvers.row_normalization import NormalizedRows
 
 # The fraction of the distance to the boundary that a step takes.
@@ -157,7 +158,7 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
     rows, b, equal, soft = problem.rows, problem.b, problem.equal, path_loop.is_soft(problem)
     room = path_loop.room(problem, a)
     local = geometry.at(task, part, size, cons.combination(rows, a))
-    matrix = local.matrix + jnp.diag(path_loop.given_up(s, x, a, room, equal).ravel())
+    matrix = local.matrix + jnp.diag(_given_up(s, x, a, room, equal).ravel())
     root = inverse_root(matrix)
 
     def solved(residual: Array) -> Array:
@@ -165,8 +166,8 @@ def step(task: Task, geometry: Geometry, now: Point) -> tuple[Point, Float[Array
 
     def direction(aim: Aim) -> Point:
         def follow(of: _Rows, dsize: Array) -> Point:
-            ds = path_loop.toward(aim.mu - aim.of_s, s, a, of.a, ~equal)
-            dx = path_loop.toward(aim.mu - aim.of_x, x, room, -of.a, soft)
+            ds = _toward(aim.mu - aim.of_s, s, a, of.a, ~equal)
+            dx = _toward(aim.mu - aim.of_x, x, room, -of.a, soft)
             return Point(local.follow(aim, of.M, dsize), dsize, ds, dx, of.a)
 
         def residual(move: Point) -> Array:
@@ -243,3 +244,13 @@ def _left(task: Task, geometry: Geometry, now: Point) -> tuple[Float[Array, ""],
     soft = path_loop.is_soft(problem)
     rows = jnp.sum(jnp.where(problem.equal, 0.0, now.a * now.s)) + jnp.sum(now.x * path_loop.room(problem, now.a))
     return of_norm + rows, pairs + jnp.sum(~problem.equal) + jnp.sum(soft)
+
+
+def _given_up(s: PerRow, x: PerRow, a: PerRow, room: PerRow, equal: Bool[Array, "n m"]) -> PerRow:
+    """Return the decrease of each row's slacks per increase of its multiplier, for the Newton matrix."""
+    return jnp.where(equal, 0.0, s / jnp.where(equal, 1.0, a) + x / room)
+
+
+def _toward(product: PerRow, s: PerRow, a: PerRow, da: PerRow, counts: Bool[Array, "n m"]) -> PerRow:
+    """Return the move of a slack s that takes `a s` to a product, to first order, while its a moves by da."""
+    return jnp.where(counts, (product - s * da) / jnp.where(counts, a, 1.0) - s, 0.0)

@@ -83,13 +83,13 @@ class PathFollowing:
             squared=squared,
         )
 
-        def along(now: Point) -> tuple[Point, Answer, Bool[Array, ""]]:
+        def along(task: Task, now: Point) -> tuple[Point, Answer, Bool[Array, ""]]:
             new, gap, moved = step(task, geometry, now)
             return new, Answer(new.part.W, new.a, gap), moved
 
         begin = start(task, geometry, jnp.where(problem.separable, problem.W, 0.0))
         first_answer = Answer(problem.W, begin.a, jnp.asarray(jnp.inf, problem.W.dtype))
-        best, steps = follow_path(along, begin, first_answer, goes_on, tolerance.gap, self.sharpness, self.most)
+        best, steps = follow_path(along, task, begin, first_answer, goes_on, tolerance.gap, self.sharpness, self.most)
         W, a = problem.restored(best.W, best.a)
         return Candidate(
             W=jnp.where(problem.separable, W if reduction is None else reduction.lift(W), 0.0),

@@ -1,0 +1,54 @@
+"""The path of the interior point on the host, in NumPy, is the compiled one but for rounding."""
+
+from functools import cache, partial
+
+import jax
+import numpy as np
+import pytest
+
+from jaxattn import norms, svm
+from jaxattn.svm import InteriorPoint, Status
+from tests import instances
+from tests.svm import problems
+
+PLANTED = range(5)
+COMPILED = {
+    norm: jax.jit(jax.vmap(partial(svm.solve, norm=norm, solver=InteriorPoint())))
+    for norm in (norms.nuclear, norms.squared(norms.nuclear), norms.frobenius)
+}
+
+
+def on_host(constraints, norm):
+    return svm.solve_batch(constraints, norm, solver=InteriorPoint())
+
+
+@cache
+def all_kinds(norm):
+    """Hard, soft and mixed rows, equalities and absent rows, and three infeasible problems."""
+    lanes = [problems.mixed(seed, norm).constraints for seed in PLANTED]
+    lanes += [problems.full(instances.lane(problems.of_kind(kind), 0), priced=True) for kind in ("hard", "soft")]
+    lanes += [problems.full(rows, priced=True) for rows, status in problems.table().values() if status.value]
+    return instances.stacked(lanes)
+
+
+@pytest.mark.parametrize("norm", COMPILED, ids=lambda norm: norm.name)
+def test_lanes_on_the_host_are_solved_as_under_jit(norm):
+    posed = all_kinds(norm)
+    host, compiled = on_host(posed, norm), COMPILED[norm](posed)
+    assert set(host.status.tolist()) == {Status.OPTIMAL, Status.INFEASIBLE}
+    np.testing.assert_array_equal(host.status, compiled.status)
+    np.testing.assert_allclose(host.primal, compiled.primal, rtol=1e-8)
+    values = [problems.mixed(seed, norm).value for seed in PLANTED]
+    np.testing.assert_allclose(host.primal[: len(values)], values, rtol=1e-8)
+
+
+def test_a_lane_on_the_host_does_not_depend_on_the_others_in_any_bit():
+    posed = all_kinds(norms.nuclear)
+    together = on_host(posed, norms.nuclear)
+    others = on_host(jax.tree.map(lambda leaf: np.asarray(leaf)[::-1][:5], posed), norms.nuclear)
+    for mine, same in zip(together, others, strict=True):
+        np.testing.assert_array_equal(mine[::-1][:5], same)
+    for i in range(len(posed.queries)):
+        alone = on_host(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i : i + 1], posed), norms.nuclear)
+        for mine, same in zip(together, alone, strict=True):
+            np.testing.assert_array_equal(mine[i], same[0])
