@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
 # On the host, their Gram matrices may take this many bytes of each core: each call of NumPy should have enough to do.
 _ON_CORE = 2**22
-# From more rows on, a Frobenius problem is solved on the host: one of 512 rows in a tenth of the time.
+# From more rows on, the Frobenius solution is found by a working set: that of 512 rows in a tenth of the time.
 _MANY = 256
 # Solvers on the host, which solve one problem after another.
 _ON_HOST = (Cvxpy, ColumnGeneration, WorkingSet)
@@ -64,12 +65,12 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
                     f"or several, found {one!r}"
                 )
         return chosen
-    if norm.plain == frobenius and constraints.penalty is None:
+    if norm.plain in (frobenius, nuclear):
         n, m = constraints.differences.shape[-3:-1]
         many = n * m > _MANY and is_concrete(constraints.differences)
-        return (WorkingSet() if many else ActiveSet(), _CAUTIOUS)
-    if norm.plain in (frobenius, nuclear):
-        return (InteriorPoint(), _CAUTIOUS)
+        start = WorkingSet() if many else ActiveSet()
+        is_start = norm.plain == frobenius and constraints.penalty is None
+        return (start if is_start else InteriorPoint(start=start), replace(_CAUTIOUS, start=start))
     if isinstance(norm, OfRank):
         return (LowRank(), LowRank(starts=32, most=1000, start=_CAUTIOUS))
     if norm.plain in (spectral, gamma2) or isinstance(norm, Entrywise | Lengths | Schatten):
