@@ -38,8 +38,8 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # slowest problem, for which all wait, should not be that of a large batch. Smaller groups are padded to these lengths,
 # so that every number of problems compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
-# On the host, their Gram matrices may take this many bytes of each core: each call of NumPy should have enough to do.
-_ON_CORE = 2**22
+# On the host, their Gram matrices may take this many bytes: each call of NumPy should have enough to do.
+_IN_PART = 2**22
 # From more rows on, the Frobenius solution is found by a working set: that of 512 rows in a tenth of the time.
 _MANY = 256
 # Solvers on the host, which solve one problem after another.
@@ -312,8 +312,8 @@ class BatchSolver(NamedTuple):
 
     def _improved(self, part: Packed, solver: InteriorPoint, norm: Norm, first: Candidate) -> Candidate:
         """Follow the path on the host, where LAPACK factors the Newton matrices and nothing is compiled."""
-        most = self.chunk or max(_FEW, _ON_CORE // _pairs(part))
-        return batch.on_cores(partial(_improve_lanes, solver, norm), part.rows, first, most=most)
+        most = self.chunk or max(1, _IN_PART // _pairs(part))
+        return batch.in_parts(partial(_improve_lanes, solver, norm), part.rows, first, most=most)
 
     def _solving(self, part: Packed) -> int:
         """Return how many lanes a solver's program takes: as many as have their Gram matrices in the cache."""

@@ -41,7 +41,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxattn.norms import Entrywise, Norm, Schatten, frobenius
-from jaxattn.parallel import batch
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.faces import Face, Faces, Near, faces, until_zero
 from jaxattn.svm.packing import picked
@@ -88,11 +87,7 @@ def uniqueness(
         return codes
     constraints = picked(constraints, open_lanes)
     W, duals = (np.asarray(one)[open_lanes] for one in (solution.W, solution.duals))
-
-    def of_part(constraints: Constraints, W: np.ndarray, duals: np.ndarray) -> _Optima:
-        return optima(constraints, norm, known, W, duals)
-
-    found = batch.on_cores(of_part, constraints, W, duals, most=len(W))
+    found = optima(constraints, norm, known, W, duals)
     codes[open_lanes[found.diameter <= _NEAR]] = Unique.YES
     apart = np.flatnonzero((found.diameter > _NEAR) & (_distance(found.second, W) > 0))
     if apart.size:
