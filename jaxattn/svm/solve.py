@@ -40,6 +40,8 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
 # On the host, their Gram matrices may take this many bytes: each call of NumPy should have enough to do.
 _IN_PART = 2**22
+# For so many problems of so few rows the path is compiled, for five seconds: many cores run programs side by side.
+_COMPILED, _ROWS = 4096, 128
 # From more rows on, the Frobenius solution is found by a working set: that of 512 rows in a tenth of the time.
 _MANY = 256
 # Solvers on the host, which solve one problem after another.
@@ -181,8 +183,8 @@ def solve_batch(
     or a batch of another length, may run a program of another shape, whose W and duals differ by rounding, within what
     both certificates allow. In batches of up to some hundred, problems of up to 64, 256, ... rows and 16, 32, ...
     coordinates share programs; larger batches have programs of their own shape, which compile once and run several
-    times as fast. `InteriorPoint` compiles only its start. Returns a Solution of NumPy arrays. Arguments and errors are
-    those of `solve`.
+    times as fast. `InteriorPoint` compiles its path only for thousands of problems. Returns a Solution of NumPy arrays.
+    Arguments and errors are those of `solve`.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -279,13 +281,15 @@ class BatchSolver(NamedTuple):
 
     def proposed(self, constraints: Constraints, solver: Solver, norm: Norm) -> Candidate:
         """Propose answers in a norm, as NumPy arrays."""
-        if isinstance(solver, InteriorPoint):
+        *_, n, m, _ = constraints.differences.shape
+        compiles = self.lanes >= _COMPILED and n * m <= _ROWS
+        if isinstance(solver, InteriorPoint) and not compiles:
             first = self.proposed(cons.hard_part(constraints), solver.start, solver.start_norm)
             parts = packed(constraints, None, shared=True)
             found = [(part, self._improved(part, solver, norm, part.laid_out(first))) for part in parts]
         else:
             # Nothing is known about a user's solver.
-            parts = packed(constraints, self.lanes, shared=isinstance(solver, ActiveSet))
+            parts = packed(constraints, self.lanes, shared=isinstance(solver, ActiveSet | InteriorPoint))
             found = [(part, self._candidates(part.rows, solver, norm, self._solving(part))) for part in parts]
         return _joined(found)
 
@@ -298,7 +302,7 @@ class BatchSolver(NamedTuple):
             lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
             return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
         _, n, m, d = constraints.differences.shape
-        steps = 1 if isinstance(solver, ActiveSet) else _MORE_STEPS
+        steps = 1 if isinstance(solver, ActiveSet | InteriorPoint) else _MORE_STEPS
         over_seeds = partial(batch.over_seeds, effort=effort.solving(self.lanes, n * m + 3 * d, steps))
         if isinstance(solver, Improver) and constraints.penalty is None:
             first = self.proposed(constraints, solver.start, solver.start_norm)

@@ -1,5 +1,6 @@
 """The path of the interior point on the host, in NumPy, is the compiled one but for rounding."""
 
+import sys
 from functools import cache, partial
 
 import jax
@@ -40,6 +41,26 @@ def test_lanes_on_the_host_are_solved_as_under_jit(norm):
     np.testing.assert_allclose(host.primal, compiled.primal, rtol=1e-8)
     values = [problems.mixed(seed, norm).value for seed in PLANTED]
     np.testing.assert_allclose(host.primal[: len(values)], values, rtol=1e-8)
+
+
+def test_large_batches_are_solved_by_the_compiled_path(monkeypatch):
+    posed = all_kinds(norms.nuclear)
+    host = on_host(posed, norms.nuclear)
+    monkeypatch.setattr(sys.modules["jaxattn.svm.solve"], "_COMPILED", len(host.status))
+    monkeypatch.setattr(InteriorPoint, "improve", refused_on_host(InteriorPoint.improve))
+    compiled = on_host(posed, norms.nuclear)
+    np.testing.assert_array_equal(host.status, compiled.status)
+    np.testing.assert_allclose(host.primal, compiled.primal, rtol=1e-8)
+
+
+def refused_on_host(improve):
+    """The same for tracers alone."""
+
+    def improved(solver, constraints, norm, first):
+        assert isinstance(first.W, jax.core.Tracer)
+        return improve(solver, constraints, norm, first)
+
+    return improved
 
 
 def test_a_lane_on_the_host_does_not_depend_on_the_others_in_any_bit():
