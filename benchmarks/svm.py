@@ -19,6 +19,8 @@ WITNESSED = 5
 # n, T, d and the number of problems, for the two tables.
 FROBENIUS = ((6, 8, 10, 1000), (5, 10, 50, 1000), (10, 5, 20, 1000))
 NUCLEAR = ((6, 8, 10, 1000), (10, 5, 20, 1000), (5, 10, 50, 200))
+# Single problems of many rows: n and T at one d.
+MANY_ROWS, WIDE = ((40, 27), (64, 32), (64, 64)), 48
 # Sizes that are varied around (6, 8, 10) with 128 problems, one at a time.
 AROUND = {"n": (2, 4, 8, 16), "T": (3, 5, 9, 17), "d": (4, 8, 16, 64, 128), "batch": (1, 8, 64, 512)}
 MIDDLE = {"n": 6, "T": 8, "d": 10, "batch": 128}
@@ -93,3 +95,17 @@ def scaling() -> Iterator[dict[str, Any]]:
                 seconds = rounds(partial(svm.solve_batch, constraints, norm))[:, 0]
                 times.append((1e3 * seconds / sizes["batch"]).tolist())
             yield {"of": norm, "size": size, "middle": MIDDLE, **curve(values, times)}
+
+
+def many_rows() -> Iterator[dict[str, Any]]:
+    """Yield the seconds of one problem of many rows in each norm, its status and its gap."""
+    for n, T in MANY_ROWS:
+        constraints = lane(posed(n, T, WIDE, 1), 0)
+        for norm in ("frobenius", "nuclear"):
+            # Nothing is compiled but the norm for the certificate.
+            svm.solve(constraints, "frobenius")
+            started = time.perf_counter()
+            solution = svm.solve(constraints, norm)
+            seconds = time.perf_counter() - started
+            status, gap = Status(int(solution.status)).name, float(solution.gap)
+            yield {"norm": norm, "rows": n * (T - 1), "d": WIDE, "s": seconds, "status": status, "gap": gap}
