@@ -6,6 +6,7 @@ from functools import cache, partial
 import jax
 import numpy as np
 import pytest
+from jax.core import Tracer
 
 from jaxattn import norms, svm
 from jaxattn.svm import InteriorPoint, Status
@@ -57,7 +58,7 @@ def refused_on_host(improve):
     """The same for tracers alone."""
 
     def improved(solver, constraints, norm, first):
-        assert isinstance(first.W, jax.core.Tracer)
+        assert isinstance(first.W, Tracer)
         return improve(solver, constraints, norm, first)
 
     return improved
