@@ -25,24 +25,31 @@ def is_concrete(value: Any) -> bool:
 
 
 def as_array(name: str, value: Any) -> Array:
-    """Convert `value` to a finite floating-point JAX array.
+    """Convert `value` to a finite JAX array in single or double precision; whole numbers become floating-point ones.
 
     Raises:
-        ValueError: complex or non-numeric entries, NaN or infinite entries, or float64 numbers that JAX would round to
-            float32 because x64 is off.
+        ValueError: complex or non-numeric entries, another precision, a mask, NaN or infinite entries, or float64
+            numbers that JAX would round to float32 because x64 is off.
     """
     if isinstance(value, Tracer):
-        return jnp.asarray(value)
+        value = value if jnp.issubdtype(value.dtype, jnp.floating) else jnp.asarray(value, float)
+        check_precision(name, value.dtype)
+        return value
+    if any(map(np.ma.isMaskedArray, value if isinstance(value, list | tuple) else [value])):
+        raise ValueError(f"{name}: expected an array without a mask, found a masked one; `present=` says what counts")
     try:
         array = value if isinstance(value, jax.Array) else np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name}: expected an array of numbers, found {error}") from error
-    if array.dtype.kind not in "fiub":
-        if not jnp.issubdtype(array.dtype, jnp.floating):
-            raise ValueError(f"{name}: expected real numbers, found dtype {array.dtype}")
-    elif array.dtype.kind != "f":
+    if array.dtype.kind in "iub":
         array = array.astype(float)
-    elif (
+    elif not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(f"{name}: expected real numbers, found dtype {array.dtype}")
+    elif isinstance(array, np.ndarray):
+        # Files may have the other byte order, which JAX does not read.
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    check_precision(name, array.dtype)
+    if (
         isinstance(value, np.ndarray)
         and array.dtype == np.float64
         and jax.dtypes.canonicalize_dtype(np.float64) != np.float64
@@ -51,7 +58,7 @@ def as_array(name: str, value: Any) -> Array:
             f"{name}: expected float32 while JAX's x64 mode is off, found float64, which JAX would round; "
             'call jax.config.update("jax_enable_x64", True) first, or pass float32'
         )
-    finite = np.isfinite(np.asarray(array, dtype=np.float64))
+    finite = np.isfinite(np.asarray(array))
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ValueError(
@@ -60,6 +67,12 @@ def as_array(name: str, value: Any) -> Array:
         )
     # `jnp.asarray` would compile a program for every shape. Copy, because this may share the caller's memory.
     return array if isinstance(array, jax.Array) else jax.device_put(np.array(array))
+
+
+def check_precision(name: str, dtype: Any) -> None:
+    """Raise ValueError unless a type is single or double precision in the machine's byte order."""
+    if dtype not in (np.float32, np.float64):
+        raise ValueError(f"{name}: expected float32 or float64, found {dtype}")
 
 
 def check_labels(labels: Any) -> None:

@@ -43,6 +43,13 @@ def test_single_precision_stays_single_precision():
     assert {leaf.dtype.name for leaf in jax.tree.leaves(single)} == {"float32"}
 
 
+def test_the_byte_order_of_a_file_does_not_matter():
+    fields = {name: np.asarray(array) for name, array in instances.problem().arrays.items()}
+    swapped = Problem(**{name: array.astype(array.dtype.newbyteorder()) for name, array in fields.items()})
+    for name, array in fields.items():
+        np.testing.assert_array_equal(swapped.arrays[name], array)
+
+
 def test_it_is_a_pytree_with_named_leaves():
     leaves, structure = jax.tree_util.tree_flatten_with_path(with_())
     assert [jax.tree_util.keystr(path) for path, _ in leaves] == [".X", ".Z", ".Y", ".v"]

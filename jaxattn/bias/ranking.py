@@ -228,6 +228,8 @@ def _checked(run: descent.Run, problems: Problem) -> Int[np.ndarray, " snapshots
             f"problems: expected a batch with one leading axis, X of shape (seeds, n, T, d), found {problems.X.shape}"
         )
     lanes = problems.X.shape[0]
+    if lanes == 0:
+        raise ValueError("problems: expected at least one problem, found an empty batch")
     shapes = {leaf.shape[:1] for leaf in jax.tree.leaves((run.weights, run.snapshots))}
     if shapes != {(lanes,)} or np.ndim(run.snapshot_steps) != 2:
         raise ValueError(f"run: expected one of a batch of {lanes} seeds, as train_batch returns it, found {shapes}")

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from jaxattn import attention, models
 from jaxattn.attention import Weights
 from jaxattn.descent import autodiff_engine, engines, gradients, padding, penalties, stalling, stepping
-from jaxattn.descent.noise import drawn, full_batch, through
+from jaxattn.descent.noise import NOISE_GENERATOR, drawn, full_batch, through
 from jaxattn.descent.penalties import unpenalized
 from jaxattn.descent.run import Rule, Run
 from jaxattn.parallel import batch
@@ -109,7 +109,7 @@ def _train(weights: Weights, views: _Views, state: Any, words: Any, snapshots: A
     problem, update = views.seen, rule.optimizer.update
     engine = engines.cheapest(update, weights, problem) if engine is None else engine
     read = gradients.reading(views.read, rule.head)
-    key = None if words is None else jax.random.wrap_key_data(words)
+    key = None if words is None else jax.random.wrap_key_data(words, impl=NOISE_GENERATOR)
     given = gradients.rule_of(rule.optimizer, published=rule.penalty is unpenalized)
 
     def step(k: Array, kept: Any) -> tuple[Any, Any]:
@@ -140,7 +140,7 @@ def _train(weights: Weights, views: _Views, state: Any, words: Any, snapshots: A
 
 def _train_model(params: Any, problem: Problem, state: Any, words: Any, snapshots: Array, rule: Rule) -> Run:
     updates: Any = rule.optimizer.update
-    key = None if words is None else jax.random.wrap_key_data(words)
+    key = None if words is None else jax.random.wrap_key_data(words, impl=NOISE_GENERATOR)
     given = gradients.rule_of(rule.optimizer, published=False)
 
     def step(k: Array, kept: autodiff_engine.Kept) -> tuple[Any, Any]:

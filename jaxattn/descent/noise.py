@@ -22,6 +22,9 @@ from jaxattn.problem import Problem
 
 __all__ = ["Draw", "Noise", "Sample", "dropout", "full_batch", "gumbel", "minibatches"]
 
+# The generator of noise keys. Those of others, such as "rbg", draw other numbers under `vmap` than for one seed.
+NOISE_GENERATOR = "threefry2x32"
+
 
 class Draw(NamedTuple):
     """The noise of one step.

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, checks, heads, losses, models
 from jaxattn.descent import autodiff_engine, loops, padding, stepping
-from jaxattn.descent.noise import Noise, full_batch
+from jaxattn.descent.noise import NOISE_GENERATOR, Noise, full_batch
 from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
 from jaxattn.descent.penalties import unpenalized
 from jaxattn.descent.run import Rule, Run
@@ -130,6 +130,9 @@ def train_batch(
         (8, 5, 5)
     """
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
+    check_kind(problems)
+    if batch.length((weights, problems)) == 0:
+        raise ValueError("problems: expected at least one problem, found an empty batch")
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # An error about a head should name the user's shape, not the program's padded one.
     _check_fit(first[0], first[1], rule)
@@ -213,6 +216,11 @@ def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
         found = f"shape {keys.shape} of {keys.dtype}" if hasattr(keys, "dtype") else repr(keys)
         wanted = f"keys of shape {shape}" if shape else "one"
         raise ValueError(f"key: expected {wanted} for the noise, as jax.random.key(0) gives them, found {found}")
+    if (own := str(jax.random.key_impl(keys))) != NOISE_GENERATOR:
+        raise ValueError(
+            f"key: expected one of the generator {NOISE_GENERATOR!r}, which draws the same in a batch as for one seed, "
+            f"found one of {own!r}; jax.random.key(0, impl={NOISE_GENERATOR!r}) makes one"
+        )
 
 
 def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxattn.problem import is_concrete
+from jaxattn.problem import check_precision, is_concrete
 from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, module_of, orthonormal, per_lane, pivot
 
 __all__ = ["Constraints", "combination", "margins"]
@@ -49,7 +49,8 @@ def check(constraints: Constraints, batch: int = 0) -> None:
     """
     check_kind(constraints)
     for name, array in constraints._asdict().items():
-        if not hasattr(array, "dtype") and (array is not None or name in ("differences", "queries")):
+        is_array = hasattr(array, "dtype") and not np.ma.isMaskedArray(array)
+        if not is_array and (array is not None or name in ("differences", "queries")):
             raise ValueError(f"constraints: expected {name} to be an array, found {type(array).__name__}")
     differences, queries = constraints.differences, constraints.queries
     if differences.ndim != 3 + batch or queries.ndim != 2 + batch or queries.shape[:-1] != differences.shape[:-2]:
@@ -60,6 +61,7 @@ def check(constraints: Constraints, batch: int = 0) -> None:
         )
     if 0 in differences.shape or 0 in queries.shape:
         raise ValueError(f"constraints: expected at least one, found differences of shape {differences.shape}")
+    check_precision("constraints", differences.dtype)
     for name, array in constraints._asdict().items():
         if array is None:
             continue
@@ -68,10 +70,8 @@ def check(constraints: Constraints, batch: int = 0) -> None:
         if name in ("equal", "present"):
             if array.dtype != bool:
                 raise ValueError(f"constraints: expected {name} of truth values, found {array.dtype}")
-        elif array.dtype != differences.dtype or not jnp.issubdtype(array.dtype, jnp.floating):
-            raise ValueError(
-                f"constraints: expected one floating-point precision, found {differences.dtype} and {array.dtype}"
-            )
+        elif array.dtype != differences.dtype:
+            raise ValueError(f"constraints: expected one precision, found {differences.dtype} and {array.dtype}")
         elif name == "penalty":
             low = float(np.min(np.asarray(array))) if is_concrete(array) else 1.0
             if not low > 0:

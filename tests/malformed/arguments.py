@@ -27,6 +27,7 @@ metrics: Any = annotated_metrics
 svm: Any = annotated_svm
 
 KEY, W = jax.random.key(0), np.eye(d)
+TOKENS = np.asarray(instances.problem().X)
 SIZES = {"n": 3, "T": 4, "d": 5}
 
 
@@ -83,6 +84,31 @@ ARGUMENTS = {
     "X of texts": (lambda: of(X=[[["a"] * d] * T] * n), "X: expected real numbers, found dtype <U1"),
     "no X": (lambda: of(X=None), "X: expected real numbers, found dtype object"),
     "labels of texts": (lambda: of(Y=["yes", "no", "no"]), "Y: expected real numbers, found dtype <U3"),
+    "tokens in half precision": (lambda: of(X=TOKENS.astype("f2")), "X: expected float32 or float64, found float16"),
+    "tokens in bfloat16": (
+        lambda: of(X=jnp.asarray(TOKENS, jnp.bfloat16)),
+        "X: expected float32 or float64, found bfloat16",
+    ),
+    "tokens in long double": (
+        lambda: of(X=TOKENS.astype("g")),
+        "X: expected float32 or float64, found (float128|long)",
+    ),
+    "half precision under jit": (
+        lambda: jax.jit(lambda X: of(X=X).X)(TOKENS.astype("f2")),
+        "X: expected float32 or float64, found float16",
+    ),
+    "masked tokens": (
+        lambda: of(X=np.ma.masked_array(TOKENS, TOKENS > 9)),
+        "X: expected an array without a mask.*found",
+    ),
+    "a list of masked tokens": (
+        lambda: of(X=[np.ma.masked_array(one, one > 9) for one in TOKENS]),
+        "X: expected an array without a mask.*found",
+    ),
+    "masked rows": (
+        lambda: svm.att(np.ma.masked_array(TOKENS, TOKENS > 9), TOKENS[:, 0], [0] * n),
+        "X: expected an array without a mask.*found",
+    ),
     "n = 2.5": (lambda: sphere(n=2.5), "n: expected an integer of at least 1, found 2.5"),
     "n = '3'": (lambda: sphere(n="3"), "n: expected an integer of at least 1, found '3'"),
     "n = True": (lambda: sphere(n=True), "n: expected an integer of at least 1, found True"),
@@ -110,6 +136,18 @@ ARGUMENTS = {
     "weights without a problem": (lambda: descent.train(W, None), PROBLEM + "NoneType"),
     "scores of no problem": (lambda: tokens.scores(as_it_is(W)), PROBLEM),
     # Training.
+    "no problem": (
+        lambda: descent.train_batch(np.ones((0, d, d)), instances.lane(instances.problems(2), slice(0))),
+        "problems: expected at least one problem, found an empty batch",
+    ),
+    "a key of another generator": (
+        lambda: train(noise=descent.dropout(0.1), key=jax.random.key(0, impl="rbg")),
+        "key: expected one of the generator 'threefry2x32'.*found one of 'rbg'",
+    ),
+    "a key of another generator that is not safe": (
+        lambda: train(noise=descent.minibatches(1), key=jax.random.key(0, impl="unsafe_rbg")),
+        "key: expected one of the generator 'threefry2x32'.*found one of 'unsafe_rbg'",
+    ),
     "half a step": (lambda: train(steps=2.5), "steps: expected an integer, found 2.5"),
     "steps in words": (lambda: train(steps="10"), "steps: expected an integer, found '10'"),
     "10**15 steps": (lambda: train(steps=10**15), "steps: expected at most 2,147,483,647, found 1,000,000,000,000,000"),
@@ -136,6 +174,26 @@ ARGUMENTS = {
     "a head of NaN": (lambda: train(head=nan_head), r"head: expected finite numbers, found nan of input 0 .*\(3 of 3"),
     "a penalty in words": (lambda: heads.Quadratic("a"), "penalty: expected a finite number of at least 0, found 'a'"),
     # Posing.
+    "rows in half precision": (
+        lambda: svm.solve(jax.tree.map(lambda leaf: np.asarray(leaf, "f2"), rows())),
+        "constraints: expected float32 or float64, found float16",
+    ),
+    "rows in the other byte order": (
+        lambda: svm.solve(jax.tree.map(lambda leaf: np.asarray(leaf, ">f8"), rows())),
+        "constraints: expected float32 or float64, found >f8",
+    ),
+    "masked differences": (
+        lambda: svm.solve(rows(differences=np.ma.masked_array(rows().differences))),
+        "constraints: expected differences to be an array, found MaskedArray",
+    ),
+    "a solver that is not installed": (
+        lambda: svm.solve(rows(), solver=svm.Cvxpy("MOSEK")),
+        "Cvxpy: expected one of the installed solvers .*'CLARABEL'.*, found 'MOSEK'",
+    ),
+    "a solver that does not exist": (
+        lambda: svm.solve(rows(), solver=svm.Cvxpy("clarabel")),
+        "Cvxpy: expected one of the installed solvers .*'CLARABEL'.*, found 'clarabel'",
+    ),
     "an alpha of texts": (lambda: alpha(["a", "b", "c"]), "alpha: expected 3 integers, found .* of <U1"),
     "no alpha": (lambda: alpha(None), "alpha: expected 3 integers, found .* of object"),
     "a ragged alpha": (lambda: alpha([[0], [1, 2]]), "alpha: expected an array"),

@@ -48,9 +48,13 @@ class Cvxpy:
         Raises:
             ImportError: CVXPY is not installed.
             TypeError: called under `jit` or `vmap`.
-            ValueError: a norm without a CVXPY expression.
+            ValueError: a solver that is not installed, a norm without a CVXPY expression.
         """
         import cvxpy as cp
+
+        # CVXPY has one error for a solver that is missing and for one that fails.
+        if self.solver not in (installed := cp.installed_solvers()):
+            raise ValueError(f"Cvxpy: expected one of the installed solvers {installed}, found {self.solver!r}")
 
         if not is_concrete(constraints.differences):
             raise TypeError("Cvxpy: expected arrays of numbers, found tracers; it cannot run under jit or vmap")
