@@ -18,6 +18,7 @@ problem)`, `constraints = svm.token_constraints(problem, alpha)` and `solution =
 __version__ = "0.1.0"
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, so that the command `jaxattn` can answer before it imports JAX."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "Problem":
         return importlib.import_module("jaxattn.problem").Problem
+    if name not in __all__ and (name.startswith("_") or importlib.util.find_spec(f"jaxattn.{name}") is None):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module("jaxattn.parallel.batch" if name == "batch" else f"jaxattn.{name}")
 
 

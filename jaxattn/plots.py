@@ -81,7 +81,11 @@ def alignment(ranking: Any) -> Figure:
             page.band(axes, ranking.steps, ratio.mean[k], ratio.low[k], ratio.high[k], **look)
         verdict = ranking.verdict
         finding = f"obeys {verdict}" if verdict.decided else str(verdict)
-        axes.set(xscale="log", xlabel="step", ylabel="margin ratio", title=textwrap.fill(finding, 50))
+        axes.set_xscale("log")
+        if ranking.steps[0] == 0:
+            # A logarithmic axis has no place for the start.
+            axes.set_xscale("symlog", linthresh=ranking.steps[1] if len(ranking.steps) > 1 else 1)
+        axes.set(xlabel="step", ylabel="margin ratio", title=textwrap.fill(finding, 50))
         # Label the first and last snapshot only: the labels between them would overlap.
         axes.set_xticks(ranking.steps[[0, -1]], [f"{step:,}" for step in ranking.steps[[0, -1]]])
         axes.set_xticks([], minor=True)

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray
@@ -22,7 +23,7 @@ __all__ = ["check_folder", "check_place", "load_dataset", "save_dataset"]
 _MARK = "written_by_jaxattn"
 
 
-def check_place(path: Path) -> None:
+def check_place(path: str | Path) -> None:
     """Check that `save_dataset` may write at `path`: nothing exists there, or a store that it wrote.
 
     A store to which other files have been added is not replaced.
@@ -38,6 +39,7 @@ def check_place(path: Path) -> None:
         Traceback (most recent call last):
         jaxattn.records.errors.RecordError: ...
     """
+    path = Path(path)
     try:
         if found := _not_ours(path):
             raise RecordError(
@@ -49,7 +51,7 @@ def check_place(path: Path) -> None:
     check_folder(path.parent)
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: str | Path) -> None:
     """Check that files can be written in a folder, or that it can be created. A symbolic link to one is accepted.
 
     Raises:
@@ -59,7 +61,7 @@ def check_folder(folder: Path) -> None:
         >>> from pathlib import Path
         >>> records.check_folder(Path("figures"))
     """
-    folder = folder.absolute()
+    folder = Path(folder).absolute()
     try:
         there = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
         if not there.is_dir():
@@ -70,7 +72,7 @@ def check_folder(folder: Path) -> None:
         raise RecordError(f"cannot write in {folder}: {of_system(error)}") from error
 
 
-def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
+def save_dataset(path: str | Path, dataset: xarray.Dataset) -> None:
     """Write a whole dataset into a temporary folder beside `path`, then move it there.
 
     A store that an earlier call wrote at `path` is replaced, and is unchanged if this call fails. A killed process
@@ -85,7 +87,9 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
         >>> import xarray
         >>> records.save_dataset(Path("own.zarr"), xarray.Dataset({"x": ("seed", np.arange(3))}))
     """
+    path = Path(path)
     check_place(path)
+    plain = _with_plain_attributes(path, dataset)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A unique name: two writers do not mix, and no other file is in the way.
@@ -94,7 +98,7 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
         raise RecordError(f"cannot write {path}: {of_system(error)}") from error
     new, old = partial / "new", partial / "old"
     try:
-        marked = dataset.assign_attrs({_MARK: _checksums(dataset)})
+        marked = plain.assign_attrs({_MARK: _checksums(plain)})
         # Write chunks of fill values too: their NaNs may have other bits than the fill value.
         marked.to_zarr(new, mode="w", consolidated=False, zarr_format=3, write_empty_chunks=True)
         check_place(path)  # Writing takes time: something may have been created there.
@@ -110,7 +114,7 @@ def save_dataset(path: Path, dataset: xarray.Dataset) -> None:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def load_dataset(path: Path) -> xarray.Dataset:
+def load_dataset(path: str | Path) -> xarray.Dataset:
     """Read a dataset written by `save_dataset`, and check each array against its checksum.
 
     Raises:
@@ -118,12 +122,12 @@ def load_dataset(path: Path) -> xarray.Dataset:
             written.
 
     Example:
-        >>> from pathlib import Path
         >>> import xarray
-        >>> records.save_dataset(Path("sweep.zarr"), xarray.Dataset({"x": ("seed", np.arange(3))}))
-        >>> records.load_dataset(Path("sweep.zarr"))["x"].values.tolist()
+        >>> records.save_dataset("sweep.zarr", xarray.Dataset({"x": ("seed", np.arange(3))}))
+        >>> records.load_dataset("sweep.zarr")["x"].values.tolist()
         [0, 1, 2]
     """
+    path = Path(path)
     if not (path / "zarr.json").is_file():
         raise RecordError(f"cannot read {path}: expected a store that jaxattn wrote, found none")
     aside = "nothing was changed: move it away, and run the command that wrote it again"
@@ -144,6 +148,28 @@ def load_dataset(path: Path) -> xarray.Dataset:
     return dataset
 
 
+def _with_plain_attributes(path: Path, dataset: xarray.Dataset) -> xarray.Dataset:
+    """Return a dataset whose attributes, and those of its arrays, are what JSON has."""
+    plain = dataset.copy()
+    for owner in (plain, *plain.variables.values()):
+        try:
+            owner.attrs = json.loads(json.dumps(owner.attrs, default=_plain))
+        except TypeError as error:
+            raise RecordError(
+                f"cannot write {path}: expected attributes of numbers, texts and lists, {error}"
+            ) from error
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """Return the JSON form of an attribute that has one, for `json.dumps`."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"found {type(value).__name__}")
+
+
 def _checksums(dataset: xarray.Dataset) -> dict[str, int]:
     """Return the CRC-32 of each array, including its axes and type."""
     return {str(name): _checksum(variable) for name, variable in sorted(dataset.variables.items())}
@@ -151,14 +177,24 @@ def _checksums(dataset: xarray.Dataset) -> dict[str, int]:
 
 def _checksum(variable: xarray.Variable) -> int:
     values = variable.values
-    # Zarr returns texts with another type.
-    numbers = values.dtype.kind in "biufc"
-    texts = [] if numbers else [str(one) for one in values.ravel().tolist()]
-    content = np.ascontiguousarray(values).tobytes() if numbers else json.dumps(texts).encode()
-    kind = values.dtype.name if numbers else "text"
+    if values.dtype.kind in "mM":
+        # Times may be read back in another unit.
+        kind, content = "time", _seconds_and_nanoseconds(values)
+    elif values.dtype.kind in "biufc":
+        kind, content = values.dtype.name, values.astype(values.dtype.newbyteorder("=")).tobytes()
+    else:
+        # Zarr returns texts with another type.
+        kind, content = "text", json.dumps([str(one) for one in values.ravel().tolist()]).encode()
     # A name may be a NumPy string, whose representation differs.
     dims = tuple(map(str, variable.dims))
     return zlib.crc32(content, zlib.crc32(f"{kind} {dims} {variable.shape}".encode()))
+
+
+def _seconds_and_nanoseconds(times: np.ndarray) -> bytes:
+    """Return times or durations as whole seconds and the nanoseconds beyond."""
+    kind = times.dtype.kind
+    seconds = times.astype(f"{kind}8[s]")
+    return seconds.astype(int).tobytes() + (times - seconds).astype("m8[ns]").astype(int).tobytes()
 
 
 def _not_ours(path: Path) -> str:

@@ -27,15 +27,15 @@ __all__ = ["Record", "attributes", "check_room", "is_complete", "load", "write_j
 class Record:
     """A record on disk that is being written."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._group = integrity.opened(path, "r+")
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._group = integrity.opened(self.path, "r+")
         self._block = int(self._group.attrs["block"])
 
     @classmethod
     def create(
         cls,
-        path: Path,
+        path: str | Path,
         variables: Mapping[str, layout.Variable],
         coordinates: Mapping[str, np.ndarray],
         attributes: Mapping[str, Any],
@@ -60,6 +60,7 @@ class Record:
             RecordError: `path` cannot be written; an unfinished record cannot be read, or was begun differently.
                 Nothing is deleted.
         """
+        path = Path(path)
         try:
             if not (path / "zarr.json").exists():
                 partial = path.with_name(path.name + ".new")
@@ -156,7 +157,7 @@ class Record:
                 )
 
 
-def is_complete(path: Path) -> bool:
+def is_complete(path: str | Path) -> bool:
     """Return whether there is a finished record at `path`.
 
     Example:
@@ -164,10 +165,11 @@ def is_complete(path: Path) -> bool:
         >>> records.is_complete(Path("nowhere.zarr"))
         False
     """
+    path = Path(path)
     return (path / "zarr.json").exists() and bool(integrity.opened(path, "r").attrs.get("complete", False))
 
 
-def attributes(path: Path) -> dict[str, Any]:
+def attributes(path: str | Path) -> dict[str, Any]:
     """Return the attributes of the record at `path`, without reading its arrays.
 
     Raises:
@@ -179,10 +181,10 @@ def attributes(path: Path) -> dict[str, Any]:
         Traceback (most recent call last):
         jaxattn.records.errors.RecordError: ...
     """
-    return dict(integrity.opened(path, "r").attrs)
+    return dict(integrity.opened(Path(path), "r").attrs)
 
 
-def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
+def load(path: str | Path, names: Sequence[str] | None = None) -> xarray.Dataset:
     """Read a finished record, and check each block against its checksums.
 
     Args:
@@ -199,6 +201,7 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
         Traceback (most recent call last):
         jaxattn.records.errors.RecordError: ...
     """
+    path = Path(path)
     group = integrity.opened(path, "r")
     if not group.attrs.get("complete", False):
         unwritten = int(np.any(np.asarray(group[layout.CHECKSUM]) == layout.UNWRITTEN, axis=1).sum())
@@ -229,7 +232,7 @@ def load(path: Path, names: Sequence[str] | None = None) -> xarray.Dataset:
     return dataset
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: str | Path, content: Any) -> None:
     """Write JSON such that the file is either complete or unchanged.
 
     Raises:
@@ -239,6 +242,7 @@ def write_json(path: Path, content: Any) -> None:
         >>> from pathlib import Path
         >>> records.write_json(Path("status.json"), {"state": "running"})
     """
+    path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".new")
@@ -248,7 +252,7 @@ def write_json(path: Path, content: Any) -> None:
         raise RecordError(f"cannot write {path}: {of_system(error)}") from error
 
 
-def check_room(path: Path, needed: int) -> None:
+def check_room(path: str | Path, needed: int) -> None:
     """Check that the disk has room for this many bytes at a path, whose folder may not exist yet.
 
     Raises:
@@ -258,7 +262,7 @@ def check_room(path: Path, needed: int) -> None:
         >>> from pathlib import Path
         >>> records.check_room(Path("record.zarr"), needed=1000)
     """
-    above = next(folder for folder in path.absolute().parents if folder.exists())
+    above = next(folder for folder in Path(path).absolute().parents if folder.exists())
     try:
         free = shutil.disk_usage(above).free
     except OSError as error:

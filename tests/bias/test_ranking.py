@@ -135,6 +135,17 @@ def test_a_trained_run_is_ranked_and_said():
         np.testing.assert_array_equal(line[1], mean)
 
 
+def test_a_snapshot_of_the_start_is_drawn_at_0():
+    run = run_along(growing(optima("frobenius")))
+    steps = np.asarray(run.snapshot_steps).copy()
+    steps[:, 0] = 0
+    figure = bias.rank(run._replace(snapshot_steps=steps), problems(), ["frobenius"]).plot()
+    axes = figure.axes[0]
+    np.testing.assert_array_equal(axes.lines[1].get_xdata(), [0, 300, 1000])
+    places = axes.transData.transform([(x, 0.9) for x in (0, 300, 1000)])[:, 0]
+    assert (np.diff(places) > 10).all()
+
+
 def test_what_is_left_out_is_counted():
     W = growing(optima("frobenius")).copy()
     W[3] = np.nan

@@ -33,6 +33,38 @@ def test_an_array_of_one_value_is_read_to_the_last_bit(value, dtype, tmp_path):
     assert records.load_dataset(tmp_path / "own.zarr")["x"].values.tobytes() == dataset["x"].values.tobytes()
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_are_read_as_the_same_times(unit, tmp_path):
+    times = np.array(["2020-01-01T00:00:01", "NaT", "1850-06-01T12:00:01"], f"M8[{unit}]")
+    dataset = xarray.Dataset({"time": ("seed", times), "since": ("seed", times - times[0])})
+    records.save_dataset(str(tmp_path / "own.zarr"), dataset)
+    xarray.testing.assert_equal(records.load_dataset(str(tmp_path / "own.zarr")), dataset)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", ">i4", ">c16"])
+def test_the_byte_order_does_not_matter(dtype, tmp_path):
+    dataset = xarray.Dataset({"x": ("seed", np.arange(3, dtype=dtype))})
+    records.save_dataset(tmp_path / "own.zarr", dataset)
+    xarray.testing.assert_equal(records.load_dataset(tmp_path / "own.zarr"), dataset)
+
+
+def test_attributes_of_numpy_and_paths_are_written_as_json_has_them(tmp_path):
+    own = xarray.DataArray([1.0], dims="seed", attrs={"unit": np.str_("step"), "size": np.int32(3)})
+    given = {"mean": np.float64(0.5), "range": np.arange(2), "from": Path("here"), "all": [np.bool_(True)]}
+    records.save_dataset(tmp_path / "own.zarr", xarray.Dataset({"x": own}, attrs=given))
+    read = records.load_dataset(tmp_path / "own.zarr")
+    assert read.attrs == {"mean": 0.5, "range": [0, 1], "from": "here", "all": [True]}
+    assert read["x"].attrs == {"unit": "step", "size": 3}
+    assert isinstance(given["range"], np.ndarray)
+
+
+@pytest.mark.parametrize("value", [print, {1}, b"bytes", 1j])
+def test_an_attribute_that_json_has_no_form_for_is_named_before_anything_is_written(value, tmp_path):
+    with pytest.raises(records.RecordError, match=f"expected attributes of numbers.*found {type(value).__name__}"):
+        records.save_dataset(tmp_path / "own.zarr", xarray.Dataset(attrs={"what": value}))
+    assert not any(tmp_path.iterdir())
+
+
 def test_an_axis_may_be_named_by_a_text_of_numpy(tmp_path):
     records.save_dataset(tmp_path / "own.zarr", xarray.Dataset({"x": ((np.str_("seed"),), np.arange(3))}))
     assert records.load_dataset(tmp_path / "own.zarr")["x"].dims == ("seed",)
