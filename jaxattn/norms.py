@@ -120,7 +120,8 @@ def entrywise(p: float) -> Entrywise:
         (5, 5)
     """
     dual = conjugate(p)
-    return Entrywise(f"entrywise l_{p:g}", partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
+    name = {1.0: "l1", float("inf"): "max"}.get(p, f"l_{p:g}")
+    return Entrywise(name, partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
 
 
 def conjugate(p: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -16,6 +17,8 @@ _EXTRA = re.compile(r"^([\w.-]+).*; extra == .study.", re.MULTILINE)
 
 def guarded(run: Callable[[], None]) -> None:
     """Run a command. A user's mistake ends it with one message and status 2, a signal with that signal's status."""
+    # A job scheduler may start a process without outputs.
+    sys.stdout, sys.stderr = (output or open(os.devnull, "w") for output in (sys.stdout, sys.stderr))  # noqa: SIM115
     ending.on_terminate()
     try:
         run()

@@ -106,3 +106,10 @@ def test_the_help_of_what_trains_lists_the_groups(name):
     groups = usage.of(name).partition("groups (GROUP=NAME):\n")[2]
     assert re.search(r"^  weights +along, .*free", groups, re.MULTILINE)
     assert re.search(r"^  optimizer +adam, exact_gd, ", groups, re.MULTILINE)
+
+
+@pytest.mark.parametrize("closed", [("2>&-",), ("2>&-", ">&-")], ids=["errors", "both outputs"])
+def test_a_process_without_outputs_trains(closed, tmp_path):
+    words = [sys.executable, "-m", "jaxattn.study", "train", "seeds=1", "steps=30"]
+    subprocess.run(" ".join([*words, *closed]), shell=True, check=True, cwd=tmp_path, timeout=240)
+    assert next(tmp_path.glob("runs/*/record.zarr/zarr.json")).is_file()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,22 @@ def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return shared
 
 
+def norms_of(text: str) -> list[Norm]:
+    """Return the norms of a list with commas, each once.
+
+    Raises:
+        ValueError: an unknown norm; the message lists the known ones.
+
+    Example:
+        >>> from jaxattn.study.commands import gather
+        >>> [norm.name for norm in gather.norms_of("2,inf,max,2,1 of columns")]
+        ['2,inf', 'max', '2,1 of columns']
+    """
+    # Two kinds of names have a comma: "2,inf" and "2,1".
+    names = (name.strip() for name in re.split(r",(?!\s*(?:inf|1)\b)", text))
+    return list(dict.fromkeys(map(matrix_norms.named, names)))
+
+
 def main(arguments: list[str]) -> None:
     """Gather and write; destination and norms are checked first.
 
@@ -200,10 +217,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--to", type=Path, required=True, metavar="DIR")
     parser.add_argument("--norms", metavar="NAMES")
     given = parser.parse_args(arguments)
-    norms = None
-    if given.norms is not None:
-        names = dict.fromkeys(name.strip() for name in given.norms.split(","))
-        norms = [matrix_norms.named(name) for name in names]
+    norms = None if given.norms is None else norms_of(given.norms)
     records.check_place(given.to)
     records.save_dataset(given.to, gather(given.overrides, norms))
     print(given.to)

@@ -43,6 +43,8 @@ _OPTIONS = (
     *("--multirun", "-m", "--run", "-r", "--hydra-help", "--version", "--info", "-i"),
     *("--cfg", "-c", "--resolve", "--package", "-p", "--config-dir", "-cd", "--shell-completion", "-sc"),
 )
+# Those that take a value.
+_VALUED = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd")
 
 
 def run(config: DictConfig) -> None:
@@ -61,6 +63,7 @@ def run(config: DictConfig) -> None:
 def main(arguments: list[str]) -> None:
     """Check the whole command line first, then pass it to Hydra."""
     tune()
+    arguments = _joined(arguments)
     _check_options(arguments)
     own = [argument for argument in arguments if not argument.lstrip("+~").startswith(("-", "hydra"))]
     if not {"--multirun", "-m"} & set(arguments):
@@ -88,6 +91,17 @@ def main(arguments: list[str]) -> None:
         raise UsageError(own_words(error)) from error
     if failed:
         raise failed[0]
+
+
+def _joined(arguments: list[str]) -> list[str]:
+    """Return the arguments with each option that takes a value in one word, `--cfg=job`."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] in _VALUED:
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def _check_options(arguments: list[str]) -> None:

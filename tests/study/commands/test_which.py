@@ -90,7 +90,7 @@ def test_the_published_rule_stalls_and_is_not_decided_which_is_no_error(tmp_path
 def test_norms_are_values_as_well(tmp_path, capsys):
     own = "norms=[frobenius,{_target_:jaxattn.norms.entrywise,p:1.5}]"
     printed, _ = said(capsys, *TINY, own, f"runs={tmp_path}")
-    assert re.search(r"^entrywise l_1.5 +0\.", printed, re.MULTILINE)
+    assert re.search(r"^l_1.5 +0\.", printed, re.MULTILINE)
 
 
 def test_the_defaults_hold_where_the_line_says_nothing():
