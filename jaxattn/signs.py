@@ -226,4 +226,5 @@ def _rounded(W: Float[np.ndarray, "d e"]) -> Priced:
 
 def columns(matrices: Priced) -> np.ndarray:
     """Return the sign matrices as columns, (d e, k)."""
-    return np.einsum("ki,kj->ijk", matrices.left, matrices.right).reshape(-1, len(matrices.left))
+    (k, d), e = matrices.left.shape, matrices.right.shape[1]
+    return np.einsum("ki,kj->ijk", matrices.left, matrices.right).reshape(d * e, k)

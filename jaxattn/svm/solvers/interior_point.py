@@ -28,7 +28,7 @@ from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.evidence import euclidean
-from jaxattn.svm.pivoting import AnyArray, module_of, positive
+from jaxattn.svm.pivoting import LAST, AnyArray, module_of, positive
 from jaxattn.svm.rounding import per_row
 from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers import path_loop
@@ -98,17 +98,19 @@ class InteriorPoint:
             new, gap, moved = step(manner, task, now)
             return new, Answer(new.V, new.a, gap), moved
 
+        # Of hard rows alone, W = 0 is the solution in each norm if it is in one.
+        walks = problem.separable
+        if constraints.penalty is None:
+            walks = walks & (first.W != 0).any(axis=LAST)
         start = _start(manner, task)
         first_answer = Answer(problem.W / 2, start.a, xp.full_like(start.tau, xp.inf))
         tolerance = tolerance_of(W.dtype).gap
-        best, steps = follow_path(
-            along, task, start, first_answer, problem.separable, tolerance, self.sharpness, self.most
-        )
+        best, steps = follow_path(along, task, start, first_answer, walks, tolerance, self.sharpness, self.most)
         found, a = problem.restored(2 * best.W, best.a)
-        separable = per_row(problem.separable)
+        walks = per_row(walks)
         return Candidate(
-            W=reduction.lift(xp.where(separable, found.reshape(W.shape), 0.0)),
-            duals=xp.where(separable, a.reshape(first.duals.shape), first.duals),
+            W=reduction.lift(xp.where(walks, found.reshape(W.shape), 0.0)),
+            duals=xp.where(walks, a.reshape(first.duals.shape), first.duals),
             iterations=first.iterations + steps,
         )
 
