@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxattn import attention, descent, models
 from jaxattn.parallel import batch
@@ -26,7 +26,8 @@ def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[des
     """Return a batch of runs as runs of one matrix W, with the problems whose logits are `X_i W z_i`.
 
     A model with the functions `seen(problem)` and `matrix(weights)`, like those of `models`, provides both. For a model
-    of one function they are read from the derivative of its logits.
+    of one function they are read from the derivative of its logits. A token whose probability is 0 at W = 0, because its
+    logit is -inf or so, is hidden from its input.
 
     Args:
         run: the result of `descent.train_batch`.
@@ -52,10 +53,13 @@ def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[des
             weights=np.asarray(matrix(weights)), snapshots=np.asarray(matrix(snapshots)), rule=None
         ), seen
     W, snapshots = _matrix(weights), _matrix(snapshots)
-    keys, queries = _factored(*batch.over_seeds(_linear(model), W, problems))
+    slopes, hidden, apart = batch.over_seeds(_linear(model), W, problems)
+    keys, queries = _factored(slopes, hidden, apart)
     # Each head of each input is treated as an input of its own.
     count = keys.shape[1] // problems.Y.shape[1]
     tiled = {name: np.concatenate([leaf] * count, axis=1) for name, leaf in problems.arrays.items() if name != "v"}
+    if hidden.any():
+        tiled["present"] = tiled.get("present", True) & ~hidden
     return run._replace(weights=W, snapshots=snapshots, rule=None), of_arrays(
         tiled | {"X": keys, "Z": queries, "v": problems.v}
     )
@@ -86,31 +90,43 @@ def _linear(model: models.Model) -> Callable[..., Any]:
 
 def _linearized(
     model: models.Model, W: Float[Array, "d d"], problem: Problem
-) -> tuple[Float[Array, "rows T d d"], Float[Array, ""]]:
-    """Return the logits' derivative, and the distance of logits from its product with W, relative to the largest."""
+) -> tuple[Float[Array, "rows T d d"], Bool[Array, "rows T"], Float[Array, ""]]:
+    """Return the logits' derivative, which tokens are hidden, and the distance of the other logits from linear ones.
+
+    The distance is relative to the largest logit.
+    """
 
     def logits(W: Array) -> Array:
-        values = model.logits(W, problem).reshape(-1, problem.T)
-        return jnp.where(jnp.isfinite(values), values, 0)
+        return model.logits(W, problem).reshape(-1, problem.T)
 
-    slopes = jax.jacrev(logits)(jnp.zeros_like(W))
+    at_zero = logits(jnp.zeros_like(W))
+    hidden = jax.nn.softmax(at_zero, axis=-1) == 0
+
+    def seen(W: Array) -> Array:
+        return jnp.where(hidden, 0, logits(W))
+
+    slopes = jax.jacrev(seen)(jnp.zeros_like(W))
     # Compare with the larger one: logits that do not grow with W may be much smaller than their linear part.
-    at_W, at_zero = logits(W), logits(jnp.zeros_like(W))
+    at_W, at_zero = seen(W), jnp.where(hidden, 0, at_zero)
     linear = jnp.einsum("rtde,de->rt", slopes, W) + at_zero
-    return slopes, jnp.max(jnp.abs(at_W - linear)) / jnp.maximum(jnp.max(jnp.abs(at_W)), jnp.max(jnp.abs(linear)))
+    apart = jnp.max(jnp.abs(at_W - linear)) / jnp.maximum(jnp.max(jnp.abs(at_W)), jnp.max(jnp.abs(linear)))
+    return slopes, hidden, apart
 
 
 def _factored(
-    slopes: Float[np.ndarray, "seeds rows T d d"], apart: Float[np.ndarray, " seeds"]
+    slopes: Float[np.ndarray, "seeds rows T d d"],
+    hidden: Bool[np.ndarray, "seeds rows T"],
+    apart: Float[np.ndarray, " seeds"],
 ) -> tuple[Float[np.ndarray, "seeds rows T d"], Float[np.ndarray, "seeds rows d"]]:
-    """Return keys and queries whose products are these slopes, with the first key of each input at 0."""
+    """Return keys and queries whose products are these slopes, with the first key that each input sees at 0."""
     if not np.isfinite(slopes).all() or not (apart <= _ROUNDING).all():
         raise ValueError(
             "model: expected logits that are linear in W (up to a constant), found some that differ from their linear "
             f"part by {np.nanmax(apart):.2g} of the largest; no max-margin problem in W is theirs"
         )
     seeds, rows, T, d, _ = slopes.shape
-    of_rows = (slopes - slopes[:, :, :1]).reshape(seeds, rows, T * d, d)
+    first = np.take_along_axis(slopes, np.argmin(hidden, axis=2)[:, :, None, None, None], axis=2)
+    of_rows = np.where(hidden[..., None, None], 0, slopes - first).reshape(seeds, rows, T * d, d)
     _, sizes, Vt = np.linalg.svd(of_rows, full_matrices=False)
     if (sizes[..., 1:2] > _ROUNDING * sizes[..., :1]).any():
         raise ValueError(

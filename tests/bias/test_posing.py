@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import attention, bias, descent, models, svm
+from jaxattn import Problem, attention, bias, descent, models, svm
 from jaxattn.attention import Factored
 from tests import instances
 from tests.instances import T, assert_close, d
@@ -53,6 +53,44 @@ def test_factors_of_a_function_are_posed_by_their_product():
     as_W = run._replace(weights=np.asarray(run.weights.W), snapshots=np.asarray(run.snapshots.W))
     expected = bias.rank(as_W, instances.problems(SEEDS), ("frobenius",), model=models.key_only(P))
     assert_close(ranking.margin_ratio, expected.margin_ratio, rtol=1e-6)
+
+
+# The first and a middle token of each input are hidden, in the ways of several libraries.
+SEEN = np.array([False, True, False, *[True] * (T - 3)])
+HIDING = {
+    "-inf": lambda logits: jnp.where(SEEN, logits, -jnp.inf),
+    "the least number": lambda logits: jnp.where(SEEN, logits, jnp.finfo(logits.dtype).min),
+    "a large number": lambda logits: jnp.where(SEEN, logits, -1e9),
+    "a large number added": lambda logits: logits + jnp.where(SEEN[None], 0.0, -1e9),
+    "-inf added": lambda logits: logits + jnp.where(SEEN[None], 0.0, -jnp.inf),
+}
+
+
+def hiding(how):
+    # One function a way, so that each compiles once.
+    return lambda W, problem: how(jnp.einsum("ntd,de,ne->nt", problem.X, W, problem.Z))
+
+
+@pytest.mark.parametrize("how", HIDING.values(), ids=HIDING)
+def test_hidden_tokens_are_no_rivals(how):
+    model, problems = hiding(how), instances.problems(SEEDS)
+    run = trained(model, steps=20, snapshots=(5, 20))
+    present = np.broadcast_to(SEEN, problems.X.shape[:-1])
+    expected = bias.rank(run, Problem(**problems.arrays, present=present), ("frobenius",), model=models.plain)
+    found = bias.rank(run, problems, ("frobenius",), model=model)
+    assert found.counts == expected.counts
+    assert_close(found.margin_ratio, expected.margin_ratio, rtol=1e-6)
+    assert_close(found.probability, expected.probability, rtol=1e-9)
+
+
+@pytest.mark.parametrize("how", HIDING.values(), ids=HIDING)
+def test_logits_that_are_not_linear_are_refused_however_tokens_are_hidden(how):
+    def curved(W, problem):
+        return how(jnp.tanh(jnp.einsum("ntd,de,ne->nt", problem.X, W, problem.Z)))
+
+    run = trained(curved, steps=20, snapshots=(5, 20))
+    with pytest.raises(ValueError, match=r"^model: expected logits that are linear in W"):
+        bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=curved)
 
 
 @pytest.mark.slow
