@@ -26,8 +26,8 @@ def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[des
     """Return a batch of runs as runs of one matrix W, with the problems whose logits are `X_i W z_i`.
 
     A model with the functions `seen(problem)` and `matrix(weights)`, like those of `models`, provides both. For a model
-    of one function they are read from the derivative of its logits. A token whose probability is 0 at W = 0, because its
-    logit is -inf or so, is hidden from its input.
+    of one function they are read from the derivative of its logits. A token whose probability is 0 at W = 0, because
+    its logit is -inf or so, is hidden from its input.
 
     Args:
         run: the result of `descent.train_batch`.

@@ -25,6 +25,8 @@ from jaxattn.parallel.lanes import largest, spread
 # The number of steps compared to find the powers, and the powers that are tried; 0 if several fit.
 _COMPARED = 8
 _POWERS = (0, 1, 2, 3, 4, -1, -2)
+# Decompositions, for example, round otherwise at another scale. What depends on the scale differs by far more.
+_ROUNDING = 1e-6
 # Binary digits of the exponent reserved for an entry's own size and for factors of its square in the moments.
 _SPARE = 24
 # The gradient's exponent may differ from that of the state by this fraction of the largest exponent: 102 binary digits
@@ -94,7 +96,8 @@ class Rescaled:
 def rescaled(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
     """Return an optimizer's init function and an update that carries the gradient's scale.
 
-    Scale independence is tested, on weights of the given shapes. An optimizer without moments is returned unchanged.
+    Scale independence, up to rounding, is tested on weights of the given shapes. An optimizer without moments is
+    returned unchanged.
 
     Raises:
         ValueError: its steps depend on the scale, or its state does not scale with a power of it.
@@ -118,7 +121,7 @@ def _powers(
     structure: Any,
     shapes: tuple[tuple[tuple[int, ...], np.dtype], ...],
 ) -> tuple[int, ...]:
-    """Return the power of the gradient's scale for each array of an optimizer's state; they must scale exactly.
+    """Return the power of the gradient's scale for each array of an optimizer's state; they must scale, up to rounding.
 
     The same gradients are passed three times, multiplied by 1, 2^h and 2^-h, with h as large as squares allow. Anything
     the optimizer adds, compares with or clips at shows as a difference if it is at least 2^-h of what it is added to;
@@ -147,7 +150,7 @@ def _powers(
             possible = [one & other for one, other in zip(possible, _followed(states, shifts), strict=True)]
             moves = _followed([moved for moved, _ in results], shifts)
             if any(0 not in powers for powers in moves):
-                raise _refused("a step that changes with it")
+                raise _refused("a step that changes with it by more than rounding")
     lost = [path for path, powers in zip(paths, possible, strict=True) if not powers]
     if lost:
         raise _refused(f"a state whose {lost[0]} follows no power of it")
@@ -163,12 +166,20 @@ def _followed(trees: list[Any], shifts: tuple[int, ...]) -> list[set[int]]:
                 power
                 for power in _POWERS
                 if all(
-                    np.array_equal(np.ldexp(leaf, power * shift) if power else leaf, other[number])
+                    _is_close(np.asarray(np.ldexp(leaf, power * shift)), other[number])
                     for other, shift in zip(others, shifts[1:], strict=True)
                 )
             }
             for number, leaf in enumerate(first)
         ]
+
+
+def _is_close(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two arrays are equal, or differ by rounding relative to the largest entry."""
+    if np.array_equal(one, other):
+        return True
+    largest = np.max(np.abs(other), initial=0.0)
+    return bool(np.isfinite(largest) and np.max(np.abs(one - other), initial=0.0) <= _ROUNDING * largest)
 
 
 def _as_numbers(leaf: Any) -> np.ndarray:

@@ -126,6 +126,23 @@ def test_the_scale_of_one_lane_does_not_show_in_another():
         np.testing.assert_array_equal(together[..., lane], moves([scales])[0][..., 0])
 
 
+def by_decomposition(G):
+    U, _, Vt = jnp.linalg.svd(G, full_matrices=False)
+    return -0.03 * U @ Vt
+
+
+def by_inverse_root(G):
+    """Shampoo's step from one gradient, whose roots are those of eigenvalues."""
+    values, vectors = jnp.linalg.eigh(G @ G.T)
+    return -0.03 * (vectors * values[None] ** -0.5) @ vectors.T @ G
+
+
+@pytest.mark.parametrize("step", [by_decomposition, by_inverse_root])
+def test_a_step_that_rounds_otherwise_at_another_scale_is_taken(step):
+    rule = optax.stateless_with_tree_map(lambda G, _: step(G))
+    assert rescaled(rule, instances.free()) == (rule.init, rule.update)
+
+
 def as_logged():
     """Signs of the gradient, with a state that follows no power of it."""
 
