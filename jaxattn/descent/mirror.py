@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Int
 
 from jaxattn import checks, norms
-from jaxattn.descent.optimizers import Exact, ScaleFree
+from jaxattn.descent.optimizers import Exact, ScaleFree, pickled_as_made
 from jaxattn.descent.steepest import direction
 
 __all__ = ["lp_gd", "mirror"]
@@ -25,7 +25,7 @@ class MirrorState(NamedTuple):
     taken: Int[Array, ""]
 
 
-@lru_cache(maxsize=64)
+@pickled_as_made
 def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
     """Return normalized mirror descent with the potential `||W||_p^p / p` (2410.14581, l_p-AttGD).
 
@@ -58,7 +58,7 @@ def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
     return ScaleFree(*_mirrored(p, moved))
 
 
-@lru_cache(maxsize=64)
+@pickled_as_made
 def lp_gd(p: float, step: float) -> Exact:
     """Return mirror descent with the potential `||W||_p^p / p`, not normalized (2410.14581, l_p-AttGD).
 

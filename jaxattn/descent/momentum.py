@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import optax
 
 from jaxattn import checks
-from jaxattn.descent.optimizers import ScaleFree
+from jaxattn.descent.optimizers import ScaleFree, pickled_as_made
 
 __all__ = ["momentum", "scale_free"]
 
@@ -31,7 +29,7 @@ def scale_free(optimizer: optax.GradientTransformation) -> ScaleFree:
     return ScaleFree(*optimizer)
 
 
-@lru_cache(maxsize=64)
+@pickled_as_made
 def momentum(optimizer: optax.GradientTransformation, decay: float = 0.9) -> ScaleFree:
     """Return an optimizer that gets heavy-ball momentum, `m <- decay m + gradient`, instead of the gradient.
 

@@ -7,8 +7,8 @@ gradient, at a rate that depends only on the gradient's length. Some use only th
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial, reduce
-from typing import Any, NamedTuple
+from functools import lru_cache, partial, reduce, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,10 @@ __all__ = [
 PUBLISHED_EPSILON = 2.0**-52
 
 
+P = ParamSpec("P")
+Made = TypeVar("Made", bound="_Pickled")
+
+
 class StepState(NamedTuple):
     """The parameters of a descent rule, kept in the optimizer's state so that changing them does not recompile."""
 
@@ -43,7 +47,31 @@ class StepState(NamedTuple):
     penalty: Float[Array, ""]
 
 
-class ScaleFree(optax.GradientTransformation):
+class _Pickled(optax.GradientTransformation):
+    """An optimizer that is pickled as the call that made it, if `pickled_as_made` knows it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        call = vars(self).get("call")
+        return (type(self), tuple(self)) if call is None else (call, ())
+
+
+def pickled_as_made(make: Callable[P, Made]) -> Callable[P, Made]:
+    """Let a function return one optimizer for equal arguments, which is pickled as the function's call.
+
+    The functions inside such an optimizer have no names under which another process would find them.
+    """
+    known = lru_cache(maxsize=64)(make)
+
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Made:
+        optimizer = known(*args, **kwargs)
+        vars(optimizer)["call"] = partial(made, *args, **kwargs)
+        return optimizer
+
+    return made
+
+
+class ScaleFree(_Pickled):
     """An optimizer that does not depend on the gradient's scale: it takes the same steps for c times the gradients.
 
     `train` passes it `gradients.direction`, which never underflows, so it does not stall however far the softmax has
@@ -56,7 +84,7 @@ class ScaleFree(optax.GradientTransformation):
     """
 
 
-class Exact(optax.GradientTransformation):
+class Exact(_Pickled):
     """An optimizer that gets the gradient computed in the log domain, exact to rounding until it underflows.
 
     Other optimizers get it as the published code computes it, where the terms of the selected tokens cancel. Once the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,13 +13,13 @@ import optax
 from jaxtyping import Array, Float
 
 from jaxattn import checks, factorization, metrics, norms, signs
-from jaxattn.descent.optimizers import ScaleFree
+from jaxattn.descent.optimizers import ScaleFree, pickled_as_made
 from jaxattn.descent.singular_directions import Product, reweighted
 
 __all__ = ["steepest"]
 
 
-@lru_cache(maxsize=64)
+@pickled_as_made
 def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> ScaleFree:
     """Return the optimizer that moves W by `-step argmax <G, D>` over `||D|| <= 1`, G the gradient.
 
