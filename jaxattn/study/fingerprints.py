@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib.util
 import io
+import os
 import sys
 import sysconfig
 import tokenize
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxattn.study.kept import digest, kept
+from jaxattn.study.mistakes import UsageError
 
 PACKAGE = "jaxattn"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +74,32 @@ def targets(config: Any) -> Iterator[str]:
     elif isinstance(config, list | tuple):
         for value in config:
             yield from targets(value)
+
+
+def contents(config: Any) -> str:
+    """Return a hash of the files that a configuration names, and of all files in folders that it names; "" for none.
+
+    Raises:
+        UsageError: such a file cannot be read.
+    """
+    named = [Path(text) for text in _texts(config) if os.path.exists(text)]
+    files = [file for path in named for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+    try:
+        return digest(files) if files else ""
+    except OSError as error:
+        raise UsageError(f"{error.filename}: expected a file that can be read, found: {error.strerror}") from error
+
+
+def _texts(config: Any) -> Iterator[str]:
+    """Yield every text of a configuration, at any depth, but for targets."""
+    if isinstance(config, str):
+        yield config
+    elif isinstance(config, Mapping):
+        for key, value in config.items():
+            yield from () if key == "_target_" else _texts(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            yield from _texts(value)
 
 
 def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:

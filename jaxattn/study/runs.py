@@ -8,7 +8,7 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,7 @@ def folder(config: DictConfig) -> Path:
     Experiments that need the same run share it.
     """
     kind = config.study.record.rpartition(".")[2].lower()
-    values = _resolved(config)
-    fingerprint = fingerprints.of(_code(config.study.record, values))
-    described = json.dumps([config.study.record, values, fingerprint], sort_keys=True)
+    described = json.dumps([config.study.record, _resolved(config), fingerprint(config)], sort_keys=True)
     return Path(config.runs) / f"{kind}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
 
 
@@ -51,16 +49,16 @@ def is_recorded(config: DictConfig) -> bool:
 
 def code(config: DictConfig) -> list[str]:
     """Return the code that makes a record, as dotted paths: its setting, and all targets in the configuration."""
-    return _code(config.study.record, _resolved(config))
-
-
-def _code(setting: str, values: Mapping[str, Any]) -> list[str]:
-    return [f"{recording.__name__}.run", setting, *fingerprints.targets(values)]
+    return [f"{recording.__name__}.run", config.study.record, *fingerprints.targets(_resolved(config))]
 
 
 def fingerprint(config: DictConfig) -> str:
-    """Return a hash of the code that a record depends on, including a user's own head or law and its imports."""
-    return fingerprints.of(code(config))
+    """Return a hash of the code that a record depends on, and of the files that its configuration names.
+
+    The code includes a user's own head or law and its imports.
+    """
+    of_code, of_files = fingerprints.of(code(config)), fingerprints.contents(_resolved(config))
+    return hashlib.sha256(f"{of_code} {of_files}".encode()).hexdigest() if of_files else of_code
 
 
 def run(config: DictConfig, report: Report = unheard) -> Path:

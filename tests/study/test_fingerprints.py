@@ -19,6 +19,7 @@ import pytest
 import jaxattn
 from jaxattn.study import fingerprints, making, runs
 from jaxattn.study.configuration import composition
+from jaxattn.study.mistakes import UsageError
 
 ROOT = Path(jaxattn.__file__).parents[1]
 TRAINING = ["seeds=2", "steps=20"]
@@ -277,6 +278,41 @@ def test_what_a_head_of_ones_own_imports_counts_too(of_user):
         file.write_text(written)
     fingerprints._parse.cache_clear()
     assert runs.folder(config) == before
+
+
+def test_what_a_named_file_or_folder_contains_counts_too(of_user, monkeypatch):
+    monkeypatch.chdir(of_user)
+    (of_user / "store").mkdir()
+    for name in ("f.npz", "store/c0", "beside.npz"):
+        (of_user / name).write_text("1")
+    config = {"data": {"_target_": "my_heads.mine", "paths": ["f.npz", str(of_user / "store")], "n": 3}}
+    before = fingerprints.contents(config)
+    for name, changes in (("f.npz", True), ("store/c0", True), ("beside.npz", False)):
+        (of_user / name).write_text("2")
+        assert (fingerprints.contents(config) != before) is changes, name
+        (of_user / name).write_text("1")
+    assert fingerprints.contents(config) == before
+    assert fingerprints.contents({"data": "g.npz", "_target_": "f.npz"}) == ""
+
+
+def test_a_run_depends_on_the_files_that_it_names(of_user):
+    (of_user / "my_heads.py").write_text("def mine(x, v, path):\n    return v @ x\n")
+    (of_user / "f.npz").write_text("1")
+    config = composition.compose([*TRAINING, "head._target_=my_heads.mine", f"head.path={of_user / 'f.npz'}"])
+    before = runs.folder(config)
+    (of_user / "f.npz").write_text("2")
+    assert runs.folder(config) != before
+
+
+def test_a_named_file_that_cannot_be_read_is_said(tmp_path, monkeypatch):
+    (tmp_path / "f.npz").write_text("1")
+
+    def refused(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(UsageError, match=r"f\.npz: expected a file that can be read, found: Permission denied"):
+        fingerprints.contents({"path": str(tmp_path / "f.npz")})
 
 
 @pytest.mark.parametrize(
