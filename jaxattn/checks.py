@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
+
+from jaxattn.problem import is_concrete
+
+P = ParamSpec("P")
+Made = TypeVar("Made")
 
 # The largest count of steps, seeds or sizes: JAX may have only 32-bit integers.
 MOST = 2**31 - 1
@@ -14,14 +20,14 @@ def positive(name: str, number: Any) -> float:
     """Return a positive finite number, or raise ValueError."""
     if not _is_real(number) or not 0 < number < float("inf"):
         raise ValueError(f"{name}: expected a positive finite number, found {number!r}")
-    return number
+    return float(number)
 
 
 def at_least_zero(name: str, number: Any) -> float:
     """Return a finite number of at least 0, or raise ValueError."""
     if not _is_real(number) or not 0 <= number < float("inf"):
         raise ValueError(f"{name}: expected a finite number of at least 0, found {number!r}")
-    return number
+    return float(number)
 
 
 def step_or_schedule(name: str, step: Any) -> None:
@@ -66,3 +72,19 @@ def function(name: str, value: Any, arguments: Sequence[str]) -> None:
 
 def _is_real(number: Any) -> bool:
     return hasattr(number, "__float__") and not isinstance(number, bool)
+
+
+def remembered(make: Callable[P, Made]) -> Callable[P, Made]:
+    """Let a function return one object for equal arguments; arrays of one number count as that number."""
+    known = lru_cache(maxsize=64)(make)
+
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Made:
+        return known(*map(hashable, args), **{name: hashable(value) for name, value in kwargs.items()})
+
+    return made
+
+
+def hashable(value: Any) -> Any:
+    """Return the number of an array without axes; other values unchanged."""
+    return value.item() if is_concrete(value) and value.ndim == 0 else value

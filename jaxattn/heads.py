@@ -52,7 +52,7 @@ class Quadratic:
     penalty: float
 
     def __post_init__(self) -> None:
-        checks.at_least_zero("penalty", self.penalty)
+        object.__setattr__(self, "penalty", checks.at_least_zero("penalty", self.penalty))
 
     def __call__(self, x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
         """Return `h(x)`."""

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxattn import factorization, lengths, signs
+from jaxattn import checks, factorization, lengths, signs
 
 __all__ = [
     "Norm",
@@ -108,7 +108,7 @@ class Entrywise(Norm):
     p: float = 2.0
 
 
-@lru_cache(maxsize=64)
+@checks.remembered
 def entrywise(p: float) -> Entrywise:
     """Return the norm `(sum |W_ij|^p)^(1/p)`.
 
@@ -146,7 +146,7 @@ class Schatten(Norm):
     p: float = 2.0
 
 
-@lru_cache(maxsize=64)
+@checks.remembered
 def schatten(p: float) -> Norm:
     """Return the l_p norm of the singular values. p = 1, 2 and inf are the nuclear, Frobenius and spectral norms.
 
@@ -260,7 +260,7 @@ def nuclear_of_rank(m: Any) -> OfRank:
     return OfRank(f"nuclear of rank {int(m)}", _nuclear, _spectral, rank=int(m))
 
 
-@lru_cache(maxsize=64)
+@checks.remembered
 def squared(norm: str | Norm) -> Norm:
     """Return the norm with objective `||W||^2 / 2`. It changes the soft-margin problem but not the hard-margin one.
 

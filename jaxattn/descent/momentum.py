@@ -10,7 +10,7 @@ from jaxattn.descent.optimizers import ScaleFree, pickled_as_made
 __all__ = ["momentum", "scale_free"]
 
 
-def scale_free(optimizer: optax.GradientTransformation) -> ScaleFree:
+def scale_free(optimizer: optax.GradientTransformation | optax.MultiSteps) -> ScaleFree:
     """Return an optimizer as `ScaleFree`: it gets the gradient in the log domain, and does not stall.
 
     This is `ScaleFree(*optimizer)` under a name for configurations. Momentum and second moments are those of the
@@ -26,7 +26,7 @@ def scale_free(optimizer: optax.GradientTransformation) -> ScaleFree:
         >>> run = descent.train(start, problem, optimizer=rule, steps=10)
     """
     checks.transformation("optimizer", optimizer)
-    return ScaleFree(*optimizer)
+    return ScaleFree(optimizer.init, optimizer.update)
 
 
 @pickled_as_made
@@ -50,4 +50,4 @@ def momentum(optimizer: optax.GradientTransformation, decay: float = 0.9) -> Sca
     checks.transformation("optimizer", optimizer)
     if checks.at_least_zero("decay", decay) >= 1:
         raise ValueError(f"decay: expected a number of at least 0 and below 1, found {decay!r}")
-    return ScaleFree(*optax.chain(optax.trace(decay), optimizer))
+    return ScaleFree(*optax.chain(optax.trace(float(decay)), optimizer))

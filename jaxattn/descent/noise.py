@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -67,7 +66,7 @@ def full_batch(key: PRNGKeyArray, n: int, T: int) -> Draw:
     return Draw(jnp.ones((n, T)), jnp.ones(n))
 
 
-@lru_cache(maxsize=64)
+@checks.remembered
 def minibatches(size: int) -> Noise:
     """Return the noise of minibatches: each step uses the gradient of `size` inputs, drawn without replacement.
 
@@ -94,7 +93,7 @@ class _Minibatches:
         return Draw(jnp.ones((n, T)), jnp.where(places < self.size, n / self.size, 0.0))
 
 
-@lru_cache(maxsize=64)
+@checks.remembered
 def dropout(rate: float) -> Noise:
     """Return dropout on the attention: each probability is set to 0 at this rate, and else divided by 1 - rate.
 
@@ -118,7 +117,7 @@ class _Dropout:
         return Draw(jnp.where(kept, 1 / (1 - self.rate), 0.0), jnp.ones(n))
 
 
-@lru_cache(maxsize=64)
+@checks.remembered
 def gumbel(tau: float) -> Noise:
     """Return straight-through Gumbel samples: at each step the head reads one token drawn from the attention.
 

@@ -60,7 +60,7 @@ def pickled_as_made(make: Callable[P, Made]) -> Callable[P, Made]:
 
     The functions inside such an optimizer have no names under which another process would find them.
     """
-    known = lru_cache(maxsize=64)(make)
+    known = checks.remembered(make)
 
     @wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> Made:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jaxattn import checks
 from jaxattn.descent import gradients
 from jaxattn.losses import Loss
 
@@ -35,7 +35,7 @@ def unpenalized(log_probabilities: Float[Array, "n T"]) -> Float[Array, "n T"]:
     return jnp.zeros_like(log_probabilities)
 
 
-@lru_cache(maxsize=64)
+@checks.remembered
 def entropy(weight: float) -> Penalty:
     """Return the penalty `weight * H(s_i)` on the entropy of the attention.
 

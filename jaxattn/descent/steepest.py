@@ -23,9 +23,9 @@ __all__ = ["steepest"]
 def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> ScaleFree:
     """Return the optimizer that moves W by `-step argmax <G, D>` over `||D|| <= 1`, G the gradient.
 
-    K and Q move by the same rule, each with its own gradient. In the Frobenius norm this is normalized descent, in the
-    largest entry ("max") sign descent, in the spectral norm Muon without momentum and with the exact polar factor. It
-    uses only the gradient's direction, so it does not stall.
+    K and Q move by the same rule, each with its own gradient, and a trained vector as a column. In the Frobenius norm
+    this is normalized descent, in the largest entry ("max") sign descent, in the spectral norm Muon without momentum
+    and with the exact polar factor. It uses only the gradient's direction, so it does not stall.
 
     If several D attain the maximum, the one of least Frobenius norm is taken, as for a gradient of low rank in the
     spectral norm. Among equal largest entries ("l1"), singular values ("nuclear") or rows ("2,1") their mean is taken;
@@ -62,14 +62,25 @@ class Steepest:
     def __call__(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         """Return the steps for gradients, each a matrix or a `Product`, and the next state."""
         leaves, structure = jax.tree.flatten(updates, is_leaf=lambda leaf: isinstance(leaf, Product))
+        matrices = [leaf if isinstance(leaf, Product) else _as_matrix(leaf) for leaf in leaves]
         weights = _of_singular_values(self.norm)
-        found = [direction(self.norm, G) for G in leaves] if weights is None else reweighted(leaves, weights)
-        return self.scaling(jax.tree.unflatten(structure, found), state, params)
+        found = [direction(self.norm, G) for G in matrices] if weights is None else reweighted(matrices, weights)
+        shaped = (
+            D if isinstance(leaf, Product) else D.reshape(leaf.shape) for D, leaf in zip(found, leaves, strict=True)
+        )
+        return self.scaling(jax.tree.unflatten(structure, shaped), state, params)
 
     @property
     def takes_products(self) -> bool:
         """Whether it needs only the factors of a gradient `A^T B`."""
         return _of_singular_values(self.norm) is not None
+
+
+def _as_matrix(G: Array) -> Float[Array, "a b"]:
+    """Return the gradient of a matrix, or of a vector or a number as a column."""
+    if G.ndim > 2:
+        raise ValueError(f"steepest: expected matrices, vectors and numbers, found parameters of shape {G.shape}")
+    return G.reshape(*G.shape, *[1] * (2 - G.ndim))
 
 
 def direction(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:

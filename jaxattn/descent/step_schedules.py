@@ -132,6 +132,7 @@ class FallingStep:
         return self.step * (1 + k) ** -self.power
 
 
+@checks.remembered
 def falling_step(step: float, power: float = 0.5) -> FallingStep:
     """Return the schedule `step (1 + k)^-power`, for `steepest`, `mirror` and optax's optimizers.
 
@@ -148,7 +149,7 @@ def falling_step(step: float, power: float = 0.5) -> FallingStep:
     """
     checks.positive("step", step)
     _check_power(power)
-    return FallingStep(step, power)
+    return FallingStep(float(step), float(power))
 
 
 def _check_power(power: float) -> None:

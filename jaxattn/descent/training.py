@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,10 @@ from jaxtyping import Array, Float, Int
 from jaxattn import attention, checks, heads, losses, models
 from jaxattn.descent import autodiff_engine, loops, padding, stepping
 from jaxattn.descent.noise import NOISE_GENERATOR, Noise, full_batch
-from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
+from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
 from jaxattn.descent.penalties import unpenalized
 from jaxattn.descent.run import Rule, Run
+from jaxattn.descent.step_schedules import plain
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind, is_concrete
 
@@ -49,9 +51,9 @@ def train(
         weights: the initial weights: an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d) each,
             for a W in the span of the queries. Other models take parameters of their own form.
         problem: one problem, without batch axes.
-        optimizer: any optax transformation. Default: `normalized_gd(0.1)`. With several heads, a trained readout or a
-            model of your own, an optimizer that would get the published gradient gets the gradient exact to rounding
-            instead.
+        optimizer: any optax transformation that needs only gradient and weights. Default: `normalized_gd(0.1)`. With
+            several heads, a trained readout or a model of your own, an optimizer that would get the published gradient
+            gets the gradient exact to rounding instead.
         steps: the number of updates.
         snapshots: the steps after which the weights are kept, increasing, within 0..steps.
         record_every: the number of steps from one entry of the series to the next.
@@ -183,11 +185,27 @@ def _prepared(
 ) -> tuple[Int[Array, " snapshots"], Callable[[Any], Any], Callable[..., Run]]:
     """Check the other arguments; return the snapshots, the optimizer's init function, and the compiled trainer."""
     kept = stepping.checked(rule.steps, rule.record_every, snapshots)
+    _check_needs(rule.optimizer, weights)
     init, update = autodiff_engine.begun(rule.optimizer, weights, isinstance(rule.model, models.TransformedInputs))
     kinds = (kind for kind in (ScaleFree, Exact, optax.GradientTransformation) if isinstance(rule.optimizer, kind))
     # Without the optimizer's numbers, which are in its state: those of one kind share a program.
     kind: Any = next(kinds, optax.GradientTransformation)
     return kept, init, loops.trainer(replace(rule, optimizer=kind(None, update)))
+
+
+def _check_needs(optimizer: Any, weights: Any) -> None:
+    """Raise ValueError if an optimizer's update needs more than gradient, state and weights."""
+    if along(plain(optimizer.update)) is not None:
+        return
+    try:
+        jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), weights)
+    except TypeError as error:
+        needed = re.findall(r"'(\w+)'", str(error).partition("missing")[2])
+        if not needed:
+            raise
+        raise ValueError(
+            f"optimizer: expected one that needs only the gradient and the weights, found one that needs {needed}"
+        ) from error
 
 
 def _zeros(weights: Any, problem: Problem, kept: int, rule: Rule) -> Run:

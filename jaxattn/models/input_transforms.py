@@ -96,6 +96,7 @@ class _Tempered:
         return replaced(problem, Z=problem.Z / jnp.asarray(self.tau, problem.Z.dtype))
 
 
+@checks.remembered
 def temperature(tau: float) -> TransformedInputs:
     """Return the model with logits `X_i W z_i / tau`, for example tau = sqrt(d).
 
