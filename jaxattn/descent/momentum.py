@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import optax
 
 from jaxattn import checks
@@ -26,7 +28,7 @@ def scale_free(optimizer: optax.GradientTransformation | optax.MultiSteps) -> Sc
         >>> run = descent.train(start, problem, optimizer=rule, steps=10)
     """
     checks.transformation("optimizer", optimizer)
-    return ScaleFree(optimizer.init, optimizer.update)
+    return ScaleFree(optimizer.init, cast(Any, optimizer.update))
 
 
 @pickled_as_made

@@ -62,7 +62,8 @@ class Steepest:
     def __call__(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         """Return the steps for gradients, each a matrix or a `Product`, and the next state."""
         leaves, structure = jax.tree.flatten(updates, is_leaf=lambda leaf: isinstance(leaf, Product))
-        matrices = [leaf if isinstance(leaf, Product) else _as_matrix(leaf) for leaf in leaves]
+        # Only norms of singular values get products.
+        matrices: list[Any] = [leaf if isinstance(leaf, Product) else _as_matrix(leaf) for leaf in leaves]
         weights = _of_singular_values(self.norm)
         found = [direction(self.norm, G) for G in matrices] if weights is None else reweighted(matrices, weights)
         shaped = (

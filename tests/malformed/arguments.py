@@ -137,7 +137,7 @@ ARGUMENTS = {
     "scores of no problem": (lambda: tokens.scores(as_it_is(W)), PROBLEM),
     # Training.
     "no problem": (
-        lambda: descent.train_batch(np.ones((0, d, d)), instances.lane(instances.problems(2), slice(0))),
+        lambda: descent.train_batch(np.ones((0, d, d)), jax.tree.map(lambda leaf: leaf[:0], instances.problems(2))),
         "problems: expected at least one problem, found an empty batch",
     ),
     "a key of another generator": (
