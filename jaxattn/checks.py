@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from jaxattn.problem import is_concrete
+import jax
+import numpy as np
+from jax.core import Tracer
 
 P = ParamSpec("P")
 Made = TypeVar("Made")
@@ -87,4 +89,5 @@ def remembered(make: Callable[P, Made]) -> Callable[P, Made]:
 
 def hashable(value: Any) -> Any:
     """Return the number of an array without axes; other values unchanged."""
-    return value.item() if is_concrete(value) and value.ndim == 0 else value
+    is_array = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
+    return value.item() if is_array and value.ndim == 0 else value
