@@ -44,6 +44,15 @@ def test_lanes_on_the_host_are_solved_as_under_jit(norm):
     np.testing.assert_allclose(host.primal[: len(values)], values, rtol=1e-8)
 
 
+@pytest.mark.parametrize("target", [0.0, -1.0])
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_without_a_target_above_0_the_solution_is_0(norm, target):
+    rows = instances.constraints(2)
+    solution = svm.solve_batch(rows._replace(targets=np.full(rows.differences.shape[:-1], target)), norm)
+    assert set(solution.status.tolist()) == {Status.OPTIMAL}
+    np.testing.assert_array_equal(solution.W, 0)
+
+
 def test_large_batches_are_solved_by_the_compiled_path(monkeypatch):
     posed = all_kinds(norms.nuclear)
     host = on_host(posed, norms.nuclear)
