@@ -85,10 +85,7 @@ def _as_matrix(G: Array) -> Float[Array, "a b"]:
 
 
 def direction(norm: norms.Norm, G: Float[Array, "a b"]) -> Float[Array, "a b"]:
-    """Return the maximizer of `<G, D>` over `||D|| <= 1`; zero for G = 0."""
-    weights = _of_singular_values(norm)
-    if weights is not None:
-        return reweighted([G], weights)[0]
+    """Return the maximizer of `<G, D>` over `||D|| <= 1`, of a norm not only of singular values; zero for G = 0."""
     size = jnp.max(jnp.abs(G))
     # Normalizing makes the result independent of the scale of G. A zero gradient gives a zero step.
     found = _maximizer(norm, G / jnp.where(size > 0, size, 1))
