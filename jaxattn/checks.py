@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import Array, Float
 
+# A number, or an array of one, which may be traced.
+Number = float | Float[Array, ""]
 P = ParamSpec("P")
 Made = TypeVar("Made")
 
@@ -18,24 +23,30 @@ Made = TypeVar("Made")
 MOST = 2**31 - 1
 
 
-def positive(name: str, number: Any) -> float:
-    """Return a positive finite number, or raise ValueError."""
-    if not _is_real(number) or not 0 < number < float("inf"):
-        raise ValueError(f"{name}: expected a positive finite number, found {number!r}")
-    return float(number)
+def number(name: str, value: Any, expected: str, holds: Callable[[float], bool]) -> Any:
+    """Return a number as a float if a condition holds, or raise ValueError. Traced values pass, here and below."""
+    if isinstance(value, Tracer):
+        return value
+    is_number = hasattr(value, "__float__") and not isinstance(value, bool) and np.ndim(value) == 0
+    if not is_number or not holds(float(value)):
+        raise ValueError(f"{name}: expected {expected}, found {value!r}")
+    return float(value)
 
 
-def at_least_zero(name: str, number: Any) -> float:
-    """Return a finite number of at least 0, or raise ValueError."""
-    if not _is_real(number) or not 0 <= number < float("inf"):
-        raise ValueError(f"{name}: expected a finite number of at least 0, found {number!r}")
-    return float(number)
+def positive(name: str, value: Any) -> Any:
+    """Return a positive finite number as a float, or raise ValueError."""
+    return number(name, value, "a positive finite number", lambda value: 0 < value < math.inf)
+
+
+def at_least_zero(name: str, value: Any) -> Any:
+    """Return a finite number of at least 0 as a float, or raise ValueError."""
+    return number(name, value, "a finite number of at least 0", lambda value: 0 <= value < math.inf)
 
 
 def step_or_schedule(name: str, step: Any) -> None:
     """Raise ValueError unless a step is a positive finite number or a schedule, a function of the number of steps."""
-    if not (callable(step) or (_is_real(step) and 0 < float(step) < float("inf"))):
-        raise ValueError(f"{name}: expected a positive number or a schedule, found {step!r}")
+    if not callable(step):
+        number(name, step, "a positive number or a schedule", lambda step: 0 < step < math.inf)
 
 
 def count(name: str, number: Any) -> None:
@@ -72,19 +83,30 @@ def function(name: str, value: Any, arguments: Sequence[str]) -> None:
         raise ValueError(f"{name}: should be {wanted}, found {shown}({taken})") from None
 
 
-def _is_real(number: Any) -> bool:
-    return hasattr(number, "__float__") and not isinstance(number, bool)
-
-
 def remembered(make: Callable[P, Made]) -> Callable[P, Made]:
-    """Let a function return one object for equal arguments; arrays of one number count as that number."""
+    """Let a function return one object for equal arguments; arrays of one number count as that number.
+
+    What is made from traced values is not kept.
+    """
     known = lru_cache(maxsize=64)(make)
 
     @wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> Made:
+        if any(map(_is_traced, (*args, *kwargs.values()))):
+            return make(*args, **kwargs)
         return known(*map(hashable, args), **{name: hashable(value) for name, value in kwargs.items()})
 
     return made
+
+
+def _is_traced(value: Any) -> bool:
+    parts = vars(value).values() if is_dataclass(value) and not isinstance(value, type) else (value,)
+    return any(isinstance(part, Tracer) for part in parts)
+
+
+def is_zero(*numbers: Any) -> bool:
+    """Return whether all numbers are zero; False for traced ones."""
+    return not any(isinstance(number, Tracer) or number != 0 for number in numbers)
 
 
 def hashable(value: Any) -> Any:

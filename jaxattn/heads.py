@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import checks
+from jaxattn.checks import Number
 
 __all__ = ["Head", "Quadratic", "linear", "mlp"]
 
@@ -49,7 +50,7 @@ class Quadratic:
         ValueError: the penalty is negative or not finite; in a call, v is not a direction, (d,).
     """
 
-    penalty: float
+    penalty: Number
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "penalty", checks.at_least_zero("penalty", self.penalty))

@@ -166,7 +166,7 @@ def test_every_engine_gives_one_trajectory(head, d, steps):
 
     def run(engine, start, steps):
         train = loops.trainer(descent.Rule(rule, steps, head=head), engine(rule.update))
-        return train(start, problem, rule.init(start), None, jnp.array([10, steps]))
+        return train(start, problem, rule.init(start), None, (), jnp.array([10, steps]))
 
     for start, until, spanned in ((full, steps, (Queries, Gram)), (factored, 50, (Keys,))):
         direct, *others = (run(engine, start, until) for engine in (engines.Direct, *spanned))

@@ -18,6 +18,7 @@ from jaxattn.attention import Weights
 from jaxattn.bias import posing
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.verdict import ROUNDING, Verdict
+from jaxattn.descent.array_fields import has_holes
 from jaxattn.descent.stalling import NEVER
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind
@@ -134,6 +135,8 @@ def rank(
     steps = _checked(run, problems)
     if model is None:
         model = models.plain if run.rule is None else run.rule.model
+    if has_holes(model):
+        raise ValueError("model: expected one of known numbers, found one with traced values; pass `model`")
     run, problems = posing.posed(run, problems, models.of(model))
     finite = np.all(
         [

@@ -140,8 +140,7 @@ def spread_scores(key: PRNGKeyArray, n: int, T: int, d: int, spread: float) -> P
     draws.check_sizes(n=n, T=T, d=d)
     if d < 2:
         raise ValueError(f"d: expected an integer of at least 2, so that scores can be moved, found {d}")
-    if not hasattr(spread, "__float__") or not 0 <= spread <= 1:
-        raise ValueError(f"spread: expected a number within 0..1, found {spread!r}")
+    checks.number("spread", spread, "a number within 0..1", lambda spread: 0 <= spread <= 1)
     keys = jax.random.split(key, 3)
     X, Z = (draws.unit(vectors) for vectors in draws.normals(keys[:2], (n, T, d), (n, d)))
     Y = jax.random.rademacher(keys[2], (n,)).astype(float)

@@ -15,7 +15,7 @@ from jaxattn.descent.optimizers import (
     normalized_gd,
 )
 from jaxattn.descent.penalties import Penalty, entropy, unpenalized
-from jaxattn.descent.run import Rule, Run
+from jaxattn.descent.run import Rule, Run, trained_weights
 from jaxattn.descent.steepest import steepest
 from jaxattn.descent.step_schedules import falling, falling_step, relative
 from jaxattn.descent.training import train, train_batch
@@ -52,5 +52,6 @@ __all__ = [
     "steepest",
     "train",
     "train_batch",
+    "trained_weights",
     "unpenalized",
 ]

@@ -15,7 +15,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jaxattn import checks, heads, losses, models
-from jaxattn.descent import gradients, penalties
+from jaxattn.descent import gradients, hyperparameters, penalties
 from jaxattn.descent.moment_rescaling import Rescaled, rescaled
 from jaxattn.descent.noise import Draw, Sample, chosen, through
 from jaxattn.descent.optimizers import ScaleFree, along
@@ -157,7 +157,7 @@ Updates = tuple[Callable[..., Any]] | tuple[Callable[..., Any], Callable[..., An
 def begun(
     optimizer: optax.GradientTransformation, params: Any, has_engine: bool
 ) -> tuple[Callable[[Any], Any], Callable[..., Any] | Updates]:
-    """Return an optimizer's init function and its update.
+    """Return an optimizer's init function and its update, whose numbers are in the state.
 
     The update takes the gradient's scale if the optimizer is `ScaleFree` and has moments. For a model without an engine
     it is `Updates`: a `ScaleFree` optimizer then trains attention and readout by two copies, since their gradients have
@@ -167,7 +167,8 @@ def begun(
         ValueError: a `ScaleFree` optimizer whose steps depend on the gradient's scale.
     """
     if not isinstance(optimizer, ScaleFree):
-        return optimizer.init, optimizer.update if has_engine else (optimizer.update,)
+        init, update = _numbered(optimizer, params)
+        return init, update if has_engine else (update,)
     if has_engine:
         return _scale_free(optimizer, params)
     weights, readout = models.parts(params)
@@ -179,8 +180,26 @@ def begun(
 
 
 def _scale_free(optimizer: ScaleFree, part: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    known = along(plain(optimizer.update)) is not None
-    return (optimizer.init, optimizer.update) if known else rescaled(optimizer, part)
+    init, update = _numbered(optimizer, part)
+    return rescaled(init, update, part) if isinstance(init, hyperparameters.Begin) else (init, update)
+
+
+def _numbered(optimizer: optax.GradientTransformation, part: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the two functions of an optimizer, with its numbers in the state."""
+    if along(plain(optimizer.update)) is not None:
+        return optimizer.init, optimizer.update
+    return hyperparameters.shared(optimizer, part)
+
+
+def state_of(update: Callable[..., Any] | Updates, state: Any) -> Any:
+    """Return an optimizer's state, for an update of `begun`, as the optimizer itself would have it."""
+    if isinstance(update, tuple):
+        if len(update) == 1:
+            return state_of(update[0], state)
+        of_attention = state_of(update[0], state.attention)
+        return of_attention if update[1] is None else models.Joint(of_attention, state_of(update[1], state.readout))
+    state = update.with_scale(state) if isinstance(update, Rescaled) else state
+    return hyperparameters.with_keys(state.state) if isinstance(state, hyperparameters.Numbered) else state
 
 
 def moved(updates: Updates, found: Direction, kept: Kept) -> Kept:

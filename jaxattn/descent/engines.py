@@ -154,7 +154,7 @@ def cheapest(update: Update, weights: Weights, problem: Problem) -> Engine:
     if isinstance(weights, Spanned) and along(update) is None:
         raise ValueError(
             "optimizer: expected one that moves Spanned weights along their gradient, gd or normalized_gd, "
-            f"found {getattr(update, '__qualname__', update)}"
+            f"found {getattr(update, 'name', update)}"
         )
     return chosen(update, weights, problem)[0](update)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxattn.attention import Weights
 from jaxattn.descent import autodiff_engine, engines, gradients, padding, penalties, stalling, stepping
 from jaxattn.descent.noise import NOISE_GENERATOR, drawn, full_batch, through
 from jaxattn.descent.penalties import unpenalized
-from jaxattn.descent.run import Rule, Run
+from jaxattn.descent.run import Rule, Run, trained_weights
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
@@ -24,37 +24,33 @@ from jaxattn.problem import Problem
 def trainer(rule: Rule, engine: engines.Engine | None = None) -> batch.Lifting:
     """Return the compiled run of one seed, with an engine of choice or the cheapest one.
 
-    Its arguments are the weights, the problem, the optimizer's state, the words of the noise's key or None, and the
-    snapshots. Of the rule's optimizer only the type and the update are used (see `autodiff_engine.begun`), so that
-    optimizers of other numbers share a program. The same arguments return the same function object: `jit` and `vmap` of
-    it compile once.
+    Its arguments are the weights, the problem, the optimizer's state, the words of the noise's key or None, the arrays
+    that are missing in the rule (see `array_fields`), and the snapshots. Of the rule's optimizer only the type and the
+    update are used (see `autodiff_engine.begun`), so that optimizers of other numbers share a program. The same
+    arguments return the same function object: `jit` and `vmap` of it compile once.
 
     Under `vmap` it trains all seeds at once. Lanes are trailing axes, or leading ones if that is faster
-    (`engines.Cost.is_wide`), or there is noise, a penalty or a model without an engine.
+    (`engines.Cost.is_wide`), or the rule has noise, a penalty, another `read`, arrays or a model without an engine.
     """
-    model, simple = rule.model, rule.noise is full_batch and rule.penalty is unpenalized
-    if not isinstance(model, models.TransformedInputs):
+    simple = rule.noise is full_batch and rule.penalty is unpenalized and rule.read is trained_weights
+    in_front = partial(jax.vmap, in_axes=(0, 0, 0, 0, 0, None))
+    if not isinstance(rule.model, models.TransformedInputs):
         run = partial(_train_model, rule=rule)
-        return _lifting(run, jax.vmap(run, in_axes=(0, 0, 0, 0, None)))
+        return _lifting(run, in_front(run))
     run = partial(_train, rule=rule, engine=engine)
 
-    def views(problem: Problem) -> _Views:
-        return _Views(model.for_attention(problem), model.for_head(problem))
-
-    def alone(weights: Weights, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
-        return run(weights, views(problem), state, words, snapshots)
-
-    def lifted(weights: Weights, problem: Problem, state: Any, words: Any, snapshots: Array) -> Run:
-        viewed = jax.vmap(views)(problem)
+    def lifted(weights: Weights, problem: Problem, state: Any, words: Any, arrays: Any, snapshots: Array) -> Run:
         lane = jax.tree.map(padding.of_lane, (weights, problem))
-        if not simple or (engine is None and engines.chosen(rule.optimizer.update, *lane)[1].is_wide):
-            return jax.vmap(run, in_axes=(0, 0, 0, 0, None))(weights, viewed, state, words, snapshots)
+        is_wide = engine is None and engines.chosen(rule.optimizer.update, *lane)[1].is_wide
+        if not simple or arrays or is_wide:
+            return in_front(run)(weights, problem, state, words, arrays, snapshots)
+        viewed = jax.vmap(partial(_views, rule.model))(problem)
         weights, viewed, state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (weights, viewed, state))
-        result = run(weights, viewed, state, None, snapshots)
+        result = run(weights, viewed, state, None, arrays, snapshots)
         every = jnp.broadcast_to(snapshots[:, None], (*snapshots.shape, problem.Y.shape[0]))
         return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), result._replace(snapshot_steps=every))
 
-    return _lifting(alone, lifted)
+    return _lifting(run, lifted)
 
 
 def _lifting(run: Callable[..., Run], lifted: Callable[..., Run]) -> batch.Lifting:
@@ -82,6 +78,10 @@ class _Views(NamedTuple):
     read: Problem
 
 
+def _views(model: models.TransformedInputs, problem: Problem) -> _Views:
+    return _Views(model.for_attention(problem), model.for_head(problem))
+
+
 class _Progress(NamedTuple):
     kept: Any
     series: tuple[Array, Array, Array]
@@ -105,9 +105,29 @@ def _stepped(
     return stepping.through(one_step, begin, snapshots, rule.steps, lambda now: weights_of(now.kept))
 
 
-def _train(weights: Weights, views: _Views, state: Any, words: Any, snapshots: Array, rule: Rule, engine: Any) -> Run:
+def _train(
+    weights: Weights,
+    views: Problem | _Views,
+    state: Any,
+    words: Any,
+    arrays: Any,
+    snapshots: Array,
+    rule: Rule,
+    engine: Any,
+) -> Run:
+    rule = rule.filled(arrays)
+    views = _views(rule.model, views) if isinstance(views, Problem) else views
     problem, update = views.seen, rule.optimizer.update
+    if rule.read is not trained_weights:
+        engine = engines.Direct(update)
     engine = engines.cheapest(update, weights, problem) if engine is None else engine
+
+    def shown(kept: Any) -> Any:
+        weights = engine.weights(kept, problem)
+        return (
+            weights if rule.read is trained_weights else rule.read(autodiff_engine.state_of(update, kept[1]), weights)
+        )
+
     read = gradients.reading(views.read, rule.head)
     key = None if words is None else jax.random.wrap_key_data(words, impl=NOISE_GENERATOR)
     given = gradients.rule_of(rule.optimizer, published=rule.penalty is unpenalized)
@@ -126,20 +146,22 @@ def _train(weights: Weights, views: _Views, state: Any, words: Any, snapshots: A
         return kept, values
 
     begin = engine.start(weights, problem, state)
-    now, kept = _stepped(rule, step, begin, lambda kept: engine.weights(kept, problem), snapshots, problem)
-    final, lanes = engine.weights(now.kept, problem), problem.Y.shape[1:]
+    now, kept = _stepped(rule, step, begin, shown, snapshots, problem)
+    end, final, lanes = shown(now.kept), engine.weights(now.kept, problem), problem.Y.shape[1:]
     if given is gradients.direction:
-        return Run(final, kept, *now.series, jnp.full(lanes, stalling.NEVER), snapshots)
+        return Run(end, kept, *now.series, jnp.full(lanes, stalling.NEVER), snapshots)
     others = jnp.zeros(lanes, problem.X.dtype) + stalling.added(final, state, update)
     if given is gradients.gradient:
         logits = attention.masked(engine.logits(jnp.asarray(rule.steps), now.kept, problem)[0], problem)
         others = others + stalling.rounding(final, logits, problem, read, rule.loss)
     stalled = stalling.stalled(now.series[-1], others, rule.record_every)
-    return Run(final, kept, *now.series, stalled, snapshots)
+    return Run(end, kept, *now.series, stalled, snapshots)
 
 
-def _train_model(params: Any, problem: Problem, state: Any, words: Any, snapshots: Array, rule: Rule) -> Run:
-    updates: Any = rule.optimizer.update
+def _train_model(
+    params: Any, problem: Problem, state: Any, words: Any, arrays: Any, snapshots: Array, rule: Rule
+) -> Run:
+    rule, updates = rule.filled(arrays), cast(Any, rule.optimizer.update)
     key = None if words is None else jax.random.wrap_key_data(words, impl=NOISE_GENERATOR)
     given = gradients.rule_of(rule.optimizer, published=False)
 
@@ -154,9 +176,13 @@ def _train_model(params: Any, problem: Problem, state: Any, words: Any, snapshot
         return autodiff_engine.moved(updates, slope, kept), values
 
     begin = autodiff_engine.Kept(params, state)
-    now, kept = _stepped(rule, step, begin, lambda kept: kept.params, snapshots, problem)
+
+    def shown(kept: autodiff_engine.Kept) -> Any:
+        return rule.read(autodiff_engine.state_of(updates, kept.state), kept.params)
+
+    now, kept = _stepped(rule, step, begin, shown, snapshots, problem)
     final, stalled = now.kept.params, jnp.asarray(stalling.NEVER)
     if given is gradients.exact:
         others = jnp.zeros((), problem.X.dtype) + stalling.added(final, state, updates[0])
         stalled = stalling.stalled(now.series[-1], others, rule.record_every)
-    return Run(final, kept, *now.series, stalled, snapshots)
+    return Run(shown(now.kept), kept, *now.series, stalled, snapshots)

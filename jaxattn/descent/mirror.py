@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Int
 
 from jaxattn import checks, norms
+from jaxattn.checks import Number
 from jaxattn.descent.optimizers import Exact, ScaleFree, pickled_as_made
 from jaxattn.descent.steepest import direction
 
@@ -26,7 +27,7 @@ class MirrorState(NamedTuple):
 
 
 @pickled_as_made
-def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
+def mirror(p: Number, step: Number | Callable[[Any], Any]) -> ScaleFree:
     """Return normalized mirror descent with the potential `||W||_p^p / p` (2410.14581, l_p-AttGD).
 
     The mirror weights `sign(W) |W|^(p-1)` move by `-step G / ||G||_F`, G the gradient; K and Q each with its own. With
@@ -47,7 +48,7 @@ def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.mirror(3.0, 0.1), steps=10)
     """
-    _check_exponent(p)
+    checks.number("p", p, "a number above 1", _is_exponent)
     checks.step_or_schedule("step", step)
 
     def moved(state: MirrorState, gradient: Any) -> Any:
@@ -59,7 +60,7 @@ def mirror(p: float, step: float | Callable[[Any], Any]) -> ScaleFree:
 
 
 @pickled_as_made
-def lp_gd(p: float, step: float) -> Exact:
+def lp_gd(p: Number, step: Number) -> Exact:
     """Return mirror descent with the potential `||W||_p^p / p`, not normalized (2410.14581, l_p-AttGD).
 
     The mirror weights `sign(W) |W|^(p-1)` move by `-step G`, G the gradient; K and Q each with its own. With p = 2 it
@@ -76,7 +77,7 @@ def lp_gd(p: float, step: float) -> Exact:
     Example:
         >>> run = descent.train(start, problem, optimizer=descent.lp_gd(3.0, 0.1), steps=10)
     """
-    _check_exponent(p)
+    checks.number("p", p, "a number above 1", _is_exponent)
     checks.positive("step", step)
 
     def moved(state: MirrorState, gradient: Any) -> Any:
@@ -85,13 +86,11 @@ def lp_gd(p: float, step: float) -> Exact:
     return Exact(*_mirrored(p, moved))
 
 
-def _check_exponent(p: Any) -> None:
-    is_number = not isinstance(p, bool) and hasattr(p, "__float__")
-    if not (is_number and 1 < float(p) < float("inf")):
-        raise ValueError(f"p: expected a number above 1, found {p!r}")
+def _is_exponent(p: float) -> bool:
+    return 1 < p < float("inf")
 
 
-def _mirrored(p: float, moved: Callable[[MirrorState, Any], Any]) -> optax.GradientTransformation:
+def _mirrored(p: Number, moved: Callable[[MirrorState, Any], Any]) -> optax.GradientTransformation:
     """Return the optimizer of a rule that maps a state and the gradient to the next mirror weights."""
 
     def init(params: optax.Params) -> MirrorState:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float
 
+from jaxattn.descent.hyperparameters import Begin
 from jaxattn.parallel.lanes import largest, spread
 
 # The number of steps compared to find the powers, and the powers that are tried; 0 if several fit.
@@ -71,6 +71,15 @@ class Rescaled:
         updates = jax.tree.map(lambda u, g: jnp.where(jnp.isnan(u) & (g == 0), 0, u), updates, gradient)
         return updates, RescaledState(after, exponent)
 
+    def with_scale(self, state: RescaledState) -> Any:
+        """Return the optimizer's own state; parts of it may overflow or underflow."""
+        leaves, structure = jax.tree.flatten(state.kept)
+        scaled = [
+            _times_power_of_two(leaf, power * state.exponent) if power else leaf
+            for leaf, power in zip(leaves, self.powers, strict=True)
+        ]
+        return jax.tree.unflatten(structure, scaled)
+
     def _within_reach(self, size: Float[Array, "*lanes"], state: RescaledState) -> RescaledState:
         """Return the state, divided by another power of two if the gradient's, `2 ** size`, is too far from it.
 
@@ -93,24 +102,22 @@ class Rescaled:
         return jax.lax.cond(jnp.any(far), moved, lambda: state)
 
 
-def rescaled(optimizer: optax.GradientTransformation, weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+def rescaled(init: Begin, update: Callable[..., Any], weights: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
     """Return an optimizer's init function and an update that carries the gradient's scale.
 
-    Scale independence, up to rounding, is tested on weights of the given shapes. An optimizer without moments is
-    returned unchanged.
+    Scale independence, up to rounding, is tested on weights of the given shapes, with typical numbers in place of
+    traced ones. The functions of an optimizer without moments are returned unchanged.
 
     Raises:
         ValueError: its steps depend on the scale, or its state does not scale with a power of it.
     """
     leaves, structure = jax.tree.flatten(weights)
     shapes = tuple((leaf.shape, jnp.result_type(leaf)) for leaf in leaves)
-    powers = _powers(optimizer.init, optimizer.update, structure, shapes)
-    if not any(powers):
-        return optimizer.init, optimizer.update
-    return partial(_init, optimizer.init), Rescaled(optimizer.update, powers)
+    powers = _powers(init.typical, update, structure, shapes)
+    return (partial(_init, init), Rescaled(update, powers)) if any(powers) else (init, update)
 
 
-def _init(init: Callable[[Any], Any], params: optax.Params) -> RescaledState:
+def _init(init: Callable[[Any], Any], params: Any) -> RescaledState:
     return RescaledState(init(params), jnp.zeros((), jax.tree.leaves(params)[0].dtype))
 
 
@@ -127,7 +134,6 @@ def _powers(
     the optimizer adds, compares with or clips at shows as a difference if it is at least 2^-h of what it is added to;
     smaller terms count as zero.
     """
-    step = jax.jit(update)
 
     def drawn(number: int, shift: int = 0) -> Any:
         rng = np.random.default_rng(number)
@@ -138,14 +144,14 @@ def _powers(
     with jax.ensure_compile_time_eval():
         params = drawn(0)
         state = init(params)
-        paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
+        paths = [jax.tree_util.keystr(path[1:]) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
         types = [leaf.dtype for leaf in jax.tree.leaves((params, state)) if jnp.issubdtype(leaf.dtype, jnp.floating)]
         reach = min(jnp.finfo(dtype).maxexp for dtype in types) // 2 - _SPARE
         shifts = 0, reach, -reach
         states = [state for _ in shifts]
         possible = _followed(states, shifts)
         for k in range(1, _COMPARED + 1):
-            results = [step(drawn(k, h), state, params) for h, state in zip(shifts, states, strict=True)]
+            results = [_stepped(update, drawn(k, h), state, params) for h, state in zip(shifts, states, strict=True)]
             states = [state for _, state in results]
             possible = [one & other for one, other in zip(possible, _followed(states, shifts), strict=True)]
             moves = _followed([moved for moved, _ in results], shifts)
@@ -157,9 +163,15 @@ def _powers(
     return tuple(min(powers, key=_POWERS.index) for powers in possible)
 
 
+@partial(jax.jit, static_argnums=0)
+def _stepped(update: Callable[..., Any], *arguments: Any) -> Any:
+    return update(*arguments)
+
+
 def _followed(trees: list[Any], shifts: tuple[int, ...]) -> list[set[int]]:
     """Return for each array of a pytree the powers p such that scaling the gradients by 2^h scales it by 2^(p h)."""
-    first, *others = (list(map(_as_numbers, jax.tree.leaves(tree))) for tree in trees)
+    # Double precision represents all other types exactly.
+    first, *others = ([np.asarray(leaf, float) for leaf in jax.tree.leaves(tree)] for tree in trees)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return [
             {
@@ -180,12 +192,6 @@ def _is_close(one: np.ndarray, other: np.ndarray) -> bool:
         return True
     largest = np.max(np.abs(other), initial=0.0)
     return bool(np.isfinite(largest) and np.max(np.abs(one - other), initial=0.0) <= _ROUNDING * largest)
-
-
-def _as_numbers(leaf: Any) -> np.ndarray:
-    """Return an array in double precision, which represents all other types exactly; random keys as their words."""
-    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(leaf) if is_key else leaf, float)
 
 
 def _refused(found: str) -> ValueError:

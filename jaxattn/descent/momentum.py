@@ -7,6 +7,7 @@ from typing import Any, cast
 import optax
 
 from jaxattn import checks
+from jaxattn.checks import Number
 from jaxattn.descent.optimizers import ScaleFree, pickled_as_made
 
 __all__ = ["momentum", "scale_free"]
@@ -32,7 +33,7 @@ def scale_free(optimizer: optax.GradientTransformation | optax.MultiSteps) -> Sc
 
 
 @pickled_as_made
-def momentum(optimizer: optax.GradientTransformation, decay: float = 0.9) -> ScaleFree:
+def momentum(optimizer: optax.GradientTransformation, decay: Number = 0.9) -> ScaleFree:
     """Return an optimizer that gets heavy-ball momentum, `m <- decay m + gradient`, instead of the gradient.
 
     With `steepest("frobenius", step)` it is normalized descent with momentum, with "max" Signum, with "spectral" Muon
@@ -50,6 +51,5 @@ def momentum(optimizer: optax.GradientTransformation, decay: float = 0.9) -> Sca
         >>> run = descent.train(start, problem, optimizer=rule, steps=10)
     """
     checks.transformation("optimizer", optimizer)
-    if checks.at_least_zero("decay", decay) >= 1:
-        raise ValueError(f"decay: expected a number of at least 0 and below 1, found {decay!r}")
-    return ScaleFree(*optax.chain(optax.trace(float(decay)), optimizer))
+    decay = checks.number("decay", decay, "a number of at least 0 and below 1", lambda decay: 0 <= decay < 1)
+    return ScaleFree(*optax.chain(optax.trace(decay), optimizer))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import checks
+from jaxattn.checks import Number
 from jaxattn.descent.gradients import Reading, Rule, Slope
 from jaxattn.losses import Loss
 from jaxattn.problem import Problem
@@ -94,7 +95,7 @@ class _Minibatches:
 
 
 @checks.remembered
-def dropout(rate: float) -> Noise:
+def dropout(rate: Number) -> Noise:
     """Return dropout on the attention: each probability is set to 0 at this rate, and else divided by 1 - rate.
 
     Raises:
@@ -103,14 +104,12 @@ def dropout(rate: float) -> Noise:
     Example:
         >>> run = descent.train(start, problem, noise=descent.dropout(0.1), key=key, steps=10)
     """
-    if isinstance(rate, bool) or not hasattr(rate, "__float__") or not 0 <= rate < 1:
-        raise ValueError(f"rate: expected a number of at least 0 and below 1, found {rate!r}")
-    return _Dropout(float(rate))
+    return _Dropout(checks.number("rate", rate, "a number of at least 0 and below 1", lambda rate: 0 <= rate < 1))
 
 
 @dataclass(frozen=True)
 class _Dropout:
-    rate: float
+    rate: Number
 
     def __call__(self, key: PRNGKeyArray, n: int, T: int) -> Draw:
         kept = jax.random.bernoulli(key, 1 - self.rate, (n, T))
@@ -118,7 +117,7 @@ class _Dropout:
 
 
 @checks.remembered
-def gumbel(tau: float) -> Noise:
+def gumbel(tau: Number) -> Noise:
     """Return straight-through Gumbel samples: at each step the head reads one token drawn from the attention.
 
     The token with the largest logit plus standard Gumbel noise is a sample from the softmax. The losses recorded in a
@@ -133,12 +132,12 @@ def gumbel(tau: float) -> Noise:
     Example:
         >>> run = descent.train(start, problem, noise=descent.gumbel(1.0), key=key, steps=10)
     """
-    return _Gumbel(float(checks.positive("tau", tau)))
+    return _Gumbel(checks.positive("tau", tau))
 
 
 @dataclass(frozen=True)
 class _Gumbel:
-    tau: float
+    tau: Number
 
     def __call__(self, key: PRNGKeyArray, n: int, T: int) -> Sample:
         return Sample(jax.random.gumbel(key, (n, T)), jnp.asarray(self.tau))

@@ -7,7 +7,7 @@ gradient, at a rate that depends only on the gradient's length. Some use only th
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial, reduce, wraps
+from functools import partial, reduce, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from jaxattn import checks
 from jaxattn.attention import Factored
+from jaxattn.checks import Number
 from jaxattn.parallel.lanes import largest, spread, total
 
 __all__ = [
@@ -93,7 +94,7 @@ class Exact(_Pickled):
     """
 
 
-def gd(step_size: float) -> optax.GradientTransformation:
+def gd(step_size: Number) -> optax.GradientTransformation:
     """Return plain gradient descent, `W <- W - step_size * gradient`.
 
     Raises:
@@ -107,9 +108,9 @@ def gd(step_size: float) -> optax.GradientTransformation:
 
 
 def normalized_gd(
-    step_size: float,
-    floor: float = PUBLISHED_EPSILON,
-    penalty: float = PUBLISHED_EPSILON,
+    step_size: Number,
+    floor: Number = PUBLISHED_EPSILON,
+    penalty: Number = PUBLISHED_EPSILON,
 ) -> optax.GradientTransformation:
     """Return normalized gradient descent, the published protocol (2308.16898, section 3, experiments).
 
@@ -131,29 +132,27 @@ def normalized_gd(
     """
     for name, number in (("floor", floor), ("penalty", penalty)):
         checks.at_least_zero(name, number)
-    kind = ScaleFree if floor == penalty == 0 else optax.GradientTransformation
+    kind = ScaleFree if checks.is_zero(floor, penalty) else optax.GradientTransformation
     return kind(_beginning(step_size, floor, penalty), _normalized_update)
 
 
-def _beginning(step_size: float, floor: float, penalty: float) -> Callable[..., Any]:
-    checks.positive("step_size", step_size)
-    # Numbers may be arrays, which are not hashable.
-    return _begin(float(step_size), float(floor), float(penalty))
+def _beginning(step_size: Number, floor: Number, penalty: Number) -> Callable[..., Any]:
+    return _begin(checks.positive("step_size", step_size), floor, penalty)
 
 
-# One cached object for equal numbers: optimizers made from the same numbers are equal, and so are the rules of runs.
-@lru_cache(maxsize=256)
-def _begin(*numbers: float) -> Callable[..., Any]:
-    return partial(_init, *numbers)
+# One object for equal numbers: optimizers made from the same numbers are equal, and so are the rules of runs.
+@checks.remembered
+def _begin(step_size: Number, floor: Number, penalty: Number) -> Callable[..., Any]:
+    return partial(_init, step_size, floor, penalty)
 
 
-def _init(step_size: float, floor: float, penalty: float, params: optax.Params) -> StepState:
+def _init(step_size: Number, floor: Number, penalty: Number, params: optax.Params) -> StepState:
     dtype = jax.tree.leaves(params)[0].dtype
     return StepState(*(jnp.asarray(number, dtype) for number in (step_size, floor, penalty)))
 
 
 def exact_normalized_gd(
-    step_size: float, floor: float = 0.0, penalty: float = PUBLISHED_EPSILON
+    step_size: Number, floor: Number = 0.0, penalty: Number = PUBLISHED_EPSILON
 ) -> optax.GradientTransformation:
     """Return `normalized_gd` as `Exact`: normalized gradient descent without the published rounding errors.
 
@@ -169,7 +168,7 @@ def exact_normalized_gd(
 
 
 def jointly_normalized_gd(
-    step_size: float, floor: float = 0.0, penalty: float = PUBLISHED_EPSILON
+    step_size: Number, floor: Number = 0.0, penalty: Number = PUBLISHED_EPSILON
 ) -> optax.GradientTransformation:
     """Return `exact_normalized_gd` with one common norm for K and Q.
 
@@ -184,7 +183,7 @@ def jointly_normalized_gd(
     return kind(_beginning(step_size, floor, penalty), _jointly_normalized_update)
 
 
-def long_first_gd(step_size: float, first: float) -> optax.GradientTransformation:
+def long_first_gd(step_size: Number, first: Number) -> optax.GradientTransformation:
     """Return normalized gradient descent, as `ScaleFree`, whose first step has another length.
 
     With a long first step from `W = 0`, descent effectively starts in the direction of the first gradient. This is the
@@ -206,7 +205,7 @@ class _LongFirstState(NamedTuple):
     then: Float[Array, ""]
 
 
-def _long_first_init(step_size: float, first: float, params: optax.Params) -> _LongFirstState:
+def _long_first_init(step_size: Number, first: Number, params: optax.Params) -> _LongFirstState:
     now, then = (_init(length, 0.0, 0.0, params) for length in (first, step_size))
     return _LongFirstState(now, then.step_size)
 

@@ -8,6 +8,7 @@ however far the softmax has saturated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxattn import checks
+from jaxattn.checks import Number
 from jaxattn.descent import gradients
 from jaxattn.losses import Loss
 
@@ -36,7 +38,7 @@ def unpenalized(log_probabilities: Float[Array, "n T"]) -> Float[Array, "n T"]:
 
 
 @checks.remembered
-def entropy(weight: float) -> Penalty:
+def entropy(weight: Number) -> Penalty:
     """Return the penalty `weight * H(s_i)` on the entropy of the attention.
 
     The entropies of several heads are added.
@@ -50,15 +52,12 @@ def entropy(weight: float) -> Penalty:
     Example:
         >>> run = descent.train(start, problem, penalty=descent.entropy(0.1), steps=10)
     """
-    real = hasattr(weight, "__float__") and not isinstance(weight, bool)
-    if not real or not abs(weight) < float("inf"):
-        raise ValueError(f"weight: expected a finite number, found {weight!r}")
-    return _Entropy(float(weight))
+    return _Entropy(checks.number("weight", weight, "a finite number", math.isfinite))
 
 
 @dataclass(frozen=True)
 class _Entropy:
-    weight: float
+    weight: Number
 
     def __call__(self, log_probabilities: Float[Array, "n T"]) -> Float[Array, "n T"]:
         return -self.weight * (log_probabilities + 1)

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
 from jaxattn import heads, losses, models
+from jaxattn.descent import array_fields
 from jaxattn.descent.noise import Noise, full_batch
 from jaxattn.descent.penalties import Penalty, unpenalized
 
-__all__ = ["Rule", "Run"]
+__all__ = ["Rule", "Run", "trained_weights"]
+
+
+# The parts of a rule that may have arrays in their fields.
+_FUNCTIONS = "loss", "head", "model", "noise", "penalty", "read"
+
+# Maps the optimizer's state and the weights to the weights that a run contains.
+Read = Callable[[Any, Any], Any]
+
+
+def trained_weights(state: Any, weights: Any) -> Any:
+    """Return the weights: a run contains those that are trained.
+
+    Example:
+        >>> descent.trained_weights(None, start) is start
+        True
+    """
+    del state
+    return weights
 
 
 @jax.tree_util.register_static
@@ -34,10 +55,23 @@ class Rule:
     model: models.Model = models.plain
     noise: Noise = full_batch
     penalty: Penalty = unpenalized
+    read: Read = trained_weights
+
+    def emptied(self) -> tuple[Rule, tuple[Any, ...]]:
+        """Return the rule without the arrays in its functions, and the arrays."""
+        parts, arrays = array_fields.emptied(tuple(getattr(self, name) for name in _FUNCTIONS))
+        return replace(self, **dict(zip(_FUNCTIONS, parts, strict=True))), arrays
+
+    def filled(self, arrays: Any) -> Rule:
+        """Return the rule with arrays that `emptied` took out."""
+        parts = array_fields.filled(tuple(getattr(self, name) for name in _FUNCTIONS), arrays)
+        return replace(self, **dict(zip(_FUNCTIONS, parts, strict=True)))
 
     def _parts(self) -> tuple[Any, ...]:
+        empty, arrays = self.emptied()
+        content = [(array.shape, str(array.dtype), np.asarray(array).tobytes()) for array in arrays]
         # As tuples, an optimizer and its `Exact` or `ScaleFree` version would be equal.
-        return type(self.optimizer), *(getattr(self, field.name) for field in fields(self))
+        return type(self.optimizer), *(getattr(empty, field.name) for field in fields(self)), *content
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rule) and self._parts() == other._parts()

@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Float
 
 from jaxattn import checks, factorization, metrics, norms, signs
+from jaxattn.checks import Number
 from jaxattn.descent.optimizers import ScaleFree, pickled_as_made
 from jaxattn.descent.singular_directions import Product, reweighted
 
@@ -20,7 +21,7 @@ __all__ = ["steepest"]
 
 
 @pickled_as_made
-def steepest(norm: str | norms.Norm, step: float | Callable[[Any], Any]) -> ScaleFree:
+def steepest(norm: str | norms.Norm, step: Number | Callable[[Any], Any]) -> ScaleFree:
     """Return the optimizer that moves W by `-step argmax <G, D>` over `||D|| <= 1`, G the gradient.
 
     K and Q move by the same rule, each with its own gradient, and a trained vector as a column. In the Frobenius norm

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxattn import checks
 from jaxattn.attention import Factored
+from jaxattn.checks import Number
 from jaxattn.descent.optimizers import along, length_of
 from jaxattn.parallel.lanes import spread
 
@@ -75,7 +76,7 @@ def plain(update: Callable[..., Any]) -> Callable[..., Any]:
     return update.update if isinstance(update, Scheduled) else update
 
 
-def falling(optimizer: optax.GradientTransformation, power: float = 0.5) -> optax.GradientTransformation:
+def falling(optimizer: optax.GradientTransformation, power: Number = 0.5) -> optax.GradientTransformation:
     """Multiply the k-th step of an optimizer by k^-power, k = 1, 2, ...
 
     The optimizer gets the same gradient as before: a `ScaleFree` or `Exact` optimizer stays so. Factored weights train
@@ -93,8 +94,7 @@ def falling(optimizer: optax.GradientTransformation, power: float = 0.5) -> opta
         >>> rule = descent.falling(descent.jointly_normalized_gd(1.0, penalty=0.0))
         >>> run = descent.train(initial.factored(key, 5), problem, optimizer=rule, steps=10)
     """
-    _check_power(power)
-    return _scheduled(optimizer, _by_steps, power)
+    return _scheduled(optimizer, _by_steps, _checked(power))
 
 
 def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
@@ -123,8 +123,8 @@ class FallingStep:
         power: the power by which later steps fall.
     """
 
-    step: float
-    power: float
+    step: Number
+    power: Number
 
     def __call__(self, k: Any) -> Any:
         """Return the step after k steps."""
@@ -133,7 +133,7 @@ class FallingStep:
 
 
 @checks.remembered
-def falling_step(step: float, power: float = 0.5) -> FallingStep:
+def falling_step(step: Number, power: Number = 0.5) -> FallingStep:
     """Return the schedule `step (1 + k)^-power`, for `steepest`, `mirror` and optax's optimizers.
 
     Args:
@@ -147,17 +147,14 @@ def falling_step(step: float, power: float = 0.5) -> FallingStep:
         >>> rule = descent.steepest("spectral", descent.falling_step(0.3))
         >>> run = descent.train(start, problem, optimizer=rule, steps=10)
     """
-    checks.positive("step", step)
-    _check_power(power)
-    return FallingStep(float(step), float(power))
+    return FallingStep(checks.positive("step", step), _checked(power))
 
 
-def _check_power(power: float) -> None:
-    if not 0 < power <= 1:
-        raise ValueError(f"power: expected a number above 0 and at most 1, found {power!r}")
+def _checked(power: Any) -> Any:
+    return checks.number("power", power, "a number above 0 and at most 1", lambda power: 0 < power <= 1)
 
 
-def _scheduled(optimizer: optax.GradientTransformation, factor: Factor, power: float) -> optax.GradientTransformation:
+def _scheduled(optimizer: optax.GradientTransformation, factor: Factor, power: Number) -> optax.GradientTransformation:
     if along(optimizer.update) is None:
         found = getattr(optimizer.update, "__qualname__", optimizer.update)
         raise ValueError(f"optimizer: expected one that moves along the gradient, gd or normalized_gd, found {found}")
@@ -165,7 +162,7 @@ def _scheduled(optimizer: optax.GradientTransformation, factor: Factor, power: f
     return type(optimizer)(partial(_init, optimizer.init, power), Scheduled(optimizer.update, factor))
 
 
-def _init(init: Callable[[Any], Any], power: float, params: optax.Params) -> ScheduledState:
+def _init(init: Callable[[Any], Any], power: Number, params: optax.Params) -> ScheduledState:
     dtype = jax.tree.leaves(params)[0].dtype
     return ScheduledState(init(params), jnp.zeros((), jnp.int32), jnp.asarray(power, dtype))
 

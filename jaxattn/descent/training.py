@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, checks, heads, losses, models
-from jaxattn.descent import autodiff_engine, loops, padding, stepping
+from jaxattn.descent import array_fields, autodiff_engine, hyperparameters, loops, padding, stepping
 from jaxattn.descent.noise import NOISE_GENERATOR, Noise, full_batch
-from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
+from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
 from jaxattn.descent.penalties import unpenalized
-from jaxattn.descent.run import Rule, Run
-from jaxattn.descent.step_schedules import plain
+from jaxattn.descent.run import Rule, Run, trained_weights
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_kind, is_concrete
 
@@ -40,12 +40,15 @@ def train(
     model: Any = models.plain,
     noise: Any = full_batch,
     penalty: Any = unpenalized,
+    read: Any = trained_weights,
     key: Any = None,
 ) -> Run:
     """Train attention weights on one problem by `steps` updates of `optimizer`.
 
     Pure; works under `jit` and `vmap`. A program is compiled for each combination of shapes, numbers of steps and
-    snapshots, loss, head, model, noise, penalty and kind of optimizer. Other step sizes and snapshot steps reuse it.
+    snapshots, loss, head, model, noise, penalty and kind of optimizer. Other snapshot steps reuse it, and so do other
+    numbers in the optimizer, such as rates and decays. These, and arrays in fields of the other parts, may be traced
+    values, for example under `jax.vmap`; the rule of such a run lacks them.
 
     Args:
         weights: the initial weights: an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d) each,
@@ -67,10 +70,14 @@ def train(
             With a penalty, an optimizer that would get the published gradient gets it exact to rounding instead.
             Minibatches and dropout do not change the penalty; with Gumbel samples it is applied to the softmax that the
             gradient passes through.
-        key: the random key of the noise; step k uses `fold_in(key, k)`.
+        read: a function from the optimizer's state and the weights to the weights of the run and its snapshots, such as
+            `optax.contrib.schedule_free_eval_params`, or an average that the optimizer keeps. Training goes on from the
+            weights themselves. Default: these.
+        key: the random key of the noise; step k uses `fold_in(key, k)`. If the optimizer has random keys in its state,
+            as `optax.add_noise` has, they are drawn from this one. `train_batch` then needs one for each seed.
 
     Raises:
-        ValueError: not a Problem; weights or a head that do not fit it; an invalid loss, head, model, penalty or
+        ValueError: not a Problem; weights or a head that do not fit it; an invalid loss, head, model, penalty, read or
             optimizer; weights or head values that are not finite at the start; steps or record_every < 1, snapshots out
             of order or range; a `ScaleFree` optimizer whose steps depend on the gradient's scale; noise without a key,
             or a key without noise.
@@ -80,14 +87,21 @@ def train(
         >>> run.snapshots.shape, run.loss.shape
         ((3, 5, 5), (100,))
     """
-    rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
+    rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty, read)
     _check_fit(weights, problem, rule)
     _check_start(weights, problem, rule)
-    kept, init, run = _prepared(weights, snapshots, rule)
-    _check_noise(noise, key, ())
-    words = None if key is None else jax.random.key_data(key)
-    # Set the rule outside the compiled program: inside, each rule would compile its own.
-    return run(weights, problem, init(weights), words, kept)._replace(rule=rule)
+    kept, init, empty, arrays = _prepared(weights, snapshots, rule)
+    state = init(weights)
+    _check_noise(noise, key, (), is_needed=False, is_of_use=hyperparameters.has_keys(state))
+    state = state if key is None else hyperparameters.seeded(state, key)
+    words = None if noise is full_batch else jax.random.key_data(key)
+    run = loops.trainer(empty)(weights, problem, state, words, arrays, kept)
+    # Set the rule outside the compiled program: inside, each rule would compile its own. Traced values must not stay.
+    if any(isinstance(array, Tracer) for array in arrays):
+        rule = empty
+    elif any(isinstance(number, Tracer) for number in jax.make_jaxpr(init)(weights).consts):
+        rule = replace(rule, optimizer=empty.optimizer)
+    return run._replace(rule=rule)
 
 
 def outline(weights: Any, problem: Problem, *, snapshots: Sequence[int] = (), **given: Any) -> Run:
@@ -97,7 +111,7 @@ def outline(weights: Any, problem: Problem, *, snapshots: Sequence[int] = (), **
     """
     rule = _rule(**given)
     _check_fit(weights, problem, rule)
-    kept, _, _ = _prepared(weights, snapshots, rule)
+    kept = _prepared(weights, snapshots, rule)[0]
     return _zeros(weights, problem, len(kept), rule)
 
 
@@ -114,6 +128,7 @@ def train_batch(
     model: Any = models.plain,
     noise: Any = full_batch,
     penalty: Any = unpenalized,
+    read: Any = trained_weights,
     keys: Any = None,
     chunk: int | None = None,
     of: int | None = None,
@@ -131,17 +146,21 @@ def train_batch(
         >>> descent.train_batch(jnp.zeros((8, 5, 5)), problems, steps=10).weights.shape
         (8, 5, 5)
     """
-    rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
+    rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty, read)
     check_kind(problems)
     if batch.length((weights, problems)) == 0:
         raise ValueError("problems: expected at least one problem, found an empty batch")
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # An error about a head should name the user's shape, not the program's padded one.
     _check_fit(first[0], first[1], rule)
-    kept, init, run = _prepared(first[0], snapshots, rule)
-    _check_noise(noise, keys, problems.X.shape[:1])
-    words = None if keys is None else np.asarray(jax.random.key_data(keys))
-    state = jax.vmap(init)(weights)
+    kept, init, empty, arrays = _prepared(first[0], snapshots, rule)
+    run = loops.trainer(empty)
+    state, count = jax.vmap(init)(weights), batch.length(problems)
+    has_keys = hyperparameters.has_keys(state)
+    _check_noise(noise, keys, problems.X.shape[:1], is_needed=has_keys, is_of_use=has_keys)
+    state = jax.vmap(hyperparameters.seeded)(state, keys) if has_keys else state
+    words = None if noise is full_batch else np.asarray(jax.random.key_data(keys))
+    arrays = tuple(np.broadcast_to(array, (count, *array.shape)) for array in arrays)
     d, plan = problems.d, padding.plan(rule, weights, problems, len(kept), of)
     if plan.d != d:
         weights, problems = padding.padded_to(weights, {1: plan.d, 2: plan.d}), padding.laid_out(problems, plan.d)
@@ -155,9 +174,9 @@ def train_batch(
 
     lane = jax.tree.map(padding.of_lane, (weights, problems, state))
     one = jax.eval_shape(partial(_zeros, kept=len(kept), rule=rule), *lane[:2])
-    width = batch.program_lanes(lane, one, batch.length(problems), of)
+    width = batch.program_lanes(lane, one, count, of)
     parts = {"chunk": chunk, "width": width, "of": of, "effort": plan.effort, "cut": cut}
-    return batch.over_seeds(run, weights, problems, state, words, shared=(kept,), **parts)._replace(rule=rule)
+    return batch.over_seeds(run, weights, problems, state, words, arrays, shared=(kept,), **parts)._replace(rule=rule)
 
 
 def _rule(
@@ -169,6 +188,7 @@ def _rule(
     model: Any = models.plain,
     noise: Any = full_batch,
     penalty: Any = unpenalized,
+    read: Any = trained_weights,
 ) -> Rule:
     """Return the arguments of `train` as a Rule, or raise ValueError for the first invalid one."""
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
@@ -177,28 +197,17 @@ def _rule(
     checks.function("head", head, ("x", "v"))
     checks.function("noise", noise, ("key", "n", "T"))
     checks.function("penalty", penalty, ("log_probabilities",))
-    return Rule(optimizer, steps, record_every, loss, head, models.of(model), noise, penalty)
+    checks.function("read", read, ("state", "weights"))
+    return Rule(optimizer, steps, record_every, loss, head, models.of(model), noise, penalty, read)
 
 
 def _prepared(
     weights: Any, snapshots: Sequence[int], rule: Rule
-) -> tuple[Int[Array, " snapshots"], Callable[[Any], Any], Callable[..., Run]]:
-    """Check the other arguments; return the snapshots, the optimizer's init function, and the compiled trainer."""
+) -> tuple[Int[Array, " snapshots"], Callable[[Any], Any], Rule, tuple[Any, ...]]:
+    """Check the other arguments; return snapshots, the optimizer's init function, and the trainer's rule and arrays."""
     kept = stepping.checked(rule.steps, rule.record_every, snapshots)
-    _check_needs(rule.optimizer, weights)
-    init, update = autodiff_engine.begun(rule.optimizer, weights, isinstance(rule.model, models.TransformedInputs))
-    kinds = (kind for kind in (ScaleFree, Exact, optax.GradientTransformation) if isinstance(rule.optimizer, kind))
-    # Without the optimizer's numbers, which are in its state: those of one kind share a program.
-    kind: Any = next(kinds, optax.GradientTransformation)
-    return kept, init, loops.trainer(replace(rule, optimizer=kind(None, update)))
-
-
-def _check_needs(optimizer: Any, weights: Any) -> None:
-    """Raise ValueError if an optimizer's update needs more than gradient, state and weights."""
-    if along(plain(optimizer.update)) is not None:
-        return
     try:
-        jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), weights)
+        init, update = autodiff_engine.begun(rule.optimizer, weights, isinstance(rule.model, models.TransformedInputs))
     except TypeError as error:
         needed = re.findall(r"'(\w+)'", str(error).partition("missing")[2])
         if not needed:
@@ -206,6 +215,11 @@ def _check_needs(optimizer: Any, weights: Any) -> None:
         raise ValueError(
             f"optimizer: expected one that needs only the gradient and the weights, found one that needs {needed}"
         ) from error
+    kinds = (kind for kind in (ScaleFree, Exact, optax.GradientTransformation) if isinstance(rule.optimizer, kind))
+    # Without the optimizer's numbers, which are in its state: those of one kind share a program.
+    kind: Any = next(kinds, optax.GradientTransformation)
+    _check_read(rule.read, init, update, weights)
+    return kept, init, *replace(rule, optimizer=kind(None, update)).emptied()
 
 
 def _zeros(weights: Any, problem: Problem, kept: int, rule: Rule) -> Run:
@@ -221,19 +235,33 @@ def _check_fit(weights: Any, problem: Problem, rule: Rule) -> None:
     check_kind(problem)
     if isinstance(rule.model, models.TransformedInputs):
         attention.check_weights(weights, problem)
-    jax.eval_shape(partial(_outputs, model=rule.model, head=rule.head), weights, problem)
+    jax.eval_shape(partial(_predictions, (rule.model, rule.head)), weights, problem)
 
 
-def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
-    if noise is full_batch:
-        if keys is not None:
-            raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found full_batch")
+def _check_read(read: Any, init: Callable[[Any], Any], update: Any, weights: Any) -> None:
+    """Raise ValueError unless what is read has the shapes of the weights."""
+    if read is trained_weights:
         return
+    found = jax.eval_shape(lambda weights: read(autodiff_engine.state_of(update, init(weights)), weights), weights)
+    shown, expected = (jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (found, weights))
+    if shown != expected:
+        raise ValueError(f"read: expected weights of shapes {expected}, found {shown}")
+
+
+def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...], is_needed: bool, is_of_use: bool) -> None:
+    """Raise ValueError unless the keys are those that the noise needs, or that the optimizer needs or can use."""
+    if noise is full_batch and keys is None and not is_needed:
+        return
+    if noise is full_batch and not is_of_use:
+        raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found full_batch")
     is_key = hasattr(keys, "dtype") and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     if not is_key or keys.shape != shape:
         found = f"shape {keys.shape} of {keys.dtype}" if hasattr(keys, "dtype") else repr(keys)
         wanted = f"keys of shape {shape}" if shape else "one"
-        raise ValueError(f"key: expected {wanted} for the noise, as jax.random.key(0) gives them, found {found}")
+        raise ValueError(
+            f"key: expected {wanted} for the noise of training or of its optimizer, as jax.random.key(0) gives them, "
+            f"found {found}"
+        )
     if (own := str(jax.random.key_impl(keys))) != NOISE_GENERATOR:
         raise ValueError(
             f"key: expected one of the generator {NOISE_GENERATOR!r}, which draws the same in a batch as for one seed, "
@@ -243,11 +271,12 @@ def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
 
 def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
     """Raise ValueError unless weights and head values are finite at the start. Not checked under `jit`."""
-    if not all(map(is_concrete, jax.tree.leaves((weights, problem)))):
+    (model, head), arrays = array_fields.emptied((rule.model, rule.head))
+    if not all(map(is_concrete, jax.tree.leaves((weights, problem, arrays)))):
         return
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
         raise ValueError("weights: expected finite numbers, found NaN or infinity among them")
-    values = np.asarray(_outputs(weights, problem, rule.model, rule.head))
+    values = np.asarray(_outputs(weights, problem, arrays, model, head))
     wrong = np.flatnonzero(~np.isfinite(values))
     if wrong.size:
         raise ValueError(
@@ -256,9 +285,14 @@ def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
         )
 
 
-@partial(jax.jit, static_argnums=(2, 3))
-def _outputs(weights: Any, problem: Problem, model: models.Model, head: heads.Head) -> Float[Array, " n"]:
+@partial(jax.jit, static_argnums=(3, 4))
+def _outputs(weights: Any, problem: Problem, arrays: Any, model: Any, head: Any) -> Float[Array, " n"]:
+    return _predictions(array_fields.filled((model, head), arrays), weights, problem)
+
+
+def _predictions(parts: tuple[models.Model, heads.Head], weights: Any, problem: Problem) -> Float[Array, " n"]:
     """Return the prediction of the head for each input."""
+    model, head = parts
     params, readout = models.parts(weights)
     probabilities = jax.nn.softmax(model.logits(params, problem), axis=-1)
     return model.predictions(readout, probabilities, problem, head)

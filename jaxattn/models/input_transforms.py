@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import attention, checks, heads
+from jaxattn.checks import Number
 from jaxattn.problem import Problem
 
 __all__ = ["TransformedInputs", "normalized", "plain", "temperature"]
@@ -90,14 +91,14 @@ def normalized() -> TransformedInputs:
 
 @dataclass(frozen=True)
 class _Tempered:
-    tau: float
+    tau: Number
 
     def __call__(self, problem: Problem) -> Problem:
         return replaced(problem, Z=problem.Z / jnp.asarray(self.tau, problem.Z.dtype))
 
 
 @checks.remembered
-def temperature(tau: float) -> TransformedInputs:
+def temperature(tau: Number) -> TransformedInputs:
     """Return the model with logits `X_i W z_i / tau`, for example tau = sqrt(d).
 
     Raises:

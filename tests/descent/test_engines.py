@@ -33,7 +33,7 @@ OPTIMIZERS = ALONG | {
 
 def run(engine, optimizer, W, problem, head=heads.linear, snapshots=SNAPSHOTS):
     train = loops.trainer(descent.Rule(optimizer, 500, head=head), engine(optimizer.update))
-    return train(W, problem, optimizer.init(W), None, snapshots)
+    return train(W, problem, optimizer.init(W), None, (), snapshots)
 
 
 def apart(found, direct):

@@ -44,7 +44,7 @@ NUMBERS = [
     (lambda x: descent.falling(SCALE_FREE, x), f"power: {POWER}", (0.0, -1.0, 1.5, np.nan)),
     (lambda x: descent.falling_step(0.1, x), f"power: {POWER}", (2.0,)),
     (lambda x: descent.momentum(optax.sign_sgd(0.1), x), "decay: expected a number .* below 1", (1.0,)),
-    (lambda x: descent.momentum(optax.sign_sgd(0.1), x), f"decay: {AT_LEAST_ZERO}", (-0.1,)),
+    (lambda x: descent.momentum(optax.sign_sgd(0.1), x), "decay: expected a number of at least 0 and below 1", (-0.1,)),
     (descent.minibatches, "size: expected at least 1", (0,)),
     (
         lambda size: train(noise=descent.minibatches(size), key=KEY),
@@ -106,7 +106,10 @@ BOUNDED = svm.nuclear_of_rank(2)
             "^optimizer: expected one that is blind to the gradient's scale",
         ),
         (lambda: descent.steepest(BOUNDED, 0.1), "^norm: .* without a bound on the rank, found 'nuclear of rank 2'"),
-        (lambda: train(noise=descent.dropout(0.1)), "key: expected one for the noise, .*found None"),
+        (
+            lambda: train(noise=descent.dropout(0.1)),
+            "key: expected one for the noise of training or of its optimizer, .*found None",
+        ),
         (lambda: train(key=KEY), "noise: expected a law such as descent.dropout.* for the key, found full_batch"),
         (lambda: train(noise=descent.dropout(0.1), key=jax.random.split(KEY)), r"key: expected one .*shape \(2,\)"),
     ],
