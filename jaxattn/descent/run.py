@@ -62,6 +62,8 @@ class Run(NamedTuple):
         snapshot_steps: the steps of the snapshots, (snapshots,).
         rule: the rule that trained it; None for a run assembled from arrays.
 
+    In a batch, as `train_batch` returns it and `bias.rank` expects it, each array has a leading seed axis.
+
     The three series are read *before* the update of their step, as in the published code. With `record_every` above 1
     they hold only the steps 0, record_every, 2 record_every, ...
     """
