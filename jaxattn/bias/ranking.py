@@ -137,7 +137,6 @@ def rank(
     run, steps = checking.checked(run, problems)
     if model is None:
         model = models.plain if run.rule is None else run.rule.model
-    run, problems = posing.posed(run, problems, models.of(model))
     finite = np.all(
         [
             np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
@@ -145,6 +144,9 @@ def rank(
         ],
         axis=0,
     )
+    if not finite.any():
+        raise ValueError(f"run: expected a seed that can be compared, found {finite.size}, all of which diverged")
+    run, problems = posing.posed(run, problems, models.of(model), finite)
     last = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -1], run.snapshots)
     constraints = batch.over_seeds(_posed, last, problems, finite)
     solutions = [svm.solve_batch(constraints, norm) for norm in values]

@@ -235,7 +235,7 @@ def test_one_seed_has_no_interval():
 def test_why_no_seed_is_left_is_said(monkeypatch):
     run = run_along(growing(optima("frobenius")))
     lost = run._replace(weights=np.full_like(run.weights, np.nan))
-    with pytest.raises(ValueError, match=r"found 8, of which 8 diverged and 0 .*; without a certified optimum: none$"):
+    with pytest.raises(ValueError, match=r"found 8, all of which diverged$"):
         bias.rank(lost, problems(), NORMS)
     solve = svm.solve_batch
 
