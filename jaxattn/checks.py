@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -91,3 +93,32 @@ def hashable(value: Any) -> Any:
     """Return the number of an array without axes; other values unchanged."""
     is_array = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
     return value.item() if is_array and value.ndim == 0 else value
+
+
+@dataclass(frozen=True, eq=False)
+class Keyed:
+    """A value as a key of compiled programs: equal to values of the same content, which may hold arrays.
+
+    Attributes:
+        value: a hashable value, or a dataclass or tuple of such values and of arrays.
+    """
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and _content(self.value) == _content(other.value)
+
+    def __hash__(self) -> int:
+        return hash(_content(self.value))
+
+
+def _content(value: Any) -> Any:
+    with suppress(TypeError):
+        hash(value)
+        return value
+    if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer):
+        array = np.asarray(value)
+        return array.dtype.str, array.shape, array.tobytes()
+    if is_dataclass(value):
+        return type(value), *(_content(getattr(value, field.name)) for field in fields(value) if field.compare)
+    return (type(value), *map(_content, value)) if isinstance(value, tuple) else value

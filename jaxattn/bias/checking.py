@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from jaxattn import attention, descent
 from jaxattn.attention import Weights
-from jaxattn.problem import Problem, check_kind
+from jaxattn.problem import Problem, check_batch
 
 
 def checked(run: descent.Run, problems: Problem) -> tuple[descent.Run, Int[np.ndarray, " snapshots"]]:
@@ -22,14 +22,7 @@ def checked(run: descent.Run, problems: Problem) -> tuple[descent.Run, Int[np.nd
     Raises:
         ValueError: they do not fit, or there is no snapshot.
     """
-    check_kind(problems)
-    if problems.X.ndim != 4:
-        raise ValueError(
-            f"problems: expected a batch with one leading axis, X of shape (seeds, n, T, d), found {problems.X.shape}"
-        )
-    seeds = problems.X.shape[0]
-    if seeds == 0:
-        raise ValueError("problems: expected at least one problem, found an empty batch")
+    seeds = check_batch(problems)
     shapes = _shapes(run.weights)
     if {shape[:1] for shape in shapes} != {(seeds,)}:
         raise ValueError(

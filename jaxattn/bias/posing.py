@@ -51,10 +51,12 @@ def posed(
     if model == models.plain:
         return run, problems
     weights, snapshots = models.parts(run.weights).attention, models.parts(run.snapshots).attention
+    # Models may hold arrays, which rules compare by content.
+    key = descent.Rule(descent.gd(1.0), model=model)
     # No part of the protocol.
     matrix: Callable[[Any], Any] | None = getattr(model, "matrix", None)
     if hasattr(model, "seen") and matrix is not None:
-        seen = batch.over_seeds(_seen(model), problems)
+        seen = batch.over_seeds(_seen(key), problems)
         return run._replace(
             weights=np.asarray(matrix(weights)), snapshots=np.asarray(matrix(snapshots)), rule=None
         ), seen
@@ -63,7 +65,7 @@ def posed(
     # Logits at weights that are not finite would be no example of the model's.
     lanes = np.where(finite, np.arange(finite.size), np.argmax(finite))
     last = jax.tree.map(lambda leaf: np.asarray(leaf)[lanes, -1], snapshots)
-    slopes, hidden, apart = batch.over_seeds(_linear(model, at), last, problems)
+    slopes, hidden, apart = batch.over_seeds(_linear(key, at), last, problems)
     keys, queries = _factored(slopes, hidden, apart)
     # A learned scale may be far from 1. W carries it, so that keys have the usual size; powers of 2 round nothing.
     size = np.abs(keys).max(axis=(1, 2, 3), keepdims=True)
@@ -80,8 +82,9 @@ def posed(
 
 
 @lru_cache(maxsize=64)
-def _seen(model: Any) -> Callable[[Problem], Problem]:
+def _seen(key: descent.Rule) -> Callable[[Problem], Problem]:
     # The same function object for a model each time, so that it compiles once.
+    model: Any = key.model
     return model.seen
 
 
@@ -117,8 +120,8 @@ def _matrix(params: Any, at: int) -> Float[np.ndarray, "*batch d d"]:
 
 
 @lru_cache(maxsize=64)
-def _linear(model: models.Model, at: int) -> Callable[..., Any]:
-    return partial(_linearized, model, at)
+def _linear(key: descent.Rule, at: int) -> Callable[..., Any]:
+    return partial(_linearized, key.model, at)
 
 
 def _linearized(

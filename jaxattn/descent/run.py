@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jaxattn import heads, losses, models
+from jaxattn.checks import Keyed
 from jaxattn.descent.noise import Noise, full_batch
 from jaxattn.descent.penalties import Penalty, unpenalized
 
@@ -23,7 +24,8 @@ class Rule:
 
     For `jax.tree` and `jit` the rule is part of a run's structure, not data. `jax.tree.map` can therefore combine
     several runs only if they have the same rule, or none: use `run._replace(rule=None)`. Rules are equal if their parts
-    are. Optimizers of `jaxattn` are equal if made from the same numbers, those of optax if they are the same object.
+    are; dataclasses that hold arrays are compared by content. Optimizers of `jaxattn` are equal if made from the same
+    numbers, those of optax if they are the same object.
     """
 
     optimizer: optax.GradientTransformation
@@ -37,7 +39,7 @@ class Rule:
 
     def _parts(self) -> tuple[Any, ...]:
         # As tuples, an optimizer and its `Exact` or `ScaleFree` version would be equal.
-        return type(self.optimizer), *(getattr(self, field.name) for field in fields(self))
+        return type(self.optimizer), *(Keyed(getattr(self, field.name)) for field in fields(self))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rule) and self._parts() == other._parts()

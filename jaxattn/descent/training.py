@@ -15,6 +15,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jaxattn import attention, checks, heads, losses, models
+from jaxattn.checks import Keyed
 from jaxattn.descent import autodiff_engine, loops, padding, stepping
 from jaxattn.descent.noise import NOISE_GENERATOR, Noise, full_batch
 from jaxattn.descent.optimizers import Exact, ScaleFree, along, normalized_gd
@@ -22,7 +23,7 @@ from jaxattn.descent.penalties import unpenalized
 from jaxattn.descent.run import Rule, Run
 from jaxattn.descent.step_schedules import plain
 from jaxattn.parallel import batch
-from jaxattn.problem import Problem, check_kind, is_concrete
+from jaxattn.problem import Problem, check_batch, check_kind, is_concrete
 
 __all__ = ["train", "train_batch"]
 
@@ -132,9 +133,8 @@ def train_batch(
         (8, 5, 5)
     """
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty)
-    check_kind(problems)
-    if batch.length((weights, problems)) == 0:
-        raise ValueError("problems: expected at least one problem, found an empty batch")
+    check_batch(problems)
+    batch.length((weights, problems))  # Raises if they differ in it.
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # An error about a head should name the user's shape, not the program's padded one.
     _check_fit(first[0], first[1], rule)
@@ -221,7 +221,7 @@ def _check_fit(weights: Any, problem: Problem, rule: Rule) -> None:
     check_kind(problem)
     if isinstance(rule.model, models.TransformedInputs):
         attention.check_weights(weights, problem)
-    jax.eval_shape(partial(_outputs, model=rule.model, head=rule.head), weights, problem)
+    jax.eval_shape(partial(_outputs, model=Keyed(rule.model), head=Keyed(rule.head)), weights, problem)
 
 
 def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...]) -> None:
@@ -247,7 +247,7 @@ def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
         return
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
         raise ValueError("weights: expected finite numbers, found NaN or infinity among them")
-    values = np.asarray(_outputs(weights, problem, rule.model, rule.head))
+    values = np.asarray(_outputs(weights, problem, Keyed(rule.model), Keyed(rule.head)))
     wrong = np.flatnonzero(~np.isfinite(values))
     if wrong.size:
         raise ValueError(
@@ -257,8 +257,8 @@ def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _outputs(weights: Any, problem: Problem, model: models.Model, head: heads.Head) -> Float[Array, " n"]:
+def _outputs(weights: Any, problem: Problem, model: Keyed, head: Keyed) -> Float[Array, " n"]:
     """Return the prediction of the head for each input."""
     params, readout = models.parts(weights)
-    probabilities = jax.nn.softmax(model.logits(params, problem), axis=-1)
-    return model.predictions(readout, probabilities, problem, head)
+    probabilities = jax.nn.softmax(model.value.logits(params, problem), axis=-1)
+    return model.value.predictions(readout, probabilities, problem, head.value)

@@ -26,7 +26,9 @@ class Joint(NamedTuple):
 
 @runtime_checkable
 class Model(Protocol):
-    """Logits and predictions from parameters and a problem. Models are hashable, and equal models compile once.
+    """Logits and predictions from parameters and a problem. Equal models compile once.
+
+    Models are functions, or frozen dataclasses of arrays and values that can be hashed.
 
     For `bias.rank` a model may have two further functions. `matrix(params)` returns W, from arrays with any leading
     axes. `seen(problem)` returns the problem of one seed whose logits `X_i W z_i` are those of the model. With `matrix`
