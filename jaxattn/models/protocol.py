@@ -28,7 +28,7 @@ class Joint(NamedTuple):
 class Model(Protocol):
     """Logits and predictions from parameters and a problem. Equal models compile once.
 
-    Models are functions, or frozen dataclasses of arrays and values that can be hashed.
+    A model that is a frozen dataclass may have arrays in its fields.
 
     For `bias.rank` a model may have two further functions. `matrix(params)` returns W, from arrays with any leading
     axes. `seen(problem)` returns the problem of one seed whose logits `X_i W z_i` are those of the model. With `matrix`
