@@ -1,9 +1,12 @@
-"""Internal: the Euclidean norm of all entries of an array, used by norms and metrics."""
+"""Internal: the Euclidean norm of all entries of an array, used by norms, metrics and certificates."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+AnyArray = Array | np.ndarray
 
 
 def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
@@ -13,6 +16,13 @@ def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
         >>> bool(jnp.isclose(metrics.norm(jnp.array([3e200, 4e200])), 5e200, rtol=1e-12))
         True
     """
-    largest = jnp.max(jnp.abs(A))
-    scale = jnp.where(largest > 0, largest, 1.0)
-    return largest * jnp.sqrt(jnp.sum((A / scale) ** 2))
+    A = jnp.asarray(A)
+    return euclidean(A, tuple(range(A.ndim)))
+
+
+def euclidean(A: Float[AnyArray, "..."], axes: tuple[int, ...] = (-2, -1)) -> Float[AnyArray, "..."]:
+    """Return `norm` over some axes of an array, by default that of each matrix; of JAX or NumPy, as the array is."""
+    xp = np if isinstance(A, np.ndarray) else jnp
+    largest = xp.max(xp.abs(A), axis=axes, keepdims=True)
+    scale = xp.where(largest > 0, largest, 1.0)
+    return xp.squeeze(scale, axes) * xp.sqrt(xp.sum((A / scale) ** 2, axis=axes))

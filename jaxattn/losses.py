@@ -85,13 +85,13 @@ def cross_entropy(margin: Float[Array, "..."]) -> Float[Array, "..."]:
     return -jnp.log(margin)
 
 
-# log |loss'|, finite where loss' underflows.
-_LOG_SLOPES: dict[Loss, Loss] = {
-    logistic: lambda margin: -(margin + logistic(margin)),
-    exponential: jnp.negative,
-    correlation_loss: jnp.zeros_like,
-    cross_entropy: cross_entropy,
-}
+# log |loss'|, finite where loss' underflows. Not a dictionary, since a loss that holds arrays cannot be hashed.
+_LOG_SLOPES: tuple[tuple[Loss, Loss], ...] = (
+    (logistic, lambda margin: -(margin + logistic(margin))),
+    (exponential, jnp.negative),
+    (correlation_loss, jnp.zeros_like),
+    (cross_entropy, cross_entropy),
+)
 
 
 def log_slope(loss: Loss) -> Loss | None:
@@ -100,7 +100,7 @@ def log_slope(loss: Loss) -> Loss | None:
     It is known for the losses of this module, all decreasing. A loss of your own may have it as the attribute
     `log_slope`. Otherwise an input whose loss' has underflowed contributes nothing to `gradients.direction`.
     """
-    return _LOG_SLOPES.get(loss) or getattr(loss, "log_slope", None)
+    return next((slope for known, slope in _LOG_SLOPES if known is loss), getattr(loss, "log_slope", None))
 
 
 def risk_and_probabilities(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -72,6 +72,17 @@ class Norm:
 _SQUARED = "squared "
 
 
+@dataclass(frozen=True)
+class _With:
+    """A function of a matrix and one argument, at this argument. Equal ones are equal, unlike those of `partial`."""
+
+    function: Callable[[Array, Any], Array]
+    argument: Any
+
+    def __call__(self, W: Float[Array, "..."]) -> Float[Array, ""]:
+        return self.function(W, self.argument)
+
+
 def _nuclear(W: Float[Array, "a b"]) -> Float[Array, ""]:
     return jnp.sum(jnp.linalg.svd(W, compute_uv=False))
 
@@ -121,7 +132,7 @@ def entrywise(p: float) -> Entrywise:
     """
     dual = conjugate(p)
     name = {1.0: "l1", float("inf"): "max"}.get(p, f"l_{p:g}")
-    return Entrywise(name, partial(_entrywise, p=p), partial(_entrywise, p=dual), p=p)
+    return Entrywise(name, _With(_entrywise, p), _With(_entrywise, dual), p=p)
 
 
 def conjugate(p: Any) -> float:
@@ -160,7 +171,7 @@ def schatten(p: float) -> Norm:
     dual = conjugate(p)
     if (known := {1.0: nuclear, 2.0: frobenius, float("inf"): spectral}.get(p)) is not None:
         return known
-    return Schatten(f"schatten_{p:g}", partial(_schatten, p=p), partial(_schatten, p=dual), p=p)
+    return Schatten(f"schatten_{p:g}", _With(_schatten, p), _With(_schatten, dual), p=p)
 
 
 def _schatten(W: Float[Array, "a b"], p: float) -> Float[Array, ""]:
@@ -214,7 +225,7 @@ def _lengths(p: float, turned: bool) -> Lengths:
     if p not in (1, float("inf")):
         raise ValueError(f"p: expected 1 or inf, found {p!r}")
     name = f"2,{p:g}" + " of columns" * turned
-    largest, total = partial(_largest_length, turned=turned), partial(_total_length, turned=turned)
+    largest, total = _With(_largest_length, turned), _With(_total_length, turned)
     return Lengths(name, *((total, largest) if p == 1 else (largest, total)), p=float(p), turned=turned)
 
 

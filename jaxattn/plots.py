@@ -91,7 +91,8 @@ def alignment(ranking: Any) -> Figure:
         axes.set_xticks([], minor=True)
         figure.legend(loc="outside right upper")
         kept, attempted = ranking.counts["kept"], ranking.counts["attempted"]
-        page.note(figure, f"mean and 95 % interval of {kept} of {attempted} seeds")
+        note = f"{kept} of {attempted} seeds"
+        page.note(figure, f"mean and 95 % interval of {note}" if kept > 1 else f"{note}, without an interval")
     return figure
 
 

@@ -152,6 +152,22 @@ def check_kind(problem: Any) -> None:
         raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {kind}")  # noqa: TRY004
 
 
+def check_batch(problems: Any) -> int:
+    """Return the number of problems in a batch with one leading axis.
+
+    Raises:
+        ValueError: not a Problem, another number of batch axes, or an empty batch.
+    """
+    check_kind(problems)
+    if problems.X.ndim != 4:
+        raise ValueError(
+            f"problems: expected a batch with one leading axis, X of shape (seeds, n, T, d), found {problems.X.shape}"
+        )
+    if problems.X.shape[0] == 0:
+        raise ValueError("problems: expected at least one problem, found an empty batch")
+    return problems.X.shape[0]
+
+
 def _check_shapes(fields: dict[str, Array]) -> None:
     """Raise ValueError, naming the field, unless the four shapes agree."""
     shapes = {name: tuple(field.shape) for name, field in fields.items()}

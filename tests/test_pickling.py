@@ -31,6 +31,13 @@ OTHERS = {
     "noise": descent.dropout(0.1),
     "a penalty": descent.entropy(0.1),
     "a norm": norms.squared(norms.nuclear),
+    "max": norms.named("max"),
+    "l_1.5": norms.entrywise(1.5),
+    "squared l_3": norms.squared(norms.entrywise(3.0)),
+    "schatten_1.5": norms.schatten(1.5),
+    "rows": norms.rows(1.0),
+    "columns": norms.columns(float("inf")),
+    "of bounded rank": norms.nuclear_of_rank(2),
 }
 
 
@@ -58,3 +65,5 @@ def test_an_optimizer_with_inner_functions_is_the_one_that_its_call_makes(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_values_are_equal_to_their_copies(name):
     assert copied(OTHERS[name]) == OTHERS[name]
+    # Programs are kept by these.
+    assert hash(copied(OTHERS[name])) == hash(OTHERS[name])

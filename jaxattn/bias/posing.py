@@ -22,82 +22,121 @@ __all__ = ["posed"]
 _ROUNDING = 1e-8
 
 
-def posed(run: descent.Run, problems: Problem, model: models.Model) -> tuple[descent.Run, Problem]:
+def posed(
+    run: descent.Run, problems: Problem, model: models.Model, finite: Bool[np.ndarray, " seeds"]
+) -> tuple[descent.Run, Problem]:
     """Return a batch of runs as runs of one matrix W, with the problems whose logits are `X_i W z_i`.
 
-    A model with the functions `seen(problem)` and `matrix(weights)`, like those of `models`, provides both. For a model
-    of one function they are read from the derivative of its logits. A token whose probability is 0 at W = 0, because
-    its logit is -inf or so, is hidden from its input.
+    A model with the functions `seen(problem)` and `matrix(params)`, like those of `models`, provides both. For another
+    model, keys and queries are read from the derivative of its logits with respect to W: the parameter that its
+    `matrix(params)` returns, with the other parameters at their values at the last snapshot, or all of its parameters.
+    A token whose probability is 0 at W = 0, because its logit is -inf or so, is hidden from its input.
 
     Args:
         run: the result of `descent.train_batch`.
         problems: the problems it was trained on.
         model: the model that was trained.
+        finite: which seeds have finite weights, one at least. The others get any problem, and are to be excluded.
 
     Raises:
-        ValueError: for a model of one function: its parameters are neither a matrix (d, d) nor Factored(K, Q), or its
-            logits are not linear in W, or not of the form `k_t^T W q`.
+        ValueError: for a model without `seen`: its `matrix` returns none of the parameters, its W is neither a matrix
+            (d, d) nor Factored(K, Q), or its logits are not linear in W, or not of the form `k_t^T W q`.
 
     Example:
         >>> from jaxattn.bias.posing import posed
         >>> runs = descent.train_batch(jnp.ones((1, 5, 5)), jax.tree.map(lambda leaf: leaf[None], problem), steps=2)
-        >>> seen = posed(runs, jax.tree.map(lambda leaf: leaf[None], problem), models.rotary())[1]
+        >>> one = jax.tree.map(lambda leaf: leaf[None], problem)
+        >>> seen = posed(runs, one, models.rotary(), np.array([True]))[1]
     """
     if model == models.plain:
         return run, problems
     weights, snapshots = models.parts(run.weights).attention, models.parts(run.snapshots).attention
-    if hasattr(model, "seen") and hasattr(model, "matrix"):
-        matrix: Callable[[Any], Any] = getattr(model, "matrix")  # noqa: B009 - no part of the protocol
-        seen = batch.over_seeds(_seen(model), problems)
+    # Models may hold arrays, which rules compare by content.
+    key = descent.Rule(descent.gd(1.0), model=model)
+    # No part of the protocol.
+    matrix: Callable[[Any], Any] | None = getattr(model, "matrix", None)
+    if hasattr(model, "seen") and matrix is not None:
+        seen = batch.over_seeds(_seen(key), problems)
         return run._replace(
             weights=np.asarray(matrix(weights)), snapshots=np.asarray(matrix(snapshots)), rule=None
         ), seen
-    W, snapshots = _matrix(weights), _matrix(snapshots)
-    slopes, hidden, apart = batch.over_seeds(_linear(model), W, problems)
+    at = _place(weights, matrix)
+    W, along = _matrix(weights, at), _matrix(snapshots, at)
+    # Logits at weights that are not finite would be no example of the model's.
+    lanes = np.where(finite, np.arange(finite.size), np.argmax(finite))
+    last = jax.tree.map(lambda leaf: np.asarray(leaf)[lanes, -1], snapshots)
+    slopes, hidden, apart = batch.over_seeds(_linear(key, at), last, problems)
     keys, queries = _factored(slopes, hidden, apart)
+    # A learned scale may be far from 1. W carries it, so that keys have the usual size; powers of 2 round nothing.
+    size = np.abs(keys).max(axis=(1, 2, 3), keepdims=True)
+    scale = np.exp2(np.round(np.log2(np.where(size > 0, size, 1))))
+    keys, W, along = keys / scale, W * scale[..., 0], along * scale
     # Each head of each input is treated as an input of its own.
     count = keys.shape[1] // problems.Y.shape[1]
     tiled = {name: np.concatenate([leaf] * count, axis=1) for name, leaf in problems.arrays.items() if name != "v"}
     if hidden.any():
         tiled["present"] = tiled.get("present", True) & ~hidden
-    return run._replace(weights=W, snapshots=snapshots, rule=None), of_arrays(
+    return run._replace(weights=W, snapshots=along, rule=None), of_arrays(
         tiled | {"X": keys, "Z": queries, "v": problems.v}
     )
 
 
 @lru_cache(maxsize=64)
-def _seen(model: Any) -> Callable[[Problem], Problem]:
+def _seen(key: descent.Rule) -> Callable[[Problem], Problem]:
     # The same function object for a model each time, so that it compiles once.
+    model: Any = key.model
     return model.seen
 
 
-def _matrix(weights: Any) -> Float[np.ndarray, "*batch d d"]:
-    is_one = isinstance(weights, attention.Factored) or (
-        hasattr(weights, "shape") and weights.ndim > 2 and weights.shape[-1] == weights.shape[-2]
-    )
-    if not is_one:
+def _flat(params: Any) -> tuple[list[Any], Any]:
+    return jax.tree.flatten(params, is_leaf=lambda one: isinstance(one, attention.Factored))
+
+
+def _place(params: Any, matrix: Callable[[Any], Any] | None) -> int:
+    """Return which of the parameters, with Factored(K, Q) as one, is W; the only one if `matrix` is None."""
+    flat, _ = _flat(params)
+    W = params if matrix is None else matrix(params)
+    places = [k for k, leaf in enumerate(flat) if leaf is W]
+    if len(places) != 1 or _is_no_matrix(W):
+        shapes = jax.tree.map(np.shape, params)
+        if matrix is None:
+            raise ValueError(
+                "model: expected one whose parameters are W, (d, d), or Factored(K, Q), found parameters of shapes "
+                f"{shapes}; models.Logits(function, matrix=lambda params: params[0]) says which of them is W"
+            )
         raise ValueError(
-            "model: expected one whose parameters are W, (d, d), or Factored(K, Q), or one with the functions "
-            f"seen(problem) and matrix(weights), found parameters {jax.tree.map(np.shape, weights)}"
+            "model: expected a function matrix(params) that returns one of the parameters unchanged, W, (d, d), or "
+            f"Factored(K, Q), found {jax.tree.map(np.shape, W)} from parameters of shapes {shapes}"
         )
-    return np.asarray(attention.matrix(weights))
+    return places[0]
+
+
+def _is_no_matrix(W: Any) -> bool:
+    return not isinstance(W, attention.Factored) and (np.ndim(W) < 3 or np.shape(W)[-1] != np.shape(W)[-2])
+
+
+def _matrix(params: Any, at: int) -> Float[np.ndarray, "*batch d d"]:
+    return np.asarray(attention.matrix(_flat(params)[0][at]))
 
 
 @lru_cache(maxsize=64)
-def _linear(model: models.Model) -> Callable[..., Any]:
-    return partial(_linearized, model)
+def _linear(key: descent.Rule, at: int) -> Callable[..., Any]:
+    return partial(_linearized, key.model, at)
 
 
 def _linearized(
-    model: models.Model, W: Float[Array, "d d"], problem: Problem
+    model: models.Model, at: int, params: Any, problem: Problem
 ) -> tuple[Float[Array, "rows T d d"], Bool[Array, "rows T"], Float[Array, ""]]:
-    """Return the logits' derivative, which tokens are hidden, and the distance of the other logits from linear ones.
+    """Return the logits' derivative in W, which tokens are hidden, and how far the other logits are from linear ones.
 
-    The distance is relative to the largest logit.
+    The distance is relative to the largest logit. W is the parameter at this place.
     """
+    flat, structure = _flat(params)
+    W = attention.matrix(flat[at])
 
     def logits(W: Array) -> Array:
-        return model.logits(W, problem).reshape(-1, problem.T)
+        given = jax.tree.unflatten(structure, [*flat[:at], W, *flat[at + 1 :]])
+        return model.logits(given, problem).reshape(-1, problem.T)
 
     at_zero = logits(jnp.zeros_like(W))
     hidden = jax.nn.softmax(at_zero, axis=-1) == 0

@@ -15,13 +15,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxattn import attention, descent, metrics, models, norms, svm, tokens
 from jaxattn.attention import Weights
-from jaxattn.bias import posing
+from jaxattn.bias import checking, posing
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.descent.array_fields import has_holes
 from jaxattn.descent.stalling import NEVER
 from jaxattn.parallel import batch
-from jaxattn.problem import Problem, check_kind
+from jaxattn.problem import Problem
 from jaxattn.statistics import Estimate
 from jaxattn.svm.packing import picked
 
@@ -43,7 +43,8 @@ class Ranking:
         cosine: the cosine with one max-margin solution, (seeds, norms, snapshots); meaningful only if that is unique.
         unique: a `svm.Unique` for each solution, (seeds, norms).
         probability: the mean over inputs of the largest attention probability, (seeds, snapshots).
-        ratio: the mean of the margin ratio over seeds with its 95 % interval, (norms, snapshots).
+        ratio: the mean of the margin ratio over seeds with its 95 % interval, (norms, snapshots); from -inf to inf for
+            one seed, which says nothing about others.
         trend: its change per decade of steps over the last decade, with its interval, (norms,); None if the snapshots
             do not suffice.
         decades: the number of decades of steps used for the trend.
@@ -81,7 +82,8 @@ class Ranking:
             # Average the cosine over unique solutions only.
             cosine = f"{self.cosine[is_unique, k, -1].mean():6.4f}" if is_unique.any() else "     -"
             of_seeds = f"{is_unique.sum()} of {is_unique.size}"
-            lines.append(f"{name:{width}}  {mean:.4f} [{low:.4f}, {high:.4f}]  {trend}  {cosine}  {of_seeds}")
+            interval = f"[{low:.4f}, {high:.4f}]" if np.isfinite(low) else "no interval"
+            lines.append(f"{name:{width}}  {mean:.4f} {interval:16}  {trend}  {cosine}  {of_seeds}")
         lost = ", ".join(
             f"{number} {name}" for name, number in self.counts.items() if name not in ("attempted", "kept")
         )
@@ -111,7 +113,8 @@ def rank(
     certified.
 
     Args:
-        run: the result of `descent.train_batch`, with snapshots, the last of them near the end.
+        run: the result of `descent.train_batch`, with snapshots, the last of them near the end. Weights in a lower
+            precision than that of the problems are converted, which is exact.
         problems: the problems it was trained on.
         norms: names or Norms.
         key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
@@ -119,9 +122,9 @@ def rank(
             rule. For several heads the joint max-margin problem is solved (`models.Heads`).
 
     Raises:
-        ValueError: no norm, a norm given twice, a norm with a rank bound, or an unknown name; a run whose batch does
-            not match the problems, or of one seed only; no snapshots, or zero weights at a snapshot; no seed is kept; a
-            model whose logits are not linear in one matrix (`posing.posed`).
+        ValueError: no norm, a norm given twice, a norm with a rank bound, or an unknown name; a run that is no
+            batch, or whose fields do not match the problems or each other; no snapshots, or zero weights at a snapshot;
+            no seed is kept; a model whose logits are not linear in one matrix (`posing.posed`).
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -132,12 +135,11 @@ def rank(
         'frobenius'
     """
     names, values = named(norms)
-    steps = _checked(run, problems)
+    run, steps = checking.checked(run, problems)
     if model is None:
         model = models.plain if run.rule is None else run.rule.model
     if has_holes(model):
         raise ValueError("model: expected one of known numbers, found one with traced values; pass `model`")
-    run, problems = posing.posed(run, problems, models.of(model))
     finite = np.all(
         [
             np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
@@ -145,6 +147,9 @@ def rank(
         ],
         axis=0,
     )
+    if not finite.any():
+        raise ValueError(f"run: expected a seed that can be compared, found {finite.size}, all of which diverged")
+    run, problems = posing.posed(run, problems, models.of(model), finite)
     last = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -1], run.snapshots)
     constraints = batch.over_seeds(_posed, last, problems, finite)
     solutions = [svm.solve_batch(constraints, norm) for norm in values]
@@ -162,7 +167,7 @@ def rank(
         )
 
     snapshots, posed, tasks = (picked(tree, kept) for tree in (run.snapshots, constraints, problems))
-    _check_directions(snapshots, steps)
+    checking.check_directions(snapshots, steps)
     held = [
         batch.over_seeds(_against(norm), snapshots, posed, picked(solution, kept))
         for norm, solution in zip(values, solutions, strict=True)
@@ -217,38 +222,6 @@ def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norm
     if len(set(values)) < len(values):
         raise ValueError(f"norms: expected different ones, found one twice in {[norm.name for norm in values]}")
     return tuple(norm if isinstance(norm, str) else norm.name for norm in given), values
-
-
-def _checked(run: descent.Run, problems: Problem) -> Int[np.ndarray, " snapshots"]:
-    """Check a run against its problems, and return the steps of its snapshots.
-
-    Raises:
-        ValueError: they do not fit, or there is no snapshot.
-    """
-    check_kind(problems)
-    if problems.X.ndim != 4:
-        raise ValueError(
-            f"problems: expected a batch with one leading axis, X of shape (seeds, n, T, d), found {problems.X.shape}"
-        )
-    lanes = problems.X.shape[0]
-    if lanes == 0:
-        raise ValueError("problems: expected at least one problem, found an empty batch")
-    shapes = {leaf.shape[:1] for leaf in jax.tree.leaves((run.weights, run.snapshots))}
-    if shapes != {(lanes,)} or np.ndim(run.snapshot_steps) != 2:
-        raise ValueError(f"run: expected one of a batch of {lanes} seeds, as train_batch returns it, found {shapes}")
-    steps = np.asarray(run.snapshot_steps)[0]
-    if steps.size == 0:
-        raise ValueError("run: expected snapshots, found none; train with snapshots=(100, 200, 500, 1000)")
-    return steps
-
-
-def _check_directions(snapshots: Weights, steps: Int[np.ndarray, " snapshots"]) -> None:
-    zero = ~np.any(np.asarray(attention.matrix(snapshots)), axis=(0, 2, 3))
-    if zero.any():
-        raise ValueError(
-            f"run: expected weights with a direction at every snapshot, found zeros at step {steps[zero][0]}; "
-            "leave it out of the snapshots"
-        )
 
 
 def _posed(last: Weights, problem: Problem, finite: Bool[Array, ""]) -> svm.Constraints:

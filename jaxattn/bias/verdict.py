@@ -47,7 +47,7 @@ class Weighed(NamedTuple):
     """Estimates from the margin ratios of several seeds, and the verdict.
 
     Attributes:
-        ratio: the mean margin ratio, (norms, snapshots).
+        ratio: the mean margin ratio, (norms, snapshots); its interval, and that of the trend, is infinite for one seed.
         trend: its change per decade of steps over the last decade, (norms,); None if the snapshots do not suffice.
         decades: the number of decades of steps used for the trend.
         verdict: the norms that are obeyed.
@@ -78,9 +78,17 @@ def weighed(
         stalled: the number of seeds that stalled before the last snapshot.
     """
     ratio, (change, decades) = bootstrap(margin_ratio, key), trend(margin_ratio, steps, derive_key(key))
+    if len(margin_ratio) == 1:
+        ratio, change = _without_interval(ratio), change and _without_interval(change)
     at_end = Estimate(*(part[:, -1] for part in ratio))
     verdict = of(names, at_end, change, float(probability[:, -1].mean()), len(margin_ratio), decades, stalled)
     return Weighed(ratio, change, decades, verdict)
+
+
+def _without_interval(estimate: Estimate) -> Estimate:
+    """Return the mean of one seed, which says nothing about other seeds."""
+    unknown = np.full_like(estimate.mean, np.inf)
+    return estimate._replace(low=-unknown, high=unknown)
 
 
 def trend(

@@ -22,7 +22,7 @@ from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
 from jaxattn.descent.penalties import unpenalized
 from jaxattn.descent.run import Rule, Run, trained_weights
 from jaxattn.parallel import batch
-from jaxattn.problem import Problem, check_kind, is_concrete
+from jaxattn.problem import Problem, check_batch, check_kind, is_concrete
 
 __all__ = ["train", "train_batch"]
 
@@ -147,15 +147,14 @@ def train_batch(
         (8, 5, 5)
     """
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty, read)
-    check_kind(problems)
-    if batch.length((weights, problems)) == 0:
-        raise ValueError("problems: expected at least one problem, found an empty batch")
+    check_batch(problems)
+    count = batch.length((weights, problems))
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # An error about a head should name the user's shape, not the program's padded one.
     _check_fit(first[0], first[1], rule)
     kept, init, empty, arrays = _prepared(first[0], snapshots, rule)
     run = loops.trainer(empty)
-    state, count = jax.vmap(init)(weights), batch.length(problems)
+    state = jax.vmap(init)(weights)
     has_keys = hyperparameters.has_keys(state)
     _check_noise(noise, keys, problems.X.shape[:1], is_needed=has_keys, is_of_use=has_keys)
     state = jax.vmap(hyperparameters.seeded)(state, keys) if has_keys else state

@@ -80,6 +80,10 @@ class Markov:
 
     def _of_entropy(self, g: Float[Array, " V"]) -> Float[Array, " V"]:
         """Return the log probabilities, by bisection, since the entropy falls as b grows."""
+        # A large b multiplies rounding errors, so the largest number is made 0 exactly. Compiled code may compute g
+        # twice, with different last digits, and `b g - max(b g)` without rounding the product.
+        top = jnp.argmax(g)
+        g = jnp.where(jnp.arange(self.V) == top, 0.0, g - g[top])
 
         def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
             middle = (ends[0] + ends[1]) / 2

@@ -23,9 +23,12 @@ class Logits:
 
     Attributes:
         function: maps any pytree and a problem to logits, (n, T) or (heads, n, T).
+        matrix: for `bias.rank`, which of the parameters is W: a function that returns it unchanged, an array (d, d) or
+            Factored(K, Q). Default: the parameters are W itself.
     """
 
     function: Callable[[Any, Problem], Array]
+    matrix: Callable[[Any], Any] | None = None
 
     def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
         """Return the function's logits.

@@ -26,7 +26,14 @@ class Joint(NamedTuple):
 
 @runtime_checkable
 class Model(Protocol):
-    """Logits and predictions from parameters and a problem. Models are hashable, and equal models compile once."""
+    """Logits and predictions from parameters and a problem. Equal models compile once.
+
+    A model that is a frozen dataclass may have arrays in its fields.
+
+    For `bias.rank` a model may have two further functions. `matrix(params)` returns W, from arrays with any leading
+    axes. `seen(problem)` returns the problem of one seed whose logits `X_i W z_i` are those of the model. With `matrix`
+    alone, which must then return one of the parameters unchanged, keys and queries are read from the logits.
+    """
 
     def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
         """Return the logits of each head; -inf for tokens that an input cannot see."""

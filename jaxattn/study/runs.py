@@ -32,8 +32,12 @@ def folder(config: DictConfig) -> Path:
 
     Experiments that need the same run share it.
     """
+    return _folder(config, fingerprint(config))
+
+
+def _folder(config: DictConfig, made_from: str) -> Path:
     kind = config.study.record.rpartition(".")[2].lower()
-    described = json.dumps([config.study.record, _resolved(config), fingerprint(config)], sort_keys=True)
+    described = json.dumps([config.study.record, _resolved(config), made_from], sort_keys=True)
     return Path(config.runs) / f"{kind}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
 
 
@@ -72,14 +76,15 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
         UsageError: values out of range.
         RecordError: the record cannot be written, is being written by another run, or was begun differently.
     """
-    record = record_path(config)
+    made_from = fingerprint(config)
+    record = _folder(config, made_from) / "record.zarr"
     if is_complete(record):
         report(Trained(config.seeds))
         return record
     setting = setting_of(config)
     attributes = {
         "config": json.dumps(_resolved(config), sort_keys=True),
-        "fingerprint": fingerprint(config),
+        "fingerprint": made_from,
         "precision": config.precision.name,
         "attempted": config.seeds,
     }

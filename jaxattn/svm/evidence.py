@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from jaxattn.lengths import euclidean
 from jaxattn.norms import Norm
 from jaxattn.parallel import batch, effort
 from jaxattn.svm import constraints as cons
@@ -199,13 +200,6 @@ def _combination(problem: Scaled, a: Float[AnyArray, "*lanes n m"]) -> Enclosed:
     head, tail, small, error = dot(differences, exactly(a[..., None], problem.whole.ndim))
     head, tail, small, error = dot(queries, Enclosed(head[..., 0], tail[..., 0], small, error))
     return Enclosed(head.mT, tail.mT, small, error)
-
-
-def euclidean(M: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, "*lanes"]:
-    """Return the Frobenius norm without underflow or overflow of squares."""
-    xp = module_of(M)
-    largest = positive(xp.max(xp.abs(M), axis=LAST))
-    return largest * xp.sqrt(xp.sum((M / per_row(largest)) ** 2, axis=LAST))
 
 
 def _length(

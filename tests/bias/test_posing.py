@@ -1,5 +1,6 @@
 """The max-margin problem of a model: by its own functions, by the derivative of its logits, and refusals."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -135,3 +136,91 @@ def test_parameters_that_are_no_matrix_are_refused():
     run = trained(of_a_pair, (jnp.zeros((SEEDS, d, d)),) * 2, steps=20, snapshots=(10, 20))
     with pytest.raises(ValueError, match=r"model: expected one whose parameters are W, \(d, d\), or Factored"):
         bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=of_a_pair)
+
+
+def scaled(params, problem):
+    return jnp.exp(params["log_scale"]) * attention.logits(params["W"], problem)
+
+
+def with_positions(params, problem):
+    return jnp.einsum("ntd,de,ne->nt", problem.X + params[1][None], attention.matrix(params[0]), problem.Z)
+
+
+def matrix_of(params):
+    return params["W"]
+
+
+def first_of(params):
+    return params[0]
+
+
+def free():
+    return instances.stacked([instances.free(i) for i in range(SEEDS)])
+
+
+def planted(params):
+    """A run whose snapshots are these parameters at two steps."""
+    series = np.ones((SEEDS, 2))
+    snapshots = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 2, axis=1), params)
+    return descent.Run(params, snapshots, series, series, series, np.full(SEEDS, -1), np.tile([10, 20], (SEEDS, 1)))
+
+
+def test_a_matrix_trained_with_its_temperature_is_ranked():
+    model = models.Logits(scaled, matrix=matrix_of)
+    start = {"W": jnp.zeros((SEEDS, d, d)), "log_scale": jnp.linspace(0.0, 1.0, SEEDS)}
+    run, problems = trained(model, start, steps=20, snapshots=(5, 20)), instances.problems(SEEDS)
+    assert (run.weights["log_scale"] > start["log_scale"]).all()
+    ranking = bias.rank(run, problems, ("frobenius",))
+    # A scale changes no margin ratio.
+    alone = run._replace(weights=run.weights["W"], snapshots=run.snapshots["W"], rule=None)
+    expected = bias.rank(alone, problems, ("frobenius",))
+    assert_close(ranking.margin_ratio, expected.margin_ratio, rtol=1e-6)
+    probabilities = jax.nn.softmax(jax.vmap(scaled)(run.weights, problems), axis=-1)
+    assert_close(ranking.probability[:, -1], probabilities.max(axis=-1).mean(axis=-1), rtol=1e-9)
+    # Not even one at which a norm's square overflows.
+    extreme = planted(run.weights | {"log_scale": jnp.full(SEEDS, 400.0)})
+    ratios = bias.rank(extreme, problems, ("frobenius",), model=model).margin_ratio
+    assert_close(ratios[..., -1], expected.margin_ratio[..., -1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("is_factored", [False, True])
+def test_a_matrix_beside_trained_positions_is_ranked_with_their_last_values(is_factored):
+    W = instances.stacked([instances.factored(i) for i in range(SEEDS)]) if is_factored else free()
+    run = planted((W, np.broadcast_to(P, (SEEDS, *P.shape))))
+    # Other positions before the end change nothing.
+    run.snapshots[1][:, 0] = 7.0
+    ranking = bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=models.Logits(with_positions, first_of))
+    expected = bias.rank(planted(W), instances.problems(SEEDS), ("frobenius",), model=models.key_only(P))
+    assert_close(ranking.margin_ratio, expected.margin_ratio, rtol=1e-6)
+    assert_close(ranking.probability, expected.probability, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (lambda params: 2 * params[0], r"one of the parameters unchanged, W, \(d, d\), .*found \(8, 5, 5\) from"),
+        (lambda params: params[1], r"one of the parameters unchanged, W, \(d, d\), .*found \(8, 4, 5\) from"),
+        (lambda params: params, r"one of the parameters unchanged, W, .*found \(\(8, 5, 5\), \(8, 4, 5\)\) from"),
+        (None, r"one whose parameters are W.*found .*\(8, 4, 5\).*; models.Logits\(function, matrix=lambda"),
+    ],
+)  # fmt: skip
+def test_what_is_none_of_the_parameters_is_refused(matrix, message):
+    run = planted((free(), np.broadcast_to(P, (SEEDS, *P.shape))))
+    with pytest.raises(ValueError, match=f"^model: expected .*{message}"):
+        bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=models.Logits(with_positions, matrix))
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_a_diverged_seed_of_a_function_is_excluded(lost):
+    params = {"W": np.array(free()), "log_scale": np.zeros(SEEDS)}
+    expected = bias.rank(
+        planted(params), instances.problems(SEEDS), ("frobenius",), model=models.Logits(scaled, matrix_of)
+    )
+    params["log_scale"][lost] = np.nan
+    ranking = bias.rank(
+        planted(params), instances.problems(SEEDS), ("frobenius",), model=models.Logits(scaled, matrix_of)
+    )
+    assert ranking.counts["diverged"] == 1
+    others = expected.seeds != lost
+    np.testing.assert_array_equal(ranking.seeds, expected.seeds[others])
+    assert_close(ranking.margin_ratio, expected.margin_ratio[others], rtol=1e-9)

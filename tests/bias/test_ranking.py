@@ -175,6 +175,31 @@ def test_what_is_left_out_is_counted():
         (lambda run: jax.tree.map(lambda leaf: leaf[0], run), NORMS, r"^run: expected one of a batch of 8 seeds"),
         (lambda run: run._replace(snapshots=run.snapshots * np.array([0, 1, 1])[:, None, None]), NORMS,
          r"^run: expected weights with a direction at every snapshot, found zeros at step 100"),
+        (lambda run: run._replace(snapshot_steps=run.snapshot_steps[0]), NORMS,
+         r"^run.snapshot_steps: expected whole numbers of shape \(8, snapshots\), found shape \(3,\) of int64$"),
+        (lambda run: run._replace(snapshot_steps=run.snapshot_steps[:4]), NORMS,
+         r"^run.snapshot_steps: expected whole numbers of shape \(8, snapshots\), found shape \(4, 3\)"),
+        (lambda run: run._replace(snapshot_steps=run.snapshot_steps[:, ::-1]), NORMS,
+         r"^run.snapshot_steps: expected increasing steps from 0 on, the same for each seed, found \[\[1000, 300"),
+        (lambda run: run._replace(snapshot_steps=run.snapshot_steps + np.arange(8)[:, None]), NORMS,
+         r"^run.snapshot_steps: expected increasing steps from 0 on, the same for each seed"),
+        (lambda run: run._replace(snapshot_steps=run.snapshot_steps + 0.5), NORMS,
+         r"^run.snapshot_steps: expected whole numbers"),
+        (lambda run: run._replace(snapshot_steps=None), NORMS, r"^run.snapshot_steps: .*found None$"),
+        (lambda run: run._replace(stalled=None), NORMS,
+         r"^run.stalled: expected whole numbers of shape \(8,\), -1 for a seed that never stalled, found None$"),
+        (lambda run: run._replace(stalled=-1), NORMS, r"^run.stalled: .*found shape \(\) of int64$"),
+        (lambda run: run._replace(stalled=np.full((8, 1), -1)), NORMS, r"^run.stalled: .*found shape \(8, 1\)"),
+        (lambda run: run._replace(snapshots=run.snapshots[:, :2]), NORMS,
+         r"^run.snapshots: expected .* of shapes \[\(8, 3, 5, 5\)\], found \[\(8, 2, 5, 5\)\]"),
+        (lambda run: run._replace(snapshots=np.swapaxes(run.snapshots, 0, 1)), NORMS,
+         r"^run.snapshots: expected .*found \[\(3, 8, 5, 5\)\]"),
+        (lambda run: run._replace(snapshots=None), NORMS, r"^run.snapshots: expected .*found PyTreeDef\(None\)"),
+        (lambda run: run._replace(weights=run.weights[0]), NORMS,
+         r"^run: expected one of a batch of 8 seeds.*found weights of \[\(5, 5\)\]"),
+        (lambda run: run._replace(weights=None), NORMS, r"^run: expected one of a batch of 8 seeds.*found .*\[\]"),
+        (lambda run: run._replace(weights=run.weights.astype(np.longdouble)), NORMS,
+         r"^run: expected weights in the precision of the problems, float64, found float128"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(change, norms, message):
@@ -183,10 +208,34 @@ def test_bad_input_is_named(change, norms, message):
         bias.rank(run if change is None else change(run), problems(), norms)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_weights_of_a_lower_precision_are_those_of_the_problems(dtype):
+    run = run_along(growing(optima("frobenius")))
+    low = run._replace(weights=run.weights.astype(dtype), snapshots=run.snapshots.astype(dtype))
+    same = low._replace(weights=low.weights.astype(float), snapshots=low.snapshots.astype(float))
+    found, expected = (bias.rank(one, problems(), ["frobenius"]) for one in (low, same))
+    np.testing.assert_array_equal(found.margin_ratio, expected.margin_ratio)
+    assert found.margin_ratio.dtype == np.float64
+
+
+def test_one_seed_has_no_interval():
+    run = jax.tree.map(lambda leaf: leaf[:1], run_along(growing(optima("frobenius"))))
+    ranking = bias.rank(run, jax.tree.map(lambda leaf: leaf[:1], problems()), ["frobenius"])
+    assert ranking.trend is not None
+    for estimate in (ranking.ratio, ranking.trend):
+        np.testing.assert_array_equal(estimate.low, np.full_like(estimate.mean, -np.inf))
+        np.testing.assert_array_equal(estimate.high, np.full_like(estimate.mean, np.inf))
+    assert ranking.verdict.reason == "expected at least 8 seeds, found 1"
+    assert ranking.table().splitlines()[1].split()[:4] == ["frobenius", "1.0000", "no", "interval"]
+    figure = ranking.plot()
+    assert np.isfinite(figure.axes[0].get_ylim()).all()
+    assert figure.get_supxlabel() == "1 of 1 seeds, without an interval"
+
+
 def test_why_no_seed_is_left_is_said(monkeypatch):
     run = run_along(growing(optima("frobenius")))
     lost = run._replace(weights=np.full_like(run.weights, np.nan))
-    with pytest.raises(ValueError, match=r"found 8, of which 8 diverged and 0 .*; without a certified optimum: none$"):
+    with pytest.raises(ValueError, match=r"found 8, all of which diverged$"):
         bias.rank(lost, problems(), NORMS)
     solve = svm.solve_batch
 

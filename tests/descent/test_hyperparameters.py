@@ -148,17 +148,6 @@ def test_the_same_optimizer_compiles_once():
     assert once == len(traced) > 0
 
 
-def test_arrays_of_equal_content_share_a_program_and_others_differ_in_values_alone():
-    run, again, other = (train(head=Weighted(np.full(d, weight))) for weight in (1.0, 1.0, 2.0))
-    assert run.rule == again.rule != other.rule
-    assert len({run.rule, again.rule, other.rule}) == 2
-    assert_close(run.loss, train().loss)
-    assert not np.allclose(run.loss, other.loss)
-    many = instances.stacked([instances.problem()] * 2)
-    batch = descent.train_batch(jnp.stack([instances.free()] * 2), many, steps=STEPS, head=Weighted(np.full(d, 2.0)))
-    assert_close(batch.loss[1], other.loss)
-
-
 def test_an_array_in_an_update_is_part_of_its_program():
     """Two programs of one text, whose arrays differ, are two."""
 

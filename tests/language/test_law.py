@@ -34,7 +34,7 @@ def test_every_context_has_the_given_entropy_in_either_precision(V, entropy, ord
     law = language.Markov(V, entropy, order)
     double = table_of(law)
     with jax.enable_x64(False):
-        single = law.table(KEY)
+        single = table_of(law)
         words = jax.eval_shape(partial(law.sample, m=3, n=7), KEY, single)
     assert (double.dtype, single.dtype, words.dtype) == (np.float64, np.float32, np.int32)
     for table, tolerance in ((double, 1e-9), (single, 2e-6)):

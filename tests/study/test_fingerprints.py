@@ -304,6 +304,22 @@ def test_a_run_depends_on_the_files_that_it_names(of_user):
     assert runs.folder(config) != before
 
 
+def test_the_files_of_a_run_are_read_once(of_user, monkeypatch):
+    (of_user / "my_heads.py").write_text("def mine(x, v, path):\n    return v @ x\n")
+    (of_user / "f.npz").write_text("1")
+    config = composition.compose([*TRAINING, "head._target_=my_heads.mine", f"head.path={of_user / 'f.npz'}"])
+    config.runs = str(of_user / "runs")
+    digests, written = [], []
+    digest = fingerprints.digest
+    monkeypatch.setattr(fingerprints, "digest", lambda files: digests.append(files) or digest(files))
+    monkeypatch.setattr(runs, "setting_of", lambda config: None)
+    monkeypatch.setattr(runs.recording, "run", lambda setting, path, attributes, **more: written.append(attributes))
+    record = runs.run(config)
+    assert len(digests) == 1
+    assert record == runs.record_path(config)
+    assert written[0]["fingerprint"] == runs.fingerprint(config)
+
+
 def test_a_named_file_that_cannot_be_read_is_said(tmp_path, monkeypatch):
     (tmp_path / "f.npz").write_text("1")
 

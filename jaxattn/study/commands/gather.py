@@ -1,4 +1,4 @@
-"""Gather the records of a sweep into one dataset, with max-margin solutions and cosines.
+"""Gather the records of a sweep into one dataset, with certificates, margin ratios and cosines.
 
 usage: jaxattn gather [KEY=VALUE ...] [--norms NAMES] --to DIR
 
@@ -12,6 +12,8 @@ Examples:
   jaxattn gather data.n=4,6 --norms frobenius,spectral --to sweep.zarr
 
 Read it with `jaxattn.records.load_dataset("sweep.zarr")`: it has an axis `run`, with the swept values as coordinates.
+`margin_ratio` says how close the margins of W come to the largest possible ones in each norm; `correlation` is the
+cosine with one max-margin solution, meaningful only where `unique` is 0, that is, where this solution is the only one.
 """
 
 from __future__ import annotations
@@ -43,8 +45,12 @@ from jaxattn.study.measuring import comparison
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
 
-# Variables whose shape does not depend on the sizes of a run. The last two are missing if nothing was trained.
-_GATHERED = ("status", "unique", "primal", "gap", "rank", "correlation", "probability")
+# Variables whose shape does not depend on the sizes of a run. The last three are missing if nothing was trained.
+_GATHERED = ("status", "unique", "primal", "gap", "rank", "margin_ratio", "correlation", "probability")
+_ATTRIBUTES = {
+    "margin_ratio": {"units": "1", "long_name": "normalized margin of W as a share of the largest possible one"},
+    "correlation": {"units": "1", "long_name": "cosine of W with one max-margin solution"},
+}
 # Attributes of a record that tell where its numbers come from.
 _PROVENANCE = ("fingerprint", "revision", "versions")
 _COMPARE = f"{comparison.compare.__module__}.{comparison.compare.__qualname__}"
@@ -56,7 +62,7 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
     Swept numbers are stored as numbers; choices of a group, lists and other values as strings. The variables `record`
     (the record's folder), `fingerprint`, `revision` and `versions` (JSON) give the provenance of each run. The
     attributes are `overrides` (JSON, the sweep), `config` (JSON, the common part of the runs' configurations) and
-    `norms` (JSON, their names).
+    `norms` (JSON, their names). `margin_ratio` is missing for norms with a bound on the rank.
 
     Args:
         overrides: the sweep, as given to `jaxattn train --multirun`.
@@ -84,6 +90,8 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
         part.update(counts_of({"run": part})["run"])
         parts.append(part.assign({name: ((), np.array(str(text), object)) for name, text in provenance.items()}))
     gathered = xarray.concat(parts, dim="run", join="outer", combine_attrs="drop")
+    for name in _ATTRIBUTES.keys() & gathered.keys():
+        gathered[name].attrs.update(_ATTRIBUTES[name])
     shared = _shared([_described(config) for config in configs])
     return gathered.assign_coords(_swept(combinations, configs)).assign_attrs(
         overrides=json.dumps(list(overrides)),

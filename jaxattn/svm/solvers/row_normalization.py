@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 
+from jaxattn.lengths import euclidean
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.evidence import euclidean
 from jaxattn.svm.pivoting import LAST, AnyArray, module_of, positive
 from jaxattn.svm.rounding import per_row
 

@@ -145,6 +145,10 @@ def test_a_sweep_is_gathered_into_one_dataset(sweep, tmp_path):
     assert dataset["attempted"].values.tolist() == [3, 3]
     assert dataset["norm"].values.tolist() == ["frobenius", "nuclear"]
     assert dataset.sizes["snapshot"] == 1
+    for run, line in enumerate(composition.expand(sweep)):
+        compared = making.measured(composition.compose(line))["margin_ratio"]
+        found = dataset["margin_ratio"].isel(run=run).sel(seed=compared["seed"])
+        np.testing.assert_array_equal(found.transpose(*compared.dims), compared)
 
 
 @pytest.mark.slow
@@ -214,3 +218,25 @@ def test_a_sweep_of_which_every_seed_is_excluded_is_written_and_read(tmp_path, m
     dataset = records.load_dataset(tmp_path / "sweep.zarr")
     assert (dataset["infeasible"].values.tolist(), dataset.sizes["seed"]) == ([3, 3], 0)
     assert dataset["data.d"].values.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("dims", [("seed", "norm", "snapshot"), ("seed", "snapshot")])
+def test_margin_ratios_are_gathered_with_what_they_are(tmp_path, monkeypatch, dims):
+    sizes = {"seed": 2, "norm": 1, "snapshot": 3}
+    ratios = [np.linspace(k, k + 0.5, 6).reshape([sizes[name] for name in dims]) for k in range(2)]
+    left = iter(ratios)
+
+    def measured(config):
+        return xarray.Dataset(
+            {"margin_ratio": (dims, next(left)), "W_svm": ("seed", np.ones(2))},
+            {"seed": np.arange(2), "norm": np.array(["max"], object), "snapshot": [1, 2, 3]},
+            {"attempted": 2, "kept": 2, "diverged": 0, "infeasible": 0, "unsolved": 0, "run": "W"},
+        )
+
+    monkeypatch.setattr(making, "measured", measured)
+    monkeypatch.setattr(runs, "is_recorded", lambda config: True)
+    monkeypatch.setattr(records, "attributes", lambda path: {})
+    gather.main(["data.d=3,4", "--to", str(tmp_path / "sweep.zarr")])
+    found = records.load_dataset(tmp_path / "sweep.zarr")["margin_ratio"]
+    np.testing.assert_array_equal(found.transpose("run", *dims), ratios)
+    assert found.attrs == {"units": "1", "long_name": "normalized margin of W as a share of the largest possible one"}
