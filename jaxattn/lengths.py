@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-AnyArray = Array | np.ndarray
+AnyArray = TypeVar("AnyArray", Array, np.ndarray)
 
 
 def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
@@ -22,7 +24,7 @@ def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
 
 def euclidean(A: Float[AnyArray, "..."], axes: tuple[int, ...] = (-2, -1)) -> Float[AnyArray, "..."]:
     """Return `norm` over some axes of an array, by default that of each matrix; of JAX or NumPy, as the array is."""
-    xp = np if isinstance(A, np.ndarray) else jnp
+    xp: Any = np if isinstance(A, np.ndarray) else jnp
     largest = xp.max(xp.abs(A), axis=axes, keepdims=True)
     scale = xp.where(largest > 0, largest, 1.0)
     return xp.squeeze(scale, axes) * xp.sqrt(xp.sum((A / scale) ** 2, axis=axes))

@@ -1,5 +1,7 @@
 """The max-margin problem of a model: by its own functions, by the derivative of its logits, and refusals."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -160,9 +162,10 @@ def free():
 
 def planted(params):
     """A run whose snapshots are these parameters at two steps."""
-    series = np.ones((SEEDS, 2))
+    series: Any = np.ones((SEEDS, 2))
+    steps: Any = np.tile([10, 20], (SEEDS, 1))
     snapshots = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 2, axis=1), params)
-    return descent.Run(params, snapshots, series, series, series, np.full(SEEDS, -1), np.tile([10, 20], (SEEDS, 1)))
+    return descent.Run(params, snapshots, series, series, series, -series[:, 0], steps)
 
 
 def test_a_matrix_trained_with_its_temperature_is_ranked():
