@@ -36,8 +36,9 @@ def of_each(function: Callable[..., Any], *arguments: Any) -> Any:
     width, found = _width(lanes), []
     for start in range(0, lanes, width):
         part = np.minimum(np.arange(start, start + width), lanes - 1)
-        result = lifted(*jax.tree.map(lambda leaf, part=part: leaf[part], arguments))
-        found.append(jax.tree.map(lambda leaf, start=start: np.asarray(leaf)[: lanes - start], result))
+        with batch.ONE_AT_A_TIME:
+            result = jax.tree.map(np.asarray, lifted(*jax.tree.map(lambda leaf, part=part: leaf[part], arguments)))
+        found.append(jax.tree.map(lambda leaf, start=start: leaf[: lanes - start], result))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 
@@ -59,7 +60,8 @@ def _dual_of_ones(norm: Norm, like: Float[AnyArray, "*lanes d e"]) -> Float[AnyA
 
 @lru_cache(maxsize=256)
 def _known_dual_of_ones(norm: Norm, d: int, e: int, dtype: Any, width: int) -> float:
-    return float(batch.compiled(norm.dual, effort=effort.SOLVING)(np.ones((width, d, e), dtype))[0])
+    with batch.ONE_AT_A_TIME:
+        return float(batch.compiled(norm.dual, effort=effort.SOLVING)(np.ones((width, d, e), dtype))[0])
 
 
 class Primal(NamedTuple):
