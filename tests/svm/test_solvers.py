@@ -88,6 +88,14 @@ def test_every_problem_of_the_table_is_decided_with_evidence(name):
             np.testing.assert_allclose(found.dual, found.duals.sum() / dual(M), rtol=1e-8)
 
 
+@pytest.mark.parametrize("name", [*params(*NORMS), "gamma2", "sign"])
+@pytest.mark.parametrize("problem", problems.UNEVEN)
+def test_rows_of_very_different_lengths_are_no_harder(name, problem):
+    entries = 1 / np.asarray(problems.UNEVEN[problem])
+    expected = NORMS[name][1](np.diag(entries)) if name in NORMS else entries.max()
+    np.testing.assert_allclose(of(name, problem).primal, expected, rtol=1e-8)
+
+
 @pytest.mark.parametrize("name", params(*(name for name in NORMS if planted(name))))
 def test_a_planted_solution_is_recovered(name):
     for i, known in enumerate(planted(name), start=len(table())):
