@@ -12,7 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxattn import checks
-from jaxattn.norms import Entrywise, Lengths, Norm, OfRank, Schatten, frobenius, gamma2, named, nuclear, sign, spectral
+from jaxattn.norms import (
+    Entrywise,
+    Lengths,
+    Norm,
+    OfRank,
+    Schatten,
+    frobenius,
+    gamma2,
+    named,
+    nuclear,
+    of_singular_values,
+    sign,
+    spectral,
+)
 from jaxattn.parallel import batch, effort
 from jaxattn.problem import Problem, as_array, is_concrete
 from jaxattn.svm import constraints as cons
@@ -38,6 +51,8 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # slowest problem, for which all wait, should not be that of a large batch. Smaller groups are padded to these lengths,
 # so that every number of problems compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
+# Problems whose rows, written out as matrices, take more bytes are solved one by one.
+_LARGE = 2**23
 # On the host, their Gram matrices may take this many bytes: each call of NumPy should have enough to do.
 _IN_PART = 2**22
 # For so many problems of so few rows the path is compiled, for five seconds: many cores run programs side by side.
@@ -289,7 +304,9 @@ class BatchSolver(NamedTuple):
             found = [(part, self._improved(part, solver, norm, part.laid_out(first))) for part in parts]
         else:
             # Nothing is known about a user's solver.
-            parts = packed(constraints, self.lanes, shared=isinstance(solver, ActiveSet | InteriorPoint))
+            shared = isinstance(solver, ActiveSet | InteriorPoint)
+            in_spans = isinstance(solver, PathFollowing) and of_singular_values(norm)
+            parts = packed(constraints, self.lanes, shared=shared, in_spans=in_spans)
             found = [(part, self._candidates(part.rows, solver, norm, self._solving(part))) for part in parts]
         return _joined(found)
 
@@ -321,6 +338,9 @@ class BatchSolver(NamedTuple):
 
     def _solving(self, part: Packed) -> int:
         """Return how many lanes a solver's program takes: as many as have their Gram matrices in the cache."""
+        _, n, m, d = part.rows.differences.shape
+        if part.rows.queries[0, 0].nbytes * n * m * d > _LARGE:
+            return 1
         return self.chunk or min(self._together(part), self.fits, max(_FEW, _CACHE // _pairs(part)))
 
     def _together(self, part: Packed) -> int:
