@@ -33,6 +33,7 @@ from jaxattn.svm.certificate import Tolerance, certify, certify_lanes, check_tol
 from jaxattn.svm.constraint_builders import token_constraints
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.packing import Packed, packed, picked, with_kinds
+from jaxattn.svm.sensitivity import with_derivative
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.column_generation import ColumnGeneration
@@ -117,7 +118,9 @@ def solve(
 ) -> Solution:
     """Solve `min ||W||  s.t. <A_k, W> >= b_k`, or its soft margin, and certify the answer (2308.16898, Att-SVM).
 
-    Works under `jit` and `vmap` with this package's own solvers; of several solvers only the first is used there.
+    Works under `jit` and `vmap` with this package's own solvers; of several solvers only the first is used there. Under
+    `grad`, too, where only the optimal value, `primal`, has a derivative, from the multipliers: unique if these and W
+    are, and 0 if the status is not OPTIMAL.
 
     Args:
         constraints: made by `token_constraints` or another function of `constraint_builders`.
@@ -133,7 +136,8 @@ def solve(
 
     Raises:
         ValueError: malformed, NaN or infinite constraints, an unknown norm, a norm without a solver, a tolerance that
-            is not a `Tolerance`, a solver that does not return a `Candidate` for these constraints.
+            is not a `Tolerance`, a solver that does not return a `Candidate` for these constraints, a derivative of
+            another number than `primal`.
 
     Example:
         >>> solution = svm.solve(constraints, norm="frobenius")
@@ -145,7 +149,7 @@ def solve(
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
     if not all(map(is_concrete, jax.tree.leaves(constraints))):
-        return _certifying(norm, tolerance)(constraints, _proposing(solvers[0], norm)(constraints))
+        return _traced(solvers[0], norm, tolerance)(constraints)
     lane = jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _solved(lane, norm, solvers, tolerance))
 
@@ -213,6 +217,11 @@ def solve_batch(
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
+    if not all(map(is_concrete, jax.tree.leaves(constraints))):
+        raise ValueError(
+            "constraints: expected arrays whose numbers can be read, found those of `jit`, `vmap` or `grad`; "
+            "use jax.vmap(svm.solve) there"
+        )
     constraints = jax.tree.map(np.asarray, constraints)
     return _solved(constraints, norm, solvers, tolerance, chunk)
 
@@ -381,6 +390,12 @@ def _propose(solver: Solver, norm: Norm, constraints: Constraints) -> Candidate:
         what = str(shapes) if shapes else type(found).__name__
         raise ValueError(f"solver: expected {solver!r} to return a Candidate of shapes {expected}, found {what}")
     return found
+
+
+@lru_cache(maxsize=256)
+def _traced(solver: Solver, norm: Norm, tolerance: Tolerance) -> Callable[[Constraints], Solution]:
+    certifying, proposing = _certifying(norm, tolerance), _proposing(solver, norm)
+    return with_derivative(lambda constraints: certifying(constraints, proposing(constraints)))
 
 
 @lru_cache(maxsize=256)

@@ -164,18 +164,17 @@ def _in_spans(
     _, n, m, d = constraints.differences.shape
     if not of_singular_values(norm) or _FEW * n * m > d or _FEW * n > W.shape[2]:
         return optima(constraints, norm, known, W, duals)
-    reduction = cons.reduce(
-        jax.tree.map(lambda leaf: np.asarray(leaf, leaf.dtype if leaf.dtype == bool else float), constraints)
-    )
-    left, right = reduction.left, reduction.right
-    inside = left.mT @ W @ right
-    found = optima(reduction.constraints, norm, known, inside, duals)
+    doubles = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else np.asarray(leaf, float), constraints)
+    reduction = cons.reduce(doubles)
+    inside = reduction.left.mT @ W @ reduction.right
     beside = W - reduction.lift(inside)
+    if (euclidean(beside) > _LOST * euclidean(W)).any():
+        return optima(constraints, norm, known, W, duals)
     if norm.plain == spectral:
-        ways = _beside(left)[:, :, None] * _beside(right)[:, None, :]
+        ways = _beside(reduction.left)[:, :, None] * _beside(reduction.right)[:, None, :]
         return _Optima(np.full(len(W), np.inf), W + _WAY * known.value(inside)[:, None, None] * ways)
-    near = euclidean(beside) <= _LOST * euclidean(W)
-    return _Optima(np.where(near, found.diameter, np.inf), beside + reduction.lift(found.second))
+    found = optima(reduction.constraints, norm, known, inside, duals)
+    return found._replace(second=beside + reduction.lift(found.second))
 
 
 def _beside(basis: Float[np.ndarray, "lanes d p"]) -> Float[np.ndarray, "lanes d"]:
