@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ def calls_out(x):
 
 def in_threads(*work):
     """Do the work of each thread, and fail if one of them does not end."""
-    found = [None] * len(work)
+    found: list[Any] = [None] * len(work)
 
     def one(number):
         # Contexts such as `jax.enable_x64` belong to a thread.
