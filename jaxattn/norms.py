@@ -271,6 +271,16 @@ def nuclear_of_rank(m: Any) -> OfRank:
     return OfRank(f"nuclear of rank {int(m)}", _nuclear, _spectral, rank=int(m))
 
 
+def of_singular_values(norm: Norm) -> bool:
+    """Return whether only a matrix's singular values count in the norm.
+
+    Example:
+        >>> norms.of_singular_values(norms.nuclear), norms.of_singular_values(norms.gamma2)
+        (True, False)
+    """
+    return norm.plain in (frobenius, nuclear, spectral) or isinstance(norm, Schatten | OfRank)
+
+
 @checks.remembered
 def squared(norm: str | Norm) -> Norm:
     """Return the norm with objective `||W||^2 / 2`. It changes the soft-margin problem but not the hard-margin one.

@@ -12,6 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+from jaxattn.parallel import forks
+
 __all__ = ["Problem", "every_position", "every_prefix", "of_arrays"]
 
 # Trailing axes of each numeric field; axes with the same letter have the same length.
@@ -30,7 +32,9 @@ def as_array(name: str, value: Any) -> Array:
     Raises:
         ValueError: complex or non-numeric entries, another precision, a mask, NaN or infinite entries, or float64
             numbers that JAX would round to float32 because x64 is off.
+        RuntimeError: a process that was forked after JAX was used.
     """
+    forks.check()
     if isinstance(value, Tracer):
         value = value if jnp.issubdtype(value.dtype, jnp.floating) else jnp.asarray(value, float)
         check_precision(name, value.dtype)
@@ -146,7 +150,8 @@ class Problem:
 
 
 def check_kind(problem: Any) -> None:
-    """Raise ValueError unless `problem` is a Problem."""
+    """Raise ValueError unless `problem` is a Problem, and RuntimeError where JAX cannot compute (see `forks`)."""
+    forks.check()
     if not isinstance(problem, Problem):
         kind = type(problem).__name__
         raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {kind}")  # noqa: TRY004

@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -22,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxattn.parallel import forks
 from jaxattn.parallel.effort import BRIEF, FULL, Effort
 
 __all__ = ["over_seeds"]
@@ -34,6 +36,8 @@ FEW = 5
 CACHE = 2**20
 MEMORY = 2**30
 ACCELERATOR_LANES = 4096
+# Held while a program that calls out runs on a CPU, whichever thread started it (see `side_by_side`).
+ONE_AT_A_TIME = Lock()
 
 
 def lanes(arguments: Any, result: Any, memory: int = MEMORY, most: int = LANES) -> int:
@@ -121,6 +125,7 @@ def chunks(
             than `of`.
         MemoryError: one lane alone does not fit.
     """
+    forks.check()
     arguments = jax.tree.map(_numbers, arguments)
     total = length(arguments)
     for name, given in (("chunk", chunk), ("width", width)):
@@ -143,11 +148,11 @@ def chunks(
         given = (*jax.tree.map(lambda leaf: _filled(leaf[parts[number]], width), arguments), *shared)
         given = jax.device_put(given, places[number % len(places)])
         if number < len(places):
-            programs.append(_Program(lifted.trace(*given).lower()))
+            programs.append(_Program(lifted, given))
         return parts[number], given, programs[number % len(places)]
 
     first = prepared(0)
-    at_once = min(len(parts), _at_once(lifted, first[1], first[2].lowered))
+    at_once = min(len(parts), first[2].at_once())
     if chunk is not None:
         at_once = min(at_once, max(1, chunk // width))
     places = places[:at_once]
@@ -158,37 +163,39 @@ def chunks(
         yield from _in_order(_run, calls, at_once)
 
 
-class _Program:
-    """A program for one device, compiled by the first worker that needs it while the others wait."""
-
-    def __init__(self, lowered: Any) -> None:
-        self.lowered, self._compiled, self._lock = lowered, None, Lock()
-
-    def __call__(self, *given: Any) -> Any:
-        with self._lock:
-            self._compiled = self._compiled or self.lowered.compile()
-        return self._compiled(*given)
-
-
-def _run(part: slice, given: Any, program: _Program) -> tuple[slice, Any]:
-    result = program(*given)
-    return part, jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[: part.stop - part.start]), result)
-
-
 # Whether a batched function makes calls out of its program, for each shape and type of its arguments.
 _calls_out: WeakKeyDictionary[Any, dict[Any, bool]] = WeakKeyDictionary()
 
 
-def _at_once(lifted: Any, given: Any, lowered: Any) -> int:
-    """Return how many programs devices or cores, and memory, allow at once."""
-    known = _calls_out.setdefault(lifted, {})
-    leaves, structure = jax.tree.flatten(given)
-    key = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    if key not in known:  # Writing the text takes milliseconds.
-        known[key] = "custom_call" in lowered.as_text()
-    if not _on_cpu():
-        return side_by_side(known[key])
-    return max(1, min(side_by_side(known[key]), MEMORY // max(1, size((lowered.args_info, lowered.out_info)))))
+class _Program:
+    """A program for one device, compiled by the first worker that needs it while the others wait."""
+
+    def __init__(self, lifted: Any, given: Any) -> None:
+        self._lowered, self._compiled, self._lock = lifted.trace(*given).lower(), None, Lock()
+        known = _calls_out.setdefault(lifted, {})
+        leaves, structure = jax.tree.flatten(given)
+        key = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        if key not in known:  # Writing the text takes milliseconds.
+            known[key] = "custom_call" in self._lowered.as_text()
+        self._calls_out = known[key]
+
+    def at_once(self) -> int:
+        """Return how many programs devices or cores, and memory, allow at once."""
+        if not _on_cpu():
+            return side_by_side(self._calls_out)
+        needed = size((self._lowered.args_info, self._lowered.out_info))
+        return max(1, min(side_by_side(self._calls_out), MEMORY // max(1, needed)))
+
+    def __call__(self, *given: Any) -> Any:
+        """Return the results as NumPy arrays."""
+        with self._lock:
+            self._compiled = self._compiled or self._lowered.compile()
+        with ONE_AT_A_TIME if self._calls_out and _on_cpu() else nullcontext():
+            return jax.tree.map(np.asarray, self._compiled(*given))
+
+
+def _run(part: slice, given: Any, program: _Program) -> tuple[slice, Any]:
+    return part, jax.tree.map(lambda leaf: np.array(leaf[: part.stop - part.start]), program(*given))
 
 
 def side_by_side(calls_out: bool) -> int:
@@ -196,7 +203,7 @@ def side_by_side(calls_out: bool) -> int:
 
     XLA does not spread small array operations over cores. But on a CPU a batched LAPACK call waits inside XLA's thread
     pool for its own parts, and several such calls, or calls back into Python, can deadlock (see `svm.pivoting`).
-    Programs that call out therefore run one after the other there.
+    Programs that call out therefore run one after the other there, also those of several threads.
     """
     count = len(_devices())
     if not _on_cpu():

@@ -29,7 +29,7 @@ import numpy as np
 from jaxattn.norms import Norm, OfRank, named
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.evidence import measured, of_each, proved
+from jaxattn.svm.evidence import measured, of_each, of_rank, proved
 from jaxattn.svm.pivoting import LAST, AnyArray, after, module_of, positive
 from jaxattn.svm.rounding import is_posed, per_row, scaled, unit
 from jaxattn.svm.solution import Candidate, Solution, Status, Unique
@@ -135,7 +135,7 @@ def _certified(constraints: Constraints, norm: Norm, candidate: Candidate, toler
     upper = measured(problem, own.targets, W)
     W = upper.W
     separates = finite & upper.directed & (upper.violation <= tolerance.violation)
-    length = of_each(norm.value, upper.small)
+    length = of_rank(norm, norm.value, upper.small, constraints.queries.shape[-2])
     stationary = xp.zeros_like(separates)
     if isinstance(norm, OfRank):
         local = of_each(_stationarity(norm.rank, tolerance.stationarity), constraints, after(length, W))

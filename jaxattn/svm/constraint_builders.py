@@ -271,7 +271,7 @@ def _numbers(name: str, value: Any) -> Any:
 def _others(alpha: Int[Array, " n"], T: int) -> Int[Array, "n m"]:
     """Return the other tokens of each input in increasing order."""
     others = jnp.arange(T - 1)[None, :]
-    return others + (others >= alpha[:, None])
+    return others + (others >= alpha[:, None]).astype(others.dtype)
 
 
 def _against_others(

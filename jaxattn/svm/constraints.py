@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxattn.parallel import forks
 from jaxattn.problem import check_precision, is_concrete
 from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, module_of, orthonormal, per_lane, pivot
 
@@ -92,7 +93,8 @@ def check(constraints: Constraints, batch: int = 0) -> None:
 
 
 def check_kind(constraints: Any) -> None:
-    """Raise ValueError unless the argument is a Constraints."""
+    """Raise ValueError unless the argument is a Constraints, and RuntimeError where JAX cannot compute."""
+    forks.check()
     fits = isinstance(constraints, Constraints)
     if not fits:
         raise ValueError(

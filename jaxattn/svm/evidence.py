@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxattn.lengths import euclidean
-from jaxattn.norms import Norm
+from jaxattn.norms import Norm, of_singular_values
 from jaxattn.parallel import batch, effort
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Rows
@@ -25,7 +25,11 @@ from jaxattn.svm.pivoting import LAST, AnyArray, after, module_of, positive
 from jaxattn.svm.rounding import Enclosed, Scaled, dot, exactly, per_row, power_below, unit
 
 # How many lanes a program takes that evaluates a norm, for a few lanes and for more: some norms take milliseconds each.
-_FEW, _TOGETHER = 4, 32
+# Matrices of more bytes are taken one by one.
+_FEW, _TOGETHER, _LARGE = 4, 32, 2**17
+# A matrix is compressed to its range if the rank that it should have is at most this fraction of its size, and if what
+# is lost is at most this multiple of the root of the rounding unit.
+_THIN, _LOST = 1 / 8, 0.03
 
 
 def of_each(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -34,16 +38,40 @@ def of_each(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     lanes = len(arguments[-1])
     lifted = batch.compiled(function, len(arguments), effort=effort.SOLVING)
-    width, found = _width(lanes), []
+    width, found = _width(arguments[-1]), []
     for start in range(0, lanes, width):
         part = np.minimum(np.arange(start, start + width), lanes - 1)
-        result = lifted(*jax.tree.map(lambda leaf, part=part: leaf[part], arguments))
-        found.append(jax.tree.map(lambda leaf, start=start: np.asarray(leaf)[: lanes - start], result))
+        with batch.ONE_AT_A_TIME:
+            result = jax.tree.map(np.asarray, lifted(*jax.tree.map(lambda leaf, part=part: leaf[part], arguments)))
+        found.append(jax.tree.map(lambda leaf, start=start: leaf[: lanes - start], result))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 
-def _width(lanes: int) -> int:
-    return _FEW if lanes <= _FEW else _TOGETHER
+def _width(leaf: np.ndarray) -> int:
+    if leaf[0].nbytes > _LARGE:
+        return 1
+    return _FEW if len(leaf) <= _FEW else _TOGETHER
+
+
+def of_rank(
+    norm: Norm, function: Callable[[AnyArray], AnyArray], M: Float[AnyArray, "*lanes d e"], rank: int
+) -> Float[AnyArray, "*lanes"]:
+    """Return an upper bound of a norm, or its dual, of matrices that should have a low rank; their value if not.
+
+    `function` is the value or the dual of `norm`. If only singular values count, `||M|| <= ||Q^T M|| + ||M - Q Q^T M||`
+    with orthonormal columns Q that nearly span the range of M, and the last norm is at most `sqrt(min(d, e))` times the
+    Frobenius norm. The decomposition of a (768, 768) matrix takes seconds.
+    """
+    k, least = rank + 2, min(M.shape[-2:])
+    if not isinstance(M, np.ndarray) or not of_singular_values(norm) or k > _THIN * least:
+        return of_each(function, M)
+    Q = np.linalg.qr(M @ np.random.default_rng(0).normal(size=(M.shape[-1], k)).astype(M.dtype))[0]
+    core = Q.mT @ M
+    rest = least**0.5 * euclidean(M - Q @ core)
+    if not (rest <= _LOST * jnp.finfo(M.dtype).eps ** 0.5 * euclidean(M)).all():
+        return of_each(function, M)
+    # Its transposed triangular factor has the same singular values.
+    return of_each(function, np.linalg.qr(core.mT)[1]) + rest
 
 
 def _dual_of_ones(norm: Norm, like: Float[AnyArray, "*lanes d e"]) -> Float[AnyArray, ""] | float:
@@ -54,13 +82,17 @@ def _dual_of_ones(norm: Norm, like: Float[AnyArray, "*lanes d e"]) -> Float[AnyA
     """
     *_, d, e = like.shape
     if isinstance(like, np.ndarray):
-        return min(d, e) ** 0.5 * _known_dual_of_ones(norm, d, e, like.dtype, _width(len(like)))
+        if of_singular_values(norm):
+            # It has one singular value.
+            return min(d, e) ** 0.5 * (d * e) ** 0.5
+        return min(d, e) ** 0.5 * _known_dual_of_ones(norm, d, e, like.dtype, _width(like))
     return min(d, e) ** 0.5 * norm.dual(jnp.ones((d, e), like.dtype))
 
 
 @lru_cache(maxsize=256)
 def _known_dual_of_ones(norm: Norm, d: int, e: int, dtype: Any, width: int) -> float:
-    return float(batch.compiled(norm.dual, effort=effort.SOLVING)(np.ones((width, d, e), dtype))[0])
+    with batch.ONE_AT_A_TIME:
+        return float(batch.compiled(norm.dual, effort=effort.SOLVING)(np.ones((width, d, e), dtype))[0])
 
 
 class Primal(NamedTuple):
@@ -141,11 +173,11 @@ def proved(problem: Scaled, norm: Norm, own: Rows, duals: Float[AnyArray, "*lane
     duals = xp.clip(duals, own.lower, own.upper)
     duals = duals / per_row(positive(xp.max(xp.abs(duals), axis=LAST)))
     a = duals * (problem.rows / xp.max(problem.rows, axis=LAST, keepdims=True))
-    d, e = problem.constraints.differences.shape[-1], problem.constraints.queries.shape[-1]
+    d, (rank, e) = problem.constraints.differences.shape[-1], problem.constraints.queries.shape[-2:]
     combined, worth = cons.combination(problem.constraints, a), xp.sum(a * of.targets, axis=LAST)
     ones = _dual_of_ones(norm, combined)
     combined = after(ones, combined)
-    length = per_row(_length(norm, of, a, of_each(norm.dual, combined), worth))
+    length = per_row(_length(norm, of, a, of_rank(norm, norm.dual, combined, rank), worth))
     best = xp.clip(a * length, of.lower, of.upper)
     best = xp.clip(best / problem.multipliers, own.lower, own.upper)
     best = xp.where((xp.abs(best) >= least) & per_row(xp.isfinite(best).all(axis=LAST)), best, 0.0)
@@ -164,7 +196,7 @@ def proved(problem: Scaled, norm: Norm, own: Rows, duals: Float[AnyArray, "*lane
     worth = xp.maximum(sums[0] - 2 * (size + 1) * eps * sums[1] - size * least, 0.0)
     roundings = 1 + 2 * (d + e) * eps
     nearest = M.head + M.tail
-    above = roundings * (of_each(norm.dual, nearest) + M.error * ones)
+    above = roundings * (of_rank(norm, norm.dual, nearest, rank) + M.error * ones)
     frobenius = roundings * (euclidean(nearest) + M.error * (d * e) ** 0.5)
     # Multipliers of hard rows may be scaled freely; the other ones may not.
     ray = xp.where(worth > 0, worth / positive(above), 0.0)

@@ -28,6 +28,8 @@ _WIDTHS = (
 )
 # The smallest standard dimension; each of the others is twice the one before.
 _LEAST = 16
+# A solver of its own shapes works in the spans of rows that are at most this fraction of the dimension.
+_FEW = 4
 # All steps of one problem cost about `(rows + 3 coordinates)^3` times 3 ns in a compiled interior-point method, less in
 # the active set. Compiling takes two to three seconds, of which a third is counted: whoever solves some hundreds of
 # problems often solves more of the same shape.
@@ -98,21 +100,23 @@ def with_kinds(constraints: Constraints) -> Constraints:
     return constraints._replace(equal=np.zeros(constraints.differences.shape[:-1], bool))
 
 
-def packed(constraints: Constraints, of: int | None, *, shared: bool) -> Iterator[Packed]:
+def packed(constraints: Constraints, of: int | None, *, shared: bool, in_spans: bool = False) -> Iterator[Packed]:
     """Yield some lanes, as NumPy arrays, of a batch of `of` lanes, grouped by shape; None if nothing is compiled.
 
     `shared`: rows and coordinates of zero, and coordinates of the spans, leave the solver's answer unchanged, so that
-    problems may share its program. Otherwise rows and coordinates stay as they are where all rows count.
+    problems may share its program. Otherwise rows and coordinates stay as they are where all rows count. `in_spans`: of
+    these, only the coordinates of the spans do, which are taken if there are few rows.
     """
     lanes, n, m, d = constraints.differences.shape
     e = constraints.queries.shape[-1]
-    if not shared and constraints.present is None:
+    in_spans = shared or (in_spans and _FEW * n * m <= d)
+    if not in_spans and constraints.present is None:
         yield Packed(constraints, np.arange(lanes), None, (n, m, d, e))
         return
     present = np.ones((lanes, n * m), bool)
     if constraints.present is not None:
         present = np.asarray(constraints.present).reshape(lanes, n * m)
-    spans = (min(d, n * m), min(e, n)) if shared else (d, e)
+    spans = (min(d, n * m), min(e, n)) if in_spans else (d, e)
     for shape, chosen in _shapes(present.sum(axis=1), (n * m, *spans), of, shared=shared):
         part = _in_spans(Packed(picked(constraints, chosen), chosen, None, (n, m, d, e)), present[chosen], spans)
         yield part if shape == (n * m, *spans) else _of_shape(part, present[chosen], shape)

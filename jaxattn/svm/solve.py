@@ -12,7 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxattn import checks
-from jaxattn.norms import Entrywise, Lengths, Norm, OfRank, Schatten, frobenius, gamma2, named, nuclear, sign, spectral
+from jaxattn.norms import (
+    Entrywise,
+    Lengths,
+    Norm,
+    OfRank,
+    Schatten,
+    frobenius,
+    gamma2,
+    named,
+    nuclear,
+    of_singular_values,
+    sign,
+    spectral,
+)
 from jaxattn.parallel import batch, effort
 from jaxattn.problem import Problem, as_array, is_concrete
 from jaxattn.svm import constraints as cons
@@ -20,6 +33,7 @@ from jaxattn.svm.certificate import Tolerance, certify, certify_lanes, check_tol
 from jaxattn.svm.constraint_builders import token_constraints
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.packing import Packed, packed, picked, with_kinds
+from jaxattn.svm.sensitivity import with_derivative
 from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.column_generation import ColumnGeneration
@@ -38,6 +52,8 @@ _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
 # slowest problem, for which all wait, should not be that of a large batch. Smaller groups are padded to these lengths,
 # so that every number of problems compiles once.
 _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
+# Problems whose rows, written out as matrices, take more bytes are solved one by one.
+_LARGE = 2**23
 # On the host, their Gram matrices may take this many bytes: each call of NumPy should have enough to do.
 _IN_PART = 2**22
 # For so many problems of so few rows the path is compiled, for five seconds: many cores run programs side by side.
@@ -102,7 +118,9 @@ def solve(
 ) -> Solution:
     """Solve `min ||W||  s.t. <A_k, W> >= b_k`, or its soft margin, and certify the answer (2308.16898, Att-SVM).
 
-    Works under `jit` and `vmap` with this package's own solvers; of several solvers only the first is used there.
+    Works under `jit` and `vmap` with this package's own solvers; of several solvers only the first is used there. Under
+    `grad`, too, where only the optimal value, `primal`, has a derivative, from the multipliers: unique if these and W
+    are, and 0 if the status is not OPTIMAL.
 
     Args:
         constraints: made by `token_constraints` or another function of `constraint_builders`.
@@ -118,7 +136,8 @@ def solve(
 
     Raises:
         ValueError: malformed, NaN or infinite constraints, an unknown norm, a norm without a solver, a tolerance that
-            is not a `Tolerance`, a solver that does not return a `Candidate` for these constraints.
+            is not a `Tolerance`, a solver that does not return a `Candidate` for these constraints, a derivative of
+            another number than `primal`.
 
     Example:
         >>> solution = svm.solve(constraints, norm="frobenius")
@@ -130,7 +149,7 @@ def solve(
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
     if not all(map(is_concrete, jax.tree.leaves(constraints))):
-        return _certifying(norm, tolerance)(constraints, _proposing(solvers[0], norm)(constraints))
+        return _traced(solvers[0], norm, tolerance)(constraints)
     lane = jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _solved(lane, norm, solvers, tolerance))
 
@@ -198,6 +217,11 @@ def solve_batch(
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
+    if not all(map(is_concrete, jax.tree.leaves(constraints))):
+        raise ValueError(
+            "constraints: expected arrays whose numbers can be read, found those of `jit`, `vmap` or `grad`; "
+            "use jax.vmap(svm.solve) there"
+        )
     constraints = jax.tree.map(np.asarray, constraints)
     return _solved(constraints, norm, solvers, tolerance, chunk)
 
@@ -289,7 +313,9 @@ class BatchSolver(NamedTuple):
             found = [(part, self._improved(part, solver, norm, part.laid_out(first))) for part in parts]
         else:
             # Nothing is known about a user's solver.
-            parts = packed(constraints, self.lanes, shared=isinstance(solver, ActiveSet | InteriorPoint))
+            shared = isinstance(solver, ActiveSet | InteriorPoint)
+            in_spans = isinstance(solver, PathFollowing) and of_singular_values(norm)
+            parts = packed(constraints, self.lanes, shared=shared, in_spans=in_spans)
             found = [(part, self._candidates(part.rows, solver, norm, self._solving(part))) for part in parts]
         return _joined(found)
 
@@ -321,6 +347,9 @@ class BatchSolver(NamedTuple):
 
     def _solving(self, part: Packed) -> int:
         """Return how many lanes a solver's program takes: as many as have their Gram matrices in the cache."""
+        _, n, m, d = part.rows.differences.shape
+        if part.rows.queries[0, 0].nbytes * n * m * d > _LARGE:
+            return 1
         return self.chunk or min(self._together(part), self.fits, max(_FEW, _CACHE // _pairs(part)))
 
     def _together(self, part: Packed) -> int:
@@ -361,6 +390,12 @@ def _propose(solver: Solver, norm: Norm, constraints: Constraints) -> Candidate:
         what = str(shapes) if shapes else type(found).__name__
         raise ValueError(f"solver: expected {solver!r} to return a Candidate of shapes {expected}, found {what}")
     return found
+
+
+@lru_cache(maxsize=256)
+def _traced(solver: Solver, norm: Norm, tolerance: Tolerance) -> Callable[[Constraints], Solution]:
+    certifying, proposing = _certifying(norm, tolerance), _proposing(solver, norm)
+    return with_derivative(lambda constraints: certifying(constraints, proposing(constraints)))
 
 
 @lru_cache(maxsize=256)

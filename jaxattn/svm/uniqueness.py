@@ -36,11 +36,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxattn.norms import Entrywise, Norm, Schatten, frobenius
+from jaxattn.lengths import euclidean
+from jaxattn.norms import Entrywise, Norm, Schatten, frobenius, of_singular_values, spectral
+from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.faces import Face, Faces, Near, faces, until_zero
 from jaxattn.svm.packing import picked
@@ -56,6 +59,9 @@ _IDLE = 1e-9
 _MEMORY = 2**27
 # The distance of a second optimum from W: at least this fraction of ||W||_F, and this many square roots of the gap.
 _FAR, _ROOTS = 1e-2, 10.0
+# Norms of singular values are examined in the rows' spans if these have at most this fraction of the dimensions, and if
+# W lies in them to this fraction of its length.
+_FEW, _LOST = 4, 1e-9
 # Lanes with numbers below this, or above its inverse, are not examined.
 _SMALL = 1e-30
 
@@ -87,7 +93,7 @@ def uniqueness(
         return codes
     constraints = picked(constraints, open_lanes)
     W, duals = (np.asarray(one)[open_lanes] for one in (solution.W, solution.duals))
-    found = optima(constraints, norm, known, W, duals)
+    found = _in_spans(constraints, norm, known, W, duals)
     codes[open_lanes[found.diameter <= _NEAR]] = Unique.YES
     apart = np.flatnonzero((found.diameter > _NEAR) & (_distance(found.second, W) > 0))
     if apart.size:
@@ -145,6 +151,39 @@ class _Errors(NamedTuple):
     delta: np.ndarray
     level: np.ndarray
     scale: np.ndarray
+
+
+def _in_spans(
+    constraints: Constraints, norm: Norm, known: Faces, W: Float[np.ndarray, "lanes d e"], duals: np.ndarray
+) -> _Optima:
+    """Return what `optima` does; of norms of singular values, in the spans of few rows' differences and queries.
+
+    The nuclear norm's face lies in these spans, since M does. The spectral norm and the rows do not change with a
+    matrix beside both spans that is no longer than W, so that no solution is the only one.
+    """
+    _, n, m, d = constraints.differences.shape
+    if not of_singular_values(norm) or _FEW * n * m > d or _FEW * n > W.shape[2]:
+        return optima(constraints, norm, known, W, duals)
+    doubles = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else np.asarray(leaf, float), constraints)
+    reduction = cons.reduce(doubles)
+    inside = reduction.left.mT @ W @ reduction.right
+    beside = W - reduction.lift(inside)
+    if (euclidean(beside) > _LOST * euclidean(W)).any():
+        return optima(constraints, norm, known, W, duals)
+    if norm.plain == spectral:
+        ways = _beside(reduction.left)[:, :, None] * _beside(reduction.right)[:, None, :]
+        return _Optima(np.full(len(W), np.inf), W + _WAY * known.value(inside)[:, None, None] * ways)
+    found = optima(reduction.constraints, norm, known, inside, duals)
+    return found._replace(second=beside + reduction.lift(found.second))
+
+
+def _beside(basis: Float[np.ndarray, "lanes d p"]) -> Float[np.ndarray, "lanes d"]:
+    """Return a vector of length 1 orthogonal to the orthonormal columns: the rest of the axis that they share least."""
+    axis = np.argmin(np.sum(basis**2, axis=2), axis=1)
+    rest = np.eye(basis.shape[1])[axis]
+    for _ in range(2):
+        rest = rest - np.einsum("ldp,lp->ld", basis, np.einsum("ldp,ld->lp", basis, rest))
+    return rest / np.linalg.norm(rest, axis=1, keepdims=True)
 
 
 def optima(

@@ -204,6 +204,21 @@ def one_row(b, z) -> svm.Constraints:
     return svm.Constraints(jnp.asarray(differences), jnp.tile(jnp.asarray(z), (3, 1)))
 
 
+# Lengths of rows that each ask for one entry of W (see `uneven`).
+UNEVEN = {
+    "lengths over 6 decades": (1e-3, 1.0, 1e3),
+    "lengths over 10 decades": (1e5, 1e-5, 1.0),
+    "one short row": (1.0, 1e-4, 1.0),
+}
+
+
+def uneven(lengths) -> svm.Constraints:
+    """`c W_ii >= 1` for each of three lengths c, and weaker rows beside each: the solution is the diagonal `1 / c`."""
+    eye = np.eye(instances.n, instances.d)
+    differences = np.einsum("n,m,nd->nmd", lengths, [1.0, 2.0, 5.0], eye)
+    return svm.Constraints(jnp.asarray(differences), jnp.asarray(eye))
+
+
 def near_hull() -> svm.Constraints:
     """Select tokens that lie 0.1 outside the hull of the others: feasible, with a Frobenius solution of norm 30.
 
@@ -242,6 +257,7 @@ def table() -> dict[str, tuple[svm.Constraints, Status]]:
         "one row": one_row([3.0, 0.0, 4.0], [0.0, 2.0, 0.0]),
         "self-attention": self_attention(),
         "near the hull": near_hull(),
+        **{name: uneven(lengths) for name, lengths in UNEVEN.items()},
     }
     infeasible = {
         **{kind: make()[0] for kind, make in instances.INFEASIBLE.items()},

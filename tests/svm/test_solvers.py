@@ -88,6 +88,24 @@ def test_every_problem_of_the_table_is_decided_with_evidence(name):
             np.testing.assert_allclose(found.dual, found.duals.sum() / dual(M), rtol=1e-8)
 
 
+@pytest.mark.parametrize("name", [*params(*NORMS), "gamma2", "sign"])
+@pytest.mark.parametrize("problem", problems.UNEVEN)
+def test_rows_of_very_different_lengths_are_no_harder(name, problem):
+    entries = 1 / np.asarray(problems.UNEVEN[problem])
+    expected = NORMS[name][1](np.diag(entries)) if name in NORMS else entries.max()
+    np.testing.assert_allclose(of(name, problem).primal, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("norm", [svm.spectral, pytest.param(svm.gamma2, marks=pytest.mark.slow)])
+def test_a_path_begins_with_slacks_of_comparable_sizes(norm):
+    lengths = np.stack([np.logspace(-3, 3, 6), np.logspace(-5, 5, 6), np.logspace(0, 3, 6)])
+    eye = np.broadcast_to(np.eye(6), (3, 6, 6))
+    rows = svm.Constraints(jnp.asarray((lengths[..., None] * eye)[:, :, None]), jnp.asarray(eye))
+    solutions = svm.solve_batch(rows, norm)
+    assert_certified(solutions)
+    np.testing.assert_allclose(solutions.primal, [1e3, 1e5, 1.0], rtol=1e-8)
+
+
 @pytest.mark.parametrize("name", params(*(name for name in NORMS if planted(name))))
 def test_a_planted_solution_is_recovered(name):
     for i, known in enumerate(planted(name), start=len(table())):

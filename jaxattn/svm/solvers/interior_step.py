@@ -155,7 +155,7 @@ def step(manner: Manner, task: Task, now: Point) -> tuple[Point, Number, Bool[An
     problem, xp = task.problem, module_of(V)
     prices = _prices(task, a)
     # 0 for what is not a slack, which then never moves.
-    per_price = task.counts / xp.where(task.counts, prices, 1.0)
+    per_price = xp.where(task.counts, 1 / xp.where(task.counts, prices, 1.0), 0.0)
     given_up = slack * per_price
     M = cons.combination(problem.rows, a)
     N = _over(manner, M, tau)
@@ -230,7 +230,7 @@ def step(manner: Manner, task: Task, now: Point) -> tuple[Point, Number, Bool[An
         centering = xp.clip(xp.maximum((new.left / now.left) ** 2, _RETURN * now.off / now.left), 1e-6, 1.0)
         dN = move.M - per_row(move.tau) * N if manner.squared else move.M
         aim = _Aim(
-            mu=centering * now.left / (Q.shape[-1] + task.counts.sum(axis=(-3, *LAST))),
+            mu=centering * now.left / (Q.shape[-1] + task.counts.sum(axis=(-3, *LAST))).astype(Q.dtype),
             of_V=_over(manner, dN @ move.Q, tau),
             of_Q=_over(manner, move.Q @ move.square + Q_less @ _square(move.M), tau),
             of_slack=falling * move.slack,

@@ -243,7 +243,7 @@ def _left(task: Task, geometry: Geometry, now: Point) -> tuple[Float[Array, ""],
     problem, (of_norm, pairs) = task.problem, geometry.products(now.part, now.size)
     soft = path_loop.is_soft(problem)
     rows = jnp.sum(jnp.where(problem.equal, 0.0, now.a * now.s)) + jnp.sum(now.x * path_loop.room(problem, now.a))
-    return of_norm + rows, pairs + jnp.sum(~problem.equal) + jnp.sum(soft)
+    return of_norm + rows, (pairs + jnp.sum(~problem.equal) + jnp.sum(soft)).astype(rows.dtype)
 
 
 def _given_up(s: PerRow, x: PerRow, a: PerRow, room: PerRow, equal: Bool[Array, "n m"]) -> PerRow:

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxattn import metrics
-from jaxattn.norms import Entrywise, Lengths, Norm, Schatten, frobenius, gamma2, spectral
+from jaxattn.norms import Entrywise, Lengths, Norm, Schatten, conjugate, frobenius, gamma2, spectral
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
+from jaxattn.svm.pivoting import positive
 from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.cones import Cones
@@ -66,10 +67,13 @@ class PathFollowing:
         """
         squared = norm.power == 2 or constraints.penalty is None
         geometry = _geometry(norm, squared=squared)
-        reduction = cons.reduce(constraints) if isinstance(geometry, Singular | Powers) else None
-        posed = (constraints, first.W)
-        if reduction is not None:
+        reduction, posed = None, (constraints, first.W)
+        if isinstance(geometry, Singular | Powers):
+            reduction = cons.reduce(constraints)
             posed = reduction.constraints, reduction.left.T @ first.W @ reduction.right
+        elif isinstance(geometry, Entries) and len(constraints.queries) == 1:
+            reduction = _of_one_query(constraints, geometry.norm)
+            posed = reduction.constraints, first.W @ constraints.queries.T / positive(reduction.constraints.queries)
         problem = normalize_rows(*posed, squared=squared)
         # If all rows are hard and W = 0 satisfies them, W = 0 is the solution.
         of = cons.rows(constraints)
@@ -116,6 +120,21 @@ def _yielding(constraints: Constraints, share: float) -> Constraints:
         present=of.present & ~(soft & (cons.lengths(constraints) == 0)),
         penalty=None,
     )
+
+
+def _of_one_query(constraints: Constraints, norm: Entrywise) -> cons.Reduction:
+    """Return the rows of a single query z as rows of one column.
+
+    All margins depend on `W z` alone, so each row of W is the shortest one with its product with z: a multiple of g,
+    with `<g, z>` the dual norm of z.
+    """
+    z, q = constraints.queries[0], conjugate(norm.p)
+    size, largest = jnp.abs(z), jnp.max(jnp.abs(z))
+    powers = jnp.where(size == largest, 1.0, 0.0) if norm.p == 1 else (size / positive(largest)) ** (q - 1)
+    g = (jnp.sign(z) * powers)[:, None]
+    g = g / positive(norm.value(g))
+    eye = jnp.eye(constraints.differences.shape[-1], dtype=z.dtype)
+    return cons.Reduction(constraints._replace(queries=z[None] @ g), eye, g)
 
 
 def _geometry(norm: Norm, *, squared: bool) -> Geometry:

@@ -22,6 +22,9 @@ from jaxattn.svm.solvers.row_normalization import NormalizedRows
 SAFE = 0.3
 # The number of consecutive steps that may fail to reduce the gap.
 _PATIENCE = 20
+# The smallest initial slack of a hard row, as a fraction of the largest one. Rows of very different lengths have slacks
+# of very different sizes, and a path that begins far from its center takes no step.
+_LEAST = 1e-2
 
 PerRow = Float[AnyArray, "*lanes n m"]
 
@@ -134,14 +137,17 @@ def room(problem: NormalizedRows, a: PerRow) -> PerRow:
 def first_slacks(problem: NormalizedRows, over: PerRow) -> tuple[PerRow, PerRow, PerRow]:
     """Return initial slacks s and x for margins that exceed their targets by `over`, and multipliers `1 / s`.
 
-    A row that does not exceed its target gets s = 1; an equality gets s = 0 and no multiplier.
+    If no row exceeds its target, s = 1; an equality gets s = 0 and no multiplier. A slack may differ from `over`: the
+    first step makes up for it.
     """
     b, soft, xp = problem.b, is_soft(problem), module_of(over)
     # A soft row has both slacks, with this difference and a sum of at least |b|; never 0.
     both = xp.sqrt(over**2 + xp.where(b == 0, 1.0, b) ** 2)
     s = xp.where(soft, (both + over) / 2, over)
     x = xp.where(soft, (both - over) / 2, 0.0)
-    s = xp.where(problem.equal, 0.0, positive(s))
+    hard = ~(soft | problem.equal)
+    largest = xp.max(xp.where(hard, s, 0.0), axis=LAST, keepdims=True)
+    s = xp.where(problem.equal, 0.0, positive(xp.where(hard, xp.maximum(s, _LEAST * largest), s)))
     return s, x, xp.where(problem.equal, 0.0, 1 / positive(s))
 
 
