@@ -83,6 +83,7 @@ def prepare(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(place))
     monkeypatch.setattr("sys.argv", ["jaxattn"])
     (place / "mymodule.py").write_text(_OWN)
+    (place / "my.mplstyle").write_text("font.size: 9\n")
     of_adding = {fence[2]: fence[3] for fence in reversed([*FENCE.finditer((ROOT / "docs/adding.md").read_text())])}
     (place / "large_step.py").write_text(of_adding["python"])
     (place / "conf/experiment").mkdir(parents=True)
@@ -103,7 +104,7 @@ def validate(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regenerating, "described", _described)
     monkeypatch.setattr(composition, "check_numbers", lambda setting: None)
     monkeypatch.setattr(side_by_side, "processes", lambda asked, experiments: 1)
-    monkeypatch.setattr(runs, "is_recorded", lambda config: arguments[0] in ("judge", "gather"))
+    monkeypatch.setattr(runs, "is_recorded", lambda config: arguments[0] in ("export", "gather", "judge"))
     begins = ((train.hydra, "main"), (runs, "folder"), (making, "make"), (making, "measured"), (gather, "_measured"))
     for module, name in begins:
         monkeypatch.setattr(module, name, reach)
@@ -117,6 +118,6 @@ def validate(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 def run_small(arguments: list[str]) -> None:
     """Run a whole line, with few seeds and steps."""
     name, *rest = arguments
-    few = ["size=small"] if name in ("figures", "judge") else ["size=small", "seeds=8", "steps=200"]
+    few = ["size=small"] if name in ("export", "figures", "judge") else ["size=small", "seeds=8", "steps=200"]
     # The environment of the tests has no launchers.
     command.main([name, *(word for word in rest if not word.startswith("hydra")), *few])

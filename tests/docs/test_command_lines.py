@@ -12,6 +12,8 @@ from tests.docs.command_lines import PAGES, is_of_many, of_help, of_page, prepar
 
 HELP = {name: of_help(name) for name in usage.commands()}
 LINES = [*itertools.chain(*HELP.values()), *(line for page in PAGES for line in of_page(page.read_text()))]
+# The commands that read the records of figures.
+OF_FIGURES = ("export", "judge")
 # Every line once; what composes the configurations of many experiments is slow.
 ONCE = sorted({shlex.join(words): words for words in LINES}.items())
 ACCEPTED = [pytest.param(one, id=line, marks=[pytest.mark.slow] if is_of_many(one) else []) for line, one in ONCE]
@@ -24,11 +26,11 @@ def test_a_line_of_help_or_of_a_page_is_accepted(words, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in HELP if name != "judge"])
+@pytest.mark.parametrize("name", [name for name in HELP if name not in OF_FIGURES])
 def test_the_examples_of_help_run(name, tmp_path, monkeypatch):
     prepare(tmp_path, monkeypatch)
-    # What is judged are the claims of figures that are made.
-    for line in [*HELP[name], *(HELP["judge"] if name == "figures" else ())]:
+    after = OF_FIGURES if name == "figures" else ()
+    for line in itertools.chain(HELP[name], *(HELP[other] for other in after)):
         if name == "gather":
             sweep = line[1 : min(map(line.index, {"--to", "--norms"} & set(line)))]
             run_small(["train", "--multirun", *sweep])
