@@ -115,8 +115,9 @@ def test_workers_end_with_a_command_that_is_killed(name, begun, tmp_path):
     while len(records := running(tmp_path)) < 2 and time.monotonic() < until:
         time.sleep(0.5)
     command.send_signal(getattr(signal, name))
-    assert command.wait(60) == {"SIGKILL": -9, "SIGTERM": 143}[name]
-    time.sleep(20)
+    command.communicate(timeout=60)
+    assert command.returncode == {"SIGKILL": -9, "SIGTERM": 143}[name]
+    time.sleep(10)
     assert len(records) == 2
     for record in records:
         with locks.held(record):  # Which a process that writes it does not allow.
