@@ -27,6 +27,7 @@ extensions = [
     "myst_nb",
     "sphinxcontrib.bibtex",
     "api_pages",
+    "commands",
     "evidence",
     "formulas",
     "webp",

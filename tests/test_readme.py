@@ -11,7 +11,7 @@ import jaxattn
 from benchmarks.first_run import WHICH
 from jaxattn.study import report, usage
 from jaxattn.study.claims import Kind, Verdict
-from tests.docs.test_blocks import FENCE
+from tests.docs.command_lines import FENCE
 
 ROOT = Path(jaxattn.__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -82,7 +82,8 @@ def index(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
     """
     findings, checks = ([line for line in lines if line["kind"] == kind] for kind in Kind)
     undecided = [line for line in lines if line["verdict"] == Verdict.OPEN]
-    text = [_INDEX, f"{report.summed(lines)}. {len(checks)} checks test this program and not a paper.", ""]
+    of_program = f"{len(checks)} check{' tests' if len(checks) == 1 else 's test'} this program and not a paper."
+    text = [_INDEX, f"{report.summed(lines)}. {of_program}", ""]
     text += [report.counted(lines), report.errors(findings), "", "## All claims", "", "```{raw} html"]
     text += [table(studies, lines), "```", "", f"## Not decided: {len(undecided)}", ""]
     text += ["What these seeds and steps leave open, and why:", ""]

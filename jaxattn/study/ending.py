@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 # Seconds until a lost interrupt is raised again.
 _AGAIN = 0.1
+# Seconds between two looks at the parent process, and those that a worker without one has to report.
+_LOOK, _LAST = 0.5, 5.0
 
 
 class Terminated(KeyboardInterrupt):
@@ -26,6 +31,24 @@ def on_terminate() -> None:
     signal.signal(signal.SIGTERM, _raise)
     if not isinstance(sys.unraisablehook, _Again):
         sys.unraisablehook = _Again(sys.unraisablehook)
+
+
+@functools.cache
+def with_parent() -> None:
+    """End this process once its parent has ended: a worker whose command is killed would go on computing.
+
+    The main thread is interrupted first, so that it can report that it has stopped. That alone does not end a worker:
+    a pool's takes up its next task.
+    """
+    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(_LAST)
+    os._exit(143)
 
 
 class _Again:

@@ -138,7 +138,8 @@ def source(configs: Sequence[DictConfig]) -> str:
     """Return a hash of the configurations and code that an experiment's figure or table, claims and view come from."""
     code = [configs[0].study.experiment, *itertools.chain.from_iterable(map(_code, configs))]
     described = [f"{runs.folder(config)}{config.svm}{config.study.name}" for config in configs]
-    return _digest(*described, fingerprints.of(code))
+    style = configs[0].style
+    return _digest(*described, fingerprints.of(code), *([style, fingerprints.contents(style)] if style else []))
 
 
 def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
@@ -207,7 +208,8 @@ def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report 
     report(Staged(Stage.DRAWING))
     judgements = {claim.id: judgement for claim, judgement in judged_claims}
     if experiment.draw:
-        page.save(experiment.draw(summaries, judgements), folder, name)
+        with page.with_own(configs[0].style):
+            page.save(experiment.draw(summaries, judgements), folder, name)
         # Pages would show a table of an earlier version in place of the figure.
         table.place(folder, name).unlink(missing_ok=True)
     if experiment.table:

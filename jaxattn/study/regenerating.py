@@ -22,6 +22,7 @@ from jaxattn.study.costs import Costs
 from jaxattn.study.kept import trim
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.progress import Board, duration
+from jaxattn.study.style import page
 from jaxattn.study.tuning import tune
 
 # The keys of an entry of claims.json that are read here.
@@ -40,12 +41,14 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         The lines to print at the end.
 
     Raises:
-        UsageError: a mistake in the overrides, or claims of another version beside those to be made.
+        UsageError: a mistake in the overrides, no such style, or claims of another version beside those to be made.
         RecordError: a claims.json that cannot be read, or a folder that cannot be written.
     """
     tune()
     board.phase(f"reading the configurations of {len(names)} experiment{'s' * (len(names) > 1)}")
     config, studies = composition.compose(overrides), {name: described(name) for name in experiments()}
+    with page.with_own(config.style):
+        pass  # A mistake in it is found at once.
     folder = making.figures_folder(config)
     path = folder / "claims.json"
     lines = claimed(path)
@@ -156,8 +159,9 @@ def what_else(others: Sequence[str], seconds: Mapping[str, float]) -> str:
         'not made: 2 other experiments, which take 2:30 min on two cores in the published size; to make all: ...'
     """
     took = duration(sum(seconds.get(name, 0.0) for name in others) / 2)
+    them = "experiment, which takes" if len(others) == 1 else "experiments, which take"
     return (
-        f"not made: {len(others)} other experiments, which take {took} on two cores in the published size; "
+        f"not made: {len(others)} other {them} {took} on two cores in the published size; "
         "to make all: `make figures all=yes` or `jaxattn figures --all`"
     )
 

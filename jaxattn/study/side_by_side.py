@@ -174,6 +174,7 @@ def _begin_worker(events: Any) -> None:
     events.cancel_join_thread()
     tune()
     ending.on_terminate()
+    ending.with_parent()
 
 
 def _make_in_worker(name: str, configs: Sequence[DictConfig], folder: Path) -> Made:

@@ -16,7 +16,7 @@ from jaxattn.study.progress import duration
 
 COMMANDS = "jaxattn.study.commands"
 # The commands whose help lists the experiments; the others list the configuration groups.
-_OF_EXPERIMENTS = ("figures", "judge")
+_OF_EXPERIMENTS = ("export", "figures", "judge")
 _OF_GROUPS = ("train", "which")
 _WHERE = (
     "`jaxattn COMMAND --help` has the arguments of a command, with examples. Configurations in `conf` of the working",

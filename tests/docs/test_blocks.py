@@ -1,8 +1,9 @@
 """The code of README.md and of the pages of docs/ runs, and prints what stands below it.
 
 The blocks of a page share a namespace, from top to bottom: fenced ones of `python` and cells of notebooks. A block that
-is preceded by `<!-- slow -->` runs with the slow tests alone, together with all others of its page. A block of `text`
-right behind a block is what that prints; `...` stands for anything.
+is preceded by `<!-- slow -->` runs with the slow tests alone, together with all others of its page, and with its
+command lines, which get few seeds and steps. A block of `text` right behind a block is what that prints; `...` stands
+for anything.
 """
 
 import contextlib
@@ -17,12 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from jaxattn.study import command
-from jaxattn.study.configuration import composition
-
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("howto/*.md"))]
-FENCE = re.compile(r"^(`{3,})(\{code-cell\}|\w*)[^\n]*\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
-
+from tests.docs.command_lines import FENCE, PAGES, ROOT, SHELL, is_of_many, of_block, prepare, run_small
 
 DECIMAL = re.compile(r"[+-]?\d+\.\d+")
 COUNT = re.compile(r"(\d+) of (\d+)")
@@ -38,31 +34,29 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the Python blocks of a page."""
+    """Return the Python blocks of a page, and those of command lines as Python that runs them."""
     python: list[Block] = []
     for fence, following in itertools.pairwise([*FENCE.finditer(text), None]):
-        if fence is None or fence[2] not in ("python", "{code-cell}"):
+        if fence is None or fence[2] not in ("python", "{code-cell}", *SHELL):
+            continue
+        line = text.count("\n", 0, fence.start()) + 1
+        if fence[2] in SHELL:
+            if lines := [words for words in of_block(fence[3]) if not is_of_many(words)]:
+                python.append(Block(line, "\n".join(f"run_small({words})" for words in lines), True, None))
             continue
         before = text[: fence.start()].rstrip().rpartition("\n")[2]
         # A block of text right behind it is its output.
         is_output = following and following[2] == "text" and not text[fence.end() : following.start()].strip()
         # The options of a cell, such as `:tags: [hide-input]`, are no code.
         code = re.sub(r"\A(:[\w-]+:[^\n]*\n)+", "", fence[3])
-        line, printed = text.count("\n", 0, fence.start()) + 1, following[3] if following and is_output else None
+        printed = following[3] if following and is_output else None
         python.append(Block(line, code, before.strip() == "<!-- slow -->", printed))
     return python
 
 
-def commands(text: str, name: str) -> list[list[str]]:
-    """Return the arguments of the lines of shell blocks that call this command of `jaxattn`."""
-    lines = [line for one in FENCE.finditer(text) if one[2] == "sh" for line in one[3].splitlines()]
-    words = [shlex.split(line, comments=True) for line in lines]
-    return [one[2:] for one in words if len(one) > 1 and one[0].endswith("jaxattn") and one[1] == name]
-
-
 def run(page: Path, with_slow: bool) -> None:
     """Run the blocks of a page, and hold what they print against what the page says."""
-    names = {"__name__": page.stem}
+    names = {"__name__": page.stem, "run_small": run_small}
     for block in blocks(page.read_text()):
         if block.is_slow and not with_slow:
             continue
@@ -127,21 +121,9 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", named(SLOW))
-def test_the_slow_code_of_a_page_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_slow_code_and_the_command_lines_of_a_page_run(page, tmp_path, monkeypatch):
+    prepare(tmp_path, monkeypatch)
     run(page, with_slow=True)
-
-
-@pytest.mark.parametrize("page", named([page for page in PAGES if "jaxattn" in page.read_text()]))
-def test_the_settings_of_command_lines_are_known(page, tmp_path, monkeypatch):
-    (tmp_path / "mymodule.py").write_text("def quadratic(x, v):\n    return v @ x - 0.1 * (x @ x)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("train", "which", "gather"):
-        for given in commands(page.read_text(), name):
-            words = [one for before, one in itertools.pairwise(["", *given]) if before != "--to"]
-            settings = [one for one in words if not one.startswith(("hydra", "--"))]
-            for combination in composition.expand(settings):
-                assert composition.compose(combination).seeds >= 1
 
 
 TOLD = [re.findall(r"^(jaxattn which\b.*?)  # (verdict: .*)$", page.read_text(), re.MULTILINE) for page in PAGES]

@@ -1,7 +1,7 @@
 """Malformed command lines of the other commands, each with what its one error must say (a regular expression)."""
 
 LINES = [
-    ("nope", "expected a command among figures, gather, judge, train, which, found nope"),
+    ("nope", "expected a command among export, figures, gather, judge, train, which, found nope"),
     ("figures nope", r"experiment: expected some of .*'rate', .*, found \['nope'\]"),
     ("figures experiment=", r"experiment: expected some of .*, found \[''\]"),
     ("figures rate size=medium", "size: expected one of its known names, found medium"),
@@ -24,11 +24,25 @@ LINES = [
         "figures rate figures=foreign",
         "claims.json: expected the claims that `jaxattn figures` writes, found something else; nothing was changed",
     ),
+    ("figures rate style=nope.mplstyle", r"style: expected a Matplotlib style, .*, found nope\.mplstyle;"),
+    ("figures rate style=a-folder", "style: expected a Matplotlib style, a file or a name, found a-folder"),
+    ("figures rate style=a-file", "style: expected a Matplotlib style, .*found a-file: Missing colon in file"),
+    ("which style=nope", r"style: expected .*, found nope; a name is one of matplotlib\.style\.available"),
     ("judge rate seeds=many", "seeds: expected an integer, found many"),
     ("judge rate runs=nowhere", "expected the records of at least one experiment, found none"),
     (
         "judge rate figures=broken",
         "claims.json: expected the claims that `jaxattn figures` writes, found what cannot be read",
+    ),
+    ("export rate", "jaxattn export: error: the following arguments are required: --to"),
+    ("export --to x.csv", "jaxattn export: expected one experiment, such as rate, found none"),
+    ("export rate prompt --to x.csv", "jaxattn export: expected one experiment, .*found rate, prompt"),
+    ("export nope --to x.csv", r"experiment: expected some of .*'rate', .*, found \['nope'\]"),
+    ("export rate --to a-file", "--to: expected a file that does not exist, found a-file; nothing was changed"),
+    ("export rate --to a-file/x.csv", "cannot write in .*a-file: .*a-file is not a folder"),
+    (
+        "export rate --to x.csv runs=nowhere",
+        "rate: expected all records, found 0 of 5; `jaxattn figures rate runs",
     ),
     ("gather seeds=3", "jaxattn gather: error: the following arguments are required: --to"),
     ("gather --to", "argument --to: expected one argument"),

@@ -159,4 +159,7 @@ LINES = [
     ("--multirun seeds=1,0", "seeds: expected at least 1, found 0"),
     ("--multirun data=sphere,nope", "data: expected one of its known names, found nope"),
     ('--multirun "data.d=range(1,1000000000)"', "--multirun: expected at most 10,000 runs in a sweep, found more"),
+    ("--multirun hydra/launcher=nope data.d=4,8", r"hydra/launcher=nope: expected an installed launcher \(.*basic"),
+    ("--multirun ++hydra/launcher=slurm key=1,2", r"hydra/launcher=slurm: .*`pip install .jaxattn\[cluster\].`"),
+    ("hydra/launcher=basic data.d=4", "hydra/launcher=basic: expected --multirun beside it, .*, found none"),
 ]

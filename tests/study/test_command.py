@@ -71,7 +71,7 @@ def test_the_overview_has_every_command(capsys):
     overview = capsys.readouterr().out
     command.main([])
     assert capsys.readouterr().out == overview
-    for name in ("figures", "gather", "judge", "train", "which"):
+    for name in usage.commands():
         assert re.search(rf"^  {name} +[A-Z].*\.$", overview, re.MULTILINE), name
 
 
@@ -85,7 +85,7 @@ def test_the_help_of_every_command_has_its_arguments_and_examples(name, capsys):
     assert all(one.startswith(f"  jaxattn {name}") for one in examples)
 
 
-@pytest.mark.parametrize("name", ["figures", "judge"])
+@pytest.mark.parametrize("name", ["export", "figures", "judge"])
 def test_the_experiments_that_help_lists_are_those_of_the_configurations(name):
     listed = usage.of(name).partition("experiments, and")[2].splitlines()[1:]
     assert [line[2:].split()[0] for line in listed] == experiments()

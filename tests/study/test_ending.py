@@ -1,5 +1,6 @@
 """An interrupt ends a command wherever it is raised."""
 
+import signal
 import subprocess
 import sys
 
@@ -53,3 +54,32 @@ Fails()
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert "ValueError: told" in ended.stderr
+
+
+# A command with one worker, which writes into the command's output.
+PARENT = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", sys.argv[1]])
+"""
+WORKER = """
+import signal, time
+from jaxattn.study import ending
+signal.signal(signal.SIGINT, signal.default_int_handler)
+ending.with_parent()
+print("ready", flush=True)
+for asleep in range(2):  # A pool's worker takes up its next task after an interrupt.
+    try:
+        time.sleep(300)
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_a_worker_ends_with_its_command(name):
+    command = subprocess.Popen([sys.executable, "-c", PARENT, WORKER], stdout=subprocess.PIPE, text=True)
+    assert command.stdout is not None
+    assert command.stdout.readline() == "ready\n"
+    command.send_signal(getattr(signal, name))
+    # The output ends when the last process that holds it does.
+    assert command.communicate(timeout=60)[0] == "stopped\n"

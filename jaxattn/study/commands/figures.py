@@ -12,12 +12,15 @@ process per core. If interrupted, run the same command again: it continues from 
   workers=2       how many experiments to run at once; 1: one after the other
   runs=DIR        where records are written and found again; default: `runs`
   figures=DIR     where figures are written; default: `figures`
+  style=FILE      a Matplotlib style of your own, on top of jaxattn's: a file such as my.mplstyle, or a name such as
+                  dark_background; it does not change the colours that a figure gives its curves
   KEY=VALUE       any key of the configuration, for all these experiments, for example seeds=1000 or data.d=20
 
 Examples:
   jaxattn figures --all size=small             all of them, small
   jaxattn figures rate kq-penalty              two of them, in the published size
   jaxattn figures lipschitz seeds=4 figures=my-figures
+  jaxattn figures rate style=my.mplstyle figures=my-figures
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR")
     parser.add_argument("--norms", metavar="NAMES")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     norms = None if given.norms is None else norms_of(given.norms)
     records.check_place(given.to)
     records.save_dataset(given.to, gather(given.overrides, norms))

@@ -9,6 +9,8 @@ usage: jaxattn train [GROUP=NAME ...] [KEY=VALUE ...] [--multirun] [--cfg=job]
   --cfg=job       print the resolved configuration without training
   --hydra-help    Hydra's own options, for example the launchers of a sweep
 
+With a launcher, hydra/launcher=..., the paths are printed when all runs of the sweep are finished.
+
 A finished run is not repeated, and an interrupted one continues from its last block of seeds.
 
 Examples:
@@ -24,16 +26,17 @@ import os
 import sys
 
 import hydra
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from jaxattn.study import mistakes, progress, runs, stalls
+from jaxattn.study import ending, mistakes, progress, runs, stalls
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import root
+from jaxattn.study.configuration.names import key_of, names_of, root
 from jaxattn.study.configuration.values import own_words
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
@@ -45,19 +48,18 @@ _OPTIONS = (
 )
 # Those that take a value.
 _VALUED = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd")
+# The group of Hydra's launchers.
+_LAUNCHER = "hydra/launcher"
 
 
-def run(config: DictConfig) -> None:
-    """Train the setting of one configuration, and print where its record is."""
+def run(config: DictConfig) -> DictConfig:
+    """Train the setting of one configuration, and return the configuration as it was trained."""
     # A launcher calls this in its own processes, which have not run `main`.
     tune()
     config = settled(config, HydraConfig.get().overrides.task)
     with progress.bar(runs.folder(config).name, config.seeds) as report:
-        record = runs.run(config, report)
-    print(record)
-    if stalled := stalls.line([config]):
-        # To stderr: scripts read the path from stdout.
-        print(f"{record.parent.name}: {stalled}", file=sys.stderr)
+        runs.run(config, report)
+    return config
 
 
 def main(arguments: list[str]) -> None:
@@ -65,8 +67,9 @@ def main(arguments: list[str]) -> None:
     tune()
     arguments = _joined(arguments)
     _check_options(arguments)
+    _check_launcher(arguments)
     own = [argument for argument in arguments if not argument.lstrip("+~").startswith(("-", "hydra"))]
-    if not {"--multirun", "-m"} & set(arguments):
+    if not _is_sweep(arguments):
         # Raises an error if a key has several values without --multirun.
         composition.compose(own)
     composition.check(own)
@@ -74,11 +77,17 @@ def main(arguments: list[str]) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     # Hydra reads sys.argv, and accepts no option after a key.
     sys.argv = ["jaxattn train", *sorted(forced(arguments), key=lambda argument: argument[:1] != "-")]
-    failed: list[Exception] = []
+    here, told, failed = os.getpid(), list[DictConfig](), list[Exception]()
 
     def task(config: DictConfig) -> None:
-        try:
+        if os.getpid() != here:
+            # What a launcher's worker prints may end in a file of its own: this process prints it.
+            ending.with_parent()
             run(config)
+            return
+        try:
+            told.append(run(config))
+            _tell(told[-1])
         except mistakes.known() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
@@ -91,6 +100,18 @@ def main(arguments: list[str]) -> None:
         raise UsageError(own_words(error)) from error
     if failed:
         raise failed[0]
+    if _is_sweep(arguments) and not told:
+        for combination in composition.expand(own):
+            _tell(composition.compose(combination))
+
+
+def _tell(config: DictConfig) -> None:
+    """Print where a record is."""
+    record = runs.record_path(config)
+    print(record)
+    if stalled := stalls.line([config]):
+        # To stderr: scripts read the path from stdout.
+        print(f"{record.parent.name}: {stalled}", file=sys.stderr)
 
 
 def _joined(arguments: list[str]) -> list[str]:
@@ -102,6 +123,26 @@ def _joined(arguments: list[str]) -> list[str]:
         else:
             joined.append(argument)
     return joined
+
+
+def _is_sweep(arguments: list[str]) -> bool:
+    return bool({"--multirun", "-m"} & set(arguments))
+
+
+def _check_launcher(arguments: list[str]) -> None:
+    """Raise UsageError for a launcher that is not installed, or that a single run would not use."""
+    installed = [name.removesuffix(".yaml") for name in ConfigStore.instance().list(_LAUNCHER)]
+    for argument in arguments:
+        name = argument.partition("=")[2]
+        if key_of(argument) != _LAUNCHER:
+            continue
+        if name not in [*installed, *names_of(_LAUNCHER)]:
+            raise UsageError(
+                f"{argument}: expected an installed launcher ({', '.join(sorted(installed))}), found another; "
+                '`pip install "jaxattn[cluster]"` installs joblib, submitit_local and submitit_slurm'
+            )
+        if not _is_sweep(arguments):
+            raise UsageError(f"{argument}: expected --multirun beside it, since only sweeps are launched, found none")
 
 
 def _check_options(arguments: list[str]) -> None:

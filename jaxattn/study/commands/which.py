@@ -12,6 +12,7 @@ every verdict.
   KEY=VALUE       any key of the configuration or of a group's configuration, as for `jaxattn train`
   norms=[...]     frobenius, nuclear, spectral, max, l1, l_p with any p (l_1.5), or values with a _target_;
                   default: [frobenius,nuclear,spectral,max,l1]
+  style=FILE      a Matplotlib style of your own for the figure, as for `jaxattn figures`
 
 Its defaults differ from `jaxattn train`, so that a run can decide:
   optimizer=scale_free_gd       the published normalized_gd stalls after a few hundred steps
@@ -94,10 +95,11 @@ def main(arguments: list[str]) -> None:
     with progress.bar(folder.name, config.seeds) as report:
         record = runs.run(config, report)
     if dataset is None:
-        with progress.waiting(f"solving the max-margin problems of {len(norms)} norms"):
+        with progress.waiting(f"solving the max-margin problems of {len(norms)} norm{'s' * (len(norms) != 1)}"):
             dataset = _ranked(config, norms, record, path)
     ranking = of_dataset(dataset)
-    figures = drawn(ranking, folder, f"alignment-{_digest(config)}")
+    with page.with_own(config.style):
+        figures = drawn(ranking, folder, _figure(config))
     print(ranking.table())
     print(f"record: {record}\nranking: {path}\nfigure: {' '.join(map(str, figures))}")
     if stalled := stalls.line([config]):
@@ -153,6 +155,8 @@ def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
         # The error names the whole line, including defaults: remove it.
         raise UsageError(str(error).removeprefix(f"{' '.join(overrides)}: ")) from error
     records.check_folder(Path(config.runs))
+    with page.with_own(config.style):
+        pass  # A mistake in it is found at once.
     return config, norms
 
 
@@ -178,6 +182,15 @@ def _digest(config: DictConfig) -> str:
     norms = OmegaConf.to_container(config.norms, resolve=True)
     code = fingerprints.of([*_CODE, *fingerprints.targets(norms)])
     return hashlib.sha256(f"{norms}\n{code}".encode()).hexdigest()[:12]
+
+
+def _figure(config: DictConfig) -> str:
+    """Return the name of the ranking's figure, which says in which style it is drawn."""
+    name = f"alignment-{_digest(config)}"
+    if not config.style:
+        return name
+    style = f"{config.style}\n{fingerprints.contents(config.style)}"
+    return f"{name}-{hashlib.sha256(style.encode()).hexdigest()[:6]}"
 
 
 def _ranked(config: DictConfig, norms: Sequence[Any], record: Path, path: Path) -> xarray.Dataset:

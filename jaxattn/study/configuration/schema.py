@@ -72,6 +72,7 @@ class Config:
     precision: Precision = Precision.float64
     runs: str = "runs"
     figures: str = "figures"
+    style: str | None = None
 
 
 def register() -> None:

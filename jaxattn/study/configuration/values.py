@@ -22,7 +22,7 @@ _MOST = {"": 2**31 - 1, "key": 2**63 - 1}
 # What lists contain, if not sweeps.
 _LISTS = {"norms": "a list such as [frobenius,max]"}
 # Keys whose values are paths, which may contain any characters.
-_PATHS = ("runs", "figures")
+_PATHS = ("runs", "figures", "style")
 
 
 def quoted(override: str) -> str:

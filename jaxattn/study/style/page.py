@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.resources import as_file, files
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 import xarray
 from cycler import cycler
@@ -19,6 +23,7 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import palette
 from jaxattn.study.style.counting import told
 from jaxattn.study.style.fitting import fit
@@ -29,13 +34,45 @@ COLUMN, PAGE, SMALLEST = 3.3, 6.75, 7.0
 RUNS = {"W": "$W$", "KQ": r"$KQ^\top$"}
 NORMS = {"frobenius": "Frobenius SVM", "nuclear": "nuclear SVM"}
 
+# The user's style, a file or a name; None: the project's alone.
+_OWN: ContextVar[str | None] = ContextVar("own", default=None)
+
 
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in the project's style inside this context; Matplotlib's settings are as before after it."""
     with as_file(files("jaxattn.study.style") / "jaxattn.mplstyle") as path, mpl.rc_context(fname=path):
         mpl.rcParams["axes.prop_cycle"] = cycler(color=palette.OTHERS)
+        if own := _OWN.get():
+            matplotlib.style.use(own)
         yield
+
+
+@contextmanager
+def with_own(own: str | None) -> Iterator[None]:
+    """Apply a user's style on top of the project's inside this context.
+
+    Raises:
+        UsageError: there is no such style, or it cannot be read.
+    """
+    before = _OWN.set(own)
+    # Matplotlib warns of lines that it cannot read, and goes on without them.
+    log, warnings = logging.getLogger("matplotlib"), BufferingHandler(capacity=100)
+    log.addHandler(warnings)
+    try:
+        with style():
+            wrong = next((": " + record.getMessage() for record in warnings.buffer), "")
+    except (OSError, UnicodeDecodeError):
+        wrong = "; a name is one of matplotlib.style.available"
+    finally:
+        log.removeHandler(warnings)
+    if wrong:
+        _OWN.reset(before)
+        raise UsageError(f"style: expected a Matplotlib style, a file or a name, found {own}{wrong}")
+    try:
+        yield
+    finally:
+        _OWN.reset(before)
 
 
 def column(height: float) -> Figure:

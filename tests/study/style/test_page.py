@@ -5,6 +5,7 @@ import xarray
 from matplotlib import rcParams
 from matplotlib.image import imread
 
+from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import fitting, page
 
 
@@ -93,3 +94,29 @@ def test_both_files_have_the_size_of_the_page_and_truetype_fonts_and_hold_no_dat
     assert f"/MediaBox [ 0 0 {72 * width:g} 144 ]".encode() in pdf.read_bytes()
     assert b"/Type3" not in pdf.read_bytes()
     assert b"/FontFile2" in pdf.read_bytes()  # As TrueType fonts are embedded.
+
+
+def test_a_style_of_ones_own_comes_on_top_and_is_gone_afterwards(tmp_path):
+    with page.style():
+        before = rcParams["font.size"], rcParams["axes.grid"]
+    own = tmp_path / "my.mplstyle"
+    own.write_text("font.size: 11.5\n")
+    with page.with_own(str(own)), page.style():
+        assert (rcParams["font.size"], rcParams["axes.grid"]) == (11.5, before[1])
+    with page.with_own("dark_background"), page.style():
+        assert rcParams["figure.facecolor"] == "black"
+    with page.with_own(None), page.style():
+        assert (rcParams["font.size"], rcParams["axes.grid"]) == before
+
+
+def test_a_style_with_a_mistake_is_refused_and_leaves_no_trace(tmp_path):
+    own = tmp_path / "my.mplstyle"
+    for text, wrong in (("lines.linewidth: thick", "Could not convert"), ("nonsense", "Missing colon")):
+        own.write_text(text)
+        with (
+            pytest.raises(UsageError, match=rf"style: expected .* found .*my\.mplstyle: .*{wrong}"),
+            page.with_own(str(own)),
+        ):
+            pass
+    with page.style():
+        assert rcParams["lines.linewidth"] == 1.3
