@@ -40,7 +40,7 @@ from jaxattn.svm.solvers.column_generation import ColumnGeneration
 from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
 from jaxattn.svm.solvers.oracle import Cvxpy
-from jaxattn.svm.solvers.path_following import PathFollowing
+from jaxattn.svm.solvers.path_following import Nearby, PathFollowing
 from jaxattn.svm.solvers.working_set import WorkingSet
 from jaxattn.svm.uniqueness import uniqueness
 
@@ -91,7 +91,9 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
         return (start if is_start else InteriorPoint(start=start), replace(_CAUTIOUS, start=start))
     if isinstance(norm, OfRank):
         return (LowRank(), LowRank(starts=32, most=1000, start=_CAUTIOUS))
-    if norm.plain in (spectral, gamma2) or isinstance(norm, Entrywise | Lengths | Schatten):
+    if isinstance(norm, Schatten):
+        return (PathFollowing(), Nearby(*((InteriorPoint(), nuclear) if norm.p < 2 else (PathFollowing(), spectral))))
+    if norm.plain in (spectral, gamma2) or isinstance(norm, Entrywise | Lengths):
         return (PathFollowing(),)
     if norm.plain == sign:
         return (ColumnGeneration(),)
@@ -305,6 +307,8 @@ class BatchSolver(NamedTuple):
 
     def proposed(self, constraints: Constraints, solver: Solver, norm: Norm) -> Candidate:
         """Propose answers in a norm, as NumPy arrays."""
+        if isinstance(solver, Nearby):
+            return self.proposed(constraints, solver.solver, solver.norm)
         *_, n, m, _ = constraints.differences.shape
         compiles = self.lanes >= _COMPILED and n * m <= _ROWS
         if isinstance(solver, InteriorPoint) and not compiles:

@@ -102,6 +102,27 @@ class PathFollowing:
         )
 
 
+@dataclass(frozen=True)
+class Nearby:
+    """Propose the solution of another norm: its bounds are near where the norms are.
+
+    A Schatten norm of an exponent near 1 or above 10 may be too steep for its own path. On matrices of rank r it is
+    within a factor `r^(1 - 1/p)` of the nuclear norm, and `r^(1/p)` of the spectral one.
+
+    Attributes:
+        solver: the solver of the other norm.
+        norm: the other norm.
+    """
+
+    solver: Solver
+    norm: Norm
+
+    def __call__(self, constraints: Constraints, norm: Norm) -> Candidate:
+        """Propose the other norm's solution, whatever the norm."""
+        del norm
+        return self.solver(constraints, self.norm)
+
+
 def _yielding(constraints: Constraints, share: float) -> Constraints:
     """Return hard rows in which each soft row may yield, by an extra entry of W of its own, at a large cost.
 
