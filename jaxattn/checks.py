@@ -83,6 +83,17 @@ def function(name: str, value: Any, arguments: Sequence[str]) -> None:
         raise ValueError(f"{name}: should be {wanted}, found {shown}({taken})") from None
 
 
+def can_be_hashed(name: str, value: Any) -> None:
+    """Raise ValueError unless a value can be the key of a compiled program."""
+    try:
+        hash(value)
+    except TypeError as error:
+        raise ValueError(
+            f"{name}: expected a function, or a frozen dataclass of values that can be hashed and of arrays, found "
+            f"{value!r} ({error})"
+        ) from None
+
+
 def remembered(make: Callable[P, Made]) -> Callable[P, Made]:
     """Let a function return one object for equal arguments; arrays of one number count as that number.
 

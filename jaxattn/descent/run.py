@@ -20,7 +20,7 @@ __all__ = ["Rule", "Run", "trained_weights"]
 
 
 # The parts of a rule that may have arrays in their fields.
-_FUNCTIONS = "loss", "head", "model", "noise", "penalty", "read"
+FUNCTIONS = "loss", "head", "model", "noise", "penalty", "read"
 
 # Maps the optimizer's state and the weights to the weights that a run contains.
 Read = Callable[[Any, Any], Any]
@@ -59,13 +59,13 @@ class Rule:
 
     def emptied(self) -> tuple[Rule, tuple[Any, ...]]:
         """Return the rule without the arrays in its functions, and the arrays."""
-        parts, arrays = array_fields.emptied(tuple(getattr(self, name) for name in _FUNCTIONS))
-        return replace(self, **dict(zip(_FUNCTIONS, parts, strict=True))), arrays
+        parts, arrays = array_fields.emptied(tuple(getattr(self, name) for name in FUNCTIONS))
+        return replace(self, **dict(zip(FUNCTIONS, parts, strict=True))), arrays
 
     def filled(self, arrays: Any) -> Rule:
         """Return the rule with arrays that `emptied` took out."""
-        parts = array_fields.filled(tuple(getattr(self, name) for name in _FUNCTIONS), arrays)
-        return replace(self, **dict(zip(_FUNCTIONS, parts, strict=True)))
+        parts = array_fields.filled(tuple(getattr(self, name) for name in FUNCTIONS), arrays)
+        return replace(self, **dict(zip(FUNCTIONS, parts, strict=True)))
 
     def _parts(self) -> tuple[Any, ...]:
         empty, arrays = self.emptied()

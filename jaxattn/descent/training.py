@@ -20,7 +20,7 @@ from jaxattn.descent import array_fields, autodiff_engine, hyperparameters, loop
 from jaxattn.descent.noise import NOISE_GENERATOR, Noise, full_batch
 from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
 from jaxattn.descent.penalties import unpenalized
-from jaxattn.descent.run import Rule, Run, trained_weights
+from jaxattn.descent.run import FUNCTIONS, Rule, Run, trained_weights
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_batch, check_kind, is_concrete
 
@@ -197,7 +197,12 @@ def _rule(
     checks.function("noise", noise, ("key", "n", "T"))
     checks.function("penalty", penalty, ("log_probabilities",))
     checks.function("read", read, ("state", "weights"))
-    return Rule(optimizer, steps, record_every, loss, head, models.of(model), noise, penalty, read)
+    rule = Rule(optimizer, steps, record_every, loss, head, models.of(model), noise, penalty, read)
+    empty, _ = rule.emptied()
+    for name in FUNCTIONS:
+        checks.can_be_hashed(name, getattr(empty, name))
+    checks.can_be_hashed("optimizer", (optimizer.init, optimizer.update))
+    return rule
 
 
 def _prepared(

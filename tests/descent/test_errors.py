@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -70,6 +71,26 @@ NUMBERS = [
 ]
 
 
+class Unhashable:
+    """A head that compares by content, without a hash."""
+
+    def __eq__(self, other):
+        return isinstance(other, Unhashable)
+
+    def __call__(self, x, v):  # noqa: D102
+        return jnp.vdot(v, x)
+
+
+@dataclass
+class Thawed:
+    """A loss that can be changed."""
+
+    scale: float
+
+    def __call__(self, margin):  # noqa: D102
+        return jnp.exp(-self.scale * margin)
+
+
 @pytest.mark.parametrize(
     ("call", "message", "value"), [(*case, value) for *case, values in NUMBERS for value in values]
 )
@@ -109,6 +130,12 @@ BOUNDED = svm.nuclear_of_rank(2)
         (
             lambda: train(noise=descent.dropout(0.1)),
             "key: expected one for the noise of training or of its optimizer, .*found None",
+        ),
+        (lambda: train(head=Unhashable()), "head: expected a function, or a frozen dataclass.*unhashable"),
+        (lambda: train(loss=Thawed(1.0)), "loss: expected a function, or a frozen dataclass.*unhashable"),
+        (
+            lambda: train(optimizer=optax.GradientTransformation(Unhashable(), optax.sgd(0.1).update)),
+            "optimizer: expected a function, or a frozen dataclass.*unhashable",
         ),
         (lambda: train(key=KEY), "noise: expected a law such as descent.dropout.* for the key, found full_batch"),
         (lambda: train(noise=descent.dropout(0.1), key=jax.random.split(KEY)), r"key: expected one .*shape \(2,\)"),
