@@ -70,7 +70,7 @@ def test_formulas_of_the_tables_are_formulas_on_the_site(name):
 
 def test_the_front_page_counts_what_is_not_decided_and_its_rows_say_what_they_are_chosen_by():
     index = reproduction.index({"rate": STUDY}, LINES)
-    assert "1 claim: holds 0, holds with a correction 0, does not hold 0, not decided 1. 1 checks" in index
+    assert "1 claim: holds 0, holds with a correction 0, does not hold 0, not decided 1. 1 check" in index
     assert "## Not decided: 1\n" in index
     assert "- {ref}`rate:a <claim-rate-a>`: The rule of rate:a." in index
     assert index.count("<tr data-paper=") == 2

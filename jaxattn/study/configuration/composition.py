@@ -39,6 +39,7 @@ _KEYS = {"law": "data", "initial": "weights"}
 _NUMBERS = {
     "int": ("an integer", int),
     "float": ("a number", (int, float)),
+    "Number": ("a number", (int, float)),
     "int | None": ("an integer or null", (int, type(None))),
 }
 _MOST_RUNS = 10_000
