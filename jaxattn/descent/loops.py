@@ -78,7 +78,7 @@ class _Views(NamedTuple):
     read: Problem
 
 
-def _views(model: models.TransformedInputs, problem: Problem) -> _Views:
+def _views(model: Any, problem: Problem) -> _Views:
     return _Views(model.for_attention(problem), model.for_head(problem))
 
 

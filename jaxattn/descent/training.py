@@ -94,7 +94,7 @@ def train(
     state = init(weights)
     _check_noise(noise, key, (), is_needed=False, is_of_use=hyperparameters.has_keys(state))
     state = state if key is None else hyperparameters.seeded(state, key)
-    words = None if noise is full_batch else jax.random.key_data(key)
+    words = jax.random.key_data(key) if noise is not full_batch and key is not None else None
     run = loops.trainer(empty)(weights, problem, state, words, arrays, kept)
     # Set the rule outside the compiled program: inside, each rule would compile its own. Traced values must not stay.
     if any(isinstance(array, Tracer) for array in arrays):
@@ -254,7 +254,8 @@ def _check_read(read: Any, init: Callable[[Any], Any], update: Any, weights: Any
 
 def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...], is_needed: bool, is_of_use: bool) -> None:
     """Raise ValueError unless the keys are those that the noise needs, or that the optimizer needs or can use."""
-    if noise is full_batch and keys is None and not is_needed:
+    is_given = keys is not None
+    if noise is full_batch and not (is_given or is_needed):
         return
     if noise is full_batch and not is_of_use:
         raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found full_batch")

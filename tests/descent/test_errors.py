@@ -3,7 +3,7 @@
 import inspect
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -134,7 +134,7 @@ BOUNDED = svm.nuclear_of_rank(2)
         (lambda: train(head=Unhashable()), "head: expected a function, or a frozen dataclass.*unhashable"),
         (lambda: train(loss=Thawed(1.0)), "loss: expected a function, or a frozen dataclass.*unhashable"),
         (
-            lambda: train(optimizer=optax.GradientTransformation(Unhashable(), optax.sgd(0.1).update)),
+            lambda: train(optimizer=optax.GradientTransformation(cast(Any, Unhashable()), optax.sgd(0.1).update)),
             "optimizer: expected a function, or a frozen dataclass.*unhashable",
         ),
         (lambda: train(key=KEY), "noise: expected a law such as descent.dropout.* for the key, found full_batch"),

@@ -92,6 +92,7 @@ def test_a_traced_number_is_a_number(name):
     assert not np.allclose(together.weights[0], together.weights[1])
     # The rule says what gradient the optimizer gets, and holds no traced value.
     optimizer = WITH[name](0.1).get("optimizer")
+    assert together.rule is not None
     assert isinstance(together.rule.optimizer, descent.ScaleFree) == isinstance(optimizer, descent.ScaleFree)
     assert hash(together.rule) == hash(jax.jit(lambda: together)().rule)
 
@@ -207,7 +208,7 @@ def test_what_is_read_of_state_and_weights_is_kept():
     gradient = jax.grad(lambda W: losses.risk(W, instances.problem()))
     for k in range(STEPS):
         moves, state = free.update(gradient(W), state, W)
-        W = W + moves
+        W = optax.apply_updates(W, moves)
         if k + 1 in (3, STEPS):
             assert_close(run.snapshots[(k + 1) // STEPS], read(state, W), rtol=1e-9)
     assert_close(run.weights, run.snapshots[1])

@@ -15,8 +15,8 @@ TOKENS, QUERIES = np.random.default_rng(0).normal(size=(2, 3, d)), np.random.def
 
 def of_one_row(p: float) -> float:
     """The value of the dual problem of one row: 1 over the dual norm of its matrix."""
-    lengths = (np.linalg.norm(one, norms.conjugate(p)) for one in (TOKENS[0, 0] - TOKENS[0, 1], QUERIES[0]))
-    return 1 / float(np.prod(list(lengths)))
+    first, second = (np.linalg.norm(one, norms.conjugate(p)) for one in (TOKENS[0, 0] - TOKENS[0, 1], QUERIES[0]))
+    return 1 / float(first * second)
 
 
 @pytest.mark.parametrize(
