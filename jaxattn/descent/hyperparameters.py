@@ -60,7 +60,7 @@ class Program:
 def taken_out(function: Callable[..., Any], *shapes: Any) -> tuple[Program, tuple[Any, ...]]:
     """Return a function as a program for arguments of these shapes, and its numbers: floats and traced values.
 
-    Numbers within its loops and branches stay in the program.
+    Exponents, and numbers within its loops and branches, stay in the program.
     """
     closed, result = jax.make_jaxpr(function, return_shape=True)(*shapes)
     jaxpr, consts = closed.jaxpr, list(zip(closed.jaxpr.constvars, closed.consts, strict=True))
@@ -73,7 +73,12 @@ def taken_out(function: Callable[..., Any], *shapes: Any) -> tuple[Program, tupl
         out.append((core.Var(value.aval), value.val))
         return out[-1][0]
 
-    steps = [step.replace(invars=[named(value) for value in step.invars]) for step in jaxpr.eqns]
+    def renamed(step: Any) -> Any:
+        # Powers with known exponents are faster, like roots and squares.
+        count = 1 if step.primitive.name == "pow" else len(step.invars)
+        return step.replace(invars=[*map(named, step.invars[:count]), *step.invars[count:]])
+
+    steps = [renamed(step) for step in jaxpr.eqns]
     jaxpr = jaxpr.replace(
         constvars=[variable for variable, _ in kept],
         invars=[*(variable for variable, _ in out), *jaxpr.invars],

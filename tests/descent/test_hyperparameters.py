@@ -119,7 +119,7 @@ def counted():
     [
         partial(descent.steepest, "max"),
         partial(descent.mirror, 3.0),
-        lambda rate: descent.steepest("max", descent.falling_step(rate, rate)),
+        lambda rate: descent.steepest("max", descent.falling_step(rate)),
         lambda rate: descent.momentum(descent.steepest("frobenius", rate), rate),
         lambda rate: optax.adamw(rate, b1=rate, weight_decay=rate),
         lambda rate: descent.scale_free(optax.adam(rate, eps=0.0)),
