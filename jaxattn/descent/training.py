@@ -155,6 +155,7 @@ def train_batch(
     kept, init, empty, arrays = _prepared(first[0], snapshots, rule)
     run = loops.trainer(empty)
     state = jax.vmap(init)(weights)
+    batch.check_numbers((weights, problems, state, arrays))
     has_keys = hyperparameters.has_keys(state)
     _check_noise(noise, keys, problems.X.shape[:1], is_needed=has_keys, is_of_use=has_keys)
     state = jax.vmap(hyperparameters.seeded)(state, keys) if has_keys else state

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxattn.parallel import forks
 from jaxattn.parallel.effort import BRIEF, FULL, Effort
@@ -121,11 +122,12 @@ def chunks(
         effort: the compilation effort on a CPU; use `effort.FULL` for programs that run for many seconds.
 
     Raises:
-        ValueError: arguments without a common leading axis, random keys among them, chunk or width < 1, or more lanes
-            than `of`.
+        ValueError: arguments without a common leading axis, random keys or traced values among them, chunk or width
+            < 1, or more lanes than `of`.
         MemoryError: one lane alone does not fit.
     """
     forks.check()
+    check_numbers(arguments)
     arguments = jax.tree.map(_numbers, arguments)
     total = length(arguments)
     for name, given in (("chunk", chunk), ("width", width)):
@@ -320,6 +322,15 @@ def _lifted(function: Callable[..., Any], arguments: int, shared: int, effort: E
     else:
         lifted = jax.vmap(function, in_axes=(0,) * arguments + (None,) * shared)
     return jax.jit(lifted, compiler_options=effort.options() if effort != FULL else None)
+
+
+def check_numbers(arguments: Any) -> None:
+    """Raise ValueError if arrays are traced."""
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
+        raise ValueError(
+            "batch: expected arrays whose numbers can be read, found those of `jit`, `vmap` or `grad`; there, `vmap` "
+            "the function of one seed, such as descent.train or svm.solve"
+        )
 
 
 def _numbers(leaf: Any) -> np.ndarray:

@@ -220,6 +220,13 @@ def test_what_is_read_of_state_and_weights_is_kept():
     assert_close(own.weights, moments, rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["gd", "adam", "quadratic"])
+def test_a_batch_of_seeds_is_not_traced(name):
+    starts, many = jnp.stack([instances.free()] * 2), instances.stacked([instances.problem()] * 2)
+    with pytest.raises(ValueError, match="found those of `jit`, `vmap` or `grad`; there, `vmap` the function of one"):
+        jax.vmap(lambda number: descent.train_batch(starts, many, steps=STEPS, **WITH[name](number)).loss)(RATES)
+
+
 @pytest.mark.parametrize(
     ("read", "message"),
     [
