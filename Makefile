@@ -1,5 +1,5 @@
-# Each target creates .venv if needed; what it does stands behind ##, where the page of commands reads it. Examples with options: make figures all=yes size=small; make figures experiment=rate;
-# make test-slow part=1/3.
+# Each target creates .venv if needed; what it does stands behind ##, where the page of commands reads it. Examples with
+# options: make figures all=yes size=small; make figures experiment=rate; make test-slow part=1/3.
 PYTHON ?= python3
 size ?= published
 

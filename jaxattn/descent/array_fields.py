@@ -62,6 +62,11 @@ def filled(value: Any, arrays: Sequence[Any]) -> Any:
     return _changed(lambda leaf: arrays[leaf.number] if isinstance(leaf, Hole) else leaf, value)
 
 
+def content(array: Any) -> tuple[Any, ...]:
+    """Return what two arrays have in common if their types, shapes and numbers are equal, to be hashed and compared."""
+    return array.shape, str(array.dtype), np.asarray(array).tobytes()
+
+
 def has_holes(value: Any) -> bool:
     """Return whether arrays were taken out of a value."""
     found: list[Any] = []

@@ -20,8 +20,10 @@ from jax.core import Tracer
 from jax.extend import core
 from jaxtyping import PRNGKeyArray
 
+from jaxattn.descent.array_fields import content
 from jaxattn.descent.noise import NOISE_GENERATOR
 from jaxattn.descent.steepest import Steepest
+from jaxattn.parallel import batch
 
 # These numbers stay in the program: they belong to formulas, or turn a term off.
 _KEPT = (0.0, 1.0, -1.0)
@@ -88,7 +90,7 @@ def taken_out(function: Callable[..., Any], *shapes: Any) -> tuple[Program, tupl
     constants = [value for _, value in kept]
     program = Program(
         str(jaxpr),
-        tuple(map(_content, [*constants, *_constants(jaxpr)])),
+        tuple(map(content, jax.tree.leaves(_words([*constants, *_constants(jaxpr)])))),
         jax.tree.structure(result),
         core.ClosedJaxpr(jaxpr, constants),
     )
@@ -111,15 +113,6 @@ def _constants(jaxpr: core.Jaxpr) -> Iterator[Any]:
                 yield from _constants(value)
             elif isinstance(value, np.ndarray | jax.Array):
                 yield value
-
-
-def _content(array: Any) -> tuple[Any, ...]:
-    words = np.asarray(jax.random.key_data(array) if _is_key(array) else array)
-    return words.shape, str(words.dtype), words.tobytes()
-
-
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["words"], meta_fields=["generator"])
@@ -228,7 +221,7 @@ def _traced(init: Callable[..., Any], update: Any, shapes: Any) -> tuple[Begin, 
 
 def _words(state: Any) -> Any:
     def words(leaf: Any) -> Any:
-        return Words(jax.random.key_data(leaf), str(jax.random.key_impl(leaf))) if _is_key(leaf) else leaf
+        return Words(jax.random.key_data(leaf), str(jax.random.key_impl(leaf))) if batch.is_key(leaf) else leaf
 
     return jax.tree.map(words, state)
 

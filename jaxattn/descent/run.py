@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
@@ -69,9 +68,12 @@ class Rule:
 
     def _parts(self) -> tuple[Any, ...]:
         empty, arrays = self.emptied()
-        content = [(array.shape, str(array.dtype), np.asarray(array).tobytes()) for array in arrays]
         # As tuples, an optimizer and its `Exact` or `ScaleFree` version would be equal.
-        return type(self.optimizer), *(getattr(empty, field.name) for field in fields(self)), *content
+        return (
+            type(self.optimizer),
+            *(getattr(empty, field.name) for field in fields(self)),
+            *map(array_fields.content, arrays),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rule) and self._parts() == other._parts()

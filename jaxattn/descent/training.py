@@ -97,11 +97,16 @@ def train(
     words = jax.random.key_data(key) if noise is not full_batch and key is not None else None
     run = loops.trainer(empty)(weights, problem, state, words, arrays, kept)
     # Set the rule outside the compiled program: inside, each rule would compile its own. Traced values must not stay.
-    if any(isinstance(array, Tracer) for array in arrays):
+    if _is_traced(arrays):
         rule = empty
-    elif any(isinstance(number, Tracer) for number in jax.make_jaxpr(init)(weights).consts):
+    # A traced state may also come from traced weights alone.
+    elif _is_traced(state) and _is_traced(jax.make_jaxpr(init)(weights).consts):
         rule = replace(rule, optimizer=empty.optimizer)
     return run._replace(rule=rule)
+
+
+def _is_traced(arrays: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arrays))
 
 
 def outline(weights: Any, problem: Problem, *, snapshots: Sequence[int] = (), **given: Any) -> Run:
@@ -155,7 +160,7 @@ def train_batch(
     kept, init, empty, arrays = _prepared(first[0], snapshots, rule)
     run = loops.trainer(empty)
     state = jax.vmap(init)(weights)
-    batch.check_numbers((weights, problems, state, arrays))
+    batch.check_concrete((weights, problems, state, arrays))
     has_keys = hyperparameters.has_keys(state)
     _check_noise(noise, keys, problems.X.shape[:1], is_needed=has_keys, is_of_use=has_keys)
     state = jax.vmap(hyperparameters.seeded)(state, keys) if has_keys else state
@@ -260,8 +265,7 @@ def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...], is_needed: boo
         return
     if noise is full_batch and not is_of_use:
         raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found full_batch")
-    is_key = hasattr(keys, "dtype") and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
-    if not is_key or keys.shape != shape:
+    if not batch.is_key(keys) or keys.shape != shape:
         found = f"shape {keys.shape} of {keys.dtype}" if hasattr(keys, "dtype") else repr(keys)
         wanted = f"keys of shape {shape}" if shape else "one"
         raise ValueError(

@@ -127,7 +127,7 @@ def chunks(
         MemoryError: one lane alone does not fit.
     """
     forks.check()
-    check_numbers(arguments)
+    check_concrete(arguments)
     arguments = jax.tree.map(_numbers, arguments)
     total = length(arguments)
     for name, given in (("chunk", chunk), ("width", width)):
@@ -324,17 +324,25 @@ def _lifted(function: Callable[..., Any], arguments: int, shared: int, effort: E
     return jax.jit(lifted, compiler_options=effort.options() if effort != FULL else None)
 
 
-def check_numbers(arguments: Any) -> None:
+def check_concrete(
+    arguments: Any,
+    name: str = "batch",
+    hint: str = "there, `vmap` the function of one seed, such as descent.train or svm.solve",
+) -> None:
     """Raise ValueError if arrays are traced."""
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
         raise ValueError(
-            "batch: expected arrays whose numbers can be read, found those of `jit`, `vmap` or `grad`; there, `vmap` "
-            "the function of one seed, such as descent.train or svm.solve"
+            f"{name}: expected arrays whose numbers can be read, found those of `jit`, `vmap` or `grad`; {hint}"
         )
 
 
+def is_key(leaf: Any) -> bool:
+    """Return whether an array consists of random keys."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def _numbers(leaf: Any) -> np.ndarray:
-    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if is_key(leaf):
         raise ValueError(
             f"batch: expected arrays of numbers, found {leaf.size} random keys; pass jax.random.key_data(keys) and "
             "wrap them in the function by jax.random.wrap_key_data"

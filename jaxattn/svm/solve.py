@@ -219,11 +219,7 @@ def solve_batch(
     norm = named(norm)
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
-    if not all(map(is_concrete, jax.tree.leaves(constraints))):
-        raise ValueError(
-            "constraints: expected arrays whose numbers can be read, found those of `jit`, `vmap` or `grad`; "
-            "use jax.vmap(svm.solve) there"
-        )
+    batch.check_concrete(constraints, "constraints", "use jax.vmap(svm.solve) there")
     constraints = jax.tree.map(np.asarray, constraints)
     return _solved(constraints, norm, solvers, tolerance, chunk)
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -52,14 +53,13 @@ _VALUED = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd")
 _LAUNCHER = "hydra/launcher"
 
 
-def run(config: DictConfig) -> DictConfig:
-    """Train the setting of one configuration, and return the configuration as it was trained."""
+def run(config: DictConfig) -> tuple[DictConfig, Path]:
+    """Train the setting of one configuration; return the configuration as it was trained, and where its record is."""
     # A launcher calls this in its own processes, which have not run `main`.
     tune()
     config = settled(config, HydraConfig.get().overrides.task)
     with progress.bar(runs.folder(config).name, config.seeds) as report:
-        runs.run(config, report)
-    return config
+        return config, runs.run(config, report)
 
 
 def main(arguments: list[str]) -> None:
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     # Hydra reads sys.argv, and accepts no option after a key.
     sys.argv = ["jaxattn train", *sorted(forced(arguments), key=lambda argument: argument[:1] != "-")]
-    here, told, failed = os.getpid(), list[DictConfig](), list[Exception]()
+    here, told, failed = os.getpid(), list[Path](), list[Exception]()
 
     def task(config: DictConfig) -> None:
         if os.getpid() != here:
@@ -86,8 +86,9 @@ def main(arguments: list[str]) -> None:
             run(config)
             return
         try:
-            told.append(run(config))
-            _tell(told[-1])
+            trained, record = run(config)
+            _tell(trained, record)
+            told.append(record)
         except mistakes.known() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
@@ -102,12 +103,12 @@ def main(arguments: list[str]) -> None:
         raise failed[0]
     if _is_sweep(arguments) and not told:
         for combination in composition.expand(own):
-            _tell(composition.compose(combination))
+            trained = composition.compose(combination)
+            _tell(trained, runs.record_path(trained))
 
 
-def _tell(config: DictConfig) -> None:
-    """Print where a record is."""
-    record = runs.record_path(config)
+def _tell(config: DictConfig, record: Path) -> None:
+    """Print where a record is, and whether its runs stalled."""
     print(record)
     if stalled := stalls.line([config]):
         # To stderr: scripts read the path from stdout.
