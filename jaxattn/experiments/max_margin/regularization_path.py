@@ -27,6 +27,12 @@ _SOURCES = {
 # How the solutions in the two norms are written.
 _WRITTEN = {"frobenius": "$W_F$", "nuclear": "$W_*$"}
 _LIMITS = {"W": "W_R / R to W_mm / ||W_mm||_F", "KQ": "K Q^T / R to W* / ||W*||_*"}
+# What a reader who compares with the source should know.
+_CHANGED = {
+    "W": "",
+    "KQ": " The poster divides W* by its Frobenius norm. The direction is the same, but K Q^T / R has a nuclear norm "
+    "of 1 at most, so that we divide by the nuclear norm.",
+}
 # The exponent is fitted over the last decade of the radii, which should end here or later.
 _DECADE, _FAR = 10.0, 300.0
 # The exponent of 1 / R with its tolerance, and the threshold for a small distance.
@@ -93,7 +99,7 @@ def _judge(name: str, runs: Datasets) -> Judgement:
             below(f"kept seeds that select tokens other than the optimal ones {at}", number(run, "elsewhere"), 0),
         ),
         remark=f"Of the two paths, the one with the lower risk is used; {apart.mean:.0%} of the seeds have two "
-        f"different local minima {at}.",
+        f"different local minima {at}.{_CHANGED[name]}",
         numbers=numbers,
         expected={
             distance: 0.0,

@@ -1,4 +1,4 @@
-"""The narrow-path figure: how the path of few columns nears its limit, its margin, and the margin of descent."""
+"""The narrow-path figure: the path of few columns against the best solution found, and the margin of descent."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         guide = {"color": palette.INK, "linewidth": 0.7, "linestyle": ":"}
         left.plot([last / 10, last], [25 * distance, 2.5 * distance], label="$R^{-1}$", **guide)
         powers = " and ".join(f"$R^{{{float(run['exponent']):.2f}}}$" for run in summaries.values())
-        left.set(title=f"(a) the path nears its limit like {powers}", xlabel="radius $R$", xscale="log", yscale="log")
-        left.set_ylabel("distance of the path from its limit")
+        left.set(
+            title=f"(a) distance from the best solution: {powers}", xlabel="radius $R$", xscale="log", yscale="log"
+        )
+        left.set_ylabel("distance of the path from the best")
         left.legend(loc="lower left")
         middle.axhline(1, **guide)
         # Nothing is rounded up to the whole margin.
@@ -43,7 +45,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         _descents(right, summaries, colours)
         every, there = (sum(run.attrs[name] for run in summaries.values()) for name in ("above", "there"))
         right.set_title(f"(c) {every - there} of {every} descents end at other tokens")
-        page.add_counts(figure, summaries, _remark(summaries))
+        page.add_counts(figure, summaries, _remark(summaries, judgements))
     return figure
 
 
@@ -66,12 +68,13 @@ def _descents(axes: Axes, summaries: Datasets, colours: dict[str, str]) -> None:
     axes.set_ylabel("margin / that of the path")
 
 
-def _remark(summaries: Datasets) -> str:
+def _remark(summaries: Datasets, judgements: Judgements) -> str:
     drawn = ", ".join(str(run.attrs["above"]) for run in summaries.values())
     worst = max(float(run["residual"].max()) for run in summaries.values())
+    limit = judgements["narrow-path:limit"].verdict
     missed = sum(run.attrs["missed"] for run in summaries.values())
     return (
         f"Drawn: kept seeds of nuclear rank above $m$ ({drawn}); means, in (a) geometric, with 95 % intervals. In "
-        f"{missed} unsolved seeds the solver finds a lower risk. No minimum is known to be global; largest residual "
-        f"{page.power(worst)}."
+        f"{missed} of them the best solution has a lower risk than the path, which is no minimizer. Claim on the "
+        f"limit: {limit}. Largest residual {page.power(worst)}."
     )

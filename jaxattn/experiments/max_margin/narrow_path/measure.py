@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,11 +28,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare every path and every descent with the nuclear Att-SVM of the optimal tokens under the rank constraint.
 
     A seed is kept if its path is solved at every radius, its descent stayed finite, the nuclear solution is certified
-    optimal, and the three rank-constrained solutions are certified: the best one that the solver finds; the limit,
-    which is the stationary point reached from the path's last point; and the one reached from the end of descent, for
-    the tokens selected there. On the last ball the best solution, scaled to the boundary, must not have a lower risk
-    than the path's point. If it has, that point is not a minimizer, and the seed counts as unsolved; the attribute
-    `missed` counts such seeds.
+    optimal, and both rank-constrained solutions are certified: the best one that the solver finds from starts of its
+    own, and the stationary point reached from the end of descent, for the tokens selected there.
 
     Args:
         record: of `NarrowPaths`.
@@ -42,12 +37,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         A dataset with the axes `seed` (kept ones) and `radius`. For each seed: the `rank` of the nuclear solution;
-        `bound`, the relative excess over its norm of the smallest W of rank m known; `worse`, the relative excess of
-        the limit's norm over the best solution that the solver finds; for descent, whether it selects the `optimal`
-        tokens, its `margin` for them (divided by its nuclear norm) over that of the path's last point, its
-        `correlation` with that point, and with the stationary point `reached`. Along the radii: the path's `distance`
-        from its limit, both divided by their nuclear norms; its margin as a `share` of that of the best solution that
-        the solver finds; `residual`, `minimum`, `agreeing` and `continued`. Attributes: the counts.
+        `bound`, the relative excess over its norm of the best solution of rank m; whether the path's last point is
+        `missed`, no minimizer, as the best solution, scaled to the same ball, has a lower risk; for descent, whether it
+        selects the `optimal` tokens, its `margin` for them (divided by its nuclear norm) over that of the path's last
+        point, its `correlation` with that point, and with the stationary point `reached`. Along the radii: the path's
+        `distance` from the best solution, both divided by their nuclear norms; its margin as a `share` of that of the
+        best solution; `residual`, `minimum`, `agreeing` and `continued`. Attributes: the counts.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     descended = weights_of(arrays)
@@ -61,17 +56,15 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     constraints = batch.over_seeds(svm.token_constraints, problems, best_tokens)
     nuclear = svm.solve_batch(constraints, svm.nuclear, solver=solver)
     found = svm.solve_batch(constraints, norm, solver=_SOLVER)
-    near = partial(batch.over_seeds, nearest_of_rank(m), width=_TOGETHER, effort=effort_of(problems))
-    limit, reached = near(problems, best_tokens, path[:, -1]), near(problems, selected, end)
+    reached = batch.over_seeds(nearest_of_rank(m), problems, selected, end, width=_TOGETHER, effort=effort_of(problems))
     R = record["radius"].values
-    lower = batch.over_seeds(_is_lower, path[:, -1], np.nan_to_num(found.W), problems, shared=(R[-1],))
-    certified = np.stack([np.isin(one.status, _CERTIFIED) for one in (found, limit, reached)]).all(axis=0)
+    missed = batch.over_seeds(_is_lower, path[:, -1], np.nan_to_num(found.W), problems, shared=(R[-1],))
+    certified = np.stack([np.isin(one.status, _CERTIFIED) for one in (found, reached)]).all(axis=0)
     infeasible = finite & (nuclear.status == svm.Status.INFEASIBLE)
-    kept = finite & arrays["solved"].all(axis=1) & (nuclear.status == svm.Status.OPTIMAL) & certified & ~lower
-    shortest = np.minimum(found.primal, limit.primal)
+    kept = finite & arrays["solved"].all(axis=1) & (nuclear.status == svm.Status.OPTIMAL) & certified
     with np.errstate(divide="ignore", invalid="ignore"):  # Unsolved seeds, which are not kept.
-        seeds = {"bound": shortest / nuclear.primal - 1, "worse": limit.primal / found.primal - 1}
-    lanes = (path, end, constraints, limit.W, reached.W)
+        seeds = {"bound": found.primal / nuclear.primal - 1, "missed": missed}
+    lanes = (path, end, constraints, found.W, reached.W)
     names = ("distance", "along", "margin", "correlation", "reached")
     compared = dict(zip(names, batch.over_seeds(_compare, *jax.tree.map(_harmless, lanes)), strict=True))
     share = compared.pop("along") * np.asarray(found.primal)[:, None]
@@ -86,8 +79,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         {name: (("seed",), np.asarray(values)[kept]) for name, values in seeds.items()}
         | {name: (("seed", "radius"), np.asarray(values)[kept]) for name, values in radii.items()},
         {"seed": record["seed"].values[kept], "radius": R},
-        exclusions.count(kept, diverged=~finite, infeasible=infeasible)
-        | {"missed": int((finite & ~infeasible & certified & lower).sum())},
+        exclusions.count(kept, diverged=~finite, infeasible=infeasible),
     )
 
 
@@ -115,12 +107,12 @@ def _compare(
     path: Float[Array, "radius d d"],
     end: Float[Array, "d d"],
     constraints: svm.Constraints,
-    limit: Float[Array, "d d"],
+    best: Float[Array, "d d"],
     reached: Float[Array, "d d"],
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Return the path's distances from its limit and margins, and the margin ratio and correlations of descent."""
+    """Return the path's distances from the best solution and margins; the margin ratio and correlations of descent."""
     # One decomposition for all: two of them could deadlock.
-    stacked = jnp.concatenate([path, limit[None], end[None]])
+    stacked = jnp.concatenate([path, best[None], end[None]])
     length = jnp.linalg.svd(stacked, compute_uv=False).sum(axis=-1)
     unit = stacked / jnp.where(length > 0, length, 1.0)[:, None, None]
     margins = jax.vmap(lambda W: jnp.min(svm.margins(constraints, W)))(unit)

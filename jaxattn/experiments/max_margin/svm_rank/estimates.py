@@ -27,11 +27,11 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
     Returns:
         For each run of this package's solvers, with axes `d` and `norm`: the mean `rank` of certified solutions, the
-        mean `published` count; the difference `apart` between the count and the rank; the `difference` of the nuclear
-        rank from the Frobenius rank of the same problem; the `feasible` share; how many problems were `solved`, the
-        `largest` rank; and the `spread` of the mean rank over tolerances. The value is NaN where too few problems are
-        feasible to estimate a mean. For each run of an inexact solver on some of the same problems, if any are solved
-        by both, the mean nuclear ranks of these, with axes `solver` and `tolerance`.
+        mean `published` count; the `difference` of the nuclear rank from the Frobenius rank of the same problem; the
+        `feasible` share; how many problems were `solved`, the `largest` rank; and the `spread` of the mean rank over
+        tolerances. The value is NaN where too few problems are feasible to estimate a mean. For each run of an inexact
+        solver on some of the same problems, if any are solved by both, the mean nuclear ranks of these, with axes
+        `solver` and `tolerance`.
     """
     keys = {name: jax.random.fold_in(key, k) for k, name in enumerate(runs)}
     ranks = {name: _ranks(run, keys[name]) for name, run in runs.items() if not run.attrs["solver"]}
@@ -66,14 +66,12 @@ def _ranks(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     kept, decided = (status == Status.OPTIMAL).all(axis=2), (status != Status.NOT_CONVERGED).all(axis=2)
     published = np.where(status == Status.INFEASIBLE, _INFEASIBLE_RANK, (values > ABSOLUTE).sum(axis=-1))
     rank_key, published_key = jax.random.split(key)
-    apart = _linearized(published, rank, kept, decided)
     arrays = variables(
         {
             "rank": (("d", "norm"), _mean_where(rank, kept, rank_key)),
             "published": (("d", "norm"), _mean_where(published, decided, published_key)),
             "feasible": (("d",), proportion((status == Status.OPTIMAL).any(axis=2))),
             "difference": (("d",), _mean_where(nuclear - frobenius, kept, derive_key(key))),
-            "apart": (("d", "norm"), _mean_where(apart, decided, derive_key(key, 1))),
         }
     )
     # How much the mean depends on the tolerance.
@@ -97,27 +95,10 @@ def _mean_where(values: np.ndarray, counted: Bool[np.ndarray, "seed d"], key: PR
     least = min(_LEAST, values.shape[0])
     nothing = Estimate(*(np.full(values.shape[2:], np.nan) for _ in Estimate._fields))
     means = [
-        bootstrap(values[those, k], jax.random.fold_in(key, k))
-        if (those := counted[:, k]).sum() >= least and not np.isnan(values[:, k]).any()
-        else nothing
+        bootstrap(values[those, k], jax.random.fold_in(key, k)) if (those := counted[:, k]).sum() >= least else nothing
         for k in range(values.shape[1])
     ]
     return Estimate(*(np.stack(part) for part in zip(*means, strict=True)))
-
-
-def _linearized(
-    published: np.ndarray, rank: np.ndarray, kept: Bool[np.ndarray, "seed d"], decided: Bool[np.ndarray, "seed d"]
-) -> np.ndarray:
-    """Return one value per decided problem, (seed, d, norm), with mean `published` minus the mean kept rank.
-
-    The second mean is over different problems; this linearizes it, so that its sampling error is right to first order.
-    NaN where too few are kept to estimate it.
-    """
-    number, counted = kept.sum(axis=0), kept[..., None]
-    mean = np.where(counted, rank, 0).sum(axis=0) / np.maximum(number, 1)[:, None]
-    share = np.maximum(number, 1) / np.maximum(decided.sum(axis=0), 1)
-    values = published - mean - np.where(counted, rank - mean, 0) / share[:, None]
-    return np.where((number >= min(_LEAST, len(kept)))[:, None], values, np.nan)
 
 
 def _curves(certified: xarray.Dataset, inexact: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:

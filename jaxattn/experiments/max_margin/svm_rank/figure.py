@@ -13,6 +13,7 @@ from jaxattn.experiments.max_margin.svm_rank.claims import PUBLISHED, SETTINGS
 from jaxattn.experiments.max_margin.svm_rank.estimates import ABSOLUTE, nuclear_values, pairs
 from jaxattn.study.claims import Datasets, Judgements, total
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.labels import beside
 from jaxattn.study.style.view import rounded
 
 # The larger, the darker, and a marker for each size; the norms differ by their dashes.
@@ -87,15 +88,14 @@ def _errors(axes: Axes, run: xarray.Dataset, name: str, **look: Any) -> None:
 
 
 def _printed(axes: Axes, runs: list[xarray.Dataset]) -> None:
-    """Mark the nuclear ranks of the authors' figure, each with an arrow to the certified one, and say both."""
+    """Mark the nuclear ranks of the authors' figure, each with its n, and say them beside the certified ones."""
     palette.published(axes, [d for *_, d in SETTINGS], PUBLISHED["nuclear"], "2308.16898")
-    certified = {run.attrs["n"]: run["rank"].sel(norm="nuclear") for run in runs}
+    certified = {run.attrs["n"]: run for run in runs}
     ranks = []
     for (n, _, d), printed in zip(SETTINGS, PUBLISHED["nuclear"], strict=True):
         if n in certified:
-            rank = float(certified[n].sel(d=d))
-            arrow = {"arrowstyle": "-|>", "color": palette.INK, "linewidth": 1.0, "shrinkA": 4, "shrinkB": 4}
-            axes.annotate("", (d, rank), (d, printed), arrowprops=arrow, zorder=4)
+            rank = float(certified[n]["rank"].sel(norm="nuclear", d=d))
+            beside(axes, f"$n = {n}$", (d, printed), (5, -2), ha="left", va="top", color=_look(certified[n])[0])
             ranks.append((f"{printed:g}", f"{rank:.1f}"))
     printed, rank = (", ".join(numbers) for numbers in zip(*ranks, strict=True))
     axes.set_title(f"(a) $T = 5$: nuclear rank printed {printed}; certified {rank}")
