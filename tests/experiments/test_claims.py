@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from jaxattn.study.claims import Number, Outcome, Runs, Verdict, experiment, folders, judged, registry
-from jaxattn.study.configuration.names import root
+from jaxattn.study.configuration.names import described, root
 from jaxattn.study.style import fitting, page, table
 
 KEY = jax.random.key(0)
@@ -236,6 +236,13 @@ def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(pat
     panels = [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
     for box in (axes.get_window_extent() for axes in panels):
         assert min(box.width, box.height) / figure.dpi >= LEAST_PANEL, "a panel has no room left"
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS)
+def test_no_run_is_named_like_an_estimate_over_several_runs(path):
+    study = described(experiment(path).claims[0].experiment)
+    over_several = set(summaries(path)) - set(module_of(path).measured())
+    assert over_several.isdisjoint([*study.runs, *(study.small or ())])
 
 
 @pytest.mark.parametrize("path", TABLES)
