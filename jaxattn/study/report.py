@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from jaxattn.study.claims import Kind, Setting, Verdict
 from jaxattn.study.entries import RULE, described, entry, evidence, is_withheld, plain
 from jaxattn.study.style import table
@@ -25,6 +27,8 @@ _MISSES = 0.05
 _NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
 # What the sources of one paper begin with; our own modules are one source.
 _FIRST = re.compile(r"arXiv \d{4}\.\d{5}|jaxattn")
+# The folder's file of verdicts that changed: `since`, a commit, and `claims`, each with its verdict `before` and `why`.
+_CHANGES = "changes.yaml"
 # The verdicts as the index sorts them.
 _ORDER = (Verdict.FAILS, Verdict.CORRECTED, Verdict.OPEN, Verdict.HOLDS)
 # Longer results are shortened in the index.
@@ -37,10 +41,14 @@ Each table begins with what does not hold. A link leads to the figure and to the
 strongest evidence against it. Below the tables: [how a verdict is made](#how-a-verdict-is-made), and
 [counts by paper](#counts).
 """
-_PAPERS = """## The papers' figures and statements
+_EXACT = """## The papers' statements, in their own settings
 
-Measured in the paper's setting (*exact*), or in one that stands for it. Names that end in .ipynb are notebooks
-of the [authors of 2308.16898](https://github.com/umich-sota/TF-as-SVM).
+Names that end in .ipynb are notebooks of the [authors of 2308.16898](https://github.com/umich-sota/TF-as-SVM/tree/568305a),
+at commit 568305a.
+"""
+_PROXIES = """## The papers' statements, in settings that stand for theirs
+
+The page of each figure says what differs.
 """
 _OWN = """## Experiments of our own
 
@@ -78,15 +86,22 @@ def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str,
     for name in names:
         shown = table.shown(folder, name) or f"![{name}](../{name}.png)\n"
         (pages / f"{name}.md").write_text(_page(name, studies[name], of[name], shown))
-    (folder / "README.md").write_text(_index(studies, [line for name in names for line in of[name]]))
+    lines = [line for name in names for line in of[name]]
+    said = ""
+    if (folder / _CHANGES).exists():
+        changes = OmegaConf.load(folder / _CHANGES)
+        (folder / "changes.md").write_text("\n".join(_changed(changes, lines)))
+        said = f"{len(changes['claims'])} verdicts and claims are [others than before](changes.md), with the reasons.\n"
+    (folder / "README.md").write_text(_index(studies, lines, said))
 
 
-def _index(studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> str:
+def _index(studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], changes: str) -> str:
     """Return the index: the papers' statements, experiments of our own, checks, and how a verdict is made."""
     findings, checks = ([line for line in lines if line["kind"] == kind] for kind in Kind)
-    parts = [_PREFACE, f"{summed(lines)}.\n"]
+    parts = [_PREFACE, f"{summed(lines)}.\n", changes]
     for heading, families in (
-        (_PAPERS, [[line] for line in findings if line["setting"] != Setting.OURS]),
+        (_EXACT, [[line] for line in findings if line["setting"] == Setting.EXACT]),
+        (_PROXIES, [[line] for line in findings if line["setting"] == Setting.PROXY]),
         (_OWN, _families([line for line in findings if line["setting"] == Setting.OURS])),
         (_CHECKS, [[line] for line in checks]),
     ):
@@ -120,10 +135,9 @@ def _table(studies: Mapping[str, Any], families: Sequence[Sequence[Mapping[str, 
         if studies[name].notebook and line["setting"] != Setting.OURS:
             where += f"; {studies[name].notebook}"
         link = f"[{name}](pages/{name}.md{f'#{_anchor(line)}' * (len(family) == 1)})"
-        exact = ", exact" * (line["setting"] == Setting.EXACT)
         result = _result(line) if len(family) == 1 else _common(family)
         verdict = f"**{line['verdict']}**" if line["verdict"] == Verdict.FAILS else line["verdict"]
-        yield f"| {paper} | {where} | {link}{exact} | {plain(result)} | {verdict} |"
+        yield f"| {paper} | {where} | {link} | {plain(result)} | {verdict} |"
 
 
 def _result(line: Mapping[str, Any]) -> str:
@@ -184,17 +198,39 @@ def _anchor(line: Mapping[str, Any]) -> str:
     return re.sub(r"[^\w-]", "", _short(line).lower())
 
 
+def _changed(changes: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a page of the verdicts that are others than in an earlier version, and why."""
+    of = {line["id"]: line for line in lines}
+    yield from (_OURS, "", "# What changed", "")
+    yield f"Verdicts and claims that are others than at commit {changes['since']}. [All claims](README.md).\n"
+    yield from ("| claim | before | now | why |", "|---|---|---|---|")
+    for name, change in sorted(changes["claims"].items()):
+        now = of[name]["verdict"] if name in of else "no claim"
+        shown = f"[{name}](pages/{_experiment(of[name])}.md#{_anchor(of[name])})" if name in of else name
+        yield f"| {shown} | {change['before']} | {now} | {plain(change['why'])} |"
+    yield ""
+
+
 def counted(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the papers, in the order of their first claims, with their numbers of verdicts.
+    """Return a table of the papers, in the order of their first claims, with their numbers of verdicts by setting.
 
     Args:
         lines: the entries of claims.json; checks are not counted.
     """
-    rows = [f"| paper | claims | {' | '.join(Verdict)} |", "|---|" + "---|" * (1 + len(Verdict))]
+    rows = [
+        f"In each column: {', '.join(Verdict)}.\n",
+        "| paper | in the paper's setting | in one that stands for it | in ours, or by analogy |",
+        "|---|---|---|---|",
+    ]
     for paper, own in by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
-        verdicts = Counter(line["verdict"] for line in own)
-        rows.append(f"| {linked(paper)} | {len(own)} | {' | '.join(str(verdicts[verdict]) for verdict in Verdict)} |")
+        cells = (_verdicts([line for line in own if line["setting"] == setting]) for setting in Setting)
+        rows.append(f"| {linked(paper)} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
+
+
+def _verdicts(lines: Sequence[Mapping[str, Any]]) -> str:
+    verdicts = Counter(line["verdict"] for line in lines)
+    return ", ".join(str(verdicts[verdict]) for verdict in Verdict) if lines else ""
 
 
 def by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

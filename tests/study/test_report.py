@@ -1,12 +1,14 @@
 """The index of all claims, and the pages of the experiments."""
 
+import json
 import re
 from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 
 from jaxattn.study import report
-from jaxattn.study.claims import Number, above
+from jaxattn.study.claims import Number, Verdict, above
 from jaxattn.study.configuration.names import described, experiments, root
 from jaxattn.study.style import table
 
@@ -69,13 +71,15 @@ def test_the_index_begins_with_what_does_not_hold_and_sets_our_own_experiments_a
     assert text.index("5 claims: holds 2, holds with a correction 1, does not hold 2, not decided 0.") < 400
     measured = "Measured: the slope of {} is 3 [2, 4]; asked for: at least 1."
     assert rows(text) == {
-        "The papers' figures and statements": [
+        "The papers' statements, in their own settings": [
+            "| [2308.16898] | Theorem 1; some.ipynb | [first](pages/first.md#b) | What first:b states of "
+            "\\|x\\|. Correction: only so. | holds with a correction |",
+            "| [2308.16898] | Theorem 1; some.ipynb | [first](pages/first.md#a) | What first:a states of "
+            "\\|x\\|. | holds |",
+        ],
+        "The papers' statements, in settings that stand for theirs": [
             f"| [2308.16898] | Theorem 1 | [second](pages/second.md#c) | What second:c states of \\|x\\|. "
             f"{measured.format('second:c')} | **does not hold** |",
-            "| [2308.16898] | Theorem 1; some.ipynb | [first](pages/first.md#b), exact | What first:b states of "
-            "\\|x\\|. Correction: only so. | holds with a correction |",
-            "| [2308.16898] | Theorem 1; some.ipynb | [first](pages/first.md#a), exact | What first:a states of "
-            "\\|x\\|. | holds |",
         ],
         "Experiments of our own": [
             f"| [2308.16898] | Theorem 1 | [third](pages/third.md#f) | What third:f states of \\|x\\|. "
@@ -83,8 +87,7 @@ def test_the_index_begins_with_what_does_not_hold_and_sets_our_own_experiments_a
             "| jaxattn | a question | [third](pages/third.md#e) | What third:e states of \\|x\\|. | holds |",
         ],
         "Checks": [
-            "| [2308.16898] | Theorem 1 | [second](pages/second.md#d), exact | What second:d states of \\|x\\|. "
-            "| holds |"
+            "| [2308.16898] | Theorem 1 | [second](pages/second.md#d) | What second:d states of \\|x\\|. | holds |"
         ],
         "How a verdict is made": [],
         "Counts": [],
@@ -99,7 +102,7 @@ def test_what_is_not_decided_says_why(tmp_path):
         | {"criteria in numbers": [one.numbers]}
         for name, one in (("first:a", unclear), ("second:b", moving))
     ]
-    first, second = rows(written(tmp_path, lines))["The papers' figures and statements"]
+    first, second = rows(written(tmp_path, lines))["The papers' statements, in their own settings"]
     assert "Measured: x is 3 [2, 4]; asked for: at least 3. | not decided |" in first
     assert "|. Still moving. | not decided |" in second
 
@@ -107,7 +110,7 @@ def test_what_is_not_decided_says_why(tmp_path):
 def test_a_long_reason_ends_between_two_of_its_parts(tmp_path):
     note = f"Correction: {'as long as this, ' * 20}it holds."
     (row,) = rows(written(tmp_path, [line("first:a", note=note, verdict="holds with a correction")]))[
-        "The papers' figures and statements"
+        "The papers' statements, in their own settings"
     ]
     assert "as long as this, as long as this … | holds with a correction |" in row
     assert len(row) < 400
@@ -181,12 +184,33 @@ def test_pages_of_experiments_that_are_gone_are_removed_but_no_file_of_a_user(tm
 def test_claims_are_counted_by_their_papers(tmp_path):
     lines = [
         line("first:a", source=FIRST),
-        line("first:b", source="jaxattn, a question of ours", verdict="not decided"),
+        line("first:b", source="jaxattn, a question of ours", verdict="not decided", setting="ours"),
         line("second:c", source="arXiv 2308.16898, Figure 2, panel b", verdict="does not hold"),
         line("second:d", source="arXiv 2308.16898, Lemma 1", kind="check"),
     ]
     link = "arXiv [2308.16898](https://arxiv.org/abs/2308.16898)"
-    assert f"| {link} | 2 | 1 | 0 | 1 | 0 |\n| jaxattn | 1 | 0 | 0 | 0 | 1 |" in written(tmp_path, lines)
+    assert f"| {link} | 1, 0, 1, 0 |  |  |\n| jaxattn |  |  | 0, 0, 0, 1 |" in written(tmp_path, lines)
+
+
+def test_what_changed_is_a_page_of_its_own_with_the_reasons(tmp_path):
+    lines = [line("first:a", verdict="does not hold"), line("second:b")]
+    changes = {
+        "first:a": {"before": "holds", "why": "A |bound| failed."},
+        "first:gone": {"before": "holds", "why": "x"},
+    }
+    OmegaConf.save({"since": "abc", "claims": changes}, tmp_path / "changes.yaml")
+    assert "\n2 verdicts and claims are [others than before](changes.md)" in written(tmp_path, lines)
+    page = (tmp_path / "changes.md").read_text()
+    assert "| [first:a](pages/first.md#a) | holds | does not hold | A \\|bound\\| failed. |" in page
+    assert "| first:gone | holds | no claim | x |" in page
+
+
+def test_the_changes_of_the_repository_are_changes():
+    verdicts = {line["id"]: line["verdict"] for line in json.loads((FIGURES / "claims.json").read_text())}
+    for name, change in OmegaConf.load(FIGURES / "changes.yaml")["claims"].items():
+        assert change["before"] in (*Verdict, "new"), name
+        assert verdicts.get(name) != change["before"], name
+        assert change["why"], name
 
 
 def test_the_page_says_how_many_intervals_and_verdicts_are_expected_to_be_wrong(tmp_path):
