@@ -16,7 +16,7 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim, too_few
 from jaxattn.study.claims.criteria import Number, above, below, between
-from jaxattn.study.estimates import estimated, exact, geometric_mean, number, power_law, quantiles, share, undefined
+from jaxattn.study.estimates import estimated, exact, mean, number, quantiles, share, undefined
 from jaxattn.study.measuring.optimum import optimum
 from jaxattn.study.style import page, palette
 
@@ -114,8 +114,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     Returns:
         Whether each start is `behind`, in `front` (both margins positive at the start), `told` (the law applies) and
         `foretold` (it says behind); the share of right predictions, `predicted`; the `exponent` of the pull of the
-        input left behind and quantiles of this pull over its first value, `fall`; `close`, the geometric mean of 1 -
-        cos at the end of the starts in front; the step size `within` 1 / L; and counts.
+        input left behind and quantiles of `fall`, the logarithm of this pull over its first value; `close`, the mean of
+        1 - cos at the end of the starts in front; the step size `within` 1 / L; and counts.
     """
     steps, last = run["snapshot"].values, run["margin"].isel(snapshot=-1, drop=True)
     decade = int(np.flatnonzero(steps * 10 >= steps[-1])[0])
@@ -127,14 +127,16 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     told = (ahead >= _LARGE) & (late <= -_LARGE)
     relative = np.exp(run["pull_start"] - run["pull_start"].max("input"))
     foretold = (relative * run["gram"].sum("second")).sum("input") < 0
-    fall = np.exp(run["pull"].isel(input=worst, drop=True) - run["pull"].isel(snapshot=0, input=worst, drop=True))
+    # In logarithms, as pulls along the exact direction are too small for a number.
+    fall = run["pull"].isel(input=worst, drop=True) - run["pull_start"].isel(input=worst, drop=True)
+    slope = np.polyfit(np.log(steps[decade:]), fall.values[:, decade:].T, 1)[0]
     left, ready = (int(those.sum()) for those in (behind, front))
     estimates = estimated(
         run,
         key,
         predicted=share((behind == foretold).isel(seed=told.values)) if told.any() else undefined(),
-        exponent=power_law(fall.isel(seed=behind.values), since=steps[decade]) if left > 1 else undefined(),
-        close=geometric_mean(run["off"].isel(seed=front.values, snapshot=-1, drop=True)) if ready > 1 else undefined(),
+        exponent=mean(end.copy(data=slope).isel(seed=behind.values)) if left > 1 else undefined(),
+        close=mean(run["off"].isel(seed=front.values, snapshot=-1, drop=True)) if ready > 1 else undefined(),
         within=exact(run.attrs["optimizer.step_size"] * run["bound"].max()),
         left=exact(left),
         ready=exact(ready),
@@ -245,10 +247,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         left.set_title(f"(a) {int(direction['left'])} of {direction.sizes['seed']} starts leave an input behind")
         if "fall_50" in plain:
             steps = plain["snapshot"].values
-            band = (plain[f"fall_{q}"].values for q in (50, 10, 90))
+            band = (np.exp(plain[f"fall_{q}"].values) for q in (50, 10, 90))
             page.band(right, steps, *band, color=palette.WINE, label="median, 10th to 90th percentile")
             late = steps * 10 >= steps[-1]
-            guide = float(plain["fall_50"][-1]) * (steps[late] / steps[-1]) ** _EXPONENT
+            guide = np.exp(float(plain["fall_50"][-1])) * (steps[late] / steps[-1]) ** _EXPONENT
             right.plot(steps[late], 3 * guide, color=palette.INK, linewidth=0.7, linestyle=":", label="$k^{-2}$")
             right.legend(loc="lower left")
         right.set(xscale="log", yscale="log", xlabel="plain steps $k$", ylabel="pull of that input / its first pull")
