@@ -107,9 +107,9 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate which starts leave an input behind, whether the law foretells it, and how the pull falls.
 
     A start leaves an input behind if the margin of one is negative at the end, and less than a decade of steps before.
-    The law says it if one input is in front (margin at least 2), the other is at least 2 behind, and the pull of the
-    latter over that of the former is too small to grow: the sum of the two pulls, each times its row's inner product
-    with the sum of the rows, is negative.
+    The law applies if one margin is at least 2 and the other at most -2. It says that an input stays behind if the sum
+    of the two pulls, each times its row's inner product with the sum of the rows, is negative, and this inner product
+    is negative for the input in front.
 
     Returns:
         Whether each start is `behind`, in `front` (both margins positive at the start), `told` (the law applies) and
@@ -126,7 +126,9 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     ahead, late = run["margin_start"].max("input"), run["margin_start"].min("input")
     told = (ahead >= _LARGE) & (late <= -_LARGE)
     relative = np.exp(run["pull_start"] - run["pull_start"].max("input"))
-    foretold = (relative * run["gram"].sum("second")).sum("input") < 0
+    grown = run["gram"].sum("second")
+    of_ahead = grown.isel(input=run["margin_start"].argmax("input"), drop=True)
+    foretold = ((relative * grown).sum("input") < 0) & (of_ahead < 0)
     # In logarithms, as pulls along the exact direction are too small for a number.
     fall = run["pull"].isel(input=worst, drop=True) - run["pull_start"].isel(input=worst, drop=True)
     slope = np.polyfit(np.log(steps[decade:]), fall.values[:, decade:].T, 1)[0]
@@ -208,9 +210,9 @@ def _foretold(runs: Datasets) -> Judgement:
         [above(label, number(direction, "predicted"), _PREDICTED)],
         remark="Let G be the inner products of the rows, and r the pull of the input behind over that of the other. "
         "While the margins are large, log r grows at a rate proportional to r (G11 + G12) + G22 + G12, where 1 is the "
-        "input behind. If this is negative at the start, r falls for ever. If neither row has a negative inner product "
-        "with the sum of both, it never is, and any start is good enough. The law is tested at the "
-        f"{int(direction['tested'])} starts with one margin of at least {_LARGE:g} and one of at most -{_LARGE:g}.",
+        "input behind. If this is negative at the start, and G22 + G12 too, r falls for ever. If neither row has a "
+        "negative inner product with the sum of both, this never happens, and any start is good enough. The "
+        f"law is tested at the {int(direction['tested'])} starts with one margin of at least {_LARGE:g} and one of at most -{_LARGE:g}.",
         expected={label: 1.0},
         undecided=too_few(int(direction["tested"])),
     )
