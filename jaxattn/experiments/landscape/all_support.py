@@ -211,8 +211,9 @@ def _foretold(runs: Datasets) -> Judgement:
         remark="Let G be the inner products of the rows, and r the pull of the input behind over that of the other. "
         "While the margins are large, log r grows at a rate proportional to r (G11 + G12) + G22 + G12, where 1 is the "
         "input behind. If this is negative at the start, and G22 + G12 too, r falls for ever. If neither row has a "
-        "negative inner product with the sum of both, this never happens, and any start is good enough. The "
-        f"law is tested at the {int(direction['tested'])} starts with one margin of at least {_LARGE:g} and one of at most -{_LARGE:g}.",
+        "negative inner product with the sum of both, this never happens, and any start is good enough. The law is "
+        f"tested at the {int(direction['tested'])} starts with one margin of at least {_LARGE:g} and one of at most "
+        f"-{_LARGE:g}.",
         expected={label: 1.0},
         undecided=too_few(int(direction["tested"])),
     )
@@ -257,8 +258,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             right.legend(loc="lower left")
         right.set(xscale="log", yscale="log", xlabel="plain steps $k$", ylabel="pull of that input / its first pull")
         right.set_title(f"(b) its pull falls like $k^{{{float(plain['exponent']):.2f}}}$")
-        figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=4)
-        figure.suptitle(f"All tokens are support vectors, from any start: {judgements['all-support:any'].verdict}")
+        verdict = judgements["all-support:any"].verdict
+        figure.suptitle(f"Convergence from any start if all tokens are support vectors: {verdict}")
         page.add_counts(figure, summaries, "(a): $w = W z$ at the start; arrow: the solution.", "starts")
     return figure
 
@@ -266,15 +267,16 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 def _starts(axes: Axes, run: xarray.Dataset) -> None:
     x, y = run["start"].values.T
     for behind, colour, marker, label in (
-        (True, palette.WINE, "x", "an input stays behind"),
-        (False, palette.TEAL, "o", "all are served"),
+        (True, palette.WINE, "x", "one is left behind"),
+        (False, palette.TEAL, "o", "both are served"),
     ):
         there = run["behind"].values == behind
         axes.plot(x[there], y[there], marker, color=colour, markersize=2.5, linewidth=0, label=label)
     told = run["told"].values
     wrong = told & (run["foretold"].values != run["behind"].values)
     axes.plot(x[told], y[told], ".", color=palette.INK, markersize=0.8, linewidth=0, label="the law applies")
-    axes.plot(x[wrong], y[wrong], "s", color=palette.INK, markersize=5, markerfacecolor="none", label="it is wrong")
+    axes.plot(x[wrong], y[wrong], "s", color=palette.INK, markersize=5, markerfacecolor="none", label="and is wrong")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handletextpad=0.1)
     reach = float(np.abs(run["start"]).max())
     away = np.array([1.0, 3.0]) * reach / 3
     axes.annotate("", away, (0, 0), arrowprops={"arrowstyle": "-|>", "color": palette.INK, "linewidth": 0.9})
