@@ -51,7 +51,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             {"certified": xarray.Dataset(attrs=total(certified))},
             "Means with 95 % intervals of the number of singular values above 1e-6 of the largest, of feasible "
             "problems with a certified relative gap of at most 1e-8; means of fewer than 8 are not drawn. Crosses: the "
-            "published count, of singular values above an absolute 1e-7, where an infeasible problem counts as rank "
+            "count by the published rule, of singular values above an absolute 1e-7, where an infeasible problem counts as rank "
             f"1. (d): {counts['attempted']:,} of the problems, solved by {solver} as well; its solutions are not "
             f"exact ({counts['kept']:,} pass the certificate), and all are counted.",
             counted="problems",
@@ -76,7 +76,7 @@ def _curves(axes: Axes, runs: list[xarray.Dataset], name: str) -> None:
         axes.plot([], [], color=colour, marker=marker, markersize=4, label=f"${name} = {run.attrs[name]}$")
     for norm, label in page.NORMS.items():
         axes.plot([], [], color=palette.NOTE, linestyle=palette.DASHES[norm], label=label)
-    axes.plot([], [], "x", color=palette.NOTE, markersize=4, label="published count")
+    axes.plot([], [], "x", color=palette.NOTE, markersize=4, label="count by their rule")
     axes.set(xlabel="dimension $d$", ylabel="mean rank of certified solutions", ylim=(0, None), xlim=(0, None))
     axes.locator_params(integer=True)
 
@@ -123,10 +123,10 @@ def _tolerance(axes: Axes, inexact: list[xarray.Dataset]) -> None:
             page.band(axes, *curve, color=colour, linestyle=dashes, label=f"{size}, {label}")
     threshold = float(np.mean([run["threshold"] for run in inexact]))
     look = {"color": palette.GUIDE, "linewidth": 0.9, "linestyle": "--", "zorder": 1}
-    axes.axvline(threshold, label="the published 1e-7", **look)
+    axes.axvline(threshold, label="published, 1e-7 absolute", **look)
     largest = max(inexact, key=lambda run: run.attrs["n"])
     by_inexact, by_certified = (float(largest["published"].sel(solver=which)) for which in ("inexact", "certified"))
-    count = f"the published count is {by_inexact:.1f} by {largest.attrs['solver']}, {by_certified:.1f} certified"
+    count = f"the count by their rule is {by_inexact:.1f} by {largest.attrs['solver']}, {by_certified:.1f} certified"
     axes.set(title=f"(d) $n = {largest.attrs['n']}$: {count}", xscale="log", ylim=(0, None))
     axes.set(xlabel=r"tolerance, relative to $\sigma_1$", ylabel="mean nuclear rank")
     axes.legend(loc="upper right")
