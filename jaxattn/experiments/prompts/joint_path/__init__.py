@@ -27,8 +27,8 @@ from jaxattn.study.style import page, palette
 # The laws of the radii, and the problem that p obeys under each: p outgrows v, neither does, or v outgrows p.
 _OBEYED = {"r ~ R^0.5": "unrelaxed", "r ~ R^1": "offset", "r ~ R^2": "relaxed"}
 # Fixed before any number of the experiment's key: the direction error below which two directions count as equal; the
-# share of seeds that counts as nearly all; that which other problems must not reach; the largest mean direction error of
-# a limit; the smallest last radius that decides; and the share of seeds that must be solved.
+# share of seeds that counts as nearly all; that which other problems must not reach; the largest mean direction error
+# of a limit; the smallest last radius that decides; and the share of seeds that must be solved.
 _PARALLEL, _ALL, _OTHERS, _NEAR, _FAR, _SOLVED = 0.001, 0.95, 0.8, 0.001, 900.0, 0.9
 # The rounding errors of 1 - cos for equal directions, and of equal margins, in double precision.
 _SAME, _EQUAL = 1e-16, 1e-9
