@@ -192,21 +192,21 @@ _OFFSET = (
     "one, and kappa is ||v|| / ||W||, as found at the end, times the norm of the solution; this is between the "
     "unrelaxed problem, for a small ratio, and the relaxed one, for a large ratio."
 )
-_W_SOURCE = "the same for W, which it remarks is equivalent to p"
+_OF_W = Source("arXiv 2306.13596", "the same for W, which it remarks is equivalent to p", Setting.OURS)
+_OURS = Source("jaxattn", "the limit of attention whose head is trained with it", Setting.OURS)
 
 
-def _claim(name: str, locator: str, setting: Setting, statement: str, problem: str, runs: tuple[str, ...]) -> Claim:
-    source = Source("arXiv 2306.13596", locator, setting)
+def _claim(name: str, source: Source, statement: str, problem: str, runs: tuple[str, ...]) -> Claim:
     return Claim(f"joint-descent:{name}", source, statement, partial(_obeys, problem, runs), TRAINED)
 
 
 _CLAIMS = (
     _head,
     _support,
-    _claim("prompt", _SOURCE.locator, Setting.PROXY, _RELAXED.format("The prompt p"), "relaxed", (_P,)),
-    _claim("weights", _W_SOURCE, Setting.OURS, _RELAXED.format("W"), "relaxed", (_W,)),
-    _claim("prompt-offset", "our conjecture", Setting.OURS, _OFFSET.format("The prompt p"), "offset", (_P,)),
-    _claim("weights-offset", "our conjecture", Setting.OURS, _OFFSET.format("W"), "offset", _ALL_W),
+    _claim("prompt", _SOURCE, _RELAXED.format("The prompt p"), "relaxed", (_P,)),
+    _claim("weights", _OF_W, _RELAXED.format("W"), "relaxed", (_W,)),
+    _claim("prompt-offset", _OURS, _OFFSET.format("The prompt p"), "offset", (_P,)),
+    _claim("weights-offset", _OURS, _OFFSET.format("W"), "offset", _ALL_W),
 )
 
 _MARKERS = {"unrelaxed": "o", "relaxed": "s", "offset": "^"}

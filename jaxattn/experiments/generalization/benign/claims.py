@@ -127,7 +127,7 @@ def _late(runs: Datasets) -> Judgement:
 
 @claim(
     "benign:late-selection",
-    Source(_PAPER, "our reading of its abstract", Setting.OURS),
+    Source("jaxattn", "when the signal tokens of new inputs are selected", Setting.OURS),
     "With a low signal-to-noise ratio and a signal that is not too weak, the signal tokens of new inputs are selected "
     "late, after all labels are fit.",
     needs=TRAINED,

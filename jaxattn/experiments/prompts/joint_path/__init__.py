@@ -204,7 +204,7 @@ def _relaxed(runs: Datasets) -> Judgement:
 
 @claim(
     "joint-path:growth",
-    Source("arXiv 2306.13596", "our conjecture on joint regularization paths", Setting.OURS),
+    Source("jaxattn", "joint regularization paths by the growth of their radii", Setting.OURS),
     "The problem that p obeys depends on how r grows with R: p tends to the unrelaxed problem if r / R falls to 0, to "
     "the relaxed one if it grows without bound, and for a fixed ratio to that in which input i has the target "
     "max(0, 1 - kappa (m_i - m)), with m_i its label margin, m the smallest and kappa = r / R times the solution's "
