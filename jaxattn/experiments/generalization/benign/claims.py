@@ -86,8 +86,9 @@ def _high(runs: Datasets) -> Judgement:
         runs,
         "high",
         [below(_FIT, fit, _NONE), above(_ACCURACY, accuracy, _ALL)],
-        [above(label, stage, _ALL), above(_FIT, fit, _ALL), above(_ACCURACY, accuracy, _ALL)],
-        "flipped labels are ignored only for some time; then they are fit, and overfitting is benign.",
+        [above(label, stage, _ALL), above(_ACCURACY, accuracy, _ALL)],
+        f"only for some time. Later the flipped labels are fit too, {fit.mean:.1%} of them at the end; the flow is "
+        "followed much farther than by the authors.",
     )
 
 
