@@ -54,7 +54,7 @@ class _Limit(NamedTuple):
     subject: str
 
 
-# With beta_2 = .999, the default, the second moment outlives the gradient, and 20,000 steps do not decide.
+# With the usual beta_2 of .999, W would go a fiftieth as far in as many steps.
 _ADAM = "Adam (beta_2 = 0.95, eps = 0)"
 _BOTH, _CONSTANT = ("constant", "k^-1/2"), ("constant",)
 # Two predictions of no norm, which are never confirmed: the largest entries of K and Q induce a norm whose unit ball
