@@ -54,9 +54,11 @@ class _Limit(NamedTuple):
     subject: str
 
 
+# With the usual beta_2 of .999, W would go a fiftieth as far in as many steps.
+_ADAM = "Adam (beta_2 = 0.95, eps = 0)"
 _BOTH, _CONSTANT = ("constant", "k^-1/2"), ("constant",)
-# Two predictions of no norm: the largest entries of K and Q induce a norm whose unit ball lies in m times the hull of
-# the sign matrices x y^T.
+# Two predictions of no norm, which are never confirmed: the largest entries of K and Q induce a norm whose unit ball
+# lies in m times the hull of the sign matrices x y^T.
 _LIMITS = {
     "W": (
         _Limit("gd", "normalized GD", _BOTH, "frobenius", _DESCENT, "Gradient descent on W"),
@@ -64,7 +66,7 @@ _LIMITS = {
         _Limit("sign", "sign descent", _BOTH, "max", _LINEAR, "Sign descent on W"),
         _Limit("lion", "Lion", _BOTH, "max", _LINEAR, "Lion on W"),
         _Limit("rmsprop", "RMSProp", _CONSTANT, "max", _LINEAR, "RMSProp on W"),
-        _Limit("adam", "Adam", _BOTH, "max", _LINEAR, "Adam on W"),
+        _Limit("adam", "Adam", _BOTH, "max", _LINEAR, f"{_ADAM} on W"),
         _Limit("polar", "polar factor", _BOTH, "spectral", _LINEAR, "Steepest descent on W in the spectral norm"),
         _Limit("muon", "Muon", _BOTH, "spectral", _LINEAR, "Muon on W"),
         _Limit("coordinate", "coordinate descent", _BOTH, "l1", _LINEAR, "Steepest descent on W in the l_1 norm"),
@@ -77,7 +79,7 @@ _LIMITS = {
         _Limit("gd", "normalized GD", _BOTH, "nuclear", _FACTORS, "Gradient descent on (K, Q)"),
         _Limit("momentum", "GD with momentum", _BOTH, "nuclear", _INDUCED, "Gradient descent with momentum on (K, Q)"),
         _Limit("sign", "sign descent", _BOTH, "", _INDUCED, "Sign descent on (K, Q)"),
-        _Limit("adam", "Adam", _BOTH, "", _INDUCED, "Adam on (K, Q)"),
+        _Limit("adam", "Adam", _BOTH, "", _INDUCED, f"{_ADAM} on (K, Q)"),
         _Limit("polar", "polar factor", _BOTH, "spectral", _INDUCED, "Steepest descent on K and Q in spectral norms"),
         _Limit("muon", "Muon", _BOTH, "spectral", _INDUCED, "Muon on (K, Q)"),
     ),

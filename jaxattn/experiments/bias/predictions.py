@@ -3,13 +3,15 @@
 The rule, fixed before any run was ranked, is that of `bias.rank`. A prediction holds if the verdict on the run is
 decided and names the predicted norm, alone or together with others whose intervals overlap. It does not hold if the
 verdict is decided and does not name it. It is not decided if the verdict is not, for the same reason. A prediction of
-no norm holds if the verdict is decided and names none.
+no norm is refuted if a norm is named, but never confirmed: it is met by whatever obeys a norm that was not compared.
+Predictions of one theorem on several runs are one claim: it holds if all do, and does not if one does not.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +19,12 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Judgement, Source, Verdict
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import number
+
+# Why a prediction of no norm is never confirmed.
+_NONE = (
+    "No norm is named, but this does not confirm the prediction: it is met by a run that obeys any norm that is not "
+    "compared, and by one that has not arrived."
+)
 
 
 class Prediction(NamedTuple):
@@ -28,6 +36,7 @@ class Prediction(NamedTuple):
         norm: the norm that it obeys; empty if it obeys none of those it is compared with.
         source: where this is stated.
         statement: the statement.
+        note: what a reader should know besides the verdict.
     """
 
     name: str
@@ -35,18 +44,54 @@ class Prediction(NamedTuple):
     norm: str
     source: Source
     statement: str
+    note: str = ""
 
 
-def claims_of(experiment: str, predictions: Sequence[Prediction]) -> tuple[Claim, ...]:
+class Together(NamedTuple):
+    """One prediction for several runs, all of which must be as predicted.
+
+    Attributes:
+        name: of the claim.
+        rows: the runs, by the names in the YAML, and the norm that each obeys.
+        source: where this is stated.
+        statement: the statement.
+    """
+
+    name: str
+    rows: Mapping[str, str]
+    source: Source
+    statement: str
+
+
+def claims_of(experiment: str, predictions: Sequence[Prediction | Together]) -> tuple[Claim, ...]:
     """Return a claim of an experiment for each prediction."""
+    rules = {
+        each.name: partial(judge_all, each) if isinstance(each, Together) else partial(judge, each)
+        for each in predictions
+    }
     return tuple(
-        Claim(f"{experiment}:{each.name}", each.source, each.statement, partial(judge, each), TRAINED)
+        Claim(f"{experiment}:{each.name}", each.source, each.statement, rules[each.name], TRAINED)
         for each in predictions
     )
 
 
+def judge_all(prediction: Together, runs: Datasets) -> Judgement:
+    """Judge one prediction for several runs: one that is refuted refutes it, whatever the others leave open."""
+    source, statement = prediction.source, prediction.statement
+    found = {run: judge(Prediction("", run, norm, source, statement), runs) for run, norm in prediction.rows.items()}
+    refuted = {run: one for run, one in found.items() if one.verdict is Verdict.FAILS}
+    reasons = " ".join(f"{run}: {one.undecided}" for run, one in found.items() if one.undecided)
+    return Judgement(
+        [replace(each, quantity=f"{run}: {each.quantity}") for run, one in found.items() for each in one.stated],
+        numbers={f"{run}: {label}": value for run, one in found.items() for label, value in one.numbers.items()},
+        expected={f"{run}: {label}": value for run, one in found.items() for label, value in one.expected.items()},
+        remark=" ".join(f"{run}: {one.remark}" for run, one in found.items()),
+        undecided="" if refuted else reasons,
+    )
+
+
 def judge(prediction: Prediction, runs: Datasets) -> Judgement:
-    """Judge a prediction: the verdict on the run must be decided, and name the predicted norm, or none."""
+    """Judge a prediction: the verdict on the run must be decided, and name the predicted norm; if none, none."""
     run, norm = runs[prediction.run], prediction.norm
     ratios = {str(name): number(run, "ratio", norm=name) for name in run["norm"].values}
     if norm:
@@ -62,12 +107,15 @@ def judge(prediction: Prediction, runs: Datasets) -> Judgement:
             below("norms that the verdict names", Number.exact(float(run["named"].sum())), 0.0),
         ]
     reason = run.attrs["reason"]
+    open_because = "" if run.attrs["decided"] else f"{reason[:1].upper()}{reason[1:]}."
+    if not norm and not run["named"].any():
+        open_because = f"{open_because} {_NONE}".strip()
     return Judgement(
         criteria,
         numbers={f"margin ratio, {name}": ratio for name, ratio in ratios.items()},
         expected={f"margin ratio, {norm}": 1.0} if norm else {},
-        remark=f"The verdict at step {int(run['snapshot'][-1])}: {run.attrs['verdict']}.",
-        undecided="" if run.attrs["decided"] else f"{reason[:1].upper()}{reason[1:]}.",
+        remark=f"The verdict at step {int(run['snapshot'][-1])}: {run.attrs['verdict']}. {prediction.note}".strip(),
+        undecided=f"{open_because} {prediction.note}".strip() if open_because else "",
     )
 
 

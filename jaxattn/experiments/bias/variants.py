@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from jaxattn import bias, models, svm
 from jaxattn.experiments.bias import ratios
-from jaxattn.experiments.bias.predictions import Prediction, caption, claims_of, finding, usual_steps
+from jaxattn.experiments.bias.predictions import Prediction, Together, caption, claims_of, finding, usual_steps
 from jaxattn.study.claims import Datasets, Experiment, Judgements
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
@@ -22,8 +22,18 @@ _ANALOGY = "a conjecture, by analogy with one head on plain tokens"
 _DESCENT = Source("arXiv 2308.16898", "convergence of gradient descent on W, by analogy", Setting.OURS)
 _FACTORS = Source("arXiv 2308.16898", "implicit bias of training (K, Q), by analogy", Setting.OURS)
 _SIGN = Source("arXiv 2502.04664 and 2602.16340", "limits of sign descent on other models, by analogy", Setting.OURS)
+_OWN = Source(
+    "arXiv 2308.16898",
+    "convergence of gradient descent on W, and implicit bias of training (K, Q), by analogy",
+    Setting.OURS,
+)
+_CONTROL = Source("jaxattn", "a control of minibatches", Setting.OURS)
 _JOINT = Source(
     "arXiv 2306.13596 and 2410.14581", "joint training of a prompt, or of W, and v, by analogy", Setting.OURS
+)
+_OFFSETS = (
+    "Training v offsets the constraints by the label margins: joint-descent:weights compares W with this problem as it "
+    "stands, and joint-descent:weights-offset with that with offsets, which is not solved here."
 )
 # What a run is compared with besides its own problem; appended to the name of the run.
 _HEADS, _TOKENS = "each head's own problem", "the tokens as given"
@@ -86,19 +96,20 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     return ratios.summarize(runs, own_key) | ratios.summarize(others, other_key)
 
 
-def _prediction(name: str, run: str, norm: str, source: Source, statement: str) -> Prediction:
-    return Prediction(name, run, norm, source, f"{statement}; {_ANALOGY}.")
+def _prediction(name: str, run: str, norm: str, source: Source, statement: str, note: str = "") -> Prediction:
+    return Prediction(name, run, norm, source, f"{statement}; {_ANALOGY}.", note)
 
 
-def _heads() -> Iterator[Prediction]:
+def _heads() -> Iterator[Prediction | Together]:
     for name, heads in (("2", "2 heads added up"), ("4", "4 heads added up"), ("concatenated", "2 heads concatenated")):
-        run, training = (
-            f"W, {heads}, normalized GD, one norm",
-            f"Gradient descent on the W of {heads}, with a joint norm",
+        run = f"W, {heads}, normalized GD, one norm"
+        # The constraints of the joint problem are those of each head apart: all that it adds are the heads' norms.
+        statement = (
+            f"Gradient descent on the W of {heads}, with a joint norm: each head obeys the Frobenius Att-SVM of its "
+            f"own tokens, and the ratio of the heads' norms is that of {_OF_HEADS}; {_ANALOGY}."
         )
-        yield _prediction(f"w-{name}-joint", run, "frobenius", _DESCENT, f"{training}, obeys {_OF_HEADS}")
-        each = f"{training}: each head obeys the Frobenius Att-SVM of its own tokens"
-        yield _prediction(f"w-{name}-each", f"{run}: {_HEADS}", "frobenius", _DESCENT, each)
+        rows = dict.fromkeys((f"{run}: {_HEADS}", run), "frobenius")
+        yield Together(f"w-{name}", rows, _DESCENT, statement)
     own = "If each head's step is divided by its own gradient's norm, each head obeys the Att-SVM of its own tokens"
     of_W, of_KQ = (f"{weights}, 2 heads added up, normalized GD: {_HEADS}" for weights in ("W", "KQ"))
     yield _prediction("w-2-alone-each", of_W, "frobenius", _DESCENT, f"{own} (Frobenius, training W)")
@@ -119,24 +130,26 @@ def _heads() -> Iterator[Prediction]:
     )
 
 
-def _on_W_and_KQ(name: str, run: str, over: str) -> Iterator[Prediction]:
-    """Yield that descent on W obeys the Frobenius norm, and on (K, Q) the nuclear one, over some keys and queries."""
-    of_W, of_KQ = (f"obeys the {norm} Att-SVM over {over}" for norm in ("Frobenius", "nuclear"))
-    yield _prediction(f"w-{name}", f"W, {run}, normalized GD", "frobenius", _DESCENT, f"Gradient descent on W {of_W}")
-    training = "Gradient descent on (K, Q)"
-    yield _prediction(f"kq-{name}", f"KQ, {run}, normalized GD", "nuclear", _FACTORS, f"{training} {of_KQ}")
+def _own_tokens(kinds: Sequence[str], over: str) -> Together:
+    """Return that descent on W obeys the Frobenius norm, and on (K, Q) the nuclear one, for all kinds of tokens."""
+    norms = {"W": "frobenius", "KQ": "nuclear"}
+    rows = {f"{weights}, {kind}, normalized GD": norm for kind in kinds for weights, norm in norms.items()}
+    statement = (
+        "Gradient descent on W obeys the Frobenius Att-SVM, and gradient descent on (K, Q) the nuclear one, over "
+        f"{over}; {_ANALOGY}."
+    )
+    return Together("own-tokens", rows, _OWN, statement)
 
 
-def _positions() -> Iterator[Prediction]:
-    kinds = {"rotary": "rotary positions", "key-only": "positions in the keys", "additive": "added positions"}
-    for name, kind in kinds.items():
-        yield from _on_W_and_KQ(name, kind, f"the keys and queries with their positions ({kind})")
+def _positions() -> Together:
+    kinds = ("rotary positions", "positions in the keys", "added positions")
+    return _own_tokens(kinds, "the keys and queries with their positions")
 
 
-def _normalized() -> Iterator[Prediction]:
+def _normalized() -> Together:
     law = "tokens of other lengths"
-    yield from _on_W_and_KQ("given", law, "tokens of arbitrary lengths")
-    yield from _on_W_and_KQ("normalized", f"normalized tokens, {law}", "the normalized tokens and queries")
+    over = "tokens of arbitrary lengths, and over the normalized tokens and queries where the model normalizes them"
+    return _own_tokens((law, f"normalized tokens, {law}"), over)
 
 
 def _values() -> Iterator[Prediction]:
@@ -146,17 +159,25 @@ def _values() -> Iterator[Prediction]:
         ("kq", "KQ", "(K, Q)", "nuclear", "nuclear"),
     ):
         statement = f"Trained together with v, {written} obeys the {word} {limit}"
-        yield _prediction(name, f"{weights}, trained values, normalized GD", norm, _JOINT, statement)
+        run, note = f"{weights}, trained values, normalized GD", _OFFSETS if name == "w" else ""
+        yield _prediction(name, run, norm, _JOINT, statement, note)
 
 
 def _noise() -> Iterator[Prediction]:
     kinds = {
-        "batch-1": ("minibatches of 1", "along the gradients of single inputs"),
         "batch-3": ("minibatches of 3", "along the gradients of minibatches of 3 inputs"),
         "dropout-.1": ("dropout 0.1", "with a dropout of 0.1 on the attention"),
         "dropout-.5": ("dropout 0.5", "with a dropout of 0.5 on the attention"),
     }
     obeys = "obeys the Frobenius Att-SVM"
+    yield Prediction(
+        "w-batch-1",
+        "W, minibatches of 1, normalized GD",
+        "frobenius",
+        _CONTROL,
+        f"A control: normalized descent on W along the gradients of single inputs {obeys}.",
+        "Foregone: steps of equal length along single inputs discard the weights that the loss gives to the inputs.",
+    )
     for name, (noise, how) in kinds.items():
         statement = f"Normalized descent on W {how} {obeys}"
         yield _prediction(f"w-{name}", f"W, {noise}, normalized GD", "frobenius", _DESCENT, statement)
@@ -169,14 +190,19 @@ def _noise() -> Iterator[Prediction]:
         yield _prediction(f"kq-{name}", f"KQ, {noise}, normalized GD", "nuclear", _FACTORS, statement)
 
 
-_PREDICTIONS = {
+_PREDICTIONS: dict[str, tuple[Prediction | Together, ...]] = {
     "atlas-heads": tuple(_heads()),
-    "atlas-positions": tuple(_positions()),
-    "atlas-normalized": tuple(_normalized()),
+    "atlas-positions": (_positions(),),
+    "atlas-normalized": (_normalized(),),
     "atlas-values": tuple(_values()),
     "atlas-noise": tuple(_noise()),
 }
-_PREDICTED = {each.run: each.norm for predictions in _PREDICTIONS.values() for each in predictions}
+_PREDICTED = {
+    run: norm
+    for predictions in _PREDICTIONS.values()
+    for each in predictions
+    for run, norm in (each.rows if isinstance(each, Together) else {each.run: each.norm}).items()
+}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:

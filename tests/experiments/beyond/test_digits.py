@@ -18,7 +18,7 @@ VERDICTS = {
     "digits:kq-class": "holds",
     "digits:kq-patch": "not decided",
     "digits:rate-w": "does not hold",
-    "digits:rate-kq": "holds with a correction",
+    "digits:rate-kq": "does not hold",
     "digits:separable": "does not hold",
 }
 # The norm that each training obeys, and about the exponent of its distance.

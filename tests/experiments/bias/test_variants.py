@@ -18,7 +18,7 @@ from tests.recorded import recorded
 KEY = jax.random.key(0)
 EXPERIMENTS = ("atlas-heads", "atlas-positions", "atlas-normalized", "atlas-values", "atlas-noise")
 VERDICTS = {claim.id: "holds" for claim in EXPERIMENT.claims} | {
-    "atlas-heads:w-2-joint": "does not hold",
+    "atlas-heads:w-2": "does not hold",
     "atlas-values:w": "not decided",
 }
 SEEN = ("rotary", "positions", "normalized tokens")
@@ -53,7 +53,28 @@ def test_the_figure_has_every_ratio_and_frames_what_is_predicted(experiment):
     (axes,) = EXPERIMENT.draw(summaries, {claim.id: claim.judge(summaries) for claim in claims}).axes
     shown = sorted(text.get_text() for text in axes.texts if text.get_text().startswith("."))
     assert shown == sorted(f"{ratio:.3f}"[1:] for summary in summaries.values() for ratio in summary["ratio"].values)
-    assert len([patch for patch in axes.patches if isinstance(patch, Rectangle)]) == len(claims)
+    frames = {"atlas-heads": 10, "atlas-positions": 6, "atlas-normalized": 4, "atlas-values": 2, "atlas-noise": 8}
+    assert len([patch for patch in axes.patches if isinstance(patch, Rectangle)]) == frames[experiment]
+
+
+ROTARY, ADDED = "W, rotary positions, normalized GD", "KQ, added positions, normalized GD"
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({ROTARY: {"own": 0.9}}, "does not hold"),
+        ({ADDED: {"own": 0.9, "moving": 0.05}}, "not decided"),
+        ({ROTARY: {"own": 0.9}, ADDED: {"own": 0.9, "moving": 0.05}}, "does not hold"),
+    ],
+)
+def test_rows_of_one_theorem_are_one_claim_that_each_of_them_can_refute(changes, verdict):
+    runs = {name: run(name, **changes.get(name, {})) for name in synthetic.run_names("atlas-positions")}
+    (claim,) = EXPERIMENT.of("atlas-positions")
+    found = claim.judge(EXPERIMENT.estimates(runs, KEY))
+    assert found.verdict == verdict
+    assert len(found.stated) == 12
+    assert ADDED in "".join(found.numbers)
 
 
 def trained(tmp_path, start, model):

@@ -10,6 +10,7 @@ import xarray
 
 from jaxattn import data, descent, heads, losses, records
 from jaxattn.experiments.generalization.benign import bands, law
+from jaxattn.experiments.generalization.benign.claims import CLAIMS
 from jaxattn.experiments.generalization.benign.measure import _new, measure
 from jaxattn.experiments.generalization.benign.record import Selecting
 from jaxattn.study.settings import recording, schedule
@@ -18,10 +19,11 @@ KEY = jax.random.key(0)
 SIZES = {"n": 4, "T": 3, "d": 400, "least": 5.0, "most": 20.0}
 SEEDS, STEPS = 300, np.array(schedule.Logarithmically(8)(1500))
 VERDICTS = {
-    "benign:low-snr": "holds",
+    "benign:low-snr": "not decided",
     "benign:high-snr": "holds with a correction",
     "benign:weak": "holds",
-    "benign:late": "holds with a correction",
+    "benign:late": "not decided",
+    "benign:late-selection": "holds",
 }
 
 
@@ -53,6 +55,26 @@ def run(n, d):
         {"seed": np.arange(SEEDS), "snapshot": STEPS},
         {"steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS, "diverged": 0},
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "low", "late"),
+    [
+        # Known beforehand; learnt; lost.
+        (0.99, 0.99, "not decided", "not decided"),
+        (0.6, 0.99, "holds", "holds"),
+        (0.6, 0.3, "does not hold", "does not hold"),
+    ],
+)
+def test_what_is_known_before_training_does_not_show_what_is_learnt(before, after, low, late):
+    runs = measured()
+    for one in runs.values():
+        rise = np.interp(np.arange(len(STEPS)), [17, len(STEPS) - 1], [before, after])
+        one["test"] = one["test"] * 0 + rise + 0.002 * np.resize([-1.0, 1.0], SEEDS)[:, None]
+        one["before"] = one["test"].isel(snapshot=0, drop=True)
+    summaries = bands.summarize(runs, KEY)
+    found = {claim.id: claim.judge(summaries).verdict for claim in CLAIMS}
+    assert (found["benign:low-snr"], found["benign:late"]) == (low, late)
 
 
 def test_tokens_have_the_inner_products_of_a_signal_in_noise():

@@ -22,6 +22,7 @@ VERDICTS = {
     "joint-path:head": "holds",
     "joint-path:support": "does not hold",
     "joint-path:relaxed": "holds with a correction",
+    "joint-path:growth": "holds",
 }
 
 
@@ -78,6 +79,22 @@ def test_small_radii_unsolved_paths_and_seeds_of_one_kind_decide_nothing(change,
     assert judgements["joint-path:relaxed"].note.startswith(reason)
     assert EXPERIMENT.draw is not None
     assert EXPERIMENT.draw(summaries, judgements).axes
+
+
+@pytest.mark.parametrize(
+    ("missed", "verdict"), [(0, "holds with a correction"), (3, "does not hold"), (40, "does not hold")]
+)
+def test_a_correction_asks_for_the_share_that_the_statement_asks_for(missed, verdict):
+    runs = measured()
+    off = runs["r ~ R^2"]["off"].values
+    # Of the seeds with inputs that are no support vectors, some miss every problem.
+    off[[4 * k for k in range(missed)]] = 0.05
+    summaries = EXPERIMENT.estimates(runs, KEY)
+    found = {claim.id: claim.judge(summaries) for claim in EXPERIMENT.claims}
+    relaxed, growth = found["joint-path:relaxed"], found["joint-path:growth"]
+    assert relaxed.verdict == verdict
+    assert growth.verdict == {0: "holds", 3: "not decided", 40: "does not hold"}[missed]
+    assert {one.least for one in (*relaxed.stated, *relaxed.corrected)} == {0.95}
 
 
 @pytest.mark.parametrize("r", [0.5, 30.0, 3e5])

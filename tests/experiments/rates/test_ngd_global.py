@@ -13,7 +13,7 @@ import xarray
 from jaxattn import attention, descent, losses, metrics, svm, tokens
 from jaxattn.experiments.rates.law import near_orthogonal
 from jaxattn.experiments.rates.ngd_global import steps
-from jaxattn.experiments.rates.ngd_global.claims import estimate
+from jaxattn.experiments.rates.ngd_global.claims import CLAIMS, estimate
 from jaxattn.experiments.rates.ngd_global.measure import measure
 from jaxattn.experiments.rates.ngd_global.record import Rates, Starts
 from jaxattn.experiments.rates.polyak import log_excess, polyak
@@ -22,7 +22,8 @@ from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Evenly, Logarithmically, never
 
 VERDICTS = {
-    "ngd-global:any-start": "holds",
+    "ngd-global:any-start": "not decided",
+    "ngd-global:any-start-normalized": "holds",
     "ngd-global:normalized-rate": "holds",
     "ngd-global:polyak-rate": "holds with a correction",
     "ngd-global:faster": "holds",
@@ -72,6 +73,33 @@ def test_rates_are_over_the_last_decade_and_slopes_along_the_path():
     np.testing.assert_allclose(summary["exponent"], [-2.0, -2.0, -1.0, 0.0], atol=0.02)
     np.testing.assert_allclose(summary["arrived"], [1.0, 1.0, 0.5, 0.0])
     np.testing.assert_allclose(summary["late"][:2], -1.0, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("plain", "verdict"),
+    [
+        # All converge; all are on their way; some seeds do not move.
+        ({"power": -2.0}, "holds"),
+        ({"power": -0.25}, "not decided"),
+        ({"power": -2.0, "arrived": (1.0, 1.0, 0.0, 0.0)}, "does not hold"),
+    ],
+)
+def test_plain_steps_are_judged_on_their_own_and_refuted_only_where_they_stand_still(plain, verdict):
+    runs = measured() | {"plain, d = 128": run("gd", **plain)}
+    summaries = {name: estimate(one, KEY) for name, one in runs.items()}
+    found = {claim.id: claim.judge(summaries).verdict for claim in CLAIMS}
+    assert found["ngd-global:any-start"] == verdict
+    assert found["ngd-global:any-start-normalized"] == "holds"
+
+
+@pytest.mark.parametrize(
+    ("far", "zero", "verdict"), [(0.6, 1.0, "holds"), (0.6, 0.6, "does not hold"), (1.0, 1.0, "does not hold")]
+)
+def test_the_start_decides_only_if_the_same_seeds_converge_from_zero(far, zero, verdict):
+    runs = measured() | {"normalized, d = 4": run("scale_free_gd", arrived=(zero, zero, far, far), d=4)}
+    summaries = {name: estimate(one, KEY) for name, one in runs.items()}
+    found = {claim.id: claim.judge(summaries).verdict for claim in CLAIMS}
+    assert found["ngd-global:condition"] == verdict
 
 
 def test_each_input_has_one_relevant_token_and_the_query_is_its_first():

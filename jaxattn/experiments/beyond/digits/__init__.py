@@ -69,13 +69,10 @@ def _estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _rate(weights: str, runs: Datasets) -> Judgement:
-    """For both laws of patches the exponent must be the predicted one, and that on the sphere.
-
-    For (K, Q) it is a correction that the distance falls faster than on the sphere.
-    """
+    """For both laws of patches the exponent must be the predicted one, and that on the sphere."""
     by_law = {law: runs[f"{weights}, {law}"] for law in (*_LAWS, "sphere")}
     exponents = {law: number(run, "exponent") for law, run in by_law.items()}
-    stated, corrected = [], []
+    stated = []
     for law, words in _LAWS.items():
         label = f"exponent, {words},"
         predicted = (
@@ -85,7 +82,6 @@ def _rate(weights: str, runs: Datasets) -> Judgement:
         )
         apart, label = exponents[law].minus(exponents["sphere"]), f"{label} minus that on the sphere"
         stated += [predicted, between(label, apart, -_NEAR, _NEAR)]
-        corrected += [predicted, below(label, apart, _NEAR)]
     labels = {f"exponent, {_LAWS.get(law, law)}": exponent for law, exponent in exponents.items()}
     optimal = {
         f"share of inputs whose optimal token is selected, {law}": number(by_law[law], "optimal") for law in by_law
@@ -93,8 +89,6 @@ def _rate(weights: str, runs: Datasets) -> Judgement:
     ends = ", ".join(f"{float(run['off_50'][-1]):.2g} ({_LAWS.get(law, law)})" for law, run in by_law.items())
     return Judgement(
         stated,
-        corrected if weights == "KQ" else (),
-        correction="the distance keeps falling, at least as fast as on the sphere." if weights == "KQ" else "",
         remark=f"From step {_FROM} to {_UNTIL}. Median final 1 - cos with the {_OWN[weights]} solution of the selected "
         f"tokens: {ends}.",
         numbers=labels | optimal,

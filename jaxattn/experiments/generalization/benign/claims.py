@@ -25,6 +25,7 @@ def _on_band(
     correction: str = "",
     remark: str = "",
     seeds: str = "kept",
+    undecided: str = "",
 ) -> Judgement:
     """Return the judgement on the seeds of a band, or on those of them that fit all labels."""
     count, description = runs[band].attrs[seeds], BANDS[band].description
@@ -36,7 +37,18 @@ def _on_band(
         counts=counts_of({name: runs[name] for name in runs if name not in BANDS}),
         undecided=f"With {description}: {count} seeds are too few to decide; at least {LEAST_SEEDS} are needed."
         if count < LEAST_SEEDS
-        else "",
+        else undecided,
+    )
+
+
+def _known(runs: Datasets) -> str:
+    """Return why a low ratio does not show what is learnt of new inputs: nearly all of it may be known beforehand."""
+    accuracy, change = (number(runs["low"], name).mean for name in ("accuracy", "change"))
+    if (before := accuracy - change) < _ALL:
+        return ""
+    return (
+        f"Test accuracy is {before:.3g} even before training, since the given head reads the signal through uniform "
+        "attention: it does not show whether training generalizes. This takes a head that reads less at W = 0."
     )
 
 
@@ -49,14 +61,14 @@ def _on_band(
 )
 def _low(runs: Datasets) -> Judgement:
     low = runs["low"]
-    fit, accuracy, change = (number(low, name) for name in ("fit", "accuracy", "change"))
+    fit, accuracy = (number(low, name) for name in ("fit", "accuracy"))
     return _on_band(
         runs,
         "low",
         [above(_FIT, fit, _ALL), above(_ACCURACY, accuracy, _ALL)],
-        remark=f"Test accuracy is {accuracy.mean - change.mean:.3g} even before training, since the given head reads "
-        "the signal through uniform attention. At the end the attention on the signal tokens of new inputs is "
+        remark="At the end the attention on the signal tokens of new inputs is "
         f"{float(low['finds'][-1]):.2g}, initially 0.125.",
+        undecided=_known(runs),
     )
 
 
@@ -74,8 +86,9 @@ def _high(runs: Datasets) -> Judgement:
         runs,
         "high",
         [below(_FIT, fit, _NONE), above(_ACCURACY, accuracy, _ALL)],
-        [above(label, stage, _ALL), above(_FIT, fit, _ALL), above(_ACCURACY, accuracy, _ALL)],
-        "flipped labels are ignored only for some time; then they are fit, and overfitting is benign.",
+        [above(label, stage, _ALL), above(_ACCURACY, accuracy, _ALL)],
+        f"only for some time. Later the flipped labels are fit too, {fit.mean:.1%} of them at the end; the flow is "
+        "followed much farther than by the authors.",
     )
 
 
@@ -103,17 +116,27 @@ def _weak(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _late(runs: Datasets) -> Judgement:
-    rise, found, accuracy = (number(runs["low"], name) for name in ("rise", "found", "accuracy"))
-    attention = "increase of the attention on the signal tokens of new inputs after all labels are fit"
+    rise = number(runs["low"], "rise")
     return _on_band(
         runs,
         "low",
         [above("increase of test accuracy after all labels are fit", rise, _CHANGE)],
-        [above(attention, found, _LEARNT), above(_ACCURACY, accuracy, _ALL)],
-        "what is learnt after the labels are fit is the selection of the signal token on new inputs. Test accuracy is "
-        "already high before, since the given head also reads the signal through uniform attention.",
         seeds="fitting",
+        undecided=_known(runs),
     )
 
 
-CLAIMS = (_low, _high, _weak, _late)
+@claim(
+    "benign:late-selection",
+    Source("jaxattn", "when the signal tokens of new inputs are selected", Setting.OURS),
+    "With a low signal-to-noise ratio and a signal that is not too weak, the signal tokens of new inputs are selected "
+    "late, after all labels are fit.",
+    needs=TRAINED,
+)
+def _late_selection(runs: Datasets) -> Judgement:
+    found = number(runs["low"], "found")
+    label = "increase of the attention on the signal tokens of new inputs after all labels are fit"
+    return _on_band(runs, "low", [above(label, found, _LEARNT)], seeds="fitting")
+
+
+CLAIMS = (_low, _high, _weak, _late, _late_selection)

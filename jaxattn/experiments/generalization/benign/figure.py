@@ -77,8 +77,10 @@ def _description(band: str) -> str:
 
 def _finding(summaries: Datasets) -> str:
     low, weak = summaries["low"], summaries["weak"]
-    fit, change = min(float(low["fit"]), float(weak["fit"])), 100 * float(weak["change"])
+    fit = min(float(low["fit"]), float(weak["fit"]))
+    after = [float(one["accuracy"]) for one in (low, weak)]
+    before = [end - float(one["change"]) for end, one in zip(after, (low, weak), strict=True)]
     return (
-        f"At least {fit:.0%} of the flipped labels are fit: test accuracy ends at {float(low['accuracy']):.0%} with "
-        f"strong signals, with weak ones it changes by {change:.0f} points to {float(weak['accuracy']):.0%}"
+        f"At least {fit:.0%} of the flipped labels are fit: test accuracy goes from {before[0]:.0%} to {after[0]:.0%} "
+        f"with strong signals, and from {before[1]:.0%} to {after[1]:.0%} with weak ones"
     )

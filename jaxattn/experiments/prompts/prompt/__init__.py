@@ -236,8 +236,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set(xscale="log", xlabel="step")
         left.set(yscale="log", ylabel="direction error, $1 - \\cos$")
         right.set_ylabel("margin ratio")
-        left.set_title("(a) The prompt turns to $p_{mm}$; the published rule stalls\nfrom about step 1,000 on")
-        right.set_title("(b) Its margin becomes the largest\n")
+        limit, published = (judgements[f"prompt:{name}"].verdict for name in ("limit", "published"))
+        left.set_title(f"(a) the prompt turns to $p_{{mm}}$: {limit};\nby {_STEPS:,} published steps: {published}")
+        right.set_title("(b) margin ratio\n")
         left.legend(loc="lower left")
         remark = "(a): medians, bands from the 10th to the 90th percentile; (b): means with 95 % intervals."
         page.add_counts(figure, summaries, f"{remark} Grey: the paper's {_STEPS:,} steps.")
