@@ -143,7 +143,9 @@ def _power(logarithm: xarray.DataArray) -> xarray.DataArray:
 @claim(
     "lipschitz:bound",
     _LIPSCHITZ,
-    "If all norms are at most R, R >= 4, the gradient is Lipschitz with M = 3 n^3 R^7 exp(13 R^2).",
+    "If all norms, the label b among them, are at most R, R >= 4, the gradient is Lipschitz with M = 3 n^3 R^7 "
+    "exp(13 R^2).",
+    kind=Kind.CHECK,
 )
 def _bound(runs: Datasets) -> Judgement:
     summary = runs["texts"]
@@ -155,7 +157,9 @@ def _bound(runs: Datasets) -> Judgement:
     constant = Number(found, min(proved, found), found)
     return Judgement(
         [above(f"decades from the Lipschitz constant to M, smallest over R >= {_ASKED:g},", constant, 0.0)],
-        remark="The constant is between the largest second derivative found and the derived bound, which "
+        remark="Lemma 3.13 bounds A, A x and A y only. As printed it is false: where <f, h> = 0 the second derivative "
+        "is linear in b, so that a large enough b exceeds any M. With b bounded too, M is so large that the claim "
+        "cannot fail. The constant is between the largest second derivative found and the derived bound, which "
         f"lipschitz:derived tests. At R >= {_ASKED:g} there are at least {found:.0f} decades from the former to "
         f"M, and at least {proved:.0f} from the latter. We take n as the {summary.attrs['data.n']} words of a "
         "sequence, and R as a bound on the spectral norm of the embeddings and on the Frobenius norm of W; "
@@ -200,6 +204,7 @@ def _exponential(runs: Datasets) -> Judgement:
     "lipschitz:derived",
     Source(_DERIVATION, "bounds of the second derivative", Setting.OURS),
     "A Lipschitz constant is lambda_max(sum_i w_i c_i e_last e_last^T) sigma_max(E - mean)^2 for every W.",
+    kind=Kind.CHECK,
 )
 def _derived(runs: Datasets) -> Judgement:
     summary = runs["texts"]

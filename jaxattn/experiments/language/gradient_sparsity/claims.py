@@ -91,7 +91,7 @@ def _cases(runs: Datasets) -> list[_Case]:
     needs=_NEEDS,
 )
 def _few(runs: Datasets) -> Judgement:
-    """At the end few pairs may carry the gradient in every case; as corrected, in one where more did before."""
+    """At the end few pairs may carry the gradient, in every case."""
     cases = _cases(runs)
     if not cases:
         return Judgement.withheld(f"No run has {_TEXTS} texts; fewer are too few to decide.")
@@ -106,17 +106,13 @@ def _few(runs: Datasets) -> Judgement:
     few = [case for case in cases if case.few.outcome is Outcome.MET]
     others = [str(case) for case in cases if case not in few]
     falling = sum(case.falls.outcome is Outcome.MET for case in cases)
-    fewest = min(cases, key=lambda case: case.few.value.high)
     return Judgement(
         stated=[case.few for case in cases],
-        corrected=[fewest.few, fewest.falls],
-        correction=f"only in {len(few)} of {len(cases)} kinds of texts do few pairs carry the gradient, and become "
-        f"few during training: {'; '.join(map(str, few)) or 'none'}. In the others most pairs continue "
-        f"to carry it: {'; '.join(others) or 'none'}.",
-        remark="The shares are of all pairs of a prefix and a candidate word, including the next word; few means at "
-        f"most half of them, at the last step. The share falls during training in {falling} of "
-        f"{len(cases)} kinds of texts. Kinds (feasible or not) with fewer than {_TEXTS} texts in a run are "
-        "drawn but not judged.",
+        remark=f"In {len(few)} of {len(cases)} kinds of texts few pairs carry the gradient: "
+        f"{'; '.join(map(str, few)) or 'none'}. In the others most do: {'; '.join(others) or 'none'}. The shares are "
+        "of all pairs of a prefix and a candidate word, including the next word; few means at most half of them, at "
+        f"the last step. The share falls during training in {falling} of {len(cases)} kinds of texts. Kinds (feasible or "
+        f"not) with fewer than {_TEXTS} texts in a run are drawn but not judged.",
         numbers=numbers,
     )
 

@@ -7,7 +7,7 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
-from jaxattn.study.claims import Datasets, Judgement, Setting, Source, claim
+from jaxattn.study.claims import Datasets, Judgement, Kind, Setting, Source, claim
 from jaxattn.study.claims.criteria import Number, below
 from jaxattn.study.estimates import estimated, exact
 
@@ -57,6 +57,7 @@ def _gradient(runs: Datasets) -> Judgement:
     "lm-lemmas:slope",
     Source(PAPER, "Lemma 3.12", Setting.EXACT),
     "The derivative of the logistic function has the Lipschitz constant 1.",
+    kind=Kind.CHECK,
 )
 def _slope(runs: Datasets) -> Judgement:
     what, largest = "largest |g'(x) - g'(x')| / |x - x'|", float(runs["texts"]["slope_most"].max())
@@ -71,6 +72,7 @@ def _slope(runs: Datasets) -> Judgement:
     "lm-lemmas:bounds",
     Source(PAPER, "section 3.3", Setting.PROXY),
     "If all norms are at most R, R >= 4, each of the seven basic functions has its listed Lipschitz constant.",
+    kind=Kind.CHECK,
 )
 def _bounds(runs: Datasets) -> Judgement:
     summary = runs["texts"]

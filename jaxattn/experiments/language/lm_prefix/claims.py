@@ -105,7 +105,6 @@ def _theorem(equal: Datasets, close: Datasets, longest: float) -> Judgement:
     left = Number.exact(_total(_by(equal, PLAIN), "left"))
     # A start that fails with close scores may not fail with closer ones.
     missing = _total(_by(close, EXACT), "starts") - _total(_by(close, EXACT), "arrived")
-    astray, unexplained = (_total(exact_runs, name) for name in ("astray", "unexplained"))
     starts = " or ".join(map(str, sorted({int(run.attrs["weights.starts"]) for run in runs.values()})))
     moving = [f"{int(run['moving'])} ({name})" for name, run in runs.items() if int(run["moving"])]
     within = max(float(run["within"]) for run in plain.values())
@@ -121,23 +120,8 @@ def _theorem(equal: Datasets, close: Datasets, longest: float) -> Judgement:
             *([below("starts that may need a smaller delta", Number(0, 0, missing), 0)] if close else ()),
             *converges,
         ],
-        corrected=[
-            *converges,
-            below(
-                "starts with unserved prefixes that are at most the margin behind, exact direction (interval: those "
-                f"near {_KEPT}, to all)",
-                Number(astray, astray, unexplained),
-                0,
-            ),
-        ],
-        correction="W converges in direction to the max-margin solution of the prefixes that descent serves "
-        "(selects the optimal token of), or, if the other scores differ, of all tokens that it selects. The "
-        "optimal token of every other prefix is behind by more than 1, the margin of the served prefixes, along that "
-        "solution, so that its share of the gradient vanishes.",
         remark=f"Each text has {starts} starts per run. {_left(runs)}. Starts that are not yet near a solution: "
-        f"{', '.join(moving) or 'none'}. {astray} "
-        "starts are near the solution of what they keep although an unserved prefix is at most 1 behind along "
-        "it; more steps may still serve a prefix that is exactly 1 behind. The exact direction takes "
+        f"{', '.join(moving) or 'none'}. The exact direction takes "
         "normalized steps along the path of small plain ones, without their logarithmic slowness. The plain "
         f"steps are at most {within:.2g} / L. The late change is over their last two decades, for starts that "
         "leave no prefix unserved.",
@@ -170,6 +154,36 @@ def _close(runs: Datasets) -> Judgement:
     """No start may end elsewhere if the scores are arbitrarily close, including equal ones."""
     equal, close = (family(runs, {"data.head.delta": delta}) for delta in (0.0, _DELTA))
     return _theorem(equal, close, _HALF)
+
+
+@claim(
+    "lm-prefix:served",
+    Source("jaxattn", "what descent on a bounded loss converges to from any start", Setting.OURS),
+    "From any start W converges in direction to the max-margin solution of the prefixes that descent serves (selects "
+    "the optimal token of), or, if the other scores differ, of all tokens that it selects. The optimal token of every "
+    "other prefix is behind by more than 1, the margin of the served prefixes, along that solution.",
+    needs=_NEEDS,
+)
+def _served(runs: Datasets) -> Judgement:
+    exact_runs = family(runs, {"optimizer": EXACT})
+    astray, unexplained = (_total(exact_runs, name) for name in ("astray", "unexplained"))
+    labels = {f"1 - cos with {_KEPT}": "off_kept", f"margin ratio, {_KEPT}": "margin_kept"}
+    return Judgement(
+        [
+            *all_below(f"1 - cos with {_KEPT}", exact_runs, "off_kept", _CLOSE),
+            *all_above(f"margin ratio, {_KEPT}", exact_runs, "margin_kept", _MARGIN),
+            below(
+                "starts with unserved prefixes that are at most the margin behind, exact direction (interval: those "
+                f"near {_KEPT}, to all)",
+                Number(astray, astray, unexplained),
+                0,
+            ),
+        ],
+        remark=f"{_left(exact_runs)}. {astray} starts are near the solution of what they keep although an unserved "
+        "prefix is at most 1 behind along it; more steps may still serve a prefix that is exactly 1 behind.",
+        numbers=labelled(exact_runs, labels),
+        undecided=_few_texts(exact_runs),
+    )
 
 
 @claim(
@@ -215,4 +229,4 @@ def _left(runs: Datasets) -> str:
     return f"Starts that leave prefixes unserved: {', '.join(parts) or 'none'}{', none in other runs' * bool(parts)}"
 
 
-CLAIMS = (_equal, _close, _selection)
+CLAIMS = (_equal, _close, _served, _selection)

@@ -52,8 +52,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             "Means with 95 % intervals of the number of singular values above 1e-6 of the largest, of feasible "
             "problems with a certified relative gap of at most 1e-8; means of fewer than 8 are not drawn. Crosses: the "
             "count by the published rule, of singular values above an absolute 1e-7, where an infeasible problem "
-            f"counts as rank 1. (d): {counts['attempted']:,} of the problems, solved by {solver} as well; its solutions are not "
-            f"exact ({counts['kept']:,} pass the certificate), and all are counted.",
+            f"counts as rank 1. (d): {counts['attempted']:,} of the problems, solved by {solver} as well; its "
+            f"solutions are not exact ({counts['kept']:,} pass the certificate), and all are counted.",
             counted="problems",
         )
     return figure
