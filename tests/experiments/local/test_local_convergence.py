@@ -16,7 +16,9 @@ CORRELATION = {
 VERDICTS = {
     "local-convergence:a": "holds",
     "local-convergence:b": "holds",
-    "local-convergence:c": "holds with a correction",
+    "local-convergence:c": "holds",
+    "local-convergence:norm-W": "holds",
+    "local-convergence:norm-KQ": "does not hold",
 }
 
 

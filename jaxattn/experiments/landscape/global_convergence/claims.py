@@ -104,35 +104,44 @@ def _equal_scores(runs: Datasets) -> Judgement:
     left, moving = _count(far, "left"), _count(far, "moving")
     # From the number that stay at other tokens to the number that have not arrived at the optimal ones.
     elsewhere = Number(wrong + left, settled + left, wrong + left + moving)
-    explained = [
-        criterion
-        for run, summary in far.items()
-        for criterion in (
-            below(f"1 - cos with the solution of the served inputs, {run},", number(summary, "off_served"), _CLOSE),
-            above(
-                f"share that selects the optimal tokens, or leaves inputs unserved by this rule, {run},",
-                number(summary, "explained"),
-                _ALL,
-            ),
-        )
-    ]
     return Judgement(
         [below("seeds that end at other tokens (interval: those that stay there, to all),", elsewhere, 0)],
-        explained,
-        correction="W converges in direction to the max-margin solution of the inputs that descent serves (selects "
-        "the optimal token of). Along this solution the optimal token of every other input is behind by more than the "
-        f"margin 1. This happens for {left} of {_count(far, 'starts')} starts "
-        "far along a wrong selection.",
         remark=f"{wrong} starts end at other tokens. For {settled} of them the wrong inputs contribute less than "
         f"{SETTLED:g} of the gradient, so they stay there: other inputs drive W in a direction in which the optimal "
         "token of the wrong input loses more logit than they gain margin, and its gradient vanishes relative to "
-        "theirs. The lemma -<grad L, W_mm> > 0 (see no-stationary-point) excludes a stationary point, but not this."
+        "theirs. The lemma -<grad L, W_mm> > 0 (see no-stationary-point) excludes a stationary point, but not this. "
+        f"Of {_count(far, 'starts')} starts far along a wrong selection {left} end so; where, see "
+        "global-convergence:served."
         + (" With one input every start converges globally." if single and not any(single) else ""),
         numbers=shares
         | {f"seeds that end at other tokens, {run}": number(summary, "wrong") for run, summary in equal.items()}
         | {f"starts that leave inputs unserved, {run}": number(summary, "left") for run, summary in far.items()}
         | {"from random weights, with less than 1e-6 of the gradient on the wrong inputs": Number.exact(settled)},
         expected=dict.fromkeys(shares, 1.0),
+    )
+
+
+@claim(
+    "global-convergence:served",
+    _OURS,
+    "With equal scores of non-optimal tokens, descent from far along a wrong selection converges in direction to the "
+    "max-margin solution of the inputs that it serves (selects the optimal token of). Along this solution the optimal "
+    "token of every other input is behind by more than the margin 1.",
+    needs=_NEEDS,
+)
+def _served(runs: Datasets) -> Judgement:
+    far = family(runs, FAR)
+    share = "share that selects the optimal tokens, or leaves inputs unserved by this rule"
+    return Judgement(
+        [
+            criterion
+            for run, summary in far.items()
+            for criterion in (
+                below(f"1 - cos with the solution of the served inputs, {run},", number(summary, "off_served"), _CLOSE),
+                above(f"{share}, {run},", number(summary, "explained"), _ALL),
+            )
+        ],
+        remark=f"{_count(far, 'left')} of {_count(far, 'starts')} starts leave inputs unserved.",
     )
 
 
@@ -211,4 +220,4 @@ def _count(runs: Datasets, name: str) -> int:
     return sum(int(summary[name]) for summary in runs.values())
 
 
-CLAIMS = (_first_gradient, _alignment, _equal_scores, _basins, _score_gap)
+CLAIMS = (_first_gradient, _alignment, _equal_scores, _served, _basins, _score_gap)

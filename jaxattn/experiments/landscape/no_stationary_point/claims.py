@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.study.claims import Datasets, Judgement, Setting, Source, claim, counts_of
+from jaxattn.study.claims import Datasets, Judgement, Kind, Setting, Source, claim, counts_of
 from jaxattn.study.claims.criteria import Number, above, below
 from jaxattn.study.estimates import estimated, mean, number, share
 
@@ -92,9 +92,9 @@ def _needed(runs: Datasets) -> Judgement:
     "Without equal scores the risk can have a finite stationary point, even a local minimum that traps descent.",
 )
 def _finite(runs: Datasets) -> Judgement:
+    """One instance proves it; with equal scores the same instance must have no such point."""
     free, equal = runs["free"], runs["equal"]
     points, of_equal = (Number.exact(run.sizes["point"]) for run in (free, equal))
-    readout = Number.exact(float(free["readout"].min()))
     lowest = free.isel(point=int(np.argmax(free["trap_least"].values)))
     gradient, bend = (Number.exact(float(lowest[f"trap_{name}"])) for name in ("gradient", "least"))
     minimum = [
@@ -103,23 +103,35 @@ def _finite(runs: Datasets) -> Judgement:
         below("norm of the gradient at its local minimum", gradient, _VANISHED),
         above("smallest eigenvalue of the second derivative at its local minimum", bend, _BENT),
     ]
-    label = "smallest cosine of -grad L and v u^T over drawn problems and weights"
     return Judgement(
-        (*minimum, below(label, readout, 0.0)),
-        (*minimum, above(label, readout, 0.0)),
-        correction="not if some u has Y_i u . z_i > 0 for all i, which exists for independent queries. Then -<grad "
-        "L(W), v u^T> > 0 for every W and any scores, since it is a mean of variances: random problems "
-        f"with n <= d have no finite stationary point. The smallest cosine found is {readout.mean:.3g}, "
-        f"over {free.sizes['seed']} problems and {int(free.attrs['draws'])} weights each.",
-        remark="The instance is constructed: its inputs have the same query and opposite labels.",
+        minimum,
+        remark="The instance is constructed: its inputs have the same query and opposite labels. See "
+        "no-stationary-point:variance for problems that have no such point.",
         numbers={
             **{criterion.quantity: criterion.value for criterion in minimum},
-            "smallest cosine of -grad L and v u^T, free scores": readout,
             "norm of W z at its local minimum": Number.exact(abs(float(lowest["trap_place"]))),
         },
         expected={"stationary points on the axis of the instance with equal scores": 0.0},
         # No problem with equal scores is judged.
         counts=counts_of({"free": free}),
+    )
+
+
+# A check: the inner product is a mean of the variances of the scores, each times a positive factor.
+@claim(
+    "no-stationary-point:variance",
+    _OURS,
+    "If some u has Y_i u . z_i > 0 for all i, as it does for independent queries (n <= d), then "
+    "-<grad L(W), v u^T> > 0 for every W and any scores, so there is no finite stationary point.",
+    kind=Kind.CHECK,
+)
+def _variance(runs: Datasets) -> Judgement:
+    free = runs["free"]
+    readout = Number.exact(float(free["readout"].min()))
+    return Judgement(
+        [above("smallest cosine of -grad L and v u^T over drawn problems and weights", readout, 0.0)],
+        remark="The inner product is a mean of variances of the scores under the attention, with positive weights. "
+        f"Over {free.sizes['seed']} problems and {int(free.attrs['draws'])} weights each.",
         undecided=_too_few_draws(free),
     )
 
@@ -130,4 +142,4 @@ def _too_few_draws(run: xarray.Dataset) -> str:
     return few if draws < _ENOUGH else ""
 
 
-CLAIMS = (_equal, _needed, _finite)
+CLAIMS = (_equal, _needed, _finite, _variance)
