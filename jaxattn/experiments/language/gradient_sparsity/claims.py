@@ -111,8 +111,8 @@ def _few(runs: Datasets) -> Judgement:
         remark=f"In {len(few)} of {len(cases)} kinds of texts few pairs carry the gradient: "
         f"{'; '.join(map(str, few)) or 'none'}. In the others most do: {'; '.join(others) or 'none'}. The shares are "
         "of all pairs of a prefix and a candidate word, including the next word; few means at most half of them, at "
-        f"the last step. The share falls during training in {falling} of {len(cases)} kinds of texts. Kinds (feasible or "
-        f"not) with fewer than {_TEXTS} texts in a run are drawn but not judged.",
+        f"the last step. The share falls during training in {falling} of {len(cases)} kinds of texts. Kinds (feasible "
+        f"or not) with fewer than {_TEXTS} texts in a run are drawn but not judged.",
         numbers=numbers,
     )
 
