@@ -178,7 +178,7 @@ def _sums(summary: xarray.Dataset) -> str:
 
 
 def _curvature(runs: Datasets, loss: str) -> Judgement:
-    """The constant with linear attention must exceed any possible one with softmax; as corrected, from some scale."""
+    """The constant with linear attention must exceed any with softmax; as corrected, from some scale."""
     summary = runs["texts"]
     one, scale = summary.sel(loss=loss), summary["scale"].values
     measured = _at_scales(one, "smoother", "log10 of the largest curvature, linear over softmax")
@@ -198,6 +198,17 @@ def _curvature(runs: Datasets, loss: str) -> Judgement:
     found, surely = _over_scales(one, "smoother"), _over_scales(one, "smoother_surely")
     ratios = [Number(up.mean, down.low, up.high) for up, down in zip(found, surely, strict=True)]
     asked = "log10 of the Lipschitz constants, linear over softmax"
+    of_mean = scales.least(ratios)
+    summed = 2 * np.log10(summary.attrs["words"])
+    of_sum = Number(of_mean.mean + summed, of_mean.low + summed, of_mean.high + summed)
+    conventions = [
+        above(f"{asked}, smallest over scales, linear attention as a {word}", each, _EQUAL)
+        for word, each in (("mean", of_mean), ("sum", of_sum))
+    ]
+    differs = (
+        "Linear attention can be a mean over the words, or a sum; the source does not say which. As a mean this "
+        f"logarithm is {of_mean.mean:.3g}, as a sum {of_sum.mean:.3g}, and the statement holds for one of them only."
+    )
     correction = scales.from_some_scale(asked, scale, ratios, _EQUAL)
     start = scales.from_where(scale, one["smoother_low"].values > _EQUAL)
     from_start = "has no smaller curvature at the largest scale"
@@ -206,9 +217,10 @@ def _curvature(runs: Datasets, loss: str) -> Judgement:
     opposite = [f"{float(s):g}" for s in scale[one["rougher_proved_low"].values > _HALF]]
     return Judgement(
         numbers=measured,
-        stated=(above(f"{asked}, smallest over scales,", scales.least(ratios), _EQUAL),),
+        stated=conventions,
         corrected=correction.criteria,
         correction=correction.sentence,
+        undecided=differs if len({one.outcome for one in conventions}) > 1 else "",
         remark="With linear attention the constant is exactly the curvature at 0. With softmax the largest curvature "
         "found, at 0, at drawn W and along descent, is a lower bound, and that of jaxattn.language.smoothness "
         f"an upper bound; the intervals of the criteria reach from one to the other. At {len(opposite)} of "
