@@ -22,9 +22,7 @@ RANKED = ("W_SVMeq", "W_mm", "W_1token")
 # Why the fitted W_SVMeq is not compared with W_mm, for the remarks.
 IDENTITY = (
     "If W_fin is taken from the run itself, W_SVMeq is the projection of W on the span of W_fin and W_mm, which are "
-    "orthogonal, so it is at least as near to any W as W_mm: an identity, which is not judged. What is judged is "
-    "W_SVMeq with the predicted W_fin, that of the best distributions on the selected sets, in the {} of {} runs that "
-    "select several tokens and whose problem determines this W_fin."
+    "orthogonal, so it is at least as near to any W as W_mm: an identity, which is not judged."
 )
 # For each of `descriptions.SOLUTIONS`: its label, colour, dashes and marker.
 LOOKS = {

@@ -146,8 +146,10 @@ def _order(runs: Datasets) -> Judgement:
     ]
     return Judgement(
         stated or [Criterion("runs that select several tokens", Number.exact(math.nan))],
-        remark=f"The numbers are 1 - cos at the end. {IDENTITY.format(determined, several)} W_mm is nearer than "
-        f"W_1token for {len(nearer)} of the {len(mixing)} values of lambda that select several tokens.",
+        remark=f"The numbers are 1 - cos at the end. {IDENTITY} What is judged is W_SVMeq with the predicted W_fin, "
+        f"that of the best distributions on the selected sets, in the {determined} of {several} runs that select "
+        f"several tokens and whose problem determines this W_fin. W_mm is nearer than W_1token for {len(nearer)} of "
+        f"the {len(mixing)} values of lambda that select several tokens.",
         numbers={
             f"{name}, {solution}": number(run, "off", solution=solution)
             for name, run in runs.items()

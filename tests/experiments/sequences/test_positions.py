@@ -21,7 +21,9 @@ VERDICTS = {
     for name, verdict in (
         ("selection", "holds"),
         ("W", "holds"),
-        ("KQ", "holds with a correction"),
+        ("KQ", "holds"),
+        ("norm-KQ", "holds with a correction"),
+        ("limit-KQ", "holds"),
         ("path", "holds"),
     )
 }

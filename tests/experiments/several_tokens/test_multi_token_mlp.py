@@ -16,7 +16,8 @@ SEEDS = 40
 VERDICTS = {
     "multi-token-mlp:selected": "holds",
     "multi-token-mlp:numbers": "holds",
-    "multi-token-mlp:every": "holds with a correction",
+    "multi-token-mlp:every": "does not hold",
+    "multi-token-mlp:predicted": "holds",
     "multi-token-mlp:norm": "holds",
     "multi-token-mlp:direction": "holds",
 }

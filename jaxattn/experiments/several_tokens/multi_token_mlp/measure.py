@@ -51,10 +51,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     Returns:
         For each run by the published rule two datasets, for the published selection under the run's name and for every
         seed under its name with the suffix `, no selection`: at the snapshots `off`; at the end `order`, the distance
-        of W_1token from W minus that of W_mm, and `worst`, the same minus that of W_SVMeq; `ahead`, of
-        `alignment.ahead`, pooled over dimensions; what `limit.estimates` returns; and the points of the scatter. The
-        attributes `several` and `determined` count the seeds that select several tokens, and those whose finite part is
-        predicted. For each run along the exact gradient direction one dataset, without a selection.
+        of W_1token from W minus that of W_mm; `ahead`, of `alignment.ahead`, pooled over dimensions; what
+        `limit.estimates` returns; and the points of the scatter. The attributes `several` and `determined` count the
+        seeds that select several tokens, and those whose finite part is predicted. For each run along the exact
+        gradient direction one dataset, without a selection.
     """
     published = {name: run for name, run in runs.items() if "optimizer" not in run.attrs}
     summaries: dict[str, xarray.Dataset] = {}
@@ -90,12 +90,11 @@ def _summary(run: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.Datase
         "size": (("seed",), own["size"].values[:, -1]),
         "published": own["published"].variable,
     }
-    # Final differences of W_1token to the two others; paired by seed.
-    SVMeq, mm, single = (own["off"].sel(solution=solution).values[:, -1] for solution in RANKED)
+    # Paired by seed.
+    mm, single = (own["off"].sel(solution=solution).values[:, -1] for solution in RANKED[1:])
     estimates = {
         "off": (("solution", "snapshot"), bootstrap(own["off"].values, key)),
         "order": ((), bootstrap(single - mm, key)),
-        "worst": ((), bootstrap(single - SVMeq, derive_key(key))),
         **limit.estimates(own, key),
     }
     arrays |= variables(estimates)
