@@ -44,9 +44,8 @@ _RUNS = tuple(f"m={m}" for m in (1, 2, 4, 8, 10))
 _TOGETHER = 16
 # Certified solutions agree only to this relative accuracy, so a smaller increase of the norm cannot be detected.
 _SAME = svm.DOUBLE.gap
-# Fixed beforehand: the thresholds for the mean largest probability and the mean correlation, and how much nearer the
-# stationary point reached may be than the best one found for the two to count as the same.
-_SATURATED, _REACHED, _AS_GOOD = 0.999, 0.95, 0.01
+# Fixed beforehand: the thresholds for the mean largest probability and the mean correlation.
+_SATURATED, _REACHED = 0.999, 0.95
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -118,19 +117,15 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate what descent reaches at every width.
 
     Returns:
-        For each width means with their intervals: `correlation` (solution), `probability` (snapshot), and `advantage`
-        (), the correlation with the stationary point reached minus the correlation with the best one found, paired by
-        seed; and each seed's `rank` and `excess`.
+        For each width means with their intervals: `correlation` (solution) and `probability` (snapshot); and each
+        seed's `rank` and `excess`.
     """
     summaries = {}
     for k, (name, run) in enumerate(runs.items()):
         correlation_key, probability_key = jax.random.fold_in(key, 2 * k), jax.random.fold_in(key, 2 * k + 1)
-        end = run["correlation"]
-        advantage = (end.sel(solution="nearest") - end.sel(solution="bounded")).values
         estimates = {
-            "correlation": (("solution",), bootstrap(end.values, correlation_key)),
+            "correlation": (("solution",), bootstrap(run["correlation"].values, correlation_key)),
             "probability": (("snapshot",), bootstrap(run["probability"].values, probability_key)),
-            "advantage": ((), bootstrap(advantage, jax.random.fold_in(correlation_key, 1))),
         }
         summaries[name] = run.drop_vars(["correlation", "probability"]).assign(variables(estimates))
     return summaries
@@ -175,31 +170,27 @@ def _binds(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _reaches(runs: Datasets) -> Judgement:
-    """Descent must saturate and reach the best point of rank m; as corrected, any stationary point of rank m."""
+    """Descent must saturate and end along the best point of rank m."""
     runs = {name: runs[name] for name in _RUNS}
     numbers: dict[str, Number] = {}
-    stationary: list[Criterion] = []
-    best: list[Criterion] = []
+    criteria: list[Criterion] = []
     for name, run in runs.items():
         of = f"{name}, correlation"
         ends = {solution: number(run, "correlation", solution=solution) for solution in _NAMES}
         numbers |= {f"{of}, {_NAMES[solution]}": end for solution, end in ends.items()}
-        saturation, ahead = number(run, "probability", at=-1), number(run, "advantage")
-        stationary += [
-            above(f"{name}, mean largest probability at the last step,", saturation, _SATURATED),
-            above(f"{of}, {_NAMES['nearest']},", ends["nearest"], _REACHED),
+        criteria += [
+            above(f"{name}, mean largest probability at the last step,", number(run, "probability", at=-1), _SATURATED),
+            above(f"{of}, {_NAMES['bounded']},", ends["bounded"], _REACHED),
         ]
-        best += [below(f"{of}, {_NAMES['nearest']} minus {_NAMES['bounded']},", ahead, _AS_GOOD)]
-    name, worst = max(runs.items(), key=lambda item: float(item[1]["advantage"]))
+    name, worst = min(runs.items(), key=lambda item: float(item[1]["correlation"].sel(solution="bounded")))
     reached, bounded = (float(worst["correlation"].sel(solution=solution)) for solution in ("nearest", "bounded"))
     return Judgement(
-        (*stationary, *best),
-        stationary,
-        correction="descent converges in direction to a stationary point of the rank-constrained problem, which "
-        f"need not be its solution. The difference is largest at {name}: the mean correlation is {reached:.3f} with "
-        f"the stationary point reached by descent and {bounded:.3f} with the best one found.",
+        criteria,
+        remark=f"It is farthest at {name}, where the mean correlation is {bounded:.3f} with the best stationary point "
+        f"found, and {reached:.3f} with the one that is reached from the end of descent. The paper states this of the "
+        "regularization path, not of descent; narrow-path:descent compares descent with that path.",
         numbers=numbers,
-        expected={label: 1.0 for label in numbers if "nuclear" not in label},
+        expected={f"{name}, correlation, {_NAMES['bounded']}": 1.0 for name in runs},
         undecided=_too_few(runs, above_m=True),
     )
 

@@ -12,20 +12,23 @@ from jaxtyping import PRNGKeyArray
 from jaxattn.experiments.several_tokens.alignment import ROUNDING, number_or_nan
 from jaxattn.statistics import Estimate, bootstrap, proportion
 from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgement, Setting, Source
-from jaxattn.study.claims.criteria import Criterion, Number, above, below
+from jaxattn.study.claims.criteria import Criterion, Number, above, below, between
 from jaxattn.study.measuring.growth import AT_REST
 
 SOURCE = Source("arXiv 2308.16898", "general SVM of nonlinear heads (eq. 9; the poster)", Setting.OURS)
 NORM = "Where descent under a nonlinear head ({}) selects several tokens, the norm of W diverges."
-DIRECTION = (
-    "Where descent under a nonlinear head ({}) selects several tokens, W is W_fin + ||W|| W_mm / ||W_mm||, so that "
-    "its direction converges to that of W_mm."
+DIRECTION = "Where descent under a nonlinear head ({}) selects several tokens, W converges to the direction of W_mm."
+FORM = (
+    "Where descent under a nonlinear head ({}) selects several tokens, W is W_fin + ||W|| W_mm / ||W_mm|| with a "
+    "finite W_fin, so that 1 - cos(W, W_mm) falls like 1 / ||W||^2."
 )
 # Derived from the key of the other estimates of a run.
 _OWN = 3
 # Fixed beforehand: the largest share of runs that may have stopped growing if the norm is to diverge. The mean exponent
 # is not enough: under the published rule, which stalls by rounding, it was 0.2 although half of the runs had stopped.
 _AT_MOST = 0.05
+# The range of an exponent of -2, as in rate.
+_SQUARE = (-2.2, -1.8)
 # The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
 
@@ -39,7 +42,8 @@ def estimates(run: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[s
 
     Returns:
         `growth`, p in ||W|| ~ k^p; `rest`, the share of seeds with an exponent below AT_REST; `approach`, the change of
-        the logarithm of (1 - cos(W, W_mm)) ||W||, which is negative where 1 - cos falls faster than 1 / ||W||; and
+        the logarithm of (1 - cos(W, W_mm)) ||W||, which is negative where 1 - cos falls faster than 1 / ||W||;
+        `power`, p in 1 - cos ~ ||W||^p, the ratio of the mean changes of both logarithms, if the norm grows; and
         `nearer`, the share of seeds in which 1 - cos falls. Empty for fewer than LEAST_SEEDS seeds or for one snapshot.
     """
     several, steps = run["several"].values, run["snapshot"].values
@@ -51,12 +55,17 @@ def estimates(run: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[s
     rise, fall = size[:, 1] - size[:, 0], off[:, 1] - off[:, 0]
     growth = rise / math.log(steps[-1] / steps[middle])
     keys = jax.random.split(jax.random.fold_in(key, _OWN))
-    return {
+    found = {
         "growth": ((), bootstrap(growth, keys[0])),
         "rest": ((), proportion(growth < AT_REST)),
         "approach": ((), bootstrap(fall + rise, keys[1])),
         "nearer": ((), proportion(fall < 0)),
     }
+    if rise.mean() > 0:
+        power = fall.mean() / rise.mean()
+        # To first order the ratio of two means is a mean.
+        found["power"] = ((), bootstrap(power + (fall - power * rise) / rise.mean(), jax.random.fold_in(keys[1], 1)))
+    return found
 
 
 def judge_norm(runs: Datasets) -> Judgement:
@@ -87,10 +96,26 @@ def judge_direction(runs: Datasets) -> Judgement:
             for name, run in several.items()
         ]
         or [Criterion("runs that select several tokens", Number.exact(math.nan))],
-        remark="The numbers are over the second half of training, for seeds that select several tokens. If W is W_fin "
-        "+ C W_mm with a constant W_fin, 1 - cos(W, W_mm) falls like 1 / ||W||^2; the criterion asks for faster than "
-        "1 / ||W||. Nearer: the share of seeds that are nearer to W_mm at the end than half way.",
+        remark="The numbers are over the second half of training, for seeds that select several tokens. The criterion "
+        "asks that 1 - cos(W, W_mm) falls faster than 1 / ||W||. Nearer: the share of seeds that are nearer to W_mm at "
+        "the end than half way.",
         numbers=_numbers(several, "approach", "nearer"),
+    )
+
+
+def judge_form(runs: Datasets) -> Judgement:
+    """In every run 1 - cos(W, W_mm) must fall like 1 / ||W||^2."""
+    several = _several(runs)
+    return Judgement(
+        [
+            between(f"{name}: p in 1 - cos ~ ||W||^p", number_or_nan(run, "power"), *_SQUARE)
+            for name, run in several.items()
+        ]
+        or [Criterion("runs that select several tokens", Number.exact(math.nan))],
+        remark="The numbers are over the second half of training, for seeds that select several tokens: the ratio of "
+        "the mean changes of log(1 - cos) and log ||W||.",
+        numbers=_numbers(several, "power", "growth"),
+        expected={f"{name}, power": -2.0 for name, run in several.items() if "power" in run},
     )
 
 

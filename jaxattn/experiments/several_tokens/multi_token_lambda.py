@@ -162,6 +162,7 @@ _NORM = claim("multi-token-lambda:norm", limit.SOURCE, limit.NORM.format(_HEAD),
 _DIRECTION = claim("multi-token-lambda:direction", limit.SOURCE, limit.DIRECTION.format(_HEAD), TRAINED)(
     limit.judge_direction
 )
+_FORM = claim("multi-token-lambda:form", limit.SOURCE, limit.FORM.format(_HEAD), TRAINED)(limit.judge_form)
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -220,4 +221,4 @@ def _break(axes: Axes) -> None:
     axes.plot([0.45, 0.55], [0, 0], transform=axes.get_xaxis_transform(), clip_on=False, markeredgewidth=0.8, **slash)
 
 
-EXPERIMENT = Experiment(measure, claims=(_tokens, _order, _NORM, _DIRECTION), summarize=summarize, draw=draw)
+EXPERIMENT = Experiment(measure, claims=(_tokens, _order, _NORM, _DIRECTION, _FORM), summarize=summarize, draw=draw)

@@ -7,7 +7,7 @@ import xarray
 
 from jaxattn.experiments.several_tokens.alignment import PARTS
 from jaxattn.experiments.several_tokens.finite_part import EXPERIMENT, summarize
-from jaxattn.study.claims import EXCLUDED
+from jaxattn.study.claims import EXCLUDED, Verdict
 from tests.experiments.several_tokens.runs import SEEDS, resting
 from tests.instances import gives_up
 
@@ -17,7 +17,7 @@ VERDICTS = {"finite-part:quadratic": "holds", "finite-part:ReLU": "does not hold
 
 def measured():
     """Under the quadratic head the ratios are the predicted ones; the ReLU head determines few."""
-    return {"d = 4": run(0.1), "lambda = 0.2": run(0.9).assign_attrs({"head.penalty": 0.2})}
+    return {"d = 4": run(0.1), "lambda = 0.2": run(1.0).assign_attrs({"head.penalty": 0.2})}
 
 
 def run(determined, off=0.0):
@@ -49,6 +49,12 @@ def test_the_line_through_ratios_that_are_off_has_another_intercept():
     slope, intercept = np.polyfit(summary["predicted"], summary["descended"], 1)
     np.testing.assert_allclose([summary["slope"], summary["intercept"]], [slope, intercept], rtol=1e-9)
     assert 0.38 < float(summary["intercept_low"]) < 0.4 < float(summary["intercept_high"]) < 0.42
+
+
+@pytest.mark.parametrize("share", [0.6, 0.85])
+def test_most_inputs_are_not_nearly_all(share):
+    runs = measured() | {"lambda = 0.2": run(share).assign_attrs({"head.penalty": 0.2})}
+    assert EXPERIMENT.claims[0].judge(summarize(runs, jax.random.key(0))).verdict is Verdict.FAILS
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ VERDICTS = {
     "multi-token-mlp:predicted": "holds",
     "multi-token-mlp:norm": "holds",
     "multi-token-mlp:direction": "holds",
+    "multi-token-mlp:form": "does not hold",
 }
 
 

@@ -17,7 +17,7 @@ from jaxattn.experiments.landscape.convergence_types.measure import measure
 from jaxattn.experiments.landscape.outcomes import by_weights, share_among
 from jaxattn.experiments.landscape.rising import Trend, points, trend
 from jaxattn.study import claims
-from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Kind, Number, above, below, claim
+from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Number, above, below, claim
 from jaxattn.study.estimates import estimated, exact, number, share
 from jaxattn.study.style import page, palette
 
@@ -110,7 +110,6 @@ def _local(runs: Datasets) -> Judgement:
     "The larger d, the more often every token that is not selected is a support vector, in which case only the "
     "optimal tokens are locally optimal.",
     needs=_NEEDS,
-    kind=Kind.CHECK,
 )
 def _all_support(runs: Datasets) -> Judgement:
     summaries = by_weights(runs)

@@ -140,7 +140,12 @@ def _direction(runs: Datasets) -> Judgement:
     return dataclasses.replace(judgement, remark=f"{judgement.remark} {ratios}")
 
 
-CLAIMS = (_selected, _numbers, _every, _foretold, _norm, _direction)
+@claim("multi-token-mlp:form", limit.SOURCE, limit.FORM.format("of ReLUs"), needs=TRAINED)
+def _form(runs: Datasets) -> Judgement:
+    return limit.judge_form({name: runs[name] for name in _EXACT})
+
+
+CLAIMS = (_selected, _numbers, _every, _foretold, _norm, _direction, _form)
 
 
 def _predicted(part: str, runs: Datasets) -> list[Criterion]:
