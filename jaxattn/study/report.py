@@ -205,10 +205,19 @@ def _changed(changes: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> 
     yield f"Verdicts and claims that are others than at commit {changes['since']}. [All claims](README.md).\n"
     yield from ("| claim | before | now | why |", "|---|---|---|---|")
     for name, change in sorted(changes["claims"].items()):
-        now = of[name]["verdict"] if name in of else "no claim"
+        now = judged_as(of[name]) if name in of else "no claim"
         shown = f"[{name}](pages/{_experiment(of[name])}.md#{_anchor(of[name])})" if name in of else name
         yield f"| {shown} | {change['before']} | {now} | {plain(change['why'])} |"
     yield ""
+
+
+def judged_as(line: Mapping[str, Any]) -> str:
+    """Return a claim's verdict, and whether it is a check.
+
+    Args:
+        line: of claims.json.
+    """
+    return f"{line['verdict']}{', a check' * (line['kind'] == Kind.CHECK)}"
 
 
 def counted(lines: Sequence[Mapping[str, Any]]) -> str:
