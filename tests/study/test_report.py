@@ -208,7 +208,7 @@ def test_what_changed_is_a_page_of_its_own_with_the_reasons(tmp_path):
 def test_the_changes_of_the_repository_are_changes():
     verdicts = {line["id"]: report.judged_as(line) for line in json.loads((FIGURES / "claims.json").read_text())}
     for name, change in OmegaConf.load(FIGURES / "changes.yaml")["claims"].items():
-        assert change["before"] in (*Verdict, "new"), name
+        assert change["before"].removesuffix(", a check") in (*Verdict, "new"), name
         assert verdicts.get(name) != change["before"], name
         assert change["why"], name
 
