@@ -142,14 +142,18 @@ def _table(studies: Mapping[str, Any], families: Sequence[Sequence[Mapping[str, 
 
 def _result(line: Mapping[str, Any]) -> str:
     """Return a claim's statement, and why it does not hold as stated or is not decided."""
+    statement = _shortened(_statement(line))
     if line["verdict"] == Verdict.HOLDS:
-        return _statement(line)
+        return statement
     if line["verdict"] != Verdict.CORRECTED and not is_withheld(line):
-        return f"{_statement(line)} Measured: {evidence(line).rpartition(' (')[0]}."
+        return f"{statement} Measured: {evidence(line).rpartition(' (')[0]}."
     reason = re.split(r"(?<=\.) (?=[A-Z])", line["note"])[0]
-    if len(reason) > _LONGEST:
-        reason = re.sub(r"[^\w)]*[,;:(][^,;:(]*$", " …", reason[:_LONGEST])
-    return f"{_statement(line)} {reason}"
+    return f"{statement} {_shortened(reason)}"
+
+
+def _shortened(text: str) -> str:
+    """Return a text that ends between two of its parts if it is long."""
+    return text if len(text) <= _LONGEST else re.sub(r"[^\w)]*[,;:(][^,;:(]*$", " …", text[:_LONGEST])
 
 
 def _common(family: Sequence[Mapping[str, Any]]) -> str:
