@@ -99,7 +99,7 @@ def _KQ(runs: Datasets) -> Judgement:
     )
 
 
-_TITLES = {"W": "(a) training $W$, from $W_F$:\n", "KQ": "(b) training $(K, Q)$, from $W_*$:\n"}
+_TITLES = {"W": "(a) training $W$, distance to $W_F$:\n", "KQ": "(b) training $(K, Q)$, distance to $W_*$:\n"}
 _LOOKS = {
     "as published": ("as published", palette.GUIDE, "--"),
     "exact direction": ("exact direction, no penalty", palette.TEAL, "-"),

@@ -113,7 +113,7 @@ def judge_form(runs: Datasets) -> Judgement:
         ]
         or [Criterion("runs that select several tokens", Number.exact(math.nan))],
         remark="The numbers are over the second half of training, for seeds that select several tokens: the ratio of "
-        "the mean changes of log(1 - cos) and log ||W||.",
+        "the mean changes of log(1 - cos) and log ||W||. Above -2, the part of W across W_mm still grows.",
         numbers=_numbers(several, "power", "growth"),
         expected={f"{name}, power": -2.0 for name, run in several.items() if "power" in run},
     )

@@ -21,7 +21,8 @@ def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset])
 
     Args:
         panels: from left to right.
-        summaries: of `measuring.curves.curves`, by run; each curve is a mean over seeds with its 95 % interval.
+        summaries: of `measuring.curves.curves` and `measuring.growth.growth`, by run; each curve is a mean over seeds
+            with its 95 % interval.
     """
     left, middle, right = panels
     reached = []
@@ -33,7 +34,8 @@ def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset])
         reached.append(float(one["probability"].values[-1]))
         for norm in map(str, one["norm"].values):
             direction_error(axes, one, norm)
-        axes.set_title(f"({letter}) training {_TRAINED[run]}:\n{page.NORMS[nearest(one)]} is nearest")
+        grows = f"norm like $k^{{{float(one['growth']):z.2f}}}$"
+        axes.set_title(f"({letter}) training {_TRAINED[run]}, {grows}:\n{page.NORMS[nearest(one)]} is nearest")
         axes.set_ylabel("direction error, 1 - cos")
     left.set_title(f"(a) attention on one token:\n{min(reached):.4f} at the end")
     left.set(ylabel="mean largest probability", ylim=(0, 1.03))

@@ -2,15 +2,18 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 
 from jaxattn import data, descent, heads, initial, losses, metrics, records, svm, tokens
+from jaxattn.experiments.sequences.positions.claims import CLAIMS, summarize
 from jaxattn.experiments.sequences.positions.measure import measure
 from jaxattn.problem import of_arrays
 from jaxattn.regularization import FROBENIUS, NUCLEAR
+from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import paths, recording, schedule, training
 from tests.instances import gives_up
 from tests.recorded import recorded
@@ -79,6 +82,14 @@ def path(attention):
         {"norm": np.array(["frobenius", "nuclear"], object), "radius": [100.0, 1000.0], "seed": np.arange(SEEDS)},
         {"data": attention, "steps": 2000} | COUNTS,
     )
+
+
+def test_direction_growth_and_descent_without_a_penalty_are_judged_apart():
+    falling = {"data": "causal", "weights": "factored", "optimizer": "falling_gd"}
+    runs = measured() | {"causal KQ, exact direction": run(falling, nuclear=0.9, growth=1.0)}
+    summaries = summarize(runs, jax.random.key(0))
+    found = {claim.id.removeprefix("sequence:causal-"): claim.judge(summaries).verdict for claim in CLAIMS}
+    assert [found[name] for name in ("KQ", "norm-KQ", "limit-KQ")] == [Verdict.HOLDS, Verdict.CORRECTED, Verdict.FAILS]
 
 
 @pytest.fixture(scope="module", params=[pytest.param("sequence", marks=pytest.mark.slow), "causal"])

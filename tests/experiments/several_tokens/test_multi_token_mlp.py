@@ -1,5 +1,6 @@
 """Synthetic distances of W from its descriptions under a ReLU head, and what is measured of a few trained runs."""
 
+import jax
 import numpy as np
 import pytest
 import xarray
@@ -9,7 +10,7 @@ from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
 from jaxattn.experiments.several_tokens.multi_token_mlp import EXPERIMENT
 from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED
 from jaxattn.experiments.several_tokens.prediction import predict
-from jaxattn.study.claims import EXCLUDED
+from jaxattn.study.claims import EXCLUDED, Verdict
 from tests.instances import gives_up
 
 SEEDS = 40
@@ -54,6 +55,13 @@ def run(d):
         {"data.d": d, "steps": 2000, "attempted": SEEDS + 5, "kept": SEEDS, "ambiguous": 5}
         | {"every_attempted": SEEDS + 6, "every_kept": SEEDS + 1, "every_finite": 5},
     )
+
+
+def test_a_predicted_finite_part_that_is_far_off_refutes_the_prediction_alone():
+    runs = {name: one.assign(foretold=one["foretold"] + 0.5) for name, one in measured().items()}
+    summaries = EXPERIMENT.estimates(runs, jax.random.key(0))
+    found = {claim.id.partition(":")[2]: claim.judge(summaries).verdict for claim in EXPERIMENT.claims}
+    assert (found["predicted"], found["selected"]) == (Verdict.FAILS, Verdict.HOLDS)
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,8 @@ def _equal_scores(runs: Datasets) -> Judgement:
     elsewhere = Number(wrong + left, settled + left, wrong + left + moving)
     return Judgement(
         [below("seeds that end at other tokens (interval: those that stay there, to all),", elsewhere, 0)],
-        remark=f"{wrong} starts end at other tokens. For {settled} of them the wrong inputs contribute less than "
+        remark="The theorem is on plain descent with a fixed step; this is descent along the exact gradient direction. "
+        f"{wrong} starts end at other tokens. For {settled} of them the wrong inputs contribute less than "
         f"{SETTLED:g} of the gradient, so they stay there: other inputs drive W in a direction in which the optimal "
         "token of the wrong input loses more logit than they gain margin, and its gradient vanishes relative to "
         "theirs. The lemma -<grad L, W_mm> > 0 (see no-stationary-point) excludes a stationary point, but not this. "

@@ -35,7 +35,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     random, far = (list(family(summaries, of).values()) for of in (STARTS["from random weights"], FAR))
     equal = [run for run in random if run.attrs["data.spread"] == 0]
     from_zero = [run for runs in first.values() for run in runs]
-    alignment = judgements["global-convergence:alignment"].verdict
+    gains = page.span((float(run["gain"]) for run in from_zero), ".2f")
     separated = f"{_sum(from_zero, 'separated_wrong')} of {_sum(from_zero, 'separated_seeds')} seeds"
     settled = f"{_sum(equal, 'settled')} of {_sum(equal, 'optimal_seeds')} seeds"
     left = f"{_sum(far, 'left')} of {_sum(far, 'starts')} starts"
@@ -53,7 +53,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 c.annotate(text, (0, share), (8, -16), textcoords="offset points", va="top", zorder=5)
         for runs, colour in _by_size(d, far, "weights.margin", "nd"):
             d.plot(1.6 * runs[-1].attrs["weights.margin"], 1 - float(runs[-1]["elsewhere"]), "x", color=colour)
-        a.set(title=f"(a) the share rises with the first gradient's cosine: {alignment}")
+        a.set(title=f"(a) the half with the larger cosines: share larger by {gains}")
         b.set(title=f"(b) first step separates (shaded): {separated} end at other tokens")
         c.set(title=f"(c) equal scores, from random weights: {settled} stay at other tokens")
         d.set(title=f"(d) equal scores, from far along a wrong selection: {left} leave inputs unserved")

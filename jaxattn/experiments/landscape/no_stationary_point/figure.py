@@ -57,7 +57,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             {label: summaries[name] for name, (_, _, label) in _LOOKS.items()},
             f"{int(equal.attrs['draws']):,} weights a problem. (c), (d): the risk of the constructed instance over "
             r"$Wz$, the same query for all inputs; shaded where $-\langle\nabla L, W_{mm}\rangle < 0$; lines: descent "
-            "(gradient flow) from the same four points; the arrow on the right points along $W_{mm}z$.",
+            "(gradient flow) from the same four points; a token's second coordinate is its score; the arrow on the "
+            "right points along $W_{mm}z$.",
             counted="problems",
         )
     return figure
@@ -102,6 +103,6 @@ def _landscape(axes: Axes, run: xarray.Dataset, levels: np.ndarray) -> QuadConto
     start = np.array([0.8, -2.5])
     end = start + 1.8 * run["trap_solution"].values
     axes.annotate("", tuple(end), tuple(start), arrowprops={"arrowstyle": "->", "linewidth": 1.2})
-    axes.set(xlabel="first coordinate of $Wz$", ylabel="second coordinate, the scores'")
+    axes.set(xlabel="first coordinate of $Wz$", ylabel="second coordinate of $Wz$")
     axes.set(xlim=(first[0], first[-1]), ylim=(second[0], second[-1]))
     return filled

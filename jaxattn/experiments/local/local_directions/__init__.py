@@ -226,14 +226,21 @@ def _over_slack(axes: Axes, run: xarray.Dataset) -> None:
     local = run.isel(start=run["locally"].values)
     scaled = (local["slack"] * local["radius"] / local["length"]).values
     shown = np.isfinite(scaled)
-    _shares(axes, scaled[shown], local["stayed"].values[shown], palette.TEAL)
-    axes.set_title("(c) locally optimal $\\alpha$,\nall $R$, by their slack")
+    slack, stayed = scaled[shown], local["stayed"].values[shown]
+    _shares(axes, slack, stayed, palette.TEAL)
+    shares = [stayed[group].mean() for group in _groups(slack)]
+    axes.set_title(f"(c) locally optimal $\\alpha$, all $R$:\n{shares[0]:.0%} to {shares[-1]:.0%} stay, by their slack")
     axes.set(xlabel="slack of better tokens\n" r"$\times\, R\, /\, \|W_\alpha\|_F$", xscale="log")
+
+
+def _groups(x: Float[np.ndarray, " starts"]) -> list[Int[np.ndarray, " group"]]:
+    """Return groups of neighbouring x, by their indices, from the smallest x to the largest."""
+    return np.array_split(np.argsort(x), max(1, min(_GROUPS, len(x) // _LEAST)))
 
 
 def _shares(axes: Axes, x: Float[np.ndarray, " starts"], stayed: Bool[np.ndarray, " starts"], colour: str) -> None:
     """Draw the share that stayed in groups of neighbouring x, each at its median."""
-    groups = np.array_split(np.argsort(x), max(1, min(_GROUPS, len(x) // _LEAST)))
+    groups = _groups(x)
     mean, low, high, _ = np.array([proportion(stayed[group]) for group in groups], float).T
     middle = [np.median(x[group]) for group in groups]
     page.bars(axes, middle, mean, low, high, color=colour, marker="o", markersize=3)

@@ -172,15 +172,18 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         _curves(nuclear, summaries, _LOSSES, "nuclear")
         _curves(joint, summaries, _JOINT, "frobenius")
         fixed.set_title(f"(a) $v$ fixed, Frobenius SVM:\n{_shares(summaries, _LOSSES)} of the seeds parallel")
-        nuclear.set_title("(b) $v$ fixed,\nnuclear SVM")
-        joint.set_title(f"(c) $v$ trained, Frobenius SVM:\n{_shares(summaries, _JOINT)} parallel")
+        apart = page.span((float(summaries[loss]["mean"].sel(norm="nuclear")) for loss in _LOSSES), ".2f")
+        nuclear.set_title(f"(b) $v$ fixed, nuclear SVM:\nmean error {apart} at the end")
+        shares = ", ".join(f"{float(summaries[run]['parallel']):.0%}" for run in _JOINT if run in summaries) or "-"
+        joint.set_title(f"(c) $v$ trained, Frobenius SVM:\n{shares} parallel")
         fixed.set_ylabel("direction error, 1 - cos")
         # Its lower half is empty.
         nuclear.legend(loc="lower left")
         page.add_counts(
             figure,
             summaries,
-            f"Training W; medians over the seeds, bands from the 10th to the 90th percentile; grey: cos = {_PARALLEL}.",
+            f"Training W; medians over the seeds, bands from the 10th to the 90th percentile; grey: cos = {_PARALLEL}. "
+            "Parallel: beyond it; in (c) in the order of the key.",
         )
     return figure
 

@@ -75,7 +75,8 @@ def _panel(axes: Axes, summaries: Datasets, prefix: str, column: _Column) -> str
     run = summaries[prefix + column.run]
     for norm in page.NORMS:
         direction_error(axes, run, norm, column.along)
-    return f"{page.NORMS[nearest(run, column.along)]} is nearest"
+    grows = f", norm like $k^{{{float(run['growth']):z.2f}}}$" if "growth" in run else ""
+    return f"{page.NORMS[nearest(run, column.along)]} is nearest{grows}"
 
 
 def _key() -> list[Line2D]:
