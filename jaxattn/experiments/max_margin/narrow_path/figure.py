@@ -13,7 +13,7 @@ from jaxattn.study.style.labels import beside
 # Margins below this are drawn as this: descent ends at other tokens, or the radius is small.
 _LEAST = -1.0
 # Where descent ends: marker, its words, and the height that they stand above.
-_ENDS = {True: ("o", "the\noptimal tokens", 1.0), False: ("x", "other\ntokens", _LEAST)}
+_ENDS = {True: ("o", "the\noptimal tokens", 1.25), False: ("x", "other\ntokens", _LEAST)}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -64,7 +64,7 @@ def _descents(axes: Axes, summaries: Datasets, colours: dict[str, str]) -> None:
     axes.axhline(1, color=palette.INK, linewidth=0.7, linestyle=":")
     axes.set_xticks(range(len(summaries)), [f"$m = {run.attrs['weights.m']}$" for run in summaries.values()])
     axes.set_yticks([_LEAST, -0.5, 0, 0.5, 1], [rf"$\leq{_LEAST:g}$", "$-0.5$", "0.0", "0.5", "1.0"])
-    axes.set(xlim=(-0.5, len(summaries) - 0.5), ylim=(_LEAST - 0.1, 1.5))
+    axes.set(xlim=(-0.5, len(summaries) - 0.5), ylim=(_LEAST - 0.1, 1.8))
     axes.set_ylabel("margin / that of the path")
 
 
