@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 
 from jaxattn.study.claims import Kind, Setting, Verdict
 from jaxattn.study.entries import RULE, described, entry, evidence, is_withheld, plain
@@ -89,7 +89,7 @@ def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str,
     lines = [line for name in names for line in of[name]]
     said = ""
     if (folder / _CHANGES).exists():
-        changes = OmegaConf.load(folder / _CHANGES)
+        changes = yaml.safe_load((folder / _CHANGES).read_text())
         (folder / "changes.md").write_text("\n".join(_changed(changes, lines)))
         said = f"{len(changes['claims'])} verdicts and claims are [others than before](changes.md), with the reasons.\n"
     (folder / "README.md").write_text(_index(studies, lines, said))

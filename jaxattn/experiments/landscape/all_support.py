@@ -125,8 +125,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     front = (run["margin_start"] > 0).all("input")
     ahead, late = run["margin_start"].max("input"), run["margin_start"].min("input")
     told = (ahead >= _LARGE) & (late <= -_LARGE)
-    relative = np.exp(run["pull_start"] - run["pull_start"].max("input"))
     grown = run["gram"].sum("second")
+    relative = grown.copy(data=np.exp(run["pull_start"] - run["pull_start"].max("input")))
     of_ahead = grown.isel(input=run["margin_start"].argmax("input"), drop=True)
     foretold = ((relative * grown).sum("input") < 0) & (of_ahead < 0)
     # In logarithms, as pulls along the exact direction are too small for a number.
@@ -278,8 +278,9 @@ def _starts(axes: Axes, run: xarray.Dataset) -> None:
     axes.plot(x[wrong], y[wrong], "s", color=palette.INK, markersize=5, markerfacecolor="none", label="and is wrong")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handletextpad=0.1)
     reach = float(np.abs(run["start"]).max())
-    away = np.array([1.0, 3.0]) * reach / 3
-    axes.annotate("", away, (0, 0), arrowprops={"arrowstyle": "-|>", "color": palette.INK, "linewidth": 0.9})
+    axes.annotate(
+        "", (reach / 3, reach), (0, 0), arrowprops={"arrowstyle": "-|>", "color": palette.INK, "linewidth": 0.9}
+    )
     axes.set(xlabel="$w_1$ at the start", ylabel="$w_2$ at the start", aspect="equal")
     axes.set(xlim=(-1.1 * reach, 1.1 * reach), ylim=(-1.1 * reach, 1.1 * reach))
 
