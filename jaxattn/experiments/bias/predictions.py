@@ -2,8 +2,9 @@
 
 The rule, fixed before any run was ranked, is that of `bias.rank`. A prediction holds if the verdict on the run is
 decided and names the predicted norm, alone or together with others whose intervals overlap. It does not hold if the
-verdict is decided and does not name it. It is not decided if the verdict is not, for the same reason. A prediction of
-no norm is refuted if a norm is named, but never confirmed: it is met by whatever obeys a norm that was not compared.
+verdict is decided and does not name it. It is not decided if the verdict is not, for the same reason. That a run obeys
+none of the norms is not predicted: whatever obeys a norm that is not compared would confirm it.
+
 Predictions of one theorem on several runs are one claim: it holds if all do, and does not if one does not.
 """
 
@@ -17,14 +18,8 @@ from typing import NamedTuple
 
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Judgement, Source, Verdict
-from jaxattn.study.claims.criteria import Number, above, below
+from jaxattn.study.claims.criteria import Number, above
 from jaxattn.study.estimates import number
-
-# Why a prediction of no norm is never confirmed.
-_NONE = (
-    "No norm is named, but this does not confirm the prediction: it is met by a run that obeys any norm that is not "
-    "compared, and by one that has not arrived."
-)
 
 
 class Prediction(NamedTuple):
@@ -33,7 +28,7 @@ class Prediction(NamedTuple):
     Attributes:
         name: of the claim.
         run: its name in the YAML.
-        norm: the norm that it obeys; empty if it obeys none of those it is compared with.
+        norm: the norm that it obeys.
         source: where this is stated.
         statement: the statement.
         note: what a reader should know besides the verdict.
@@ -91,31 +86,21 @@ def judge_all(prediction: Together, runs: Datasets) -> Judgement:
 
 
 def judge(prediction: Prediction, runs: Datasets) -> Judgement:
-    """Judge a prediction: the verdict on the run must be decided, and name the predicted norm; if none, none."""
+    """Judge a prediction: the verdict on the run must be decided, and name the predicted norm."""
     run, norm = runs[prediction.run], prediction.norm
     ratios = {str(name): number(run, "ratio", norm=name) for name in run["norm"].values}
-    if norm:
-        named = Number.exact(float(run["named"].sel(norm=norm)))
-        criteria = [
+    named = Number.exact(float(run["named"].sel(norm=norm)))
+    reason = run.attrs["reason"]
+    open_because = "" if run.attrs["decided"] else f"{reason[:1].upper()}{reason[1:]}. {prediction.note}".strip()
+    return Judgement(
+        [
             above(f"mean margin ratio, {norm}", ratios[norm], CLOSE),
             above(f"whether the verdict names the norm {norm} (1: it does)", named, 1.0),
-        ]
-    else:
-        largest = max(ratios, key=lambda name: ratios[name].mean)
-        criteria = [
-            below(f"largest mean margin ratio ({largest})", ratios[largest], CLOSE),
-            below("norms that the verdict names", Number.exact(float(run["named"].sum())), 0.0),
-        ]
-    reason = run.attrs["reason"]
-    open_because = "" if run.attrs["decided"] else f"{reason[:1].upper()}{reason[1:]}."
-    if not norm and not run["named"].any():
-        open_because = f"{open_because} {_NONE}".strip()
-    return Judgement(
-        criteria,
+        ],
         numbers={f"margin ratio, {name}": ratio for name, ratio in ratios.items()},
-        expected={f"margin ratio, {norm}": 1.0} if norm else {},
+        expected={f"margin ratio, {norm}": 1.0},
         remark=f"The verdict at step {int(run['snapshot'][-1])}: {run.attrs['verdict']}. {prediction.note}".strip(),
-        undecided=f"{open_because} {prediction.note}".strip() if open_because else "",
+        undecided=open_because,
     )
 
 
@@ -142,6 +127,6 @@ def caption(steps: str, framed: str = "predicted") -> str:
     """Explain a table of `style.cells` after these steps, in which these norms are framed."""
     return (
         f"Mean margin ratio over the seeds after {steps}; 1: a solution of that norm's Att-SVM. Framed: {framed}. "
-        f"Bold: named by the verdict, its 95 % interval above {CLOSE} and every other norm's. none: all below and at "
-        "rest; open: not decided."
+        f"Bold: named by the verdict, its 95 % interval above {CLOSE} and every other norm's. On the right: half the "
+        "width of the largest mean's interval; none: all below and at rest; open: not decided."
     )

@@ -16,9 +16,7 @@ __all__ = ["NORMS", "SIZE", "Row", "table"]
 
 # How norms are written.
 NORMS = {
-    "frobenius": "Fro.",
-    "nuclear": "nuc.",
-    "spectral": "spec.",
+    "frobenius": "Frobenius",
     "l1": "$l_1$",
     "l_1.75": "$l_{1.75}$",
     "l_3": "$l_3$",
@@ -35,8 +33,8 @@ class Row(NamedTuple):
     """A row of a table.
 
     Attributes:
-        summary: of a run, as `ratios.summarize` gives it; None leaves the row empty.
-        predicted: the norm that is predicted, empty for none of these; None if nothing is.
+        summary: of a run, as `ratios.summarize` gives it, NaN where a norm is not compared; None leaves the row empty.
+        predicted: the norm that is predicted; None if none is.
     """
 
     summary: xarray.Dataset | None
@@ -51,14 +49,15 @@ def table(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
             continue
         cells[k] = row.summary["ratio"].values
         for j, norm in enumerate(names):
-            _cell(axes, k, j, float(cells[k, j]), bool(row.summary["named"].values[j]))
+            if np.isfinite(cells[k, j]):
+                _cell(axes, k, j, float(cells[k, j]), bool(row.summary["named"].values[j]))
             if row.predicted == norm:
-                _frame(axes, k, j, j)
-        if row.predicted == "":
-            _frame(axes, k, 0, len(names) - 1)
+                corner = (j - 0.45, k - 0.43)
+                axes.add_patch(Rectangle(corner, 0.9, 0.86, fill=False, edgecolor=_FRAME, linewidth=1.4, zorder=3))
         axes.text(len(names) - 0.4, k, _verdict(row.summary), ha="left", va="center", fontsize=SIZE)
     axes.imshow(np.ma.masked_invalid(cells), cmap=_COLOURS, vmin=_LEAST, vmax=1.0, aspect="auto")
-    axes.set_xticks(range(len(names)), [NORMS.get(name, name) for name in names], fontsize=SIZE)
+    labels = [NORMS.get(name, name) for name in names]
+    axes.set_xticks(range(len(names)), labels, fontsize=SIZE, rotation=40, ha="right", rotation_mode="anchor")
     axes.tick_params(length=0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
@@ -75,11 +74,8 @@ def _cell(axes: Axes, row: int, column: int, ratio: float, is_named: bool) -> No
     axes.text(column, row, text, ha="center", va="center", fontsize=SIZE, **look)
 
 
-def _frame(axes: Axes, row: int, first: int, last: int) -> None:
-    place = (first - 0.45, row - 0.43)
-    axes.add_patch(Rectangle(place, last - first + 0.9, 0.86, fill=False, edgecolor=_FRAME, linewidth=1.4, zorder=3))
-
-
 def _verdict(one: xarray.Dataset) -> str:
-    """Return what bold numbers do not say of a run's verdict."""
-    return "" if bool(one["named"].any()) else "none" if one.attrs["decided"] else "open"
+    """Return half the width of the largest mean's interval, and what bold numbers do not say of a run's verdict."""
+    best = one.isel(norm=int(np.nanargmax(one["ratio"])))
+    half = f"{float(best['ratio_high'] - best['ratio_low']) / 2:.3f}".replace("0.", ".", 1)
+    return f"$\\pm${half}" + ("" if bool(one["named"].any()) else ", none" if one.attrs["decided"] else ", open")
