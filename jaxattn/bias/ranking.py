@@ -43,6 +43,7 @@ class Ranking:
         cosine: the cosine with one max-margin solution, (seeds, norms, snapshots); meaningful only if that is unique.
         unique: a `svm.Unique` for each solution, (seeds, norms).
         probability: the mean over inputs of the largest attention probability, (seeds, snapshots).
+        stalled: whether each seed stalled before the last snapshot, (seeds,); such seeds say nothing about limits.
         ratio: the mean of the margin ratio over seeds with its 95 % interval, (norms, snapshots); from -inf to inf for
             one seed, which says nothing about others.
         trend: its change per decade of steps over the last decade, with its interval, (norms,); None if the snapshots
@@ -59,6 +60,7 @@ class Ranking:
     cosine: Float[np.ndarray, "seeds norms snapshots"]
     unique: Int[np.ndarray, "seeds norms"]
     probability: Float[np.ndarray, "seeds snapshots"]
+    stalled: Bool[np.ndarray, " seeds"]
     ratio: Estimate
     trend: Estimate | None
     decades: float
@@ -185,7 +187,9 @@ def rank(
     }
     probability = batch.over_seeds(_probabilities, snapshots, tasks)[proven]
     key = jax.random.key(0) if key is None else key
-    weighed = verdicts.weighed(names, ratio, probability, steps, key, _stalled(run, kept, steps[-1]))
+    since = np.asarray(run.stalled)[kept]
+    stalled = (since != NEVER) & (since < steps[-1])
+    weighed = verdicts.weighed(names, ratio, probability, steps, key, int(stalled.sum()))
     return Ranking(
         norms=names,
         steps=steps,
@@ -194,6 +198,7 @@ def rank(
         cosine=cosine,
         unique=np.stack([solution.unique[kept] for solution in solutions], axis=1),
         probability=probability,
+        stalled=stalled,
         counts=counts,
         **weighed._asdict(),
     )
@@ -247,9 +252,3 @@ def _probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snaps
     """Return the mean over inputs of the largest attention probability at each snapshot."""
     largest = jax.vmap(lambda weights: jnp.max(attention.probabilities(weights, problem), axis=1))(snapshots)
     return jnp.mean(largest, axis=1)
-
-
-def _stalled(run: descent.Run, kept: Int[np.ndarray, " kept"], last: Any) -> int:
-    """Return the number of kept lanes that stalled before the last snapshot; such lanes say nothing about limits."""
-    since = np.asarray(run.stalled)[kept]
-    return int(((since != NEVER) & (since < last)).sum())

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from jaxattn import norms, svm
+from jaxattn.descent.stalling import NEVER
 from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.predictions import Prediction, claims_of
 from jaxattn.statistics import derive_key
@@ -54,7 +55,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         `correlation` and `margin_ratio`, (seed, norm, snapshot); `divergence`, the Bregman divergence of the potential
         from the run's direction to the solution of its own p, both of l_p norm 1, (seed, snapshot); and `probability`,
-        the mean over inputs of the largest attention probability, (seed, snapshot).
+        the mean over inputs of the largest attention probability, (seed, snapshot); `stalled`, whether each seed
+        stalled, (seed,).
 
     Raises:
         ValueError: a solver is given; a p that is not among NORMS.
@@ -71,7 +73,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     solution = run["W_svm"].sel(norm=NORMS[p]).values[:, None]
     run["divergence"] = (("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME))
     run["probability"] = (("seed", "snapshot"), _probability(W, record, kept))
-    return run[["correlation", "margin_ratio", "divergence", "probability"]]
+    run["stalled"] = (("seed",), record["stalled"].values[kept] != NEVER)
+    return run[["correlation", "margin_ratio", "divergence", "probability", "stalled"]]
 
 
 def divergence(

@@ -20,7 +20,7 @@ from jaxattn.study.measuring.ranked import ranked, to_dataset
 # The norms of the atlas.
 NORMS = (*RANKED, "l_1.75", "l_3")
 # What is kept from a ranking as a dataset: its arrays, and the outcomes of the seeds.
-KEPT = ["margin_ratio", "probability"]
+KEPT = ["margin_ratio", "probability", "stalled"]
 _COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
 
 
@@ -39,8 +39,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare a `Training` with the max-margin problems of all norms of the atlas, always in double precision.
 
     Returns:
-        `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the largest attention
-        probability, (seed, snapshot). Attributes: counts.
+        `margin_ratio`, (seed, norm, snapshot), `probability`, the mean over inputs of the largest attention
+        probability, (seed, snapshot), and `stalled`, whether each seed stalled, (seed,). Attributes: counts.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
@@ -63,7 +63,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         Attributes in addition to those of the run: `decided`, `reason`, and the `verdict` as one line.
     """
     names, steps = [str(name) for name in run["norm"].values], run["snapshot"].values
-    weighing = weighed(names, run["margin_ratio"].values, run["probability"].values, steps, key)
+    stalled = int(run["stalled"].sum())
+    weighing = weighed(names, run["margin_ratio"].values, run["probability"].values, steps, key, stalled)
     estimates = {"ratio": (("norm",), Estimate(*(part[:, -1] for part in weighing.ratio)))}
     if weighing.trend is not None:
         estimates["trend"] = (("norm",), weighing.trend)

@@ -116,6 +116,7 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
             "cosine": (_PER_SEED, ranking.cosine),
             "unique": (("seed", "norm"), ranking.unique),
             "probability": (("seed", "snapshot"), ranking.probability),
+            "stalled": (("seed",), ranking.stalled),
             **variables(estimates),
         },
         coords={
@@ -156,6 +157,7 @@ def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
         cosine=dataset["cosine"].values,
         unique=dataset["unique"].values,
         probability=dataset["probability"].values,
+        stalled=dataset["stalled"].values,
         ratio=estimate("ratio"),
         trend=estimate("trend") if "trend" in dataset else None,
         decades=attrs["decades"],

@@ -37,6 +37,7 @@ def run(
                 of_seeds[:, :, None] + moving * np.log10(np.maximum(steps, 1) / steps[-1]),
             ),
             "probability": (("seed", "snapshot"), np.full((SEEDS, len(steps)), 0.9999)),
+            "stalled": (("seed",), np.zeros(SEEDS, bool)),
         },
         {"seed": np.arange(SEEDS), "norm": np.array(norms, object), "snapshot": steps},
         {**counts, "steps": int(steps[-1]), **attrs},

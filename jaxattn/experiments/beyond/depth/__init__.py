@@ -56,7 +56,11 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
         ratio, probability = run[variable], run[f"{variable}_probability"]
         if variable == "every":
             ratio = ratio.expand_dims({"norm": run["norm"][:1]}, axis=1)
-        of_layer = xarray.Dataset({"margin_ratio": ratio, "probability": probability}, attrs=run.attrs)
+        # Its rule follows the exact direction of the gradient, which does not stall.
+        never = xarray.zeros_like(run["seed"], bool)
+        of_layer = xarray.Dataset(
+            {"margin_ratio": ratio, "probability": probability, "stalled": never}, attrs=run.attrs
+        )
         curve = bootstrap(ratio.values, jax.random.fold_in(of_curves, k))
         summaries[layer] = ratios.estimate(of_layer, jax.random.fold_in(of_ratios, k)).assign(
             variables({"curve": (("norm", "snapshot"), curve)})
