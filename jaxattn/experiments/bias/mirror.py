@@ -232,6 +232,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(5.6)
         panels = figure.subplots(2, 2)
         _draw_correlations(panels[0, 0], first)
+        verdicts = "; ".join(f"$p = {p:g}$: {judgements[f'mirror:nearest-{p:g}'].verdict}" for p in first)
+        figure.suptitle(f"After {_epochs(first):,} epochs the run's own solution is the nearest. {verdicts}")
         cells.table(panels[0, 1], [cells.Row(run, NORMS[p]) for p, run in limits.items()], [*NORMS.values()])
         _label_exponents(panels[0, 1], NORMS, limits)
         named = [judgements[f"mirror:direction-{p:g}"].verdict is Verdict.HOLDS for p in NORMS]
@@ -273,10 +275,11 @@ def _draw_correlations(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
         corner = (column - 0.45, row - 0.43)
         axes.add_patch(Rectangle(corner, 0.9, 0.86, fill=False, edgecolor=palette.NUCLEAR, linewidth=1.4))
     _label_exponents(axes, PUBLISHED, runs)
-    first, steps = int((nearest == own).sum()), next(iter(runs.values())).attrs["steps"]
-    axes.set_title(
-        f"(a) correlation after {steps:,} epochs of $l_p$-AttGD:\nown solution first in {first} of {len(runs)}"
-    )
+    axes.set_title(f"(a) correlation with each solution after\n{_epochs(runs):,} epochs of $l_p$-AttGD")
+
+
+def _epochs(runs: dict[float, xarray.Dataset]) -> int:
+    return next(iter(runs.values())).attrs["steps"]
 
 
 def _label_exponents(axes: Axes, columns: Iterable[float], rows: Iterable[float]) -> None:

@@ -319,7 +319,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         _draw_shares(left, selectors)
         named = sum(run.attrs["norms"] == "frobenius" for run in selectors.values())
         _draw_ratios(middle, (_PLAIN, *selectors), summaries)
-        middle.set_title(f"(b) {named} of {len(selectors)} obey the\nFrobenius SVM, by bias.rank")
+        middle.set_title(f"(b) {named} of {len(selectors)} obey\nthe Frobenius SVM")
         _draw_ratios(right, (_PLAIN, _ROTARY, _ONE_HOT, _RANDOM, _HEADS), summaries)
         right.set_title("(c) changed problems,\neach against its own SVM")
         lowest = min(axes.get_ylim()[0] for axes in (middle, right))

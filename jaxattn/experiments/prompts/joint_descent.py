@@ -227,16 +227,20 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                     page.band(axes, run["snapshot"].values, *off, **look)
             offset = float(run["parallel"].sel(problem="offset"))
             axes.set(xscale="log", yscale="log", xlabel="step")
-            axes.set_title(f"({letter}) ${trained}$ and $v$: {offset:.0%}\nat the problem with offsets")
+            axes.set_title(f"({letter}) ${trained}$ and $v$: {offset:.0%} of seeds\nat the problem with offsets")
         _draw_ends(by_ratio, [drawn[name] for name in _ALL_W if name in drawn])
         panels[0].set_ylabel("direction error, $1 - \\cos$")
-        panels[0].legend(handles=panels[0].lines, loc="lower left")
+        panels[0].legend(handles=panels[0].lines, loc="lower left", title="median, 10th to 90th percentile")
+        offset, relaxed = (judgements[f"joint-descent:prompt{name}"].verdict for name in ("-offset", ""))
+        figure.suptitle(
+            f"A prompt trained together with $v$ obeys the relaxed problem: {relaxed}; that with offsets: {offset}"
+        )
         mixed = ", ".join(f"{run.attrs['mixed']} ({name})" for name, run in summaries.items())
         page.add_counts(
             figure,
             summaries,
-            "Medians, and bands and bars from the 10th to the 90th percentile, over seeds some of whose inputs are no "
-            f"support vectors of v: {mixed}. Shares: of these seeds with 1 - cos below {_PARALLEL} at the end.",
+            f"Seeds some of whose inputs are no support vectors of v: {mixed}. "
+            f"Shares: of these seeds with 1 - cos below {_PARALLEL} at the end.",
         )
     return figure
 
@@ -249,8 +253,8 @@ def _draw_ends(axes: Axes, runs: list[xarray.Dataset]) -> None:
         low, middle, high = np.array(ends)
         bars = [middle - low, high - middle]
         axes.errorbar(tau, middle, bars, marker=_MARKERS[problem], markersize=4, capsize=2, **look)
-    axes.set(xscale="log", xlabel=r"$\|v\|$ over $\|W\| / \tau$, by the logits' $\tau$")
-    axes.set_title("(c) $W$ and $v$ at the end,\nby the ratio of the norms")
+    axes.set(xscale="log", xlabel=r"temperature $\tau$ of the attention")
+    axes.set_title("(c) $W$ and $v$ at the end: a warm\nattention slows $W$ against $v$")
 
 
 EXPERIMENT = Experiment(measure, claims=_CLAIMS, estimate=estimate, draw=draw)

@@ -154,7 +154,7 @@ _FLOOR = -30.0
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the ratios of both layers, and of every seed what lacks of the first one's against the unread share."""
     first, every = summaries[FIRST], summaries[EVERY]
-    last = int(first["snapshot"][-1])
+    last, lowest = int(first["snapshot"][-1]), float(every["curve_low"].min())
     with page.style():
         figure = page.full(3.2)
         left, middle, right = figure.subplots(1, 3)
@@ -166,23 +166,28 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         _draw_curve(middle, every.sel(norm="frobenius"), color=palette.GUIDE, linestyle=":")
         for axes in (left, middle):
             axes.axhline(CLOSE, color="black", linewidth=0.6)
-            axes.set(xlabel="step", xscale="log", ylim=(-0.55, 1.03))
+            axes.set(xlabel="step", xscale="log", ylim=(lowest - 0.05, 1.15))
+            axes.text(1, CLOSE + 0.02, f"{CLOSE}: a norm is named", fontsize=7, va="bottom")
         left.set_ylabel("margin ratio")
-        left.legend(loc="lower right", handlelength=1.2)
+        left.legend(loc="lower right", handlelength=1.2, title="mean, 95 % interval")
+        figure.suptitle(
+            "Two layers trained together: the first obeys the SVM of the positions that are read: "
+            f"{judgements['depth:first'].verdict}; of all: {judgements['depth:every-position'].verdict}"
+        )
         middle.text(last, -0.1, "every\nposition", color=palette.GUIDE, fontsize=7, ha="right", va="top")
         share = 10 ** np.maximum(first["unread_end"].values, _FLOOR)
         right.plot(share, first["lack"].values, ".", color=palette.COLOURS["frobenius"], markersize=4, alpha=0.7)
         right.axvline(10**_GONE, color="black", linewidth=0.6)
+        right.text(10**_GONE, 0.98, "1 % ", transform=right.get_xaxis_transform(), fontsize=7, ha="right", va="top")
         right.set(title="(c) first layer, by seed", xscale="log", yscale="log", xlim=(1e-32, 1e2))
         right.set_xlabel("unread positions' share of\nthe first layer's gradient")
         right.set_ylabel("1 - margin ratio (Frobenius)")
         page.add_counts(
             figure,
             {"two layers": first},
-            f"(a), (b): means over seeds with 95 % intervals; line: {CLOSE}, above which a norm can be named. "
             "(b), colours: the Att-SVM over the positions that the second layer reads; grey: over every position, "
-            f"Frobenius. (c): a dot a seed at step {last:,}; shares below 1e{_FLOOR:.0f} are "
-            f"drawn there; line: a share of .01, below which it ends in {float(first['gone']):.0%} of the seeds.",
+            f"Frobenius. (c): a dot per seed at step {last:,}; shares below 1e{_FLOOR:.0f} are "
+            f"drawn there; it ends below 1 % in {float(first['gone']):.0%} of the seeds.",
         )
     return figure
 

@@ -159,7 +159,7 @@ _CLAIMS = (
 
 # Of each token law: its name in (a) and in the other panels, and how its curves are drawn.
 _LOOKS = {
-    "class": ("digits, a query a class", "digits, class", {"color": palette.TEAL, "linestyle": "-"}),
+    "class": ("digits, one query per class", "digits, class", {"color": palette.TEAL, "linestyle": "-"}),
     "patch": ("digits, first patch as query", "digits, patch", {"color": palette.WINE, "linestyle": "--"}),
     "sphere": ("sphere", "sphere", {"color": palette.GUIDE, "linestyle": ":"}),
 }
@@ -186,18 +186,17 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 page.band(axes, run["snapshot"].values, *curve, label=label, **look)
             axes.set(xscale="log", yscale="log", xlabel="step")
             axes.set_title(f"({letter}) training {_TRAINED[trained]}:\n{page.NORMS[_OWN[trained]]}")
-            axes.legend(loc="lower left", handlelength=1.5)
-        right[0].set_ylabel("1 - cos")
+            axes.legend(loc="lower left", handlelength=1.5, title="median, 10th to 90th percentile")
+        right[0].set_ylabel("direction error, $1 - \\cos$")
         limits = [judgements[f"digits:{name}-{law}"] for name, *_ in _STATEMENTS.values() for law in _LAWS]
         figure.suptitle(f"Patches of digits. {finding(limits)}")
         patch = runs["W", "patch"]
         page.add_counts(
             figure,
             summaries,
-            f"(a): means with 95 % intervals; grey: {CLOSE}, above which a norm can be named. "
-            "(b), (c): medians over seeds, bands from the 10th to the 90th percentile. "
-            f"First patch as query: the optimal tokens can be separated in {float(patch['separable']):.0%} of the "
-            f"problems; training W selects all of them in {float(patch['all_optimal']):.0%}.",
+            f"(a): grey: {CLOSE}, above which a norm can be named. First patch as query: the optimal tokens can be "
+            f"separated in {float(patch['separable']):.0%} of the problems; training W selects all of "
+            f"them in {float(patch['all_optimal']):.0%}.",
         )
     return figure
 
@@ -216,7 +215,7 @@ def _draw_ratios(axes: Axes, runs: dict[tuple[str, str], xarray.Dataset]) -> Non
     axes.set_yticks(rows, labels, fontsize=7)
     axes.set(xlabel="margin ratio", xlim=(0.3, 1.02), ylim=(len(rows) - 0.5, -0.5))
     axes.set_title("(a) margin ratios at the end")
-    axes.legend(loc="lower left")
+    axes.legend(loc="lower left", title="mean, 95 % interval")
 
 
 EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, draw=draw)

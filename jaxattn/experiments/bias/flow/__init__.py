@@ -223,13 +223,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 panels[2].plot(size, off, **look)
         for axes, norm in zip(panels, _TITLES, strict=False):
             axes.axhline(1 - CLOSE, color=palette.GUIDE, linewidth=0.8)
+            axes.text(0.12, 1 - CLOSE, f"ratio {CLOSE}", color=palette.GUIDE, fontsize=7, va="bottom")
             axes.set(title=_TITLES[norm], ylabel="1 - margin ratio")
-        panels[2].set(title="(c) nuclear solution", ylabel="1 - cos")
+        panels[2].set(title="(c) nuclear solution", ylabel="direction error, $1 - \\cos$")
         for axes in panels:
-            axes.set(xscale="log", yscale="log", xlabel=r"$\|W\|_F$", ylim=(3e-4, 1.5))
+            axes.set(xscale="log", yscale="log", xlabel=r"$\|W\|_F$")
             axes.set_xlim(left=0.1)
             axes.tick_params(labelleft=True)
-        panels[0].legend(loc="lower left")
+        panels[0].legend(loc="lower left", title="mean, 95 % interval")
         factored = [f"flow:{each.name}" for each in _PREDICTIONS if each.norm == "nuclear"]
         held = sum(judgements[id].verdict is Verdict.HOLDS for id in factored)
         figure.suptitle(
@@ -239,9 +240,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         page.add_counts(
             figure,
             summaries,
-            "(a), (b): means of the margin ratio, bands 95 % intervals, against the median length of W; grey: "
-            f"{CLOSE}. (c): medians over the seeds with a unique solution. All of the seeds that reach the minimal "
-            "loss. Exponential loss; the shorter of two steps.",
+            "(a), (b): against the median length of W. (c): medians over the seeds with a unique solution. "
+            "All of the seeds that reach the minimal loss. Exponential loss; the shorter of two steps.",
         )
     return figure
 

@@ -17,8 +17,8 @@ from jaxattn.study.estimates import Estimator, estimated, exact, mean, share
 _SELECTED = 0.5
 # The course of training, along the snapshots.
 _COURSE = ("clean", "flipped", "attends", "test", "finds", "time")
-# Bin edges of strengths, and of n times squared ratios, for averages of test accuracy, evenly spaced on log axes; and
-# the number of seeds that an average needs to be drawn.
+# Bin edges of strengths, for averages of test accuracy, evenly spaced on a log axis; and the number of seeds that an
+# average needs to be drawn.
 _EDGES, FEWEST = np.geomspace(0.0625, 256, 25), 4
 
 
@@ -47,8 +47,8 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     """Estimate test accuracies by signal for each run, and the outcomes of the seeds of each band over all runs.
 
     Returns:
-        For each run, by bins of `ratio` and of `strength`, (bin,): the number of seeds (`by_ratio_seeds`), their mean
-        final test accuracy (`by_ratio`) and its standard error (`by_ratio_error`); 0 for fewer than FEWEST seeds.
+        For each run, by bins of `strength`, (bin,): the number of seeds (`by_strength_seeds`), their mean final test
+        accuracy (`by_strength`) and its standard error (`by_strength_error`); 0 for fewer than FEWEST seeds.
 
         For each of BANDS, with intervals: `fit`, the share of flipped labels that are fit at the end; `accuracy`, on
         new inputs at the end; `change`, its change from W = 0 to the end; `stage`, the share of seeds that at some
@@ -57,22 +57,18 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
         the seeds that fit them; and means along the snapshots. Attributes: `kept`, the number of seeds; `steps`; and
         `fitting`, the number of seeds that fit all labels. All numbers are 0 for fewer than two seeds.
     """
-    summaries = {name: _by_signal(run) for name, run in runs.items()}
+    summaries = {name: _by_strength(run) for name, run in runs.items()}
     for k, (name, band) in enumerate(BANDS.items()):
         summaries[name] = _pooled(runs, band, jax.random.fold_in(key, k))
     return summaries
 
 
-def _by_signal(run: xarray.Dataset) -> xarray.Dataset:
-    end, arrays = run["test"].values[:, -1], {}
-    for name in ("ratio", "strength"):
-        bins = np.digitize(run[name].values, _EDGES) - 1
-        inside = [end[bins == k] for k in range(len(_EDGES) - 1)]
-        averages = [
-            (len(v), v.mean(), v.std(ddof=1) / len(v) ** 0.5) if len(v) >= FEWEST else (0, 0, 0) for v in inside
-        ]
-        for part, values in zip(("_seeds", "", "_error"), np.transpose(averages), strict=True):
-            arrays[f"by_{name}{part}"] = "bin", values
+def _by_strength(run: xarray.Dataset) -> xarray.Dataset:
+    end, bins = run["test"].values[:, -1], np.digitize(run["strength"].values, _EDGES) - 1
+    inside = [end[bins == k] for k in range(len(_EDGES) - 1)]
+    averages = [(len(v), v.mean(), v.std(ddof=1) / len(v) ** 0.5) if len(v) >= FEWEST else (0, 0, 0) for v in inside]
+    names = ("by_strength_seeds", "by_strength", "by_strength_error")
+    arrays = {name: ("bin", values) for name, values in zip(names, np.transpose(averages), strict=True)}
     return xarray.Dataset(arrays, {"bin": np.sqrt(_EDGES[:-1] * _EDGES[1:])}, run.attrs)
 
 

@@ -22,21 +22,20 @@ _COURSE = {
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw test accuracies against both measures of the signal, and the courses of a strong and a weak signal."""
+    """Draw test accuracies against the strength of the signal, and the courses of its three bands."""
     runs = {name: run for name, run in summaries.items() if name not in BANDS}
     with page.style():
         figure = page.full(5.2)
-        (left, right), (low, weak) = figure.subplots(2, 2)
-        for axes, by in ((left, "by_ratio"), (right, "by_strength")):
-            for (name, run), colour, marker in zip(runs.items(), _COLOURS, _MARKERS, strict=False):
-                seen = run[f"{by}_seeds"].values >= FEWEST
-                x, y, error = (run[part].values[seen] for part in ("bin", by, f"{by}_error"))
-                look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1}
-                axes.errorbar(x, y, 1.96 * error, label=_written(name), **look)
-            axes.set(xscale="log", ylabel="test accuracy at the end", ylim=(0.45, 1.03))
-        left.set(title="(a) by $n\\,$SNR$^2$", xlabel=r"$n\,\mu^2/d$")
-        right.set(title=r"(b) by $\mu\,(n/d)^{1/4}$", xlabel=r"$\mu\,(n/d)^{1/4}$")
-        right.legend(loc="lower right")
+        (ends, high), (low, weak) = figure.subplots(2, 2)
+        for (name, run), colour, marker in zip(runs.items(), _COLOURS, _MARKERS, strict=False):
+            seen = run["by_strength_seeds"].values >= FEWEST
+            x, y, error = (run[part].values[seen] for part in ("bin", "by_strength", "by_strength_error"))
+            look = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1}
+            ends.errorbar(x, y, 1.96 * error, label=_written(name), **look)
+        ends.set(xscale="log", ylabel="test accuracy at the end", ylim=(0.45, 1.03))
+        ends.set(title="(a) by the strength of the signal", xlabel=r"$\mu\,(n/d)^{1/4}$")
+        ends.legend(loc="lower right", title="mean, 95 % interval")
+        _course(high, summaries["high"], "(b) high ratio")
         _course(low, summaries["low"], r"(c) low ratio, strong signal")
         _course(weak, summaries["weak"], "(d) weak signal")
         low.legend(loc="lower right", labelspacing=0.25, borderaxespad=0.2)
@@ -44,7 +43,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         page.add_counts(
             figure,
             runs,
-            f"(a), (b): means with 95 % intervals, bins of at least {FEWEST} seeds. (c): {_description('low')}; "
+            f"(a): bins of at least {FEWEST} seeds. (b): {_description('high')}; (c): {_description('low')}; "
             f"(d): {_description('weak')}. Means over the seeds of all runs, against the mean of log time; signal "
             "attended: mean attention on the signal tokens of new inputs.",
         )

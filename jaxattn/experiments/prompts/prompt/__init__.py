@@ -13,8 +13,8 @@ from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Source, claim
-from jaxattn.study.claims.claim import Kind, Needs, Setting
-from jaxattn.study.claims.criteria import above, below, between
+from jaxattn.study.claims.claim import Kind, Setting
+from jaxattn.study.claims.criteria import above, between
 from jaxattn.study.estimates import estimated, exact, mean, number, quantiles, share
 from jaxattn.study.measuring import exclusions
 from jaxattn.study.measuring.growth import AT_REST, growth
@@ -25,9 +25,8 @@ _EXACT = ("W, keys X, exact direction", "W, keys X A, exact direction", "p, keys
 _PUBLISHED = ("W, keys X, published rule", "W, keys X A, published rule")
 _OF_W, _, _OF_P = _EXACT
 # Fixed beforehand: the direction error below which two directions count as equal; the share of seeds that counts as
-# nearly all; the smallest mean margin ratio of a limit and of a run of the published length; the largest mean direction
-# error of the latter; and the rounding error between two forms of the same descent.
-_PARALLEL, _ALL, _LIMIT, _PUBLISHED_RATIO, _NEAR, _ROUNDING = 0.01, 0.95, 0.99, 0.9, 0.01, 1e-6
+# nearly all; the smallest mean margin ratio of a limit; and the rounding error between two forms of the same descent.
+_PARALLEL, _ALL, _LIMIT, _ROUNDING = 0.01, 0.95, 0.99, 1e-6
 # The number of steps in the paper.
 _STEPS = 1000
 # The rounding error of 1 - cos in double precision for equal directions.
@@ -155,33 +154,17 @@ def _limit(runs: Datasets) -> Judgement:
         numbers[f"1 - cos, {name}"] = number(run, "off", at=-1)
         numbers |= {criterion.quantity: criterion.value for criterion in measured}
         criteria += [*measured, above(f"p in ||p|| ~ k^p, {name}", number(run, "growth"), AT_REST)]
+    for name in _PUBLISHED:
+        then = runs[name].sel(snapshot=_STEPS, method="nearest")
+        numbers[f"1 - cos after the published {int(then['snapshot']):,} steps, {name}"] = number(then, "off")
     best = ", ".join(f"{float(runs[run]['globally']):.0%}" for run in _EXACT)
     return Judgement(
         criteria,
         numbers=numbers,
         expected=dict.fromkeys([f"1 - cos, {name}" for name in _EXACT], 0.0),
-        remark=f"The selected tokens are those of highest score in {best} of the seeds ({', '.join(_EXACT)}).",
-    )
-
-
-@claim(
-    "prompt:published",
-    Source("arXiv 2306.13596", "experiments, normalized steps of .1, as recalled", Setting.PROXY),
-    "After 1,000 normalized steps of length .1 the prompt has the direction of p_mm.",
-    needs=Needs(TRAINED.seeds, TRAINED.steps, snapshots=(_STEPS,)),
-)
-def _published(runs: Datasets) -> Judgement:
-    criteria, ends = [], []
-    for run in _PUBLISHED:
-        # A run without this snapshot decides nothing.
-        then = runs[run].sel(snapshot=_STEPS, method="nearest")
-        criteria.append(below(f"1 - cos at step {_STEPS}, {run}", number(then, "off"), _NEAR))
-        criteria.append(above(f"margin ratio at step {_STEPS}, {run}", number(then, "ratio"), _PUBLISHED_RATIO))
-        ends.append(f"{float(runs[run]['off'][-1]):.2g} at step {int(runs[run]['snapshot'][-1])}")
-    return Judgement(
-        criteria,
-        expected=dict.fromkeys([f"1 - cos at step {_STEPS}, {name}" for name in _PUBLISHED], 0.0),
-        remark=f"Mean 1 - cos later: {', '.join(ends)}, after it stalled by rounding.",
+        remark=f"The selected tokens are those of highest score in {best} of the seeds ({', '.join(_EXACT)}). By the "
+        "published rule descent turns away again after the published 1,000 steps, where the gradient is lost to "
+        "rounding.",
     )
 
 
@@ -234,15 +217,15 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         for axes in (left, right):
             axes.axvline(_STEPS, color=palette.GUIDE, linewidth=0.8)
             axes.set(xscale="log", xlabel="step")
+            axes.text(_STEPS, 0.02, f" {_STEPS:,} steps", transform=axes.get_xaxis_transform(), fontsize=7)
         left.set(yscale="log", ylabel="direction error, $1 - \\cos$")
         right.set_ylabel("margin ratio")
-        limit, published = (judgements[f"prompt:{name}"].verdict for name in ("limit", "published"))
-        left.set_title(f"(a) the prompt turns to $p_{{mm}}$: {limit};\nby {_STEPS:,} published steps: {published}")
-        right.set_title("(b) margin ratio\n")
-        left.legend(loc="lower left")
-        remark = "(a): medians, bands from the 10th to the 90th percentile; (b): means with 95 % intervals."
-        page.add_counts(figure, summaries, f"{remark} Grey: the paper's {_STEPS:,} steps.")
+        figure.suptitle(f"A prompt converges in direction to $p_{{mm}}$: {judgements['prompt:limit'].verdict}")
+        left.set_title("(a) the published rule turns away again")
+        right.set_title("(b) mean margin ratio, 95 % interval")
+        left.legend(loc="lower left", title="median, 10th to 90th percentile")
+        page.add_counts(figure, summaries)
     return figure
 
 
-EXPERIMENT = Experiment(measure, claims=(_limit, _published, _equivalent), summarize=summarize, draw=draw)
+EXPERIMENT = Experiment(measure, claims=(_limit, _equivalent), summarize=summarize, draw=draw)

@@ -193,17 +193,24 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         panels = figure.subplots(1, 2)
         for axes, inputs, title in zip(panels, _RUNS, ("(a) One input", "(b) Two inputs"), strict=True):
             run, drawn = summaries[_RUNS[inputs]], family(summaries, {"data.n": inputs})
-            _draw_ends(axes, max(drawn.values(), key=lambda run: run.sizes["start"]))
+            shown = max(drawn.values(), key=lambda run: run.sizes["start"])
+            _draw_ends(axes, shown)
+            here = float((shown["end"] == _AT_REST).mean())
             axes.set_title(
-                f"{title}: {float(run['arrived']):.1%} of all starts end at\n"
-                f"locally optimal solutions, {float(run['resting']):.1%} at a point"
+                f"{title}: {float(run['arrived']):.2%} of all starts end at locally optimal "
+                f"solutions, {float(run['resting']):.2%} at a point ({here:.2%} of these)"
             )
+        figure.suptitle(
+            "Only directions of locally optimal tokens attract the prompt, from every start: "
+            f"{judgements['prompt-local:attract'].verdict}"
+        )
         page.add_counts(
             figure,
             {run: summaries[run] for run in _RUNS.values()},
-            "Arrows: certified solutions of all locally optimal choices. Grey: stays at a point; black: elsewhere. "
-            "Tokens are scaled to the panel (squares: second input; the darker, the higher the score). "
-            "Shares are over all problems kept.",
+            "Arrows: certified solutions of all locally optimal choices. They say where prompts end, not where they "
+            "start, so an arrow may cross another's area. Grey: stays at a point; black: elsewhere. Tokens are scaled "
+            "to the panel (squares: second input; the darker, the higher the score). Shares: over the starts of all "
+            "problems, in brackets over those drawn.",
             counted="problems",
         )
     return figure
