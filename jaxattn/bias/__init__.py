@@ -1,11 +1,16 @@
 """Find which max-margin problem training obeys, by comparing margins with certified optima in several norms.
 
 `rank` takes the result of `descent.train_batch`, and computes for each norm how close the margins of W come to the
-largest possible margin of a matrix of the same length. Its verdict names the norms that W obeys, states that W obeys
-none of them, or gives the reason why the run does not decide.
+largest possible margin of a matrix of the same length. Its verdict names the norms that W obeys, if they could be told
+from all others and from their neighbours; states that W obeys none of them; or gives the reason why the run does not
+decide. `rank_arrays` does the same for weights that another program trained, and `infer` finds the exponent of a family
+of norms.
 """
 
+from jaxattn.bias.checkpoints import rank_arrays
+from jaxattn.bias.exponents import Exponent
+from jaxattn.bias.inference import Inferred, infer
 from jaxattn.bias.ranking import NORMS, Ranking, rank
 from jaxattn.bias.verdict import CLOSE, FLAT, Verdict
 
-__all__ = ["CLOSE", "FLAT", "NORMS", "Ranking", "Verdict", "rank"]
+__all__ = ["CLOSE", "FLAT", "NORMS", "Exponent", "Inferred", "Ranking", "Verdict", "infer", "rank", "rank_arrays"]

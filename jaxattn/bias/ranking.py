@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,15 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from jaxattn import attention, descent, metrics, models, norms, svm, tokens
 from jaxattn.attention import Weights
 from jaxattn.bias import checking, posing
+from jaxattn.bias import exponents as families
 from jaxattn.bias import verdict as verdicts
+from jaxattn.bias.exponents import Exponent
 from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.descent.array_fields import has_holes
 from jaxattn.descent.stalling import NEVER
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.statistics import Estimate
+from jaxattn.statistics import Estimate, derive_key
 from jaxattn.svm.packing import picked
 
 __all__ = ["NORMS", "Ranking", "rank"]
@@ -49,6 +51,10 @@ class Ranking:
         trend: its change per decade of steps over the last decade, with its interval, (norms,); None if the snapshots
             do not suffice.
         decades: the number of decades of steps used for the trend.
+        confusion: for each norm (row) the mean margin ratio of its certified solutions in each norm (column). A run
+            whose ratio in a norm is no better may as well obey the other. Where solutions are not unique, others may be
+            nearer than the one that was found.
+        exponents: those that fit best in the families l_p and schatten_p of the best norm; none if no norm is named.
         counts: the numbers of lanes attempted, kept, diverged, infeasible and unsolved.
         verdict: the norms that the runs obey.
     """
@@ -64,6 +70,8 @@ class Ranking:
     ratio: Estimate
     trend: Estimate | None
     decades: float
+    confusion: Float[np.ndarray, "norms norms"]
+    exponents: tuple[Exponent, ...]
     counts: dict[str, int]
     verdict: Verdict
 
@@ -93,6 +101,7 @@ class Ranking:
             f"step {self.steps[-1]}: {self.counts['kept']} of {self.counts['attempted']} seeds kept ({lost}), largest "
             f"probability {self.probability[:, -1].mean():.4f}"
         )
+        lines += [f"{one.family}: p = {one.p:.4g}, from {one.low:.4g} to {one.high:.4g}" for one in self.exponents]
         return "\n".join([*lines, f"verdict: {self.verdict}"])
 
     def plot(self) -> Any:
@@ -112,7 +121,7 @@ def rank(
 
     The max-margin problem of each lane is that of the tokens selected at its last snapshot. Excluded and counted are
     lanes whose weights diverged, whose tokens cannot be separated, or for which the optimum in some norm is not
-    certified.
+    certified. If a norm is named, the neighbours in its families are solved too, to tell it from them.
 
     Args:
         run: the result of `descent.train_batch`, with snapshots, the last of them near the end. Weights in a lower
@@ -133,27 +142,16 @@ def rank(
         >>> rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
         >>> given = {"optimizer": rule, "steps": 5000, "snapshots": (500, 1500, 5000)}
         >>> ranking = bias.rank(descent.train_batch(jnp.zeros((8, 5, 5)), problems, **given), problems, ["frobenius"])
-        >>> str(ranking.verdict)
-        'frobenius'
+        >>> ranking.verdict.norms
+        ('frobenius',)
     """
+    return of_posed(posed_batch(run, problems, model), norms, key)
+
+
+def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray | None) -> Ranking:
+    """Return the ranking of runs whose max-margin problems are posed; arguments and errors are those of `rank`."""
     names, values = named(norms)
-    run, steps = checking.checked(run, problems)
-    if model is None:
-        model = models.plain if run.rule is None else run.rule.model
-    if has_holes(model):
-        raise ValueError("model: expected one of known numbers, found one with traced values; pass `model`")
-    finite = np.all(
-        [
-            np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
-            for leaf in jax.tree.leaves((run.weights, run.snapshots))
-        ],
-        axis=0,
-    )
-    if not finite.any():
-        raise ValueError(f"run: expected a seed that can be compared, found {finite.size}, all of which diverged")
-    run, problems = posing.posed(run, problems, models.of(model), finite)
-    last = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -1], run.snapshots)
-    constraints = batch.over_seeds(_posed, last, problems, finite)
+    run, problems, steps, finite, constraints = posed
     solutions = [svm.solve_batch(constraints, norm) for norm in values]
     status = np.stack([solution.status for solution in solutions], axis=1)
     optimal = (status == svm.Status.OPTIMAL).all(axis=1)
@@ -168,10 +166,10 @@ def rank(
             f"{without or 'none'}"
         )
 
-    snapshots, posed, tasks = (picked(tree, kept) for tree in (run.snapshots, constraints, problems))
+    snapshots, rows, tasks = (picked(tree, kept) for tree in (run.snapshots, constraints, problems))
     checking.check_directions(snapshots, steps)
     held = [
-        batch.over_seeds(_against(norm), snapshots, posed, picked(solution, kept))
+        batch.over_seeds(_against(norm), snapshots, rows, picked(solution, kept))
         for norm, solution in zip(values, solutions, strict=True)
     ]
     ratio, cosine = (np.stack(leaves, axis=1) for leaves in zip(*held, strict=True))
@@ -189,7 +187,23 @@ def rank(
     key = jax.random.key(0) if key is None else key
     since = np.asarray(run.stalled)[kept]
     stalled = (since != NEVER) & (since < steps[-1])
-    weighed = verdicts.weighed(names, ratio, probability, steps, key, int(stalled.sum()))
+    exact = np.stack([np.asarray(picked(solution, kept).W) for solution in solutions], axis=1)
+    confusion = confused(exact, values).mean(axis=0)
+    weigh = partial(verdicts.weighed, names, ratio, probability, steps, key, confusion, stalled=int(stalled.sum()))
+    weighed = weigh()
+    exponents: tuple[Exponent, ...] = ()
+    if weighed.verdict.norms:
+        best = values[names.index(weighed.verdict.norms[0])]
+        held, along = picked(constraints, kept), np.asarray(attention.matrix(picked(run.snapshots, kept)))
+        recent, _ = verdicts.last_decade(steps)
+        located = (
+            families.located(
+                family, families.around(family, best), along, recent, held, best, derive_key(key, 1 + place)
+            )
+            for place, family in enumerate(families.families_of(best))
+        )
+        exponents = tuple(one for one in located if one is not None)
+        weighed = weigh(exponents=exponents)
     return Ranking(
         norms=names,
         steps=steps,
@@ -199,9 +213,58 @@ def rank(
         unique=np.stack([solution.unique[kept] for solution in solutions], axis=1),
         probability=probability,
         stalled=stalled,
+        confusion=confusion,
+        exponents=exponents,
         counts=counts,
         **weighed._asdict(),
     )
+
+
+class Posed(NamedTuple):
+    """A batch of runs with the max-margin problems of the tokens that they select at the end.
+
+    Attributes:
+        run: the runs, of one matrix W.
+        problems: the problems in which their logits are `X_i W z_i`.
+        steps: the steps of the snapshots.
+        finite: which seeds did not diverge.
+        constraints: the constraints of each seed, meaningless where it diverged.
+    """
+
+    run: descent.Run
+    problems: Problem
+    steps: Int[np.ndarray, " snapshots"]
+    finite: Bool[np.ndarray, " seeds"]
+    constraints: svm.Constraints
+
+
+def posed_batch(run: descent.Run, problems: Problem, model: Any) -> Posed:
+    """Return the max-margin problems of a batch of runs; arguments and errors are those of `rank`."""
+    run, steps = checking.checked(run, problems)
+    if model is None:
+        model = models.plain if run.rule is None else run.rule.model
+    if has_holes(model):
+        raise ValueError("model: expected one of known numbers, found one with traced values; pass `model`")
+    finite = np.all(
+        [
+            np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+            for leaf in jax.tree.leaves((run.weights, run.snapshots))
+        ],
+        axis=0,
+    )
+    if not finite.any():
+        raise ValueError(f"run: expected a seed that can be compared, found {finite.size}, all of which diverged")
+    run, problems = posing.posed(run, problems, models.of(model), finite)
+    last = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -1], run.snapshots)
+    return Posed(run, problems, steps, finite, batch.over_seeds(_posed, last, problems, finite))
+
+
+def confused(
+    solutions: Float[np.ndarray, "seeds norms d e"], values: Sequence[norms.Norm]
+) -> Float[np.ndarray, "seeds norms norms"]:
+    """Return for each norm (row) the margin ratio of its solution in each norm (column); solutions have margin 1."""
+    sizes = batch.over_seeds(families.sizes(tuple(values)), solutions)
+    return np.einsum("sbb->sb", sizes)[:, None, :] / sizes
 
 
 def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norms.Norm]]:

@@ -1,4 +1,8 @@
-"""The rule that turns margin ratios into a verdict on norms. It was fixed before any run was ranked."""
+"""The rule that turns margin ratios into a verdict on norms.
+
+Its first form was fixed before any run was ranked. Since then a norm must also be told from all others: from those that
+are compared by their confusion with it, from its neighbours by the exponent that fits best, and seed by seed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, derive_key
+from jaxattn.bias.exponents import Exponent
+from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, derive_key, proportion
 from jaxattn.tokens import SATURATED
 
 __all__ = ["CLOSE", "FLAT", "Verdict"]
@@ -19,6 +24,8 @@ CLOSE = 0.97
 FLAT = 0.01
 # Certified gaps limit the accuracy of a ratio: intervals closer than this count as overlapping.
 ROUNDING = 1e-6
+# Seeds agree if the share of those whose own ratio exceeds CLOSE may be as large as this, or as small as 1 less this.
+AGREE = 0.95
 # Snapshots must span at least half a decade of steps (a factor of 3.16) to show that a mean is constant.
 LEAST_DECADES = 0.5
 
@@ -27,17 +34,21 @@ class Verdict(NamedTuple):
     """The norms that a run obeys.
 
     Attributes:
-        norms: their names, best first; empty if the run obeys none or is not decided.
+        norms: their names, best first; empty if the run obeys none or is not decided, unless `near` is given.
         decided: whether the run decides.
         reason: why it does not decide; empty if it does.
+        near: the neighbours from which the best norm cannot be told, in words; empty if there are none.
     """
 
     norms: tuple[str, ...]
     decided: bool
     reason: str = ""
+    near: str = ""
 
     def __str__(self) -> str:
         """The verdict in one line."""
+        if self.near:
+            return f"{self.reason}: {self.near}"
         if not self.decided:
             return f"not decided: {self.reason}"
         return " and ".join(self.norms) if self.norms else "none of these"
@@ -65,6 +76,8 @@ def weighed(
     probability: Float[np.ndarray, "seeds snapshots"],
     steps: Int[np.ndarray, " snapshots"],
     key: PRNGKeyArray,
+    confusion: Float[np.ndarray, "norms norms"],
+    exponents: Sequence[Exponent] = (),
     stalled: int = 0,
 ) -> Weighed:
     """Estimate the mean margin ratios over seeds and their trends, and return the verdict.
@@ -75,13 +88,24 @@ def weighed(
         probability: the mean over inputs of the largest attention probability.
         steps: the steps of the snapshots.
         key: the random key of the bootstrap over seeds.
+        confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column).
+        exponents: those that fit best in the families of the best norm.
         stalled: the number of seeds that stalled before the last snapshot.
     """
     ratio, (change, decades) = bootstrap(margin_ratio, key), trend(margin_ratio, steps, derive_key(key))
     if len(margin_ratio) == 1:
         ratio, change = _without_interval(ratio), change and _without_interval(change)
     at_end = Estimate(*(part[:, -1] for part in ratio))
-    verdict = of(names, at_end, change, float(probability[:, -1].mean()), len(margin_ratio), decades, stalled)
+    evidence = Evidence(
+        probability=float(probability[:, -1].mean()),
+        seeds=len(margin_ratio),
+        close=(margin_ratio[:, :, -1] > CLOSE).sum(axis=0),
+        decades=decades,
+        confusion=confusion,
+        exponents=tuple(exponents),
+        stalled=stalled,
+    )
+    verdict = of(names, at_end, change, evidence)
     return Weighed(ratio, change, decades, verdict)
 
 
@@ -116,55 +140,99 @@ def last_decade(steps: Int[np.ndarray, " snapshots"]) -> tuple[Bool[np.ndarray, 
     return recent, float(decades[-1] - decades[0]) if decades.size else 0.0
 
 
-def of(
-    names: Sequence[str],
-    ratio: Estimate,
-    trend: Estimate | None,
-    probability: float,
-    seeds: int,
-    decades: float,
-    stalled: int = 0,
-) -> Verdict:
+class Evidence(NamedTuple):
+    """What a verdict rests on besides the mean ratios.
+
+    Attributes:
+        probability: the mean over inputs and seeds of the largest attention probability at the last snapshot.
+        seeds: the number of seeds.
+        close: for each norm, in how many seeds the ratio at the last snapshot exceeds CLOSE, (norms,).
+        decades: the number of decades of steps used for the trend.
+        confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column), (norms, norms).
+        exponents: those that fit best in the families of the best norm.
+        stalled: the number of seeds that stalled before that snapshot; such seeds say nothing about limits.
+    """
+
+    probability: float
+    seeds: int
+    close: Int[np.ndarray, " norms"]
+    decades: float
+    confusion: Float[np.ndarray, "norms norms"]
+    exponents: tuple[Exponent, ...] = ()
+    stalled: int = 0
+
+
+def of(names: Sequence[str], ratio: Estimate, trend: Estimate | None, evidence: Evidence) -> Verdict:
     """Return the verdict on a run.
 
-    A norm is named if its interval lies above `CLOSE` and above the intervals of all other norms, and its mean does not
-    fall. Norms above `CLOSE` whose intervals overlap are named together. The verdict is "none" if all intervals lie
-    below `CLOSE` and no mean moves by `FLAT` or more per decade of steps. All other cases are not decided.
+    A norm is named if its interval lies above `CLOSE` and above the intervals of all other norms, its mean does not
+    fall, and none rises so fast that it may overtake it within a decade of steps; if the rest to 1 is less than half of
+    what it would be for a solution of any other norm; if seeds agree; and if the exponent that fits best is its own.
+    Norms above `CLOSE` whose intervals overlap are named together. The verdict is "none" if all intervals lie below
+    `CLOSE`, no mean moves by `FLAT` or more per decade of steps, and seeds agree. All other cases are not decided.
 
     Args:
         names: the names of the norms.
         ratio: the mean margin ratios at the last snapshot, (norms,).
         trend: their change per decade of steps over the last decade, (norms,); None if unknown.
-        probability: the mean over inputs and seeds of the largest attention probability at the last snapshot.
-        seeds: the number of seeds.
-        decades: the number of decades of steps used for the trend.
-        stalled: the number of seeds that stalled before that snapshot; such seeds say nothing about limits.
+        evidence: what else is known.
     """
+    seeds, decades, all_norms = evidence.seeds, evidence.decades, range(len(names))
     if seeds < LEAST_SEEDS:
         return _open(f"expected at least {LEAST_SEEDS} seeds, found {seeds}")
-    if probability < SATURATED:
-        return _open(f"not saturated: the mean largest probability is {probability:.3g}, below {SATURATED:g}")
-    if stalled:
-        return _open(f"{stalled} of {seeds} seeds stalled, where rounding, floor or penalty outweigh the gradient")
+    if evidence.probability < SATURATED:
+        return _open(f"not saturated: the mean largest probability is {evidence.probability:.3g}, below {SATURATED:g}")
+    if evidence.stalled:
+        return _open(
+            f"{evidence.stalled} of {seeds} seeds stalled, where rounding, floor or penalty outweigh the gradient"
+        )
     if trend is None or decades < LEAST_DECADES:
         return _open(f"the snapshots reach back over {decades:.2g} decades of steps, less than {LEAST_DECADES:g}")
     best = int(np.argmax(ratio.mean))
-    if ratio.low[best] > CLOSE:
-        level = [k for k in range(len(names)) if ratio.high[k] >= ratio.low[best] - ROUNDING]
-        unsure = [names[k] for k in level if ratio.low[k] <= CLOSE]
+    if ratio.low[best] <= CLOSE:
+        if _differ(evidence, best):
+            return _mixed(names[best], evidence, best)
+        unsure = [names[k] for k in all_norms if ratio.high[k] >= CLOSE]
         if unsure:
-            return _open(f"{', '.join(unsure)} cannot be told from {names[best]}, and may lie below {CLOSE:g}")
-        falling = [names[k] for k in level if trend.low[k] <= -FLAT]
-        if falling:
-            return _open(f"still moving: {', '.join(falling)} may fall by {FLAT:g} or more per decade of steps")
-        return Verdict(tuple(names[k] for k in sorted(level, key=lambda k: -ratio.mean[k])), decided=True)
-    unsure = [names[k] for k in range(len(names)) if ratio.high[k] >= CLOSE]
-    if unsure:
-        return _open(f"the interval of {', '.join(unsure)} contains {CLOSE:g}")
-    moving = [names[k] for k in range(len(names)) if trend.high[k] >= FLAT or trend.low[k] <= -FLAT]
-    if moving:
-        return _open(f"still moving: {', '.join(moving)} may change by {FLAT:g} or more per decade of steps")
-    return Verdict((), decided=True)
+            return _open(f"the interval of {', '.join(unsure)} contains {CLOSE:g}")
+        moving = [names[k] for k in all_norms if trend.high[k] >= FLAT or trend.low[k] <= -FLAT]
+        if moving:
+            return _open(f"still moving: {', '.join(moving)} may change by {FLAT:g} or more per decade of steps")
+        return Verdict((), decided=True)
+    level = [k for k in all_norms if ratio.high[k] >= ratio.low[best] - ROUNDING]
+    others = [k for k in all_norms if k not in level]
+    if unsure := [names[k] for k in level if ratio.low[k] <= CLOSE]:
+        return _open(f"{', '.join(unsure)} cannot be told from {names[best]}, and may lie below {CLOSE:g}")
+    if falling := [names[k] for k in level if trend.low[k] <= -FLAT]:
+        return _open(f"still moving: {', '.join(falling)} may fall by {FLAT:g} or more per decade of steps")
+    rising = [
+        names[k] for k in others if trend.low[k] > trend.high[best] and ratio.high[k] + trend.high[k] > ratio.low[best]
+    ]
+    if rising:
+        return _open(f"still moving: {', '.join(rising)} may overtake {names[best]} within a decade of steps")
+    for k in others:
+        if (needed := (1 + float(evidence.confusion[k, best])) / 2) >= ratio.low[best]:
+            return _open(
+                f"{names[best]} cannot be told from {names[k]}, whose solutions have a ratio of "
+                f"{evidence.confusion[k, best]:.4f} in it: this takes an interval above {needed:.4f}"
+            )
+    if _differ(evidence, best):
+        return _mixed(names[best], evidence, best)
+    if elsewhere := [str(one) for one in evidence.exponents if not one.holds]:
+        return _open(f"{names[best]} comes nearest of these, but {' and '.join(elsewhere)} fits better")
+    if wide := [str(one) for one in evidence.exponents if not one.tells]:
+        return Verdict((names[best],), False, f"{names[best]}, or a norm near it", "; ".join(wide))
+    return Verdict(tuple(names[k] for k in sorted(level, key=lambda k: -ratio.mean[k])), decided=True)
+
+
+def _differ(evidence: Evidence, norm: int) -> bool:
+    """Return whether some seeds obey a norm and others do not."""
+    share = proportion(np.arange(evidence.seeds) < evidence.close[norm])
+    return bool(share.low > 1 - AGREE and share.high < AGREE)
+
+
+def _mixed(name: str, evidence: Evidence, norm: int) -> Verdict:
+    return _open(f"mixed: the ratio in {name} exceeds {CLOSE:g} in {evidence.close[norm]} of {evidence.seeds} seeds")
 
 
 def _open(reason: str) -> Verdict:

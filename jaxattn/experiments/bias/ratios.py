@@ -15,13 +15,13 @@ from jaxattn.bias import NORMS as RANKED
 from jaxattn.bias.verdict import weighed
 from jaxattn.statistics import Estimate, variables
 from jaxattn.study.claims import Datasets
-from jaxattn.study.measuring.ranked import ranked, to_dataset
+from jaxattn.study.measuring.ranked import exponents_of, ranked, to_dataset
 
 # The norms of the atlas.
 NORMS = (*RANKED, "l_1.75", "l_3")
 # What is kept from a ranking as a dataset: its arrays, and the outcomes of the seeds.
-KEPT = ["margin_ratio", "probability", "stalled"]
-_COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved")
+KEPT = ["margin_ratio", "probability", "stalled", "confusion"]
+_COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved", "exponents")
 
 
 def native(solver: svm.Solver | None) -> None:
@@ -30,8 +30,8 @@ def native(solver: svm.Solver | None) -> None:
         raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
 
 
-def counts(attributes: Mapping[str, Any]) -> dict[str, int]:
-    """Return the numbers of seeds attempted, kept and excluded by reason, from a ranking's attributes."""
+def counts(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return from a ranking's attributes the numbers of seeds by outcome, and the exponents that fit best."""
     return {name: attributes[name] for name in _COUNTS}
 
 
@@ -40,7 +40,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         `margin_ratio`, (seed, norm, snapshot), `probability`, the mean over inputs of the largest attention
-        probability, (seed, snapshot), and `stalled`, whether each seed stalled, (seed,). Attributes: counts.
+        probability, (seed, snapshot), `stalled`, whether each seed stalled, (seed,), and `confusion`, the mean margin
+        ratio of a norm's solutions in another, (norm, rival). Attributes: counts, and the exponents that fit best.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
@@ -64,7 +65,9 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """
     names, steps = [str(name) for name in run["norm"].values], run["snapshot"].values
     stalled = int(run["stalled"].sum())
-    weighing = weighed(names, run["margin_ratio"].values, run["probability"].values, steps, key, stalled)
+    ratio, probability = run["margin_ratio"].values, run["probability"].values
+    confusion, exponents = run["confusion"].values, exponents_of(run)
+    weighing = weighed(names, ratio, probability, steps, key, confusion, exponents, stalled)
     estimates = {"ratio": (("norm",), Estimate(*(part[:, -1] for part in weighing.ratio)))}
     if weighing.trend is not None:
         estimates["trend"] = (("norm",), weighing.trend)

@@ -18,11 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn import bias, models, svm, tokens
-from jaxattn.bias import verdict
 from jaxattn.experiments.bias import ratios
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.statistics import bootstrap
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, counts_of
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.claims.criteria import above
@@ -80,7 +78,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 def _ranked(ranking: bias.Ranking, record: xarray.Dataset) -> xarray.Dataset:
     """Return the ratios and probabilities of a ranking at the seeds of a record, with its counts."""
     run = to_dataset(ranking)[ratios.KEPT].assign_coords(seed=record["seed"].values[ranking.seeds])
-    run.attrs = ratios.counts(ranking.counts)
+    run.attrs = ratios.counts(to_dataset(ranking).attrs)
     return run
 
 
@@ -148,17 +146,9 @@ def _estimate(name: str, runs: Datasets, key: PRNGKeyArray) -> xarray.Dataset:
         ahead=exact(ahead.mean("seed")),
         **({"joint": mean(last["joint"])} if "joint" in run else {}),
     )
-    decision = _verdict(run, key)
-    return estimates.assign_attrs(norms=" and ".join(decision.norms), reason=decision.reason, rival=rival)
-
-
-def _verdict(run: xarray.Dataset, key: PRNGKeyArray) -> bias.Verdict:
-    """Return the verdict of `bias.rank`; a run along the exact gradient direction does not stall."""
-    ratio, norms = run["margin_ratio"].values, [str(norm) for norm in run["norm"].values]
-    at_end, of_trend = (jax.random.fold_in(key, k) for k in range(2))
-    change, decades = verdict.trend(ratio, run["snapshot"].values, of_trend)
-    probability = float(run["probability"][:, -1].mean())
-    return verdict.of(norms, bootstrap(ratio[..., -1], at_end), change, probability, len(ratio), decades)
+    decision = ratios.estimate(run, key)
+    names = " and ".join(map(str, decision["norm"].values[decision["named"].values]))
+    return estimates.assign_attrs(norms=names, reason=decision.attrs["reason"], rival=rival)
 
 
 def _off(run: xarray.Dataset) -> xarray.DataArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, cast
 
 import jax
@@ -100,7 +101,7 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
 
     An estimate's mean has its own name (`ratio`, `trend`), and its interval and standard error the suffixes `_low`,
     `_high` and `_error`. If the snapshots give no trend it is missing. The attributes are the counts, `decades`, the
-    `verdict` in one line, and its parts: `verdict_norms` (JSON), `decided` and `reason`.
+    `verdict` in one line, its parts `verdict_norms` (JSON), `decided`, `reason` and `near`, and `exponents` (JSON).
 
     Example:
         >>> from jaxattn.study.measuring.ranked import to_dataset
@@ -117,6 +118,7 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
             "unique": (("seed", "norm"), ranking.unique),
             "probability": (("seed", "snapshot"), ranking.probability),
             "stalled": (("seed",), ranking.stalled),
+            "confusion": (("norm", "rival"), ranking.confusion),
             **variables(estimates),
         },
         coords={
@@ -131,8 +133,21 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
             "verdict_norms": json.dumps(ranking.verdict.norms),
             "decided": int(ranking.verdict.decided),
             "reason": ranking.verdict.reason,
+            "near": ranking.verdict.near,
+            "exponents": json.dumps([asdict(one) for one in ranking.exponents]),
         },
     )
+
+
+def exponents_of(dataset: xarray.Dataset) -> tuple[bias.Exponent, ...]:
+    """Return the exponents of a ranking that `to_dataset` has stored.
+
+    Example:
+        >>> from jaxattn.study.measuring.ranked import exponents_of, to_dataset
+        >>> exponents_of(to_dataset(ranking)) == ranking.exponents
+        True
+    """
+    return tuple(bias.Exponent(**one) for one in json.loads(dataset.attrs["exponents"]))
 
 
 def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
@@ -158,9 +173,13 @@ def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
         unique=dataset["unique"].values,
         probability=dataset["probability"].values,
         stalled=dataset["stalled"].values,
+        confusion=dataset["confusion"].values,
+        exponents=exponents_of(dataset),
         ratio=estimate("ratio"),
         trend=estimate("trend") if "trend" in dataset else None,
         decades=attrs["decades"],
         counts={name: attrs[name] for name in ("attempted", "kept", "diverged", "infeasible", "unsolved")},
-        verdict=bias.Verdict(tuple(json.loads(attrs["verdict_norms"])), bool(attrs["decided"]), attrs["reason"]),
+        verdict=bias.Verdict(
+            tuple(json.loads(attrs["verdict_norms"])), bool(attrs["decided"]), attrs["reason"], attrs["near"]
+        ),
     )

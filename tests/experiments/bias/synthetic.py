@@ -38,9 +38,11 @@ def run(
             ),
             "probability": (("seed", "snapshot"), np.full((SEEDS, len(steps)), 0.9999)),
             "stalled": (("seed",), np.zeros(SEEDS, bool)),
+            # Solutions of one norm are far from those of the others, and no neighbours were compared.
+            "confusion": (("norm", "rival"), 0.6 + 0.4 * np.eye(len(norms))),
         },
         {"seed": np.arange(SEEDS), "norm": np.array(norms, object), "snapshot": steps},
-        {**counts, "steps": int(steps[-1]), **attrs},
+        {**counts, "steps": int(steps[-1]), "exponents": "[]", **attrs},
     )
 
 

@@ -58,8 +58,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
             ratio = ratio.expand_dims({"norm": run["norm"][:1]}, axis=1)
         # Its rule follows the exact direction of the gradient, which does not stall.
         never = xarray.zeros_like(run["seed"], bool)
+        confusion = (("norm", "rival"), run[f"{variable}_confusion"].values)
         of_layer = xarray.Dataset(
-            {"margin_ratio": ratio, "probability": probability, "stalled": never}, attrs=run.attrs
+            {"margin_ratio": ratio, "probability": probability, "stalled": never, "confusion": confusion},
+            attrs=run.attrs | {"exponents": run.attrs[f"{variable}_exponents"]},
         )
         curve = bootstrap(ratio.values, jax.random.fold_in(of_curves, k))
         summaries[layer] = ratios.estimate(of_layer, jax.random.fold_in(of_ratios, k)).assign(

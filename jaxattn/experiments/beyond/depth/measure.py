@@ -16,6 +16,7 @@ from jaxattn.experiments.beyond.depth.layers import Layers, attended, log_unread
 from jaxattn.experiments.bias import ratios
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, every_position, of_arrays
+from jaxattn.study.measuring.ranked import to_dataset
 
 NORMS = ("frobenius", "nuclear")
 # The smallest share that is distinguished from zero, as a decimal logarithm.
@@ -43,7 +44,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         Margin ratios `second` and `first`, (seed, norm, snapshot), and `every`, in the Frobenius norm, (seed,
         snapshot); `second_cosine` and `first_cosine`, likewise; the mean largest probabilities `second_probability`,
         `first_probability` and `every_probability`, (seed, snapshot); and `unread`, the decimal logarithm of the share
-        of unread positions in the first layer's gradient, (seed, snapshot). Attributes: counts. A seed is kept if all
+        of unread positions in the first layer's gradient, (seed, snapshot); and each layer's `confusion` as in a
+        ranking. Attributes: counts, and the exponents that fit each layer best. A seed is kept if all
         optima are certified.
 
     Raises:
@@ -71,13 +73,15 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     for name, ranking in rankings.items():
         rows = np.isin(ranking.seeds, kept)
         measured[f"{name}_probability"] = (of_steps, ranking.probability[rows])
+        measured[f"{name}_confusion"] = ((f"{name}_norm", f"{name}_rival"), ranking.confusion)
         if name == "every":
             measured[name] = (of_steps, ranking.margin_ratio[rows, 0])
         else:
             measured[name] = (of_norms, ranking.margin_ratio[rows])
             measured[f"{name}_cosine"] = (of_norms, ranking.cosine[rows])
     coordinates = {"seed": record["seed"].values[kept], "norm": np.array(NORMS, object), "snapshot": steps}
-    return xarray.Dataset(measured, coordinates, _counts(rankings, len(kept)))
+    exponents = {f"{name}_exponents": to_dataset(ranking).attrs["exponents"] for name, ranking in rankings.items()}
+    return xarray.Dataset(measured, coordinates, {**_counts(rankings, len(kept)), **exponents})
 
 
 def _posed(last: Layers, problem: Problem) -> _Posed:

@@ -1,0 +1,218 @@
+"""Which exponent p of a family of norms fits a run best: what tells a norm from its neighbours.
+
+A matrix's margin ratios in two norms of one family differ only by the norms of its direction, since the margin cancels.
+So their quotient says where in the family a run ends long before the ratios themselves reach 1. It is compared with the
+quotients of the certified solutions of both norms, seed by seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from jaxattn import norms, svm
+from jaxattn.norms import Norm
+from jaxattn.parallel import batch
+from jaxattn.statistics import LEAST_SEEDS, bootstrap
+
+__all__ = ["Exponent", "located"]
+
+# Positions in a family are 1 / p, from 0 (p = inf) to 1. How far the neighbours are that a norm is compared with, and
+# how far the interpolation between them may be off.
+STEP, ACCURACY = 1 / 6, 0.01
+# A norm is told from its neighbours if its position is known this well: p = 2 from 1.82 and 2.22, max from l_20.
+RESOLUTION = 0.05
+FAMILIES: dict[str, Callable[[float], Norm]] = {"l_p": norms.entrywise, "schatten_p": norms.schatten}
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """The exponent of a family of norms that fits a run best.
+
+    Attributes:
+        family: "l_p" or "schatten_p".
+        p: the exponent at the last snapshot, from 1 to inf.
+        low: the lower end of its range: the 95 % interval of the mean over seeds, widened by the change of this mean
+            over the last decade of steps and by the error of the method, .01 in 1 / p.
+        high: the upper end.
+        seeds: the number of seeds in which it can be read.
+        compared: the exponent of the norm whose neighbours it was read between.
+    """
+
+    family: str
+    p: float
+    low: float
+    high: float
+    seeds: int
+    compared: float
+
+    def __str__(self) -> str:
+        """The range in words."""
+        if self.high == float("inf"):
+            return f"{self.family} with p from {self.low:.3g}"
+        return f"{self.family} with p from {self.low:.3g} to {self.high:.3g}"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the range contains the exponent that it is compared with."""
+        return self.low <= self.compared <= self.high
+
+    @property
+    def tells(self) -> bool:
+        """Whether the range contains that exponent, and none of its neighbours'."""
+        place = 1 / self.compared
+        return self.holds and max(1 / self.low - place, place - 1 / self.high) <= RESOLUTION
+
+
+def _position(family: str, norm: Norm) -> float:
+    """Return 1 / p of a norm of the family, NaN for another norm."""
+    norm = norm.plain
+    if norm == norms.frobenius:
+        return 0.5
+    if family == "l_p":
+        return 1 / norm.p if isinstance(norm, norms.Entrywise) else float("nan")
+    if isinstance(norm, norms.Schatten):
+        return 1 / norm.p
+    return {norms.nuclear: 1.0, norms.spectral: 0.0}.get(norm, float("nan"))
+
+
+def families_of(norm: Norm) -> list[str]:
+    """Return the families that a norm belongs to.
+
+    Example:
+        >>> from jaxattn.bias.exponents import families_of
+        >>> families_of(norms.frobenius), families_of(norms.nuclear), families_of(norms.gamma2)
+        (['l_p', 'schatten_p'], ['schatten_p'], [])
+    """
+    return [family for family in FAMILIES if _position(family, norm) >= 0]
+
+
+def around(family: str, norm: Norm) -> list[Norm]:
+    """Return the norm with its neighbours in the family, by increasing 1 / p.
+
+    Example:
+        >>> from jaxattn.bias.exponents import around
+        >>> [norm.name for norm in around("l_p", norms.frobenius)]
+        ['l_3', 'frobenius', 'l_1.5']
+    """
+    place = _position(family, norm)
+    below, above = ([member(family, x)] if -1e-9 <= x <= 1 + 1e-9 else [] for x in (place - STEP, place + STEP))
+    return [*below, norm, *above]
+
+
+def member(family: str, position: float) -> Norm:
+    """Return the norm of a family at a position 1 / p.
+
+    Example:
+        >>> from jaxattn.bias.exponents import member
+        >>> member("l_p", 0.5).name, member("schatten_p", 0.0).name
+        ('l_2', 'spectral')
+    """
+    return FAMILIES[family](_exponent(position))
+
+
+def _exponent(position: Any) -> float:
+    return float("inf") if position < 1e-9 else 1.0 if position > 1 - 1e-9 else float(1 / position)
+
+
+def nearest(members: Sequence[Norm], matrices: Float[np.ndarray, "seeds d e"], constraints: svm.Constraints) -> Norm:
+    """Return the norm in which matrices have the largest margin ratios, in the geometric mean over certified seeds.
+
+    Example:
+        >>> from jaxattn.bias.exponents import nearest
+        >>> one = jax.tree.map(lambda leaf: leaf[None], svm.token_constraints(problem, jnp.zeros(4, int)))
+        >>> nearest([norms.frobenius, norms.nuclear], svm.solve_batch(one).W, one).name
+        'frobenius'
+    """
+    solutions = [svm.solve_batch(constraints, one) for one in members]
+    certified = np.all([np.asarray(one.status) == svm.Status.OPTIMAL for one in solutions], axis=0)
+    optima = np.stack([np.asarray(one.primal) for one in solutions], axis=1)
+    found = batch.over_seeds(sizes(tuple(members)), matrices[:, None])[:, 0]
+    if not certified.any():
+        raise ValueError(f"run: expected a seed with certified solutions, found none of {len(certified)}")
+    return members[int(np.argmax(np.log(optima / found)[certified].mean(axis=0)))]
+
+
+def located(
+    family: str,
+    members: Sequence[Norm],
+    snapshots: Float[np.ndarray, "seeds snapshots d e"],
+    recent: Bool[np.ndarray, " snapshots"],
+    constraints: svm.Constraints,
+    compared: Norm,
+    key: PRNGKeyArray,
+) -> Exponent | None:
+    """Return the exponent that fits best, read between members of a family.
+
+    Args:
+        family: "l_p" or "schatten_p".
+        members: norms of the family by increasing 1 / p, two at least.
+        snapshots: the matrices of each seed along the run.
+        recent: which snapshots show whether it still changes; the last one does in any case.
+        constraints: the max-margin problems of the seeds.
+        compared: the norm that it is compared with.
+        key: the random key of the bootstrap over seeds.
+
+    Returns:
+        The exponent; None if it can be read in fewer than 8 seeds, because other solutions are not certified.
+    """
+    positions = _positions(family, members, snapshots, constraints)
+    readable = np.isfinite(positions).all(axis=1)
+    if readable.sum() < LEAST_SEEDS:
+        return None
+    found, along = bootstrap(positions[readable, -1], key), positions[readable].mean(axis=0)
+    slack = float(np.abs(along[recent] - along[-1]).max(initial=0.0)) + ACCURACY
+    p, low, high = (_exponent(x) for x in np.clip([found.mean, found.high + slack, found.low - slack], 0.0, 1.0))
+    return Exponent(family, p, low, high, int(readable.sum()), _exponent(_position(family, compared)))
+
+
+def _positions(
+    family: str, members: Sequence[Norm], snapshots: Float[np.ndarray, "seeds snapshots d e"], constraints: Any
+) -> Float[np.ndarray, "seeds snapshots"]:
+    """Return the positions of the snapshots, NaN for seeds without certified solutions that differ."""
+    places = np.array([_position(family, one) for one in members])
+    solutions = [svm.solve_batch(constraints, one) for one in members]
+    certified = np.all([np.asarray(one.status) == svm.Status.OPTIMAL for one in solutions], axis=0)
+    exact = np.stack([np.asarray(one.W) for one in solutions], axis=1)
+    # (seeds, matrices, members): the norms of the snapshots and of the solutions.
+    found = batch.over_seeds(sizes(tuple(members)), np.concatenate([snapshots, exact], axis=1))
+    # The quotient of the margin ratios in the last and the first norm, up to that of the optima, which cancels.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotient = np.log(found[..., 0]) - np.log(found[..., -1])
+    measured, known = quotient[:, : snapshots.shape[1]], quotient[:, snapshots.shape[1] :]
+    positions = np.full(measured.shape, np.nan)
+    for seed in np.flatnonzero(certified & (np.diff(known, axis=1) > 0).all(axis=1)):
+        positions[seed] = _interpolated(measured[seed], known[seed], places)
+    return positions
+
+
+def _interpolated(
+    values: Float[np.ndarray, " k"], known: Float[np.ndarray, " m"], places: Float[np.ndarray, " m"]
+) -> Float[np.ndarray, " k"]:
+    """Return the places of values between known ones, linearly, beyond the ends with the slope there."""
+    pieces = np.clip(np.searchsorted(known, values) - 1, 0, len(known) - 2)
+    share = (values - known[pieces]) / (known[pieces + 1] - known[pieces])
+    return places[pieces] + share * (places[pieces + 1] - places[pieces])
+
+
+@lru_cache(maxsize=64)
+def sizes(members: tuple[Norm, ...]) -> Callable[[Any], Any]:
+    """Return the function of matrices (k, d, e) to their norms, (k, members); the same object for the same norms.
+
+    Example:
+        >>> from jaxattn.bias.exponents import sizes
+        >>> sizes((norms.frobenius, norms.nuclear))(jnp.eye(4)[None]).tolist()
+        [[2.0, 4.0]]
+    """
+
+    def of(matrices: Float[Array, "k d e"]) -> Float[Array, "k members"]:
+        return jnp.stack([jax.vmap(one.value)(matrices) for one in members], axis=-1)
+
+    return of

@@ -1,0 +1,97 @@
+"""Infer the norm that a run obeys: the exponent in a family that fits best, and whether the family fits at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from jaxattn import attention, descent
+from jaxattn.bias import exponents, ranking, verdict
+from jaxattn.bias.exponents import Exponent
+from jaxattn.norms import Norm
+from jaxattn.problem import Problem
+from jaxattn.statistics import LEAST_SEEDS, derive_key
+from jaxattn.svm.packing import picked
+
+__all__ = ["Inferred", "infer"]
+
+# In 1 / p: the members of a family that are solved first, and how far around the best fit two more are.
+_FIRST, _FINE = tuple(k / 6 for k in range(7)), 1 / 24
+
+
+class Inferred(NamedTuple):
+    """The norm of a family that fits a run best.
+
+    Attributes:
+        exponent: its exponent, with its range.
+        ranking: the comparison with the norm of this exponent alone.
+    """
+
+    exponent: Exponent
+    ranking: ranking.Ranking
+
+    @property
+    def fits(self) -> bool:
+        """Whether the family fits: the interval of the mean margin ratio at the end lies above `bias.CLOSE`."""
+        return bool(self.ranking.ratio.low[0, -1] > verdict.CLOSE)
+
+    def __str__(self) -> str:
+        """The exponent and the ratio in one line."""
+        found = self.exponent
+        mean, low, high = (float(part[0, -1]) for part in self.ranking.ratio[:3])
+        return (
+            f"{found.family}: p = {found.p:.4g}, from {found.low:.4g} to {found.high:.4g}; margin ratio {mean:.4f} "
+            f"[{low:.4f}, {high:.4f}]: the family {'fits' if self.fits else 'does not fit'}"
+        )
+
+
+def infer(
+    run: descent.Run, problems: Problem, family: str = "l_p", key: PRNGKeyArray | None = None, model: Any = None
+) -> Inferred:
+    """Find the exponent p of a family of norms whose max-margin problem a batch of runs obeys.
+
+    The members p = 1, 1.2, 1.5, 2, 3, 6 and inf are compared first, then those around the best fit.
+
+    Args:
+        run: the result of `descent.train_batch`, with snapshots, as for `bias.rank`.
+        problems: the problems it was trained on.
+        family: "l_p", the norms of the entries, or "schatten_p", those of the singular values.
+        key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
+        model: the model that was trained, as for `bias.rank`.
+
+    Raises:
+        ValueError: an unknown family; too few seeds whose solutions are certified; and as in `bias.rank`.
+
+    Example:
+        >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(jax.random.key(1), 8))
+        >>> given = {"optimizer": descent.steepest("l_3", 0.01), "steps": 2000, "snapshots": (600, 2000)}
+        >>> found = bias.infer(descent.train_batch(jnp.zeros((8, 5, 5)), problems, **given), problems)
+        >>> found.exponent.low < 3 < found.exponent.high
+        True
+    """
+    if family not in exponents.FAMILIES:
+        raise ValueError(f"family: expected one of {list(exponents.FAMILIES)}, found {family!r}")
+    key = jax.random.key(0) if key is None else key
+    posed = ranking.posed_batch(run, problems, model)
+    lanes = np.flatnonzero(posed.finite)
+    constraints, run_of = picked(posed.constraints, lanes), picked(posed.run.snapshots, lanes)
+    snapshots, (recent, _) = np.asarray(attention.matrix(run_of)), verdict.last_decade(posed.steps)
+
+    def read(members: Sequence[Norm]) -> Exponent:
+        found = exponents.located(family, members, snapshots, recent, constraints, members[0], derive_key(key))
+        if found is None:
+            raise ValueError(
+                f"run: expected {LEAST_SEEDS} seeds whose solutions in {', '.join(one.name for one in members)} are "
+                f"certified, found fewer, of {len(posed.finite)}"
+            )
+        return found
+
+    nearest = exponents.nearest([exponents.member(family, x) for x in _FIRST], snapshots[:, -1], constraints)
+    place = 1 / read(exponents.around(family, nearest)).p
+    around = np.unique(np.clip([place - _FINE, place, place + _FINE], 0.0, 1.0))
+    found = read([exponents.member(family, x) for x in around])
+    return Inferred(found, ranking.rank(run, problems, [exponents.member(family, 1 / found.p)], key, model))
