@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from jaxattn import attention, descent, svm
-from jaxattn.bias import checking, posing, ranking
+from jaxattn.bias import ranking
 from jaxattn.descent.stalling import NEVER
 from jaxattn.models import plain
 from jaxattn.norms import Norm
