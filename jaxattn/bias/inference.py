@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from jaxattn import attention, descent
-from jaxattn.bias import exponents, ranking, verdict
+from jaxattn.bias import exponents, ranking
+from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import Exponent
 from jaxattn.norms import Norm
 from jaxattn.problem import Problem
@@ -37,15 +38,16 @@ class Inferred(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether the family fits: the interval of the mean margin ratio at the end lies above `bias.CLOSE`."""
-        return bool(self.ranking.ratio.low[0, -1] > verdict.CLOSE)
+        return bool(self.ranking.ratio.low[0, -1] > verdicts.CLOSE)
 
     def __str__(self) -> str:
         """The exponent and the ratio in one line."""
-        found = self.exponent
+        found, verdict = self.exponent, self.ranking.verdict
+        fits = "fits" if self.fits else "does not fit" if verdict.decided else f"is {verdict}"
         mean, low, high = (float(part[0, -1]) for part in self.ranking.ratio[:3])
         return (
             f"{found.family}: p = {found.p:.4g}, from {found.low:.4g} to {found.high:.4g}; margin ratio {mean:.4f} "
-            f"[{low:.4f}, {high:.4f}]: the family {'fits' if self.fits else 'does not fit'}"
+            f"[{low:.4f}, {high:.4f}]: the family {fits}"
         )
 
 
@@ -79,7 +81,7 @@ def infer(
     posed = ranking.posed_batch(run, problems, model)
     lanes = np.flatnonzero(posed.finite)
     constraints, run_of = picked(posed.constraints, lanes), picked(posed.run.snapshots, lanes)
-    snapshots, (recent, _) = np.asarray(attention.matrix(run_of)), verdict.last_decade(posed.steps)
+    snapshots, (recent, _) = np.asarray(attention.matrix(run_of)), verdicts.last_decade(posed.steps)
 
     def read(members: Sequence[Norm]) -> Exponent:
         found = exponents.located(family, members, snapshots, recent, constraints, members[0], derive_key(key))

@@ -24,8 +24,8 @@ CLOSE = 0.97
 FLAT = 0.01
 # Certified gaps limit the accuracy of a ratio: intervals closer than this count as overlapping.
 ROUNDING = 1e-6
-# Seeds agree if the share of those whose own ratio exceeds CLOSE may be as large as this, or as small as 1 less this.
-AGREE = 0.95
+# Seeds disagree if more than this share of them obeys a norm, and more than this share stays below CLOSE for good.
+FEW = 0.05
 # Snapshots must span at least half a decade of steps (a factor of 3.16) to show that a mean is constant.
 LEAST_DECADES = 0.5
 
@@ -92,7 +92,9 @@ def weighed(
         exponents: those that fit best in the families of the best norm.
         stalled: the number of seeds that stalled before the last snapshot.
     """
-    ratio, (change, decades) = bootstrap(margin_ratio, key), trend(margin_ratio, steps, derive_key(key))
+    ratio, (slopes, decades) = bootstrap(margin_ratio, key), trends(margin_ratio, steps)
+    change = None if slopes is None else bootstrap(slopes, derive_key(key))
+    at_rest = np.zeros(margin_ratio.shape[:2], bool) if slopes is None else slopes < FLAT
     if len(margin_ratio) == 1:
         ratio, change = _without_interval(ratio), change and _without_interval(change)
     at_end = Estimate(*(part[:, -1] for part in ratio))
@@ -100,6 +102,7 @@ def weighed(
         probability=float(probability[:, -1].mean()),
         seeds=len(margin_ratio),
         close=(margin_ratio[:, :, -1] > CLOSE).sum(axis=0),
+        behind=((margin_ratio[:, :, -1] <= CLOSE) & at_rest).sum(axis=0),
         decades=decades,
         confusion=confusion,
         exponents=tuple(exponents),
@@ -115,16 +118,16 @@ def _without_interval(estimate: Estimate) -> Estimate:
     return estimate._replace(low=-unknown, high=unknown)
 
 
-def trend(
-    ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"], key: PRNGKeyArray
-) -> tuple[Estimate | None, float]:
-    """Return the change of the mean ratio per decade of steps, and how many decades (at most one) it is based on."""
+def trends(
+    ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"]
+) -> tuple[Float[np.ndarray, "seeds norms"] | None, float]:
+    """Return each seed's change of the ratios per decade of steps, and of how many decades (at most one) it is."""
     recent, reach = last_decade(steps)
     if reach == 0:
         return None, reach
     decades = np.log10(steps[recent])
     centred = decades - decades.mean()
-    return bootstrap(ratio[:, :, recent] @ centred / (centred @ centred), key), reach
+    return ratio[:, :, recent] @ centred / (centred @ centred), reach
 
 
 def last_decade(steps: Int[np.ndarray, " snapshots"]) -> tuple[Bool[np.ndarray, " snapshots"], float]:
@@ -147,6 +150,7 @@ class Evidence(NamedTuple):
         probability: the mean over inputs and seeds of the largest attention probability at the last snapshot.
         seeds: the number of seeds.
         close: for each norm, in how many seeds the ratio at the last snapshot exceeds CLOSE, (norms,).
+        behind: for each norm, in how many seeds it does not, and rises by less than FLAT per decade of steps, (norms,).
         decades: the number of decades of steps used for the trend.
         confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column), (norms, norms).
         exponents: those that fit best in the families of the best norm.
@@ -156,6 +160,7 @@ class Evidence(NamedTuple):
     probability: float
     seeds: int
     close: Int[np.ndarray, " norms"]
+    behind: Int[np.ndarray, " norms"]
     decades: float
     confusion: Float[np.ndarray, "norms norms"]
     exponents: tuple[Exponent, ...] = ()
@@ -226,13 +231,16 @@ def of(names: Sequence[str], ratio: Estimate, trend: Estimate | None, evidence: 
 
 
 def _differ(evidence: Evidence, norm: int) -> bool:
-    """Return whether some seeds obey a norm and others do not."""
-    share = proportion(np.arange(evidence.seeds) < evidence.close[norm])
-    return bool(share.low > 1 - AGREE and share.high < AGREE)
+    """Return whether some seeds obey a norm and others stay behind."""
+    shares = (proportion(np.arange(evidence.seeds) < part[norm]) for part in (evidence.close, evidence.behind))
+    return all(share.low > FEW for share in shares)
 
 
 def _mixed(name: str, evidence: Evidence, norm: int) -> Verdict:
-    return _open(f"mixed: the ratio in {name} exceeds {CLOSE:g} in {evidence.close[norm]} of {evidence.seeds} seeds")
+    return _open(
+        f"mixed: of {evidence.seeds} seeds, the ratio in {name} exceeds {CLOSE:g} in {evidence.close[norm]}, and rests "
+        f"below it in {evidence.behind[norm]}"
+    )
 
 
 def _open(reason: str) -> Verdict:

@@ -25,7 +25,14 @@ APART = 0.5 + 0.5 * np.eye(3)
 
 
 def judged(ratio, trend=STILL, **given) -> verdict.Verdict:
-    evidence = {"probability": 1.0, "seeds": 100, "close": np.array([100, 0, 0]), "decades": 1.0, "confusion": APART}
+    evidence = {
+        "probability": 1.0,
+        "seeds": 100,
+        "close": np.array([100, 0, 0]),
+        "behind": np.array([0, 100, 100]),
+        "decades": 1.0,
+        "confusion": APART,
+    }
     return verdict.of(NAMES, ratio, trend, verdict.Evidence(**(evidence | given)))
 
 
@@ -79,10 +86,14 @@ CLOSE_PAIR = estimate([0.98, 0.975, 0.5])._replace(low=np.array([0.975, 0.96, 0.
         ({"ratio": HELD, "confusion": APART + 0.49 * np.eye(3)[[1, 0, 2]]}, "frobenius"),
         # Some seeds obey it and others do not: in the mean it may be named, or none may.
         *(
-            ({"ratio": ratio, "close": np.array([80, 0, 0])}, f"not decided: mixed: {where} 80 of 100 seeds")
+            (
+                {"ratio": ratio, "close": np.array([80, 0, 0]), "behind": np.array([20, 100, 100])},
+                "not decided: mixed: of 100 seeds, the ratio in frobenius exceeds 0.97 in 80, and rests below it in 20",
+            )
             for ratio in (HELD, NONE)
-            for where in ["the ratio in frobenius exceeds 0.97 in"]
         ),
+        # The others still rise.
+        ({"ratio": HELD, "close": np.array([80, 0, 0]), "behind": np.array([2, 100, 100])}, "frobenius"),
         # Its own exponent fits best, another one, or one of several.
         ({"ratio": HELD, "exponents": (exponent(1.98, 2.02),)}, "frobenius"),
         (

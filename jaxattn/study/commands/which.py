@@ -1,10 +1,12 @@
 """Find which max-margin problem a variant obeys: one or several norms, none of them, or not decided.
 
 usage: jaxattn which [GROUP=NAME ...] [KEY=VALUE ...] [norms=[NAME,...]]
+       jaxattn which checkpoints=FILE [norms=[NAME,...]]
 
 Trains the variant over many seeds. For each norm it prints the margin ratio (the margin of W divided by the certified
 largest margin, 1 if W obeys the norm) with its 95 % interval and its change per decade of steps. Then it prints the
-verdict: one norm, several that cannot be distinguished, none of these, or not decided, with the reason. The ranking
+verdict: one norm, several that cannot be distinguished, a norm or one near it, none of these, or not decided, with the
+reason. A norm is named only if its neighbours in the families l_p and schatten_p fit less well. The ranking
 (Zarr) and its figure (PNG, PDF) are written beside the record, and all paths are printed. The exit status is 0 for
 every verdict.
 
@@ -13,6 +15,9 @@ every verdict.
   norms=[...]     frobenius, nuclear, spectral, max, l1, l_p with any p (l_1.5), or values with a _target_;
                   default: [frobenius,nuclear,spectral,max,l1]
   style=FILE      a Matplotlib style of your own for the figure, as for `jaxattn figures`
+  checkpoints=FILE  weights that another program trained, in place of all settings: a NumPy file (.npz) with the
+                  arguments of `bias.rank_arrays`, X, Z and W (or K and Q), and if wanted steps, alpha, mask and scale;
+                  only the table is printed
 
 Its defaults differ from `jaxattn train`, so that a run can decide:
   optimizer=scale_free_gd       the published normalized_gd stalls after a few hundred steps
@@ -32,11 +37,13 @@ Examples:
   jaxattn which optimizer=steepest optimizer.norm=spectral optimizer.step=0.03 weights=factored
   jaxattn which optimizer=mirror optimizer.p=1.5 optimizer.step=0.1 "norms=[frobenius,l_1.5,max]"
   jaxattn which head._target_=mymodule.myhead               your own head, with mymodule on the PYTHONPATH
+  jaxattn which checkpoints=run.npz                         weights trained elsewhere
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import sys
 import tempfile
@@ -84,6 +91,9 @@ def main(arguments: list[str]) -> None:
         RecordError: something else is in the place of the ranking.
     """
     tune()
+    if any(key_of(argument) == "checkpoints" for argument in arguments):
+        print(of_checkpoints(arguments).table())
+        return
     config, norms = checked(arguments)
     folder = runs.folder(config)
     path = folder / f"ranking-{_digest(config)}.zarr"
@@ -104,6 +114,33 @@ def main(arguments: list[str]) -> None:
     print(f"record: {record}\nranking: {path}\nfigure: {' '.join(map(str, figures))}")
     if stalled := stalls.line([config]):
         print(f"{folder.name}: {stalled}", file=sys.stderr)
+
+
+def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
+    """Return the ranking of weights in a file of arrays.
+
+    Raises:
+        UsageError: another setting beside the file and the norms, or no such file of arrays.
+        ValueError: as `bias.rank_arrays`.
+    """
+    if others := [argument for argument in arguments if key_of(argument) not in ("checkpoints", "norms")]:
+        raise UsageError(f"{others[0]}: expected only norms=[...] beside checkpoints=FILE, found another setting")
+    given = OmegaConf.from_dotlist(list(arguments))
+    try:
+        with np.load(str(given.checkpoints), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"checkpoints: expected a NumPy file of arrays (.npz), found {given.checkpoints}: {error}"
+        ) from error
+    known = set(inspect.signature(bias.rank_arrays).parameters) - {"norms", "key"}
+    if unknown := sorted(set(arrays) - known):
+        raise UsageError(f"checkpoints: expected arrays among {sorted(known)}, found {unknown} in {given.checkpoints}")
+    if lacking := sorted({"X", "Z"} - set(arrays)):
+        raise UsageError(f"checkpoints: expected X and Z, found no {' and no '.join(lacking)} in {given.checkpoints}")
+    norms = {"norms": _norms(composition.compose([f"norms={given.norms}"]))} if "norms" in given else {}
+    with jax.enable_x64(True):
+        return bias.rank_arrays(**(arrays | norms))
 
 
 def with_defaults(overrides: Sequence[str]) -> list[str]:

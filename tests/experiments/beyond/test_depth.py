@@ -41,10 +41,12 @@ def measured():
         arrays[f"{name}_cosine"] = layer["margin_ratio"]
     arrays["every"] = arrays["every"].sel(norm="frobenius", drop=True)
     del arrays["every_cosine"]
+    arrays["every_confusion"] = (("every_norm", "every_rival"), np.ones((1, 1)))
     # The logarithm of a share that falls in four fifths of the seeds.
     ends = np.where(np.arange(synthetic.SEEDS) % 5, -40.0, -1.0)
     arrays["unread"] = (("seed", "snapshot"), ends[:, None] * np.linspace(0.1, 1, len(synthetic.STEPS)))
-    return {"two layers": xarray.Dataset(arrays, attrs=synthetic.run({"frobenius": 0.9}, NORMS).attrs)}
+    exponents = {f"{name}_exponents": "[]" for name in ratios}
+    return {"two layers": xarray.Dataset(arrays, attrs=synthetic.run({"frobenius": 0.9}, NORMS).attrs | exponents)}
 
 
 def test_unread_positions_are_gone_below_a_hundredth():

@@ -57,9 +57,11 @@ def run(same=1.0, ratio=0.99, rival=0.8, spread=0.004):
                 (np.arange(SEEDS * INPUTS) * 7 % 100 >= 100 * same).reshape(SEEDS, INPUTS).astype(int),
             ),
             "optimal": (("seed",), np.full(SEEDS, 0.8)),
+            "stalled": (("seed",), np.zeros(SEEDS, bool)),
+            "confusion": (("norm", "rival"), 0.5 + 0.5 * np.eye(len(bias.NORMS))),
         },
         {"seed": np.arange(SEEDS), "norm": np.array(bias.NORMS, object), "snapshot": STEPS},
-        {"steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS, "unsolved": 0},
+        {"steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS, "unsolved": 0, "exponents": "[]"},
     )
 
 
