@@ -27,10 +27,10 @@ def rank_arrays(
     W: Any = None,
     K: Any = None,
     Q: Any = None,
-    steps: Sequence[int] = (),
+    steps: Any = (),
     alpha: Any = None,
     mask: Any = None,
-    scale: float = 1.0,
+    scale: Any = 1.0,
     norms: Sequence[str | Norm] = ranking.NORMS,
     key: PRNGKeyArray | None = None,
 ) -> ranking.Ranking:

@@ -1,0 +1,89 @@
+"""The exponent of a family is read off perfect solutions, and no neighbour of the true norm is named alone."""
+
+from functools import lru_cache
+
+import jax
+import numpy as np
+import pytest
+
+from jaxattn import bias, data, norms, svm
+from jaxattn.bias import exponents
+from jaxattn.bias.exponents import Exponent
+
+SEEDS = 10
+# Small in a family, and far from the members that are compared by default.
+PLACES = [("l_p", 0.27), ("schatten_p", 0.8)]
+
+
+@lru_cache(maxsize=1)
+def problems():
+    keys = jax.random.split(jax.random.key(3), SEEDS)
+    return jax.vmap(lambda key: data.sphere(key, n=4, T=4, d=6))(keys)
+
+
+@lru_cache(maxsize=8)
+def perfect(family: str, place: float):
+    """Weights that grow along certified solutions of a norm, for the first token of each input."""
+    alpha = np.zeros((SEEDS, 4), int)
+    constraints = jax.vmap(svm.token_constraints)(problems(), alpha)
+    solution = svm.solve_batch(constraints, exponents.member(family, place))
+    assert (np.asarray(solution.status) == svm.Status.OPTIMAL).all()
+    return np.asarray(solution.W)[:, None] * np.array([30.0, 100.0, 300.0])[None, :, None, None]
+
+
+def given(family: str, place: float):
+    return {"X": problems().X, "Z": problems().Z, "W": perfect(family, place), "steps": (300, 1000, 3000)}
+
+
+@pytest.mark.parametrize(("family", "place"), PLACES)
+def test_solutions_of_a_norm_are_not_taken_for_its_neighbours(family, place):
+    ranking = bias.rank_arrays(**given(family, place))
+    if ranking.verdict.decided:
+        assert all(abs(1 / norms.named(name).p - place) < 0.02 for name in ranking.verdict.norms)
+    ranking = bias.rank_arrays(**given(family, place), norms=[exponents.member(family, place), "gamma2"])
+    assert ranking.verdict.norms == (exponents.member(family, place).name,)
+    found = {one.family: one for one in ranking.exponents}[family]
+    assert found.tells
+    assert 1 / found.p == pytest.approx(place, abs=1e-6)
+
+
+@pytest.mark.parametrize("place", [0.0, 0.5])
+def test_the_norms_that_are_compared_name_themselves(place):
+    name = exponents.member("l_p", place).name
+    ranking = bias.rank_arrays(**given("l_p", place), norms=[name, "nuclear", "spectral"])
+    assert ranking.verdict.norms == (name,)
+    # A solution of a norm has ratio 1 in it, and less in the others.
+    np.testing.assert_allclose(np.diag(ranking.confusion), 1, rtol=1e-7)
+    assert (ranking.confusion[~np.eye(3, dtype=bool)] < 1).all()
+    np.testing.assert_allclose(ranking.ratio.mean[:, -1], ranking.confusion[0], rtol=1e-6)
+
+
+def test_an_exponent_is_inferred_without_a_guess():
+    from tests.bias.test_checkpoints import as_run
+
+    W = perfect("l_p", 0.27)
+    found = bias.infer(as_run(W, (300, 1000, 3000)), problems(), "l_p")
+    assert 1 / found.exponent.p == pytest.approx(0.27, abs=0.002)
+    assert found.exponent.low < 1 / 0.27 < found.exponent.high
+    assert found.fits
+    assert str(found).endswith("the family fits")
+    with pytest.raises(ValueError, match=r"family: expected one of \['l_p', 'schatten_p'\], found 'l_q'"):
+        bias.infer(as_run(W, (300, 1000, 3000)), problems(), "l_q")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "compared", "holds", "tells"),
+    [
+        (1.9, 2.1, 2.0, True, True),
+        (1.7, 2.1, 2.0, True, False),
+        (1.7, 1.9, 2.0, False, False),
+        (25.0, float("inf"), float("inf"), True, True),
+        (15.0, float("inf"), float("inf"), True, False),
+        (15.0, 40.0, float("inf"), False, False),
+        (1.0, 1.04, 1.0, True, True),
+    ],
+)
+def test_a_range_holds_an_exponent_and_tells_it_from_its_neighbours(low, high, compared, holds, tells):
+    one = Exponent("l_p", 2.0, low, high, 100, compared)
+    assert (one.holds, one.tells) == (holds, tells)
+    assert str(one) == (f"l_p with p from {low:.3g}" + ("" if np.isinf(high) else f" to {high:.3g}"))
