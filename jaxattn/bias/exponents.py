@@ -39,8 +39,9 @@ class Exponent:
     Attributes:
         family: "l_p" or "schatten_p".
         p: the exponent at the last snapshot, from 1 to inf.
-        low: the lower end of its range: the 95 % interval of the mean over seeds, widened by the change of this mean
-            over the last decade of steps and by the error of the method, .01 in 1 / p.
+        low: the lower end of its range: the 95 % interval of the mean over seeds, widened by as much as this mean
+            changed over the last decade of steps, in the direction of this change, and by the error of the method, .01
+            in 1 / p.
         high: the upper end.
         seeds: the number of seeds in which it can be read.
         compared: the exponent of the norm whose neighbours it was read between.
@@ -92,6 +93,14 @@ def families_of(norm: Norm) -> list[str]:
         (['l_p', 'schatten_p'], ['schatten_p'], [])
     """
     return [family for family in FAMILIES if _position(family, norm) >= 0]
+
+
+def families_named(name: str) -> list[str]:
+    """Return the families of the norm of a name; none for a norm of one's own."""
+    try:
+        return families_of(norms.named(name))
+    except ValueError:
+        return []
 
 
 def around(family: str, norm: Norm) -> list[Norm]:
@@ -168,8 +177,9 @@ def located(
     if readable.sum() < LEAST_SEEDS:
         return None
     found, along = bootstrap(positions[readable, -1], key), positions[readable].mean(axis=0)
-    slack = float(np.abs(along[recent] - along[-1]).max(initial=0.0)) + ACCURACY
-    p, low, high = (_exponent(x) for x in np.clip([found.mean, found.high + slack, found.low - slack], 0.0, 1.0))
+    change = along[-1] - along[recent]
+    up, down = found.high + change.max(initial=0.0) + ACCURACY, found.low + change.min(initial=0.0) - ACCURACY
+    p, low, high = (_exponent(x) for x in np.clip([found.mean, up, down], 0.0, 1.0))
     return Exponent(family, p, low, high, int(readable.sum()), _exponent(_position(family, compared)))
 
 

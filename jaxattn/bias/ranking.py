@@ -24,7 +24,7 @@ from jaxattn.descent.array_fields import has_holes
 from jaxattn.descent.stalling import NEVER
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.statistics import Estimate, derive_key
+from jaxattn.statistics import LEAST_SEEDS, Estimate, derive_key
 from jaxattn.svm.packing import picked
 
 __all__ = ["NORMS", "Ranking", "rank"]
@@ -192,8 +192,8 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
     weigh = partial(verdicts.weighed, names, ratio, probability, steps, key, confusion, stalled=int(stalled.sum()))
     weighed = weigh()
     exponents: tuple[Exponent, ...] = ()
-    if weighed.verdict.norms:
-        best = values[names.index(weighed.verdict.norms[0])]
+    if len(kept) >= LEAST_SEEDS and weighed.ratio.low[:, -1].max() > verdicts.CLOSE:
+        best = values[int(np.argmax(weighed.ratio.mean[:, -1]))]
         held, along = picked(constraints, kept), np.asarray(attention.matrix(picked(run.snapshots, kept)))
         recent, _ = verdicts.last_decade(steps)
         located = (

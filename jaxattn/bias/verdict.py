@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from jaxattn.bias.exponents import Exponent
+from jaxattn.bias.exponents import Exponent, families_named
 from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, derive_key, proportion
 from jaxattn.tokens import SATURATED
 
@@ -34,23 +34,20 @@ class Verdict(NamedTuple):
     """The norms that a run obeys.
 
     Attributes:
-        norms: their names, best first; empty if the run obeys none or is not decided, unless `near` is given.
+        norms: their names, best first; empty if the run obeys none, or is not decided. A norm that cannot be told from
+            its neighbours is named, but not decided.
         decided: whether the run decides.
         reason: why it does not decide; empty if it does.
-        near: the neighbours from which the best norm cannot be told, in words; empty if there are none.
     """
 
     norms: tuple[str, ...]
     decided: bool
     reason: str = ""
-    near: str = ""
 
     def __str__(self) -> str:
         """The verdict in one line."""
-        if self.near:
-            return f"{self.reason}: {self.near}"
         if not self.decided:
-            return f"not decided: {self.reason}"
+            return self.reason if self.norms else f"not decided: {self.reason}"
         return " and ".join(self.norms) if self.norms else "none of these"
 
 
@@ -172,7 +169,8 @@ def of(names: Sequence[str], ratio: Estimate, trend: Estimate | None, evidence: 
 
     A norm is named if its interval lies above `CLOSE` and above the intervals of all other norms, its mean does not
     fall, and none rises so fast that it may overtake it within a decade of steps; if the rest to 1 is less than half of
-    what it would be for a solution of any other norm; if seeds agree; and if the exponent that fits best is its own.
+    what it would be for a solution of any other norm, unless both are of a family whose exponent is read; if seeds
+    agree; and if the exponent that fits best is its own.
     Norms above `CLOSE` whose intervals overlap are named together. The verdict is "none" if all intervals lie below
     `CLOSE`, no mean moves by `FLAT` or more per decade of steps, and seeds agree. All other cases are not decided.
 
@@ -215,7 +213,10 @@ def of(names: Sequence[str], ratio: Estimate, trend: Estimate | None, evidence: 
     ]
     if rising:
         return _open(f"still moving: {', '.join(rising)} may overtake {names[best]} within a decade of steps")
+    read = {one.family for one in evidence.exponents}
     for k in others:
+        if read & set(families_named(names[best])) & set(families_named(names[k])):
+            continue  # The exponent tells them apart better.
         if (needed := (1 + float(evidence.confusion[k, best])) / 2) >= ratio.low[best]:
             return _open(
                 f"{names[best]} cannot be told from {names[k]}, whose solutions have a ratio of "
@@ -226,7 +227,7 @@ def of(names: Sequence[str], ratio: Estimate, trend: Estimate | None, evidence: 
     if elsewhere := [str(one) for one in evidence.exponents if not one.holds]:
         return _open(f"{names[best]} comes nearest of these, but {' and '.join(elsewhere)} fits better")
     if wide := [str(one) for one in evidence.exponents if not one.tells]:
-        return Verdict((names[best],), False, f"{names[best]}, or a norm near it", "; ".join(wide))
+        return Verdict((names[best],), False, f"{names[best]}, or a norm near it: {'; '.join(wide)}")
     return Verdict(tuple(names[k] for k in sorted(level, key=lambda k: -ratio.mean[k])), decided=True)
 
 

@@ -101,7 +101,7 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
 
     An estimate's mean has its own name (`ratio`, `trend`), and its interval and standard error the suffixes `_low`,
     `_high` and `_error`. If the snapshots give no trend it is missing. The attributes are the counts, `decades`, the
-    `verdict` in one line, its parts `verdict_norms` (JSON), `decided`, `reason` and `near`, and `exponents` (JSON).
+    `verdict` in one line, its parts `verdict_norms` (JSON), `decided` and `reason`, and `exponents` (JSON).
 
     Example:
         >>> from jaxattn.study.measuring.ranked import to_dataset
@@ -133,7 +133,6 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
             "verdict_norms": json.dumps(ranking.verdict.norms),
             "decided": int(ranking.verdict.decided),
             "reason": ranking.verdict.reason,
-            "near": ranking.verdict.near,
             "exponents": json.dumps([asdict(one) for one in ranking.exponents]),
         },
     )
@@ -179,7 +178,5 @@ def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
         trend=estimate("trend") if "trend" in dataset else None,
         decades=attrs["decades"],
         counts={name: attrs[name] for name in ("attempted", "kept", "diverged", "infeasible", "unsolved")},
-        verdict=bias.Verdict(
-            tuple(json.loads(attrs["verdict_norms"])), bool(attrs["decided"]), attrs["reason"], attrs["near"]
-        ),
+        verdict=bias.Verdict(tuple(json.loads(attrs["verdict_norms"])), bool(attrs["decided"]), attrs["reason"]),
     )

@@ -78,4 +78,6 @@ def _verdict(one: xarray.Dataset) -> str:
     """Return half the width of the largest mean's interval, and what bold numbers do not say of a run's verdict."""
     best = one.isel(norm=int(np.nanargmax(one["ratio"])))
     half = f"{float(best['ratio_high'] - best['ratio_low']) / 2:.3f}".replace("0.", ".", 1)
-    return f"$\\pm${half}" + ("" if bool(one["named"].any()) else ", none" if one.attrs["decided"] else ", open")
+    named, decided = bool(one["named"].any()), bool(one.attrs["decided"])
+    said = "" if named and decided else ", or near" if named else ", none" if decided else ", open"
+    return f"$\\pm${half}{said}"
