@@ -128,5 +128,6 @@ def caption(steps: str, framed: str = "predicted") -> str:
     return (
         f"Mean margin ratio over the seeds after {steps}; 1: a solution of that norm's Att-SVM. Framed: {framed}. "
         f"Bold: named by the verdict, its 95 % interval above {CLOSE} and every other norm's. On the right: half the "
-        "width of the largest mean's interval; or near: not told from its neighbours; none: all below and at rest; open: not decided."
+        "width of the largest mean's interval; or near: not told from its neighbours; none: all below and at rest; "
+        "open: not decided."
     )
