@@ -1,7 +1,4 @@
-"""Measure the numbers that the README quotes: `python scripts/bench.py [part ...]`; default: all parts.
-
-`python scripts/bench.py figures` measures nothing, and draws the scaling figures of what was measured before.
-"""
+"""Measure the numbers that the README quotes: `python scripts/bench.py [part ...]`; default: all parts."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import accelerator, bias, descent, first_run, history, hostile, language, robustness, scaling, svm
+from benchmarks import accelerator, bias, descent, first_run, history, hostile, language, robustness, svm
 from benchmarks.timing import ROUNDS, processor
 from jaxattn import records
 from jaxattn.study.configuration.names import root
@@ -30,11 +27,8 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "svm-rows": svm.many_rows,
     "robustness": robustness.robustness,
     "certainty": hostile.certainty,
-    "svm-scaling": svm.scaling,
-    "descent-scaling": descent.scaling,
     "atlas-cell": bias.cells,
     "language": language.table,
-    "language-scaling": language.scaling,
     "first-run": first_run.first,
     "first-run-small": first_run.small,
     "first-run-published": first_run.published,
@@ -43,32 +37,22 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
 # The parts that need a GPU or TPU; without one, what was measured before is kept.
 ON_ACCELERATORS = {"accelerator"}
 
-# Parts that are drawn, with the units of their times.
-SCALINGS = {
-    "svm-scaling": "milliseconds a problem",
-    "descent-scaling": "microseconds a step and seed",
-    "language-scaling": "milliseconds a step",
-}
-
 
 def main(arguments: list[str]) -> None:
-    """Run the parts, print each line as it is measured, save all in figures/bench.json, and draw the scaling figures.
+    """Run the parts, print each line as it is measured, and save all in figures/bench.json.
 
     The ratios to other programs are added to figures/bench-history.json; those that fell are printed.
 
     Raises:
         UsageError: an unknown part.
     """
-    drawn_only = arguments == ["figures"]
-    parts = [] if drawn_only else arguments or _all()
+    parts = arguments or _all()
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
-        raise UsageError(f"bench: expected parts among {list(PARTS)}, or figures, found {unknown}")
+        raise UsageError(f"bench: expected parts among {list(PARTS)}, found {unknown}")
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results = {name: known[name] for name in ("machine", *PARTS) if name in known}
-    machine = ""
-    if parts:
-        print(machine := _prepared())
+    print(machine := _prepared())
     for name in parts:
         results[name] = []
         results.setdefault("machine", {})[name] = machine
@@ -81,9 +65,6 @@ def main(arguments: list[str]) -> None:
             print(f"slower: {lost}", flush=True)
     if entries := history.read(HISTORY):
         page.save(history.draw(entries), HISTORY.parent, HISTORY.stem)
-    for name, unit in SCALINGS.items():
-        if name in results:
-            page.save(scaling.draw(results[name], unit), RESULTS.parent, name)
 
 
 def _all() -> list[str]:

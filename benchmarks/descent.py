@@ -1,24 +1,20 @@
 """Measure training: compared with other methods, with the minimal cost, and as a function of sizes."""
 
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.timing import curve, median_seconds, rounds
+from benchmarks.timing import median_seconds
 from jaxattn import Problem, attention, data, descent, initial, losses
-from jaxattn.descent import engines, loops, padding
-from jaxattn.parallel.effort import BRIEF
+from jaxattn.descent import engines, loops
 
 SEEDS, STEPS = 1000, 2000
 n, T, d = 6, 8, 10
@@ -30,9 +26,6 @@ RULES = {
 LAWS = {"W": initial.free, "(K, Q)": initial.factored}
 # Sizes whose steps are matrix products, with fewer seeds and steps.
 WIDE, WIDE_SEEDS, WIDE_STEPS = ((5, 10, 80), (10, 5, 40), (15, 5, 80)), 256, 500
-# Sizes that are varied around (6, 8, 10) with 128 seeds, one at a time.
-AROUND = {"seeds": (8, 64, 512, 4096), "d": (5, 10, 30, 100, 1000), "T": (3, 5, 9, 17), "n": (2, 4, 8, 16)}
-DEVICES = (1, 2, 4, 8)
 
 
 def drawn(law: initial.Law, seeds: int, n: int = n, T: int = T, d: int = d) -> tuple[Any, Problem]:
@@ -169,48 +162,3 @@ def compilation(law: initial.Law, optimizer: Any) -> float:
     started = time.perf_counter()
     run()
     return first - (time.perf_counter() - started)
-
-
-def scaling() -> Iterator[dict[str, Any]]:
-    """Yield microseconds per instance-step for each size, with quartiles and the exponent of the last three points."""
-    for name, law in LAWS.items():
-        for size, values in AROUND.items():
-            given = [value for value in values if name == "W" or value <= 100 or size == "seeds"]
-            times = [microseconds(law, **{size: value}) for value in given]
-            yield line(name, size, given, times)
-        yield line(name, "devices", DEVICES, [on_devices(name, count) for count in DEVICES])
-
-
-def line(name: str, size: str, values: Any, times: list[list[float]]) -> dict[str, Any]:
-    """Return one line of the scaling figure."""
-    middle = {"n": n, "T": T, "d": d, "seeds": 128}
-    of = name.translate(str.maketrans("", "", "(), "))
-    return {"of": of, "size": size, "middle": middle, **curve(values, times)}
-
-
-def microseconds(law: initial.Law, seeds: int = 128, n: int = n, T: int = T, d: int = d) -> list[float]:
-    """Return the microseconds per instance-step of each round, of a run that is worth optimizing."""
-    if d <= 100:
-        weights, problems = drawn(law, seeds, n, T, d)
-    else:  # One W would take 8 MB; from W = 0 its coefficients suffice.
-        B, problems = drawn(lambda key, d: jnp.zeros((n, d)), seeds, n, T, d)
-        weights = attention.Spanned(B, problems.Z)
-    optimizer, steps = RULES["exact direction"], 1000
-    # Programs of short runs are hardly optimized, so that small sizes would seem to take longer.
-    while padding.plan(descent.Rule(optimizer, steps), weights, problems, 1).effort == BRIEF:
-        steps *= 2
-    run = partial(descent.train_batch, weights, problems, optimizer=optimizer, steps=steps, record_every=steps // 10)
-    return (1e6 * rounds(run)[:, 0] / steps / seeds).tolist()
-
-
-def on_devices(name: str, count: int) -> list[float]:
-    """Return the microseconds per instance-step of each round on so many virtual CPU devices, in a separate process."""
-    program = (
-        "import jax; jax.config.update('jax_enable_x64', True)\n"
-        f"from benchmarks import descent; print(descent.microseconds(descent.LAWS[{name!r}], seeds=1024))"
-    )
-    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
-    folder = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-c", program]
-    result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, env=os.environ | flags)
-    return json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""Measure training on a large text: time and memory per step, compared with automatic differentiation, and scaling."""
+"""Measure training on a large text: time and memory per step, compared with automatic differentiation."""
 
 import json
 import os
@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.timing import curve, rounds
+from benchmarks.timing import rounds
 from jaxattn import data, descent, language
 
 # A text of the second paper's size, in a language of 256 words with 3 nats of entropy, that of 20 equally likely words.
 MIDDLE = {"m": 1000, "words": 64, "d": 256, "V": 256}
 ENTROPY = 3.0
-# Sizes that are varied around it, one at a time.
-AROUND = {"m": (125, 250, 500, 1000), "words": (8, 16, 32, 64), "d": (32, 64, 128, 256), "V": (64, 128, 256, 512)}
+
 CANDIDATES = {"vocabulary": language.vocabulary, "prefix": language.prefix}
 RULE = descent.normalized_gd(0.1, 0.0, 0.0)
 # The least duration of a timed run, in seconds.
@@ -118,12 +117,3 @@ def apart(candidates: str, of: str, way: str) -> dict[str, Any]:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=folder, env=os.environ
     )
     return json.loads(done.stdout)
-
-
-def scaling() -> Iterator[dict[str, Any]]:
-    """Yield the milliseconds per step for each size, with their quartiles and the exponent of the last three points."""
-    for candidates in CANDIDATES:
-        for size, values in AROUND.items():
-            found = [one(candidates, "compact", "pairs", **{size: value}) for value in values]
-            times = [each["ms a step, rounds"] for each in found]
-            yield {"of": candidates, "size": size, "middle": MIDDLE, **curve(values, times)}

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from scipy.optimize import nnls
 
-from benchmarks.timing import curve, median_seconds, rounds
+from benchmarks.timing import median_seconds
 from jaxattn import data, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.svm import Constraints, Status
@@ -21,9 +21,6 @@ FROBENIUS = ((6, 8, 10, 1000), (5, 10, 50, 1000), (10, 5, 20, 1000))
 NUCLEAR = ((6, 8, 10, 1000), (10, 5, 20, 1000), (5, 10, 50, 200))
 # Single problems of many rows: n and T at one d.
 MANY_ROWS, WIDE = ((40, 27), (64, 32), (64, 64)), 48
-# Sizes that are varied around (6, 8, 10) with 128 problems, one at a time.
-AROUND = {"n": (2, 4, 8, 16), "T": (3, 5, 9, 17), "d": (4, 8, 16, 64, 128), "batch": (1, 8, 64, 512)}
-MIDDLE = {"n": 6, "T": 8, "d": 10, "batch": 128}
 
 
 def posed(n: int, T: int, d: int, count: int, key: int = 1) -> Constraints:
@@ -82,19 +79,6 @@ def table() -> Iterator[dict[str, Any]]:
                 "largest gap": float(solution.gap[optimal].max()),
                 "others ms": {name: 1e3 * each(constraints, witnessed, run) for name, run in others.items()},
             }
-
-
-def scaling() -> Iterator[dict[str, Any]]:
-    """Yield the milliseconds per problem for each size, with their quartiles and the exponent of the last points."""
-    for norm in ("frobenius", "nuclear"):
-        for size, values in AROUND.items():
-            times = []
-            for value in values:
-                sizes = MIDDLE | {size: value}
-                constraints = posed(sizes["n"], sizes["T"], sizes["d"], sizes["batch"])
-                seconds = rounds(partial(svm.solve_batch, constraints, norm))[:, 0]
-                times.append((1e3 * seconds / sizes["batch"]).tolist())
-            yield {"of": norm, "size": size, "middle": MIDDLE, **curve(values, times)}
 
 
 def many_rows() -> Iterator[dict[str, Any]]:
