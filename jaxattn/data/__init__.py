@@ -17,6 +17,7 @@ from jaxattn.data.problems import (
     three_tokens,
 )
 from jaxattn.data.selection import TokenLaw, optimal_tokens, uniform_tokens
+from jaxattn.data.separating import separating
 from jaxattn.data.texts import language, read_language, scored_language
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "orthonormal",
     "read_language",
     "scored_language",
+    "separating",
     "sequence",
     "sphere",
     "spread_scores",
