@@ -150,7 +150,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure.suptitle(finding(judgements.values()))
         steps = {int(run["snapshot"][-1]) for run in summaries.values()}
         page.add_counts(
-            figure, summaries, caption(f"{min(steps):,} steps, up to {max(steps):,} where these did not decide")
+            figure,
+            summaries,
+            caption(f"{min(steps):,} steps, up to {max(steps):,} where these did not decide", summaries.values()),
         )
     return figure
 

@@ -71,7 +71,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         axes.set_yticks(range(len(rows)), labels, fontsize=cells.SIZE)
         axes.set_title(finding(judgements.values()))
         falling = f"{' or '.join(steps)} steps that fall like $k^{{-1/2}}$"
-        page.add_counts(figure, summaries, caption(falling, "the norm induced on $KQ^\\top$"))
+        page.add_counts(figure, summaries, caption(falling, summaries.values(), "the norm induced on $KQ^\\top$"))
     return figure
 
 

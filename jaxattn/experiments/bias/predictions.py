@@ -16,10 +16,13 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+import xarray
+
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Judgement, Source, Verdict
 from jaxattn.study.claims.criteria import Number, above
 from jaxattn.study.estimates import number
+from jaxattn.study.style.cells import half_width
 
 
 class Prediction(NamedTuple):
@@ -123,11 +126,11 @@ def usual_steps(summaries: Datasets) -> int:
     return Counter(int(run["snapshot"][-1]) for run in summaries.values()).most_common(1)[0][0]
 
 
-def caption(steps: str, framed: str = "predicted") -> str:
-    """Explain a table of `style.cells` after these steps, in which these norms are framed."""
+def caption(steps: str, runs: Iterable[xarray.Dataset], framed: str = "predicted") -> str:
+    """Explain a table of `style.cells` of runs after these steps, in which these norms are framed."""
     return (
         f"Mean margin ratio over the seeds after {steps}; 1: a solution of that norm's Att-SVM. Framed: {framed}. "
-        f"Bold: named by the verdict, its 95 % interval above {CLOSE} and every other norm's. On the right: half the "
-        "width of the largest mean's interval; or near: not told from its neighbours; none: all below and at rest; "
-        "open: not decided."
+        f"Bold: named by the verdict, its 95 % interval above {CLOSE} and every other norm's; near: "
+        "not told from its neighbours; none: all below and at rest; open: not decided. Intervals of a row's largest "
+        f"mean: at most +- {half_width(runs)}."
     )

@@ -225,7 +225,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         cells.table(axes, [cells.Row(summaries[row], _PREDICTED.get(row)) for row in rows], bias.NORMS)
         axes.set_yticks(range(len(rows)), [label(row) for row in rows], fontsize=cells.SIZE)
         axes.set_title(finding(judgements.values()))
-        page.add_counts(figure, own, caption(f"{usual:,} steps, or as said"))
+        page.add_counts(figure, own, caption(f"{usual:,} steps, or as said", summaries.values()))
     return figure
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from jaxattn.study.style import palette
 
-__all__ = ["NORMS", "SIZE", "Row", "table"]
+__all__ = ["NORMS", "SIZE", "Row", "half_width", "table"]
 
 # How norms are written.
 NORMS = {
@@ -75,9 +75,12 @@ def _cell(axes: Axes, row: int, column: int, ratio: float, is_named: bool) -> No
 
 
 def _verdict(one: xarray.Dataset) -> str:
-    """Return half the width of the largest mean's interval, and what bold numbers do not say of a run's verdict."""
-    best = one.isel(norm=int(np.nanargmax(one["ratio"])))
-    half = f"{float(best['ratio_high'] - best['ratio_low']) / 2:.3f}".replace("0.", ".", 1)
+    """Return what bold numbers do not say of a run's verdict."""
     named, decided = bool(one["named"].any()), bool(one.attrs["decided"])
-    said = "" if named and decided else ", or near" if named else ", none" if decided else ", open"
-    return f"$\\pm${half}{said}"
+    return "" if named and decided else "near" if named else "none" if decided else "open"
+
+
+def half_width(rows: Iterable[xarray.Dataset]) -> str:
+    """Return half the width of the widest interval of the largest mean of a row, rounded up."""
+    best = [run.isel(norm=np.nanargmax(run["ratio"])) for run in rows]
+    return f"{max(np.ceil(500 * float(one['ratio_high'] - one['ratio_low'])) / 1000 for one in best):.3f}"
