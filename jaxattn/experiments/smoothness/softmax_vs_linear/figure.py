@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,6 +11,7 @@ from matplotlib.figure import Figure
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import LINEAR, LOSSES, STEPS
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.labels import beside
 
 _COLOURS = dict(zip(LOSSES, (palette.TEAL, palette.WINE), strict=True))
 _DASHES = dict(zip(LINEAR, ("-", "--"), strict=True))
@@ -19,10 +22,12 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     summary = summaries["texts"]
     verdicts = {name.partition(":")[2]: one.verdict for name, one in judgements.items()}
     with page.style():
-        figure = page.full(3.6)
-        curvatures, steps = figure.subplots(1, 2)
+        figure = page.full(3.8)
+        top, below = (figure.add_subfigure(row) for row in figure.add_gridspec(2, 1, height_ratios=(0.25, 2.6)))
+        curvatures, steps = below.subplots(1, 2)
         _curves(curvatures, summary, "smoother_surely", "smoother")
-        curvatures.axhline(0, color=palette.INK, linewidth=0.7, label="equal")
+        curvatures.axhline(0, color=palette.INK, linewidth=0.7)
+        beside(curvatures, "equal", (summary["scale"].values[0], 0), (0, 2), ha="left", va="bottom")
         curvatures.set_ylabel("log10 of the largest curvature,\nlinear / softmax")
         _curves(steps, summary, "larger", "larger")
         steps.set(ylabel="share of texts with a larger step\nwith softmax", ylim=(-0.03, 1.03))
@@ -35,13 +40,15 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set_xticks(summary["scale"].values, [f"{s:g}" for s in summary["scale"].values])
             axes.minorticks_off()
         page.key(
-            figure,
+            top,
             {f"{loss} loss": colour for loss, colour in _COLOURS.items()},
             {f"linear attention as a {linear}": dash for linear, dash in _DASHES.items()},
-            loc="outside upper center",
+            loc="center",
             ncols=4,
         )
-        figure.suptitle(f"Softmax more stable than linear attention, by divergence: {verdicts['divergence']}")
+        counts = Counter(verdicts.values())
+        found = ", ".join(f"{verdict} in {count}" for verdict, count in counts.items())
+        figure.suptitle(f"Softmax more stable than linear attention, in {len(verdicts)} readings: {found}")
         page.add_counts(
             figure,
             summaries,
