@@ -23,6 +23,10 @@ _PUBLISHED_RUNS = 5
 _THERE, _FALLING = 0.001, 0.9
 # A smaller rise of a correlation, or a ratio nearer to 1, counts as no change.
 _CHANGE = 0.001
+# Also fixed beforehand: a problem is often unsolvable if it is in at least one of ten texts; the soft margin works well
+# if the mean cosine is at least .9, an angle of 26 degrees; and the share of pairs of subsequences that must have
+# fundamentally different hyperplanes.
+_OFTEN, _WELL, _PAIRS = 0.1, 0.9, 0.95
 # Smaller distances count as rounding.
 _ROUNDING = 1e-15
 
@@ -36,7 +40,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         `rise_0`, the rise of the correlation from the first snapshot to the last; `falls_0`, `soft_0` at the last over
         the same at a tenth of the steps; `falls`, the same of `mixed_1`; and `closer`, `mixed_1` over `soft_1` at the
         last. Ratios are paired by text. The mean correlation with the soft solution over all texts is `soft`, over the
-        first five `five`. The attributes `with_hard`, `without_hard`, `with_mixed`, `without_mixed` and `five` are
+        first five `five`; the mean shares of pairs of subsequences with different hyperplanes are `different` and
+        `different_own`. The attributes `with_hard`, `without_hard`, `with_mixed`, `without_mixed` and `five` are
         numbers of texts.
     """
     kinds = {"0": run["feasible"], "1": ~run["feasible"]}
@@ -52,6 +57,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         soft_1=over(kinds["1"], geometric_mean, soft),
         mixed_1=over(has_mixed, geometric_mean, mixed),
         apart=exact(run["apart"].max()),
+        different=mean(run["different"]),
+        different_own=mean(run["different_own"]),
     )
     steps = run["snapshot"].values
     earlier = int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
@@ -149,6 +156,56 @@ def _mixed(runs: Datasets) -> Judgement:
     )
 
 
+@claim(
+    "lm-cosine:unsolvable",
+    Source(PAPER, "section 4 (experiments, before Definition 4.1)", Setting.PROXY),
+    "The hard-margin problem of a text is often unsolvable, because its tokens are not linearly separable.",
+    needs=TRAINED,
+)
+def _unsolvable(runs: Datasets) -> Judgement:
+    """At every size the certified share of texts without a hard solution must be large enough."""
+    return Judgement(
+        all_above("share of texts without a hard solution", runs, "feasible_1", _OFTEN),
+        remark=f"Often means at least one text of {1 / _OFTEN:g}. That there is no solution is certified for each "
+        "text.",
+    )
+
+
+@claim(
+    "lm-cosine:works",
+    Source(PAPER, "section 4 (C = 10, after Definition 4.1), Figure 1", Setting.PROXY),
+    "The soft margin with C = 10 works well: over all texts, the cosine of W with its solution becomes large.",
+    needs=TRAINED,
+)
+def _works(runs: Datasets) -> Judgement:
+    """At every size the mean cosine over all texts, as Figure 1 draws it, must end large."""
+    return Judgement(
+        all_above("mean cosine at the end, all texts", runs, "soft", _WELL),
+        remark=f"Well means a mean cosine of at least {_WELL:g}, an angle of 26 degrees, at the last step. It is not "
+        "convergence, which lm-cosine:conflict judges on texts without a hard solution.",
+    )
+
+
+@claim(
+    "lm-cosine:hyperplanes",
+    Source(PAPER, "section 1 (contributions, token separation)", Setting.PROXY),
+    "The decision hyperplane of each subsequence is fundamentally different from those of the others.",
+    needs=TRAINED,
+)
+def _hyperplanes(runs: Datasets) -> Judgement:
+    """At every size nearly all pairs must differ; as corrected, those with different last and different next words."""
+    what = "share of pairs of subsequences with fundamentally different hyperplanes"
+    return Judgement(
+        stated=all_above(what, runs, "different", _PAIRS),
+        corrected=all_above(f"{what}, of those with other last and next words", runs, "different_own", _PAIRS),
+        correction="for subsequences that end with different words and have different next words. The query is the "
+        "last word, so subsequences that end with the same word have the same hyperplane, whatever follows.",
+        remark="A subsequence that ends with the word e selects the word t with the largest t^T W e, so W e is the "
+        "normal of its hyperplane. Two hyperplanes are fundamentally different if the angle between their normals is "
+        "at least 60 degrees, at the last step.",
+    )
+
+
 def _with_enough(runs: Datasets, count: str, kind: str) -> dict[str, xarray.Dataset]:
     """Return the sizes with enough texts of a kind, which is named by the attribute that counts them.
 
@@ -174,4 +231,7 @@ CLAIMS = (
         for name, texts, some in (("feasible", "with", "some"), ("conflict", "without", "no"))
     ),
     _mixed,
+    _unsolvable,
+    _works,
+    _hyperplanes,
 )
