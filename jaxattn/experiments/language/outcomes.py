@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import xarray
 
+from jaxattn.experiments.language.arrival import NEAR
 from jaxattn.study.style import palette
 from jaxattn.study.style.rows import Part
 
@@ -25,7 +26,7 @@ def parts(runs: Sequence[xarray.Dataset], every: str, neither: str) -> list[Part
     return [
         Part(label, colour, [int(one[name]) / int(one[every]) for one in runs])
         for name, colour, label in (
-            ("arrived", ARRIVED, "at the hard margin"),
+            ("arrived", ARRIVED, f"within {NEAR:g} of the hard margin"),
             ("left", LOST, "prefixes unserved"),
             ("moving", palette.EXCLUDED, neither),
         )
