@@ -179,8 +179,8 @@ def _served(runs: Datasets) -> Judgement:
                 0,
             ),
         ],
-        remark=f"{_left(exact_runs)}. Starts near the solution of what they keep although an unserved prefix is at most 1 "
-        f"behind along it: {astray}. More steps may still serve a prefix that is exactly 1 behind.",
+        remark=f"{_left(exact_runs)}. Starts near the solution of what they keep although an unserved prefix is at "
+        f"most 1 behind along it: {astray}. More steps may still serve a prefix that is exactly 1 behind.",
         numbers=labelled(exact_runs, labels),
         undecided=_few_texts(exact_runs),
     )
