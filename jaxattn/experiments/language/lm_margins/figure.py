@@ -81,7 +81,7 @@ def _along(axes: Axes, summary: xarray.Dataset, finding: str) -> None:
             axes.axhline(level, color=colour, linewidth=0.8, linestyle=":", label=f"largest possible, {kind}")
     axes.set(xscale="log", xlabel="step", ylabel=r"smallest margin / $\|W\|_F$")
     axes.set_title(f"(d) the margin increases {finding}")
-    axes.legend(loc="best")
+    axes.legend(loc="lower right", ncols=2)
 
 
 def view(runs: Datasets) -> dict[str, Any]:
