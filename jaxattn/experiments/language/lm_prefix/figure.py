@@ -82,7 +82,7 @@ def _outcomes(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
     )
     left, starts = (sum(int(run[name]) for run in runs) for name in ("left", "starts"))
     title = f"({letter}) {left} of {starts} starts leave prefixes unserved"
-    draw_rows(axes, columns, outcomes.parts(runs, "starts", "on the way"), title=title, xlabel="share of starts")
+    draw_rows(axes, columns, outcomes.parts(runs, "starts"), title=title, xlabel="share of starts")
 
 
 def _selected(run: xarray.Dataset) -> str:
