@@ -20,13 +20,13 @@ from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, numb
 _PUBLISHED_RUNS = 5
 # Fixed beforehand. A correlation within this distance of 1 has converged (the direction still moves at step 10000); one
 # whose distance from 1 has fallen to at most this fraction over the last decade of steps is still converging.
-_THERE, _FALLING = 0.001, 0.9
+THERE, _FALLING = 0.001, 0.9
 # A smaller rise of a correlation, or a ratio nearer to 1, counts as no change.
 _CHANGE = 0.001
 # Also fixed beforehand: a problem is often unsolvable if it is in at least one of ten texts; the soft margin works well
 # if the mean cosine is at least .9, an angle of 26 degrees; and the share of pairs of subsequences that must have
 # fundamentally different hyperplanes.
-_OFTEN, _WELL, _PAIRS = 0.1, 0.9, 0.95
+_OFTEN, WELL, _PAIRS = 0.1, 0.9, 0.95
 # Smaller distances count as rounding.
 _ROUNDING = 1e-15
 
@@ -104,7 +104,7 @@ def _soft(texts: str, runs: Datasets) -> Judgement:
     numbers |= labelled(runs, {f"share of texts {texts} a hard solution": f"feasible_{kind}"})
     numbers |= labelled(runs, {"correlation at the end, all texts": "soft"})
     rises = all_above("rise of the correlation", sizes, f"rise_{kind}", _CHANGE)
-    there = all_below("1 - cos at the end", sizes, f"soft_{kind}", _THERE)
+    there = all_below("1 - cos at the end", sizes, f"soft_{kind}", THERE)
     falling = all_below(falls, sizes, f"falls_{kind}", _FALLING)
     lowest, highest = min(end.value.low for end in there), max(end.value.high for end in there)
     widest = max(runs, key=lambda name: float(runs[name]["apart"]))
@@ -142,14 +142,14 @@ def _mixed(runs: Datasets) -> Judgement:
     )
     least = min(number(run, "mixed_1", at=-1).low for run in sizes.values())
     away = (
-        f"1 - cos ends at {least:.2g} or more, while a first threshold was {_THERE}: between conflicting words the "
+        f"1 - cos ends at {least:.2g} or more, while a first threshold was {THERE}: between conflicting words the "
         "gradient does not vanish, so constant steps oscillate, and the norm grows only logarithmically. "
     )
     return Judgement(
         stated=[criterion for of_size in criteria for criterion in of_size],
         remark="The numbers are geometric means of 1 - cos. The limit is not in this paper: it is that of arXiv "
         "2308.16898 for several selected tokens, determined by the text except for C. "
-        f"{away * (least > _THERE)}Excluded: {without} texts with a conflict but without this limit, because "
+        f"{away * (least > THERE)}Excluded: {without} texts with a conflict but without this limit, because "
         "their dimension is too small to tie the words.",
         numbers=limits | labelled(drawn, {f"{of_soft} at the end": "soft_1"}),
         expected=dict.fromkeys(limits, 0.0),
@@ -180,8 +180,8 @@ def _unsolvable(runs: Datasets) -> Judgement:
 def _works(runs: Datasets) -> Judgement:
     """At every size the mean cosine over all texts, as Figure 1 draws it, must end large."""
     return Judgement(
-        all_above("mean cosine at the end, all texts", runs, "soft", _WELL),
-        remark=f"Well means a mean cosine of at least {_WELL:g}, an angle of 26 degrees, at the last step. It is not "
+        all_above("mean cosine at the end, all texts", runs, "soft", WELL),
+        remark=f"Well means a mean cosine of at least {WELL:g}, an angle of 26 degrees, at the last step. It is not "
         "convergence, which lm-cosine:conflict judges on texts without a hard solution.",
     )
 

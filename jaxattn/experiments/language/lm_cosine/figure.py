@@ -10,8 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from jaxattn.experiments.language.lm_cosine.claims import THERE, WELL
 from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgements
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.labels import beside
 
 _SIZES = {"m": "sequences, $m$", "n": "words of a sequence, $n$", "d": "dimension, $d$"}
 # The size where another one is swept.
@@ -79,6 +81,8 @@ def _together(axes: Axes, swept: Sequence[xarray.Dataset]) -> None:
         look = {"fmt": "x", "color": colour, "markersize": 3.5, "elinewidth": 0.7, "clip_on": False}
         axes.errorbar(run["snapshot"][-1:], run["five"][-1:], run["five_error"][-1:], **look)
     axes.set(xscale="log", xlabel="step", ylabel="cosine with soft-margin solution")
+    axes.axhline(WELL, color=palette.INK, linewidth=0.7, linestyle="--")
+    beside(axes, f"large: {WELL:g}", (1, WELL), (0, 2), va="bottom")
     axes.legend(loc="lower right", title="mean, all texts")
 
 
@@ -91,6 +95,8 @@ def _apart(axes: Axes, swept: Sequence[xarray.Dataset], size: str) -> None:
             x = [run.attrs[f"data.{size}"] * aside]
             page.bars(axes, x, [mean], [low], [high], fmt=marker, color=colour, markerfacecolor=face)
     values = [run.attrs[f"data.{size}"] for run in swept]
+    axes.axhline(THERE, color=palette.INK, linewidth=0.7, linestyle="--")
+    beside(axes, f"converged: {THERE:g}", (values[0], THERE), (0, 2), va="bottom")
     unsolvable = [f"{100 * float(run['feasible_1']):.0f} %" for run in swept]
     axes.set(xscale="log", yscale="log", xlabel=_SIZES[size], ylabel="direction error, 1 - cos")
     axes.set_xticks(values, [f"{value}\n{share}" for value, share in zip(values, unsolvable, strict=True)])
