@@ -24,12 +24,12 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         `rises`, the number of increases of the recorded risk among `compared` pairs of recorded steps; `{kind}_texts`,
         the number of texts. For a kind with texts: `slope`, that of the norm of W over that of W_mm in the logarithm of
         the steps; the errors `off` and `off_soft`, their exponents in ||W||, and the other estimates, all with the kind
-        as a prefix; `unchosen`, the number of texts in which a selectable next word is not selected; and `astray`, the number that keep other words
-        than those of least risk.
+        as a prefix; `unchosen`, the number of texts in which a selectable next word is not selected; and `astray`, the
+        number that keep other words than those of least risk.
 
         From other starts: the numbers of texts that have `arrived`, have `left` prefixes unserved, are `moving`,
-        `unexplained` or `opposed`, as defined in `arrival.outcomes`; the means of `off` over the snapshots and of `off_kept`; and
-        the largest `within`.
+        `unexplained` or `opposed`, as defined in `arrival.outcomes`; the means of `off` over the snapshots and of
+        `off_kept`; and the largest `within`.
     """
     return (_ends if "weights.radius" in run.attrs else _courses)(run, key)
 
