@@ -44,10 +44,13 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         ValueError: no seed is kept.
     """
     texts = choices_of({str(name): record[name].values for name in record.data_vars})
-    solution = svm.solve_batch(batch.over_seeds(language.constraints, texts), svm.frobenius, solver=solver)
-    feasible, infeasible = (
-        np.asarray(solution.status) == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE)
+    # Multipliers are needed for every prefix; infeasibility is certified more easily with duplicate prefixes merged.
+    solution, merged = (
+        svm.solve_batch(batch.over_seeds(language.constraints, one), svm.frobenius, solver=solver)
+        for one in (texts, language.compact(texts))
     )
+    feasible = np.asarray(solution.status) == svm.Status.OPTIMAL
+    infeasible = np.asarray(merged.status) == svm.Status.INFEASIBLE
     finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
     kept = finite & (feasible | infeasible)
 
