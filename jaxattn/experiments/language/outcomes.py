@@ -27,9 +27,9 @@ def parts(runs: Sequence[xarray.Dataset], every: str) -> list[Part]:
         name: np.array([int(one[name]) for one in runs]) for name in ("arrived", "left", "moving", "opposed", every)
     }
     kinds = (
-        (f"within {NEAR:g} of the hard margin", ARRIVED, counts["arrived"]),
+        (f"1 - cos at most {NEAR:g}", ARRIVED, counts["arrived"]),
         ("prefixes unserved", LOST, counts["left"]),
         ("on the way", palette.EXCLUDED, counts["moving"] - counts["opposed"]),
-        ("turned away from the hard margin", palette.AMBER, counts["opposed"]),
+        ("turned away", palette.AMBER, counts["opposed"]),
     )
     return [Part(label, colour, count / counts[every]) for label, colour, count in kinds if count.any()]

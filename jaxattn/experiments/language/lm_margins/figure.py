@@ -78,10 +78,10 @@ def _along(axes: Axes, summary: xarray.Dataset, finding: str) -> None:
             curve = (summary[f"least {kind}{end}"].values for end in ("", "_low", "_high"))
             page.band(axes, summary["snapshot"].values, *curve, color=colour, label=f"texts {kind}")
             level = float(summary[f"largest {kind}"])
-            axes.axhline(level, color=colour, linewidth=0.8, linestyle=":", label=f"largest possible, {kind}")
+            axes.axhline(level, color=colour, linewidth=0.8, linestyle=":", label=f"largest possible value, {kind}")
     axes.set(xscale="log", xlabel="step", ylabel=r"smallest margin / $\|W\|_F$")
     axes.set_title(f"(d) the margin increases {finding}")
-    axes.legend(loc="lower right", ncols=2)
+    axes.legend(loc="lower right")
 
 
 def view(runs: Datasets) -> dict[str, Any]:

@@ -49,9 +49,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         page.add_counts(
             figure,
             {_written(run): run for run in summaries.values()},
-            "Curves: equal scores, starts that serve all prefixes, means over texts with 95 % intervals. (c): "
-            "direction errors at the last step. Unserved: behind by more than the margin along the limit of $W$. All "
-            f"selected: attention of at least {SELECTS:g} to every optimal token, with the 95 % interval over texts.",
+            "Curves: equal scores, starts that serve all prefixes, means over texts with 95 % intervals. (c): 1 - cos "
+            "with the hard margin at the last step. Unserved: behind by more than the margin along the limit of $W$. "
+            f"All selected: attention of at least {SELECTS:g} to every optimal token, with the 95 % interval over texts.",
             counted="starts",
         )
     return figure

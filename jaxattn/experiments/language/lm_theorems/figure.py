@@ -51,7 +51,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             {_written(run): run for run in (*runs, *ends) if run.attrs["attempted"] > 1},
             "(a) to (c): from $W = 0$, means with 95 % intervals; $L$ bounds the curvature. (c): words that keep "
             f"attention, tied; in {page.span(least, '.0f', ' %')} of the texts those of least risk. (d): direction "
-            "errors at the last step; unserved: behind by more than the margin along the limit of $W$.",
+            "errors from the hard margin at the last step; turned away: above 1; unserved: behind by more than the "
+            "margin along the limit of $W$.",
             counted="texts",
         )
     return figure

@@ -44,7 +44,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set_xticks([1, 10, 100, 1000, 10_000])
         largest = page.at_most(max(float(run["largest"]) for run in summaries.values()))
         right.axhline(0, color="black", linewidth=0.6, zorder=0)
-        right.set(title=f"(c) probabilities within\ncomponents: error $\\leq$ {largest}", xlim=(0, 1))
+        right.set(title=f"(c) probabilities:\nerror $\\leq$ {largest}", xlim=(0, 1))
         right.set(xlabel="predicted from the graph", ylabel="reached by descent, less predicted")
         top.legend(*left.get_legend_handles_labels(), loc="center", ncols=3)
         figure.suptitle(
