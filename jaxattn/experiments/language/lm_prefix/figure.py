@@ -51,7 +51,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             {_written(run): run for run in summaries.values()},
             "Curves: equal scores, starts that serve all prefixes, means over texts with 95 % intervals. (c): 1 - cos "
             "with the hard margin at the last step. Unserved: behind by more than the margin along the limit of $W$. "
-            f"All selected: attention of at least {SELECTS:g} to every optimal token, with the 95 % interval over texts.",
+            f"All selected: attention of at least {SELECTS:g} to every optimal token, 95 % interval over texts.",
             counted="starts",
         )
     return figure
