@@ -55,7 +55,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             figure,
             summaries,
             "Diamonds: direction error of what W gained in the last decade of steps, mean over seeds. "
-            "Curves: geometric means over seeds with 95 % intervals. Not drawn: shorter cycles, and other starts.",
+            "Curves: geometric means over seeds with 95 % intervals. With all words as candidates, W first passes "
+            "beyond $W_{fin}$ and then returns. Not drawn: shorter cycles, and other starts.",
         )
     return figure
 

@@ -61,6 +61,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     # With linear attention the curvature is largest at 0: the squared risk is quadratic, and the logistic loss, of a
     # score linear in W, has its largest curvature where the score is 0.
     largest, at_most = linear["at_zero"], np.maximum(curvature, run["bound"])
+    logs = xarray.Dataset({"smoother": largest / curvature, "smoother_surely": largest / at_most}).map(np.log10)
     larger = softmax["step"] > linear["step"]
     # Both at the same end of the search interval.
     unknown = (softmax["beyond"] & linear["beyond"]) | (softmax["below"] & linear["below"])
@@ -70,7 +71,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     estimates = estimated(
         run,
         key,
-        smoother=mean(np.log10(largest / curvature)),
+        smoother=mean(logs["smoother"]),
         larger=share(larger),
         exceeds=share(run["exceeds"]),
         rougher_proved=share(curvature > largest),
@@ -82,7 +83,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         beyond=share(run["beyond"]),
         again=exact(run["again"].sum("seed")),
     )
-    surely = bootstrap(np.log10(largest / at_most).values, derive_key(key))
+    surely = bootstrap(logs["smoother_surely"].values, derive_key(key))
     arrays = variables({"smoother_surely": (("scale", "loss", "linear"), surely)})
     return {"texts": estimates.assign(arrays | _spared(softmax["exceeds"], linear["exceeds"]))}
 
