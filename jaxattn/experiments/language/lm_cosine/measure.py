@@ -77,9 +77,9 @@ def _different(pairs: Float[Array, "V V"], text: language.Choices) -> tuple[Floa
     """
     normals = text.E[text.last] @ attention.matrix(language.weights(pairs, text)).T
     lengths = jnp.linalg.norm(normals, axis=1)
-    cosines = normals @ normals.T / jnp.maximum(lengths[:, None] * lengths, jnp.finfo(normals.dtype).tiny)
+    cosines = normals @ normals.T / jnp.maximum(jnp.outer(lengths, lengths), jnp.finfo(normals.dtype).tiny)
     count = jnp.outer(text.weight, text.weight) - jnp.diag(text.weight)
-    own = (text.last[:, None] != text.last) & (text.next[:, None] != text.next)
+    own = (text.last[:, None] != text.last[None]) & (text.next[:, None] != text.next[None])
 
     def share(chosen: Array) -> Array:
         total = jnp.sum(chosen)
