@@ -12,7 +12,7 @@ from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.every_run import all_above, all_below, labelled
 from jaxattn.experiments.language.subsets import over
 from jaxattn.statistics import derive_key
-from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Setting, Source, claim
+from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Setting, Source, claim, family
 from jaxattn.study.claims.claim import MissingRunError
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, share
 
@@ -165,7 +165,7 @@ def _mixed(runs: Datasets) -> Judgement:
 def _unsolvable(runs: Datasets) -> Judgement:
     """At every size the certified share of texts without a hard solution must be large enough."""
     return Judgement(
-        all_above("share of texts without a hard solution", runs, "feasible_1", _OFTEN),
+        all_above("share of texts without a hard solution", family(runs, {}), "feasible_1", _OFTEN),
         remark=f"Often means at least one text of {1 / _OFTEN:g}. That there is no solution is certified for each "
         "text.",
     )
@@ -180,7 +180,7 @@ def _unsolvable(runs: Datasets) -> Judgement:
 def _works(runs: Datasets) -> Judgement:
     """At every size the mean cosine over all texts, as Figure 1 draws it, must end large."""
     return Judgement(
-        all_above("mean cosine at the end, all texts", runs, "soft", WELL),
+        all_above("mean cosine at the end, all texts", family(runs, {}), "soft", WELL),
         remark=f"Well means a mean cosine of at least {WELL:g}, an angle of 26 degrees, at the last step. It is not "
         "convergence, which lm-cosine:conflict judges on texts without a hard solution.",
     )
@@ -194,10 +194,11 @@ def _works(runs: Datasets) -> Judgement:
 )
 def _hyperplanes(runs: Datasets) -> Judgement:
     """At every size nearly all pairs must differ; as corrected, those with different last and different next words."""
+    sizes = family(runs, {})
     what = "share of pairs of subsequences with fundamentally different hyperplanes"
     return Judgement(
-        stated=all_above(what, runs, "different", _PAIRS),
-        corrected=all_above(f"{what}, of those with other last and next words", runs, "different_own", _PAIRS),
+        stated=all_above(what, sizes, "different", _PAIRS),
+        corrected=all_above(f"{what}, of those with other last and next words", sizes, "different_own", _PAIRS),
         correction="for subsequences that end with different words and have different next words. The query is the "
         "last word, so subsequences that end with the same word have the same hyperplane, whatever follows.",
         remark="A subsequence that ends with the word e selects the word t with the largest t^T W e, so W e is the "
