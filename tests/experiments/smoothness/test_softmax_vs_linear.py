@@ -136,7 +136,7 @@ def test_a_record_is_measured_at_every_scale(of_record):
 
 
 @pytest.mark.slow
-def test_a_step_that_was_found_descends_and_a_longer_one_does_not(of_record):
+def test_a_step_that_was_found_descends_and_a_slightly_longer_one_does_not(of_record):
     record, one = of_record
     for seed in range(4):
         each = one.sel(scale=1.0, loss="squared", attention="softmax").isel(seed=seed)
@@ -144,7 +144,7 @@ def test_a_step_that_was_found_descends_and_a_longer_one_does_not(of_record):
             continue
         choices = texts.choices_of({name: jnp.asarray(record[name].values[seed]) for name in record.data_vars})
         slope = jax.jit(jax.value_and_grad(partial(language.squared_risk, choices=choices)))
-        for factor, descends in ((1.0, True), (1.01, False)):
+        for factor, descends in ((1.0, True), (1.001, False)):
             W, risks = jnp.zeros((6, 6)), []
             for _ in range(STEPS + 1):
                 risk, gradient = slope(W)

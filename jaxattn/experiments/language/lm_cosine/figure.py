@@ -101,7 +101,7 @@ def _apart(axes: Axes, swept: Sequence[xarray.Dataset], size: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel=_SIZES[size], ylabel="direction error, 1 - cos")
     axes.set_xticks(values, [f"{value}\n{share}" for value, share in zip(values, unsolvable, strict=True)])
     axes.minorticks_off()
-    axes.margins(x=0.12)
+    axes.margins(x=0.12, y=0.1)
 
 
 def _key() -> list[Line2D]:
