@@ -142,12 +142,14 @@ class Outcomes(NamedTuple):
             behind by more than the margin along it.
         moving: neither.
         unexplained: prefixes are unserved although less behind.
+        opposed: moving, and W has a negative correlation with W_mm.
     """
 
     arrived: Bool[np.ndarray, " seed"]
     left: Bool[np.ndarray, " seed"]
     moving: Bool[np.ndarray, " seed"]
     unexplained: Bool[np.ndarray, " seed"]
+    opposed: Bool[np.ndarray, " seed"]
 
 
 def outcomes(run: xarray.Dataset) -> Outcomes:
@@ -155,7 +157,8 @@ def outcomes(run: xarray.Dataset) -> Outcomes:
     unserved, behind = run["unserved"].values > 0, run["behind"].values
     arrived = ~unserved & (run["off"].values[:, -1] <= NEAR)
     left = unserved & (run["off_kept"].values <= NEAR) & (behind > _MARGIN)
-    return Outcomes(arrived, left, ~arrived & ~left, unserved & (behind <= _MARGIN))
+    moving = ~arrived & ~left
+    return Outcomes(arrived, left, moving, unserved & (behind <= _MARGIN), moving & (run["off"].values[:, -1] > 1))
 
 
 def elsewhere(what: str, ends: Datasets) -> Criterion:

@@ -1,11 +1,13 @@
-"""How figures draw where starts end: at the hard margin, with prefixes unserved, or neither."""
+"""How figures draw where starts end: near the hard margin, with prefixes unserved, on the way, or turned away."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import xarray
 
+from jaxattn.experiments.language.arrival import NEAR
 from jaxattn.study.style import palette
 from jaxattn.study.style.rows import Part
 
@@ -14,19 +16,20 @@ __all__ = ["ARRIVED", "LOST", "parts"]
 ARRIVED, LOST = palette.FROBENIUS, palette.WINE
 
 
-def parts(runs: Sequence[xarray.Dataset], every: str, neither: str) -> list[Part]:
-    """Return the parts of each run's bar.
+def parts(runs: Sequence[xarray.Dataset], every: str) -> list[Part]:
+    """Return the parts of each run's bar; the last two only if there are such starts.
 
     Args:
-        runs: with the counts `arrived`, `left` and `moving`.
+        runs: with the counts `arrived`, `left`, `moving` and, among these, `opposed`.
         every: the count that they are shares of.
-        neither: what is said of those that are `moving`.
     """
-    return [
-        Part(label, colour, [int(one[name]) / int(one[every]) for one in runs])
-        for name, colour, label in (
-            ("arrived", ARRIVED, "at the hard margin"),
-            ("left", LOST, "prefixes unserved"),
-            ("moving", palette.EXCLUDED, neither),
-        )
-    ]
+    counts = {
+        name: np.array([int(one[name]) for one in runs]) for name in ("arrived", "left", "moving", "opposed", every)
+    }
+    kinds = (
+        (f"1 - cos at most {NEAR:g}", ARRIVED, counts["arrived"]),
+        ("prefixes unserved", LOST, counts["left"]),
+        ("on the way", palette.EXCLUDED, counts["moving"] - counts["opposed"]),
+        ("turned away", palette.AMBER, counts["opposed"]),
+    )
+    return [Part(label, colour, count / counts[every]) for label, colour, count in kinds if count.any()]

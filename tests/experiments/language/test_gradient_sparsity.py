@@ -9,14 +9,20 @@ import pytest
 import xarray
 
 from jaxattn import data, descent, language, losses, records, svm
+from jaxattn.experiments.language.gradient_sparsity.masked import SupportTraining
 from jaxattn.experiments.language.gradient_sparsity.measure import carrying, contested, limits, masses, measure
 from jaxattn.parallel import batch
 from jaxattn.study.settings import recording, schedule, texts
+from tests.experiments.language.text_records import in_memory
 
 KEY = jax.random.key(0)
 carrying, masses = jax.jit(carrying), jax.jit(masses)
 SEEDS, STEPS = 30, np.array(schedule.Logarithmically(4)(10_000))
-VERDICTS = {"gradient-sparsity:few": "does not hold", "gradient-sparsity:support": "holds"}
+VERDICTS = {
+    "gradient-sparsity:few": "does not hold",
+    "gradient-sparsity:support": "holds",
+    "gradient-sparsity:disregarded": "holds",
+}
 
 
 def measured():
@@ -25,10 +31,11 @@ def measured():
     return {
         "vocabulary, d = 10": shares("vocabulary", 10, falling, limit=0.38),
         "prefix, d = 100": shares("prefix", 100, level, limit=0.98),
+        "vocabulary, d = 10, support vectors alone": shares("vocabulary", 10, falling, limit=0.38, masked=1),
     }
 
 
-def shares(candidates, d, share, limit):
+def shares(candidates, d, share, limit, masked=0):
     """A run with this share for feasible texts, the first half; it falls for the others."""
     feasible = np.arange(SEEDS) < SEEDS // 2
     noise = np.random.default_rng(0).normal(0, 0.004, (SEEDS, 1))
@@ -39,9 +46,18 @@ def shares(candidates, d, share, limit):
             "feasible": ("seed", feasible),
             "share": (course, noise + np.where(feasible[:, None], share, 0.98 - 0.15 * np.log10(STEPS))),
             "beside": (course, (1 + noise) * 0.3 / STEPS),
+            "off": ("seed", np.where(feasible, 1e-4 + 1e-3 * noise[:, 0] ** 2, 0.0)),
+            "margin": ("seed", np.where(feasible, 0.99 + noise[:, 0], 1.0)),
         },
         {"seed": np.arange(SEEDS), "snapshot": STEPS},
-        {"candidates": candidates, "data.d": d, "prefixes": 45, "steps": int(STEPS[-1]), "attempted": SEEDS}
+        {
+            "candidates": candidates,
+            "data.d": d,
+            "masked": masked,
+            "prefixes": 45,
+            "steps": int(STEPS[-1]),
+            "attempted": SEEDS,
+        }
         | {"kept": SEEDS, "diverged": 0, "unsolved": 0},
     )
 
@@ -176,3 +192,25 @@ def test_runs_that_diverged_are_left_out(record):
     changed["pairs"].values[:] = np.nan
     with pytest.raises(ValueError, match="gradient-sparsity: expected a kept seed, found counts"):
         measure(changed)
+
+
+@pytest.mark.parametrize("candidates", [language.vocabulary, language.prefix])
+def test_support_vectors_alone_are_trained_on_and_the_whole_text_is_judged(candidates):
+    law = partial(data.language, m=3, n=6, d=12, V=5, entropy=0.1, candidates=candidates)
+    rule = descent.normalized_gd(0.1, 0.0, 0.0)
+    setting = SupportTraining(law, rule, losses.cross_entropy, 4, 1, 100, schedule.Logarithmically(2), 100)
+    record = in_memory(setting)
+    one = measure(record)
+    assert one.attrs["masked"] == 1
+    assert one.attrs["candidates"] == ("vocabulary" if candidates is language.vocabulary else "prefix")
+    for lane in np.flatnonzero(one["feasible"]):
+        seed = int(one["seed"][lane])
+        whole = texts.choices_of({str(name): jnp.asarray(record[name].values[seed]) for name in record.data_vars})
+        W_mm = svm.solve(language.constraints(whole)).W
+        others = np.asarray(whole.others)
+        slack = np.asarray(language.margins(W_mm, whole))[others] - 1
+        np.testing.assert_array_equal(record["trained_on"].values[seed][others], slack < 1e-6)
+        W = whole.E.T @ record["pairs"].values[seed].T @ whole.E
+        cosine = np.sum(W * W_mm) / np.linalg.norm(W) / np.linalg.norm(W_mm)
+        assert float(one["off"][lane]) == pytest.approx(1 - float(cosine), abs=1e-9)
+    assert one["feasible"].any()

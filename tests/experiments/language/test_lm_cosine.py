@@ -20,6 +20,9 @@ VERDICTS = {
     "lm-cosine:feasible": "holds",
     "lm-cosine:conflict": "holds with a correction",
     "lm-cosine:mixed": "holds",
+    "lm-cosine:unsolvable": "holds",
+    "lm-cosine:works": "holds",
+    "lm-cosine:hyperplanes": "holds with a correction",
 }
 
 
@@ -43,6 +46,8 @@ def size(m):
             "soft": (("seed", "snapshot"), fall(np.where(feasible, 1e-4, 0.05))),
             "mixed": (("seed", "snapshot"), fall(0.01)),
             "apart": ("seed", np.linspace(0, 1e-8, SEEDS)),
+            "different": ("seed", np.linspace(0.6, 0.7, SEEDS)),
+            "different_own": ("seed", np.linspace(0.98, 1, SEEDS)),
         },
         {"seed": np.arange(SEEDS), "snapshot": STEPS},
         {
@@ -98,6 +103,16 @@ def test_correlations_are_those_of_the_matrices(record):
         limit = np.asarray(svm.with_finite_part(*map(jnp.asarray, (W, found.finite.W[seed], found.sets.W[seed]))))
         cosine = np.sum(W * limit) / np.linalg.norm(W) / np.linalg.norm(limit)
         assert run["mixed"].values[seed, -1] == pytest.approx(1 - cosine, abs=1e-12)
+        normals = found.texts.E[seed] @ W.T
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+        inputs = [
+            (a, b) for a, b, w in zip(*(leaf[seed] for leaf in found.texts[1:4]), strict=True) for _ in range(int(w))
+        ]
+        close = [(p, q, normals[p[0]] @ normals[q[0]] <= 0.5) for p in inputs for q in inputs]
+        share = (sum(far for _, _, far in close)) / (len(inputs) ** 2 - len(inputs))
+        assert run["different"].values[seed] == pytest.approx(share)
+        own = [far for p, q, far in close if p[0] != q[0] and p[1] != q[1]]
+        assert run["different_own"].values[seed] == pytest.approx(np.mean(own))
     # Small duals: a unit of shortfall costs more than it saves.
     assert float(run["apart"].max()) < 1e-6
 

@@ -10,8 +10,8 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.subsets import by_kind
-from jaxattn.study.claims import Datasets, Judgement, Needs, Setting, Source, claim
-from jaxattn.study.claims.criteria import Criterion, Number, Outcome, below
+from jaxattn.study.claims import Datasets, Judgement, Needs, Setting, Source, claim, family
+from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, below
 from jaxattn.study.estimates import Estimator, estimated, exact, mean, number
 
 # Kinds of texts, by whether some W separates all next words, and the pairs that should carry their gradient.
@@ -24,6 +24,9 @@ FEW, _FALL = 0.5, 0.999
 # The largest share of the gradient off the support vectors, and the largest difference from the share predicted by the
 # multipliers.
 _BESIDE, _MISSED = 0.01, 0.02
+# Of a W trained on support vectors alone: the largest 1 - cos with the max-margin solution of the whole text, and the
+# smallest margin ratio on it.
+_OFF, _MARGIN = 0.01, 0.95
 _NEEDS = Needs(steps=5000)
 
 
@@ -44,6 +47,8 @@ def _of_kind(texts: xarray.Dataset) -> dict[str, Estimator]:
         "limit": mean(texts["limit"]),
         "missed": mean(abs(last - texts["limit"])),
         "core": mean(texts["core"]),
+        "off": mean(texts["off"]),
+        "margin": mean(texts["margin"]),
         "rise": exact(max(0.0, float(np.diff(share.values.mean(axis=0)).max(initial=0.0)))),
     }
 
@@ -80,7 +85,9 @@ class _Case(NamedTuple):
         return f"{self.name}, {self.kind} texts ({end:.0%}; {core:.0%} of the pairs are {CORES[self.kind]})"
 
 
-def _cases(runs: Datasets) -> list[_Case]:
+def _cases(runs: Datasets, masked: bool = False) -> list[_Case]:
+    """Return the kinds of texts with enough texts, of the runs on whole texts or of those on support vectors alone."""
+    runs = family(runs, {"masked": int(masked)})
     return [_Case(name, kind, run) for name, run in runs.items() for kind in CORES if is_judged(run, kind)]
 
 
@@ -153,4 +160,30 @@ def _support(runs: Datasets) -> Judgement:
     )
 
 
-CLAIMS = (_few, _support)
+@claim(
+    "gradient-sparsity:disregarded",
+    Source(PAPER, "section 1 (contributions, token selection and contextual sparsity)", Setting.PROXY),
+    "Tokens that are not support vectors can be safely disregarded during training.",
+    needs=_NEEDS,
+)
+def _disregarded(runs: Datasets) -> Judgement:
+    """Trained on the support vectors alone, W must converge to the max-margin solution of the whole text."""
+    masked, whole = ([case for case in _cases(runs, chosen) if case.kind == "feasible"] for chosen in (True, False))
+    if not masked:
+        return Judgement.withheld(f"No run has {_TEXTS} feasible texts; fewer are too few to decide.")
+    labels = {"off": "1 - cos with the solution of the whole text", "margin": "margin ratio on the whole text"}
+    numbers = {f"{label}, {case.name}": case.number(name) for case in masked + whole for name, label in labels.items()}
+    numbers |= {f"share of pairs that are trained on, {case.name}": case.number("core") for case in masked}
+    return Judgement(
+        stated=[
+            *(below(f"{labels['off']}, {case.name},", case.number("off"), _OFF) for case in masked),
+            *(above(f"{labels['margin']}, {case.name},", case.number("margin"), _MARGIN) for case in masked),
+        ],
+        remark="The texts are trained on with only the next word and the support vectors as candidates of each prefix, "
+        "and judged with all candidates. Which words are support vectors is known from the max-margin solution, not "
+        "before it is solved.",
+        numbers=numbers,
+    )
+
+
+CLAIMS = (_few, _support, _disregarded)

@@ -10,16 +10,15 @@ import numpy as np
 import xarray
 from jaxtyping import Array, Bool, Float
 
-from jaxattn import language, losses, svm
+from jaxattn import attention, language, losses, metrics, svm
 from jaxattn.descent import gradients
+from jaxattn.experiments.language.gradient_sparsity.masked import support
 from jaxattn.parallel import batch, lanes
 from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.texts import choices_of
 
 # The part of the gradient that the pairs must carry.
 _CARRIED = 0.99
-# A word with less slack (margin - 1) than this is a support vector.
-_SUPPORT = 1e-6
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -28,7 +27,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     The gradient with respect to W is `sum_it a_it e_t e_last(i)^T`; the mass of a pair is `|a_it|`.
 
     Args:
-        record: of a `TextTraining` with the cross entropy.
+        record: of a `TextTraining` with the cross entropy, or of a `SupportTraining`.
         solver: of the max-margin problems.
 
     Returns:
@@ -36,17 +35,22 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         that carries 99 % of the mass, and `beside`, the part of the mass not on `core` pairs: for a feasible text the
         next words and the support vectors, for others the words that follow the prefix's last word somewhere, if there
         are several; `core`, the share of such pairs; `limit`, the share predicted by the multipliers of the max-margin
-        solution, or `core` if there is none; `pairs`, their number; `dropped`, the number of prefixes without a choice.
-        Attributes: counts, `candidates` and the number of `prefixes` of a text.
+        solution, or `core` if there is none; `pairs`, their number; `dropped`, the number of prefixes without a choice;
+        at the end `off`, 1 - cos with the max-margin solution of the whole text, and the `margin` ratio on it (0 and 1
+        if there is none). Attributes: counts, `candidates`, the number of `prefixes` of a text, and whether the
+        training was `masked`, on support vectors alone.
 
     Raises:
         ValueError: no seed is kept.
     """
     texts = choices_of({str(name): record[name].values for name in record.data_vars})
-    solution = svm.solve_batch(batch.over_seeds(language.constraints, texts), svm.frobenius, solver=solver)
-    feasible, infeasible = (
-        np.asarray(solution.status) == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE)
+    # Multipliers are needed for every prefix; infeasibility is certified more easily with duplicate prefixes merged.
+    solution, merged = (
+        svm.solve_batch(batch.over_seeds(language.constraints, one), svm.frobenius, solver=solver)
+        for one in (texts, language.compact(texts))
     )
+    feasible = np.asarray(solution.status) == svm.Status.OPTIMAL
+    infeasible = np.asarray(merged.status) == svm.Status.INFEASIBLE
     finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
     kept = finite & (feasible | infeasible)
 
@@ -58,6 +62,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         raise ValueError(f"gradient-sparsity: expected a kept seed, found counts {counts}")
     given = record["pairs_snapshots"].values, solution.W, solution.duals, feasible, texts
     share, beside, limit, core, pairs = batch.over_seeds(_along, *map(only, given))
+    off, margin = batch.over_seeds(_end, *map(only, (record["pairs"].values, solution, texts)))
     prefixes = texts.last.shape[1]
     along = ("seed", "snapshot")
     return xarray.Dataset(
@@ -69,10 +74,26 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "core": (("seed",), core),
             "pairs": (("seed",), pairs),
             "dropped": (("seed",), prefixes - only(texts.weight).sum(axis=1)),
+            "off": (("seed",), np.where(feasible[kept], off, 0.0)),
+            "margin": (("seed",), np.where(feasible[kept], margin, 1.0)),
         },
         {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values},
-        {**counts, "candidates": "vocabulary" if texts.counts is None else "prefix", "prefixes": prefixes},
+        {
+            **counts,
+            "candidates": "vocabulary" if texts.counts is None else "prefix",
+            "prefixes": prefixes,
+            "masked": int("trained_on" in record),
+        },
     )
+
+
+def _end(
+    pairs: Float[Array, "V V"], solution: svm.Solution, text: language.Choices
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return 1 - cos of a trained W with the max-margin solution of a text, and its margin ratio."""
+    W = attention.matrix(language.weights(pairs, text))
+    margin = metrics.margin_ratio(W, language.constraints(text), svm.frobenius, solution)
+    return 1 - metrics.correlation(W, solution.W), margin
 
 
 def _along(
@@ -85,8 +106,7 @@ def _along(
     """Return what `measure` needs for one seed: share, beside, limit, core, pairs."""
     is_next = jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
     pairs = text.others | is_next
-    support = is_next | (text.others & (language.margins(W_mm, text) < 1 + _SUPPORT))
-    core = jnp.where(feasible, support, contested(text))
+    core = jnp.where(feasible, support(W_mm, text), contested(text))
     K = text.E @ text.E.T
 
     def of_one(coefficients: Array) -> tuple[Array, Array]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from jaxattn.experiments.language.lm_cosine.claims import THERE, WELL
 from jaxattn.study.claims import LEAST_SEEDS, Datasets, Judgements
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.labels import beside
@@ -34,92 +34,83 @@ _KINDS = {
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw a column a size that is swept: the cosine of all texts above, both kinds of texts apart below."""
-    last = int(next(iter(summaries.values()))["snapshot"][-1])
+    """Draw the cosine of all texts along the steps (a), and where both kinds of texts end over each size (b to d)."""
+    runs = list(summaries.values())
+    last = int(runs[0]["snapshot"][-1])
+    verdicts = {name.partition(":")[2]: one.verdict for name, one in judgements.items()}
     with page.style():
-        figure = page.full(5.6)
-        panels = figure.subplots(2, 3, sharey="row")
-        for (above, below), size, letters in zip(panels.T, _SIZES, ("ad", "be", "cf"), strict=True):
-            others = {name: value for name, value in _DEFAULTS.items() if name != size}
-            swept = [
-                run
-                for run in summaries.values()
-                if all(run.attrs[f"data.{name}"] == value for name, value in others.items())
-            ]
-            swept.sort(key=lambda run: run.attrs[f"data.{size}"])
-            fixed = ", ".join(f"${name} = {value}$" for name, value in others.items())
-            _together(above, swept, size)
-            ends = page.span((float(run["soft"][-1]) for run in swept), ".3f")
-            above.set_title(f"({letters[0]}) ${size}$ varies, {fixed}:\nends at {ends}")
-            _apart(below, swept, size)
-            below.set_title(f"({letters[1]}) {_finding(swept)}")
-        panels[0, 0].set(ylabel="cosine with soft-margin solution, all texts", ylim=(0.1, 1.02))
-        panels[1, 0].set_ylabel("direction error, 1 - cos")
-        figure.legend(handles=_key(), loc="outside upper center", ncols=3)
+        figure = page.full(5.4)
+        # In inches, nearly: the key and two rows of panels.
+        key, rows = (figure.add_subfigure(row) for row in figure.add_gridspec(2, 1, height_ratios=(0.4, 4.4)))
+        panels = rows.subplots(2, 2).ravel()
+        _together(panels[0], _swept(runs, "m"))
+        panels[0].set_title(f"(a) cosine with the soft-margin solution\nover all texts is large: {verdicts['works']}")
+        for axes, letter, size in zip(panels[1:], "bcd", _SIZES, strict=True):
+            _apart(axes, _swept(runs, size), size)
+            others = ", ".join(f"${name} = {value}$" for name, value in _DEFAULTS.items() if name != size)
+            axes.set_title(f"({letter}) {others}")
+            axes.sharey(panels[1])
+        key.legend(handles=_key(), loc="center", ncols=3)
+        figure.suptitle(
+            f"$W$ converges to the soft-margin solution if there is a hard one: {verdicts['feasible']}; "
+            f"else: {verdicts['conflict']}"
+        )
         page.add_counts(
             figure,
             summaries,
-            "A text has a hard solution if its training tokens can be separated. Bands and bars: 95 % bootstrap "
-            f"intervals of the mean; (d) to (f): geometric means at step {last}.",
+            "Bands and bars: 95 % bootstrap intervals of the mean. (b) to (d): geometric means of both kinds of texts "
+            f"at step {last:,}; percentages: texts without a hard solution.",
             counted="texts",
         )
     return figure
 
 
-def _finding(swept: Sequence[xarray.Dataset]) -> str:
-    """Say where each kind of texts ends, over all sizes that have such texts."""
-    parts = []
-    for kind, name, pick in ((r"hard solution: $\leq$", "soft_0", max), (r"no hard solution: $\geq$", "soft_1", min)):
-        ends = [float(run[name][-1]) for run in swept if name in run]
-        parts.append(f"{kind} {page.power(pick(ends)) if ends else '-'}")
-    return ",\n".join(parts)
+def _swept(runs: Sequence[xarray.Dataset], size: str) -> list[xarray.Dataset]:
+    """Return the runs in which all other sizes have their default, by increasing size."""
+    others = {f"data.{name}": value for name, value in _DEFAULTS.items() if name != size}
+    return sorted(
+        [run for run in runs if others.items() <= run.attrs.items()], key=lambda run: run.attrs[f"data.{size}"]
+    )
 
 
-def _together(axes: Axes, swept: Sequence[xarray.Dataset], size: str) -> None:
-    """Draw the cosine of all texts along the steps, and of the first five at some of them."""
+def _together(axes: Axes, swept: Sequence[xarray.Dataset]) -> None:
+    """Draw the cosine of all texts along the steps, and at its end that of the first five."""
     for run, colour in zip(swept, palette.ramp(len(swept)), strict=True):
         curve = (run[part].values for part in ("snapshot", "soft", "soft_low", "soft_high"))
-        label = f"${size} = {run.attrs[f'data.{size}']}$: {float(run['feasible_0']):.0%}"
-        page.band(axes, *curve, color=colour, label=label)
-        few = run.isel(snapshot=np.unique(np.linspace(0, run.sizes["snapshot"] - 1, 4).astype(int)))
-        look = {"fmt": "x", "color": colour, "markersize": 3.5, "elinewidth": 0.7}
-        axes.errorbar(few["snapshot"], few["five"], few["five_error"], **look)
-    axes.set(xscale="log", xlabel="step")
-    axes.legend(loc="lower right", title="texts with a hard solution", ncols=2, columnspacing=0.8, handlelength=1.2)
+        page.band(axes, *curve, color=colour, label=f"$m = {run.attrs['data.m']}$")
+        look = {"fmt": "x", "color": colour, "markersize": 3.5, "elinewidth": 0.7, "clip_on": False}
+        axes.errorbar(run["snapshot"][-1:], run["five"][-1:], run["five_error"][-1:], **look)
+    axes.set(xscale="log", xlabel="step", ylabel="cosine with soft-margin solution")
+    axes.axhline(WELL, color=palette.INK, linewidth=0.7, linestyle="--")
+    beside(axes, f"large: {WELL:g}", (1, WELL), (0, 2), va="bottom")
+    axes.legend(loc="lower right", title="mean, all texts")
 
 
 def _apart(axes: Axes, swept: Sequence[xarray.Dataset], size: str) -> None:
-    """Draw the final means of each kind of texts, with a tail from a tenth of the steps; hollow if texts are few."""
+    """Draw the final means of each kind of texts, hollow if the texts are few."""
     for name, (count, _, colour, marker, aside) in _KINDS.items():
         for run in [run for run in swept if name in run]:
-            steps, texts = run["snapshot"].values, run.attrs[count]
-            x, tenth = run.attrs[f"data.{size}"] * aside, int(np.argmin(np.abs(np.log(steps * 10 / steps[-1]))))
-            earlier, end = float(run[name][tenth]), float(run[name][-1])
-            axes.plot([x, x], [earlier, end], color=colour, linewidth=0.8, alpha=0.5)
-            axes.plot(x, earlier, "_", color=colour, markersize=6)
-            look = {"fmt": marker, "color": colour, "markersize": 4}
-            if texts >= LEAST_SEEDS:
-                low, high = (float(run[f"{name}_{bound}"][-1]) for bound in ("low", "high"))
-                axes.errorbar([x], [end], [[end - low], [high - end]], **look)
-            else:
-                axes.errorbar([x], [end], markerfacecolor="none", **look)
-                beside(axes, f"{texts} text{'s' * (texts > 1)}", (x, end), (-6, 0), ha="right", va="center")
+            mean, low, high = (float(run[f"{name}{part}"][-1]) for part in ("", "_low", "_high"))
+            face = colour if run.attrs[count] >= LEAST_SEEDS else "none"
+            x = [run.attrs[f"data.{size}"] * aside]
+            page.bars(axes, x, [mean], [low], [high], fmt=marker, color=colour, markerfacecolor=face)
     values = [run.attrs[f"data.{size}"] for run in swept]
-    axes.set(xscale="log", yscale="log", xlabel=_SIZES[size])
-    axes.set_xticks(values, [str(value) for value in values])
+    axes.axhline(THERE, color=palette.INK, linewidth=0.7, linestyle="--")
+    beside(axes, f"converged: {THERE:g}", (values[0], THERE), (0, 2), va="bottom")
+    unsolvable = [f"{100 * float(run['feasible_1']):.0f} %" for run in swept]
+    axes.set(xscale="log", yscale="log", xlabel=_SIZES[size], ylabel="direction error, 1 - cos")
+    axes.set_xticks(values, [f"{value}\n{share}" for value, share in zip(values, unsolvable, strict=True)])
     axes.minorticks_off()
-    axes.margins(x=0.12)
+    axes.margins(x=0.12, y=0.1)
 
 
 def _key() -> list[Line2D]:
     looks: list[dict[str, Any]] = [
-        {"color": colour, "marker": marker, "markersize": 4, "label": label}
-        for _, label, colour, marker, _ in _KINDS.values()
+        {"color": colour, "marker": marker, "label": label} for _, label, colour, marker, _ in _KINDS.values()
     ]
     looks += [
-        {"marker": "_", "markersize": 6, "label": "the same at a tenth of the steps"},
-        {"marker": "o", "markersize": 4, "label": f"fewer than {LEAST_SEEDS} texts", "markerfacecolor": "none"},
-        {"marker": "x", "markersize": 3.5, "label": "first five texts, standard error"},
+        {"marker": "o", "label": f"fewer than {LEAST_SEEDS} texts", "markerfacecolor": "none"},
+        {"marker": "x", "label": "first five texts, standard error"},
     ]
-    grey: dict[str, Any] = {"color": palette.GUIDE, "linestyle": "none"}
+    grey: dict[str, Any] = {"color": palette.GUIDE, "linestyle": "none", "markersize": 4}
     return [Line2D([], [], **{**grey, **look}) for look in looks]

@@ -35,7 +35,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
     Returns:
         The numbers of `texts` and `starts`; the numbers of starts that have `arrived`, have `left` prefixes unserved,
-        are `moving`, or are `unexplained`, as defined in `arrival.outcomes`, and the number of the last that are
+        are `moving`, `unexplained` or `opposed`, as defined in `arrival.outcomes`, and the number of the last that are
         `astray`, near the solution of what they keep; the number that have `selected` all optimal tokens; the shares
         `share`, `share_left` and `share_selected`. Means over the snapshots: `off`, and `reached`, the same for starts
         that leave nothing unserved (for all if there are none). Other means: `margin`, `off_kept` and `margin_kept`;
@@ -179,8 +179,8 @@ def _served(runs: Datasets) -> Judgement:
                 0,
             ),
         ],
-        remark=f"{_left(exact_runs)}. {astray} starts are near the solution of what they keep although an unserved "
-        "prefix is at most 1 behind along it; more steps may still serve a prefix that is exactly 1 behind.",
+        remark=f"{_left(exact_runs)}. Starts near the solution of what they keep although an unserved prefix is at "
+        f"most 1 behind along it: {astray}. More steps may still serve a prefix that is exactly 1 behind.",
         numbers=labelled(exact_runs, labels),
         undecided=_few_texts(exact_runs),
     )

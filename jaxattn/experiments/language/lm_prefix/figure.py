@@ -24,7 +24,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     runs = sorted(summaries.values(), key=_order)
     dimensions = sorted({run.attrs["data.d"] for run in runs}, reverse=True)
     with page.style():
-        figure = page.full(5.6)
+        figure = page.full(5.9)
         # In inches, nearly: the key, the curves, and the rows.
         heights = (0.2, 2.0, 1.2 + 0.14 * max(len(runs), 4))
         top, above, below = (figure.add_subfigure(row) for row in figure.add_gridspec(3, 1, height_ratios=heights))
@@ -42,12 +42,16 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         dashes = {f"{_STEPS[rule]} steps": dash for rule, dash in _DASHES.items()}
         page.key(top, colours, dashes, loc="center", ncols=5, columnspacing=1.2)
         _outcomes(below.subplots(), runs, "abc"[len(dimensions)])
+        verdicts = [judgements[f"lm-prefix:{scores}"].verdict for scores in ("equal", "close")]
+        figure.suptitle(
+            "$W$ converges to the hard margin from any start, equal scores: {}; close scores: {}".format(*verdicts)
+        )
         page.add_counts(
             figure,
             {_written(run): run for run in summaries.values()},
-            "Curves: equal scores, starts that serve all prefixes, means over texts with 95 % intervals. Unserved: "
-            f"behind by more than the margin along the limit of $W$. All selected: attention of at least {SELECTS:g} "
-            "to every optimal token, with the 95 % interval over texts.",
+            "Curves: equal scores, starts that serve all prefixes, means over texts with 95 % intervals. (c): 1 - cos "
+            "with the hard margin at the last step. Unserved: behind by more than the margin along the limit of $W$. "
+            f"All selected: attention of at least {SELECTS:g} to every optimal token, 95 % interval over texts.",
             counted="starts",
         )
     return figure
@@ -78,7 +82,7 @@ def _outcomes(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
     )
     left, starts = (sum(int(run[name]) for run in runs) for name in ("left", "starts"))
     title = f"({letter}) {left} of {starts} starts leave prefixes unserved"
-    draw_rows(axes, columns, outcomes.parts(runs, "starts", "on the way"), title=title, xlabel="share of starts")
+    draw_rows(axes, columns, outcomes.parts(runs, "starts"), title=title, xlabel="share of starts")
 
 
 def _selected(run: xarray.Dataset) -> str:

@@ -22,13 +22,14 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     Returns:
         From W = 0, over the snapshots: `time`, step size times steps; `within`, the step size in units of 1 / L;
         `rises`, the number of increases of the recorded risk among `compared` pairs of recorded steps; `{kind}_texts`,
-        the number of texts. For a kind with texts: `growth`, the errors `off` and `off_soft`, their exponents in ||W||,
-        and the other estimates, all with the kind as a prefix; `unchosen`, the number of texts in which a selectable
-        next word is not selected; and `astray`, the number that keep other words than those of least risk.
+        the number of texts. For a kind with texts: `slope`, that of the norm of W over that of W_mm in the logarithm of
+        the steps; the errors `off` and `off_soft`, their exponents in ||W||, and the other estimates, all with the kind
+        as a prefix; `unchosen`, the number of texts in which a selectable next word is not selected; and `astray`, the
+        number that keep other words than those of least risk.
 
-        From other starts: the numbers of texts that have `arrived`, have `left` prefixes unserved, are `moving` or
-        `unexplained`, as defined in `arrival.outcomes`; the means of `off` over the snapshots and of `off_kept`; and
-        the largest `within`.
+        From other starts: the numbers of texts that have `arrived`, have `left` prefixes unserved, are `moving`,
+        `unexplained` or `opposed`, as defined in `arrival.outcomes`; the means of `off` over the snapshots and of
+        `off_kept`; and the largest `within`.
     """
     return (_ends if "weights.radius" in run.attrs else _courses)(run, key)
 
@@ -51,7 +52,7 @@ def _of_kind(texts: xarray.Dataset) -> dict[str, Estimator]:
     decade = steps * 10 >= steps[-1]
     all_chosen = texts["chosen"] > texts["choosable"] - 1e-9
     # Of each seed's own line through the last decade.
-    estimates = {"growth": mean(texts["growth"]), "slope": mean(_slope(np.log(steps[decade]), growth[:, decade]))}
+    estimates = {"slope": mean(_slope(np.log(steps[decade]), growth[:, decade]))}
     for name in ("off", "off_soft"):
         off = texts[name].clip(min=_LEAST)
         exponent = _slope(np.log(growth[:, decade]), np.log(off.values[:, decade]))

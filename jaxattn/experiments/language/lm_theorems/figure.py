@@ -1,4 +1,4 @@
-"""The figure of plain descent on texts: directions and norm along the time from W = 0, and where other starts end."""
+"""The figure of plain descent on texts: directions along the time from W = 0, and where other starts end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxattn.experiments.language import outcomes
 from jaxattn.experiments.language.lm_theorems.claims import delta, furthest, paths
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.labels import End, beside, beside_ends
+from jaxattn.study.style.labels import beside
 from jaxattn.study.style.rows import Column, draw_rows, grouped
 
 # By increasing step.
@@ -29,27 +29,30 @@ _ERROR = "direction error,\n1 - cos"
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw errors (a to c) and norm (d) along the time, a text of two inputs (e), and where starts end (f)."""
+    """Draw direction errors along the time (a to c), and where starts end (d)."""
     runs = list(paths(summaries).values())
     ends = [run for loss in _LOSSES for run in summaries.values() if run.attrs.get("loss") == loss]
     with page.style():
-        figure = page.full(7.2)
-        # In inches, nearly: the key, two rows of panels, and the rows of (f).
-        heights = (0.2, 1.75, 1.75, 1.35 + 0.14 * max(len(ends), 4))
-        key, above, middle, below = (figure.add_subfigure(row) for row in figure.add_gridspec(4, height_ratios=heights))
+        figure = page.full(5.9)
+        # In inches, nearly: the key, the panels, and the rows of (d).
+        heights = (0.2, 1.75, 1.35 + 0.14 * max(len(ends), 4))
+        key, above, below = (figure.add_subfigure(row) for row in figure.add_gridspec(3, height_ratios=heights))
         _errors(above.subplots(1, 3, sharey=True), runs)
-        growth, two = middle.subplots(1, 2)
-        _growth(growth, runs)
-        _two_inputs(two, [run for run in ends if _is_known(run)])
         _outcomes(below.subplots(), ends)
         _key(key, runs)
+        verdicts = [judgements[f"lm-theorems:{name}"].verdict for name in ("equal", "cross-entropy", "printed")]
+        figure.suptitle(
+            "$W$ converges to the hard margin from any start, logistic loss: {};\n"
+            "cross entropy: {}; the loss as printed: {}".format(*verdicts)
+        )
         least = (100 * float(run["infeasible_least"]) for run in runs if "infeasible_least" in run)
         page.add_counts(
             figure,
             {_written(run): run for run in (*runs, *ends) if run.attrs["attempted"] > 1},
-            "(a-d) From $W = 0$, with 95 % intervals of the mean; $L$ bounds the curvature. (c) Words that keep "
-            f"attention, tied: in {page.span(least, '.0f', ' %')} of the texts those of least risk. (f) Unserved: "
-            "behind by more than the margin along the limit of $W$.",
+            "(a) to (c): from $W = 0$, means with 95 % intervals; $L$ bounds the curvature. (c): words that keep "
+            f"attention, tied; in {page.span(least, '.0f', ' %')} of the texts those of least risk. (d): direction "
+            "errors from the hard margin at the last step; turned away: above 1; unserved: behind by more than the "
+            "margin along the limit of $W$.",
             counted="texts",
         )
     return figure
@@ -63,7 +66,7 @@ def _look(run: xarray.Dataset, runs: Sequence[xarray.Dataset]) -> dict[str, str]
 
 
 def _key(part: SubFigure, runs: Sequence[xarray.Dataset]) -> None:
-    """Explain the curves of (a) to (d) above them."""
+    """Explain the curves of (a) to (c) above them."""
     colours, dashes = {}, {}
     for run in runs:
         step, look = run.attrs["optimizer.step_size"], _look(run, runs)
@@ -101,34 +104,6 @@ def _errors(panels: Sequence[Axes], runs: Sequence[xarray.Dataset]) -> None:
     panels[0].set_ylabel(_ERROR)
 
 
-def _growth(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
-    """Draw the norm on feasible texts, and a line that grows like the logarithm below the end of the highest curve."""
-    drawn = _curves(axes, runs, "feasible_growth")
-    if drawn:
-        highest = max(drawn, key=lambda run: float(run["feasible_growth"][-1]))
-        first, last = highest["time"].values[[0, -1]]
-        times = np.geomspace(max(first, last / 1000), last, 3)
-        line = float(highest["feasible_growth"][-1]) - 3 + np.log(times / last)
-        axes.plot(times, line, color=palette.INK, linewidth=0.7, linestyle="--")
-        beside(axes, r"$\log(\eta k)$ + constant", (times[1], line[1]), (4, -3), va="top")
-    slopes = page.span((float(run["feasible_slope"]) for run in drawn), ".2f")
-    axes.set_title(rf"(d) feasible texts: the norm grows like {slopes} $\log(\eta k)$")
-    axes.set(ylabel=r"$\|W(k)\|_F\,/\,\|W_{mm}\|_F$", ylim=(0, None))
-
-
-def _two_inputs(axes: Axes, known: Sequence[xarray.Dataset]) -> None:
-    """Draw the direction errors of the text of two inputs from the known start, by loss."""
-    labels, served = [], []
-    axes.set(xlabel="step $k$", ylabel=_ERROR, xscale="log", yscale="log")
-    for run in known:
-        is_left, loss = int(run["left"]) > 0, _LOSSES[run.attrs["loss"]]
-        axes.plot(run["snapshot"].values, run["off"].values, color=outcomes.LOST if is_left else outcomes.ARRIVED)
-        labels.append(End(loss, float(run["snapshot"][-1]), float(run["off"][-1]), palette.INK))
-        served.append(f"{loss} {'only one' if is_left else 'both'}")
-    axes.set_title(f"(e) two inputs, from $Wz = (3, 0)$; served:\n{', '.join(served)}")
-    beside_ends(axes, labels)
-
-
 def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
     """Draw what became of the starts of every run, in shares of its texts."""
     columns = (
@@ -142,8 +117,8 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
     logistic, entropy = (
         _left([run for run in ends if run.attrs["loss"] == loss]) for loss in ("logistic", "cross_entropy")
     )
-    title = f"(f) any start: with the logistic loss, {logistic}\nleave prefixes unserved (cross entropy: {entropy})"
-    draw_rows(axes, columns, outcomes.parts(ends, "texts", "neither"), title=title, xlabel="share of texts")
+    title = f"(d) any start: with the logistic loss, {logistic}\nleave prefixes unserved (cross entropy: {entropy})"
+    draw_rows(axes, columns, outcomes.parts(ends, "texts"), title=title, xlabel="share of texts")
 
 
 def _left(ends: Sequence[xarray.Dataset]) -> str:
@@ -151,12 +126,9 @@ def _left(ends: Sequence[xarray.Dataset]) -> str:
     return f"{left} of {texts}"
 
 
-def _is_known(run: xarray.Dataset) -> bool:
-    return run.attrs["weights"] == "toward"
-
-
 def _start(run: xarray.Dataset) -> str:
-    return f"{run.attrs['weights.radius']:g}" + ", as in (e)" * _is_known(run)
+    along = r", $Wz \parallel e_b$" if run.attrs["weights"] == "toward" else ""
+    return f"{run.attrs['weights.radius']:g}{along}"
 
 
 def _text(run: xarray.Dataset) -> str:

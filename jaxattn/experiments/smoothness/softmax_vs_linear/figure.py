@@ -2,143 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
 
-import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
+from jaxattn.experiments.smoothness.softmax_vs_linear.measure import LINEAR, LOSSES, STEPS
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
+from jaxattn.study.style.labels import beside
 
-# Colour, and how far a text's points are moved aside.
-_LOOKS = {"softmax": (palette.TEAL, 0.93), "linear": (palette.WINE, 1.07)}
-# Of bounds: the value itself was not found.
-_AT_LEAST, _AT_MOST = r"$\uparrow$", r"$\downarrow$"
-
-# Of the ratio of curvatures, with what softmax attention's is taken to be.
-_CURVES = {
-    "smoother": {"color": palette.AMBER, "marker": "D", "markersize": 3, "label": "curvature, softmax as found"},
-    "smoother_surely": {
-        "color": palette.SKY,
-        "marker": "D",
-        "markersize": 3,
-        "label": "curvature, softmax at its bound",
-        "linestyle": "--",
-    },
-}
+_COLOURS = dict(zip(LOSSES, (palette.TEAL, palette.WINE), strict=True))
+_DASHES = dict(zip(LINEAR, ("-", "--"), strict=True))
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw a row a loss: the ratio of the curvatures, the largest steps of all texts, and their ratios."""
+    """Draw over the scale the ratio of the curvatures (a), and the share of texts with a larger step (b)."""
     summary = summaries["texts"]
-    scale = summary["scale"].values
+    verdicts = {name.partition(":")[2]: one.verdict for name, one in judgements.items()}
     with page.style():
-        figure = page.full(6.6)
-        panels = figure.subplots(summary.sizes["loss"], 3)
-        for row, letters, loss in zip(panels, ("abc", "def"), summary["loss"].values, strict=True):
-            of_loss = summary.sel(loss=loss)
-            verdict = judgements[f"softmax-vs-linear:curvature-{loss}"].verdict
-            _curvatures(row[0], of_loss)
-            findings = f'"softmax\nbends less" {verdict}', _steps(row[1], of_loss), _ratios(row[2], of_loss)
-            for axes, letter, finding in zip(row, letters, findings, strict=True):
-                axes.set_title(f"({letter}) {loss} loss: {finding}")
-                axes.set(xlabel="scale $s$ of the embeddings", yscale="log")
-                axes.set_xscale("log", base=2)
-                axes.set_xticks(scale, [f"{s:g}" for s in scale])
-                axes.minorticks_off()
-                axes.axhline(1, color=palette.INK, linewidth=0.7)
-        figure.legend(handles=_key(summary), loc="outside upper center", ncols=3)
+        figure = page.full(3.8)
+        top, below = (figure.add_subfigure(row) for row in figure.add_gridspec(2, 1, height_ratios=(0.25, 2.6)))
+        curvatures, steps = below.subplots(1, 2)
+        _curves(curvatures, summary, "smoother_surely", "smoother")
+        curvatures.axhline(0, color=palette.INK, linewidth=0.7)
+        beside(curvatures, "equal", (summary["scale"].values[0], 0), (0, 2), ha="left", va="bottom")
+        curvatures.set_ylabel("log10 of the largest curvature,\nlinear / softmax")
+        _curves(steps, summary, "larger", "larger")
+        steps.set(ylabel="share of texts with a larger step\nwith softmax", ylim=(-0.03, 1.03))
+        for axes, letter, what, prefix in ((curvatures, "a", "curvature", "curvature-"), (steps, "b", "step", "")):
+            found = [f"{loss}: {verdicts[prefix + loss]}" for loss in LOSSES]
+            words = "smaller curvature with softmax" if what == "curvature" else "larger step with softmax"
+            axes.set_title("\n".join([f"({letter}) {words}", *found]))
+            axes.set(xlabel="scale $s$ of the embeddings")
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(summary["scale"].values, [f"{s:g}" for s in summary["scale"].values])
+            axes.minorticks_off()
+        page.key(
+            top,
+            {f"{loss} loss": colour for loss, colour in _COLOURS.items()},
+            {f"linear attention as a {linear}": dash for linear, dash in _DASHES.items()},
+            loc="center",
+            ncols=4,
+        )
+        counts = Counter(verdicts.values())
+        found = ", ".join(f"{verdict} in {count}" for verdict, count in counts.items())
+        figure.suptitle(f"Softmax more stable than linear attention, in {len(verdicts)} readings: {found}")
         page.add_counts(
             figure,
             summaries,
-            "Points: one a text. A step descends if it raises the risk in none of 500 steps from $W = 0$; where every "
-            "step tried descends, the largest is a lower bound. Numbers in (c), (f): texts in which it is one for both "
-            "attentions, so that the ratio is unknown. Curves: geometric means over texts with 95 % bootstrap "
-            "intervals. Titles of (b), (e): the share of bounds.",
+            "Curves: means over texts. Bands: (a) from the ratio with the proved bound of softmax's curvature to that "
+            "with the largest found, with 95 % bootstrap intervals; (b) 95 % intervals of the share. A step is allowed "
+            f"if it and all smaller ones tried raise the risk in none of {STEPS} steps from $W = 0$. If all steps "
+            "tried are allowed with both attentions, neither counts as larger.",
             counted="texts",
         )
     return figure
 
 
-def _key(summary: xarray.Dataset) -> list[Line2D]:
-    """Return what colours and marks stand for."""
-    mark: dict[str, Any] = {"linestyle": "none", "markersize": 4, "marker": "o"}
-    grey: dict[str, Any] = mark | {"color": palette.GUIDE}
-    line: dict[str, Any] = {"color": palette.INK, "linewidth": 0.7}
-    looks = [
-        *(mark | {"color": colour, "label": name} for name, (colour, _) in _LOOKS.items()),
-        mark | {"color": palette.ROSE, "label": "step, softmax / linear"},
-        *_CURVES.values(),
-        grey | {"label": "no word has two successors"},
-        grey | {"markerfacecolor": "none", "label": "some word has two successors"},
-        grey | {"marker": _AT_LEAST, "label": "lower bound (either kind)"},
-        grey | {"marker": _AT_MOST, "label": "upper bound (either kind)"},
-        line | {"label": "1: equal, or step = 2 / curvature"},
-        line | {"linestyle": ":", "label": f"equal, if linear did not divide by {summary.attrs['words']:g}"},
-    ]
-    return [Line2D([], [], **look) for look in looks]
-
-
-def _undivided(axes: Axes, summary: xarray.Dataset) -> None:
-    """Draw where ratios were 1 if linear attention did not divide by the number of words."""
-    axes.axhline(float(summary.attrs["words"]) ** -2.0, color=palette.INK, linewidth=0.7, linestyle=":")
-
-
-def _curvatures(axes: Axes, summary: xarray.Dataset) -> None:
-    """Draw how much larger linear attention's curvature is than softmax attention's: as found, and at least."""
-    for name, look in _CURVES.items():
-        parts = (10 ** summary[part].values for part in (name, f"{name}_low", f"{name}_high"))
-        page.band(axes, summary["scale"].values, *parts, **look)
-    _undivided(axes, summary)
-    axes.set_ylabel("largest second derivative,\nlinear / softmax")
-
-
-def _steps(axes: Axes, summary: xarray.Dataset) -> str:
-    """Draw the largest steps, in units of the largest for a quadratic of the curvature at 0; return what is found."""
-    longer = []
-    for name, (colour, aside) in _LOOKS.items():
-        each = summary.sel(attention=name)
-        x, steps = summary["scale"].values * aside, each["each_step"].values * each["each_at_zero"].values / 2
-        beyond = each["each_beyond"].values.astype(bool)
-        _points(axes, x, steps, ~beyond, summary["forked"].values, colour)
-        _bounds(axes, x, steps, beyond, _AT_LEAST, colour)
-        longer.append(f"{name} {np.mean(beyond):.0%}")
-    axes.set_ylabel("largest step that descends,\nin units of 2 / curvature at $W = 0$")
-    return f"\nbounds: {', '.join(longer)}"
-
-
-def _ratios(axes: Axes, summary: xarray.Dataset) -> str:
-    """Draw the ratios of these steps, and in how many texts they are unknown; return what is found."""
-    scale = summary["scale"].values
-    softmax, linear = (summary.sel(attention=name) for name in _LOOKS)
-    ratio = softmax["each_step"].values / linear["each_step"].values
-    of_softmax, of_linear = (each["each_beyond"].values.astype(bool) for each in (softmax, linear))
-    _points(axes, scale, ratio, ~of_softmax & ~of_linear, summary["forked"].values, palette.ROSE)
-    _bounds(axes, scale, ratio, of_softmax & ~of_linear, _AT_LEAST, palette.ROSE)
-    _bounds(axes, scale, ratio, of_linear & ~of_softmax, _AT_MOST, palette.ROSE)
-    for s, unknown in zip(scale, (of_softmax & of_linear).sum(axis=0), strict=True):
-        if unknown:
-            axes.text(s, 0.98, f"{unknown}", transform=axes.get_xaxis_transform(), ha="center", va="top", fontsize=7)
-    # Room for the numbers.
-    axes.margins(y=0.15)
-    _undivided(axes, summary)
-    axes.set_ylabel("largest step, softmax / linear")
-    larger = summary["larger"]
-    return f"softmax\nlarger in {float(larger.min()):.0%} to {float(larger.max()):.0%} of texts"
-
-
-def _points(axes: Axes, x: np.ndarray, y: np.ndarray, chosen: np.ndarray, forked: np.ndarray, colour: str) -> None:
-    """Draw a point for each chosen text and scale, hollow where some word of the text has two successors."""
-    x = np.broadcast_to(x, y.shape)
-    look = {"color": colour, "linestyle": "none", "markersize": 3.5, "markeredgewidth": 0.6, "alpha": 0.7}
-    for face, of_face in (("none", chosen & forked[:, None]), (colour, chosen & ~forked[:, None])):
-        axes.plot(x[of_face], y[of_face], "o", markerfacecolor=face, **look)
-
-
-def _bounds(axes: Axes, x: np.ndarray, y: np.ndarray, chosen: np.ndarray, arrow: str, colour: str) -> None:
-    """Draw an arrow at each chosen text and scale, away from the values that its bound rules out."""
-    x = np.broadcast_to(x, y.shape)
-    axes.plot(x[chosen], y[chosen], marker=arrow, color=colour, linestyle="none", markersize=6, alpha=0.5)
+def _curves(axes: Axes, summary: xarray.Dataset, low: str, high: str) -> None:
+    """Draw an estimate of every loss and linear attention; its band reaches from the interval of one to another's."""
+    for loss, colour in _COLOURS.items():
+        for linear, dash in _DASHES.items():
+            one = summary.sel(loss=loss, linear=linear)
+            curve = (one[name].values for name in (high, f"{low}_low", f"{high}_high"))
+            page.band(axes, one["scale"].values, *curve, color=colour, linestyle=dash, marker="o", markersize=3)

@@ -24,12 +24,21 @@ _DRAWS, _SHORTEST, _LONGEST = 48, 0.25, 256.0
 # Numbers of steps, each of 1 / curvature at 0, after which the curvature is measured.
 _PATH = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
 # The number of steps in which the risk must not rise; the number of grid points and of bisections; and the ends of the
-# grid of step sizes, from `2 / sup / 4` to `1024 * 2 / curvature at 0`, for the larger and the smaller of the two
+# grid of step sizes, from `2 / sup / 4` to `1024 * 2 / curvature at 0`, for the largest and the smallest of the
 # attentions.
-STEPS, _POINTS, _HALVINGS, _BELOW, BEYOND = 500, 24, 10, 4.0, 1024.0
+STEPS, _POINTS, _HALVINGS, _BELOW, BEYOND = 500, 30, 10, 4.0, 1024.0
 
 LOSSES: dict[str, Callable[..., Array]] = {"logistic": bends.logistic, "squared": language.squared_risk}
-ATTENTIONS: dict[str, Attention] = {"softmax": language.softmax, "linear": language.linear}
+
+
+def _summed(logits: Float[Array, "N V"], choices: language.Choices) -> Float[Array, "N V"]:
+    """Return linear attention without the division by the number of candidates, (N, V)."""
+    return logits if choices.counts is None else logits * choices.counts
+
+
+# Linear attention can be a mean of the candidates, each times its logit, or their sum.
+LINEAR: dict[str, Attention] = {"mean": language.linear, "sum": _summed}
+ATTENTIONS: dict[str, Attention] = {"softmax": language.softmax, **LINEAR}
 
 
 def _curvatures(
@@ -65,7 +74,7 @@ _LARGEST = [partial(_steps, risk=risk) for risk in _RISKS]
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Measure curvature and the largest step that descends, for both attentions, at every scale of the embeddings.
+    """Measure curvature and the largest step that descends, for all attentions, at every scale of the embeddings.
 
     Args:
         record: of `texts.Texts`.
@@ -88,7 +97,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         np.stack(each, axis=1).reshape(-1, len(LOSSES), len(ATTENTIONS))
         for each in zip(*(solved(of_risk, lanes, words, W) for of_risk in _CURVATURES), strict=True)
     )
-    # Both attentions are searched on the same interval, so that its ends mean the same for both.
+    # All attentions are searched on the same interval, so that its ends mean the same for each.
     low = 2 / np.maximum(np.maximum(drawn, path), at_zero).max(axis=-1) / _BELOW
     high = 2 / at_zero.min(axis=-1) * BEYOND
     found = []
@@ -124,5 +133,5 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "loss": np.array(list(LOSSES), dtype=object),
             "attention": np.array(list(ATTENTIONS), dtype=object),
         },
-        {"attempted": seeds, "kept": int(kept.sum()), "diverged": seeds - int(kept.sum()), "words": lanes.E.shape[-2]},
+        {"attempted": seeds, "kept": int(kept.sum()), "diverged": seeds - int(kept.sum())},
     )
