@@ -13,12 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from jaxattn.experiments.local.local_convergence import measure
+from jaxattn import attention, svm
 from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, Setting, Source, counts_of
 from jaxattn.study.claims.criteria import Number, Outcome, above, below
 from jaxattn.study.estimates import number
+from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.measuring.growth import AT_REST, growth, lengths
+from jaxattn.study.settings.parameters import weights_of
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
 from jaxattn.study.style.view import rounded
@@ -44,6 +46,21 @@ _PARALLEL, _ALL, _MOST = 0.99, 0.95, 0.5
 _STILL, _SPAN = 0.75, 10
 
 
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare training W or (K, Q) with the Frobenius and the nuclear solution of its selected tokens.
+
+    Returns:
+        The dataset of `compare`, with `second`, the second singular value of W over the first at the snapshots, (seed,
+        snapshot).
+    """
+    compared = compare(record, solver=solver)
+    kept = np.isin(record["seed"].values, compared["seed"].values)
+    snapshots = weights_of({str(name): record[name].values[kept] for name in record.data_vars}, "_snapshots")
+    first, second = np.moveaxis(np.linalg.svd(attention.matrix(snapshots), compute_uv=False), -1, 0)
+    # The first snapshots may be zero.
+    return compared.assign(second=(("seed", "snapshot"), second / np.maximum(first, np.finfo(float).tiny)))
+
+
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Choose the instance to draw, and estimate the final direction over all kept seeds.
 
@@ -51,9 +68,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         For each run the measured dataset of the drawn seed, whose correlation with the Frobenius solution at the end of
         training W by the published rule is the median, and over all kept seeds `final`, the mean correlation at the
         last step, (norm,); `parallel`, the share of seeds above 0.99; `converges`, the share of those and of the seeds
-        whose 1 - cos still falls; `off_10`, `off_50` and `off_90`, quantiles of 1 - cos with the run's own solution,
-        (snapshot,); and what `growth.growth` returns. The attribute `rank` is the share of the seeds whose final
-        correlation is below that of the drawn seed.
+        whose 1 - cos still falls; `others`, the number of all other seeds, and `leaving`, of those of them whose second
+        singular value still grows relative to the first; `off_10`, `off_50` and `off_90`, quantiles of 1 - cos with the
+        run's own solution, (snapshot,); and what `growth.growth` returns. The attribute `rank` is the share of the
+        seeds whose final correlation is below that of the drawn seed.
 
     Raises:
         ValueError: no seed was kept in all runs.
@@ -64,20 +82,23 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     for k, (name, run) in enumerate(runs.items()):
         run_key = jax.random.fold_in(key, k)
         correlation = run["correlation"].sel(norm=_NORMS[run.attrs["weights"]])
-        final, before = (
-            correlation.isel(snapshot=-1),
-            correlation.sel(snapshot=run.attrs["steps"] / _SPAN, method="nearest"),
-        )
+        final = correlation.isel(snapshot=-1, drop=True)
+        at_tenth = run.attrs["steps"] / _SPAN
+        before = correlation.sel(snapshot=at_tenth, method="nearest", drop=True)
         parallel = final > _PARALLEL
         falls = 1 - final <= _STILL * (1 - before)
+        converges = (parallel | falls).values
+        second = run["second"]
+        grows = second.isel(snapshot=-1, drop=True) > second.sel(snapshot=at_tenth, method="nearest", drop=True)
         estimates = {
             "final": (("norm",), bootstrap(run["correlation"].values[..., -1], run_key)),
             "parallel": ((), proportion(parallel.values)),
-            "converges": ((), proportion((parallel | falls).values)),
+            "converges": ((), proportion(converges)),
         }
         quantiles = {f"off_{q}": (("snapshot",), np.quantile(1 - correlation, q / 100, axis=0)) for q in (10, 50, 90)}
-        grows = growth(lengths(run), jax.random.fold_in(run_key, 1))
-        summary = run.sel(seed=drawn).assign(variables(estimates) | quantiles).assign(grows)
+        counts = {"others": (~converges).sum(), "leaving": (~converges & grows.values).sum()}
+        outwards = growth(lengths(run), jax.random.fold_in(run_key, 1))
+        summary = run.sel(seed=drawn).assign(variables(estimates) | quantiles | counts).assign(outwards)
         summaries[name] = summary.assign_attrs(rank=float((final < final.sel(seed=drawn)).mean()))
     return summaries
 
@@ -118,9 +139,20 @@ def _judge(weights: str, runs: Datasets) -> Judgement:
             for _, share in falling
         ),
         remark=f"1 - cos of a seed still falls if it is at most {_STILL:g} of what it was at a tenth of the steps. "
-        + " ".join(motion),
+        + " ".join([*(_rest(runs[name], name) for name in _RULES[weights]), *motion]),
         numbers=finals | parallel | converges,
         expected=expected,
+    )
+
+
+def _rest(run: xarray.Dataset, name: str) -> str:
+    """Say what the seeds do that neither end parallel nor still approach their rays."""
+    others, leaving = int(run["others"]), int(run["leaving"])
+    if not others:
+        return f"{name}: all seeds do one of both."
+    return (
+        f"{name}: {others} seeds do neither; in {leaving} of them the second singular value grows relative to the "
+        "first, so that they slowly leave a direction of rank one."
     )
 
 

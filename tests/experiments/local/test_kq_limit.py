@@ -12,6 +12,7 @@ import xarray
 from jaxattn import data, descent, initial, metrics, svm, tokens
 from jaxattn.attention import Factored
 from jaxattn.experiments.local.kq_limit import EXPERIMENT
+from jaxattn.experiments.local.remains import remaining
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings import schedule
 from tests.instances import T, d, n
@@ -58,6 +59,17 @@ def test_exponents_are_those_of_the_step_and_of_the_norm_of_W():
     np.testing.assert_allclose([falling["exponent"], falling["power"]], -1.0)
     np.testing.assert_allclose(summaries["as published"]["power"], 0.0, atol=1e-9)
     assert falling.attrs["since"] == 2131
+    np.testing.assert_allclose([falling["remains"], summaries["as published"]["remains"]], [0, 1], atol=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
+def test_the_share_that_remains_in_the_limit_is_that_of_the_constant(share):
+    spread = np.exp(np.random.default_rng(0).normal(0, 0.1, size=(12, 1)))
+    size = np.geomspace(1, 100, 25)[None] * np.ones((12, 1))
+    end = share + (1 - share) * (size / 100) ** -0.5
+    found = remaining(size, 1e-3 * end * spread, jax.random.key(0))
+    assert found.low <= found.mean <= found.high
+    np.testing.assert_allclose(found.mean, share, atol=0.02)
 
 
 @pytest.mark.slow
