@@ -197,13 +197,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     verdicts = {id.partition(":")[2]: judgement.verdict for id, judgement in judgements.items()}
     with page.style():
         figure = page.full(7.0)
-        panels = figure.subplots(2, 2, height_ratios=(1.35, 1))
+        body = page.body(figure)
+        panels = body.subplots(2, 2, height_ratios=(1.35, 1))
         for weights, axes, letter in zip(_OWN, panels[0], "ab", strict=True):
             _paths(axes, letter, weights, summaries[weights])
         for weights, axes, letter in zip(_OWN, panels[1], "cd", strict=True):
             _distances(axes, letter, weights, summaries)
         panels[0, 1].set_ylabel("")
-        figure.legend(handles=_key(), loc="outside upper center", ncols=4)
+        body.legend(handles=_key(), loc="outside upper center", ncols=4)
         for axes in panels[1]:
             axes.legend(loc="lower left")
         figure.suptitle(

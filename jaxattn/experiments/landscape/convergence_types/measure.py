@@ -81,7 +81,8 @@ def _classes(
     classified = [batch.over_seeds(_classified, final, problems, constraints, one.W) for one in solutions]
     solved = finite & np.all([one.status == svm.Status.OPTIMAL for one in solutions], axis=0)
     infeasible = finite & np.any([one.status == svm.Status.INFEASIBLE for one in solutions], axis=0)
-    return _Classes(*classified[0], classified[-1][0].locally, solved, infeasible)
+    outcome, nearest = classified[0]
+    return _Classes(outcome, nearest, classified[-1][0].locally, solved, infeasible)
 
 
 def _further(final: Weights, problems: Problem, chosen: Bool[np.ndarray, " seeds"], steps: int) -> Weights:
