@@ -231,7 +231,7 @@ def _key() -> list[Line2D]:
         looks[f"tokens of input {i}"] = {"color": colour, "marker": marker, "markerfacecolor": "white", "linewidth": 0}
     looks["selected tokens"] = {"color": palette.GUIDE, "marker": "*", "markersize": 9, "linewidth": 0}
     looks["rays"] = {"color": palette.GUIDE, "linestyle": ":", "linewidth": 1.2}
-    looks["star | nearest other token"] = {"color": palette.GUIDE, "linewidth": 0.7}
+    looks["between star and nearest token"] = {"color": palette.GUIDE, "linewidth": 0.7}
     return [Line2D([], [], label=label, **look) for label, look in looks.items()]
 
 
