@@ -193,17 +193,17 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         panels = figure.subplots(1, 3)
         draw_panels(panels, summaries)
         step, probability = zip(*_PUBLISHED_PROBABILITY.items(), strict=True)
-        palette.published(panels[0], step, probability, "2308.16898, $W$")
+        palette.published(panels[0], step, probability, "2308.16898")
         for means in _PUBLISHED.values():
-            palette.published(panels[1], _STEPS, [1 - mean for mean in means.values()], "2308.16898, both curves")
-        panels[0].legend(loc="lower right", title="mean, 95 % interval")
-        panels[1].legend(loc="lower left")
+            palette.published(panels[1], _STEPS, [1 - mean for mean in means.values()], "2308.16898")
+        panels[0].legend(loc="lower right")
+        panels[2].legend(loc="best", title="mean, 95 % interval")
         figure.suptitle(
             f"As published, $W$ aligns with the Frobenius SVM: {verdicts['b']}; $(K, Q)$ aligns with the nuclear SVM: "
             f"{verdicts['c']}"
         )
         drawn = {name: summaries[name] for name in _NORMS}
-        page.add_counts(figure, drawn, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
+        page.add_counts(figure, drawn, "Published means: (a) of $W$, (b) of the curves on which they lie.")
     return figure
 
 

@@ -114,7 +114,7 @@ _REMARK = (
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a panel each for W and (K, Q): geometric means over seeds, and the range of the middle 80 % of the seeds."""
     with page.style():
-        figure = page.full(3.7)
+        figure = page.full(3.9)
         for (weights, title), axes in zip(_TITLES.items(), figure.subplots(1, 2, sharey=True), strict=True):
             runs = {form: summaries[run] for form in _LOOKS if (run := f"{weights}, {form}") in summaries}
             for form, run in runs.items():
@@ -132,6 +132,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             spread = Patch(facecolor=palette.GUIDE, alpha=0.2, label="10 % to 90 % of the seeds")
             axes.legend(handles=[*axes.get_legend_handles_labels()[0], spread], loc="lower left")
         figure.axes[0].set_ylabel("direction error, 1 - cos")
+        figure.suptitle(
+            f"$W$ converges to $W_F$ like $k^{{-2}}$: {judgements['rate:W'].verdict}; $(K, Q)$ converges to $W_*$ "
+            f"without stalling: {judgements['rate:KQ'].verdict}"
+        )
         page.add_counts(figure, summaries, _REMARK)
     return figure
 

@@ -206,7 +206,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         panels[0, 1].set_ylabel("")
         body.legend(handles=_key(), loc="outside upper center", ncols=4)
         for axes in panels[1]:
-            axes.legend(loc="lower left")
+            axes.legend(loc="lower left", title="median, 10th to 90th percentile")
         figure.suptitle(
             "The trajectories become parallel to the rays of their SVM solutions: "
             + ", ".join(f"{page.RUNS[weights]} {verdicts[weights]}" for weights in _OWN)

@@ -43,7 +43,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         for axes in (distance, margin):
             axes.set(xlabel="step $k$", xscale="log", yscale="log")
         _remains(rest, kinds, published)
-        panels.legend(handles=_key(), loc="outside upper center", ncols=3, handlelength=3)
+        panels.legend(
+            handles=_key(), loc="outside upper center", ncols=3, handlelength=3, title="median, 25th to 75th percentile"
+        )
         verdict = judgements["kq-limit:direction"].verdict
         figure.suptitle(f"Descent on $(K, Q)$ converges to the direction of the nuclear solution: {verdict}")
         others = {run: summary for run, summary in summaries.items() if run != PUBLISHED}

@@ -39,9 +39,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         of_W.set_ylim(*of_KQ.get_ylim())
         colours = {label: palette.COLOURS[norm] for norm, label in page.NORMS.items()}
         dashes = {_WRITTEN[attention]: dash for attention, dash in _DASHES.items()}
-        page.key(body, colours, dashes, loc="outside upper center", ncols=4)
+        page.key(body, colours, dashes, loc="outside upper center", ncols=4, title="mean, 95 % interval")
         figure.suptitle(
-            "With a query at every position, $W$ converges to the Frobenius and $(K, Q)$ to the nuclear SVM"
+            f"With a query at every position, $W$ converges to the Frobenius SVM: {_verdicts(judgements, 'W')}; "
+            f"$(K, Q)$, without a penalty, to the nuclear SVM: {_verdicts(judgements, 'limit-KQ')}"
         )
         page.add_counts(figure, summaries, "Means over seeds, (d) geometric; bands: 95 % intervals of the mean.")
     return figure
