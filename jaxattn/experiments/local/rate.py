@@ -20,7 +20,7 @@ _NORMS = {"free": "frobenius", "factored": "nuclear"}
 # Exponents are fitted from the first of these steps on, to runs of at least as many steps as the second.
 _SINCE, _LONG = 1000, 30_000
 # Fixed beforehand: the range of an exponent of -2; the threshold for 1 - cos; and the exponent of a distance that keeps
-# falling (as in kq-limit, where steps like k^-1/2 make W grow like k).
+# falling.
 _SQUARE, _NEAR, _FALLING = (-2.2, -1.8), 1e-6, -0.12
 # The last step of the published runs, and the distance that an independent run of the published rule had by then.
 _PUBLISHED_STEPS, _STALLED = 2000, 1e-2
