@@ -215,8 +215,8 @@ def _aligns(runs: Datasets) -> Judgement:
             below("pairs of d whose intervals are disjoint in the other direction", Number.exact(falls), 0),
         ],
         remark="Here the dimension d of the tokens grows at fixed n and T, with factors of full width and the same "
-        "number of steps. If overparameterization means the width m of the factors at fixed d, the correlation rises, from "
-        f"{by_width[0]:.4f} at m = 1 to {by_width[-1]:.4f} at full width.",
+        "number of steps. If overparameterization means the width m of the factors at fixed d, the correlation rises, "
+        f"from {by_width[0]:.4f} at m = 1 to {by_width[-1]:.4f} at full width.",
         numbers={f"{name}, correlation, {_NAMES['nuclear']}": end for name, end in ends.items()},
     )
 
