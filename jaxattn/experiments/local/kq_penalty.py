@@ -295,14 +295,14 @@ def _over_penalty(axes: Axes, summaries: Datasets) -> None:
     axes.plot(published, end, "X", color=palette.INK, markersize=5, zorder=5, label="run as published")
     near: dict[str, Any] = {"textcoords": "offset points", "xytext": (3, 2)}
     words = f"published penalty, {PUBLISHED_EPSILON:.1e}"
-    axes.annotate(words, (published, 0.75), xycoords=axes.get_xaxis_transform(), **near)
+    axes.annotate(words, (published, 0.04), xycoords=axes.get_xaxis_transform(), **near)
     near |= {"xytext": (-3, 2), "ha": "right"}
     axes.annotate("no penalty (dashed)", (1, max(free)), xycoords=axes.get_yaxis_transform(), **near)
     large, small = (page.power(_end(summaries[_run(_SEPARATE, penalties[_SEPARATE][k])])) for k in (0, -1))
     title = f"nuclear error {large} under the largest penalty, {small} under the smallest"
     axes.set_title(f"(a) after {summaries['as published'].attrs['steps']:,} steps: {title}")
     axes.set(xlabel=r"$\log_{10}$ (1 / penalty)", yscale="log")
-    axes.legend(loc="lower left", frameon=True, facecolor="white", edgecolor="none", framealpha=1.0, title=_KIND)
+    axes.legend(loc="center right", bbox_to_anchor=(1.0, 0.7), title=_KIND)
 
 
 def _along_steps(axes: Axes, summaries: Datasets) -> None:

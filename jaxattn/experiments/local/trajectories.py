@@ -251,6 +251,9 @@ def _distances(axes: Axes, letter: str, weights: str, summaries: Datasets) -> No
     """Draw 1 - cos along the steps by every rule, and that of the drawn seed from both solutions."""
     shares = []
     for name, rule in _RULES[weights].items():
+        # At size=small there are no falling steps.
+        if name not in summaries:
+            continue
         run, (colour, dashes, label) = summaries[name], _LOOKS[rule]
         curve = (np.maximum(run[f"off_{q}"].values, _LEAST) for q in (50, 10, 90))
         page.band(axes, run["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
