@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import jax
@@ -40,6 +41,7 @@ _SOURCE = Source("arXiv 2308.16898", "nuclear Att-SVM with rank W <= m", Setting
 # stationary point of rank m reached from the end of the run.
 _NAMES = {"nuclear": "nuclear solution", "bounded": "best of rank m found", "nearest": "stationary point reached"}
 _RUNS = tuple(f"m={m}" for m in (1, 2, 4, 8, 10))
+_OVER_D = tuple(f"m=d={d}" for d in (6, 12, 24, 48))
 # How many solutions are computed at once; smaller batches are padded, so that it compiles once.
 _TOGETHER = 16
 # Certified solutions agree only to this relative accuracy, so a smaller increase of the norm cannot be detected.
@@ -195,6 +197,30 @@ def _reaches(runs: Datasets) -> Judgement:
     )
 
 
+@claim(
+    "factor-width:overparameterization",
+    Source("a machine-made summary of arXiv 2308.16898", "alignment and overparameterization", Setting.OURS),
+    "The more overparameterized the attention, the better training aligns it with its Att-SVM solution.",
+    needs=TRAINED,
+)
+def _aligns(runs: Datasets) -> Judgement:
+    """At fixed n and T the correlation with the nuclear solution must rise with d, and nowhere fall."""
+    ends = {name: number(runs[name], "correlation", solution="nuclear") for name in _OVER_D}
+    first, *_, last = ends.values()
+    falls = sum(larger.apart_from(smaller).high < 0 for smaller, larger in itertools.combinations(ends.values(), 2))
+    by_width = [number(runs[name], "correlation", solution="nuclear").mean for name in _RUNS]
+    return Judgement(
+        [
+            above("rise of the nuclear correlation from the smallest to the largest d", last.minus(first), 0),
+            below("pairs of d whose intervals are disjoint in the other direction", Number.exact(falls), 0),
+        ],
+        remark="Here the dimension d of the tokens grows at fixed n and T, with factors of full width and the same "
+        "number of steps. If overparameterization means the width m of the factors at fixed d, the correlation rises, "
+        f"from {by_width[0]:.4f} at m = 1 to {by_width[-1]:.4f} at full width.",
+        numbers={f"{name}, correlation, {_NAMES['nuclear']}": end for name, end in ends.items()},
+    )
+
+
 def _is_above(run: xarray.Dataset) -> np.ndarray:
     return run["rank"].values > run.attrs["width"]
 
@@ -218,17 +244,20 @@ _FLOOR, _LEAST = 1e-12, 1e-16
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the direction errors at the last step over m, and the excess of every seed over rank - m."""
-    runs = list(summaries.values())
+    widths = {name: summaries[name] for name in _RUNS if name in summaries}
+    runs = list(widths.values())
     with page.style():
-        figure = page.full(3.2)
+        figure = page.full(3.5)
         reached, active = figure.subplots(1, 2)
         _draw_errors(reached, runs)
         _draw_excess(active, runs)
+        verdict = judgements["factor-width:reaches"].verdict
+        figure.suptitle(f"Descent on factors of $m$ columns reaches the best solution of rank $m$: {verdict}")
         remark = (
             "(a): means with 95 % intervals; the best solution of rank $m$ is the best one found. (b): a dot for each "
             "kept run, moved sideways within its rank."
         )
-        page.add_counts(figure, {f"{len(runs)} widths": xarray.Dataset(attrs=total(summaries))}, remark, "runs")
+        page.add_counts(figure, {f"{len(runs)} widths": xarray.Dataset(attrs=total(widths))}, remark, "runs")
     return figure
 
 
@@ -243,7 +272,7 @@ def _draw_errors(axes: Axes, runs: list[xarray.Dataset]) -> None:
         ends.append(labels.End(label, 0.0, float(mean[0]), colour))
         least.append(f"{1 - mean.max():.3f}")
     _, bounded, nearest = least
-    axes.set_title(f"(a) over all $m$, mean cos is at least {nearest} with the point reached, {bounded} with the best")
+    axes.set_title(f"(a) mean cos: at least {nearest} with the point reached, {bounded} with the best")
     axes.set_xticks(x, [str(run.attrs["width"]) for run in runs])
     axes.set(xlabel="columns $m$ of $K$ and $Q$", ylabel="final direction error, 1 - cos", yscale="log")
     # Room for the labels.
@@ -275,4 +304,4 @@ def _draw_excess(axes: Axes, runs: list[xarray.Dataset]) -> None:
     axes.set_title(f"(b) the bound is active in {counts[0]} runs of rank above $m$, {counts[1]} of rank up to $m$")
 
 
-EXPERIMENT = Experiment(measure, claims=(_binds, _reaches), summarize=summarize, draw=draw)
+EXPERIMENT = Experiment(measure, claims=(_binds, _reaches, _aligns), summarize=summarize, draw=draw)

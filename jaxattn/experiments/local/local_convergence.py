@@ -24,6 +24,7 @@ _PAPER, _FIGURE = "arXiv 2308.16898", "local convergence figure, panel"
 # The max-margin problem that each parameterization is claimed to solve, and the other one.
 _NORMS = {"W": ("frobenius", "nuclear"), "KQ": ("nuclear", "frobenius")}
 _MATRICES = {"W": "W", "KQ": "K Q^T"}
+_SELF = "self-attention"
 # Read from the authors' figure: correlations when training W at these steps, and the probability at step 200.
 _PUBLISHED = {
     "frobenius": {200: 0.883, 400: 0.960, 600: 0.980, 800: 0.988, 1000: 0.993},
@@ -47,7 +48,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate the curves of a run, its growth, and the `lead` of its own solution's correlation at the last step."""
-    own, other = _NORMS[run.attrs["run"]]
+    own, other = _NORMS[run.attrs["run"].partition(",")[0]]
     end = run["correlation"].isel(snapshot=-1)
     # Both correlations are of the same seeds, so their difference is paired by seed.
     lead = bootstrap(end.sel(norm=own).values - end.sel(norm=other).values, jax.random.fold_in(key, 2))
@@ -145,6 +146,25 @@ def _norm_of_KQ(runs: Datasets) -> Judgement:
     )
 
 
+@claim(
+    "local-convergence:self-attention",
+    Source("a news article on arXiv 2308.16898", "cross-attention and self-attention models", Setting.OURS),
+    "Training has the same limits with self-attention, where the query is a token of the input, as with "
+    "cross-attention: W aligns with the Frobenius Att-SVM solution, (K, Q) with the nuclear one.",
+    needs=TRAINED,
+)
+def _attention(runs: Datasets) -> Judgement:
+    """With either attention, W and (K, Q) must end aligned with their own solution, and nearer to it."""
+    both = {name: runs[name] for name in (*_NORMS, *(f"{weights}, {_SELF}" for weights in _NORMS))}
+    criteria: list[Criterion] = []
+    for name, run in both.items():
+        own, _ = _NORMS[name.partition(",")[0]]
+        end = number(run, "correlation", at=-1, norm=own)
+        label = f"{name}: {own} correlation at step {run.attrs['steps']}"
+        criteria += [above(label, end, _ALIGNED), replace(_leads(run), quantity=f"{name}: {_leads(run).quantity}")]
+    return Judgement(criteria, remark="The queries of W and KQ are drawn apart from the tokens, as published.")
+
+
 def _as_published(run: xarray.Dataset, name: str, published: dict[int, float], quantity: str) -> tuple[Criterion, ...]:
     """Ask for agreement with the published means at those of their steps that the run has."""
     read = at_steps(run, name, tuple(published))
@@ -155,7 +175,7 @@ def _as_published(run: xarray.Dataset, name: str, published: dict[int, float], q
 
 
 def _leads(run: xarray.Dataset) -> Criterion:
-    own, other = _NORMS[run.attrs["run"]]
+    own, other = _NORMS[run.attrs["run"].partition(",")[0]]
     return above(f"{own} minus {other} correlation at the last step", number(run, "lead"), _SAME)
 
 
@@ -167,8 +187,9 @@ def _grows(run: xarray.Dataset) -> Criterion:
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw saturation and the direction errors of W and (K, Q), means over seeds, with the published means."""
+    verdicts = {name: judgements[f"local-convergence:{name}"].verdict for name in "bc"}
     with page.style():
-        figure = page.full(2.9)
+        figure = page.full(3.2)
         panels = figure.subplots(1, 3)
         draw_panels(panels, summaries)
         step, probability = zip(*_PUBLISHED_PROBABILITY.items(), strict=True)
@@ -176,8 +197,16 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         for means in _PUBLISHED.values():
             palette.published(panels[1], _STEPS, [1 - mean for mean in means.values()], "2308.16898")
         panels[0].legend(loc="lower right")
-        page.add_counts(figure, summaries, "Means over kept seeds; bands: 95 % bootstrap intervals of the mean.")
+        panels[2].legend(loc="best", title="mean, 95 % interval")
+        figure.suptitle(
+            f"As published, $W$ aligns with the Frobenius SVM: {verdicts['b']}; $(K, Q)$ aligns with the nuclear SVM: "
+            f"{verdicts['c']}"
+        )
+        drawn = {name: summaries[name] for name in _NORMS}
+        page.add_counts(figure, drawn, "Published means: (a) of $W$, (b) of the curves on which they lie.")
     return figure
 
 
-EXPERIMENT = Experiment(measure, claims=(_probability, _W, _KQ, _norm_of_W, _norm_of_KQ), estimate=estimate, draw=draw)
+EXPERIMENT = Experiment(
+    measure, claims=(_probability, _W, _KQ, _norm_of_W, _norm_of_KQ, _attention), estimate=estimate, draw=draw
+)

@@ -20,7 +20,7 @@ _NORMS = {"free": "frobenius", "factored": "nuclear"}
 # Exponents are fitted from the first of these steps on, to runs of at least as many steps as the second.
 _SINCE, _LONG = 1000, 30_000
 # Fixed beforehand: the range of an exponent of -2; the threshold for 1 - cos; and the exponent of a distance that keeps
-# falling (as in kq-limit, where steps like k^-1/2 make W grow like k).
+# falling.
 _SQUARE, _NEAR, _FALLING = (-2.2, -1.8), 1e-6, -0.12
 # The last step of the published runs, and the distance that an independent run of the published rule had by then.
 _PUBLISHED_STEPS, _STALLED = 2000, 1e-2
@@ -114,7 +114,7 @@ _REMARK = (
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a panel each for W and (K, Q): geometric means over seeds, and the range of the middle 80 % of the seeds."""
     with page.style():
-        figure = page.full(3.7)
+        figure = page.full(3.9)
         for (weights, title), axes in zip(_TITLES.items(), figure.subplots(1, 2, sharey=True), strict=True):
             runs = {form: summaries[run] for form in _LOOKS if (run := f"{weights}, {form}") in summaries}
             for form, run in runs.items():
@@ -132,6 +132,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             spread = Patch(facecolor=palette.GUIDE, alpha=0.2, label="10 % to 90 % of the seeds")
             axes.legend(handles=[*axes.get_legend_handles_labels()[0], spread], loc="lower left")
         figure.axes[0].set_ylabel("direction error, 1 - cos")
+        figure.suptitle(
+            f"$W$ converges to $W_F$ like $k^{{-2}}$: {judgements['rate:W'].verdict}; $(K, Q)$ converges to $W_*$ "
+            f"without stalling: {judgements['rate:KQ'].verdict}"
+        )
         page.add_counts(figure, summaries, _REMARK)
     return figure
 

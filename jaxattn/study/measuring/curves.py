@@ -30,9 +30,10 @@ def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         ValueError: no seed was kept, or a value is not finite.
     """
     correlation_key, probability_key = jax.random.split(key)
-    # The series is read before each update: step k of the figure is entry k - 1.
+    # The series is read before each update: step k of the figure is that of k - 1, or the last before it that was kept.
     steps = comparison["snapshot"].values
-    probability = comparison["probability"].values[:, steps - 1]
+    entries = np.searchsorted(comparison["step"].values, steps - 1, side="right") - 1
+    probability = comparison["probability"].values[:, entries]
     estimates = {
         "correlation": (("norm", "snapshot"), bootstrap(comparison["correlation"].values, correlation_key)),
         "probability": (("snapshot",), bootstrap(probability, probability_key)),

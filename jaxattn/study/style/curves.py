@@ -35,7 +35,7 @@ def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset])
         for norm in map(str, one["norm"].values):
             direction_error(axes, one, norm)
         grows = f"norm like $k^{{{float(one['growth']):z.2f}}}$"
-        axes.set_title(f"({letter}) training {_TRAINED[run]}, {grows}:\n{page.NORMS[nearest(one)]} is nearest")
+        axes.set_title(f"({letter}) training {_TRAINED[run]}, {grows}:\n{page.NORMS[_nearest(one)]} is nearest")
         axes.set_ylabel("direction error, 1 - cos")
     left.set_title(f"(a) attention on one token:\n{min(reached):.4f} at the end")
     left.set(ylabel="mean largest probability", ylim=(0, 1.03))
@@ -51,22 +51,21 @@ def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset])
         axes.set_ylim(low, high)
 
 
-def nearest(summary: xarray.Dataset, along: str = "snapshot") -> str:
-    """Return the norm whose solution has the largest mean cosine at the end of a run, or of a path along "radius"."""
-    return str(summary["norm"].values[int(summary["correlation"].isel({along: -1}).values.argmax())])
+def _nearest(summary: xarray.Dataset) -> str:
+    """Return the norm whose solution has the largest mean cosine at the end of a run."""
+    return str(summary["norm"].values[int(summary["correlation"].isel(snapshot=-1).values.argmax())])
 
 
-def direction_error(axes: Axes, summary: xarray.Dataset, norm: str, along: str = "snapshot", **look: Any) -> None:
+def direction_error(axes: Axes, summary: xarray.Dataset, norm: str, **look: Any) -> None:
     """Draw one minus the mean cosine with the solution in a norm, and its interval.
 
     Args:
         axes: where to draw.
-        summary: with `correlation` (norm, along) and its bounds.
+        summary: with `correlation` (norm, snapshot) and its bounds.
         norm: of the solution.
-        along: the coordinate on the horizontal axis.
         look: of the curve, where it is not the norm's.
     """
     parts = ("correlation", "correlation_high", "correlation_low")
     curve = (np.maximum(1 - summary[part].sel(norm=norm).values, _LEAST) for part in parts)
     own = {"color": palette.COLOURS[norm], "linestyle": palette.DASHES[norm], "label": page.NORMS[norm]}
-    page.band(axes, summary[along].values, *curve, **(own | look))
+    page.band(axes, summary["snapshot"].values, *curve, **(own | look))

@@ -19,7 +19,7 @@ import xarray
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure, FigureBase, SubFigure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
@@ -89,6 +89,11 @@ def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def body(figure: Figure) -> SubFigure:
+    """Return the part of a figure below its title, for panels with a legend above them: the two would overlap."""
+    return figure.add_subfigure(figure.add_gridspec(1, 1)[0])
 
 
 def band(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayLike, **look: Any) -> None:

@@ -1,5 +1,6 @@
 """Types of convergence: synthetic runs, and how records are classified."""
 
+import importlib
 import itertools
 
 import jax
@@ -13,6 +14,8 @@ from jaxattn.svm import Status
 from tests import instances
 from tests.recorded import ended
 
+# The package's `measure` is the function.
+MEASURING = importlib.import_module("jaxattn.experiments.landscape.convergence_types.measure")
 VERDICTS = {
     "convergence-types:global": "holds",
     "convergence-types:local": "holds with a correction",
@@ -21,7 +24,10 @@ VERDICTS = {
 
 
 def measured():
-    """Global and all-support selections become more frequent with d; 10 runs of (K, Q) are local by their own SVM."""
+    """Global and all-support selections become more frequent with d; 10 runs of (K, Q) are local by their own SVM.
+
+    One run in each dimension was trained on, and left its tokens.
+    """
     runs = {}
     for (trained, weights), d in itertools.product((("W", "free"), ("KQ", "factored")), (4, 10, 20, 40, 80)):
         locally = 190 if (trained, d) == ("KQ", 4) else 200
@@ -35,7 +41,8 @@ def run(weights, d, globally, locally, support, own=200, unsaturated=0):
     seed = np.arange(200)
     ends = {"saturated": 200 - unsaturated, "globally": globally, "locally": locally, "all_support": support}
     return xarray.Dataset(
-        {name: ("seed", seed < end) for name, end in (ends | {"locally_own": own}).items()}
+        {name: ("seed", seed < end) for name, end in (ends | {"locally_own": own, "trained_on": 1}).items()}
+        | {"remains": ("seed", np.zeros(200, bool))}
         | {"nearest": ("seed", np.full(200, 1.5))},
         {"seed": seed},
         {"weights": weights, "data.n": 5, "data.T": 5, "data.d": d, "steps": 1500}
@@ -52,7 +59,21 @@ def test_runs_that_selected_nothing_are_not_global_and_neither_local_nor_not():
 
 
 @pytest.mark.slow
-def test_records_are_classified_by_the_solution_that_selects_their_tokens():
+def test_runs_that_end_at_tokens_that_are_not_local_are_trained_on():
+    problems = instances.problems(10)
+    worst = jax.vmap(lambda problem: tokens.scores(problem).argmin(axis=1))(problems)
+    solved = svm.solve_batch(jax.vmap(svm.token_constraints)(problems, worst))
+    assert (solved.status == Status.OPTIMAL).all()
+    # Far along a solution whose tokens all others outscore, the softmax is saturated, but descent leaves.
+    found = measure(ended(problems, W=40 * solved.W))
+    assert found["trained_on"].all()
+    assert not found["remains"].any()
+    assert (found["saturated"] & found["locally_own"]).all()
+
+
+@pytest.mark.slow
+def test_records_are_classified_by_the_solution_that_selects_their_tokens(monkeypatch):
+    monkeypatch.setattr(MEASURING, "_ROUNDS", ())
     problems = instances.problems(6)
     alpha = np.array(jax.random.randint(jax.random.key(1), (6, instances.n), 0, instances.T))
     alpha[0] = tokens.optimal(instances.lane(problems, 0))
@@ -80,7 +101,8 @@ def test_records_are_classified_by_the_solution_that_selects_their_tokens():
 
 
 @pytest.mark.slow
-def test_factors_are_local_by_the_neighbours_of_the_nuclear_solution_too():
+def test_factors_are_local_by_the_neighbours_of_the_nuclear_solution_too(monkeypatch):
+    monkeypatch.setattr(MEASURING, "_ROUNDS", ())
     problems = instances.problems(6)
     alpha = np.asarray(jax.random.randint(jax.random.key(3), (6, instances.n), 0, instances.T))
     constraints = jax.vmap(svm.token_constraints)(problems, alpha)

@@ -12,17 +12,25 @@ import xarray
 from jaxattn import data, descent, initial, metrics, svm, tokens
 from jaxattn.attention import Factored
 from jaxattn.experiments.local.kq_limit import EXPERIMENT
+from jaxattn.experiments.local.kq_limit.remains import remaining
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings import schedule
 from tests.instances import T, d, n
 from tests.recorded import problem_of, recorded
 
 STEPS, SEEDS = np.array(schedule.Logarithmically(8)(200_000)), 20
-VERDICTS = {"kq-limit:direction": "holds with a correction", "kq-limit:balance": "holds with a correction"}
+VERDICTS = {
+    "kq-limit:direction": "holds with a correction",
+    "kq-limit:balance": "holds with a correction",
+    "kq-limit:factors": "holds with a correction",
+}
 
 
 def measured():
-    """Distances stall with a constant step and fall with decreasing ones; a joint norm balances K and Q."""
+    """Distances stall with a constant step and fall with decreasing ones; a joint norm balances K and Q.
+
+    K and Q turn on with a constant step.
+    """
     runs = {"as published": run("constant step", "separate norms")}
     for step, norm in itertools.product(
         ("constant step", "step k^-1/2", "step / norm"), ("separate norms", "joint norm")
@@ -44,6 +52,7 @@ def run(step, norm):
             "margin_ratio": (along, 1 - 0.001 * np.multiply.outer(spread, np.ones((2, STEPS.size)))),
             "size": (("seed", "snapshot"), np.tile(STEPS ** (2.0 if is_constant else 1.0), (SEEDS, 1))),
             "balance": (("seed", "snapshot"), np.multiply.outer(0.999 + spread / 1000, balance * np.ones(STEPS.size))),
+            "turned": (("seed", "decade"), np.outer(spread, [1e-3, 1e-3 if is_constant else 1e-4])),
             "room": (("seed",), spread / 2),
             "complementarity": (("seed",), spread[::-1] / 2),
         },
@@ -58,6 +67,17 @@ def test_exponents_are_those_of_the_step_and_of_the_norm_of_W():
     np.testing.assert_allclose([falling["exponent"], falling["power"]], -1.0)
     np.testing.assert_allclose(summaries["as published"]["power"], 0.0, atol=1e-9)
     assert falling.attrs["since"] == 2131
+    np.testing.assert_allclose([falling["remains"], summaries["as published"]["remains"]], [0, 1], atol=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
+def test_the_share_that_remains_in_the_limit_is_that_of_the_constant(share):
+    spread = np.exp(np.random.default_rng(0).normal(0, 0.1, size=(12, 1)))
+    size = np.geomspace(1, 100, 25)[None] * np.ones((12, 1))
+    end = share + (1 - share) * (size / 100) ** -0.5
+    found = remaining(size, 1e-3 * end * spread, jax.random.key(0))
+    assert found.low <= found.mean <= found.high
+    np.testing.assert_allclose(found.mean, share, atol=0.02)
 
 
 @pytest.mark.slow
@@ -68,6 +88,7 @@ def test_a_run_is_measured_with_how_clear_cut_its_solution_is(tmp_path):
     record = recorded(tmp_path, law, start, rule, **size)
     one = EXPERIMENT.measure(record)
     assert not_a_number({"KQ": one}) == ""
+    early = int(np.abs(np.log(record["snapshot"].values / 5)).argmin())
     for seed in one["seed"].values:
         problem = problem_of(record, seed)
         end = Factored(*(jnp.asarray(record[name].values[seed]) for name in "KQ"))
@@ -77,6 +98,8 @@ def test_a_run_is_measured_with_how_clear_cut_its_solution_is(tmp_path):
         rank = int(metrics.rank(solution.W))
         room = 1 - values[rank] if rank < d else 1.0
         np.testing.assert_allclose(one["room"].sel(seed=seed), room, atol=1e-6)
+        at_5, at_50 = (jnp.asarray(record["K_snapshots"].values[seed, k]) for k in (early, -1))
+        assert one["turned"].sel(seed=seed)[1] >= 1 - metrics.correlation(at_5, at_50) - 1e-12
         rows = np.asarray(solution.duals / solution.duals.max() + svm.margins(constraints, solution.W)) - 1
         np.testing.assert_allclose(one["complementarity"].sel(seed=seed), max(rows.min(), 0), atol=1e-5)
     empty = EXPERIMENT.measure(record.assign(K=record["K"] * np.nan))

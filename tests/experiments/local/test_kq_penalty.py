@@ -28,7 +28,6 @@ def measured():
             runs[f"{label}, penalty {penalty:g}"] = run(penalty, along_the_path(penalty), optimizer)
     runs["as published"] = run(PUBLISHED, 2e-3, "normalized_gd")
     runs["published rule, penalty 0"] = run(0.0, 0.5, "normalized_gd")
-    runs["plain descent"] = run(0.0, 0.3, "gd")
     for penalty in (0.0, 1e-16):
         runs[f"small start, penalty {penalty:g}"] = run(penalty, along_the_path(penalty), small=True)
     falling = run(PUBLISHED, 2e-3, "falling_gd", level=0.01)

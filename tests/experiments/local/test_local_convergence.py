@@ -4,7 +4,9 @@ import jax
 import numpy as np
 import xarray
 
+from jaxattn import data
 from jaxattn.experiments.local.local_convergence import estimate
+from jaxattn.experiments.local.self_attention import self_attention
 
 STEPS, SEEDS = np.array([200, 400, 600, 800, 1000, 2000]), 20
 PROBABILITY = np.array([0.966, *[0.98] * 4, 0.99995])
@@ -19,12 +21,14 @@ VERDICTS = {
     "local-convergence:c": "holds",
     "local-convergence:norm-W": "holds",
     "local-convergence:norm-KQ": "does not hold",
+    "local-convergence:self-attention": "holds",
 }
 
 
 def measured():
     """As published, with a small spread over seeds: W grows, K Q^T is at rest."""
-    return {"W": run("W", growth=1.0), "KQ": run("KQ", growth=0.0)}
+    runs = {"W": run("W", growth=1.0), "KQ": run("KQ", growth=0.0)}
+    return runs | {f"{name}, self-attention": one for name, one in runs.items()}
 
 
 def run(name, growth):
@@ -51,3 +55,11 @@ def test_the_lead_is_that_of_the_own_solution_and_the_growth_that_of_the_path():
         np.testing.assert_allclose(summary["growth"], growth, atol=1e-9)
         np.testing.assert_allclose(summary["probability"], PROBABILITY)
         assert (int(summary["since"]), int(summary["until"])) == (1000, 2000)
+
+
+def test_the_query_of_self_attention_is_the_first_token():
+    key = jax.random.key(0)
+    own, apart = (law(key, n=3, T=4, d=5) for law in (self_attention, data.sphere))
+    np.testing.assert_array_equal(own.Z, own.X[:, 0])
+    np.testing.assert_array_equal(own.X, apart.X)
+    assert (own.Z != apart.Z).all()

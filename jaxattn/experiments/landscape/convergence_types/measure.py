@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
 from jaxtyping import Array, Bool, Float
 
-from jaxattn import svm, tokens
+from jaxattn import descent, heads, losses, svm, tokens
 from jaxattn.attention import Factored, Weights
 from jaxattn.experiments.landscape.outcomes import read
 from jaxattn.parallel import batch
@@ -15,9 +18,17 @@ from jaxattn.problem import Problem
 from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.parameters import finite_seeds
 
+# Fixed beforehand: runs that end at tokens that are not locally optimal are trained on for so many steps in turn, until
+# they have left them. They follow the exact gradient direction: the published rule stalls by rounding before.
+_ROUNDS = (100_000, 400_000, 1_500_000)
+FURTHER = sum(_ROUNDS)
+
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Classify the tokens that every seed has selected, by the certified Frobenius solution that selects them.
+
+    Seeds whose tokens are not locally optimal by their own solution are first trained on, see `FURTHER`. The own
+    solution is the Frobenius one for W, and the nuclear one for (K, Q).
 
     Args:
         record: of a `Training`.
@@ -25,27 +36,72 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         A dataset with the axis `seed`, for the seeds that stayed finite and whose Att-SVM is solved: the fields of
-        `tokens.Outcome`, and `nearest`, the smallest inactive margin. For (K, Q), whose own solution is the nuclear
-        one, `locally_own` is like `locally`, with the support neighbours of the nuclear solution. Kept are those that
-        saturated; the others count as `ambiguous`, `diverged`, `infeasible` or `unsolved`.
+        `tokens.Outcome`; `nearest`, the smallest inactive margin; `locally_own`, like `locally`, with the support
+        neighbours of the own solution; whether the seed was `trained_on`; and whether it was and still selects no
+        locally optimal tokens, `remains`. Kept are those that saturated; the others count as `ambiguous`, `diverged`,
+        `infeasible` or `unsolved`.
     """
     final, problems = read(record)
     finite = finite_seeds(final)
-    constraints = batch.over_seeds(_posed, final, problems, finite)
-    norms = (svm.frobenius, svm.nuclear) if isinstance(final, Factored) else (svm.frobenius,)
-    solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
-    classified = [batch.over_seeds(_classified, final, problems, constraints, one.W) for one in solutions]
-    (outcome, nearest), own = classified[0], classified[-1][0].locally
-    infeasible = finite & np.any([one.status == svm.Status.INFEASIBLE for one in solutions], axis=0)
-    solved = finite & np.all([one.status == svm.Status.OPTIMAL for one in solutions], axis=0)
+    classes = _classes(final, problems, finite, solver)
+    remains = trained_on = classes.solved & classes.outcome.saturated & ~classes.own
+    for steps in _ROUNDS:
+        if remains.any():
+            final = _further(final, problems, remains, steps)
+            classes = _classes(final, problems, finite, solver)
+            remains = trained_on & ~(classes.outcome.saturated & classes.own)
+    outcome, solved = classes.outcome, classes.solved
     kept, ambiguous = solved & outcome.saturated, solved & ~outcome.saturated
-    counts = exclusions.count(kept, diverged=~finite, ambiguous=ambiguous, infeasible=infeasible)
-    variables = {**outcome._asdict(), "locally_own": own, "nearest": nearest}
+    counts = exclusions.count(kept, diverged=~finite, ambiguous=ambiguous, infeasible=classes.infeasible)
+    variables = {**outcome._asdict(), "locally_own": classes.own, "nearest": classes.nearest}
+    variables |= {"trained_on": trained_on, "remains": remains}
     return xarray.Dataset(
         {name: (("seed",), values[solved]) for name, values in variables.items()},
         {"seed": record["seed"].values[solved]},
         counts,
     )
+
+
+class _Classes(NamedTuple):
+    """What every seed selects, by the Frobenius solution and by its own, and whether both are solved."""
+
+    outcome: tokens.Outcome
+    nearest: Float[np.ndarray, " seeds"]
+    own: Bool[np.ndarray, " seeds"]
+    solved: Bool[np.ndarray, " seeds"]
+    infeasible: Bool[np.ndarray, " seeds"]
+
+
+def _classes(
+    final: Weights, problems: Problem, finite: Bool[np.ndarray, " seeds"], solver: svm.Solver | None
+) -> _Classes:
+    constraints = batch.over_seeds(_posed, final, problems, finite)
+    norms = (svm.frobenius, svm.nuclear) if isinstance(final, Factored) else (svm.frobenius,)
+    solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
+    classified = [batch.over_seeds(_classified, final, problems, constraints, one.W) for one in solutions]
+    solved = finite & np.all([one.status == svm.Status.OPTIMAL for one in solutions], axis=0)
+    infeasible = finite & np.any([one.status == svm.Status.INFEASIBLE for one in solutions], axis=0)
+    outcome, nearest = classified[0]
+    return _Classes(outcome, nearest, classified[-1][0].locally, solved, infeasible)
+
+
+def _further(final: Weights, problems: Problem, chosen: Bool[np.ndarray, " seeds"], steps: int) -> Weights:
+    """Return the weights after training the chosen seeds on along the exact gradient direction."""
+    trained = descent.train_batch(
+        *jax.tree.map(lambda leaf: leaf[chosen], (final, problems)),
+        optimizer=descent.exact_normalized_gd(0.1, floor=0.0, penalty=0.0),
+        steps=steps,
+        record_every=steps,
+        loss=losses.logistic,
+        head=heads.linear,
+    ).weights
+
+    def replaced(leaf: Float[np.ndarray, "seeds ..."], new: Float[Array, "chosen ..."]) -> np.ndarray:
+        leaf = np.array(leaf)
+        leaf[chosen] = new
+        return leaf
+
+    return jax.tree.map(replaced, final, trained)
 
 
 def _posed(weights: Weights, problem: Problem, finite: Bool[Array, ""]) -> svm.Constraints:

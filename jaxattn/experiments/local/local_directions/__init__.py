@@ -184,12 +184,17 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw three panels: the share of starts that stay over the score lead, over R, and over the slack."""
     run = summaries["all starts"]
     with page.style():
-        figure = page.full(3.0)
+        figure = page.full(3.3)
         over_lead, over_radius, over_slack = figure.subplots(1, 3, sharey=True)
         _over_lead(over_lead, run)
         _over_radius(over_radius, run)
         _over_slack(over_slack, run)
         over_lead.set(ylabel="share of starts that stay", ylim=(-0.03, 1.03))
+        verdict = judgements["local-directions:exactly"].verdict
+        figure.suptitle(
+            r"As $R$ grows, descent from $R\, W_\alpha$ stays at $\alpha$ exactly where $\alpha$ is locally optimal: "
+            f"{verdict}"
+        )
         remark = (
             r"A start is $R\, W_\alpha / \|W_\alpha\|_F$ for one of the $T^n$ choices $\alpha$ of tokens; it stays if "
             r"descent selects $\alpha$ at the end, with a correlation above 0.99. (a), (c): groups of equally many "

@@ -164,36 +164,31 @@ _LOOKS = ((palette.INK, "-"), (palette.TEAL, "--"), (palette.WINE, ":"), (palett
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw the medians under all losses: from each solution with v fixed, and from the Frobenius one with v trained."""
+    """Draw the distances from the Frobenius solution under all losses, with v fixed and with v trained."""
     with page.style():
-        figure = page.full(3.2)
-        fixed, nuclear, joint = figure.subplots(1, 3, sharey=True)
-        _curves(fixed, summaries, _LOSSES, "frobenius")
-        _curves(nuclear, summaries, _LOSSES, "nuclear")
-        _curves(joint, summaries, _JOINT, "frobenius")
-        fixed.set_title(f"(a) $v$ fixed, Frobenius SVM:\n{_shares(summaries, _LOSSES)} of the seeds parallel")
-        apart = page.span((float(summaries[loss]["mean"].sel(norm="nuclear")) for loss in _LOSSES), ".2f")
-        nuclear.set_title(f"(b) $v$ fixed, nuclear SVM:\nmean error {apart} at the end")
+        figure = page.full(3.6)
+        fixed, joint = figure.subplots(1, 2, sharey=True)
+        _curves(fixed, summaries, _LOSSES)
+        _curves(joint, summaries, _JOINT)
         shares = ", ".join(f"{float(summaries[run]['parallel']):.0%}" for run in _JOINT if run in summaries) or "-"
-        joint.set_title(f"(c) $v$ trained, Frobenius SVM:\n{shares} parallel")
+        fixed.set_title(f"(a) $v$ fixed: {_shares(summaries, _LOSSES)} of the seeds parallel")
+        joint.set_title(f"(b) $v$ trained: {shares} parallel, in the order of the legend")
         fixed.set_ylabel("direction error, 1 - cos")
-        # Its lower half is empty.
-        nuclear.legend(loc="lower left")
-        page.add_counts(
-            figure,
-            summaries,
-            f"Training W; medians over the seeds, bands from the 10th to the 90th percentile; grey: cos = {_PARALLEL}. "
-            "Parallel: beyond it; in (c) in the order of the key.",
+        fixed.legend(loc="lower left", title="median, 10th to 90th percentile")
+        figure.suptitle(
+            "$W$ converges to the Frobenius solution under every loss: with $v$ fixed, "
+            f"{judgements['losses:fixed'].verdict}; with $v$ trained, {judgements['losses:joint'].verdict}"
         )
+        page.add_counts(figure, summaries, f"Grey: cos = {_PARALLEL}; parallel: beyond it.")
     return figure
 
 
-def _curves(axes: Axes, summaries: Datasets, names: Iterable[str], norm: str) -> None:
+def _curves(axes: Axes, summaries: Datasets, names: Iterable[str]) -> None:
     for name, (loss, written), (colour, dashes) in zip(names, _LOSSES.items(), _LOOKS, strict=True):
         # At size=small v is not trained.
         if name not in summaries:
             continue
-        run = summaries[name].sel(norm=norm)
+        run = summaries[name].sel(norm="frobenius")
         formula = written.replace("log", "\\log").replace("exp", "\\exp")
         curve = (run[f"off_{q}"].values for q in (50, 10, 90))
         label = f"{loss}, ${formula}$"

@@ -16,7 +16,7 @@ from jaxattn.experiments.sequences.positions.measure import PUBLISHED
 from jaxattn.statistics import bootstrap, proportion, variables
 from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Kind, Needs, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, Number, above, below
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import estimated, geometric_mean, number
 from jaxattn.study.measuring.curves import at_steps, curves, named
 from jaxattn.study.measuring.growth import AT_REST, growth
 
@@ -26,7 +26,7 @@ _SOURCE = Source("arXiv 2308.16898", "section 7, extension to sequence-to-sequen
 LONG, FALLING, PATH = "W, exact direction", "KQ, exact direction", "W, regularization path"
 PREFIXES = {"sequence": "", "causal": "causal "}
 # Folded into the key of a run, which its curves split in two.
-_GROWTH, _MARGIN = 2, 3
+_GROWTH, _MARGIN, _LENGTH = 2, 3, 4
 # Fixed beforehand: thresholds for a mean correlation, and for a mean probability or a share of seeds; paths that end at
 # smaller radii decide nothing.
 _CLOSE, _SATURATED, _FAR = 0.99, 0.999, 300.0
@@ -36,8 +36,8 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate the curves of all runs over the kept seeds, and what the claims need of their ends.
 
     The published runs also have the shares of seeds whose SVM is certified, `separated`, or not certified infeasible,
-    `separable`, and `optimal_share`; those of (K, Q) have what `growth.growth` returns; and the one with decreasing
-    steps has `margin`, the final margin ratio.
+    `separable`, and `optimal_share`; those of (K, Q) have what `growth.growth` returns, and `length`, the geometric
+    mean of ||K Q^T Z||; and the one with decreasing steps has `margin`, the final margin ratio.
     """
     summaries = {}
     for attention, attention_key in zip(PREFIXES, jax.random.split(key, len(PREFIXES)), strict=True):
@@ -54,7 +54,8 @@ def _of_run(run: xarray.Dataset, key: PRNGKeyArray, share_key: PRNGKeyArray) -> 
     if is_published:
         summary = summary.assign(_shares(run, jax.random.fold_in(share_key, int(is_factored))))
     if is_factored:
-        summary = summary.assign(growth(run["length"], jax.random.fold_in(key, _GROWTH)))
+        lengths = estimated(run, jax.random.fold_in(key, _LENGTH), length=geometric_mean(run["length"]))
+        summary = summary.assign(growth(run["length"], jax.random.fold_in(key, _GROWTH))).assign(lengths)
     if is_factored and not is_published:
         ends = run["margin_ratio"].sel(norm="nuclear").values[:, -1]
         summary = summary.assign(variables({"margin": ((), bootstrap(ends, jax.random.fold_in(key, _MARGIN)))}))

@@ -1,88 +1,76 @@
-"""The sequence figure: direction errors of training and of regularization paths, without and with a causal mask."""
+"""The sequence figure: direction errors and norms, with attention to the whole sequence and with causal attention."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter
 
-from jaxattn.experiments.sequences.positions.claims import FALLING, LONG, PATH, PREFIXES
+from jaxattn.experiments.sequences.positions.claims import FALLING, PREFIXES
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.curves import direction_error, nearest
+from jaxattn.study.style.curves import direction_error
 
-# The dash of the longer runs.
-_LONGER = ":"
-
-
-class _Column(NamedTuple):
-    """A run compared with both solutions; and, if there is one, a longer run by a variant, compared with one."""
-
-    name: str
-    run: str
-    along: str = "snapshot"
-    longer: str = ""
-    norm: str = ""
-    variant: str = ""
-
-
-_COLUMNS = (
-    _Column("$W$", "W", longer=LONG, norm="frobenius", variant="exact direction"),
-    _Column("$(K, Q)$", "KQ", longer=FALLING, norm="nuclear", variant="falling steps"),
-    _Column("path of $W$", PATH, along="radius"),
-)
+_DASHES = {"sequence": "-", "causal": "--"}
+_WRITTEN = {"sequence": "whole sequence", "causal": "causal"}
+_RULES = {"KQ": ("published", palette.GUIDE), FALLING: ("falling steps", palette.TEAL)}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw a row of panels for each attention: training W, training (K, Q), and the regularization path of W."""
+    """Draw four panels: training W, (K, Q) as published, (K, Q) with falling steps, and the norms of K Q^T."""
     with page.style():
-        figure = page.full(4.8)
-        rows = figure.subplots(len(PREFIXES), len(_COLUMNS), sharex="col", sharey="col")
-        letters, separable = iter("abcdef"), []
-        for row, (attention, prefix) in zip(rows, PREFIXES.items(), strict=True):
-            row[0].set_ylabel("direction error, 1 - cos")
-            for axes, column in zip(row, _COLUMNS, strict=True):
-                finding = _panel(axes, summaries, prefix, column)
-                axes.set_title(f"({next(letters)}) {attention}, {column.name}:\n{finding}")
-            if f"{prefix}W" in summaries:
-                counts = summaries[f"{prefix}W"].attrs
-                separable.append(f"{counts['optimal_kept']} of {counts['attempted']} problems ({attention})")
-        for axes, column in zip(rows[-1], _COLUMNS, strict=True):
-            axes.set_xlabel("step" if column.along == "snapshot" else "radius $R$")
-        figure.legend(handles=_key(), loc="outside upper center", ncols=4, columnspacing=1.2)
-        page.add_counts(
-            figure,
-            summaries,
-            "Means over kept seeds with 95 % bootstrap intervals. Training is compared with the SVMs of the selected "
-            f"tokens, the path with those of the optimal tokens, which one SVM separates in "
-            f"{' and '.join(separable)}.",
+        figure = page.full(5.2)
+        body = page.body(figure)
+        ((of_W, of_KQ), (falling, norm)) = body.subplots(2, 2)
+        _errors(of_W, summaries, "W", page.NORMS)
+        _errors(of_KQ, summaries, "KQ", page.NORMS)
+        _errors(falling, summaries, FALLING, {"nuclear": page.NORMS["nuclear"]})
+        _norms(norm, summaries)
+        grows = ", ".join(
+            f"$k^{{{float(summaries[prefix + 'KQ']['growth']):z.2f}}}$"
+            for prefix in PREFIXES.values()
+            if prefix + "KQ" in summaries
         )
+        of_W.set_title(f"(a) training $W$: {_verdicts(judgements, 'W')}")
+        of_KQ.set_title(f"(b) training $(K, Q)$ as published, nuclear: {_verdicts(judgements, 'KQ')}")
+        falling.set_title(f"(c) $(K, Q)$, no penalty, falling steps: {_verdicts(judgements, 'limit-KQ')}")
+        norm.set_title(f"(d) the published norm goes like {grows or '-'}: growth {_verdicts(judgements, 'norm-KQ')}")
+        for axes in (of_W, of_KQ, falling):
+            axes.set_ylabel("direction error, 1 - cos")
+        of_W.set_ylim(*of_KQ.get_ylim())
+        colours = {label: palette.COLOURS[norm] for norm, label in page.NORMS.items()}
+        dashes = {_WRITTEN[attention]: dash for attention, dash in _DASHES.items()}
+        page.key(body, colours, dashes, loc="outside upper center", ncols=4, title="mean, 95 % interval")
+        figure.suptitle(
+            f"With a query at every position, $W$ converges to the Frobenius SVM: {_verdicts(judgements, 'W')}; "
+            f"$(K, Q)$, without a penalty, to the nuclear SVM: {_verdicts(judgements, 'limit-KQ')}"
+        )
+        page.add_counts(figure, summaries, "Means over seeds, (d) geometric; bands: 95 % intervals of the mean.")
     return figure
 
 
-def _panel(axes: Axes, summaries: Datasets, prefix: str, column: _Column) -> str:
-    """Draw a column's runs, of which there are only some at size=small, and return the finding."""
-    axes.set(xscale="log", yscale="log")
-    # Between the powers of ten, labels of a short axis would overlap.
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    if column.longer and prefix + column.longer in summaries:
-        direction_error(axes, summaries[prefix + column.longer], column.norm, linestyle=_LONGER)
-    if prefix + column.run not in summaries:
-        return "not run"
-    run = summaries[prefix + column.run]
-    for norm in page.NORMS:
-        direction_error(axes, run, norm, column.along)
-    grows = f", norm like $k^{{{float(run['growth']):z.2f}}}$" if "growth" in run else ""
-    return f"{page.NORMS[nearest(run, column.along)]} is nearest{grows}"
+def _verdicts(judgements: Judgements, name: str) -> str:
+    """Return the verdicts with attention to the whole sequence and with causal attention, once if they are the same."""
+    found = dict.fromkeys(str(judgements[f"sequence:{prefix}{name}"].verdict) for prefix in ("", "causal-"))
+    return " / ".join(found)
 
 
-def _key() -> list[Line2D]:
-    """Return the entries of the key: the norms, and the longer runs."""
-    looks: list[tuple[str, str, Any]] = [(label, norm, palette.DASHES[norm]) for norm, label in page.NORMS.items()]
-    for column in _COLUMNS[:2]:
-        label = f"{page.NORMS[column.norm].removesuffix(' SVM')}, {column.variant}"
-        looks.append((label, column.norm, _LONGER))
-    return [Line2D([], [], label=label, color=palette.COLOURS[norm], linestyle=dash) for label, norm, dash in looks]
+def _errors(axes: Axes, summaries: Datasets, name: str, norms: dict[str, str]) -> None:
+    """Draw the direction errors of a run with each attention, from the solutions in some norms."""
+    for attention, prefix in PREFIXES.items():
+        # At size=small there are only some runs.
+        if prefix + name in summaries:
+            for norm in norms:
+                direction_error(axes, summaries[prefix + name], norm, linestyle=_DASHES[attention])
+    axes.set(xscale="log", yscale="log", xlabel="step")
+
+
+def _norms(axes: Axes, summaries: Datasets) -> None:
+    for name, (label, colour) in _RULES.items():
+        for attention, prefix in PREFIXES.items():
+            if prefix + name in summaries:
+                run = summaries[prefix + name]
+                curve = (run[part].values for part in ("snapshot", "length", "length_low", "length_high"))
+                own = label if attention == "sequence" else None
+                page.band(axes, *curve, color=colour, linestyle=_DASHES[attention], label=own)
+    axes.set(xscale="log", yscale="log", xlabel="step", ylabel=r"$\|KQ^\top Z\|_F$")
+    axes.legend(loc="upper left")
