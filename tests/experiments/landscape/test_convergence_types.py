@@ -21,7 +21,10 @@ VERDICTS = {
 
 
 def measured():
-    """Global and all-support selections become more frequent with d; 10 runs of (K, Q) are local by their own SVM."""
+    """Global and all-support selections become more frequent with d; 10 runs of (K, Q) are local by their own SVM.
+
+    One run in each dimension was trained on, and left its tokens.
+    """
     runs = {}
     for (trained, weights), d in itertools.product((("W", "free"), ("KQ", "factored")), (4, 10, 20, 40, 80)):
         locally = 190 if (trained, d) == ("KQ", 4) else 200
@@ -35,7 +38,8 @@ def run(weights, d, globally, locally, support, own=200, unsaturated=0):
     seed = np.arange(200)
     ends = {"saturated": 200 - unsaturated, "globally": globally, "locally": locally, "all_support": support}
     return xarray.Dataset(
-        {name: ("seed", seed < end) for name, end in (ends | {"locally_own": own}).items()}
+        {name: ("seed", seed < end) for name, end in (ends | {"locally_own": own, "trained_on": 1}).items()}
+        | {"remains": ("seed", np.zeros(200, bool))}
         | {"nearest": ("seed", np.full(200, 1.5))},
         {"seed": seed},
         {"weights": weights, "data.n": 5, "data.T": 5, "data.d": d, "steps": 1500}
@@ -49,6 +53,21 @@ def test_runs_that_selected_nothing_are_not_global_and_neither_local_nor_not():
     np.testing.assert_allclose((summary["globally"], summary["all_support"]), (0.25, 0.08))
     np.testing.assert_allclose((summary["by_frobenius"], summary["not_by_frobenius"]), (120 / 180, 60))
     assert np.isnan(estimate(run("free", 4, 0, 0, 0, unsaturated=200), jax.random.key(0))["by_own"])
+
+
+@pytest.mark.slow
+def test_runs_that_end_at_tokens_that_are_not_local_are_trained_on():
+    problems = instances.problems(40)
+    worst = jax.vmap(lambda problem: tokens.scores(problem).argmin(axis=1))(problems)
+    solved = svm.solve_batch(jax.vmap(svm.token_constraints)(problems, worst))
+    assert (solved.status == Status.OPTIMAL).sum() > 10
+    # Far along a solution whose tokens all others outscore, the softmax is saturated, but descent leaves.
+    found = measure(
+        ended(problems, W=np.where(solved.status == Status.OPTIMAL, 40.0, np.nan)[:, None, None] * solved.W)
+    )
+    assert found["trained_on"].all()
+    assert not found["remains"].any()
+    assert (found["saturated"] & found["locally_own"]).all()
 
 
 @pytest.mark.slow

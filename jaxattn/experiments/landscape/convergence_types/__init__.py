@@ -192,16 +192,22 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             _total(summaries, name) for name in ("not_by_own", "saturated", "only_local")
         )
         panels[0].set(title=f"(a) not global: {', '.join(ends)}", ylabel="share of runs")
-        panels[1].set_title(f"(b) not local: {elsewhere:,} of {saturated:,} runs by their own SVM")
+        panels[1].set_title(f"(b) not local: by their own SVM {remains:,} of {saturated:,} runs")
         panels[2].set_title(f"(c) all tokens support vectors: {only_local:,} of these local only")
         panels[0].yaxis.set_major_locator(FixedLocator([floor, *10**decades]))
         panels[0].set_yticklabels(["none", *(f"{100 * 10**power:g} %" for power in decades)])
+        verdicts = {name: judgements[f"convergence-types:{name}"].verdict for name in ("global", "local")}
+        figure.suptitle(
+            f"A larger $d$ leads more runs to the optimal tokens: {verdicts['global']}. All other runs select locally "
+            f"optimal tokens: {verdicts['local']}"
+        )
         page.add_counts(
             figure,
             summaries,
-            f"Bars: 95 % intervals, up to {seeds:,} runs a point. (a) includes runs that are not saturated, (b) does "
-            "not. Support vectors: (b) of the SVM that the key names, in its title of the one that the training "
-            "converges to; (c) of the Frobenius SVM.",
+            f"Bars: 95 % intervals, up to {seeds:,} runs per point. (a) includes runs that are not saturated, (b) does "
+            f"not. {trained_on:,} runs that the published rule leaves at tokens that are not local by their own SVM "
+            f"were trained for {FURTHER:,} steps more. Support vectors: (b) of the SVM in the legend, (c) of the "
+            "Frobenius SVM.",
         )
     return figure
 
