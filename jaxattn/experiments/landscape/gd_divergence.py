@@ -28,7 +28,7 @@ _PAPER, _LOCATOR = "arXiv 2308.16898", "theorem on the global convergence of gra
 # The run within 1 / L ends early; runs with a much larger step, and along the exact direction, stand in for its
 # continuation.
 _LIMIT = Source(_PAPER, _LOCATOR, Setting.PROXY)
-_POSTER = Source(_PAPER, f"{_LOCATOR} (theorem I of the poster, from a proper starting point)", Setting.PROXY)
+_POSTER = Source(_PAPER, "theorem I of the poster, its proper starting point read as W = 0", Setting.OURS)
 _SMOOTHNESS = Source(_PAPER, _LOCATOR, Setting.EXACT)
 # The logarithm is fitted to the last decade of a run with at least this many steps.
 _LONG = 30_000
@@ -309,7 +309,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         left.set(ylabel=r"norm, $\|W(k)\|_F\,/\,\|W_F\|_F$", ylim=(0, None))
         right.set(xlabel=r"norm, $\|W(k)\|_F\,/\,\|W_F\|_F$", xscale="log", xlim=(0.2, None), yscale="log")
         right.set(ylabel="direction error, 1 - cos to $W_F$")
-        left.legend(loc="upper left", title="mean, 95 % interval")
+        left.legend(loc="lower right", title="mean, 95 % interval")
         page.add_counts(
             figure,
             {run: summaries[run] for run in _DRAWN},

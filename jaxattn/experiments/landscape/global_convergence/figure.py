@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from jaxattn.experiments.landscape.global_convergence.estimates import FAR, MARGINS, STARTS
 from jaxattn.study.claims import Datasets, Judgements, family
+from jaxattn.study.claims.counts import total
 from jaxattn.study.style import labels, page, palette
 
 _LOOKS = {
@@ -46,11 +47,11 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         (a, b), (c, d) = figure.subplots(2, 2)
         _by_first_step(a, b, summaries, first)
         _by_size(c, random, "data.spread", "n")
-        c.set(xlim=(-0.4, 1.08))
+        for axes in (a, b):
+            axes.set_ylim(-0.03, 1.08)
+        c.set(xlim=(-0.45, 1.08), ylim=(0.5, 1.06), xticks=(0, 0.25, 0.5, 1))
         _label_equal(c, equal)
         _from_far(d, far)
-        for axes in (a, b, c):
-            axes.set_ylim(-0.03, 1.08)
         verdicts = {name: judgements[f"global-convergence:{name}"].verdict for name in ("equal-scores", "basins")}
         figure.suptitle(
             f"With equal scores descent selects the optimal tokens from any start: {verdicts['equal-scores']}.\n"
@@ -66,8 +67,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         c.set(xlabel="spread of other scores (equal 0, as drawn 1)", ylabel="share of seeds, optimal tokens")
         b.legend(loc="lower right")
         d.legend(loc="lower left")
-        counted = {run.attrs["run"]: run for run in far}
-        counted |= {name: summaries[start] for start, name in _NAMES.items()}
+        counted = {name: summaries[start] for start, name in _NAMES.items()}
+        counted[r"$R\,W_\alpha$"] = xarray.Dataset(attrs=total({run.attrs["run"]: run for run in far}))
         page.add_counts(figure, counted, _REMARK)
     return figure
 
@@ -123,7 +124,7 @@ def _label_equal(axes: Axes, equal: Sequence[xarray.Dataset]) -> None:
         # Seeds that still move may yet arrive, and refute nothing.
         if int(run["settled"]):
             axes.plot(0, share, "o", color=palette.INK, markerfacecolor="none", markersize=10, zorder=5)
-        ends.append(labels.End(f"$n = {run.attrs['data.n']}$: {share:.3g}  ", 0, share, palette.INK))
+        ends.append(labels.End(f"$n = {run.attrs['data.n']}$: {share:.2f}  ", 0, share, palette.INK))
     labels.beside_ends(axes, ends, side="left")
 
 
@@ -131,7 +132,7 @@ def _from_far(axes: Axes, far: Sequence[xarray.Dataset]) -> None:
     """Draw a row a run: the share found, and the share predicted."""
     for row, run in enumerate(far):
         share, low, high = (float(part) for part in _shares(run, "optimal"))
-        look = {"color": palette.TEAL, "marker": "o", "markersize": 4, "linewidth": 0}
+        look = {"color": palette.TEAL, "fmt": "o", "markersize": 4, "elinewidth": 0.8}
         axes.errorbar(share, row, xerr=[[share - low], [high - share]], label=None if row else "found", **look)
         predicted = 1 - float(run["elsewhere"])
         axes.plot(predicted, row, "x", color=palette.WINE, label=None if row else "predicted")

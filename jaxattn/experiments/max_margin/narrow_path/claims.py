@@ -135,7 +135,7 @@ def _limit(runs: Datasets) -> Judgement:
     return Judgement(
         near,
         remark="The best solution is that of smallest norm which a solver finds from many starts of its own. The path "
-        "starts from it and from random directions, and keeps the point of lowest risk. "
+        "starts from such a solution too, and from random directions, and keeps the point of lowest risk. "
         f"Points and solution satisfy the first-order conditions, the points with a residual of at most {worst:.0e}; "
         f"at every radius at least {minima:.0%} of the points are local minima to second order. No point and no "
         "solution is known to be a global minimum. The nuclear solution without the rank constraint is a lower bound: "

@@ -33,8 +33,8 @@ _DIMS = {
     "Q_path": ("radius", "query_feature", "width"),
 }
 _OF_PATH = ("risk", "excess", "residual", "solved", "minimum", "agreeing", "drawn")
-# The solution under the rank constraint that the path is compared with, and also starts from.
-SOLVER = svm.LowRank(starts=96)
+# Finds the solution under the rank constraint from which the path starts as well.
+_SOLVER = svm.LowRank(starts=96)
 # Random directions from which a path starts.
 _STARTS = 12
 # Seeds whose paths are followed together wait for the slowest one.
@@ -142,7 +142,7 @@ def _path_of(
 def _solved(problems: Problem, m: int) -> Factored:
     """Return factors of the best solution of rank m that the solver finds for the optimal tokens of every problem."""
     constraints = batch.over_seeds(svm.token_constraints, problems, batch.over_seeds(tokens.optimal, problems))
-    found = svm.solve_batch(constraints, svm.nuclear_of_rank(m), solver=SOLVER)
+    found = svm.solve_batch(constraints, svm.nuclear_of_rank(m), solver=_SOLVER)
     # Where none is found the path starts from zeros, which end nowhere.
     U, s, Vt = np.linalg.svd(np.nan_to_num(found.W), full_matrices=False)
     root = np.sqrt(s[:, None, :m])
