@@ -10,7 +10,7 @@ from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.labels import beside
 
-# Margins below this are drawn as this: descent ends at other tokens, or the radius is small.
+# Margins below this are drawn as this: descent ends at other tokens.
 _LEAST = -1.0
 # Where descent ends: marker, its words, and the height that they stand above.
 _ENDS = {True: ("o", "the\noptimal tokens", 1.25), False: ("x", "other\ntokens", _LEAST)}
@@ -24,9 +24,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         left, middle, right = figure.subplots(1, 3)
         for (name, run), dashes in zip(summaries.items(), palette.STYLES, strict=False):
             look = {"color": colours[name], "linestyle": dashes, "label": f"$m = {run.attrs['weights.m']}$"}
-            for axes, estimate in ((left, "distance"), (middle, "share")):
-                curve = (run[part].values for part in ("radius", estimate, f"{estimate}_low", f"{estimate}_high"))
-                page.band(axes, *curve, **look)
+            curve = (run[part].values for part in ("radius", "distance", "distance_low", "distance_high"))
+            page.band(left, *curve, **look)
+            short = (1 - run[part].values for part in ("share", "share_high", "share_low"))
+            page.band(middle, run["radius"].values, *short, **look)
         first = next(iter(summaries.values()))
         last, distance = float(first["radius"][-1]), float(first["distance"][-1])
         guide = {"color": palette.INK, "linewidth": 0.7, "linestyle": ":"}
@@ -37,11 +38,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         )
         left.set_ylabel("distance of the path from the best")
         left.legend(loc="lower left", title="mean, 95 % interval")
-        middle.axhline(1, **guide)
-        # Nothing is rounded up to the whole margin.
-        share = np.floor(1000 * min(float(run["share"][-1]) for run in summaries.values())) / 10
-        middle.set_title(f"(b) its margin reaches {share:.1f}% of the best")
-        middle.set(xlabel="radius $R$", ylabel="margin / that of the best", xscale="log", ylim=(_LEAST, 1.1))
+        short = max(1 - float(run["share"][-1]) for run in summaries.values())
+        middle.set_title(f"(b) its margin is {short:.1%} short of the best's")
+        middle.set(xlabel="radius $R$", ylabel="1 - margin / that of the best", xscale="log", yscale="log")
         _descents(right, summaries, colours)
         every, there = (sum(run.attrs[name] for run in summaries.values()) for name in ("above", "there"))
         right.set_title(f"(c) {every - there} of {every} descents end at other tokens")
