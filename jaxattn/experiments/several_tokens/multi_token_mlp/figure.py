@@ -18,7 +18,7 @@ _BESIDE = 0.35
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw a row with the published selection and one without: over the steps for one dimension, and at the end for all.
+    """Draw a row with the published selection and one without: over the steps for one dimension, at the end for all.
 
     The runs along the exact direction are judged, and not drawn.
     """
