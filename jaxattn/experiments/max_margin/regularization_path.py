@@ -128,7 +128,12 @@ _BALLS = {"W": r"radius $R$ of $\|W\|_F$", "KQ": r"radius $R$ of $\|KQ^\top\|_*$
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the distances of both paths, and the share of seeds whose two ends lead to two minima."""
     with page.style():
-        figure = page.full(3.2)
+        figure = page.full(3.5)
+        verdicts = {path: judgements[f"regularization-path:{path}"].verdict for path in _SOURCES}
+        figure.suptitle(
+            f"The regularization path of $W$ tends to $W_F$: {verdicts['W']}; "
+            f"that of $(K, Q)$ to $W_*$: {verdicts['KQ']}"
+        )
         left, middle, right = figure.subplots(1, 3)
         low = min(float(run["distance_low"].min()) for run in summaries.values())
         high = max(float(run["distance_high"].max()) for run in summaries.values())
@@ -137,9 +142,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set(xscale="log", yscale="log", ylim=(0.3 * low, 2.5 * high))
             _distances(axes, run)
             own, exponent = _WRITTEN[run.attrs["ball"]], float(run["exponent"])
-            axes.set_title(rf"({letter}) path of {_PATHS[name]}: distance from {own} $\propto R^{{{exponent:.2f}}}$")
+            axes.set_title(rf"({letter}) path of {_PATHS[name]}: distance to {own} $\propto R^{{{exponent:.2f}}}$")
             axes.set_xlabel(_BALLS[name])
-        left.set_ylabel("distance from a solution")
+        left.set_ylabel("distance to a solution")
         middle.tick_params(labelleft=False)
         _minima(right, summaries)
         page.add_counts(figure, summaries, _remark(summaries))
@@ -152,7 +157,7 @@ def _distances(axes: Axes, run: xarray.Dataset) -> None:
         of_norm, colour = run.sel(norm=norm), palette.COLOURS[norm]
         curve = (of_norm[part].values for part in ("distance", "distance_low", "distance_high"))
         page.band(axes, radii, *curve, color=colour, linestyle=palette.DASHES[norm])
-        ends.append(labels.End(f"from {written}", radii[-1], float(of_norm["distance"][-1]), colour))
+        ends.append(labels.End(f"to {written}", radii[-1], float(of_norm["distance"][-1]), colour))
     last = radii[-1] / np.array([_DECADE, 1.0])
     guide = 0.4 * float(run["distance"].sel(norm=run.attrs["ball"])[-1]) * radii[-1] / last
     axes.plot(last, guide, color=palette.INK, linewidth=0.7, linestyle=":")

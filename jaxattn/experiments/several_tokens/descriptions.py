@@ -29,8 +29,8 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
 
     Returns:
         With an axis `seed`: `reason`, "infeasible" or "unsolved" as an index into `claims.EXCLUDED`, or -1; `off`, 1 -
-        cos with each solution at the snapshots; `size`, the norm of W at the snapshots; `selected`, the selected tokens;
-        `W_described`, the solutions.
+        cos with each solution at the snapshots; `size`, the norm of W at the snapshots; `selected`, the selected
+        tokens; `W_described`, the solutions.
     """
     problems, selected = jax.tree.map(lambda leaf: np.asarray(leaf)[seeds], runs.problems), selected_sets(runs)[seeds]
     described = describe(problems, runs.W[seeds], selected, solver)

@@ -184,16 +184,19 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     off = compared(summaries)
     beyond = sum(abs(each.errors) > _BEYOND for each in off.values())
     with page.style():
-        figure = page.full(5.4)
+        figure = page.full(5.7)
         # A decade of d is equally long in all panels.
         dimensions = [np.unique(_smallest(summaries["W"], fixed)["d"].values) for fixed in "Tn"]
         lengths = [max(0.3, np.ptp(np.log(d)) + 0.25) for d in dimensions]
         grid = figure.subplots(2, 2, sharey=True, sharex="col", width_ratios=lengths)
+        verdict = judgements["global-probability:d"].verdict
+        figure.suptitle(f"The probability that descent selects the optimal tokens rises with $d$, to 1: {verdict}")
         panels = [(weights, along, fixed) for weights in summaries for along, fixed in ("nT", "Tn")]
         for axes, letter, (weights, along, fixed) in zip(grid.flat, "abcd", panels, strict=True):
             runs = _smallest(summaries[weights], fixed)
             _draw_curves(axes, runs, along, weights)
-            _draw_independent(axes, runs, weights)
+            _draw_independent(axes, runs, weights, along)
+            _mark_level(axes, runs, along)
             verdict = judgements[f"global-probability:{along}"].verdict
             setting = f"training {_TRAINED[weights]}, ${fixed} = {int(runs[fixed][0])}$"
             axes.set_title(f'({letter}) {setting}: "falls with ${along}$" {verdict}')
@@ -211,9 +214,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             figure,
             summaries,
             "Ambiguous: softmax not saturated, counts as not optimal. Coloured bars: 95 % intervals, "
-            f"{min(seeds):,} to {max(seeds):,} seeds. Black bars: {_BEYOND} standard errors of the difference from "
-            f"the independent run. {beyond} of {len(off)} differences are larger; chance gives up to "
-            f"{by_chance(len(off))} (95 % of cases).",
+            f"{min(seeds):,} to {max(seeds):,} seeds. Bars of the diamonds, in the colour of their curve: {_BEYOND} "
+            f"standard errors of the difference from the independent run. {beyond} of {len(off)} differences are "
+            f"larger; chance gives up to {by_chance(len(off))} (95 % of cases).",
         )
     return figure
 
@@ -232,13 +235,24 @@ def _draw_curves(axes: Axes, runs: xarray.Dataset, along: str, weights: str) -> 
         page.bars(axes, curve["d"].values, *shares, label=f"${along} = {size}$", **look)
 
 
-def _draw_independent(axes: Axes, runs: xarray.Dataset, weights: str) -> None:
+def _mark_level(axes: Axes, runs: xarray.Dataset, along: str) -> None:
+    """Say where all probabilities count as 1, so that a fall cannot be seen."""
+    smallest = set(runs["d"].values[runs[along].values == runs[along].values.min()])
+    for d, of_d in runs.groupby("d"):
+        if d in smallest and float(of_d["global_low"].min()) >= 1 - _MISSED:
+            look = {"fontsize": page.SMALLEST, "ha": "right", "va": "top", "color": palette.NOTE}
+            axes.annotate(f"unresolved\nat $d = {d}$", (float(d), 0.95), (4, -4), textcoords="offset points", **look)
+
+
+def _draw_independent(axes: Axes, runs: xarray.Dataset, weights: str, along: str) -> None:
     """Mark the probabilities of the independent run, each with two standard errors of the difference from it."""
     off = compared({weights: runs})
     d = 1.035 * runs["d"].sel(run=[*off]).values
     share, error = np.array([(each.share, each.error) for each in off.values()]).T
     ends = np.clip([share - _BEYOND * error, share + _BEYOND * error], 0, 1)
-    axes.vlines(d, *ends, color=palette.INK, linewidth=0.7, zorder=5)
+    sizes = np.unique(runs[along].values)
+    colours = np.array(palette.ramp(len(sizes)))[np.searchsorted(sizes, runs[along].sel(run=[*off]).values)]
+    axes.vlines(d, *ends, color=colours, linewidth=1.2, zorder=5)
     palette.published(axes, d, share, _LABEL, prefix="")
 
 

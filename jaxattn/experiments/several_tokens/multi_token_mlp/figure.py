@@ -6,12 +6,12 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from jaxattn.experiments.several_tokens.alignment import FITTED, LOOKS, PARTS
 from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED, not_distinguishable
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
-from jaxattn.study.style.counting import told
 
 # Diamonds stand beside the marks that they are compared with.
 _BESIDE = 0.35
@@ -44,23 +44,27 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         panels[1, 1].set_title("no selection, at the end")
         panels[1, 0].set_xlabel("step")
         panels[1, 1].set_xlabel("dimension $d$, at the end")
-        handles, labels = panels[0, 1].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper center", ncols=len(labels), title="mean, 95 % bootstrap interval"
-        )
+        handles = [*panels[0, 1].get_legend_handles_labels()[0], Patch(color=palette.EXCLUDED, alpha=0.4)]
+        labels = [*panels[0, 1].get_legend_handles_labels()[1], "95 % interval"]
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), columnspacing=1.0)
         figure.suptitle(
             f"ReLU head: the single tokens describe $W$ worst: with the published selection {verdicts['selected']}, "
             f"without it {verdicts['every']}"
         )
-        page.add_counts(
+        page.note(
             figure,
-            selected,
-            f"(b), of the first runs: {told(every, 'runs')}\nNot distinguishable: our mean would agree as well with a "
-            "published one three times as large, by simultaneous 95 % intervals, if published means have standard "
-            f"errors like ours. {FITTED}",
-            counted="runs",
+            f"Runs: (a) {_kept(selected)} are kept by the published selection; (b) {_kept(every)}, as the others mask "
+            "no token. Not distinguishable: our mean would agree as well with a published one three times as large, by "
+            f"simultaneous 95 % intervals, if published means have standard errors like ours. {FITTED}",
         )
     return figure
+
+
+def _kept(runs: Datasets) -> str:
+    """Say how many runs are kept for the first and the last dimension."""
+    first, *_, last = runs.values()
+    of = [f"{run.attrs['kept']:,} of {run.attrs['attempted']:,} ($d = {run.attrs['data.d']}$)" for run in (first, last)]
+    return " to ".join(of)
 
 
 def _means(runs: Datasets) -> int:
