@@ -189,7 +189,7 @@ def measure(record: xarray.Dataset) -> xarray.Dataset:
         {name: (("seed", "radius"), np.asarray(values)[kept]) for name, values in over_radii.items()}
         | {"optimal": (("seed",), np.asarray(optimal)[kept])},
         {"seed": record["seed"].values[kept], "radius": record["radius"].values},
-        exclusions.count(kept, infeasible=solution.status == svm.Status.INFEASIBLE),
+        exclusions.count(kept, infeasible=np.asarray(solution.status == svm.Status.INFEASIBLE)),
     )
 
 

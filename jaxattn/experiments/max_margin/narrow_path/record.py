@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -146,7 +147,7 @@ def _solved(problems: Problem, m: int) -> Factored:
     # Where none is found the path starts from zeros, which end nowhere.
     U, s, Vt = np.linalg.svd(np.nan_to_num(found.W), full_matrices=False)
     root = np.sqrt(s[:, None, :m])
-    return Factored(U[..., :m] * root, np.swapaxes(Vt, -1, -2)[..., :m] * root)
+    return Factored(*map(jnp.asarray, (U[..., :m] * root, np.swapaxes(Vt, -1, -2)[..., :m] * root)))
 
 
 def _arrays(
