@@ -13,7 +13,6 @@ import xarray
 from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import screening
@@ -236,7 +235,10 @@ _WORDS = {
     "ambiguous": "have a probability between the published thresholds",
     "finite": "mask no token",
 }
-_RATIOS = "(a), (b): ratios of attention within sets that the best distribution mixes."
+_RATIOS = (
+    "(a), (b): ratios of attention within sets that the best distribution mixes. (c): that distribution mixes the "
+    "selected set or only part of it, or is not unique."
+)
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -258,9 +260,6 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set(title=f"({letter}) {_WRITTEN[head]}: {settled} of inputs settle", xlabel="log ratio predicted")
         panels[0].set_ylabel("log ratio at the end of descent")
         _bars(kinds, summaries)
-        handles = [Patch(color=shade, label=kind) for kind, shade in zip(KINDS, _SHADES, strict=True)]
-        place = {"loc": "outside upper center", "ncols": len(KINDS), "columnspacing": 1.2}
-        figure.legend(handles=handles, title="(c): the best distribution on the selected set", **place)
         page.note(figure, " ".join([*map(_kept, PARTS, [summaries] * len(PARTS)), _RATIOS]))
     return figure
 
@@ -291,20 +290,26 @@ def _scatter(axes: Axes, parts: Datasets, limit: float) -> None:
 
 
 def _bars(axes: Axes, summaries: Datasets) -> None:
-    """Draw the shares of the kinds as one bar per head and part."""
+    """Draw the shares of the kinds as one bar per head and part; each kind is named where its share is largest."""
     names, mixing = [], []
+    largest = [0.0] * len(KINDS)
+    places = [(0.0, 0)] * len(KINDS)
     for head in _HEADS:
         for part, suffix in PARTS.items():
             run, left = summaries[f"{head}{suffix}"], 0.0
             shares = np.bincount(run["kind"].values, minlength=len(KINDS)) / max(run.sizes["mixed"], 1)
-            for share, shade in zip(shares, _SHADES, strict=True):
+            for kind, (share, shade) in enumerate(zip(shares, _SHADES, strict=True)):
                 axes.barh(len(names), share, left=left, color=shade)
+                if share > largest[kind]:
+                    largest[kind], places[kind] = share, (left + share / 2, len(names))
                 left += share
             names.append(f"{head},\n{_LOOKS[part][1]},\n{run.sizes['mixed']:,} inputs")
             mixing.append(f"{100 * shares[0]:.1f}%")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="share of the inputs", xlim=(0, 1), title=f"(c) {', '.join(mixing)} mix the set")
     axes.invert_yaxis()
+    for kind, at in zip(KINDS, places, strict=True):
+        axes.text(*at, kind, ha="center", va="center", color="white", fontsize=page.SMALLEST)
 
 
 EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, draw=draw)

@@ -136,7 +136,11 @@ def _foretold(runs: Datasets) -> Judgement:
         remark="The problem determines W_fin if every selected set is mixed by a single best distribution: in "
         + " and ".join(f"{determined} of {several} runs ({part})" for part, (determined, several) in counts.items())
         + " that select several tokens."
-        + "".join(f" Too few are those {part}: at least {LEAST_SEEDS} are needed." for part in few),
+        + "".join(
+            f" Too few are those {part}: at least {LEAST_SEEDS} are needed, so about "
+            f"{LEAST_SEEDS / max(counts[part][0], 1):.1f} times as many runs would have to be trained."
+            for part in few
+        ),
     )
 
 

@@ -46,7 +46,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         panels[1, 1].set_xlabel("dimension $d$, at the end")
         handles = [*panels[0, 1].get_legend_handles_labels()[0], Patch(color=palette.EXCLUDED, alpha=0.4)]
         labels = [*panels[0, 1].get_legend_handles_labels()[1], "95 % interval"]
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), columnspacing=1.0)
+        panels[1, 0].legend(handles, labels, loc="lower center", ncols=2, columnspacing=1.0)
         figure.suptitle(
             f"ReLU head: the single tokens describe $W$ worst: with the published selection {verdicts['selected']}, "
             f"without it {verdicts['every']}"
