@@ -32,8 +32,7 @@ _DIMS = {
     "residual": ("start", "radius"),
     "solved": ("start", "radius"),
 }
-# The cone around W_alpha: cosines of at least this. Starts in it: W_alpha, and random directions on its boundary.
-CONE = 0.995
+# Starts in the cone: W_alpha, and random directions on its boundary. Points there whose risk is compared.
 _STARTS, _SAMPLES = 8, 200
 # Newton steps of all paths of a seed, in solutions of a max-margin problem.
 _STEPS = 10
@@ -75,7 +74,7 @@ class LocalPaths:
         """Return the arrays of one seed by name; only their shapes are read."""
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
-        starts = _starts(weights_key, jnp.zeros((problem.d, problem.d)))
+        starts = _starts(weights_key, jnp.zeros((problem.d, problem.d)), jnp.ones(()))
         return _arrays(problem, data_key, tokens.optimal(problem), self._paths()(problem, starts))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
@@ -83,7 +82,7 @@ class LocalPaths:
         data_keys, weights_keys = batch.over_seeds(keys, seeds, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys)
         alpha, W = _locally_optimal(problems)
-        starts = batch.over_seeds(_starts, weights_keys, W)
+        starts = batch.over_seeds(_starts, weights_keys, W, batch.over_seeds(cone, problems, alpha, W))
         steps = len(self.radii()) * _STARTS * _STEPS
         of_paths = effort.solving(self.seeds, problems.n * (problems.T - 1), steps)
         return _arrays(problems, data_keys, alpha, batch.over_seeds(self._paths(), problems, starts, effort=of_paths))
@@ -107,18 +106,39 @@ def _paths_of(loss: losses.Loss, head: heads.Head, radii: Radii) -> Any:
     return jax.jit(paths)
 
 
-def _starts(words: UInt32[Array, " words"], W: Float[Array, "d d"]) -> Float[Array, "start d d"]:
+def cone(problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"]) -> Float[Array, ""]:
+    """Return the smallest cosine with W_alpha in a cone that is narrow enough for this problem.
+
+    In it alpha leads all other tokens, and tokens of a higher score than alpha are farther behind than the margin.
+    Either stays true up to twice the tangent of the angle.
+    """
+    unit = W / jnp.where(metrics.norm(W) > 0, metrics.norm(W), 1.0)
+    scores, own = tokens.scores(problem), jnp.arange(problem.T)[None] == alpha[:, None]
+    D = jnp.take_along_axis(problem.X, alpha[:, None, None], axis=1) - problem.X
+    margins = jnp.einsum("ntd,de,ne->nt", D, unit, problem.Z)
+    lengths = jnp.sqrt(jnp.sum(D**2, axis=2)) * jnp.sqrt(jnp.sum(problem.Z**2, axis=1))[:, None]
+    higher = scores > jnp.take_along_axis(scores, alpha[:, None], axis=1)
+    slack = jnp.where(higher, margins - jnp.min(jnp.where(own, jnp.inf, margins)), margins)
+    tangent = jnp.min(jnp.where(own, jnp.inf, slack / jnp.where(own, 1.0, lengths))) / 2
+    return 1 / jnp.sqrt(1 + tangent**2)
+
+
+def _starts(
+    words: UInt32[Array, " words"], W: Float[Array, "d d"], cosine: Float[Array, ""]
+) -> Float[Array, "start d d"]:
     """Return W, and random directions on the boundary of the cone around it."""
-    return jnp.concatenate([W[None], _around(jax.random.wrap_key_data(words), W, _STARTS - 1)])
+    return jnp.concatenate([W[None], _around(jax.random.wrap_key_data(words), W, cosine, _STARTS - 1)])
 
 
-def _around(key: PRNGKeyArray, W: Float[Array, "d d"], count: int) -> Float[Array, "count d d"]:
-    """Return random directions of norm 1 whose cosine with W is that of the cone."""
+def _around(
+    key: PRNGKeyArray, W: Float[Array, "d d"], cosine: Float[Array, ""], count: int
+) -> Float[Array, "count d d"]:
+    """Return random directions of norm 1 with this cosine with W."""
     unit = W / jnp.where(metrics.norm(W) > 0, metrics.norm(W), 1.0)
 
     def one(random: Array) -> Array:
         across = random - jnp.sum(random * unit) * unit
-        return CONE * unit + np.sqrt(1 - CONE**2) * across / metrics.norm(across)
+        return cosine * unit + jnp.sqrt(1 - cosine**2) * across / metrics.norm(across)
 
     return jax.vmap(one)(jax.random.normal(key, (count, *W.shape)))
 
@@ -171,20 +191,22 @@ def measure(record: xarray.Dataset) -> xarray.Dataset:
 
     Returns:
         A dataset with axes `seed` and `radius`: `distance`, the largest Frobenius distance of W / R from the direction
-        of W_alpha, over the solved ends in the cone around it; `inside`, the share of starts that end there; `beaten`,
-        how many random points on the boundary of the cone have a lower risk than the end of the path from W_alpha; its
-        `residual`. For each seed whether its tokens are the `optimal` ones. Attributes: the counts.
+        of W_alpha, over the path from W_alpha and the solved ends of others in the `cone`; `inside`, the share of
+        starts that end in it; `within`, whether the path from W_alpha is in it; `beaten`, if so, how many random points
+        on its boundary have a lower risk than this path; `residual` of this path. For each seed whether its tokens are
+        the `optimal` ones. Attributes: the counts.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     problems, alpha = of_arrays(arrays), arrays["alpha"]
     solution, local = _solved(problems, alpha)
     solved = arrays["solved"]
     kept = local & solved[:, 0].all(axis=1)
-    distance, inside, beaten = batch.over_seeds(
+    of_path = batch.over_seeds(
         _along, arrays["W"], solved, np.nan_to_num(solution.W), problems, alpha, shared=(record["radius"].values,)
     )
     optimal = (alpha == batch.over_seeds(tokens.optimal, problems)).all(axis=1)
-    over_radii = {"distance": distance, "inside": inside, "beaten": beaten, "residual": arrays["residual"][:, 0]}
+    over_radii = dict(zip(("distance", "inside", "within", "beaten"), of_path, strict=True))
+    over_radii["residual"] = arrays["residual"][:, 0]
     return xarray.Dataset(
         {name: (("seed", "radius"), np.asarray(values)[kept]) for name, values in over_radii.items()}
         | {"optimal": (("seed",), np.asarray(optimal)[kept])},
@@ -200,16 +222,17 @@ def _along(
     problem: Problem,
     alpha: Int[Array, " n"],
     radii: Float[Array, " radius"],
-) -> tuple[Array, Array, Array]:
-    """Return distance, inside and beaten of `measure`."""
-    unit = W_alpha / metrics.norm(W_alpha)
+) -> tuple[Array, Array, Array, Array]:
+    """Return distance, inside, within and beaten of `measure`."""
+    cosine = cone(problem, alpha, W_alpha)
+    unit = W_alpha / jnp.where(metrics.norm(W_alpha) > 0, metrics.norm(W_alpha), 1.0)
 
     def place(W: Array, R: Array) -> tuple[Array, Array]:
-        return metrics.norm(W / R - unit), jnp.sum(W * unit) >= CONE * R
+        return metrics.norm(W / R - unit), jnp.sum(W * unit) >= cosine * metrics.norm(W)
 
     distance, within = jax.vmap(jax.vmap(place), in_axes=(0, None))(W, radii)
     inside = solved & within
-    others = _around(jax.random.key(0), unit, _SAMPLES)
+    others = _around(jax.random.key(0), unit, cosine, _SAMPLES)
 
     def beaten(own: Array, R: Array) -> Array:
         sign, size = _excess(own, problem, alpha)
@@ -217,7 +240,9 @@ def _along(
         most = jnp.maximum(size, sizes)
         return jnp.sum(signs * jnp.exp(sizes - most) < sign * jnp.exp(size - most))
 
-    return jnp.max(jnp.where(inside, distance, 0.0), axis=0), jnp.mean(inside, axis=0), jax.vmap(beaten)(W[0], radii)
+    farthest = jnp.maximum(distance[0], jnp.max(jnp.where(inside, distance, 0.0), axis=0))
+    below = jnp.where(within[0], jax.vmap(beaten)(W[0], radii), 0)
+    return farthest, jnp.mean(inside, axis=0), within[0], below
 
 
 def _excess(W: Float[Array, "d d"], problem: Problem, alpha: Int[Array, " n"]) -> tuple[Array, Array]:

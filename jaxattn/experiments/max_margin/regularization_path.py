@@ -15,7 +15,7 @@ from jaxattn import svm
 from jaxattn.experiments.max_margin import local_paths
 from jaxattn.statistics import bootstrap, derive_key
 from jaxattn.study.claims import DRAWN, Claim, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
-from jaxattn.study.claims.criteria import below, between
+from jaxattn.study.claims.criteria import above, below, between
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law, share
 from jaxattn.study.measuring import paths
 from jaxattn.study.style import labels, page, palette
@@ -40,6 +40,8 @@ _CHANGED = {
 _DECADE, _FAR = 10.0, 300.0
 # The exponent of 1 / R with its tolerance, and the threshold for a small distance.
 _EXPONENT, _AROUND, _NEAR = -1.0, 0.2, 0.02
+# The share of seeds whose local path must be in the cone.
+_NEARLY_ALL = 0.95
 # Two paths farther apart than this, in units of R, count as different.
 _APART = 1e-3
 
@@ -57,8 +59,9 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         distance, the `ratio` of the distance from its own solution to that from the other at the last radius, the
         shares of seeds with the optimal tokens `selected`, with two paths `apart`, and solved from `one_way` only; the
         number of seeds `elsewhere`, at other tokens at the last radius; and the largest `residual`. For local paths
-        `distance`, `exponent` and `residual`, the mean share of starts that end `inside` the cone, and the numbers of
-        points by which a path is `beaten`, and of seeds with the `optimal` tokens.
+        `distance`, `exponent` and `residual`, the mean share of starts that end `inside` the cone, the share of seeds
+        whose path is `within` it, and the numbers of points by which a path is `beaten`, and of seeds with the
+        `optimal` tokens.
     """
     distance, late = run["distance"], float(run["radius"][-1]) / _DECADE * (1 - 1e-9)
     if "beaten" in run:
@@ -68,6 +71,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
             distance=geometric_mean(distance),
             exponent=power_law(distance, since=late, along="radius"),
             inside=mean(run["inside"]),
+            within=share(run["within"]),
             beaten=exact(run["beaten"].sum()),
             residual=exact(run["residual"].max("seed")),
             optimal=exact(run["optimal"].sum()),
@@ -152,21 +156,24 @@ _CLAIMS = tuple(
 def _local(runs: Datasets) -> Judgement:
     """What is found in the cone must approach W_alpha like 1 / R, and have a lower risk than the cone's boundary."""
     run = runs[_LOCAL_RUN]
-    last = float(run["radius"][-1])
+    end, last = run.isel(radius=-1), float(run["radius"][-1])
     short = f"Radii up to {last:g} are too small to decide; the published ones end at 3000."
     return Judgement(
         (
-            below(f"distance at R = {last:g}", number(run.isel(radius=-1), "distance"), _NEAR),
+            below(f"distance at R = {last:g}", number(end, "distance"), _NEAR),
             between("exponent of the distance", number(run, "exponent"), _EXPONENT - _AROUND, _EXPONENT + _AROUND),
+            above(f"share of seeds whose path is in the cone at R = {last:g}", number(end, "within"), _NEARLY_ALL),
             below("random points on the boundary of the cone with a lower risk", number(run, "beaten"), 0),
         ),
-        remark=f"The cone has cosines of at least {local_paths.CONE:g} with W_alpha. The tokens alpha are the optimal "
-        "ones, except for one input, which takes its second best, where this is locally optimal; in "
+        remark="The theorem has some cone that is narrow enough. Here it has half the tangent up to which the SVM "
+        "ensures that alpha leads and that tokens of a higher score are farther behind than the margin. The tokens "
+        "alpha are the optimal ones, except for one input, which takes its second best, where this is locally optimal; "
+        "in "
         f"{int(run['optimal'])} of {run.attrs['kept']} seeds it is for no input, and alpha is optimal. Paths are "
         "followed down from W_alpha and from random directions on the boundary of the cone; the distance is that of "
         "the farthest of their ends in the cone.",
         numbers={
-            f"share of starts that end in the cone at R = {last:g}": number(run.isel(radius=-1), "inside"),
+            f"share of starts that end in the cone at R = {last:g}": number(end, "inside"),
             "largest residual": float(run["residual"].max()),
         },
         expected={},

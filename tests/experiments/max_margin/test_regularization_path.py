@@ -6,7 +6,7 @@ import xarray
 
 from jaxattn.experiments.max_margin.regularization_path import EXPERIMENT, view
 
-RADII, SEEDS = np.geomspace(1.0, 1000.0, 13), 30
+RADII, SEEDS = np.geomspace(1.0, 1000.0, 13), 90
 VERDICTS = {"regularization-path:W": "holds", "regularization-path:KQ": "holds", "regularization-path:local": "holds"}
 
 
@@ -24,6 +24,7 @@ def local():
         {
             "distance": (radius, own),
             "inside": (radius, np.full(own.shape, 0.9)),
+            "within": (radius, np.ones(own.shape, bool)),
             "beaten": (radius, np.zeros(own.shape, int)),
             "residual": (radius, np.full(own.shape, 1e-9)),
             "optimal": ("seed", np.arange(SEEDS) < 3),
