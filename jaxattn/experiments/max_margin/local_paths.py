@@ -205,7 +205,7 @@ def measure(record: xarray.Dataset) -> xarray.Dataset:
         _along, arrays["W"], solved, np.nan_to_num(solution.W), problems, alpha, shared=(record["radius"].values,)
     )
     optimal = (alpha == batch.over_seeds(tokens.optimal, problems)).all(axis=1)
-    over_radii = dict(zip(("distance", "inside", "within", "beaten"), of_path, strict=True))
+    over_radii: dict[str, Any] = dict(zip(("distance", "inside", "within", "beaten"), of_path, strict=True))
     over_radii["residual"] = arrays["residual"][:, 0]
     return xarray.Dataset(
         {name: (("seed", "radius"), np.asarray(values)[kept]) for name, values in over_radii.items()}
