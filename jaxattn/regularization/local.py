@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
@@ -42,13 +43,12 @@ def local_path(
     *,
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
-    most: int = 20,
+    most: int = 50,
     tolerance: float = 1e-6,
 ) -> LocalPath:
     """Minimize the risk locally on balls `||W||_F <= R` (2308.16898, local regularization path).
 
-    The path is followed down from the largest radius, where it starts along the given direction. Works under `jit` and
-    `vmap`; makes no LAPACK calls.
+    On each radius Newton steps start along the given direction. Works under `jit` and `vmap`; makes no LAPACK calls.
 
     Args:
         problem: one problem.
@@ -73,6 +73,6 @@ def local_path(
     reduction = cons.reduce(cons.Constraints(gram_engine.differences(problem), problem.Z))
     risk = slope_of(problem, problem.Y, gradients.reading(problem, head), loss)
     task = Task(reduction.constraints, risk, FROBENIUS)
-    x = follow(task, reduction.left.T @ start @ reduction.right, R[::-1], most).x[::-1]
+    x = jax.vmap(lambda R: follow(task, reduction.left.T @ start @ reduction.right, R[None], most).x[0])(R)
     end = read_path(task, problem, reduction, tokens.optimal(problem, head), R, x, tolerance, loss, head)
     return LocalPath(end.W, end.residual, end.solved)

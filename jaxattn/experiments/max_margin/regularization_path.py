@@ -169,9 +169,9 @@ def _local(runs: Datasets) -> Judgement:
         "ensures that alpha leads and that tokens of a higher score are farther behind than the margin. The tokens "
         "alpha are the optimal ones, except for one input, which takes its second best, where this is locally optimal; "
         "in "
-        f"{int(run['optimal'])} of {run.attrs['kept']} seeds it is for no input, and alpha is optimal. Paths are "
-        "followed down from W_alpha and from random directions on the boundary of the cone; the distance is that of "
-        "the farthest of their ends in the cone.",
+        f"{int(run['optimal'])} of {run.attrs['kept']} seeds it is for no input, and alpha is optimal. On each "
+        "ball Newton steps start along W_alpha and along random directions on the boundary of the cone; the distance "
+        "is that of the farthest of their ends in the cone.",
         numbers={
             f"share of starts that end in the cone at R = {last:g}": number(end, "inside"),
             "largest residual": float(run["residual"].max()),
@@ -210,6 +210,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         left.set_ylabel("distance to a solution")
         middle.tick_params(labelleft=False)
         _minima(right, summaries)
+        local = local.sel(radius=slice(None, float(summaries["W"]["radius"][-1])))
         radii, *curve = (local[part].values for part in ("radius", "distance", "distance_low", "distance_high"))
         page.band(left, radii, *curve, color=palette.GUIDE, linestyle="-.", label=r"local path, to $W_\alpha$")
         left.legend(loc="lower left")
