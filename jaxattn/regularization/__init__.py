@@ -5,6 +5,7 @@ seeds.
 """
 
 from jaxattn.regularization.balls import FROBENIUS, NUCLEAR, Ball, Frobenius, Narrow, Nuclear
+from jaxattn.regularization.local import LocalPath, local_path
 from jaxattn.regularization.narrow import NarrowPath, narrow_path
 from jaxattn.regularization.path import Path, check_radii, path
 
@@ -13,11 +14,13 @@ __all__ = [
     "NUCLEAR",
     "Ball",
     "Frobenius",
+    "LocalPath",
     "Narrow",
     "NarrowPath",
     "Nuclear",
     "Path",
     "check_radii",
+    "local_path",
     "narrow_path",
     "path",
 ]

@@ -45,6 +45,7 @@ class NarrowPath(NamedTuple):
             the point is a local minimum to second order, (radii).
         agreeing: the fraction of starts on this radius that end at this point, (radii).
         continued: whether only the start from a neighbouring radius ends at this point, (radii).
+        drawn: whether a path from a random direction ends at this point, (radii).
     """
 
     weights: Factored
@@ -55,6 +56,7 @@ class NarrowPath(NamedTuple):
     minimum: Bool[Array, " radii"]
     agreeing: Float[Array, " radii"]
     continued: Bool[Array, " radii"]
+    drawn: Bool[Array, " radii"]
 
 
 class _Points(NamedTuple):
@@ -87,6 +89,7 @@ def narrow_path(
     *,
     starts: int = 10,
     seed: int = 0,
+    also: Factored | None = None,
     loss: losses.Loss = losses.logistic,
     head: heads.Head = heads.linear,
     most: int = 20,
@@ -100,7 +103,7 @@ def narrow_path(
     from the direction of steepest descent at W = 0) and from random directions. Then, from the largest radius down,
     each radius starts from the best point of the radius above, and from the ends of `starts - 1` paths. These begin at
     the same random directions, and follow the minimizers of the cross entropy of the optimal tokens from the middle
-    radius up, and then those of the risk from the top down.
+    radius up, and then those of the risk from the top down. Directions in `also` are followed like the random ones.
 
     Works under `jit` and `vmap`; makes no LAPACK calls.
 
@@ -110,6 +113,7 @@ def narrow_path(
         m: the number of columns of K and Q.
         starts: the number of starts on each radius in each direction, at least 2.
         seed: the seed of the random directions.
+        also: further directions, K and Q at any scale, (more, d, m) each. Default: none.
         loss: a function of one margin.
         head: a function of one attention output and v.
         most: the largest number of Newton steps from one start.
@@ -154,7 +158,7 @@ def narrow_path(
         ends = jax.vmap(lambda one: follow(task._replace(slope=slope), one, here[None], most).x)(x)
         found = jax.vmap(lambda one: points(one, here[None]))(ends)
         kept = jax.tree.map(lambda leaf: leaf[turn.place][None], now.best)
-        for number in range(starts):
+        for number in range(len(begun)):
             kept = _better(jax.tree.map(lambda leaf, number=number: leaf[number], found), kept)
         best = jax.tree.map(
             lambda leaf, new: jnp.where(turn.of_risk, leaf.at[turn.place].set(new[0]), leaf), now.best, kept
@@ -162,6 +166,9 @@ def narrow_path(
         return _State(jnp.where(turn.anew, now.x, ends[:, 0]), best), (found.end.W[:, 0], found.end.solved[:, 0])
 
     begun = _begun(task, entropy, m, starts, seed)
+    if also is not None:
+        K, Q = reduction.left.T @ also.K, reduction.right.T @ also.Q
+        begun = jnp.concatenate([begun, jnp.concatenate([K, Q], axis=1)])
     nothing = points(jnp.broadcast_to(first(task), (R.size, *begun.shape[1:])), R)
     nothing = nothing._replace(end=nothing.end._replace(solved=jnp.zeros(R.size, bool)))
     turns = _turns(R.size)
@@ -181,6 +188,7 @@ def narrow_path(
         minimum=jax.vmap(lambda x, R: _is_minimum(task, x, R))(best.x, R) & best.end.solved,
         agreeing=jnp.sum(of * jnp.mean(near, axis=1)[None], axis=1) / 2,
         continued=~(of & near[:, 1:].any(axis=1)[None]).any(axis=1),
+        drawn=(of & near[:, 1:starts].any(axis=1)[None]).any(axis=1),
     )
 
 

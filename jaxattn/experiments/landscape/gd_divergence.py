@@ -9,23 +9,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn import losses, metrics, svm, tokens
+from jaxattn import losses, metrics, svm
 from jaxattn.descent import smoothness
+from jaxattn.experiments.landscape.outcomes import SETTLED, lost_on
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim
-from jaxattn.study.claims.criteria import Number, above, below, between
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim
+from jaxattn.study.claims.criteria import Criterion, Number, above, below, between
 from jaxattn.study.estimates import estimated, exact, exponents, geometric_mean, mean, number, share
 from jaxattn.study.measuring.optimum import optimum
 from jaxattn.study.style import labels, page, palette
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "theorem on the global convergence of gradient descent"
-# The run within 1 / L ends early; a run with a much larger step stands in for its continuation.
-_LIMIT = Source(_PAPER, f"{_LOCATOR} (theorem I of the poster)", Setting.PROXY)
+# The run within 1 / L ends early; runs with a much larger step, and along the exact direction, stand in for its
+# continuation.
+_LIMIT = Source(_PAPER, _LOCATOR, Setting.PROXY)
+_POSTER = Source(_PAPER, "theorem I of the poster, its proper starting point read as W = 0", Setting.OURS)
 _SMOOTHNESS = Source(_PAPER, _LOCATOR, Setting.EXACT)
 # The logarithm is fitted to the last decade of a run with at least this many steps.
 _LONG = 30_000
@@ -34,8 +37,10 @@ _LONG = 30_000
 # an increase of the risk, above rounding.
 _GROWTH, _POWER, _NEARLY_ALL, _RISE = 0.1, -1.0, 0.99, 1e-12
 # The runs: two long ones, of which the faster stands in for the continuation of the slower, and one that records the
-# risk at every step.
-_SLOW, _EVERY_STEP, _FAST = "step 0.05", "step 0.05, every step", "step 5"
+# risk at every step; the faster one from W = 0; and both starts along the exact direction of the gradient, which goes
+# on where the gradient of plain descent is too small.
+_SLOW, _EVERY_STEP, _FAST, _EXACT = "step 0.05", "step 0.05, every step", "step 5", "exact direction"
+_ZERO, _ZERO_EXACT = "W = 0, step 5", "W = 0, exact direction"
 _RUNS, _SPARSE = (_SLOW, _EVERY_STEP, _FAST), (_SLOW, _FAST)
 _NEEDS = Needs(steps=_LONG)
 # Products with the second derivative in the power iteration.
@@ -52,11 +57,14 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         For every kept seed `off`, 1 - cos, and `growth`, `||W||_F / ||W_mm||_F`, at the snapshots; `bound`, the
         smoothness constant L; `bend`, the largest second derivative found at each snapshot; whether the `optimal`
-        tokens are selected at the end; the recorded risk.
+        tokens are selected at the end, and the share of the gradient `lost` on inputs where they are not; the recorded
+        risk.
     """
     optima = optimum(record, solver)
     W, final = optima.of(record["W_snapshots"]), optima.of(record["W"])
-    off, growth, bend, bound, selected = batch.over_seeds(_along, W, final, optima.W, optima.problems)
+    off, growth, bend, bound, optimal, lost = batch.over_seeds(
+        _along, W, final, optima.W, optima.problems, optima.alpha
+    )
     along = ("seed", "snapshot")
     return xarray.Dataset(
         {
@@ -64,7 +72,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
             "growth": (along, growth),
             "bend": (along, bend),
             "bound": (("seed",), bound),
-            "optimal": (("seed",), (selected == optima.alpha).all(axis=1)),
+            "optimal": (("seed",), optimal),
+            "lost": (("seed",), lost),
             "loss": (("seed", "step"), optima.of(record["loss"])),
         },
         {"seed": optima.of(record["seed"]), "snapshot": record["snapshot"].values, "step": record["step"].values},
@@ -73,12 +82,16 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _along(
-    W: Float[Array, "snapshot d d"], final: Float[Array, "d d"], W_mm: Float[Array, "d d"], problem: Problem
+    W: Float[Array, "snapshot d d"],
+    final: Float[Array, "d d"],
+    W_mm: Float[Array, "d d"],
+    problem: Problem,
+    alpha: Int[Array, " n"],
 ) -> tuple[Array, ...]:
-    """Return what `measure` needs for one seed: off, growth, bend, bound, and the tokens selected at the end."""
+    """Return what `measure` needs for one seed: off, growth, bend, bound, and what `lost_on` finds at the end."""
     off = 1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, W_mm)
     growth = jax.vmap(metrics.norm)(W) / metrics.norm(W_mm)
-    return off, growth, *_smoothness(W, problem), tokens.selected(final, problem)
+    return off, growth, *_smoothness(W, problem), *lost_on(final, problem, alpha)
 
 
 def _smoothness(
@@ -101,6 +114,8 @@ def _smoothness(
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate growth and direction over the snapshots, and the largest step, curvature and risk.
 
+    For every seed also whether it ends at `other_tokens`, and whether it is `settled` there.
+
     Raises:
         ValueError: norms or distances that are not positive.
     """
@@ -110,7 +125,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         raise ValueError(f"growth, off: expected positive numbers, found at least {least[0]:.3g}, {least[1]:.3g}")
     late = steps * 10 >= steps[-1]
     last_decade, step_size, bound = growth.values[:, late], run.attrs["optimizer.step_size"], run["bound"]
-    return estimated(
+    wrong = ~run["optimal"]
+    estimates = estimated(
         run,
         key,
         growth=mean(growth),
@@ -128,8 +144,9 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         sharpest=exact(run["bend"].max()),
         rises=exact((run["loss"].diff("step") > _RISE).sum()),
         taken=exact(run.sizes["seed"] * (run.sizes["step"] - 1)),
-        elsewhere=exact((~run["optimal"]).sum()),
+        elsewhere=exact(wrong.sum()),
     )
+    return estimates.assign(other_tokens=wrong, settled=wrong & (run["lost"] < SETTLED))
 
 
 @claim("gd-divergence:norm", _LIMIT, "The norm of W diverges, like the logarithm of the number of steps.", _NEEDS)
@@ -148,33 +165,71 @@ def _norm(runs: Datasets) -> Judgement:
     )
 
 
+def _turns_to(runs: Datasets, plain: tuple[str, ...], exact_run: str, start: str) -> Judgement:
+    """1 - cos must fall like a power of the norm, for nearly all seeds; a seed that settles elsewhere refutes.
+
+    Args:
+        runs: the estimates.
+        plain: the runs of plain descent, the one that follows the path furthest last.
+        exact_run: the run from the same starts along the exact direction.
+        start: the start in words.
+    """
+    far = plain[-1]
+    numbers: dict[str, Number] = {}
+    for run in (*plain, exact_run):
+        summary = runs[run]
+        numbers |= {
+            f"1 - cos at step {int(summary['snapshot'][-1])}, {run}": number(summary, "off", at=-1),
+            f"share of seeds that come nearer in the last decade, {run}": number(summary, "nearer"),
+            f"share that selects the optimal tokens, {run}": number(summary, "optimal"),
+        }
+    powers = {f"exponent of ||W|| in 1 - cos, {run}": number(runs[run], "exponent") for run in plain}
+    wrong = runs[far]["other_tokens"] & runs[exact_run]["other_tokens"]
+    at_others, staying = int(wrong.sum()), int((wrong & runs[exact_run]["settled"]).sum())
+    criteria: list[Criterion] = [
+        *(below(f"{label},", power, _POWER) for label, power in powers.items()),
+        above(
+            f"share of seeds whose 1 - cos falls over the last decade of steps, {far},",
+            number(runs[far], "nearer"),
+            _NEARLY_ALL,
+        ),
+        below(
+            f"seeds from {start} that end at other tokens (interval: those that stay there, to all),",
+            Number(at_others, staying, at_others),
+            0,
+        ),
+    ]
+    return Judgement(
+        criteria,
+        remark="Exponents are over the last decade of steps. Since the norm grows like the logarithm of the steps, the "
+        f"direction changes very slowly, and {int(runs[far]['elsewhere'])} seeds have other tokens at the end of "
+        f"plain descent ({far}). All seeds are therefore also trained along the exact direction of the gradient. "
+        f"{at_others} of them end at other tokens there as well, and for {staying} of these the wrong inputs "
+        f"contribute less than {SETTLED:g} of the gradient, so they stay there (see global-convergence:equal-scores).",
+        numbers=numbers | powers,
+        expected={label: 0.0 if "1 - cos at" in label else 1.0 for label in numbers},
+        undecided=_NEEDS.missing({run: runs[run] for run in plain}),
+    )
+
+
 @claim(
     "gd-divergence:direction",
     _LIMIT,
-    "The direction of W converges to the Frobenius solution that selects the optimal tokens.",
-    _NEEDS,
+    "From any start, the direction of W converges to the Frobenius solution that selects the optimal tokens.",
+    TRAINED,
 )
 def _direction(runs: Datasets) -> Judgement:
-    ends, shares, powers = {}, {}, {}
-    for run in _SPARSE:
-        summary = runs[run]
-        ends[f"1 - cos at step {int(summary['snapshot'][-1])}, {run}"] = number(summary, "off", at=-1)
-        shares[f"share of seeds that come nearer in the last decade, {run}"] = number(summary, "nearer")
-        shares[f"share that selects the optimal tokens, {run}"] = number(summary, "optimal")
-        powers[f"exponent of ||W|| in 1 - cos, {run}"] = number(summary, "exponent")
-    nearer = f"share of seeds whose 1 - cos falls over the last decade of steps, {_FAST},"
-    on_their_way = ", ".join(f"{int(runs[run]['elsewhere'])} ({run})" for run in _SPARSE)
-    return Judgement(
-        (
-            *(below(f"{label},", power, _POWER) for label, power in powers.items()),
-            above(nearer, number(runs[_FAST], "nearer"), _NEARLY_ALL),
-        ),
-        remark="Exponents are over the last decade of steps. Since the norm grows like the logarithm of the steps, "
-        "the direction changes very slowly. Seeds that do not select their optimal tokens at the end: "
-        f"{on_their_way}. For other starts see global-convergence.",
-        numbers=ends | shares | powers,
-        expected=dict.fromkeys(ends, 0.0) | dict.fromkeys(shares, 1.0),
-    )
+    return _turns_to(runs, _SPARSE, _EXACT, "random weights")
+
+
+@claim(
+    "gd-divergence:zero",
+    _POSTER,
+    "From W = 0, the direction of W converges to the Frobenius solution that selects the optimal tokens.",
+    TRAINED,
+)
+def _from_zero(runs: Datasets) -> Judgement:
+    return _turns_to(runs, (_ZERO,), _ZERO_EXACT, "W = 0")
 
 
 @claim(
@@ -215,54 +270,63 @@ def _step(runs: Datasets) -> Judgement:
     )
 
 
+# What is drawn: runs with their colours, dashes and labels.
+_DRAWN = {
+    _SLOW: (palette.ramp(2)[0], "--", "random start"),
+    _FAST: (palette.ramp(2)[1], "-", "random start"),
+    _ZERO: (palette.WINE, "-.", "from $W = 0$"),
+}
+
+
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw norm and direction of W along the time, step size times steps: means over seeds with 95 % intervals."""
-    # The run of every step is the beginning of another.
-    slow, fast, every_step = (summaries[run] for run in (_SLOW, _FAST, _EVERY_STEP))
-    slope, power, off = (float(fast[name].values.flat[-1]) for name in ("slope", "exponent", "off"))
+    """Draw the norm of W over the time, step size times steps, and the direction error over the norm."""
+    fast, every_step = summaries[_FAST], summaries[_EVERY_STEP]
     with page.style():
-        figure = page.full(3.4)
+        figure = page.full(3.6)
         left, right = figure.subplots(1, 2)
-        # The longer run lies beneath.
-        for run, colour, dashes in zip((fast, slow), reversed(palette.ramp(2)), ("-", "--"), strict=True):
-            look = {"color": colour, "linestyle": dashes}
-            label = f"{_named(run)} (${float(run['within']):.2g} / L$)"
-            for axes, name, beside in ((left, "growth", (6, -9)), (right, "off", (6, 9))):
-                time, *curve = (run[part].values for part in ("time", name, f"{name}_low", f"{name}_high"))
-                page.band(axes, time, *curve, **look)
-                axes.plot(time[-1], curve[0][-1], "o", color=colour, markersize=3)
-                # A little before the end, so that the text is within the panel.
-                k = int(np.searchsorted(time, time[-1] / 8))
-                _write(axes, label, (time[k], curve[0][k]), beside, colour)
+        for run, (colour, dashes, start) in _DRAWN.items():
+            summary, look = summaries[run], {"color": colour, "linestyle": dashes}
+            label = f"{start}, {_named(summary)} (${float(summary['within']):.2g} / L$)"
+            time, growth, off = (summary[part].values for part in ("time", "growth", "off"))
+            page.band(left, time, growth, *_ends(summary, "growth"), label=label, **look)
+            page.band(right, growth, off, *_ends(summary, "off"), **look)
         # A line that grows like the logarithm, above the end of the faster run.
         ends = float(fast["time"][-1]) * np.array([1e-3, 1.0])
         line = float(fast["growth"][-1]) + 1.2 + np.log([1e-3, 1.0])
         left.plot(ends, line, color=palette.INK, linewidth=0.7, linestyle=":")
         middle = float(np.sqrt(ends.prod())), float(line.mean())
         _write(left, r"$\log(\eta k)$ + constant", middle, (-5, 3), palette.INK)
-        left.set_title(f"(a) the norm grows like {slope:.2f} log $k$ (theorem: log $k$)")
-        right.set_title(f"(b) 1 - cos goes like $\\|W\\|^{{{power:.1f}}}$, to {off:.2g} at the end")
+        verdicts = {name: judgements[f"gd-divergence:{name}"].verdict for name in ("norm", "direction", "zero")}
+        figure.suptitle(
+            f"Plain descent with equal scores. The norm diverges: {verdicts['norm']}.\n"
+            f"The direction converges to $W_F$: from $W = 0$ {verdicts['zero']}, from any start {verdicts['direction']}"
+        )
+        left.set_title(f"(a) the norm grows like {float(fast['slope']):.2f} log $k$ (theorem: log $k$)")
+        powers = (float(summaries[run]["exponent"]) for run in (_FAST, _ZERO))
+        right.set_title("(b) error falls like $\\|W\\|^{{{:.1f}}}$, from 0 like $\\|W\\|^{{{:.1f}}}$".format(*powers))
+        # Before that nothing moves; all runs are seen from here on.
+        left.set(xlabel=r"time, step size times steps, $\eta k$", xscale="log", xlim=(float(fast["time"][0]), None))
         left.set(ylabel=r"norm, $\|W(k)\|_F\,/\,\|W_F\|_F$", ylim=(0, None))
-        right.set(ylabel="direction error, 1 - cos to $W_F$", yscale="log")
-        # Before that nothing moves; both runs are seen from here on.
-        first = float(fast["time"][0])
-        for axes in (left, right):
-            axes.set(xlabel=r"time, step size times steps, $\eta k$", xscale="log", xlim=(first, None))
-        seeds = int(fast.attrs["kept"])
+        right.set(xlabel=r"norm, $\|W(k)\|_F\,/\,\|W_F\|_F$", xscale="log", xlim=(0.2, None), yscale="log")
+        right.set(ylabel="direction error, 1 - cos to $W_F$")
+        left.legend(loc="lower right", title="mean, 95 % interval")
         page.add_counts(
             figure,
-            {_named(run): run for run in summaries.values()},
-            "Means over kept seeds, in (b) geometric, with 95 % intervals. Titles: "
-            f"{_named(fast)}, last decade of steps, in which {float(fast['nearer']) * seeds:,.0f} of {seeds:,} seeds "
-            f"come nearer to $W_F$, the Frobenius SVM solution. Steps of {float(every_step['within']):.2g} / $L$ raise "
+            {run: summaries[run] for run in _DRAWN},
+            "Means over kept seeds, in (b) geometric. Exponents and slope: last decade of steps. "
+            f"$W_F$: Frobenius SVM solution. Steps of {float(every_step['within']):.2g} / $L$ raise "
             f"the risk in {int(every_step['rises']):,} of {int(every_step['taken']):,} cases.",
         )
     return figure
 
 
+def _ends(summary: xarray.Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return both ends of the intervals of an estimate."""
+    return summary[f"{name}_low"].values, summary[f"{name}_high"].values
+
+
 def _named(run: xarray.Dataset) -> str:
-    every = ", risk at every step" if run.attrs["record_every"] == 1 else ""
-    return rf"$\eta = {run.attrs['optimizer.step_size']:g}${every}"
+    return rf"$\eta = {run.attrs['optimizer.step_size']:g}$"
 
 
 def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[int, int], colour: str) -> None:
@@ -271,4 +335,4 @@ def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[int, in
     labels.beside(axes, text, at, offset, color=colour, **sides)
 
 
-EXPERIMENT = Experiment(measure, claims=(_norm, _direction, _step), estimate=estimate, draw=draw)
+EXPERIMENT = Experiment(measure, claims=(_norm, _direction, _from_zero, _step), estimate=estimate, draw=draw)

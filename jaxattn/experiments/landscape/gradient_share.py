@@ -191,7 +191,11 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     steps = summary["snapshot"].values
     total = 10 ** summary[["log_together", "log_together_low", "log_together_high"]]
     with page.style():
-        figure = page.full(3.3)
+        figure = page.full(3.5)
+        figure.suptitle(
+            "The share of the gradient on a non-support token falls exponentially in slack times norm: "
+            f"{judgements['gradient-share:slack'].verdict}"
+        )
         left, middle, right = figure.subplots(1, 3)
         page.band(left, steps, *total.values(), color=palette.COLOURS["W"])
         ends = " to ".join(page.power(float(total["log_together"][k])) for k in (0, -1))

@@ -111,7 +111,7 @@ _MARKERS = "os^"
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw one panel a number of tokens T, one curve a number of inputs n, with 95 % intervals.
+    """Draw one panel per number of tokens T, one curve per number of inputs n, with 95 % intervals.
 
     Above each curve's panel a bar shows the dimensions in which the theorem promises a share of 1.
     """
@@ -119,7 +119,11 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     looks = dict(zip(inputs, zip(palette.ramp(len(inputs)), _MARKERS, strict=False), strict=False))
     counts = total(summaries)
     with page.style():
-        figure = page.full(3.2)
+        figure = page.full(3.4)
+        figure.suptitle(
+            "Any choice of tokens can be selected if $d \\geq \\max(T - 1, n)$: "
+            f"{judgements['feasibility:theorem'].verdict}"
+        )
         panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
         for axes, T, letter in zip(panels, sizes, "abc", strict=False):
             runs = [run for run in summaries.values() if run.attrs["T"] == T]
@@ -128,13 +132,13 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             title = f"({letter}) $T = {T}$: all feasible from $d = {always:.0f}$, promised from {promised}"
             axes.set(xlabel="dimension $d$", title=title)
         panels[0].set_ylabel("share of feasible problems")
-        panels[-1].legend(loc="lower right", title="inputs")
+        panels[-1].legend(loc="lower right", title="95 % intervals")
         page.note(
             figure,
-            f"{counts['attempted']:,} problems, {min(run.attrs['seeds'] for run in summaries.values())} a point: "
+            f"{counts['attempted']:,} problems, {min(run.attrs['seeds'] for run in summaries.values())} per point: "
             f"{counts['kept']:,} with a certified solution, {counts['infeasible']:,} certified infeasible, "
-            f"{counts['unsolved']:,} unsolved, that count as not feasible. 95 % intervals. Bars above 1: "
-            "$d \\geq \\max(T - 1, n)$, where the theorem promises a share of 1.",
+            f"{counts['unsolved']:,} unsolved, which count as not feasible. Bars above 1: the dimensions "
+            "for which the theorem promises a share of 1.",
         )
     return figure
 

@@ -11,7 +11,7 @@ import xarray
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import svm
-from jaxattn.experiments.several_tokens.screening import Runs, first_reason, probabilities, selected_sets
+from jaxattn.experiments.several_tokens.screening import Runs, first_reason, selected_sets
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
@@ -29,8 +29,8 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
 
     Returns:
         With an axis `seed`: `reason`, "infeasible" or "unsolved" as an index into `claims.EXCLUDED`, or -1; `off`, 1 -
-        cos with each solution at the snapshots; `size`, the norm of W at the snapshots; `masked`, the largest
-        probability of a token that is not selected; `selected`, the selected tokens; `W_described`, the solutions.
+        cos with each solution at the snapshots; `size`, the norm of W at the snapshots; `selected`, the selected
+        tokens; `W_described`, the solutions.
     """
     problems, selected = jax.tree.map(lambda leaf: np.asarray(leaf)[seeds], runs.problems), selected_sets(runs)[seeds]
     described = describe(problems, runs.W[seeds], selected, solver)
@@ -40,7 +40,6 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
             "reason": (("seed",), failures(described.status)),
             "off": (("seed", "solution", "snapshot"), off),
             "size": (("seed", "snapshot"), runs.size[seeds]),
-            "masked": (("seed",), np.where(selected, 0, probabilities(runs)[seeds]).max(axis=(1, 2))),
             "selected": (("seed", "input", "token"), selected),
             "W_described": (("seed", "solution", "feature", "query_feature"), described.W),
         },

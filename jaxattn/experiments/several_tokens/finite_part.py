@@ -13,7 +13,6 @@ import xarray
 from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import screening
@@ -230,12 +229,27 @@ _WRITTEN = {"quadratic": r"$v \cdot x - \lambda \|x\|^2$", "ReLU": "ReLU head"}
 # For each part: colour, label, and size of the dots.
 _LOOKS = {"published": (palette.TEAL, "published selection", 3), "every": (palette.GUIDE, "no selection", 2)}
 _SHADES = (palette.TEAL, palette.SKY, palette.WINE)
+# Why runs are excluded, in words.
+_WORDS = {
+    "labels": "have only labels +1",
+    "ambiguous": "have a probability between the published thresholds",
+    "finite": "mask no token",
+}
+_RATIOS = (
+    "(a), (b): ratios of attention within sets that the best distribution mixes. (c): that distribution mixes the "
+    "selected set or only part of it, or is not unique."
+)
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the scatter of each head, with and without a selection, and of what kind the inputs are."""
     with page.style():
-        figure = page.full(3.6)
+        figure = page.full(4.0)
+        verdicts = {head: judgements[f"finite-part:{head}"].verdict for head in _HEADS}
+        figure.suptitle(
+            "Inside the selected sets attention converges to ratios that the problem determines:\n"
+            f"quadratic head {verdicts['quadratic']}, ReLU head {verdicts['ReLU']}"
+        )
         *panels, kinds = figure.subplots(1, 3)
         ratios = [run[name].values for run in summaries.values() for name in ("predicted", "descended")]
         limit = 1.05 * float(np.abs(np.concatenate(ratios)).max(initial=1.0))
@@ -243,20 +257,20 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             parts = {part: summaries[f"{head}{suffix}"] for part, suffix in PARTS.items()}
             _scatter(axes, parts, limit)
             settled = page.span((float(run["settled"]) for run in parts.values() if "settled" in run), ".0%")
-            axes.set(title=f"({letter}) {_WRITTEN[head]}: {settled} settle", xlabel="log ratio predicted")
+            axes.set(title=f"({letter}) {_WRITTEN[head]}: {settled} of inputs settle", xlabel="log ratio predicted")
         panels[0].set_ylabel("log ratio at the end of descent")
         _bars(kinds, summaries)
-        handles = [Patch(color=shade, label=kind) for kind, shade in zip(KINDS, _SHADES, strict=True)]
-        place = {"loc": "outside upper right", "ncols": len(KINDS), "columnspacing": 1.2}
-        figure.legend(handles=handles, title="(c): best distribution on the selected set", **place)
-        by_part = {
-            _LOOKS[part][1]: xarray.Dataset(attrs=total({head: summaries[f"{head}{suffix}"] for head in _HEADS}))
-            for part, suffix in PARTS.items()
-        }
-        page.add_counts(
-            figure, by_part, "(a), (b): ratios of attention within sets of the kind 'mixes the set'.", "runs"
-        )
+        page.note(figure, " ".join([*map(_kept, PARTS, [summaries] * len(PARTS)), _RATIOS]))
     return figure
+
+
+def _kept(part: str, summaries: Datasets) -> str:
+    """Say in words how many runs of one part are kept, and which shares are excluded for which reason."""
+    counts = total({head: summaries[f"{head}{PARTS[part]}"] for head in _HEADS})
+    excluded = ", ".join(
+        f"{counts[reason] / counts['attempted']:.0%} {words}" for reason, words in _WORDS.items() if counts.get(reason)
+    )
+    return f"{_LOOKS[part][1].capitalize()}: {counts['kept']:,} of {counts['attempted']:,} runs kept ({excluded})."
 
 
 def _scatter(axes: Axes, parts: Datasets, limit: float) -> None:
@@ -276,20 +290,26 @@ def _scatter(axes: Axes, parts: Datasets, limit: float) -> None:
 
 
 def _bars(axes: Axes, summaries: Datasets) -> None:
-    """Draw the shares of the kinds as one bar a head and part."""
+    """Draw the shares of the kinds as one bar per head and part; each kind is named where its share is largest."""
     names, mixing = [], []
+    largest = [0.0] * len(KINDS)
+    places = [(0.0, 0)] * len(KINDS)
     for head in _HEADS:
         for part, suffix in PARTS.items():
             run, left = summaries[f"{head}{suffix}"], 0.0
             shares = np.bincount(run["kind"].values, minlength=len(KINDS)) / max(run.sizes["mixed"], 1)
-            for share, shade in zip(shares, _SHADES, strict=True):
+            for kind, (share, shade) in enumerate(zip(shares, _SHADES, strict=True)):
                 axes.barh(len(names), share, left=left, color=shade)
+                if share > largest[kind]:
+                    largest[kind], places[kind] = share, (left + share / 2, len(names))
                 left += share
             names.append(f"{head},\n{_LOOKS[part][1]},\n{run.sizes['mixed']:,} inputs")
-            mixing.append(f"{shares[0]:.0%}")
+            mixing.append(f"{100 * shares[0]:.1f}%")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="share of the inputs", xlim=(0, 1), title=f"(c) {', '.join(mixing)} mix the set")
     axes.invert_yaxis()
+    for kind, at in zip(KINDS, places, strict=True):
+        axes.text(*at, kind, ha="center", va="center", color="white", fontsize=page.SMALLEST)
 
 
 EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, draw=draw)

@@ -172,13 +172,18 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     # Lambda doubles from place to place, from the second run on; lambda = 0 stands beyond a break of the axis.
     x = np.array([0.0, *(1 + np.log2(penalty / penalties[1]) for penalty in penalties[1:])])
     with page.style():
-        figure = page.full(3.2)
+        figure = page.full(3.5)
+        verdicts = {name: judgements[f"multi-token-lambda:{name}"].verdict for name in ("tokens", "direction")}
+        figure.suptitle(
+            f"The larger $\\lambda$, the more tokens descent selects: {verdicts['tokens']}. "
+            f"$W$ turns to $W_{{\\mathrm{{mm}}}}$: {verdicts['direction']}"
+        )
         left, right = figure.subplots(1, 2)
         most = 1.1 * max(float(run[f"{name}_high"]) for run in runs for name in ("tokens", "best"))
         first, last = runs[0], runs[-1]
         largest = f"for $\\lambda = {penalties[-1]:g}$"
         title = f"(a) tokens: {float(first['tokens']):.2g} for $\\lambda = 0$, {float(last['tokens']):.2g} {largest}"
-        left.set(title=title, ylabel="mean number of tokens of an input", ylim=(0, most))
+        left.set(title=title, ylabel="mean number of tokens per input", ylim=(0, most))
         both, alone = (page.power(float(last["off"].sel(solution=name))) for name in ("W_SVMeq", "W_mm"))
         title = f"(b) {largest} {LOOKS['W_SVMeq'][0]} is off by {both}, {LOOKS['W_mm'][0]} alone by {alone}"
         right.set(title=title, ylabel="direction error at the end, 1 - cos", yscale="log")

@@ -10,12 +10,17 @@ import xarray
 
 from jaxattn import data, descent, losses, metrics, svm, tokens
 from jaxattn.descent import smoothness
-from jaxattn.experiments.landscape.gd_divergence import estimate, measure
+from jaxattn.experiments.landscape.gd_divergence import EXPERIMENT, estimate, measure
 from jaxattn.study.settings import schedule
 from tests.instances import T, d, n
 from tests.recorded import problem_of, recorded
 
-VERDICTS = {"gd-divergence:norm": "holds", "gd-divergence:direction": "holds", "gd-divergence:step": "holds"}
+VERDICTS = {
+    "gd-divergence:norm": "holds",
+    "gd-divergence:direction": "holds",
+    "gd-divergence:zero": "holds",
+    "gd-divergence:step": "holds",
+}
 STEPS = np.array(schedule.Logarithmically(8)(100_000))
 GROWTH = np.log(1 + STEPS)
 
@@ -26,6 +31,9 @@ def measured():
         "step 0.05": run(0.05, 1000),
         "step 0.05, every step": run(0.05, 1),
         "step 5": run(5.0, 1000, seeds=1000),
+        "W = 0, step 5": run(5.0, 1000, seeds=1000),
+        "exact direction": run(0.1, 1000, seeds=1000),
+        "W = 0, exact direction": run(0.1, 1000, seeds=1000),
     }
 
 
@@ -39,6 +47,7 @@ def run(step_size, record_every, seeds=30, off=0.5 / (1 + GROWTH) ** 2):
             "bend": (("seed", "snapshot"), np.full((seeds, len(STEPS)), 0.1)),
             "bound": ("seed", np.full(seeds, 15.0)),
             "optimal": ("seed", np.ones(seeds, bool)),
+            "lost": ("seed", np.zeros(seeds)),
             "loss": (("seed", "step"), np.tile([1.0, 0.5, 0.4], (seeds, 1))),
         },
         {"seed": np.arange(seeds), "snapshot": STEPS, "step": np.arange(3)},
@@ -83,3 +92,17 @@ def test_slopes_are_over_the_last_decade_and_rises_are_counted():
 def test_distances_that_are_not_positive_are_refused():
     with pytest.raises(ValueError, match="growth, off: expected positive numbers"):
         estimate(run(0.05, 1, off=0 * GROWTH), jax.random.key(0))
+
+
+def test_only_a_seed_that_stays_at_other_tokens_in_both_runs_refutes():
+    def verdict(plain, exact, lost):
+        runs = measured()
+        runs["step 5"]["optimal"][plain] = False
+        runs["exact direction"]["optimal"][exact] = False
+        runs["exact direction"]["lost"][exact] = lost
+        summaries = EXPERIMENT.estimates(runs, jax.random.key(0))
+        return [str(claim.judge(summaries).verdict) for claim in EXPERIMENT.claims[1:3]]
+
+    assert verdict(7, 7, 1e-9) == ["does not hold", "holds"]
+    assert verdict(7, 7, 1e-3) == ["not decided", "holds"]
+    assert verdict(7, 8, 1e-9) == ["holds", "holds"]

@@ -5,7 +5,7 @@ import numpy as np
 import xarray
 
 from jaxattn import svm, tokens
-from jaxattn.experiments.landscape.global_probability import estimate, independent, measure
+from jaxattn.experiments.landscape.global_probability import EXPERIMENT, estimate, independent, measure
 from tests import instances
 from tests.recorded import ended
 
@@ -71,3 +71,13 @@ def test_the_optimal_tokens_are_read_off_the_final_weights():
     assert found["saturated"].values.tolist() == [True, True, False]
     assert found["globally"].values.tolist() == [True, False, True]
     assert [found.attrs[name] for name in ("attempted", "kept", "diverged", "ambiguous")] == [4, 2, 1, 1]
+
+
+def test_a_curve_at_the_ceiling_cannot_show_a_fall_and_is_not_judged():
+    (judge,) = (claim.judge for claim in EXPERIMENT.claims if claim.id == "global-probability:n")
+    runs = measured() | {f"W n={n} T=5 d=80": run("free", n, 5, 80, 0.99) for n in (5, 10)}
+    judgement = judge(EXPERIMENT.estimates(runs, jax.random.key(0)))
+    assert judgement.verdict == "holds"
+    assert "Not judged, as all probabilities are 0.95 to 1: to W n=10 T=5 d=40; W n=10 T=5 d=80" in judgement.note
+    runs = measured() | {f"W n={n} T=5 d=40": run("free", n, 5, 40, 0.9) for n in (5, 10)}
+    assert judge(EXPERIMENT.estimates(runs, jax.random.key(0))).verdict == "not decided"

@@ -30,6 +30,7 @@ def run(m, above=30, there=2, missed=0):
         "missed": seed < missed,
         "optimal": seed % there == 0,
         "margin": 0.3 + wobble,
+        "ahead": 0.35 + wobble,
         "correlation": 0.8 + wobble,
         "reached": 0.999 + 1e-2 * wobble,
     }
@@ -38,6 +39,7 @@ def run(m, above=30, there=2, missed=0):
         "share": flat - 0.5 / RADII,
         "residual": 1e-9 * flat,
         "agreeing": 0.3 * flat,
+        "drawn": flat > 0,
         "minimum": flat > 0,
     }
     arrays = {name: (("seed",), values) for name, values in of_seed.items()}
@@ -73,3 +75,20 @@ def test_a_path_that_is_no_path_of_minimizers_decides_nothing():
     assert verdicts["narrow-path:limit"].verdict == "not decided"
     assert verdicts["narrow-path:limit"].note.startswith("In 1 of 30 seeds at m=1, 1 of 30 seeds at m=2 the best")
     assert verdicts["narrow-path:descent"].verdict == "does not hold"
+
+
+def test_a_solution_with_a_smaller_margin_than_the_path_decides_nothing():
+    runs = measured()
+    runs["m=2"]["share"][3, -1] = 1.01
+    judgement = EXPERIMENT.claims[0].judge(EXPERIMENT.estimates(runs, jax.random.key(0)))
+    assert judgement.verdict == "not decided"
+    assert judgement.note.startswith("In 0 of 30 seeds at m=1, 1 of 30 seeds at m=2 the path has a larger margin")
+
+
+def test_seeds_on_their_way_to_the_margin_of_the_path_do_not_refute_it():
+    runs = measured()
+    runs["m=1"]["ahead"][:] = 1.0
+    summary = estimate(runs["m=1"], jax.random.key(0))
+    assert (summary.attrs["short"], summary.attrs["stay"]) == (15, 0)
+    assert float(summary["margin_there_low"]) == 0
+    assert float(summary["margin_there_high"]) == 1

@@ -8,7 +8,7 @@ import xarray
 from jaxattn.experiments.several_tokens import screening
 from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
 from jaxattn.experiments.several_tokens.multi_token_mlp import EXPERIMENT
-from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED
+from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED, not_distinguishable
 from jaxattn.experiments.several_tokens.prediction import predict
 from jaxattn.study.claims import EXCLUDED, Verdict
 from tests.instances import gives_up
@@ -43,7 +43,6 @@ def run(d):
         {
             "off": (("seed", "solution", "snapshot"), off[:, :, None] / size**1.5),
             "size": (("seed", "snapshot"), np.where(published, 50.0, 20.0)[:, None] * size),
-            "masked": (("seed",), np.full(seed.size, 1e-8)),
             "several": (("seed",), np.ones(seed.size, bool)),
             "published": (("seed",), published),
             "every": (("seed",), ~published | (seed == 0)),
@@ -62,6 +61,15 @@ def test_a_predicted_finite_part_that_is_far_off_refutes_the_prediction_alone():
     summaries = EXPERIMENT.estimates(runs, jax.random.key(0))
     found = {claim.id.partition(":")[2]: claim.judge(summaries).verdict for claim in EXPERIMENT.claims}
     assert (found["predicted"], found["selected"]) == (Verdict.FAILS, Verdict.HOLDS)
+
+
+def test_a_mean_with_a_wide_interval_is_not_distinguishable_from_three_times_the_published_one():
+    summaries = EXPERIMENT.estimates(measured(), jax.random.key(0))
+    selected = {f"d = {d}": summaries[f"d = {d}"] for d in (4, 6, 8, 10)}
+    assert not_distinguishable(selected) == []
+    error = xarray.where(selected["d = 10"]["solution"] == "W_mm", 0.01, selected["d = 10"]["off_error"])
+    selected["d = 10"] = selected["d = 10"].assign(off_error=error)
+    assert not_distinguishable(selected) == ["d = 10, W_mm"]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxattn.experiments.landscape.global_convergence.basins import MARGIN
+from jaxattn.experiments.landscape.outcomes import SETTLED
 from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Datasets, family, total
 from jaxattn.study.estimates import estimated, exact, mean, share
@@ -26,8 +27,6 @@ FAR = {"weights": "far"}
 # for W_mm itself.
 CORRELATIONS = (0.2, 0.4, 0.5, 0.6, 0.8)
 MARGINS = (-np.inf, -1.0, -0.5, -0.25, -0.1, 0.0, 0.1, 1.0)
-# Inputs with a smaller share of the gradient no longer affect W.
-SETTLED = 1e-6
 # Fixed beforehand: a start has converged to a solution if 1 - cos with it is at most this.
 _NEAR = 0.05
 

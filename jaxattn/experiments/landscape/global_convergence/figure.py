@@ -14,18 +14,21 @@ from numpy.typing import ArrayLike
 
 from jaxattn.experiments.landscape.global_convergence.estimates import FAR, MARGINS, STARTS
 from jaxattn.study.claims import Datasets, Judgements, family
-from jaxattn.study.style import page, palette
+from jaxattn.study.claims.counts import total
+from jaxattn.study.style import labels, page, palette
 
 _LOOKS = {
     "from W = 0": (palette.TEAL, "o", "steps of 0.1"),
     "from a long first step": (palette.WINE, "s", "first step of 100"),
 }
 _NAMES = dict(zip(STARTS, ("$W = 0$", "long first step", "random weights"), strict=True))
+# What names a run from far starts.
+_SIZES = {"n": "data.n", "d": "data.d", "R": "weights.margin"}
 _REMARK = (
     "Seeds that select their optimal tokens, 95 % Wilson intervals. (a), (b): sphere data, from $W = 0$; "
-    "(b): all dimensions together. (c): from random weights; ringed: equal scores, and yet some seeds stay at "
-    "other tokens, where the inputs that are wrong no longer affect $W$. (d): equal scores, "
-    r"$\alpha$ a drawn wrong selection; crosses: predicted for $R$ without bound from which inputs are served."
+    "(b): all dimensions together. (c): ringed: equal scores, and yet some seeds stay at other tokens, where the "
+    r"inputs that are wrong no longer affect $W$. (d): from $R\,W_\alpha$, $\alpha$ a drawn wrong selection; the "
+    "prediction, from which inputs are served, is for $R$ without bound."
 )
 
 
@@ -41,31 +44,31 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     left = f"{_sum(far, 'left')} of {_sum(far, 'starts')} starts"
     with page.style():
         figure = page.full(5.6)
-        (a, b), (c, d) = figure.subplots(2, 2, sharey=True)
+        (a, b), (c, d) = figure.subplots(2, 2)
         _by_first_step(a, b, summaries, first)
         _by_size(c, random, "data.spread", "n")
-        for run in equal:
-            # Seeds that still move may yet arrive, and refute nothing.
-            if int(run["settled"]):
-                share = float(run["optimal"])
-                c.plot(0, share, "o", color=palette.INK, markerfacecolor="none", markersize=10, zorder=5)
-                text = f"$n = {run.attrs['data.n']}$: {share:.2f}"
-                c.annotate(text, (0, share), (8, -16), textcoords="offset points", va="top", zorder=5)
-        for runs, colour in _by_size(d, far, "weights.margin", "nd"):
-            d.plot(1.6 * runs[-1].attrs["weights.margin"], 1 - float(runs[-1]["elsewhere"]), "x", color=colour)
+        for axes in (a, b):
+            axes.set_ylim(-0.03, 1.08)
+        c.set(xlim=(-0.45, 1.08), ylim=(0.5, 1.06), xticks=(0, 0.25, 0.5, 1))
+        _label_equal(c, equal)
+        _from_far(d, far)
+        verdicts = {name: judgements[f"global-convergence:{name}"].verdict for name in ("equal-scores", "basins")}
+        figure.suptitle(
+            f"With equal scores descent selects the optimal tokens from any start: {verdicts['equal-scores']}.\n"
+            f"Where it ends from far along a wrong selection can be predicted: {verdicts['basins']}"
+        )
         a.set(title=f"(a) the half with the larger cosines: share larger by {gains}")
         b.set(title=f"(b) first step separates (shaded): {separated} end at other tokens")
         c.set(title=f"(c) equal scores, from random weights: {settled} stay at other tokens")
-        d.set(title=f"(d) equal scores, from far along a wrong selection: {left} leave inputs unserved")
+        d.set(title=f"(d) equal scores, from far: {left} leave inputs unserved")
+        d.set(xlabel="share of starts, optimal tokens")
         a.set(xlabel="cos of the first gradient and $W_{mm}$", ylabel="share of seeds, optimal tokens")
-        b.set(xlabel="first step's worst margin ($W_{mm}$: 1)", ylim=(-0.03, 1.08))
+        b.set(xlabel="first step's worst margin ($W_{mm}$: 1)", ylabel="share of seeds, optimal tokens")
         c.set(xlabel="spread of other scores (equal 0, as drawn 1)", ylabel="share of seeds, optimal tokens")
-        d.set(xlabel="$R$, least margin of the start $R\\,W_\\alpha$", xscale="log")
         b.legend(loc="lower right")
-        c.legend(loc="lower left")
         d.legend(loc="lower left")
-        counted = {run.attrs["run"]: run for run in far}
-        counted |= {name: summaries[start] for start, name in _NAMES.items()}
+        counted = {name: summaries[start] for start, name in _NAMES.items()}
+        counted[r"$R\,W_\alpha$"] = xarray.Dataset(attrs=total({run.attrs["run"]: run for run in far}))
         page.add_counts(figure, counted, _REMARK)
     return figure
 
@@ -103,16 +106,36 @@ def _points(axes: Axes, x: ArrayLike, mean: np.ndarray, low: np.ndarray, high: n
     page.bars(axes, np.asarray(x)[there], mean[there], low[there], high[there], **look)
 
 
-def _by_size(
-    axes: Axes, runs: Sequence[xarray.Dataset], along: str, sizes: str
-) -> list[tuple[list[xarray.Dataset], str]]:
-    """Draw the shares along a setting, a curve for each size of the problems, and return its runs and its colour."""
-    groups: dict[tuple[int, ...], list[xarray.Dataset]] = {}
+def _by_size(axes: Axes, runs: Sequence[xarray.Dataset], along: str, size: str) -> None:
+    """Draw the shares along a setting, a curve for each size of the problems."""
+    groups: dict[int, list[xarray.Dataset]] = {}
     for run in sorted(runs, key=lambda run: run.attrs[along]):
-        groups.setdefault(tuple(run.attrs[f"data.{size}"] for size in sizes), []).append(run)
-    colours = palette.ramp(len(groups))
-    for (size, group), colour, marker in zip(sorted(groups.items()), colours, "Dos^", strict=False):
-        label = ", ".join(f"${name} = {number}$" for name, number in zip(sizes, size, strict=True))
+        groups.setdefault(run.attrs[f"data.{size}"], []).append(run)
+    for (_, group), colour, marker in zip(sorted(groups.items()), palette.ramp(len(groups)), "Dos^", strict=False):
         shares = np.transpose([_shares(run, "optimal") for run in group])
-        _points(axes, [run.attrs[along] for run in group], *shares, color=colour, marker=marker, label=label)
-    return [(group, colour) for (_, group), colour in zip(sorted(groups.items()), colours, strict=True)]
+        _points(axes, [run.attrs[along] for run in group], *shares, color=colour, marker=marker)
+
+
+def _label_equal(axes: Axes, equal: Sequence[xarray.Dataset]) -> None:
+    """Label the shares for equal scores, and ring those where seeds stay at other tokens."""
+    ends = []
+    for run in equal:
+        share = float(run["optimal"])
+        # Seeds that still move may yet arrive, and refute nothing.
+        if int(run["settled"]):
+            axes.plot(0, share, "o", color=palette.INK, markerfacecolor="none", markersize=10, zorder=5)
+        ends.append(labels.End(f"$n = {run.attrs['data.n']}$: {share:.2f}  ", 0, share, palette.INK))
+    labels.beside_ends(axes, ends, side="left")
+
+
+def _from_far(axes: Axes, far: Sequence[xarray.Dataset]) -> None:
+    """Draw a row a run: the share found, and the share predicted."""
+    for row, run in enumerate(far):
+        share, low, high = (float(part) for part in _shares(run, "optimal"))
+        look = {"color": palette.TEAL, "fmt": "o", "markersize": 4, "elinewidth": 0.8}
+        axes.errorbar(share, row, xerr=[[share - low], [high - share]], label=None if row else "found", **look)
+        predicted = 1 - float(run["elsewhere"])
+        axes.plot(predicted, row, "x", color=palette.WINE, label=None if row else "predicted")
+    names = [", ".join(f"${name} = {run.attrs[key]:g}$" for name, key in _SIZES.items()) for run in far]
+    axes.set_yticks(range(len(far)), names)
+    axes.set(ylim=(len(far) - 0.4, -0.6))

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import xarray
 from jaxtyping import Array, Float, Int
 
-from jaxattn import attention, heads, losses, metrics, svm, tokens
-from jaxattn.descent import gradients
+from jaxattn import metrics, svm
 from jaxattn.experiments.landscape.global_convergence import basins
-from jaxattn.parallel import batch, lanes
+from jaxattn.experiments.landscape.outcomes import lost_on
+from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.measuring.optimum import optimum
 
@@ -50,9 +50,5 @@ def _of_seed(
     alpha: Int[Array, " n"],
 ) -> tuple[Array, ...]:
     margins = svm.margins(svm.token_constraints(problem, alpha), first / metrics.norm(first))
-    right = tokens.selected(final, problem) == alpha
-    step, read = lanes.before(), gradients.reading(problem, heads.linear)
-    slope = gradients.direction(step, attention.logits(final, problem), problem.Y, read, losses.logistic)
-    of_inputs = jnp.sum(jnp.abs(slope.coefficients), axis=1)
-    lost = jnp.sum(jnp.where(right, 0.0, of_inputs)) / jnp.sum(of_inputs)
-    return jnp.all(right), metrics.correlation(first, W_mm), jnp.min(margins) * metrics.norm(W_mm), lost
+    optimal, lost = lost_on(final, problem, alpha)
+    return optimal, metrics.correlation(first, W_mm), jnp.min(margins) * metrics.norm(W_mm), lost

@@ -18,7 +18,6 @@ from jaxattn.experiments.landscape.rising import Curve, points, trend
 from jaxattn.study import claims
 from jaxattn.study.claims import (
     Claim,
-    Criterion,
     Datasets,
     Experiment,
     Judgement,
@@ -39,9 +38,10 @@ _INDEPENDENT = claims.Source(
 # Fixed beforehand: a difference counts if it exceeds the first number of standard errors; none may exceed the second.
 _BEYOND, _FAR = 2, 4
 # Fixed beforehand: the largest difference of the mean probability from that of the independent run, by its interval.
-_WITHIN = 0.05
+_NO_MORE = -0.05, 0.05
 # Fixed beforehand: a probability counts as 1 if it is within this distance of 1. A larger gap is either still closing,
-# or has levelled off if it falls by less than a fifth from one d to the next, which is twice as large.
+# or has levelled off if it falls by less than a fifth from one d to the next, which is twice as large. A curve on which
+# all probabilities count as 1 cannot show whether they fall with n or T; that it is not judged was decided later.
 _MISSED, _AT_REST = 0.05, 0.8
 _POINTS = "neighbouring points"
 _NEEDS = claims.Needs(steps=claims.LEAST_STEPS)
@@ -95,10 +95,14 @@ def _falls_along(size: str) -> Claim:
     @claim(f"global-probability:{size}", _SOURCE, statement, needs=_NEEDS)
     def rule(runs: Datasets) -> Judgement:
         summaries = by_weights(runs)
-        fall = trend([curve for summary in summaries.values() for curve in _curves(summary, size)], up=False)
+        curves = [curve for summary in summaries.values() for curve in _curves(summary, size)]
+        level = [curve for curve in curves if all(point.share.low >= 1 - _MISSED for point in curve)]
+        fall = trend([curve for curve in curves if curve not in level], up=False)
+        unresolved = "; ".join(curve[-1].run for curve in level)
         return Judgement(
             fall.criteria(f"decrease from the smallest to the largest {size}", _POINTS),
-            remark=fall.remark(_POINTS),
+            remark=fall.remark(_POINTS)
+            + (f" Not judged, as all probabilities are {1 - _MISSED:g} to 1: to {unresolved}." if level else ""),
             numbers=_probabilities(summaries),
             undecided=fall.undecided,
         )
@@ -133,6 +137,10 @@ def _independent(runs: Datasets) -> Judgement:
     allowed = by_chance(len(off))
     far = Number.exact(max(abs(each.errors) for each in off.values()))
     probabilities = _probabilities(summaries)
+    mean = {
+        weights: _mean_difference([each for each in off.values() if each.weights == weights]) for weights in WEIGHTS
+    }
+    widest = max((number.high - number.low) / 2 for number in mean.values())
     return Judgement(
         (
             below(
@@ -141,22 +149,28 @@ def _independent(runs: Datasets) -> Judgement:
                 allowed,
             ),
             below("largest difference of a probability, in standard errors,", far, _FAR),
-            *(_close(weights, [each for each in off.values() if each.weights == weights]) for weights in WEIGHTS),
+            *(
+                between(f"mean difference of the probabilities from the independent run, {weights},", number, *_NO_MORE)
+                for weights, number in mean.items()
+            ),
         ),
         remark=f"{len(beyond)} of {len(off)} probabilities differ by more than {_BEYOND} standard errors of the "
-        f"difference{listed}. If nothing differed, chance would give at most {allowed} in 95 of 100 cases.",
+        f"difference{listed}. If nothing differed, chance would give at most {allowed} in 95 of 100 cases. The "
+        f"independent run has {SEEDS} seeds, so that a single probability is told apart from its own only if it is off "
+        f"by more than {_BEYOND * max(each.error for each in off.values()):.2f} in the middle of the range, and the "
+        f"mean of those of W or of (K, Q) only if it is off by more than {widest:.3f}. Its shares are copied from that "
+        "run and are in no text of the paper.",
         numbers={run: probabilities[run] for run in off},
         expected={run: each.share for run, each in off.items()},
         counts=claims.counts_of({run: runs[run] for run in off}),
     )
 
 
-def _close(weights: str, off: list[Compared]) -> Criterion:
-    """Ask for a small mean difference, separately for W and (K, Q), which are trained on the same problems."""
+def _mean_difference(off: list[Compared]) -> Number:
+    """Return the mean difference, separate for W and (K, Q), which are trained on the same problems."""
     mean = math.fsum(each.difference for each in off) / len(off)
     half = 2 * math.sqrt(math.fsum(each.error**2 for each in off)) / len(off)
-    quantity = f"mean difference of {len(off)} probabilities from the independent run, {weights},"
-    return between(quantity, Number(mean, mean - half, mean + half), -_WITHIN, _WITHIN)
+    return Number(mean, mean - half, mean + half)
 
 
 _TRAINED = {"W": "$W$", "KQ": "$(K, Q)$"}
@@ -170,16 +184,19 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     off = compared(summaries)
     beyond = sum(abs(each.errors) > _BEYOND for each in off.values())
     with page.style():
-        figure = page.full(5.4)
+        figure = page.full(5.7)
         # A decade of d is equally long in all panels.
         dimensions = [np.unique(_smallest(summaries["W"], fixed)["d"].values) for fixed in "Tn"]
         lengths = [max(0.3, np.ptp(np.log(d)) + 0.25) for d in dimensions]
         grid = figure.subplots(2, 2, sharey=True, sharex="col", width_ratios=lengths)
+        verdict = judgements["global-probability:d"].verdict
+        figure.suptitle(f"The probability that descent selects the optimal tokens rises with $d$, to 1: {verdict}")
         panels = [(weights, along, fixed) for weights in summaries for along, fixed in ("nT", "Tn")]
         for axes, letter, (weights, along, fixed) in zip(grid.flat, "abcd", panels, strict=True):
             runs = _smallest(summaries[weights], fixed)
             _draw_curves(axes, runs, along, weights)
-            _draw_independent(axes, runs, weights)
+            _draw_independent(axes, runs, weights, along)
+            _mark_level(axes, runs, along)
             verdict = judgements[f"global-probability:{along}"].verdict
             setting = f"training {_TRAINED[weights]}, ${fixed} = {int(runs[fixed][0])}$"
             axes.set_title(f'({letter}) {setting}: "falls with ${along}$" {verdict}')
@@ -197,9 +214,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             figure,
             summaries,
             "Ambiguous: softmax not saturated, counts as not optimal. Coloured bars: 95 % intervals, "
-            f"{min(seeds):,} to {max(seeds):,} seeds. Black bars: {_BEYOND} standard errors of the difference from "
-            f"the independent run. {beyond} of {len(off)} differences are larger; chance gives up to "
-            f"{by_chance(len(off))} (95 % of cases).",
+            f"{min(seeds):,} to {max(seeds):,} seeds. Bars of the diamonds, in the colour of their curve: {_BEYOND} "
+            f"standard errors of the difference from the independent run. {beyond} of {len(off)} differences are "
+            f"larger; chance gives up to {by_chance(len(off))} (95 % of cases).",
         )
     return figure
 
@@ -218,13 +235,24 @@ def _draw_curves(axes: Axes, runs: xarray.Dataset, along: str, weights: str) -> 
         page.bars(axes, curve["d"].values, *shares, label=f"${along} = {size}$", **look)
 
 
-def _draw_independent(axes: Axes, runs: xarray.Dataset, weights: str) -> None:
+def _mark_level(axes: Axes, runs: xarray.Dataset, along: str) -> None:
+    """Say where all probabilities count as 1, so that a fall cannot be seen."""
+    smallest = set(runs["d"].values[runs[along].values == runs[along].values.min()])
+    for d, of_d in runs.groupby("d"):
+        if d in smallest and float(of_d["global_low"].min()) >= 1 - _MISSED:
+            look = {"fontsize": page.SMALLEST, "ha": "right", "va": "top", "color": palette.NOTE}
+            axes.annotate(f"unresolved\nat $d = {d}$", (float(d), 0.95), (4, -4), textcoords="offset points", **look)
+
+
+def _draw_independent(axes: Axes, runs: xarray.Dataset, weights: str, along: str) -> None:
     """Mark the probabilities of the independent run, each with two standard errors of the difference from it."""
     off = compared({weights: runs})
     d = 1.035 * runs["d"].sel(run=[*off]).values
     share, error = np.array([(each.share, each.error) for each in off.values()]).T
     ends = np.clip([share - _BEYOND * error, share + _BEYOND * error], 0, 1)
-    axes.vlines(d, *ends, color=palette.INK, linewidth=0.7, zorder=5)
+    sizes = np.unique(runs[along].values)
+    colours = np.array(palette.ramp(len(sizes)))[np.searchsorted(sizes, runs[along].sel(run=[*off]).values)]
+    axes.vlines(d, *ends, color=colours, linewidth=1.2, zorder=5)
     palette.published(axes, d, share, _LABEL, prefix="")
 
 

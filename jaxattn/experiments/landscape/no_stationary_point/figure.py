@@ -20,7 +20,12 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw the cosines at all weights, the smallest of each problem, and the landscapes of the constructed instance."""
     equal, free = (summaries[name] for name in _LOOKS)
     with page.style():
-        figure = page.full(6.0)
+        figure = page.full(6.4)
+        verdicts = {name: judgements[f"no-stationary-point:{name}"].verdict for name in ("equal", "finite")}
+        figure.suptitle(
+            f"With equal scores there is no finite stationary point: {verdicts['equal']}.\n"
+            f"Without them a local minimum can trap descent: {verdicts['finite']}"
+        )
         (left, right), landscapes = figure.subplots(2, 2)
         for name, (colour, marker, label) in _LOOKS.items():
             _shares(left, summaries[name], colour, label)
@@ -39,7 +44,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         right.axhline(0, color=palette.INK, linewidth=0.7, linestyle=":")
         ratio, turns = float((equal["least"] / equal["bound"]).min()), float(free["turns_away"])
         right.set_title(f"(b) equal scores: {ratio:.4g} times the bound or more; as drawn: {turns:.0%} negative")
-        right.set(xlabel="the proof's bound for equal scores", ylabel="smallest cosine of a problem")
+        right.set(xlabel="the proof's bound for equal scores", ylabel="smallest cosine per problem")
         for axes in (left, right):
             axes.legend(loc="best")
         # One scale for both landscapes.
@@ -55,10 +60,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         page.add_counts(
             figure,
             {label: summaries[name] for name, (_, _, label) in _LOOKS.items()},
-            f"{int(equal.attrs['draws']):,} weights a problem. (c), (d): the risk of the constructed instance over "
+            f"{int(equal.attrs['draws']):,} weights per problem. (c), (d): the risk of the constructed instance over "
             r"$Wz$, the same query for all inputs; shaded where $-\langle\nabla L, W_{mm}\rangle < 0$; lines: descent "
-            "(gradient flow) from the same four points; a token's second coordinate is its score; the arrow on the "
-            "right points along $W_{mm}z$.",
+            "(gradient flow) from the same four points, which leaves the frame where its norm diverges; the second "
+            "coordinate of a token is its score; the arrow on the right points along $W_{mm}z$.",
             counted="problems",
         )
     return figure

@@ -10,7 +10,7 @@ from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.labels import beside
 
-# Margins below this are drawn as this: descent ends at other tokens, or the radius is small.
+# Margins below this are drawn as this: descent ends at other tokens.
 _LEAST = -1.0
 # Where descent ends: marker, its words, and the height that they stand above.
 _ENDS = {True: ("o", "the\noptimal tokens", 1.25), False: ("x", "other\ntokens", _LEAST)}
@@ -20,13 +20,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw distance and margin of the paths over the radius, and the margin of every descent."""
     colours = dict(zip(summaries, palette.ramp(len(summaries)), strict=True))
     with page.style():
-        figure = page.full(3.3)
+        figure = page.full(3.7)
         left, middle, right = figure.subplots(1, 3)
         for (name, run), dashes in zip(summaries.items(), palette.STYLES, strict=False):
             look = {"color": colours[name], "linestyle": dashes, "label": f"$m = {run.attrs['weights.m']}$"}
-            for axes, estimate in ((left, "distance"), (middle, "share")):
-                curve = (run[part].values for part in ("radius", estimate, f"{estimate}_low", f"{estimate}_high"))
-                page.band(axes, *curve, **look)
+            curve = (run[part].values for part in ("radius", "distance", "distance_low", "distance_high"))
+            page.band(left, *curve, **look)
+            short = (1 - run[part].values for part in ("share", "share_high", "share_low"))
+            page.band(middle, run["radius"].values, *short, **look)
         first = next(iter(summaries.values()))
         last, distance = float(first["radius"][-1]), float(first["distance"][-1])
         guide = {"color": palette.INK, "linewidth": 0.7, "linestyle": ":"}
@@ -36,16 +37,20 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             title=f"(a) distance from the best solution: {powers}", xlabel="radius $R$", xscale="log", yscale="log"
         )
         left.set_ylabel("distance of the path from the best")
-        left.legend(loc="lower left")
-        middle.axhline(1, **guide)
-        # Nothing is rounded up to the whole margin.
-        share = np.floor(1000 * min(float(run["share"][-1]) for run in summaries.values())) / 10
-        middle.set_title(f"(b) its margin reaches {share:.1f}% of the best found")
-        middle.set(xlabel="radius $R$", ylabel="margin / that of the best", xscale="log", ylim=(_LEAST, 1.1))
+        left.legend(loc="lower left", title="mean, 95 % interval")
+        short = max(1 - float(run["share"][-1]) for run in summaries.values())
+        middle.set_title(f"(b) its margin is {short:.1%} short of the best's")
+        middle.set(xlabel="radius $R$", ylabel="1 - margin / that of the best", xscale="log", yscale="log")
         _descents(right, summaries, colours)
         every, there = (sum(run.attrs[name] for run in summaries.values()) for name in ("above", "there"))
         right.set_title(f"(c) {every - there} of {every} descents end at other tokens")
-        page.add_counts(figure, summaries, _remark(summaries, judgements))
+        verdicts = {name: judgements[f"narrow-path:{name}"].verdict for name in ("limit", "descent", "margin")}
+        figure.suptitle(
+            f"The path of $(K, Q)$ with few columns tends to the best solution of this rank: {verdicts['limit']}.\n"
+            f"Descent follows the path: {verdicts['descent']}; where it ends at the same tokens, it has the path's "
+            f"margin: {verdicts['margin']}"
+        )
+        page.add_counts(figure, summaries, _remark(summaries))
     return figure
 
 
@@ -68,13 +73,10 @@ def _descents(axes: Axes, summaries: Datasets, colours: dict[str, str]) -> None:
     axes.set_ylabel("margin / that of the path")
 
 
-def _remark(summaries: Datasets, judgements: Judgements) -> str:
+def _remark(summaries: Datasets) -> str:
     drawn = ", ".join(str(run.attrs["above"]) for run in summaries.values())
     worst = max(float(run["residual"].max()) for run in summaries.values())
-    limit = judgements["narrow-path:limit"].verdict
-    missed = sum(run.attrs["missed"] for run in summaries.values())
     return (
-        f"Drawn: kept seeds of nuclear rank above $m$ ({drawn}); means, in (a) geometric, with 95 % intervals. In "
-        f"{missed} of them the best solution has a lower risk than the path, which is no minimizer. Claim on the "
-        f"limit: {limit}. Largest residual {page.power(worst)}."
+        f"Drawn: kept seeds of nuclear rank above $m$ ({drawn}); means in (a) are geometric; (c): one mark per seed. "
+        f"Largest residual {page.power(worst)}."
     )

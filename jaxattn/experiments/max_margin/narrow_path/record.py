@@ -8,10 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxattn import checks, data, descent, heads, initial, losses, regularization
+from jaxattn import checks, data, descent, heads, initial, losses, regularization, svm, tokens
 from jaxattn.attention import Factored
 from jaxattn.parallel import batch, effort
 from jaxattn.problem import Problem
@@ -32,12 +33,16 @@ _DIMS = {
     "K_path": ("radius", "feature", "width"),
     "Q_path": ("radius", "query_feature", "width"),
 }
-_OF_PATH = ("risk", "excess", "residual", "solved", "minimum", "agreeing", "continued")
+_OF_PATH = ("risk", "excess", "residual", "solved", "minimum", "agreeing", "drawn")
+# Finds the solution under the rank constraint from which the path starts as well.
+_SOLVER = svm.LowRank(starts=96)
+# Random directions from which a path starts.
+_STARTS = 12
 # Seeds whose paths are followed together wait for the slowest one.
 _TOGETHER = 16
-# The cost of a radius, in solutions of a max-margin problem of the same size: ten starts, two ways, and many small
+# The cost of a radius, in solutions of a max-margin problem of the same size: all starts, two ways, and many small
 # systems.
-_STEPS = 500
+_STEPS = 50 * _STARTS
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class NarrowPaths:
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
         start = from_words(self.initial, problem.d)(weights_key)
-        found = self._path(start.K.shape[-1])(problem)
+        found = self._path(start.K.shape[-1])(problem, start)
         return _arrays(problem, data_key, weights_key, start, found)
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
@@ -99,7 +104,7 @@ class NarrowPaths:
         starts = batch.over_seeds(from_words(self.initial, problems.d), weights_keys)
         width, m = min(_TOGETHER, self.seeds), starts.K.shape[-1]
         of_path = effort.solving(self.seeds, (problems.d + problems.n) * m, len(self.radii()) * _STEPS)
-        found = batch.over_seeds(self._path(m), problems, width=width, effort=of_path)
+        found = batch.over_seeds(self._path(m), problems, _solved(problems, m), width=width, effort=of_path)
         run = descent.train_batch(
             starts,
             problems,
@@ -118,16 +123,31 @@ class NarrowPaths:
         kept = sum(int(record.read("solved", part).all(axis=1).sum()) for part in record.blocks())
         return {"kept": kept, "unsolved": self.seeds - kept}
 
-    def _path(self, m: int) -> Callable[[Problem], regularization.NarrowPath]:
+    def _path(self, m: int) -> Callable[[Problem, Factored], regularization.NarrowPath]:
         return _path_of(m, self.loss, self.head, self.radii)
 
 
 @lru_cache(maxsize=16)
 def _path_of(
     m: int, loss: losses.Loss, head: heads.Head, radii: Radii
-) -> Callable[[Problem], regularization.NarrowPath]:
-    """Return the path as a function of the problem; one object per setting, so that it compiles once."""
-    return jax.jit(lambda problem: regularization.narrow_path(problem, radii(), m, loss=loss, head=head))
+) -> Callable[[Problem, Factored], regularization.NarrowPath]:
+    """Return the path as a function of problem and solution; one object per setting, so that it compiles once."""
+
+    def path(problem: Problem, solution: Factored) -> regularization.NarrowPath:
+        also = Factored(solution.K[None], solution.Q[None])
+        return regularization.narrow_path(problem, radii(), m, starts=_STARTS, also=also, loss=loss, head=head)
+
+    return jax.jit(path)
+
+
+def _solved(problems: Problem, m: int) -> Factored:
+    """Return factors of the best solution of rank m that the solver finds for the optimal tokens of every problem."""
+    constraints = batch.over_seeds(svm.token_constraints, problems, batch.over_seeds(tokens.optimal, problems))
+    found = svm.solve_batch(constraints, svm.nuclear_of_rank(m), solver=_SOLVER)
+    # Where none is found the path starts from zeros, which end nowhere.
+    U, s, Vt = np.linalg.svd(np.nan_to_num(found.W), full_matrices=False)
+    root = np.sqrt(s[:, None, :m])
+    return Factored(*map(jnp.asarray, (U[..., :m] * root, np.swapaxes(Vt, -1, -2)[..., :m] * root)))
 
 
 def _arrays(

@@ -33,7 +33,12 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     inexact = {name: run for name, run in summaries.items() if run.attrs["solver"]}
     counts, solver = total(inexact), next(iter(inexact.values())).attrs["solver"]
     with page.style():
-        figure = page.full(6.2)
+        figure = page.full(6.4)
+        verdicts = {name: judgements[f"svm-rank:{name}"].verdict for name in ("nuclear", "numbers")}
+        figure.suptitle(
+            f"The nuclear solution has a lower rank than the Frobenius solution: {verdicts['nuclear']}; "
+            f"the mean ranks are as published: {verdicts['numbers']}"
+        )
         (over_n, over_T), (feasible, tolerance) = figure.subplots(2, 2)
         by_n, by_T = ([run for run in certified.values() if run.attrs[other] == 5] for other in "Tn")
         _curves(over_n, by_n, "n")

@@ -52,8 +52,9 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         For each run by the published rule two datasets, for the published selection under the run's name and for every
         seed under its name with the suffix `, no selection`: at the snapshots `off`; at the end `order`, the distance
         of W_1token from W minus that of W_mm; `ahead`, of `alignment.ahead`, pooled over dimensions; what
-        `limit.estimates` returns; and the points of the scatter. The attributes `several` and `determined` count the
-        seeds that select several tokens, and those whose finite part is predicted. For each run along the exact
+        `limit.estimates` returns; and for every seed its final `size` and whether it is `published`. The attributes
+        `several` and `determined` count the seeds that select several tokens, and those whose finite part is
+        predicted. For each run along the exact
         gradient direction one dataset, without a selection.
     """
     published = {name: run for name, run in runs.items() if "optimizer" not in run.attrs}
@@ -85,8 +86,6 @@ def _summary(run: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.Datase
     """Estimate the means of one part."""
     own = _part(run, part)
     arrays = {
-        "masked": own["masked"].variable,
-        "last": (("seed", "solution"), own["off"].values[..., -1]),
         "size": (("seed",), own["size"].values[:, -1]),
         "published": own["published"].variable,
     }
