@@ -80,14 +80,16 @@ def rank_arrays(
     if mask is not None:
         arrays["present"] = _seeded("mask", mask, several, 2)
     series: Any = np.zeros((seeds, 0))
+    stalled: Any = np.full(seeds, NEVER)
+    at: Any = np.tile(np.asarray(steps if len(steps) else range(count), int), (seeds, 1))
     run = descent.Run(
         weights=jax.tree.map(lambda leaf: leaf[:, -1], snapshots),
         snapshots=snapshots,
         loss=series,
         gradient_norm=series,
         probability=series,
-        stalled=np.full(seeds, NEVER),
-        snapshot_steps=np.tile(np.asarray(steps if len(steps) else range(count), int), (seeds, 1)),
+        stalled=stalled,
+        snapshot_steps=at,
     )
     posed = ranking.posed_batch(run, of_arrays(arrays), plain)
     if alpha is not None:

@@ -1,5 +1,7 @@
 """Weights given as arrays are ranked as runs of this package are, in one precision or the other."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,9 +28,10 @@ def trained():
 
 def as_run(W, steps):
     """A run put together from the weights of several seeds."""
-    series = np.zeros((len(W), 0))
-    stalled = np.full(len(W), NEVER)
-    return descent.Run(W[:, -1], W, series, series, series, stalled, np.tile(steps, (len(W), 1)))
+    series: Any = np.zeros((len(W), 0))
+    stalled: Any = np.full(len(W), NEVER)
+    at: Any = np.tile(steps, (len(W), 1))
+    return descent.Run(W[:, -1], W, series, series, series, stalled, at)
 
 
 def test_arrays_are_ranked_as_the_run_that_they_come_from():
@@ -89,10 +92,10 @@ def test_arrays_that_do_not_fit_are_named(given, error):
 
 def test_a_file_of_arrays_is_ranked_on_the_command_line(tmp_path, capsys):
     path, W = tmp_path / "run.npz", np.asarray(trained().snapshots)
-    arrays = {"X": problems().X, "Z": problems().Z, "W": W, "steps": np.array(STEPS)}
+    arrays: dict[str, Any] = {"X": problems().X, "Z": problems().Z, "W": W, "steps": np.array(STEPS)}
     np.savez(path, **arrays)
     command.main(["which", f"checkpoints={path}", "norms=[frobenius,max]"])
-    expected = bias.rank_arrays(**(arrays | {"norms": NORMS})).table()
+    expected = bias.rank_arrays(**arrays, norms=NORMS).table()
     assert capsys.readouterr().out.strip() == expected
     np.savez(tmp_path / "odd.npz", **arrays, weights=W)
     (tmp_path / "text.npz").write_text("no arrays")

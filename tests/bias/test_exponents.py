@@ -1,6 +1,7 @@
 """The exponent of a family is read off perfect solutions, and no neighbour of the true norm is named alone."""
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,7 +40,8 @@ def given(family: str, place: float):
 def test_solutions_of_a_norm_are_not_taken_for_its_neighbours(family, place):
     ranking = bias.rank_arrays(**given(family, place))
     if ranking.verdict.decided:
-        assert all(abs(1 / norms.named(name).p - place) < 0.02 for name in ranking.verdict.norms)
+        named: list[Any] = [norms.named(name) for name in ranking.verdict.norms]
+        assert all(abs(1 / one.p - place) < 0.02 for one in named)
     ranking = bias.rank_arrays(**given(family, place), norms=[exponents.member(family, place), "gamma2"])
     assert ranking.verdict.norms == (exponents.member(family, place).name,)
     found = {one.family: one for one in ranking.exponents}[family]

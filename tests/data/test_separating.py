@@ -13,7 +13,7 @@ def confusion(problems, first, second):
     constraints = jax.vmap(lambda problem: svm.token_constraints(problem, tokens.optimal(problem)))(problems)
     found = {norm: svm.solve_batch(constraints, norm) for norm in (first, second)}
     ratios = [
-        found[own].primal / np.array([norms.named(own).value(jnp.asarray(W)) for W in found[other].W])
+        np.asarray(found[own].primal) / np.array([norms.named(own).value(jnp.asarray(W)) for W in found[other].W])
         for own, other in ((first, second), (second, first))
     ]
     return np.maximum(*ratios)

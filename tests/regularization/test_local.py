@@ -30,4 +30,4 @@ def test_a_point_of_the_path_has_a_gradient_along_it():
 
 def test_radii_that_do_not_grow_are_refused():
     with pytest.raises(ValueError, match="radii: expected positive and increasing"):
-        regularization.local_path(problem(), [2.0, 1.0], np.eye(5))
+        regularization.local_path(problem(), [2.0, 1.0], jnp.eye(5))

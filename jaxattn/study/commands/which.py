@@ -138,7 +138,7 @@ def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
         raise UsageError(f"checkpoints: expected arrays among {sorted(known)}, found {unknown} in {given.checkpoints}")
     if lacking := sorted({"X", "Z"} - set(arrays)):
         raise UsageError(f"checkpoints: expected X and Z, found no {' and no '.join(lacking)} in {given.checkpoints}")
-    norms = {"norms": _norms(composition.compose([f"norms={given.norms}"]))} if "norms" in given else {}
+    norms: dict[str, Any] = {"norms": _norms(composition.compose([f"norms={given.norms}"]))} if "norms" in given else {}
     with jax.enable_x64(True):
         return bias.rank_arrays(**(arrays | norms))
 

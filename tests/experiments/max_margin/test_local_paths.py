@@ -15,7 +15,7 @@ from tests import instances
 
 def test_directions_around_a_solution_are_on_the_boundary_of_the_cone():
     W = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)))
-    around = local_paths._around(jax.random.key(1), W, 0.9, 6)
+    around = local_paths._around(jax.random.key(1), W, jnp.asarray(0.9), 6)
     np.testing.assert_allclose(jnp.linalg.norm(around, axis=(1, 2)), 1.0)
     np.testing.assert_allclose(jnp.einsum("kde,de->k", around, W) / jnp.linalg.norm(W), 0.9)
 
