@@ -1,6 +1,7 @@
 """The local path satisfies first-order conditions and approaches the solution from which it starts."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
