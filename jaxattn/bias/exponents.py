@@ -61,15 +61,16 @@ class Exponent:
         return f"{self.family} with p from {self.low:.3g} to {self.high:.3g}"
 
     @property
-    def holds(self) -> bool:
-        """Whether the range contains the exponent that it is compared with."""
-        return self.low <= self.compared <= self.high
+    def gap(self) -> float:
+        """How far the range is from the exponent that it is compared with, in 1 / p; 0 if it contains that."""
+        place = 1 / self.compared
+        return max(place - 1 / self.low, 1 / self.high - place, 0.0)
 
     @property
     def tells(self) -> bool:
         """Whether the range contains that exponent, and none of its neighbours'."""
         place = 1 / self.compared
-        return self.holds and max(1 / self.low - place, place - 1 / self.high) <= RESOLUTION
+        return self.gap == 0 and max(1 / self.low - place, place - 1 / self.high) <= RESOLUTION
 
 
 def _position(family: str, norm: Norm) -> float:
@@ -209,7 +210,9 @@ def _interpolated(
     """Return the places of values between known ones, linearly, beyond the ends with the slope there."""
     pieces = np.clip(np.searchsorted(known, values) - 1, 0, len(known) - 2)
     share = (values - known[pieces]) / (known[pieces + 1] - known[pieces])
-    return places[pieces] + share * (places[pieces + 1] - places[pieces])
+    found = places[pieces] + share * (places[pieces + 1] - places[pieces])
+    # No family reaches beyond 0 and 1; before training has chosen the tokens a value may be anything.
+    return np.clip(found, -STEP, 1 + STEP)
 
 
 @lru_cache(maxsize=64)

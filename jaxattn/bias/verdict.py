@@ -224,7 +224,8 @@ def of(names: Sequence[str], ratio: Estimate, trend: Estimate | None, evidence: 
             )
     if _differ(evidence, best):
         return _mixed(names[best], evidence, best)
-    if elsewhere := [str(one) for one in evidence.exponents if not one.holds]:
+    # A run that has not arrived may miss its exponent by as much as its ratio misses 1.
+    if elsewhere := [str(one) for one in evidence.exponents if one.gap > 1 - ratio.mean[best]]:
         return _open(f"{names[best]} comes nearest of these, but {' and '.join(elsewhere)} fits better")
     if wide := [str(one) for one in evidence.exponents if not one.tells]:
         return Verdict((names[best],), False, f"{names[best]}, or a norm near it: {'; '.join(wide)}")

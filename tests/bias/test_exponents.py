@@ -74,18 +74,20 @@ def test_an_exponent_is_inferred_without_a_guess():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "compared", "holds", "tells"),
+    ("low", "high", "compared", "gap", "tells"),
     [
-        (1.9, 2.1, 2.0, True, True),
-        (1.7, 2.1, 2.0, True, False),
-        (1.7, 1.9, 2.0, False, False),
-        (25.0, float("inf"), float("inf"), True, True),
-        (15.0, float("inf"), float("inf"), True, False),
-        (15.0, 40.0, float("inf"), False, False),
-        (1.0, 1.04, 1.0, True, True),
+        (1.9, 2.1, 2.0, 0.0, True),
+        (1.7, 2.1, 2.0, 0.0, False),
+        (1.6, 1.9, 2.0, 1 / 1.9 - 0.5, False),
+        (25.0, float("inf"), float("inf"), 0.0, True),
+        (15.0, float("inf"), float("inf"), 0.0, False),
+        (15.0, 40.0, float("inf"), 1 / 40, False),
+        (1.0, 1.04, 1.0, 0.0, True),
+        (1.25, 2.0, 1.0, 0.2, False),
     ],
 )
-def test_a_range_holds_an_exponent_and_tells_it_from_its_neighbours(low, high, compared, holds, tells):
+def test_a_range_holds_an_exponent_and_tells_it_from_its_neighbours(low, high, compared, gap, tells):
     one = Exponent("l_p", 2.0, low, high, 100, compared)
-    assert (one.holds, one.tells) == (holds, tells)
+    assert one.gap == pytest.approx(gap)
+    assert one.tells is tells
     assert str(one) == (f"l_p with p from {low:.3g}" + ("" if np.isinf(high) else f" to {high:.3g}"))

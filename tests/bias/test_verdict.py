@@ -100,6 +100,11 @@ CLOSE_PAIR = estimate([0.98, 0.975, 0.5])._replace(low=np.array([0.975, 0.96, 0.
             {"ratio": HELD, "exponents": (exponent(1.7, 1.8),)},
             "not decided: frobenius comes nearest of these, but l_p with p from 1.7 to 1.8 fits better",
         ),
+        # Its range misses the own exponent by less than the ratio misses 1.
+        (
+            {"ratio": HELD, "exponents": (exponent(1.9, 1.999),)},
+            "frobenius, or a norm near it: l_p with p from 1.9 to 2",
+        ),
         (
             {"ratio": HELD, "exponents": (exponent(1.7, 2.1),)},
             "frobenius, or a norm near it: l_p with p from 1.7 to 2.1",
