@@ -166,9 +166,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 _draw_curve(axes, summaries[layer].sel(norm=norm), **look)
             axes.set_title(f"({letter}) {name} layer,\nFrobenius SVM: {judgements[f'depth:{name}'].verdict}")
         _draw_curve(middle, every.sel(norm="frobenius"), color=palette.GUIDE, linestyle=":")
-        for axes in (left, middle):
+        for axes, bottom in ((left, -0.55), (middle, lowest - 0.05)):
             axes.axhline(CLOSE, color="black", linewidth=0.6)
-            axes.set(xlabel="step", xscale="log", ylim=(lowest - 0.05, 1.15))
+            axes.set(xlabel="step", xscale="log", ylim=(bottom, 1.2))
             axes.text(1, CLOSE + 0.02, f"{CLOSE}: a norm is named", fontsize=7, va="bottom")
         left.set_ylabel("margin ratio")
         left.legend(loc="lower right", handlelength=1.2, title="mean, 95 % interval")
