@@ -32,7 +32,7 @@ _CHANGES = "changes.yaml"
 # The verdicts as the index sorts them.
 _ORDER = (Verdict.FAILS, Verdict.CORRECTED, Verdict.OPEN, Verdict.HOLDS)
 # Longer results are shortened in the index.
-_LONGEST = 200
+_LONGEST = 150
 # The first line of a page: only a file that begins with it is ever removed.
 _OURS = "<!-- Written by `jaxattn figures`, which overwrites it. -->"
 _PREFACE = """# Figures and claims
