@@ -189,16 +189,14 @@ _MARKERS = ("o", "s")
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw for each number of inputs the problem with most starts, and in the titles the shares of all problems."""
     with page.style():
-        figure = page.full(4.4)
+        figure = page.full(5.1)
         panels = figure.subplots(1, 2)
         for axes, inputs, title in zip(panels, _RUNS, ("(a) One input", "(b) Two inputs"), strict=True):
             run, drawn = summaries[_RUNS[inputs]], family(summaries, {"data.n": inputs})
-            shown = max(drawn.values(), key=lambda run: run.sizes["start"])
-            _draw_ends(axes, shown)
-            here = float((shown["end"] == _AT_REST).mean())
+            _draw_ends(axes, max(drawn.values(), key=lambda run: run.sizes["start"]))
             axes.set_title(
-                f"{title}: {float(run['arrived']):.2%} of all starts end at locally optimal "
-                f"solutions, {float(run['resting']):.2%} at a point ({here:.2%} of these)"
+                f"{title}: {float(run['arrived']):.2%} of all starts end at\n"
+                f"locally optimal solutions, {float(run['resting']):.2%} at a point"
             )
         figure.suptitle(
             "Only directions of locally optimal tokens attract the prompt, from every start: "
@@ -210,7 +208,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             "Arrows: certified solutions of all locally optimal choices. They say where prompts end, not where they "
             "start, so an arrow may cross another's area. Grey: stays at a point; black: elsewhere. Tokens are scaled "
             "to the panel (squares: second input; the darker, the higher the score). Shares: over the starts of all "
-            "problems, in brackets over those drawn.",
+            "problems; of those drawn hardly one stays at a point.",
             counted="problems",
         )
     return figure
