@@ -229,6 +229,8 @@ def _direction(runs: Datasets) -> Judgement:
     TRAINED,
 )
 def _from_zero(runs: Datasets) -> Judgement:
+    if _ZERO not in runs:
+        return Judgement.withheld("These runs are not made at this size.")
     return _turns_to(runs, (_ZERO,), _ZERO_EXACT, "W = 0")
 
 
@@ -284,7 +286,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     with page.style():
         figure = page.full(3.6)
         left, right = figure.subplots(1, 2)
-        for run, (colour, dashes, start) in _DRAWN.items():
+        drawn = {run: look for run, look in _DRAWN.items() if run in summaries}
+        for run, (colour, dashes, start) in drawn.items():
             summary, look = summaries[run], {"color": colour, "linestyle": dashes}
             label = f"{start}, {_named(summary)} (${float(summary['within']):.2g} / L$)"
             time, growth, off = (summary[part].values for part in ("time", "growth", "off"))
@@ -302,8 +305,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             f"The direction converges to $W_F$: from $W = 0$ {verdicts['zero']}, from any start {verdicts['direction']}"
         )
         left.set_title(f"(a) the norm grows like {float(fast['slope']):.2f} log $k$ (theorem: log $k$)")
-        powers = (float(summaries[run]["exponent"]) for run in (_FAST, _ZERO))
-        right.set_title("(b) error falls like $\\|W\\|^{{{:.1f}}}$, from 0 like $\\|W\\|^{{{:.1f}}}$".format(*powers))
+        powers = {run: f"$\\|W\\|^{{{float(summaries[run]['exponent']):.1f}}}$" for run in drawn if run != _SLOW}
+        right.set_title(f"(b) error falls like {', from 0 like '.join(powers.values())}")
         # Before that nothing moves; all runs are seen from here on.
         left.set(xlabel=r"time, step size times steps, $\eta k$", xscale="log", xlim=(float(fast["time"][0]), None))
         left.set(ylabel=r"norm, $\|W(k)\|_F\,/\,\|W_F\|_F$", ylim=(0, None))
@@ -312,7 +315,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         left.legend(loc="lower right", title="mean, 95 % interval")
         page.add_counts(
             figure,
-            {run: summaries[run] for run in _DRAWN},
+            {run: summaries[run] for run in drawn},
             "Means over kept seeds, in (b) geometric. Exponents and slope: last decade of steps. "
             f"$W_F$: Frobenius SVM solution. Steps of {float(every_step['within']):.2g} / $L$ raise "
             f"the risk in {int(every_step['rises']):,} of {int(every_step['taken']):,} cases.",
