@@ -172,6 +172,15 @@ def located(
 
     Returns:
         The exponent; None if it can be read in fewer than 8 seeds, because other solutions are not certified.
+
+    Example:
+        >>> from jaxattn.bias.exponents import around, located
+        >>> many = jax.vmap(lambda key: data.sphere(key, n=3, T=3, d=6))(jax.random.split(key, 8))
+        >>> posed = jax.vmap(svm.token_constraints)(many, np.zeros((8, 3), int))
+        >>> W = svm.solve_batch(posed, norms.frobenius).W[:, None]
+        >>> members = around("l_p", norms.frobenius)
+        >>> located("l_p", members, W, np.array([True]), posed, norms.frobenius, key).tells
+        True
     """
     positions = _positions(family, members, snapshots, constraints)
     readable = np.isfinite(positions).all(axis=1)
