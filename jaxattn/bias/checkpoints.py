@@ -70,7 +70,7 @@ def rank_arrays(
     leaves = {name: _seeded(name, value, several, 3) for name, value in (("W", W), ("K", K), ("Q", Q))}
     snapshots = leaves["W"] if K is None else attention.Factored(leaves["K"], leaves["Q"])
     snapshots = jax.tree.map(lambda leaf: leaf.astype(float), snapshots)
-    seeds, count = jax.tree.leaves(snapshots)[0].shape[:2]
+    count = jax.tree.leaves(snapshots)[0].shape[1]
     if len(steps) != count and not (count == 1 and len(steps) == 0):
         raise ValueError(f"steps: expected one for each of the {count} snapshots, found {len(steps)}")
     tokens, queries = _seeded("X", X, several, 3).astype(float), _seeded("Z", Z, several, 2).astype(float)
@@ -79,24 +79,29 @@ def rank_arrays(
     arrays = {"X": tokens, "Z": scale * queries, "Y": labels, "v": head}
     if mask is not None:
         arrays["present"] = _seeded("mask", mask, several, 2)
-    series: Any = np.zeros((seeds, 0))
-    stalled: Any = np.full(seeds, NEVER)
-    at: Any = np.tile(np.asarray(steps if len(steps) else range(count), int), (seeds, 1))
-    run = descent.Run(
-        weights=jax.tree.map(lambda leaf: leaf[:, -1], snapshots),
-        snapshots=snapshots,
-        loss=series,
-        gradient_norm=series,
-        probability=series,
-        stalled=stalled,
-        snapshot_steps=at,
-    )
+    run = as_run(snapshots, steps if len(steps) else range(count))
     posed = ranking.posed_batch(run, of_arrays(arrays), plain)
     if alpha is not None:
         chosen = _seeded("alpha", alpha, several, np.asarray(alpha).ndim - several)
         build = svm.set_constraints if chosen.dtype == bool else svm.token_constraints
         posed = posed._replace(constraints=batch.over_seeds(build, posed.problems, chosen))
     return ranking.of_posed(posed, norms, key)
+
+
+def as_run(snapshots: Any, steps: Any) -> descent.Run:
+    """Return the weights of several seeds along their training, at these steps, as a run that `bias.rank` can read.
+
+    Example:
+        >>> from jaxattn.bias.checkpoints import as_run
+        >>> as_run(np.ones((8, 2, 5, 5)), (10, 20)).snapshot_steps.shape
+        (8, 2)
+    """
+    seeds = len(jax.tree.leaves(snapshots)[0])
+    series: Any = np.zeros((seeds, 0))
+    stalled: Any = np.full(seeds, NEVER)
+    at: Any = np.tile(np.asarray(steps, int), (seeds, 1))
+    last = jax.tree.map(lambda leaf: leaf[:, -1], snapshots)
+    return descent.Run(last, snapshots, series, series, series, stalled, at)
 
 
 def _seeded(name: str, value: Any, several: bool, axes: int) -> Any:

@@ -141,13 +141,24 @@ def nearest(members: Sequence[Norm], matrices: Float[np.ndarray, "seeds d e"], c
         >>> nearest([norms.frobenius, norms.nuclear], svm.solve_batch(one).W, one).name
         'frobenius'
     """
-    solutions = [svm.solve_batch(constraints, one) for one in members]
-    certified = np.all([np.asarray(one.status) == svm.Status.OPTIMAL for one in solutions], axis=0)
-    optima = np.stack([np.asarray(one.primal) for one in solutions], axis=1)
-    found = batch.over_seeds(sizes(tuple(members)), matrices[:, None])[:, 0]
+    measured, known, certified = _measured(members, matrices[:, None], constraints)
     if not certified.any():
         raise ValueError(f"run: expected a seed with certified solutions, found none of {len(certified)}")
-    return members[int(np.argmax(np.log(optima / found)[certified].mean(axis=0)))]
+    ratios = np.einsum("sbb->sb", known) / measured[:, 0]
+    return members[int(np.argmax(np.log(ratios)[certified].mean(axis=0)))]
+
+
+def _measured(
+    members: Sequence[Norm], matrices: Float[np.ndarray, "seeds k d e"], constraints: svm.Constraints
+) -> tuple[
+    Float[np.ndarray, "seeds k members"], Float[np.ndarray, "seeds members members"], Bool[np.ndarray, " seeds"]
+]:
+    """Return the norms of matrices and of each member's solution, and which seeds have all solutions certified."""
+    solutions = [svm.solve_batch(constraints, one) for one in members]
+    certified = np.all([np.asarray(one.status) == svm.Status.OPTIMAL for one in solutions], axis=0)
+    exact = np.stack([np.asarray(one.W) for one in solutions], axis=1)
+    found = batch.over_seeds(sizes(tuple(members)), np.concatenate([matrices, exact], axis=1))
+    return found[:, : -len(members)], found[:, -len(members) :], certified
 
 
 def located(
@@ -198,15 +209,10 @@ def _positions(
 ) -> Float[np.ndarray, "seeds snapshots"]:
     """Return the positions of the snapshots, NaN for seeds without certified solutions that differ."""
     places = np.array([_position(family, one) for one in members])
-    solutions = [svm.solve_batch(constraints, one) for one in members]
-    certified = np.all([np.asarray(one.status) == svm.Status.OPTIMAL for one in solutions], axis=0)
-    exact = np.stack([np.asarray(one.W) for one in solutions], axis=1)
-    # (seeds, matrices, members): the norms of the snapshots and of the solutions.
-    found = batch.over_seeds(sizes(tuple(members)), np.concatenate([snapshots, exact], axis=1))
+    of_matrices, of_solutions, certified = _measured(members, snapshots, constraints)
     # The quotient of the margin ratios in the last and the first norm, up to that of the optima, which cancels.
     with np.errstate(divide="ignore", invalid="ignore"):
-        quotient = np.log(found[..., 0]) - np.log(found[..., -1])
-    measured, known = quotient[:, : snapshots.shape[1]], quotient[:, snapshots.shape[1] :]
+        measured, known = (np.log(each[..., 0]) - np.log(each[..., -1]) for each in (of_matrices, of_solutions))
     positions = np.full(measured.shape, np.nan)
     for seed in np.flatnonzero(certified & (np.diff(known, axis=1) > 0).all(axis=1)):
         positions[seed] = _interpolated(measured[seed], known[seed], places)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from jaxattn import bias, data, descent, svm
-from jaxattn.descent.stalling import NEVER
 from jaxattn.problem import Problem
 from jaxattn.study import command
 
@@ -24,14 +23,6 @@ def problems():
 def trained():
     rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
     return descent.train_batch(jnp.zeros((SEEDS, 5, 5)), problems(), optimizer=rule, steps=600, snapshots=STEPS)
-
-
-def as_run(W, steps):
-    """A run put together from the weights of several seeds."""
-    series: Any = np.zeros((len(W), 0))
-    stalled: Any = np.full(len(W), NEVER)
-    at: Any = np.tile(steps, (len(W), 1))
-    return descent.Run(W[:, -1], W, series, series, series, stalled, at)
 
 
 def test_arrays_are_ranked_as_the_run_that_they_come_from():

@@ -9,6 +9,7 @@ import pytest
 
 from jaxattn import bias, data, norms, svm
 from jaxattn.bias import exponents
+from jaxattn.bias.checkpoints import as_run
 from jaxattn.bias.exponents import Exponent
 
 SEEDS = 10
@@ -61,8 +62,6 @@ def test_the_norms_that_are_compared_name_themselves(place):
 
 
 def test_an_exponent_is_inferred_without_a_guess():
-    from tests.bias.test_checkpoints import as_run
-
     W = perfect("l_p", 0.27)
     found = bias.infer(as_run(W, (300, 1000, 3000)), problems(), "l_p")
     assert 1 / found.exponent.p == pytest.approx(0.27, abs=0.002)

@@ -1,7 +1,5 @@
 """The max-margin problem of a model: by its own functions, by the derivative of its logits, and refusals."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 
 from jaxattn import Problem, attention, bias, descent, models, svm
 from jaxattn.attention import Factored
+from jaxattn.bias.checkpoints import as_run
 from tests import instances
 from tests.instances import T, assert_close, d
 
@@ -162,10 +161,8 @@ def free():
 
 def planted(params):
     """A run whose snapshots are these parameters at two steps."""
-    series: Any = np.ones((SEEDS, 2))
-    steps: Any = np.tile([10, 20], (SEEDS, 1))
     snapshots = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 2, axis=1), params)
-    return descent.Run(params, snapshots, series, series, series, -series[:, 0], steps)
+    return as_run(snapshots, [10, 20])
 
 
 def test_a_matrix_trained_with_its_temperature_is_ranked():

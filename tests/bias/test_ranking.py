@@ -10,6 +10,7 @@ import pytest
 
 from jaxattn import attention, bias, data, descent, plots, svm, tokens
 from jaxattn.attention import Factored
+from jaxattn.bias.checkpoints import as_run
 from tests import instances
 
 SEEDS = 8
@@ -30,10 +31,7 @@ def optima(norm) -> Any:
 
 def run_along(W: Any) -> Any:
     """A run whose snapshots are these matrices, (seeds, snapshots, d, d)."""
-    seeds = len(W)
-    series: Any = np.ones((seeds, 2))
-    steps: Any = np.broadcast_to(STEPS[: np.shape(W)[1]], np.shape(W)[:2])
-    return descent.Run(W[:, -1], W, series, series, series, -series[:, 0], steps)
+    return as_run(W, STEPS[: np.shape(W)[1]])
 
 
 def growing(W, at: Any = (10.0, 30.0, 100.0)) -> Any:

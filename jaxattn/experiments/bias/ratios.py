@@ -21,7 +21,7 @@ from jaxattn.study.measuring.ranked import exponents_of, ranked, to_dataset
 NORMS = (*RANKED, "l_1.75", "l_3")
 # What is kept from a ranking as a dataset: its arrays, and the outcomes of the seeds.
 KEPT = ["margin_ratio", "probability", "stalled", "confusion"]
-_COUNTS = ("attempted", "kept", "diverged", "infeasible", "unsolved", "exponents")
+_ATTRIBUTES = ("attempted", "kept", "diverged", "infeasible", "unsolved", "exponents")
 
 
 def native(solver: svm.Solver | None) -> None:
@@ -32,7 +32,7 @@ def native(solver: svm.Solver | None) -> None:
 
 def counts(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return from a ranking's attributes the numbers of seeds by outcome, and the exponents that fit best."""
-    return {name: attributes[name] for name in _COUNTS}
+    return {name: attributes[name] for name in _ATTRIBUTES}
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:

@@ -229,8 +229,6 @@ def _direction(runs: Datasets) -> Judgement:
     TRAINED,
 )
 def _from_zero(runs: Datasets) -> Judgement:
-    if _ZERO not in runs:
-        return Judgement.withheld("These runs are not made at this size.")
     return _turns_to(runs, (_ZERO,), _ZERO_EXACT, "W = 0")
 
 

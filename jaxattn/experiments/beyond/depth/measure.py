@@ -10,8 +10,8 @@ import numpy as np
 import xarray
 from jaxtyping import Array, Float
 
-from jaxattn import bias, descent, svm, tokens
-from jaxattn.descent.stalling import NEVER
+from jaxattn import bias, svm, tokens
+from jaxattn.bias.checkpoints import as_run
 from jaxattn.experiments.beyond.depth.layers import Layers, attended, log_unread
 from jaxattn.experiments.bias import ratios
 from jaxattn.parallel import batch
@@ -59,7 +59,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         posed = batch.over_seeds(_posed, Layers(*(weights[:, -1] for weights in layers)), problems)
         unread = batch.over_seeds(_unread, layers, problems)
         rankings = {
-            name: bias.rank(_run(weights, steps), problem, norms)
+            name: bias.rank(as_run(weights, steps), problem, norms)
             for name, weights, problem, norms in (
                 ("second", layers.second, posed.second, NORMS),
                 ("first", layers.first, posed.first, NORMS),
@@ -96,15 +96,6 @@ def _posed(last: Layers, problem: Problem) -> _Posed:
 
 def _unread(layers: Layers, problem: Problem) -> Float[Array, " snapshots"]:
     return jax.vmap(log_unread, in_axes=(0, None))(layers, problem)
-
-
-def _run(weights: Any, steps: np.ndarray) -> descent.Run:
-    """Return one layer's weights, (seeds, snapshots, d, d), as a run; its series are not used."""
-    seeds = len(weights)
-    nothing: Any = np.zeros((seeds, 0))
-    every_step: Any = np.tile(steps, (seeds, 1))
-    stalled: Any = np.full(seeds, NEVER)
-    return descent.Run(weights[:, -1], weights, nothing, nothing, nothing, stalled, every_step)
 
 
 def _counts(rankings: dict[str, bias.Ranking], kept: int) -> dict[str, int]:
