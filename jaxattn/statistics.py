@@ -1,4 +1,4 @@
-"""Means over seeds with bootstrap intervals, and proportions of seeds."""
+"""Means and medians over seeds with bootstrap intervals, and proportions of seeds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-__all__ = ["LEAST_SEEDS", "Estimate", "bootstrap", "derive_key", "pooled", "proportion", "variables"]
+__all__ = ["LEAST_SEEDS", "Estimate", "bootstrap", "derive_key", "median", "pooled", "proportion", "variables"]
 
 # Fewer seeds decide nothing.
 LEAST_SEEDS = 8
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds with its interval and standard error, each with the shape of one seed's value."""
+    """A mean (or median) over seeds with its interval and standard error, each with the shape of one seed's value."""
 
     mean: Float[np.ndarray, "..."]
     low: Float[np.ndarray, "..."]
@@ -97,6 +97,48 @@ def bootstrap(
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     error = values.std(axis=0, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.full(values.shape[1:], np.inf)
     return Estimate(values.mean(axis=0), low, high, error)
+
+
+def median(
+    values: Float[np.ndarray, "seeds ..."],
+    low: Float[np.ndarray, "seeds ..."],
+    high: Float[np.ndarray, "seeds ..."],
+    key: PRNGKeyArray,
+    level: float = 0.95,
+    samples: int = 2000,
+) -> Estimate:
+    """Estimate the median over seeds of values that are known within ranges, which may be unbounded.
+
+    The interval reaches from the lower end of a percentile bootstrap of the medians of `low` to the upper end of that
+    of `high`. The field `mean` is the median.
+
+    Args:
+        values: one value, or array of values, per seed; the seed axis first.
+        low: the lower ends of their ranges.
+        high: the upper ends.
+        key: the random key of the resampling.
+        level: the confidence level.
+        samples: the number of resamples.
+
+    Raises:
+        ValueError: no seeds.
+
+    Example:
+        >>> from jaxattn.statistics import median
+        >>> values = np.arange(21.0)
+        >>> float(median(values, values - 1, values + 1, key).mean)
+        10.0
+    """
+    if len(values) == 0:
+        raise ValueError("median: expected at least one seed, found none")
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    chosen = generator.integers(0, len(values), size=(samples, len(values)))
+    of_values, of_low, of_high = (np.median(each[chosen], axis=1) for each in (values, low, high))
+    ends = ((1 - level) / 2, (1 + level) / 2)
+    # Quantiles of resamples, not between them: some may be unbounded.
+    least = np.quantile(of_low, ends[0], axis=0, method="lower")
+    most = np.quantile(of_high, ends[1], axis=0, method="higher")
+    return Estimate(np.median(values, axis=0), least, most, of_values.std(axis=0, ddof=1))
 
 
 def pooled(

@@ -11,6 +11,6 @@ from jaxattn.bias.checkpoints import rank_arrays
 from jaxattn.bias.exponents import Exponent
 from jaxattn.bias.inference import Inferred, infer
 from jaxattn.bias.ranking import NORMS, Ranking, rank
-from jaxattn.bias.verdict import CLOSE, FLAT, Verdict
+from jaxattn.bias.verdict import CLOSE, Verdict
 
-__all__ = ["CLOSE", "FLAT", "NORMS", "Exponent", "Inferred", "Ranking", "Verdict", "infer", "rank", "rank_arrays"]
+__all__ = ["CLOSE", "NORMS", "Exponent", "Inferred", "Ranking", "Verdict", "infer", "rank", "rank_arrays"]

@@ -15,12 +15,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxattn import norms, svm
+from jaxattn.bias import limits
 from jaxattn.norms import Norm
 from jaxattn.parallel import batch
-from jaxattn.statistics import LEAST_SEEDS, bootstrap
+from jaxattn.statistics import LEAST_SEEDS, Estimate
 
 __all__ = ["Exponent", "located"]
 
@@ -38,10 +39,9 @@ class Exponent:
 
     Attributes:
         family: "l_p" or "schatten_p".
-        p: the exponent at the last snapshot, from 1 to inf.
-        low: the lower end of its range: the 95 % interval of the mean over seeds, widened by as much as this mean
-            changed over the last decade of steps, in the direction of this change, and by the error of the method, .01
-            in 1 / p.
+        p: the exponent in the limit of many steps, from 1 to inf.
+        low: the lower end of its range: the 95 % interval of the median over seeds of the limits along the run
+            (`bias.limits`), widened by the error of the method, .01 in 1 / p.
         high: the upper end.
         seeds: the number of seeds in which it can be read.
         compared: the exponent of the norm whose neighbours it was read between.
@@ -63,7 +63,10 @@ class Exponent:
     @property
     def gap(self) -> float:
         """How far the range is from the exponent that it is compared with, in 1 / p; 0 if it contains that."""
-        place = 1 / self.compared
+        return self.misses(1 / self.compared)
+
+    def misses(self, place: float) -> float:
+        """Return how far the range is from a position 1 / p; 0 if it contains that."""
         return max(place - 1 / self.low, 1 / self.high - place, 0.0)
 
     @property
@@ -96,12 +99,19 @@ def families_of(norm: Norm) -> list[str]:
     return [family for family in FAMILIES if _position(family, norm) >= 0]
 
 
-def families_named(name: str) -> list[str]:
-    """Return the families of the norm of a name; none for a norm of one's own."""
+def places(name: str) -> dict[str, float]:
+    """Return for each family of the norm of a name its position 1 / p; none for a norm of one's own.
+
+    Example:
+        >>> from jaxattn.bias.exponents import places
+        >>> places("frobenius"), places("max"), places("mine")
+        ({'l_p': 0.5, 'schatten_p': 0.5}, {'l_p': 0.0}, {})
+    """
     try:
-        return families_of(norms.named(name))
+        norm = norms.named(name)
     except ValueError:
-        return []
+        return {}
+    return {family: _position(family, norm) for family in families_of(norm)}
 
 
 def around(family: str, norm: Norm) -> list[Norm]:
@@ -165,7 +175,7 @@ def located(
     family: str,
     members: Sequence[Norm],
     snapshots: Float[np.ndarray, "seeds snapshots d e"],
-    recent: Bool[np.ndarray, " snapshots"],
+    steps: Int[np.ndarray, " snapshots"],
     constraints: svm.Constraints,
     compared: Norm,
     key: PRNGKeyArray,
@@ -176,31 +186,34 @@ def located(
         family: "l_p" or "schatten_p".
         members: norms of the family by increasing 1 / p, two at least.
         snapshots: the matrices of each seed along the run.
-        recent: which snapshots show whether it still changes; the last one does in any case.
+        steps: the steps of the snapshots.
         constraints: the max-margin problems of the seeds.
         compared: the norm that it is compared with.
         key: the random key of the bootstrap over seeds.
 
     Returns:
-        The exponent; None if it can be read in fewer than 8 seeds, because other solutions are not certified.
+        The exponent; None if it can be read in fewer than 8 seeds, because other solutions are not certified, or from
+        fewer than three snapshots in the last decade of steps.
 
     Example:
         >>> from jaxattn.bias.exponents import around, located
         >>> many = jax.vmap(lambda key: data.sphere(key, n=3, T=3, d=6))(jax.random.split(key, 8))
         >>> posed = jax.vmap(svm.token_constraints)(many, np.zeros((8, 3), int))
-        >>> W = svm.solve_batch(posed, norms.frobenius).W[:, None]
+        >>> W = svm.solve_batch(posed, norms.frobenius).W[:, None] * np.array([1.0, 2.0, 4.0])[:, None, None]
         >>> members = around("l_p", norms.frobenius)
-        >>> located("l_p", members, W, np.array([True]), posed, norms.frobenius, key).tells
+        >>> located("l_p", members, W, np.array([100, 200, 400]), posed, norms.frobenius, key).tells
         True
     """
     positions = _positions(family, members, snapshots, constraints)
     readable = np.isfinite(positions).all(axis=1)
     if readable.sum() < LEAST_SEEDS:
         return None
-    found, along = bootstrap(positions[readable, -1], key), positions[readable].mean(axis=0)
-    change = along[-1] - along[recent]
-    up, down = found.high + change.max(initial=0.0) + ACCURACY, found.low + change.min(initial=0.0) - ACCURACY
-    p, low, high = (_exponent(x) for x in np.clip([found.mean, up, down], 0.0, 1.0))
+    known = limits.extrapolated(positions[readable, None], limits.lengths(snapshots[readable]), steps)
+    if known is None:
+        return None
+    found = Estimate(*(part[0] for part in known.median(key)))
+    ends = np.clip([found.mean, found.high + ACCURACY, found.low - ACCURACY], 0.0, 1.0)
+    p, low, high = (_exponent(x) for x in ends)
     return Exponent(family, p, low, high, int(readable.sum()), _exponent(_position(family, compared)))
 
 

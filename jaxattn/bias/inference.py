@@ -13,6 +13,7 @@ from jaxattn import attention, descent
 from jaxattn.bias import exponents, ranking
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import Exponent
+from jaxattn.bias.limits import LEAST
 from jaxattn.norms import Norm
 from jaxattn.problem import Problem
 from jaxattn.statistics import LEAST_SEEDS, derive_key
@@ -37,8 +38,9 @@ class Inferred(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the family fits: the interval of the mean margin ratio at the end lies above `bias.CLOSE`."""
-        return bool(self.ranking.ratio.low[0, -1] > verdicts.CLOSE)
+        """Whether the family fits: the interval of the limit of the margin ratio lies above `bias.CLOSE`."""
+        limit = self.ranking.limit
+        return limit is not None and bool(limit.low[0] > verdicts.CLOSE)
 
     def __str__(self) -> str:
         """The exponent and the ratio in one line."""
@@ -70,7 +72,7 @@ def infer(
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(jax.random.key(1), 8))
-        >>> given = {"optimizer": descent.steepest("l_3", 0.01), "steps": 2000, "snapshots": (600, 2000)}
+        >>> given = {"optimizer": descent.steepest("l_3", 0.01), "steps": 2000, "snapshots": (500, 1000, 2000)}
         >>> found = bias.infer(descent.train_batch(jnp.zeros((8, 5, 5)), problems, **given), problems)
         >>> found.exponent.low < 3 < found.exponent.high
         True
@@ -81,14 +83,15 @@ def infer(
     posed = ranking.posed_batch(run, problems, model)
     lanes = np.flatnonzero(posed.finite)
     constraints, run_of = picked(posed.constraints, lanes), picked(posed.run.snapshots, lanes)
-    snapshots, (recent, _) = np.asarray(attention.matrix(run_of)), verdicts.last_decade(posed.steps)
+    snapshots = np.asarray(attention.matrix(run_of))
 
     def read(members: Sequence[Norm]) -> Exponent:
-        found = exponents.located(family, members, snapshots, recent, constraints, members[0], derive_key(key))
+        found = exponents.located(family, members, snapshots, posed.steps, constraints, members[0], derive_key(key))
         if found is None:
             raise ValueError(
                 f"run: expected {LEAST_SEEDS} seeds whose solutions in {', '.join(one.name for one in members)} are "
-                f"certified, found fewer, of {len(posed.finite)}"
+                f"certified and {LEAST} snapshots in the last decade of steps, found fewer: {len(posed.finite)} seeds, "
+                f"and snapshots at {posed.steps.tolist()}"
             )
         return found
 

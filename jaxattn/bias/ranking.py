@@ -19,6 +19,7 @@ from jaxattn.bias import checking, posing
 from jaxattn.bias import exponents as families
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import Exponent
+from jaxattn.bias.limits import lengths
 from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.descent.array_fields import has_holes
 from jaxattn.descent.stalling import NEVER
@@ -44,8 +45,13 @@ class Ranking:
         margin_ratio: `min_k <A_k, W> / ||W||` divided by its optimum, (seeds, norms, snapshots); 1 if W obeys the norm.
         cosine: the cosine with one max-margin solution, (seeds, norms, snapshots); meaningful only if that is unique.
         unique: a `svm.Unique` for each solution, (seeds, norms).
-        probability: the mean over inputs of the largest attention probability, (seeds, snapshots).
+        probability: the smallest over inputs of the largest attention probability, (seeds, snapshots).
+        size: the Frobenius norm of W, (seeds, snapshots).
         stalled: whether each seed stalled before the last snapshot, (seeds,); such seeds say nothing about limits.
+        limit: the median over seeds of the ratio's limit as W grows (`bias.limits`), with its interval, (norms,); None
+            if the snapshots do not suffice.
+        obeys: 1 for a seed whose limit is close to 1, 0 for one whose limit is not, NaN for one that does not tell,
+            (seeds, norms).
         ratio: the mean of the margin ratio over seeds with its 95 % interval, (norms, snapshots); from -inf to inf for
             one seed, which says nothing about others.
         trend: its change per decade of steps over the last decade, with its interval, (norms,); None if the snapshots
@@ -66,10 +72,13 @@ class Ranking:
     cosine: Float[np.ndarray, "seeds norms snapshots"]
     unique: Int[np.ndarray, "seeds norms"]
     probability: Float[np.ndarray, "seeds snapshots"]
+    size: Float[np.ndarray, "seeds snapshots"]
     stalled: Bool[np.ndarray, " seeds"]
     ratio: Estimate
     trend: Estimate | None
     decades: float
+    limit: Estimate | None
+    obeys: Float[np.ndarray, "seeds norms"]
     confusion: Float[np.ndarray, "norms norms"]
     exponents: tuple[Exponent, ...]
     counts: dict[str, int]
@@ -77,29 +86,29 @@ class Ranking:
 
     @property
     def saturated(self) -> Bool[np.ndarray, " seeds"]:
-        """Whether each seed's mean over inputs of the largest probability is at least `tokens.SATURATED` at the end."""
+        """Whether each input of a seed gives a token a probability of `tokens.SATURATED` or more at the end."""
         return self.probability[:, -1] >= tokens.SATURATED
 
     def table(self) -> str:
         """Return a table for a terminal: the numbers at the last snapshot, one line per norm, and the verdict."""
         width = max(map(len, (*self.norms, "norm")))
-        lines = [f"{'norm':{width}}  margin ratio         per decade  cosine  unique"]
+        lines = [f"{'norm':{width}}  {'margin ratio':23}  {'limit':23}  obey        cosine  unique"]
         unique = self.unique == svm.Unique.YES
         for k, name in enumerate(self.norms):
-            mean, low, high = (getattr(self.ratio, part)[k, -1] for part in ("mean", "low", "high"))
-            trend = "       ?" if self.trend is None else f"{self.trend.mean[k]:+8.4f}"
+            ratio = _in_words(*(getattr(self.ratio, part)[k, -1] for part in ("mean", "low", "high")))
+            limit = "?" if self.limit is None else _in_words(*(part[k] for part in self.limit[:3]))
+            obey = f"{(self.obeys[:, k] == 1).sum()} of {len(self.seeds)}"
             is_unique = unique[:, k]
             # Average the cosine over unique solutions only.
             cosine = f"{self.cosine[is_unique, k, -1].mean():6.4f}" if is_unique.any() else "     -"
             of_seeds = f"{is_unique.sum()} of {is_unique.size}"
-            interval = f"[{low:.4f}, {high:.4f}]" if np.isfinite(low) else "no interval"
-            lines.append(f"{name:{width}}  {mean:.4f} {interval:16}  {trend}  {cosine}  {of_seeds}")
+            lines.append(f"{name:{width}}  {ratio:23}  {limit:23}  {obey:10}  {cosine}  {of_seeds}")
         lost = ", ".join(
             f"{number} {name}" for name, number in self.counts.items() if name not in ("attempted", "kept")
         )
         lines.append(
             f"step {self.steps[-1]}: {self.counts['kept']} of {self.counts['attempted']} seeds kept ({lost}), largest "
-            f"probability {self.probability[:, -1].mean():.4f}"
+            f"probability {np.median(self.probability[:, -1]):.4f} in the worst input of the median seed"
         )
         lines += [f"{one.family}: p = {one.p:.4g}, from {one.low:.4g} to {one.high:.4g}" for one in self.exponents]
         return "\n".join([*lines, f"verdict: {self.verdict}"])
@@ -108,6 +117,10 @@ class Ranking:
         """Return a Matplotlib figure of the margin ratios against the steps, drawn by `plots.alignment`."""
         # Imported by name: what is measured does not depend on how it is drawn (`study.fingerprints`).
         return importlib.import_module("jaxattn.plots").alignment(self)
+
+
+def _in_words(mean: float, low: float, high: float) -> str:
+    return f"{mean:.4f} " + (f"[{low:.4f}, {high:.4f}]" if np.isfinite(low) else "no interval")
 
 
 def rank(
@@ -184,21 +197,22 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         "unsolved": int((finite & ~infeasible).sum()) - kept.size,
     }
     probability = batch.over_seeds(_probabilities, snapshots, tasks)[proven]
+    matrices = np.asarray(attention.matrix(snapshots))[proven]
+    size = lengths(matrices)
     key = jax.random.key(0) if key is None else key
     since = np.asarray(run.stalled)[kept]
     stalled = (since != NEVER) & (since < steps[-1])
     exact = np.stack([np.asarray(picked(solution, kept).W) for solution in solutions], axis=1)
     confusion = confused(exact, values).mean(axis=0)
-    weigh = partial(verdicts.weighed, names, ratio, probability, steps, key, confusion, stalled=int(stalled.sum()))
+    weigh = partial(verdicts.weighed, names, ratio, probability, size, stalled, steps, key, confusion)
     weighed = weigh()
     exponents: tuple[Exponent, ...] = ()
-    if len(kept) >= LEAST_SEEDS and weighed.ratio.low[:, -1].max() > verdicts.CLOSE:
-        best = values[int(np.argmax(weighed.ratio.mean[:, -1]))]
-        held, along = picked(constraints, kept), np.asarray(attention.matrix(picked(run.snapshots, kept)))
-        recent, _ = verdicts.last_decade(steps)
+    limit = weighed.limit
+    if len(kept) >= LEAST_SEEDS and limit is not None and limit.low.max() > verdicts.CLOSE:
+        best, held = values[int(np.argmax(limit.mean))], picked(constraints, kept)
         located = (
             families.located(
-                family, families.around(family, best), along, recent, held, best, derive_key(key, 1 + place)
+                family, families.around(family, best), matrices, steps, held, best, derive_key(key, 1 + place)
             )
             for place, family in enumerate(families.families_of(best))
         )
@@ -212,6 +226,7 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         cosine=cosine,
         unique=np.stack([solution.unique[kept] for solution in solutions], axis=1),
         probability=probability,
+        size=size,
         stalled=stalled,
         confusion=confusion,
         exponents=exponents,
@@ -312,6 +327,6 @@ def _held(
 
 
 def _probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snapshots"]:
-    """Return the mean over inputs of the largest attention probability at each snapshot."""
+    """Return the smallest over inputs of the largest attention probability at each snapshot."""
     largest = jax.vmap(lambda weights: jnp.max(attention.probabilities(weights, problem), axis=1))(snapshots)
-    return jnp.mean(largest, axis=1)
+    return jnp.min(largest, axis=1)

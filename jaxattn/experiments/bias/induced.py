@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
 from jaxattn import svm
-from jaxattn.bias.verdict import last_decade
+from jaxattn.bias.limits import window
 from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.predictions import Prediction, caption, claims_of, finding
 from jaxattn.study.claims import Datasets, Experiment, Judgements
@@ -41,19 +40,18 @@ _PREDICTIONS = tuple(
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare the last decade of a `Training` of factors with the max-margin problems of all norms.
+    """Compare the last snapshots of a `Training` of factors with the max-margin problems of all norms.
 
     Returns:
-        `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the largest attention
+        `margin_ratio`, (seed, norm, snapshot), and `probability`, the smallest over inputs of the largest attention
         probability, (seed, snapshot).
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
     """
     ratios.native(solver)
-    late = np.flatnonzero(last_decade(record["snapshot"].values)[0])
     names = NORMS if record.attrs.get("optimizer.norm") == "max" else NORMS[:-1]
-    ranking = to_dataset(ranked(record.isel(snapshot=late), names))
+    ranking = to_dataset(ranked(record.isel(snapshot=window(record["snapshot"].values)), names))
     run = ranking[ratios.KEPT]
     run.attrs = ratios.counts(ranking.attrs)
     return run

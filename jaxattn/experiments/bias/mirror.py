@@ -55,7 +55,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         `correlation` and `margin_ratio`, (seed, norm, snapshot); `divergence`, the Bregman divergence of the potential
         from the run's direction to the solution of its own p, both of l_p norm 1, (seed, snapshot); and `probability`,
-        the mean over inputs of the largest attention probability, (seed, snapshot); `stalled`, whether each seed
+        the smallest over inputs of the largest attention probability, (seed, snapshot); `stalled`, whether each seed
         stalled, (seed,).
 
     Raises:
@@ -122,7 +122,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         snapshot, and `ahead`, the correlation with its own minus this one, (norm,); `power`, the exponent of k in the
         divergence over the last decade of steps, and `slack`, that of log k in the divergence divided by the paper's
         bound, NaN for runs of less than 100,000 steps; `off`, the geometric mean of the divergence along the snapshots;
-        and `attention`, the mean largest attention probability at the last one.
+        and `attention`, the mean over seeds of the worst input's largest probability at the last one.
     """
     keys = [(jax.random.fold_in(key, k), derive_key(key, k)) for k in range(len(runs))]
     return {
@@ -154,7 +154,7 @@ def _nearest(p: float, runs: Datasets) -> Judgement:
         _ahead(p, last),
         correction=f"only after {last.attrs['steps']:,} steps, when the correlations with the solutions of p = 1.75, "
         f"2 and 3 are {means}.",
-        remark=f"At step {first.attrs['steps']} the mean largest attention probability is "
+        remark=f"At step {first.attrs['steps']} the worst input's largest attention probability is on average "
         f"{float(first['attention']):.2f}.",
         numbers={
             f"correlation with the l_{q:g} solution at step {run.attrs['steps']}": number(run, "cosine", norm=NORMS[q])
@@ -249,7 +249,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             figure,
             summaries,
             "Framed: the solution of the run's own $p$. Bold: the largest of a row in (a), what the verdict names in "
-            "(b); open: still moving. "
+            "(b); open: not decided. "
             "Means over seeds (geometric in (c), (d)), bands: 95 % intervals. Exponents: over the last decade. "
             f"Bounds are drawn through the divergence at step {_SINCE:,}, or at the end.",
         )

@@ -13,14 +13,14 @@ from jaxtyping import PRNGKeyArray
 from jaxattn import svm
 from jaxattn.bias import NORMS as RANKED
 from jaxattn.bias.verdict import weighed
-from jaxattn.statistics import Estimate, variables
+from jaxattn.statistics import Estimate, proportion, variables
 from jaxattn.study.claims import Datasets
 from jaxattn.study.measuring.ranked import exponents_of, ranked, to_dataset
 
 # The norms of the atlas.
 NORMS = (*RANKED, "l_1.75", "l_3")
 # What is kept from a ranking as a dataset: its arrays, and the outcomes of the seeds.
-KEPT = ["margin_ratio", "probability", "stalled", "confusion"]
+KEPT = ["margin_ratio", "probability", "size", "stalled", "confusion"]
 _ATTRIBUTES = ("attempted", "kept", "diverged", "infeasible", "unsolved", "exponents")
 
 
@@ -39,9 +39,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare a `Training` with the max-margin problems of all norms of the atlas, always in double precision.
 
     Returns:
-        `margin_ratio`, (seed, norm, snapshot), `probability`, the mean over inputs of the largest attention
-        probability, (seed, snapshot), `stalled`, whether each seed stalled, (seed,), and `confusion`, the mean margin
-        ratio of a norm's solutions in another, (norm, rival). Attributes: counts, and the exponents that fit best.
+        `margin_ratio`, (seed, norm, snapshot), `probability`, the smallest over inputs of the largest attention
+        probability, and `size`, the norm of W, (seed, snapshot), `stalled`, whether each seed stalled, (seed,), and
+        `confusion`, the mean margin ratio of a norm's solutions in another, (norm, rival). Attributes: counts, and the
+        exponents that fit best.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
@@ -59,18 +60,19 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate the margin ratios of a run of `measure`, and the norms that it obeys.
 
     Returns:
-        `ratio`, the mean margin ratio over the seeds at the last snapshot, (norm,), and `trend`, its change per decade
-        of steps if the snapshots allow it, each with its interval; and `named`, whether the verdict names the norm.
+        `ratio`, the mean margin ratio over the seeds at the last snapshot, and `limit`, the median of its limits, each
+        with its interval, (norm,); `obey`, the share of seeds that obey the norm, with Wilson's interval; and `named`,
+        whether the verdict names the norm.
         Attributes in addition to those of the run: `decided`, `reason`, and the `verdict` as one line.
     """
     names, steps = [str(name) for name in run["norm"].values], run["snapshot"].values
-    stalled = int(run["stalled"].sum())
-    ratio, probability = run["margin_ratio"].values, run["probability"].values
-    confusion, exponents = run["confusion"].values, exponents_of(run)
-    weighing = weighed(names, ratio, probability, steps, key, confusion, exponents, stalled)
-    estimates = {"ratio": (("norm",), Estimate(*(part[:, -1] for part in weighing.ratio)))}
-    if weighing.trend is not None:
-        estimates["trend"] = (("norm",), weighing.trend)
+    ratio, probability, size, stalled, confusion = (run[name].values for name in KEPT)
+    weighing = weighed(names, ratio, probability, size, stalled, steps, key, confusion, exponents_of(run))
+    estimates = {
+        "ratio": (("norm",), Estimate(*(part[:, -1] for part in weighing.ratio))),
+        "limit": (("norm",), weighing.limit or Estimate(*[np.full(len(names), np.nan)] * 4)),
+        "obey": (("norm",), proportion(weighing.obeys == 1)),
+    }
     verdict = weighing.verdict
     return xarray.Dataset(
         variables(estimates) | {"named": (("norm",), np.isin(names, verdict.norms))},

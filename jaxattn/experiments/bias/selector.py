@@ -56,7 +56,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     noise.
 
     Returns:
-        For the kept seeds `margin_ratio`, (seed, norm, snapshot), and `probability`, the mean over inputs of the
+        For the kept seeds `margin_ratio`, (seed, norm, snapshot), and `probability`, the smallest over inputs of the
         largest one, (seed, snapshot), as `bias.rank` returns them; `selected`, (seed, input), and `optimal`, the share
         of inputs that select the token of the best score, (seed,). With several heads each is compared with its own
         problem, and the ratios are means over heads; `joint` is the ratio in the joint problem of all, (seed,
@@ -180,7 +180,9 @@ def _same_tokens(names: tuple[str, ...], runs: Datasets) -> Judgement:
         stated.append(above(label, shares[label], _SAME))
         # If the softmax is spread out, an argmax is no selection.
         largest = number(runs[name], "probability")
-        stated.append(above(f"{name}: mean largest probability at the end", largest, tokens.SATURATED))
+        stated.append(
+            above(f"{name}: mean largest probability of the worst input at the end", largest, tokens.SATURATED)
+        )
     several, smallest = len(names) > 1, stated[0].value.mean
     return Judgement(
         stated,

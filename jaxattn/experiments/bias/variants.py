@@ -45,7 +45,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         `margin_ratio`, (seed, norm, snapshot), in the problem of the model's keys and queries, for several heads the
-        joint one; `probability`, the mean of the largest attention probabilities, (seed, snapshot). For several heads
+        joint one; `probability`, the worst input's largest attention probability, (seed, snapshot). For several heads
         also `other`, (seed, norm, snapshot): the smallest ratio over the heads, each in the problem of its own tokens;
         for a model whose keys are not the tokens, the ratio in the problem of the tokens as given; the attribute
         `other` says which.

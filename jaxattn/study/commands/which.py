@@ -4,11 +4,11 @@ usage: jaxattn which [GROUP=NAME ...] [KEY=VALUE ...] [norms=[NAME,...]]
        jaxattn which checkpoints=FILE [norms=[NAME,...]]
 
 Trains the variant over many seeds. For each norm it prints the margin ratio (the margin of W divided by the certified
-largest margin, 1 if W obeys the norm) with its 95 % interval and its change per decade of steps. Then it prints the
-verdict: one norm, several that cannot be distinguished, a norm or one near it, none of these, or not decided, with the
-reason. A norm is named only if its neighbours in the families l_p and schatten_p fit less well. The ranking
-(Zarr) and its figure (PNG, PDF) are written beside the record, and all paths are printed. The exit status is 0 for
-every verdict.
+largest margin, 1 if W obeys the norm) with its 95 % interval, the limit that it tends to as W grows, and the number of
+seeds that obey the norm. Then it prints the verdict: one norm, several that cannot be distinguished, a norm or one near
+it, none of these, or not decided, with the reason. A norm is named only if its neighbours in the families l_p and
+schatten_p fit less well. The ranking (Zarr) and its figure (PNG, PDF) are written beside the record, and all paths are
+printed. The exit status is 0 for every verdict.
 
   GROUP=NAME      a choice from a configuration group, for example optimizer=muon; the groups are listed below
   KEY=VALUE       any key of the configuration or of a group's configuration, as for `jaxattn train`
@@ -23,11 +23,11 @@ Its defaults differ from `jaxattn train`, so that a run can decide:
   optimizer=scale_free_gd       the published normalized_gd stalls after a few hundred steps
   weights=free_zero             W = 0 at the start
   steps=20000                   (not with size=small, which has its own)
-  snapshots=logarithmically     needed to see what changes in the last decade of steps
+  snapshots=logarithmically     needed to see where the ratios end
   record_every=100
 With experiment=NAME the experiment's settings replace these. The constraints are those of the tokens that a seed has
 selected at the end, for any head. If a head mixes tokens and so does not select one, the verdict is not decided. The
-same holds for runs that stalled, and for fewer than 8 seeds.
+same holds for runs that stalled, for weights that no longer grow, and for fewer than 8 seeds.
 
 A finished run is not repeated, and an interrupted one continues from its last block of seeds.
 
@@ -59,8 +59,8 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from jaxattn import bias, records
+from jaxattn.bias import limits
 from jaxattn.bias import ranking as rankings
-from jaxattn.bias.verdict import LEAST_DECADES, last_decade
 from jaxattn.records import locks
 from jaxattn.study import fingerprints, progress, runs, stalls
 from jaxattn.study.configuration import composition
@@ -178,13 +178,12 @@ def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
             f"study.record={config.study.record}"
         )
     snapshots = np.asarray(setting.snapshots(setting.steps), int)
-    reach = last_decade(snapshots)[1] if snapshots.size else 0.0
-    if reach < LEAST_DECADES:
+    if (recent := limits.window(snapshots).size if snapshots.size else 0) < limits.LEAST:
         shown = snapshots.tolist()
         shown = shown if len(shown) <= 5 else [*shown[:2], "...", *shown[-2:]]
         raise UsageError(
-            f"snapshots: expected some in the last decade of steps, at least {LEAST_DECADES:g} of a decade before the "
-            f"last one, to tell what still moves, found {reach:.2g} among {shown}; snapshots=logarithmically has them"
+            f"snapshots: expected {limits.LEAST} in the last decade of steps, to tell where ratios end, found {recent} "
+            f"among {shown}; snapshots=logarithmically has them"
         )
     try:
         composition.check(overrides)

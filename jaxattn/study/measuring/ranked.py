@@ -99,9 +99,10 @@ def _is_not_zero(weights: Any) -> np.ndarray:
 def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
     """Return a ranking as a dataset with the axes seed, norm and snapshot; `of_dataset` is the inverse.
 
-    An estimate's mean has its own name (`ratio`, `trend`), and its interval and standard error the suffixes `_low`,
-    `_high` and `_error`. If the snapshots give no trend it is missing. The attributes are the counts, `decades`, the
-    `verdict` in one line, its parts `verdict_norms` (JSON), `decided` and `reason`, and `exponents` (JSON).
+    An estimate's mean has its own name (`ratio`, `trend`, `limit`), and its interval and standard error the suffixes
+    `_low`, `_high` and `_error`. If the snapshots give no trend or limit it is missing. The attributes are the counts,
+    `decades`, the `verdict` in one line, its parts `verdict_norms` (JSON), `decided` and `reason`, and `exponents`
+    (JSON).
 
     Example:
         >>> from jaxattn.study.measuring.ranked import to_dataset
@@ -109,14 +110,17 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
         ('seed', 'norm', 'snapshot')
     """
     estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {"ratio": (("norm", "snapshot"), ranking.ratio)}
-    if ranking.trend is not None:
-        estimates["trend"] = (("norm",), ranking.trend)
+    for name in ("trend", "limit"):
+        if (found := getattr(ranking, name)) is not None:
+            estimates[name] = (("norm",), found)
     return xarray.Dataset(
         data_vars={
             "margin_ratio": (_PER_SEED, ranking.margin_ratio),
             "cosine": (_PER_SEED, ranking.cosine),
             "unique": (("seed", "norm"), ranking.unique),
             "probability": (("seed", "snapshot"), ranking.probability),
+            "size": (("seed", "snapshot"), ranking.size),
+            "obeys": (("seed", "norm"), ranking.obeys),
             "stalled": (("seed",), ranking.stalled),
             "confusion": (("norm", "rival"), ranking.confusion),
             **variables(estimates),
@@ -171,12 +175,15 @@ def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
         cosine=dataset["cosine"].values,
         unique=dataset["unique"].values,
         probability=dataset["probability"].values,
+        size=dataset["size"].values,
         stalled=dataset["stalled"].values,
         confusion=dataset["confusion"].values,
         exponents=exponents_of(dataset),
         ratio=estimate("ratio"),
         trend=estimate("trend") if "trend" in dataset else None,
         decades=attrs["decades"],
+        limit=estimate("limit") if "limit" in dataset else None,
+        obeys=dataset["obeys"].values,
         counts={name: attrs[name] for name in ("attempted", "kept", "diverged", "infeasible", "unsolved")},
         verdict=bias.Verdict(tuple(json.loads(attrs["verdict_norms"])), bool(attrs["decided"]), attrs["reason"]),
     )

@@ -36,6 +36,7 @@ def measured():
     for name, (ratio, moving) in ratios.items():
         layer = synthetic.run({"frobenius": ratio}, NORMS, moving)
         arrays[f"{name}_probability"] = layer["probability"]
+        arrays[f"{name}_size"] = layer["size"]
         arrays[f"{name}_confusion"] = ((f"{name}_norm", f"{name}_rival"), layer["confusion"].values)
         arrays[name] = layer["margin_ratio"]
         arrays[f"{name}_cosine"] = layer["margin_ratio"]

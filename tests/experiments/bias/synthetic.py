@@ -26,7 +26,10 @@ def run(
     steps: np.ndarray = STEPS,
     **attrs: Any,
 ) -> xarray.Dataset:
-    """A run with these mean margin ratios at the end, 0.6 for other norms, and their change per decade of steps."""
+    """A run with these mean margin ratios at the end, 0.6 for other norms, and their change per decade of steps.
+
+    The norm of the weights is the number of steps.
+    """
     ends = np.array([ratios.get(norm, 0.6) for norm in norms])
     of_seeds = 1 - (1 - ends) * SPREAD[:, None]
     counts = {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "infeasible": 0, "unsolved": 0}
@@ -37,6 +40,7 @@ def run(
                 of_seeds[:, :, None] + moving * np.log10(np.maximum(steps, 1) / steps[-1]),
             ),
             "probability": (("seed", "snapshot"), np.full((SEEDS, len(steps)), 0.9999)),
+            "size": (("seed", "snapshot"), np.tile(np.maximum(steps, 1.0), (SEEDS, 1))),
             "stalled": (("seed",), np.zeros(SEEDS, bool)),
             # Solutions of one norm are far from those of the others, and no neighbours were compared.
             "confusion": (("norm", "rival"), 0.6 + 0.4 * np.eye(len(norms))),

@@ -22,7 +22,7 @@ def measured():
     """All runs as predicted, but one that obeys no norm and one whose ratio may still fall."""
     norms = {each.run: each.norm for each in PREDICTIONS}
     runs = {name: synthetic.run({norms.get(name, "nuclear"): 0.99}) for name in synthetic.run_names("atlas")}
-    changes = {REFUTED: synthetic.run({}), OPEN: synthetic.run({"max": 0.99}, moving=-0.05)}
+    changes = {REFUTED: synthetic.run({}), OPEN: synthetic.run({"max": 0.99}, moving=-0.1)}
     return runs | {each.run: changes[each.name] for each in PREDICTIONS if each.name in changes}
 
 
@@ -34,7 +34,7 @@ def measured():
         ("max", {"max": 0.99, "spectral": 0.99}, 0.0, Verdict.HOLDS),
         ("max", {"max": 0.99, "spectral": 0.999}, 0.0, Verdict.FAILS),
         ("max", {"max": 0.99}, 0.05, Verdict.HOLDS),
-        ("max", {"max": 0.9}, 0.05, Verdict.OPEN),
+        ("max", {"max": 0.9}, 0.2, Verdict.OPEN),
         ("max", {}, 0.0, Verdict.FAILS),
     ],
 )
@@ -44,7 +44,7 @@ def test_a_prediction_is_judged_by_the_verdict_of_its_run(norm, ratios, moving, 
     )
     assert judgement.verdict is verdict
     if verdict is Verdict.OPEN:
-        assert judgement.note.startswith("Still moving: frobenius, ")
+        assert judgement.note.startswith("Of 40 seeds, 0 obey max and 0 do not")
 
 
 def test_the_figure_has_every_run_and_frames_what_is_predicted():

@@ -33,7 +33,7 @@ def measured():
     runs |= {f"normalized, p = {p:g}": run("mirror", p, 20_000) for p in NORMS}
     return runs | {
         "normalized, p = 3": run("mirror", 3.0, 20_000, ratio=0.9),
-        "normalized, p = 10": run("mirror", 10.0, 20_000, ratio=0.9, moving=0.05),
+        "normalized, p = 10": run("mirror", 10.0, 20_000, ratio=0.9, moving=0.2),
     }
 
 

@@ -52,6 +52,7 @@ def run(same=1.0, ratio=0.99, rival=0.8, spread=0.004):
         {
             "margin_ratio": (("seed", "norm", "snapshot"), (means + around[:, None])[:, :, None] * flat[:, None]),
             "probability": (("seed", "snapshot"), 0.9999 * flat),
+            "size": (("seed", "snapshot"), STEPS * flat),
             "selected": (
                 ("seed", "input"),
                 (np.arange(SEEDS * INPUTS) * 7 % 100 >= 100 * same).reshape(SEEDS, INPUTS).astype(int),

@@ -42,8 +42,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         Margin ratios `second` and `first`, (seed, norm, snapshot), and `every`, in the Frobenius norm, (seed,
-        snapshot); `second_cosine` and `first_cosine`, likewise; the mean largest probabilities `second_probability`,
-        `first_probability` and `every_probability`, (seed, snapshot); and `unread`, the decimal logarithm of the share
+        snapshot); `second_cosine` and `first_cosine`, likewise; the largest probabilities of the worst input
+        `second_probability`, `first_probability` and `every_probability`, and the norms of the weights `second_size`,
+        `first_size` and `every_size`, (seed, snapshot); and `unread`, the decimal logarithm of the share
         of unread positions in the first layer's gradient, (seed, snapshot); and each layer's `confusion` as in a
         ranking. Attributes: counts, and the exponents that fit each layer best. A seed is kept if all
         optima are certified.
@@ -73,6 +74,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     for name, ranking in rankings.items():
         rows = np.isin(ranking.seeds, kept)
         measured[f"{name}_probability"] = (of_steps, ranking.probability[rows])
+        measured[f"{name}_size"] = (of_steps, ranking.size[rows])
         measured[f"{name}_confusion"] = ((f"{name}_norm", f"{name}_rival"), ranking.confusion)
         if name == "every":
             measured[name] = (of_steps, ranking.margin_ratio[rows, 0])

@@ -25,11 +25,11 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare a run with the Frobenius and the nuclear Att-SVM of the tokens that it selects.
 
     Returns:
-        For every kept seed `margin_ratio` and `off`, 1 - cos, (seed, norm, snapshot); `probability`, the mean largest
-        one, (seed, snapshot); and `optimal`, the share of inputs whose optimal token it selects, (seed,). For all seeds
-        `optimal_margin`, the largest margin of the optimal tokens over matrices of Frobenius norm 1, 0 if no matrix
-        separates them, (attempt,). Attributes: counts, and `unknown`, the number of problems for which this is not
-        certified.
+        For every kept seed `margin_ratio` and `off`, 1 - cos, (seed, norm, snapshot); `probability`, the largest one of
+        the worst input, and `size`, the norm of W, (seed, snapshot); and `optimal`, the share of inputs whose optimal
+        token it selects, (seed,). For all seeds `optimal_margin`, the largest margin of the optimal tokens over
+        matrices of Frobenius norm 1, 0 if no matrix separates them, (attempt,). Attributes: counts, and `unknown`, the
+        number of problems for which this is not certified.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.

@@ -1,0 +1,142 @@
+"""Where a quantity ends that is read along a run: its limit, extrapolated in the norm of the weights, with a range.
+
+The direction of weights W that grow beside a bounded remainder misses its limit by a multiple of 1 / ||W||, whatever
+the optimizer and its steps; that of a product K Q^T, whose factors grow like the root of its norm, by one of
+1 / ||W||^(1/2). So the norm is the clock, not the step: GD's logarithm, the root of falling steps and constant steps
+all become one law.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
+
+from jaxattn.statistics import Estimate, median
+
+__all__ = ["Limits", "extrapolated"]
+
+# The powers of 1 / ||W|| in which a quantity may approach its limit.
+POWERS = (0.5, 1.0, 2.0)
+# A power counts if its error on later snapshots is at most this many times that of the best one.
+EXCUSED = 4.0
+# A range extends beyond the limits of these powers by this many times the error of the best one. With both numbers,
+# 114 runs cut at a tenth of their steps gave ranges of medians that contain the limit read off the whole run, up to
+# .002, in 91 % of cases, and .5 % of their seeds were put on the wrong side of `bias.CLOSE`.
+GUARD = 2.0
+# Limits are read off the last half decade of steps, or four snapshots of the last decade, and three at least.
+_SPAN, _USUAL, LEAST = 10**0.5, 4, 3
+# Weights whose norm grows by less than this share over these snapshots have no direction of growth.
+GROWTH = 0.02
+
+
+class Limits(NamedTuple):
+    """The limit of each quantity in each seed.
+
+    Attributes:
+        value: the limit by the power that predicts later snapshots best, (seeds, quantities).
+        low: the lower end of its range.
+        high: the upper end.
+        grows: whether the norm of the weights grows, (seeds,). Where it does not, the range is unbounded.
+    """
+
+    value: Float[np.ndarray, "seeds quantities"]
+    low: Float[np.ndarray, "seeds quantities"]
+    high: Float[np.ndarray, "seeds quantities"]
+    grows: Bool[np.ndarray, " seeds"]
+
+    def clipped(self, low: float, high: float) -> Limits:
+        """Return the limits of quantities that cannot lie outside an interval."""
+        return self._replace(**{name: np.clip(getattr(self, name), low, high) for name in ("value", "low", "high")})
+
+    def median(self, key: PRNGKeyArray) -> Estimate:
+        """Return the median over seeds; its interval reaches from that of the lower ends to that of the upper ends."""
+        return median(self.value, self.low, self.high, key)
+
+
+def extrapolated(
+    values: Float[np.ndarray, "seeds quantities snapshots"],
+    sizes: Float[np.ndarray, "seeds snapshots"],
+    steps: Int[np.ndarray, " snapshots"],
+) -> Limits | None:
+    """Extrapolate quantities to infinite norm of the weights, seed by seed.
+
+    A limit and one power of the inverse norm are fitted to the earlier of the last snapshots, and tried on the later
+    ones; all powers that predict these about as well are fitted again to both, and span the range. A quantity that
+    rises throughout is taken not to end below its last value, and one that falls not above it.
+
+    Args:
+        values: the quantities along the run.
+        sizes: the Frobenius norm of the weights along the run.
+        steps: the steps of the snapshots.
+
+    Returns:
+        The limits; None if the last decade of steps has fewer than three snapshots.
+
+    Example:
+        >>> from jaxattn.bias.limits import extrapolated
+        >>> sizes = np.array([[10.0, 20.0, 40.0, 80.0]])
+        >>> extrapolated(1 - 3 / sizes[:, None], sizes, np.array([100, 200, 400, 800])).value.round(9)
+        array([[1.]])
+    """
+    recent = window(steps)
+    if len(recent) < LEAST:
+        return None
+    values, sizes = values[:, :, recent], sizes[:, recent]
+    late = np.arange(len(recent)) >= len(recent) - len(recent) // 2
+    grows = sizes[:, -1] > (1 + GROWTH) * sizes[:, 0]
+    sizes = np.where(grows[:, None], sizes, sizes[:, -1:] * np.linspace(0.5, 1, len(recent)))  # Their fit is not used.
+    limits, errors = [], []
+    for power in POWERS:
+        clock = (sizes[:, -1:] / sizes) ** power
+        limit, slope = _line(clock[:, ~late], values[:, :, ~late])
+        predicted = limit[:, :, None] + slope[:, :, None] * clock[:, None, late]
+        errors.append(abs(predicted - values[:, :, late]).max(axis=-1))
+        limits.append(_line(clock, values)[0])
+    limit, error = np.stack(limits), np.stack(errors)
+    typical = np.median(error, axis=1)
+    counts, best = (typical <= EXCUSED * typical.min(axis=0))[:, None], typical.argmin(axis=0)[None, None]
+    value, guard = (np.take_along_axis(each, best, axis=0)[0] for each in (limit, GUARD * error))
+    low = np.where(counts, limit, np.inf).min(axis=0) - guard
+    high = np.where(counts, limit, -np.inf).max(axis=0) + guard
+    # What rises throughout does not end below its last value, nor what falls above it.
+    change, last = np.diff(values, axis=-1), values[:, :, -1]
+    low = np.where((change > 0).all(axis=-1), np.maximum(low, last), low)
+    high = np.where((change < 0).all(axis=-1), np.minimum(high, last), high)
+    known = grows[:, None]
+    return Limits(np.where(known, value, last), np.where(known, low, -np.inf), np.where(known, high, np.inf), grows)
+
+
+def lengths(matrices: Float[np.ndarray, "*batch d e"]) -> Float[np.ndarray, "*batch"]:
+    """Return the Frobenius norms of matrices, whose squares may overflow.
+
+    Example:
+        >>> from jaxattn.bias.limits import lengths
+        >>> float(lengths(np.full((2, 2), 1e200)))
+        2e+200
+    """
+    largest = np.maximum(abs(matrices).max(axis=(-2, -1), keepdims=True), np.finfo(float).tiny)
+    return np.linalg.norm(matrices / largest, axis=(-2, -1)) * largest[..., 0, 0]
+
+
+def window(steps: Int[np.ndarray, " snapshots"]) -> Int[np.ndarray, " recent"]:
+    """Return the snapshots that limits are read off.
+
+    Example:
+        >>> from jaxattn.bias.limits import window
+        >>> window(np.array([10, 100, 200, 500, 1000])).tolist()
+        [1, 2, 3, 4]
+    """
+    last_decade = np.flatnonzero((steps > 0) & (steps * 10 >= steps[-1]))
+    half = np.flatnonzero(steps * _SPAN >= steps[-1])
+    return last_decade[-max(_USUAL, len(half)) :]
+
+
+def _line(
+    x: Float[np.ndarray, "seeds k"], y: Float[np.ndarray, "seeds quantities k"]
+) -> tuple[Float[np.ndarray, "seeds quantities"], Float[np.ndarray, "seeds quantities"]]:
+    """Return the least-squares lines' values at 0, and their slopes."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    slope = np.einsum("sk,sqk->sq", centred, y) / (centred**2).sum(axis=-1)[:, None]
+    return y.mean(axis=-1) - slope * x.mean(axis=-1)[:, None], slope
