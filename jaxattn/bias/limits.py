@@ -39,16 +39,33 @@ class Limits(NamedTuple):
         low: the lower end of its range.
         high: the upper end.
         grows: whether the norm of the weights grows, (seeds,). Where it does not, the range is unbounded.
+        rate: the power of the number of steps with which the quantity approaches its limit, (seeds, quantities); 0 or
+            less if it does not.
     """
 
     value: Float[np.ndarray, "seeds quantities"]
     low: Float[np.ndarray, "seeds quantities"]
     high: Float[np.ndarray, "seeds quantities"]
     grows: Bool[np.ndarray, " seeds"]
+    rate: Float[np.ndarray, "seeds quantities"]
 
     def clipped(self, low: float, high: float) -> Limits:
         """Return the limits of quantities that cannot lie outside an interval."""
         return self._replace(**{name: np.clip(getattr(self, name), low, high) for name in ("value", "low", "high")})
+
+    def longer(self, quantity: int, threshold: float, share: float) -> float:
+        """Return how many times as many steps would tell for this share of seeds on which side of a threshold they end.
+
+        A range shrinks as fast as the quantity approaches its limit, since both are set by what is left of it. It tells
+        once half its width is less than half the way from the threshold to its farther end. Infinite if that share has
+        no such steps.
+        """
+        low, high, rate = (part[:, quantity] for part in (self.low, self.high, self.rate))
+        told = (low > threshold) | (high < threshold)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            shrunk = (high - low) / np.maximum(threshold - low, high - threshold)
+            needed = np.where(rate > 0, np.maximum(shrunk, 1.0) ** (1 / rate), np.inf)
+        return float(np.quantile(np.where(told, 1.0, needed), share, method="higher"))
 
     def median(self, key: PRNGKeyArray) -> Estimate:
         """Return the median over seeds; its interval reaches from that of the lower ends to that of the upper ends."""
@@ -104,8 +121,12 @@ def extrapolated(
     change, last = np.diff(values, axis=-1), values[:, :, -1]
     low = np.where((change > 0).all(axis=-1), np.maximum(low, last), low)
     high = np.where((change < 0).all(axis=-1), np.minimum(high, last), high)
+    left = abs(values[:, :, [0, -1]] - value[:, :, None])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.log(left[:, :, 0] / left[:, :, 1]) / np.log(steps[recent[-1]] / steps[recent[0]])
     known = grows[:, None]
-    return Limits(np.where(known, value, last), np.where(known, low, -np.inf), np.where(known, high, np.inf), grows)
+    value, low, high = (np.where(known, a, b) for a, b in ((value, last), (low, -np.inf), (high, np.inf)))
+    return Limits(value, low, high, grows, rate)
 
 
 def lengths(matrices: Float[np.ndarray, "*batch d e"]) -> Float[np.ndarray, "*batch"]:

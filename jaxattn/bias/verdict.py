@@ -7,7 +7,7 @@ judged is the limit of each seed's ratio (`bias.limits`), no longer the ratio at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ CLOSE = 0.97
 ROUNDING = 1e-6
 # A verdict speaks of all seeds: at least this share of them must say the same.
 MOST = 0.9
+# No more than this many times as many steps are suggested.
+MANY = 1e4
 # Seeds disagree if more than this share of them obeys a norm, and more than this share does not.
 FEW = 0.05
 
@@ -116,7 +118,7 @@ def weighed(
     limit = known.median(derive_key(key, 3))
     quiet = max(silent, key=lambda reason: silent[reason].sum())
     why = f"{quiet}, in {silent[quiet].sum()} of {len(stalled)} seeds"
-    evidence = Evidence(obeys, float(tells.mean()), why, confusion, tuple(exponents))
+    evidence = Evidence(obeys, float(tells.mean()), why, confusion, known.longer, tuple(exponents))
     return Weighed(ratio, change, decades, limit, obeys, of(names, limit, evidence))
 
 
@@ -147,6 +149,7 @@ class Evidence(NamedTuple):
         tell: the share of seeds that say something about limits: saturated, not stalled, and with a growing norm.
         quiet: why most of the others do not.
         confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column).
+        longer: how many times as many steps would tell, for a norm, a threshold of the ratio and a share of the seeds.
         exponents: those that fit best in the families of the best norm.
     """
 
@@ -154,6 +157,7 @@ class Evidence(NamedTuple):
     tell: float
     quiet: str
     confusion: Float[np.ndarray, "norms norms"]
+    longer: Callable[[int, float, float], float]
     exponents: tuple[Exponent, ...] = ()
 
 
@@ -184,7 +188,8 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
     certain = (follow >= MOST * seeds) & (limit.low > CLOSE)
     if not certain[best]:
         near = [f"{follow[k]} obey {names[k]} and {refuse[k]} do not" for k in all_norms if refuse[k] < MOST * seeds]
-        return _open(f"of {seeds} seeds, {'; '.join(near)}; the others' limits may lie on either side of {CLOSE:g}")
+        more = _longer(evidence.longer(best, CLOSE, MOST))
+        return _open(f"of {seeds} seeds, {'; '.join(near)}; others may end on either side of {CLOSE:g}{more}")
     # Within a family the exponent tells norms apart better than their ratios.
     read = {one.family: one for one in evidence.exponents}
     apart = [
@@ -201,6 +206,7 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
             return _open(
                 f"{names[best]} cannot be told from {names[k]}, whose solutions have a ratio of "
                 f"{evidence.confusion[k, best]:.4f} in it: this takes an interval above {needed:.4f}"
+                f"{_longer(evidence.longer(best, needed, 0.5))}"
             )
     # A run whose limit may miss 1 may miss its exponent by as much.
     if elsewhere := [str(one) for one in evidence.exponents if one.gap > 1 - limit.low[best]]:
@@ -208,6 +214,11 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
     if wide := [str(one) for one in evidence.exponents if not one.tells]:
         return Verdict((names[best],), False, f"{names[best]}, or a norm near it: {'; '.join(wide)}")
     return Verdict(tuple(names[k] for k in sorted(level, key=lambda k: -limit.mean[k])), decided=True)
+
+
+def _longer(times: float) -> str:
+    """Say how many times as many steps would decide, unless they would not or are already there."""
+    return f"; about {times:.2g} times as many steps would tell" if 1 < times < MANY else ""
 
 
 def _open(reason: str) -> Verdict:

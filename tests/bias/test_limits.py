@@ -53,6 +53,26 @@ def test_two_powers_together_are_known_less_well_than_one():
     assert high - low > 3 * (read(single)[2] - read(single)[1])
 
 
+def test_the_steps_that_would_tell_are_those_that_tell():
+    """A curve that ends at 1 and one that ends at .96, both still between their ends and the threshold."""
+    steps = np.unique(np.round(10 ** np.arange(1, 8.01, 0.125)).astype(int))
+    miss = 0.3 * (steps / 100.0) ** -0.5 + 0.4 * (steps / 100.0) ** -1.0
+    curves = np.stack([1 - miss, 0.9599 - 0.3 * miss])[:, None]
+
+    def until(last):
+        found = extrapolated(curves[:, :, :last], np.tile(steps[:last].astype(float), (2, 1)), steps[:last])
+        assert found is not None
+        return found
+
+    early = until(20)
+    for share in (0.5, 1.0):
+        told = next(last for last in range(20, len(steps)) if until(last).longer(0, 0.97, share) == 1)
+        # Within a factor of three.
+        assert abs(np.log(early.longer(0, 0.97, share) * steps[19] / steps[told - 1])) < np.log(3)
+    # What does not approach its limit needs more than any number of steps.
+    assert early._replace(rate=np.zeros((2, 1))).longer(0, 0.97, 1.0) == np.inf
+
+
 def test_what_turns_late_has_a_wide_range():
     late = np.where(STEPS < 4000, 0.5, 0.9)
     _, low, high = read(late)
