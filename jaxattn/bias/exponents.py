@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxattn import norms, svm
 from jaxattn.bias import limits
+from jaxattn.lengths import euclidean
 from jaxattn.norms import Norm
 from jaxattn.parallel import batch
 from jaxattn.statistics import LEAST_SEEDS, Estimate
@@ -208,7 +209,7 @@ def located(
     readable = np.isfinite(positions).all(axis=1)
     if readable.sum() < LEAST_SEEDS:
         return None
-    known = limits.extrapolated(positions[readable, None], limits.lengths(snapshots[readable]), steps)
+    known = limits.extrapolated(positions[readable, None], euclidean(snapshots[readable]), steps)
     if known is None:
         return None
     found = Estimate(*(part[0] for part in known.median(key)))

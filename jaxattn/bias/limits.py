@@ -129,18 +129,6 @@ def extrapolated(
     return Limits(value, low, high, grows, rate)
 
 
-def lengths(matrices: Float[np.ndarray, "*batch d e"]) -> Float[np.ndarray, "*batch"]:
-    """Return the Frobenius norms of matrices, whose squares may overflow.
-
-    Example:
-        >>> from jaxattn.bias.limits import lengths
-        >>> float(lengths(np.full((2, 2), 1e200)))
-        2e+200
-    """
-    largest = np.maximum(abs(matrices).max(axis=(-2, -1), keepdims=True), np.finfo(float).tiny)
-    return np.linalg.norm(matrices / largest, axis=(-2, -1)) * largest[..., 0, 0]
-
-
 def window(steps: Int[np.ndarray, " snapshots"]) -> Int[np.ndarray, " recent"]:
     """Return the snapshots that limits are read off.
 

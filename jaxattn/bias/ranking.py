@@ -19,19 +19,22 @@ from jaxattn.bias import checking, posing
 from jaxattn.bias import exponents as families
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import Exponent
-from jaxattn.bias.limits import lengths
 from jaxattn.bias.verdict import ROUNDING, Verdict
 from jaxattn.descent.array_fields import has_holes
 from jaxattn.descent.stalling import NEVER
+from jaxattn.lengths import euclidean
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.statistics import LEAST_SEEDS, Estimate, derive_key
+from jaxattn.svm import constraints as cons
 from jaxattn.svm.packing import picked
 
 __all__ = ["NORMS", "Ranking", "rank"]
 
 # The norms ranked by default.
 NORMS = ("frobenius", "nuclear", "spectral", "max", "l1")
+# Momentum seldom decays more slowly than this per step, so that a gradient that shrinks more slowly is not outlived.
+_SLOW = 1e-3
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Ranking:
         unique: a `svm.Unique` for each solution, (seeds, norms).
         probability: the smallest over inputs of the largest attention probability, (seeds, snapshots).
         size: the Frobenius norm of W, (seeds, snapshots).
+        fall: by how much the smallest margin grows per step between the last two snapshots, (seeds,); 0 for one
+            snapshot. With a loss of exponential tail the gradient shrinks by `exp(-fall)` a step, and momentum that
+            decays more slowly outlives it.
         stalled: whether each seed stalled before the last snapshot, (seeds,); such seeds say nothing about limits.
         limit: the median over seeds of the ratio's limit as W grows (`bias.limits`), with its interval, (norms,); None
             if the snapshots do not suffice.
@@ -73,6 +79,7 @@ class Ranking:
     unique: Int[np.ndarray, "seeds norms"]
     probability: Float[np.ndarray, "seeds snapshots"]
     size: Float[np.ndarray, "seeds snapshots"]
+    fall: Float[np.ndarray, " seeds"]
     stalled: Bool[np.ndarray, " seeds"]
     ratio: Estimate
     trend: Estimate | None
@@ -110,6 +117,11 @@ class Ranking:
             f"step {self.steps[-1]}: {self.counts['kept']} of {self.counts['attempted']} seeds kept ({lost}), largest "
             f"probability {np.median(self.probability[:, -1]):.4f} in the worst input of the median seed"
         )
+        if not self.verdict.norms and (fall := float(np.median(self.fall))) > _SLOW:
+            lines.append(
+                f"the gradient shrinks by a factor of {np.exp(-fall):.3g} a step: momentum that decays more slowly "
+                "outlives it, and smaller steps would not"
+            )
         lines += [f"{one.family}: p = {one.p:.4g}, from {one.low:.4g} to {one.high:.4g}" for one in self.exponents]
         return "\n".join([*lines, f"verdict: {self.verdict}"])
 
@@ -198,7 +210,11 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
     }
     probability = batch.over_seeds(_probabilities, snapshots, tasks)[proven]
     matrices = np.asarray(attention.matrix(snapshots))[proven]
-    size = lengths(matrices)
+    fall = np.zeros(len(kept))
+    if len(steps) > 1:
+        last = batch.over_seeds(_smallest_margins, matrices[:, -2:], picked(constraints, kept))
+        fall = np.diff(last, axis=1)[:, 0] / np.diff(steps)[-1]
+    size = euclidean(matrices)
     key = jax.random.key(0) if key is None else key
     since = np.asarray(run.stalled)[kept]
     stalled = (since != NEVER) & (since < steps[-1])
@@ -227,6 +243,7 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         unique=np.stack([solution.unique[kept] for solution in solutions], axis=1),
         probability=probability,
         size=size,
+        fall=fall,
         stalled=stalled,
         confusion=confusion,
         exponents=exponents,
@@ -324,6 +341,12 @@ def _held(
     W = attention.matrix(snapshots)
     ratio = jax.vmap(metrics.margin_ratio, in_axes=(0, None, None, None))(W, constraints, norm, solution)
     return ratio, jax.vmap(metrics.correlation, in_axes=(0, None))(W, solution.W)
+
+
+def _smallest_margins(W: Float[Array, "k d e"], constraints: svm.Constraints) -> Float[Array, " k"]:
+    present = constraints.present
+    margins = jax.vmap(cons.margins, in_axes=(None, 0))(constraints, W)
+    return jnp.min(margins if present is None else jnp.where(present, margins, jnp.inf), axis=(1, 2))
 
 
 def _probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snapshots"]:

@@ -97,6 +97,16 @@ def test_a_run_that_has_not_selected_yet_is_not_decided():
     assert ranking.verdict.reason.startswith("not saturated")
 
 
+def test_a_gradient_that_shrinks_fast_is_said():
+    """The smallest margin of a solution is 1: scaled by 30 and 100 at steps 300 and 1000 it grows by .1 a step."""
+    ranking = bias.rank(run_along(growing(optima("frobenius"))), problems(), NORMS)
+    np.testing.assert_allclose(ranking.fall, 0.1, rtol=1e-6)
+    shrinks = f"shrinks by a factor of {np.exp(-0.1):.3g} a step"
+    assert shrinks not in ranking.table()
+    elsewhere = bias.rank(run_along(growing(optima("frobenius"))), problems(), NORMS[1:])
+    assert shrinks in elsewhere.table()
+
+
 def test_a_run_that_stalled_is_not_decided():
     """The published rule on (K, Q) ends where penalty and gradient balance: flat, and below every threshold."""
     run = run_along(growing(optima("frobenius")))
