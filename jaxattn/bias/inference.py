@@ -46,10 +46,11 @@ class Inferred(NamedTuple):
         """The exponent and the ratio in one line."""
         found, verdict = self.exponent, self.ranking.verdict
         fits = "fits" if self.fits else "does not fit" if verdict.decided else f"is {verdict}"
-        mean, low, high = (float(part[0, -1]) for part in self.ranking.ratio[:3])
+        limit, ratio = self.ranking.limit, float(self.ranking.ratio.mean[0, -1])
+        ends = "" if limit is None else f", limit {limit.mean[0]:.4f} [{limit.low[0]:.4f}, {limit.high[0]:.4f}]"
         return (
-            f"{found.family}: p = {found.p:.4g}, from {found.low:.4g} to {found.high:.4g}; margin ratio {mean:.4f} "
-            f"[{low:.4f}, {high:.4f}]: the family {fits}"
+            f"{found.family}: p = {found.p:.4g}, from {found.low:.4g} to {found.high:.4g}; margin ratio {ratio:.4f}"
+            f"{ends}: the family {fits}"
         )
 
 

@@ -33,8 +33,8 @@ __all__ = ["NORMS", "Ranking", "rank"]
 
 # The norms ranked by default.
 NORMS = ("frobenius", "nuclear", "spectral", "max", "l1")
-# Momentum seldom decays more slowly than this per step, so that a gradient that shrinks more slowly is not outlived.
-_SLOW = 1e-3
+# No usual memory of gradients decays more slowly than this per step.
+_SLOW = 1e-4
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class Ranking:
         )
         if not self.verdict.norms and (fall := float(np.median(self.fall))) > _SLOW:
             lines.append(
-                f"the gradient shrinks by a factor of {np.exp(-fall):.3g} a step: momentum that decays more slowly "
-                "outlives it, and smaller steps would not"
+                f"the gradient shrinks by a factor of {np.exp(-fall):.4g} a step; momentum, or the root of a second "
+                "moment, that decays more slowly would outlive it"
             )
         lines += [f"{one.family}: p = {one.p:.4g}, from {one.low:.4g} to {one.high:.4g}" for one in self.exponents]
         return "\n".join([*lines, f"verdict: {self.verdict}"])

@@ -101,7 +101,7 @@ def test_a_gradient_that_shrinks_fast_is_said():
     """The smallest margin of a solution is 1: scaled by 30 and 100 at steps 300 and 1000 it grows by .1 a step."""
     ranking = bias.rank(run_along(growing(optima("frobenius"))), problems(), NORMS)
     np.testing.assert_allclose(ranking.fall, 0.1, rtol=1e-6)
-    shrinks = f"shrinks by a factor of {np.exp(-0.1):.3g} a step"
+    shrinks = f"shrinks by a factor of {np.exp(-0.1):.4g} a step"
     assert shrinks not in ranking.table()
     elsewhere = bias.rank(run_along(growing(optima("frobenius"))), problems(), NORMS[1:])
     assert shrinks in elsewhere.table()
