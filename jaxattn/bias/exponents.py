@@ -72,9 +72,9 @@ class Exponent:
 
     @property
     def tells(self) -> bool:
-        """Whether the range contains that exponent, and none of its neighbours'."""
+        """Whether the whole range lies within .05 of that exponent, in 1 / p."""
         place = 1 / self.compared
-        return self.gap == 0 and max(1 / self.low - place, place - 1 / self.high) <= RESOLUTION
+        return max(abs(1 / self.low - place), abs(1 / self.high - place)) <= RESOLUTION
 
 
 def _position(family: str, norm: Norm) -> float:

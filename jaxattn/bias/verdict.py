@@ -218,7 +218,7 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
 
 def _longer(times: float) -> str:
     """Say how many times as many steps would decide, unless they would not or are already there."""
-    return f"; about {times:.2g} times as many steps would tell" if 1 < times < MANY else ""
+    return f"; this takes {times:.2g} times as many steps or more" if 1 < times < MANY else ""
 
 
 def _open(reason: str) -> Verdict:

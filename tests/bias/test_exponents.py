@@ -6,8 +6,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
-from jaxattn import bias, data, norms, svm
+from jaxattn import bias, data, descent, norms, svm
 from jaxattn.bias import exponents
 from jaxattn.bias.checkpoints import as_run
 from jaxattn.bias.exponents import Exponent
@@ -59,6 +62,19 @@ def test_the_norms_that_are_compared_name_themselves(place):
     np.testing.assert_allclose(np.diag(ranking.confusion), 1, rtol=1e-7)
     assert (ranking.confusion[~np.eye(3, dtype=bool)] < 1).all()
     np.testing.assert_allclose(ranking.ratio.mean[:, -1], ranking.confusion[0], rtol=1e-6)
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None, derandomize=True)
+@drawn(family=st.sampled_from(sorted(exponents.FAMILIES)), place=st.floats(0.0, 1.0))
+def test_steepest_descent_in_any_norm_is_not_taken_for_another(family, place):
+    steps = np.unique(np.round(10 ** np.arange(2.5, 3.6, 0.125)).astype(int))
+    rule = descent.steepest(exponents.member(family, place), descent.falling_step(2.0))
+    given = {"optimizer": rule, "steps": int(steps[-1]), "snapshots": tuple(steps.tolist()), "record_every": 1000}
+    run = descent.train_batch(np.zeros((SEEDS, 6, 6)), problems(), **given)
+    verdict = bias.rank(run, problems()).verdict
+    if verdict.decided:
+        assert all(abs(exponents.places(name).get(family, np.inf) - place) < 0.05 for name in verdict.norms)
 
 
 def test_an_exponent_is_inferred_without_a_guess():
