@@ -64,11 +64,11 @@ def _draw_shares(axes: Axes, selectors: Datasets) -> None:
         mean, low, high = number(run, "same")
         bars = [[max(mean - low, 0)], [max(high - mean, 0)]]
         axes.errorbar([k], [mean], bars, fmt="o", color=_LOOKS[name]["color"], markersize=4, capsize=2)
-        axes.annotate(f"{mean:.0%}", (k, low), (0, -10), textcoords="offset points", ha="center", fontsize=7)
+        axes.annotate(f"{mean:.0%}", (k, mean), (6, -3), textcoords="offset points", fontsize=page.SMALLEST)
     axes.axhline(SAME, color=palette.GUIDE, linewidth=0.8)
     axes.set_xticks(range(len(selectors)), [name.removeprefix("entropy ") for name in selectors], fontsize=7)
     axes.set_xlabel("weight of the penalty")
-    axes.set(xlim=(-0.6, len(selectors) - 0.4), ylim=(0, 1.05))
+    axes.set(xlim=(-0.4, len(selectors) - 0.1), ylim=(0, 1.05))
     axes.set_ylabel("inputs with the same token")
     axes.set_title("(a) selectors: tokens\nof plain training?")
 
