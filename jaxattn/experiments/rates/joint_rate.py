@@ -152,7 +152,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     with page.style():
         figure = page.full(3.6)
         risk, directions = (judgements[f"joint-rate:{name}"].verdict for name in ("risk", "directions"))
-        figure.suptitle(f"Training v with W: the bound $t^{{1/3}}$ of -log risk {risk}; both directions: {directions}")
+        figure.suptitle(f"Training v with W: the bound $t^{{1/3}}$ of -log risk: {risk}; both directions: {directions}")
         left, right = figure.subplots(1, 2)
         for run, (colour, dashes) in _LOOKS.items():
             summary = summaries[run]
@@ -164,13 +164,15 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 look = {"color": colour, "linestyle": dashes, "marker": mark, "label": f"${name}$, {run}"}
                 curve = (summary[f"off_{name}_{percent}"].values for percent in _PERCENTS)
                 page.band(right, steps, *curve, **look)
-        ends = summaries["normalized"]["snapshot"].values[[0, -1]].astype(float)
+        ends = summaries["falling"]["snapshot"].values[[0, -1]].astype(float)
         bound = 0.5 * ends**_BOUND
         left.plot(ends, bound, color="black", linewidth=0.8, label=r"paper's bound, $\propto t^{1/3}$")
-        left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk")
+        left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk", ylim=(None, 1e5))
         left.set_title("(a) -log risk")
         left.legend(loc="upper left")
         right.axhline(_NEAR, color=palette.GUIDE, linewidth=0.7)
+        place = {"xycoords": right.get_yaxis_transform(), "textcoords": "offset points"}
+        right.annotate("asked for", (0, _NEAR), (2, -9), fontsize=page.SMALLEST, **place)
         right.set(xscale="log", yscale="log", xlabel="step t", ylabel="direction error, 1 - cos")
         right.set_title(r"(b) $W$ from $W_{mm}$, $v$ from $\mu$")
         right.legend(loc="lower left")
