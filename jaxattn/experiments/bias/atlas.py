@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
+import xarray
+from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
+from jaxattn.bias.verdict import CLOSE
+from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.predictions import Prediction, caption, claims_of, finding
-from jaxattn.experiments.bias.ratios import NORMS, estimate, measure
-from jaxattn.study.claims import Datasets, Experiment, Judgements, Verdict
+from jaxattn.experiments.bias.ratios import NORMS
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Verdict, claim
 from jaxattn.study.claims.claim import Setting, Source
+from jaxattn.study.claims.criteria import above, below
+from jaxattn.study.estimates import estimated, mean, number
 from jaxattn.study.style import cells, page
 from jaxattn.study.style.view import rounded
 
@@ -22,6 +29,7 @@ RULES = (
     "Lion",
     "RMSProp",
     "Adam",
+    "Adam, eps = 1e-8",
     "polar factor",
     "polar factor of momentum",
     "Muon",
@@ -131,6 +139,42 @@ PREDICTIONS = tuple(
 )
 _PREDICTED = {prediction.run: prediction.norm for prediction in PREDICTIONS}
 
+_USUAL_ADAM = "W, Adam, eps = 1e-8, constant"
+
+
+def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Return what `ratios.estimate` does, and `change`, that of the margin ratio over the last decade of steps."""
+    ratio, steps = run["margin_ratio"], run["snapshot"].values
+    before = ratio.sel(snapshot=steps[-1] / 10, method="nearest", drop=True)
+    change = mean(ratio.isel(snapshot=-1, drop=True) - before)
+    return ratios.estimate(run, key).assign(estimated(run, jax.random.fold_in(key, 1), change=change))
+
+
+@claim(
+    "atlas:w-adam-eps",
+    Source("jaxattn", "the usual eps of Adam", Setting.OURS),
+    "With the usual eps of 1e-8, Adam (beta_2 = 0.95) on W, with a constant step, turns away from the Att-SVM with the "
+    "norm max: once the gradient is below eps, the margin ratio in this norm falls, and that in the Frobenius norm "
+    "rises.",
+    needs=TRAINED,
+)
+def _usual_adam(runs: Datasets) -> Judgement:
+    run = runs[_USUAL_ADAM]
+    reached = {norm: number(run, "ratio", norm=norm) for norm in ("max", "frobenius")}
+    change = {norm: number(run, "change", norm=norm) for norm in reached}
+    label = "change of the margin ratio over the last decade of steps"
+    return Judgement(
+        [
+            below("mean margin ratio, max", reached["max"], CLOSE),
+            below(f"{label}, max", change["max"], 0.0),
+            above(f"{label}, frobenius", change["frobenius"], 0.0),
+        ],
+        remark="Its steps are then those of gradient descent with momentum and a huge step size, under which W grows "
+        "only like the logarithm of the steps. With eps = 0 see w-adam-constant.",
+        numbers={f"margin ratio, {norm}": ratio for norm, ratio in reached.items()},
+    )
+
+
 _TITLES = {"W": "(a) $W$, from zero", "KQ": "(b) $(K, Q)$, as published"}
 
 
@@ -147,7 +191,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set_title(f"{title}: {held} of {len(ids)} confirmed")
         figure.axes[0].set_yticks(range(len(rows)), [ROWS[row] for row in rows])
         figure.axes[0].tick_params(axis="y", labelsize=cells.SIZE)
-        figure.suptitle(finding(judgements.values()))
+        figure.suptitle(finding(judgements[f"atlas:{each.name}"] for each in PREDICTIONS))
         steps = {int(run["snapshot"][-1]) for run in summaries.values()}
         page.add_counts(
             figure,
@@ -184,4 +228,6 @@ def view(runs: Datasets) -> dict[str, Any]:
     return {"norms": list(NORMS), "rows": rows}
 
 
-EXPERIMENT = Experiment(measure, claims=claims_of("atlas", PREDICTIONS), estimate=estimate, draw=draw, view=view)
+EXPERIMENT = Experiment(
+    ratios.measure, claims=(*claims_of("atlas", PREDICTIONS), _usual_adam), estimate=estimate, draw=draw, view=view
+)

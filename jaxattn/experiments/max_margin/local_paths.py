@@ -18,7 +18,7 @@ from jaxattn.problem import Problem, of_arrays
 from jaxattn.records import Record
 from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.paths import Radii
-from jaxattn.study.settings.recording import from_words, keys
+from jaxattn.study.settings.recording import from_words, keys, noise_key
 
 # The axes of each array of a record, after the seed axis.
 _DIMS = {
@@ -27,6 +27,7 @@ _DIMS = {
     "Y": ("input",),
     "v": ("feature",),
     "data_key": ("key_word",),
+    "samples_key": ("key_word",),
     "alpha": ("input",),
     "W": ("start", "radius", "feature", "query_feature"),
     "residual": ("start", "radius"),
@@ -47,7 +48,8 @@ class LocalPaths:
         loss: a function of one margin.
         head: a function of one attention output and v.
         seeds: the number of problems to draw.
-        key: the root key; seed s draws from `fold_in(key, s)`.
+        key: the root key; seed s draws its problem, the starts, and the points whose risk is compared, from
+            `fold_in(key, s)`.
         radii: the radii of the balls.
     """
 
@@ -75,7 +77,8 @@ class LocalPaths:
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
         starts = _starts(weights_key, jnp.zeros((problem.d, problem.d)), jnp.ones(()))
-        return _arrays(problem, data_key, tokens.optimal(problem), self._paths()(problem, starts))
+        own = {"data_key": data_key, "samples_key": noise_key(seed, root)}
+        return _arrays(problem, own, tokens.optimal(problem), self._paths()(problem, starts))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw the problems of some seeds, choose tokens, and follow the paths."""
@@ -85,7 +88,8 @@ class LocalPaths:
         starts = batch.over_seeds(_starts, weights_keys, W, batch.over_seeds(cone, problems, alpha, W))
         steps = len(self.radii()) * _STARTS * _STEPS
         of_paths = effort.solving(self.seeds, problems.n * (problems.T - 1), steps)
-        return _arrays(problems, data_keys, alpha, batch.over_seeds(self._paths(), problems, starts, effort=of_paths))
+        own = {"data_key": data_keys, "samples_key": batch.over_seeds(noise_key, seeds, shared=(root,))}
+        return _arrays(problems, own, alpha, batch.over_seeds(self._paths(), problems, starts, effort=of_paths))
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose path from W_alpha is solved on every radius, and the others."""
@@ -179,8 +183,8 @@ def _is_local(
     return tokens.is_locally_optimal(tokens.scores(problem), alpha, neighbours)
 
 
-def _arrays(problem: Problem, data_key: Any, alpha: Any, path: regularization.LocalPath) -> dict[str, Any]:
-    return problem.arrays | {"data_key": data_key, "alpha": alpha} | path._asdict()
+def _arrays(problem: Problem, keys: dict[str, Any], alpha: Any, path: regularization.LocalPath) -> dict[str, Any]:
+    return problem.arrays | keys | {"alpha": alpha} | path._asdict()
 
 
 def measure(record: xarray.Dataset) -> xarray.Dataset:
@@ -201,8 +205,16 @@ def measure(record: xarray.Dataset) -> xarray.Dataset:
     solution, local = _solved(problems, alpha)
     solved = arrays["solved"]
     kept = local & solved[:, 0].all(axis=1)
+    W_alpha = np.nan_to_num(solution.W)
     of_path = batch.over_seeds(
-        _along, arrays["W"], solved, np.nan_to_num(solution.W), problems, alpha, shared=(record["radius"].values,)
+        _along,
+        arrays["W"],
+        solved,
+        W_alpha,
+        problems,
+        alpha,
+        arrays["samples_key"],
+        shared=(record["radius"].values,),
     )
     optimal = (alpha == batch.over_seeds(tokens.optimal, problems)).all(axis=1)
     over_radii: dict[str, Any] = dict(zip(("distance", "inside", "within", "beaten"), of_path, strict=True))
@@ -221,6 +233,7 @@ def _along(
     W_alpha: Float[Array, "d d"],
     problem: Problem,
     alpha: Int[Array, " n"],
+    words: UInt32[Array, " words"],
     radii: Float[Array, " radius"],
 ) -> tuple[Array, Array, Array, Array]:
     """Return distance, inside, within and beaten of `measure`."""
@@ -232,7 +245,7 @@ def _along(
 
     distance, within = jax.vmap(jax.vmap(place), in_axes=(0, None))(W, radii)
     inside = solved & within
-    others = _around(jax.random.key(0), unit, cosine, _SAMPLES)
+    others = _around(jax.random.wrap_key_data(words), unit, cosine, _SAMPLES)
 
     def beaten(own: Array, R: Array) -> Array:
         sign, size = _excess(own, problem, alpha)

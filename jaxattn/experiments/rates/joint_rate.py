@@ -106,19 +106,20 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 )
 def _risk(runs: Datasets) -> Judgement:
     exponents = {run: number(runs[run], "exponent") for run in _STEPS}
-    plain, normalized, falling = exponents.values()
-    label = f"exponent of t in -log risk, {_STEPS['normalized']} steps"
+    labels = {run: f"exponent of t in -log risk, {steps} steps" for run, steps in _STEPS.items()}
+    # Normalized steps prescribe how ||v|| may grow, and so the largest exponent: 1 - p for steps that fall like k^-p.
+    # For the bound to hold at all p is at most 2/3. With p = 2/3 some 5 % of seeds without progress break it.
+    asked = ("normalized", "falling")
     return Judgement(
         # A risk that falls faster agrees with the bound.
-        [above(label, normalized, _BOUND)],
-        undecided="The schedule of the steps prescribes the exponent, so the bound could not have been broken: -log "
-        "risk grows like ||v||, and ||v|| with the sum of the steps of v. Exponents of -log risk: "
-        f"{normalized.mean:.3g} for constant normalized steps, where ||v|| grows like k, and {falling.mean:.3g} for "
-        "steps that fall like k^-2/3, where it grows like k^1/3. Plain steps, of which the bound does not speak, give "
-        f"{plain.mean:.3g}. The steps of the theorem, recalled from memory here, would decide it.",
-        numbers={f"exponent of t in -log risk, {_STEPS[run]} steps": exponent for run, exponent in exponents.items()}
+        [above(labels[run], exponents[run], _BOUND) for run in asked],
+        remark="-log risk can grow no faster than ||v||, and so than the sum of the steps of v, which is of the order "
+        "of t^(1/3) for steps that fall like k^-2/3: these are the shortest for which the bound can hold, and so its "
+        "hardest case. Which steps the theorem has is not known here. Plain steps, of which it does not speak, give "
+        f"{exponents['plain'].mean:.3g}.",
+        numbers={labels[run]: exponents[run] for run in _STEPS}
         | {f"exponent of t in ||v||, {steps} steps": number(runs[run], "growth") for run, steps in _STEPS.items()},
-        expected={label: _BOUND},
+        expected=dict.fromkeys((labels[run] for run in asked), _BOUND),
     )
 
 
@@ -149,7 +150,9 @@ _LABELS = _STEPS | {"falling": r"normalized, falling like $k^{-2/3}$"}
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw -log risk by all steps, and 1 - cos of W and v: medians over seeds."""
     with page.style():
-        figure = page.full(3.4)
+        figure = page.full(3.6)
+        risk, directions = (judgements[f"joint-rate:{name}"].verdict for name in ("risk", "directions"))
+        figure.suptitle(f"Training v with W: the bound $t^{{1/3}}$ of -log risk: {risk}; both directions: {directions}")
         left, right = figure.subplots(1, 2)
         for run, (colour, dashes) in _LOOKS.items():
             summary = summaries[run]
@@ -161,14 +164,16 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 look = {"color": colour, "linestyle": dashes, "marker": mark, "label": f"${name}$, {run}"}
                 curve = (summary[f"off_{name}_{percent}"].values for percent in _PERCENTS)
                 page.band(right, steps, *curve, **look)
-        ends = summaries["normalized"]["snapshot"].values[[0, -1]].astype(float)
+        ends = summaries["falling"]["snapshot"].values[[0, -1]].astype(float)
         bound = 0.5 * ends**_BOUND
         left.plot(ends, bound, color="black", linewidth=0.8, label=r"paper's bound, $\propto t^{1/3}$")
-        left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk")
-        left.set_title(f"(a) -log risk; the bound $t^{{1/3}}$: {judgements['joint-rate:risk'].verdict}")
+        left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk", ylim=(None, 1e5))
+        left.set_title("(a) -log risk")
         left.legend(loc="upper left")
         right.axhline(_NEAR, color=palette.GUIDE, linewidth=0.7)
-        right.set(xscale="log", yscale="log", xlabel="step t", ylabel="1 - cos")
+        place = {"xycoords": right.get_yaxis_transform(), "textcoords": "offset points"}
+        right.annotate("asked for", (0, _NEAR), (2, -9), fontsize=page.SMALLEST, **place)
+        right.set(xscale="log", yscale="log", xlabel="step t", ylabel="direction error, 1 - cos")
         right.set_title(r"(b) $W$ from $W_{mm}$, $v$ from $\mu$")
         right.legend(loc="lower left")
         page.add_counts(

@@ -15,6 +15,7 @@ REFUTED, OPEN = "w-momentum-constant", "w-sign-constant"
 VERDICTS = {f"atlas:{each.name}": "holds" for each in PREDICTIONS} | {
     f"atlas:{REFUTED}": "does not hold",
     f"atlas:{OPEN}": "not decided",
+    "atlas:w-adam-eps": "holds",
 }
 
 
@@ -23,6 +24,9 @@ def measured():
     norms = {each.run: each.norm for each in PREDICTIONS}
     runs = {name: synthetic.run({norms.get(name, "nuclear"): 0.99}) for name in synthetic.run_names("atlas")}
     changes = {REFUTED: synthetic.run({}), OPEN: synthetic.run({"max": 0.99}, moving=-0.1)}
+    turning = synthetic.run({"max": 0.7}, moving=0.1)
+    turning["margin_ratio"].loc[{"norm": "max"}] = 1.4 - turning["margin_ratio"].sel(norm="max")
+    runs["W, Adam, eps = 1e-8, constant"] = turning
     return runs | {each.run: changes[each.name] for each in PREDICTIONS if each.name in changes}
 
 

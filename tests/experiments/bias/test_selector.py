@@ -6,6 +6,7 @@ import pytest
 import xarray
 
 from jaxattn import bias, data, descent, initial, models, svm, tokens
+from jaxattn.experiments.bias import controls
 from jaxattn.experiments.bias.selector import EXPERIMENT, measure, summarize
 from jaxattn.study.settings import schedule
 from tests.recorded import problem_of, recorded
@@ -17,10 +18,10 @@ VERDICTS = {
     "selector:gumbel-tokens": "does not hold",
     "selector:entropy-norm": "does not hold",
     "selector:gumbel-norm": "not decided",
-    # These change the problem, so that no difference tests them.
-    "selector:heads": "not decided",
-    "selector:rotary": "not decided",
-    "selector:positions": "not decided",
+    # A second head helps, rotations as much as random ones do, and added positions help, but less than random vectors.
+    "selector:heads": "holds",
+    "selector:rotary": "does not hold",
+    "selector:positions": "does not hold",
 }
 
 
@@ -35,7 +36,9 @@ def measured(**changes):
         "random start": {},
         "two heads": {"ratio": 0.995, "spread": 0.002},
         "rotary": {"ratio": 0.985, "spread": 0.002},
-        "one-hot positions": {"ratio": 0.9912, "spread": 0.002},
+        "random rotations": {"ratio": 0.985, "spread": 0.002},
+        "one-hot positions": {"ratio": 0.993, "spread": 0.002},
+        "random vectors": {"ratio": 0.994, "spread": 0.002},
     }
     found = {name: run(**(change | changes.get(name, {}))) for name, change in runs.items()}
     heads = found["two heads"]
@@ -85,6 +88,40 @@ def test_norms_that_cannot_be_told_apart_decide_nothing(changes, name, verdict):
     assert "missing" not in found.note
 
 
+def test_heads_are_compared_where_they_select_the_same_tokens():
+    runs = {name: measured()[name] for name in ("random start", "two heads")}
+    runs["two heads"]["selected"][:50, 0] = 2
+    # Where the tokens differ, so do the problems, and nothing is compared.
+    runs["two heads"]["margin_ratio"][:50] = 0.5
+    heads = summarize(runs, KEY)["two heads"]
+    assert heads.attrs["compared"] == 10
+    assert float(heads["gain"]) > 0
+    runs["two heads"]["selected"][:55, 0] = 2
+    (claim,) = (claim for claim in EXPERIMENT.claims if claim.id == "selector:heads")
+    assert claim.judge(summarize(runs, KEY)).verdict == "not decided"
+    runs["two heads"]["selected"][:, 0] = 2
+    assert np.isnan(summarize(runs, KEY)["two heads"]["gain"])
+
+
+def test_a_control_changes_every_key_by_its_own_vector_or_rotation():
+    problems = jax.vmap(lambda key: data.sphere(key, n=2, T=3, d=5))(jax.random.split(KEY, 2))
+    seen = jax.vmap(controls.shifted(key=7).seen)(problems)
+    shifts = np.asarray(seen.X - problems.X).reshape(-1, 5)
+    np.testing.assert_allclose(np.linalg.norm(shifts, axis=1), 1)
+    assert np.unique(shifts, axis=0).shape == (12, 5)
+    np.testing.assert_array_equal(seen.Z, problems.Z)
+    turned = np.asarray(jax.vmap(controls.turned(key=7).seen)(problems).X)
+    np.testing.assert_allclose(turned[..., 4], problems.X[..., 4])
+    for plane in (slice(0, 2), slice(2, 4)):
+        before, after = (np.asarray(X)[..., plane] for X in (problems.X, turned))
+        np.testing.assert_allclose(np.linalg.norm(after, axis=-1), np.linalg.norm(before, axis=-1))
+        assert np.unique(np.sum(before * after, axis=-1) / np.sum(before**2, axis=-1)).size == 12
+
+
+def test_a_head_alone_starts_where_the_first_of_two_does():
+    np.testing.assert_array_equal(controls.first_of_two(KEY, 3), initial.several(KEY, 3, count=2)[0])
+
+
 def test_seeds_are_paired():
     """Of seeds that one run lacks, none is compared; the difference is that of each seed."""
     runs = {name: measured()[name] for name in ("random start", "two heads")}
@@ -107,11 +144,13 @@ TRAINED = {
     "two heads": {"model": models.summed(2), "start": lambda key, d: initial.several(key, d)},
     "rotary": {"model": models.rotary()},
     "one-hot positions": {"model": models.key_only(np.eye(3, 2))},
+    "random vectors": {"model": controls.shifted(key=7)},
 }
 CONFIGS = {
     "two heads": {"_target_": "jaxattn.models.summed", "count": 2},
     "rotary": {"_target_": "jaxattn.models.rotary", "query": 0},
     "one-hot positions": {"_target_": "jaxattn.models.key_only", "P": {"_target_": "numpy.eye", "N": 3, "M": 2}},
+    "random vectors": {"_target_": "jaxattn.experiments.bias.controls.shifted", "key": 7},
 }
 
 
@@ -124,8 +163,7 @@ def test_the_selected_tokens_of_a_record_are_measured(tmp_path, name):
     record = recorded(tmp_path, data.three_tokens, optimizer=rule, config=config, **setting)
     found, planted = measure(record), measured()[name if name in CONFIGS else "plain"]
     assert {key: found[key].dims for key in found} == {key: array.dims for key, array in planted.items()}
-    if name == "two heads":
-        assert found.sizes["input"] == 2 * record.sizes["input"]
+    assert found.sizes["input"] == record.sizes["input"]
     if name == "Gumbel":
         for k, seed in enumerate(found["seed"].values):
             expected = tokens.selected(record["W"].values[seed], problem_of(record, seed))

@@ -36,7 +36,10 @@ def test_the_paths_of_a_record_approach_the_solutions_of_their_tokens(tmp_path):
     law = partial(data.sphere, n=3, T=4, d=5)
     setting = local_paths.LocalPaths(law, losses.logistic, heads.linear, seeds=4, key=3, radii=Radii(300.0, 3000.0, 3))
     recording.run(setting, tmp_path / "record.zarr", {})
-    found = local_paths.measure(records.load(tmp_path / "record.zarr"))
+    record = records.load(tmp_path / "record.zarr")
+    # The points whose risk is compared are drawn anew for each seed.
+    assert np.unique(record["samples_key"], axis=0).shape == (4, 2)
+    found = local_paths.measure(record)
     assert found.attrs["attempted"] == 4
     assert found.attrs["kept"] == found.sizes["seed"] > 0
     assert (found["distance"].isel(radius=-1) < 0.02).all()

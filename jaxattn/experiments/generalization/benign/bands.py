@@ -28,16 +28,20 @@ class Band(NamedTuple):
     Attributes:
         description: in a formula.
         holds: from `ratio`, n mu^2 / d, and `strength`, mu (n / d)^(1/4), to whether a seed belongs to the band.
+        weaker: whether the seeds are those of the runs with the weaker head.
     """
 
     description: str
     holds: Callable[[Float[np.ndarray, " seeds"], Float[np.ndarray, " seeds"]], Bool[np.ndarray, " seeds"]]
+    weaker: bool = False
 
 
+# How the names of the runs end whose head also reads noise.
+WEAKER = ", weaker head"
+_LOW = Band("n mu^2 / d <= 0.5 and mu >= 4 (d / n)^(1/4)", lambda ratio, strength: (ratio <= 0.5) & (strength >= 4))
 BANDS = {
-    "low": Band(
-        "n mu^2 / d <= 0.5 and mu >= 4 (d / n)^(1/4)", lambda ratio, strength: (ratio <= 0.5) & (strength >= 4)
-    ),
+    "low": _LOW,
+    "low, weaker head": _LOW._replace(weaker=True),
     "high": Band("n mu^2 / d >= 4", lambda ratio, strength: (ratio >= 4) & (strength > 0)),
     "weak": Band("mu <= 1.2 (d / n)^(1/4)", lambda ratio, strength: (ratio < 0.5) & (strength <= 1.2)),
 }
@@ -59,7 +63,9 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     """
     summaries = {name: _by_strength(run) for name, run in runs.items()}
     for k, (name, band) in enumerate(BANDS.items()):
-        summaries[name] = _pooled(runs, band, jax.random.fold_in(key, k))
+        own = {run: runs[run] for run in runs if run.endswith(WEAKER) == band.weaker}
+        if own:
+            summaries[name] = _pooled(own, band, jax.random.fold_in(key, k))
     return summaries
 
 

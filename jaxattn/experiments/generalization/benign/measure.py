@@ -9,7 +9,7 @@ import xarray
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from jaxattn import svm
-from jaxattn.experiments.generalization.benign.law import RHO, classes
+from jaxattn.experiments.generalization.benign.law import RHO, classes, signal
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 
@@ -51,7 +51,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     n, d = problems.Y.shape[1], record.attrs["data.d"]
     along = {name: (("seed", "snapshot"), values[:, 1:].astype(float)) for name, values in seen.items()}
     along["time"] = ("seed", "snapshot"), np.log10(times[:, record["snapshot"].values - 1])
-    mu = 1 / np.linalg.norm(np.asarray(problems.v), axis=1)
+    mu = np.asarray(signal(problems.v))
     own = {
         "before": (("seed",), seen["test"][:, 0].astype(float)),
         "ratio": (("seed",), n * mu**2 / d),
@@ -95,9 +95,8 @@ def _new(key: PRNGKeyArray, w: Float[Array, " d"], problem: Problem) -> tuple[Ar
     rest = jnp.sqrt(jnp.maximum(w @ w - across**2, 0.0))
     drawn = jax.random.normal(key, (2, count, T))
     both = jnp.stack([across * drawn[0] + rest * drawn[1], size * drawn[0]])
-    # The signals lie on the first two axes, and v = (1, -1, 0, ...) / (sqrt 2 mu).
-    mu = 1 / size
-    of_signals = mu * jnp.stack([w[:2], problem.v[:2]])
+    # The signals lie on the first two axes.
+    of_signals = signal(problem.v) * jnp.stack([w[:2], problem.v[:2]])
     own = jnp.where(label > 0, of_signals[:, :1], of_signals[:, 1:])
     other = jnp.where(label > 0, of_signals[:, 1:], of_signals[:, :1])
     both = both.at[:, :, :3].add(jnp.stack([own, RHO * own, RHO * other], axis=2))

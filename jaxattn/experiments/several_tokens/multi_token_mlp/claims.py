@@ -30,7 +30,12 @@ PUBLISHED = {
 _DIMENSIONS = (4, 6, 8, 10)
 _SELECTED = tuple(f"d = {d}" for d in _DIMENSIONS)
 _EVERY = tuple(f"d = {d}{PARTS['every']}" for d in _DIMENSIONS)
-_PARTS = {"with the selection": _SELECTED, "without it": _EVERY}
+# As many runs under another key, only for the predicted finite part, which few runs have.
+AGAIN = ", again"
+_PARTS = {
+    part: tuple(f"d = {d}{key}{suffix}" for d in _DIMENSIONS for key in ("", AGAIN))
+    for part, suffix in (("with the selection", PARTS["published"]), ("without it", PARTS["every"]))
+}
 # The runs whose W_fin is predicted, and those that select several tokens.
 _COUNTED = ("determined", "several")
 # The published rule stalls by rounding.

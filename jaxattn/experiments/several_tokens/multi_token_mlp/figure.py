@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from jaxattn.experiments.several_tokens.alignment import FITTED, LOOKS, PARTS
-from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED, not_distinguishable
+from jaxattn.experiments.several_tokens.multi_token_mlp.claims import AGAIN, PUBLISHED, not_distinguishable
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
 
@@ -20,9 +20,10 @@ _BESIDE = 0.35
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a row with the published selection and one without: over the steps for one dimension, at the end for all.
 
-    The runs along the exact direction are judged, and not drawn.
+    The runs along the exact direction, and those under another key, are judged, and not drawn.
     """
-    selected = {name: run for name, run in summaries.items() if f"{name}{PARTS['every']}" in summaries}
+    drawn = {name: run for name, run in summaries.items() if AGAIN not in name}
+    selected = {name: run for name, run in drawn.items() if f"{name}{PARTS['every']}" in drawn}
     every = {name: summaries[f"{name}{PARTS['every']}"] for name in selected}
     verdicts = {name: judgements[f"multi-token-mlp:{name}"].verdict for name in ("selected", "every", "numbers")}
     with page.style():
