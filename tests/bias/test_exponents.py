@@ -37,12 +37,17 @@ def given(family: str, place: float):
     return {"X": problems().X, "Z": problems().Z, "W": perfect(family, place), "steps": (300, 1000, 3000)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "place"), PLACES)
-def test_solutions_of_a_norm_are_not_taken_for_its_neighbours(family, place):
+def test_solutions_of_a_norm_are_not_taken_for_those_that_are_compared_by_default(family, place):
     ranking = bias.rank_arrays(**given(family, place))
     if ranking.verdict.decided:
         named: list[Any] = [norms.named(name) for name in ranking.verdict.norms]
         assert all(abs(1 / one.p - place) < 0.02 for one in named)
+
+
+@pytest.mark.parametrize(("family", "place"), PLACES)
+def test_solutions_of_a_norm_are_told_from_its_neighbours(family, place):
     ranking = bias.rank_arrays(**given(family, place), norms=[exponents.member(family, place), "gamma2"])
     assert ranking.verdict.norms == (exponents.member(family, place).name,)
     found = {one.family: one for one in ranking.exponents}[family]
@@ -50,7 +55,7 @@ def test_solutions_of_a_norm_are_not_taken_for_its_neighbours(family, place):
     assert 1 / found.p == pytest.approx(place, abs=1e-6)
 
 
-@pytest.mark.parametrize("place", [0.0, 0.5])
+@pytest.mark.parametrize("place", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_the_norms_that_are_compared_name_themselves(place):
     name = exponents.member("l_p", place).name
     ranking = bias.rank_arrays(**given("l_p", place), norms=[name, "nuclear", "spectral"])
