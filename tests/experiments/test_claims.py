@@ -16,11 +16,11 @@ import jax
 import numpy as np
 import pytest
 
-from jaxattn import statistics
 from jaxattn.study.claims import Number, Outcome, Runs, Verdict, experiment, folders, judged, registry
 from jaxattn.study.configuration.names import described, root
 from jaxattn.study.style import fitting, page, table
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
 KEY = jax.random.key(0)
 CLAIMS = registry()
 EXPERIMENTS = folders()
@@ -29,15 +29,6 @@ FIGURES = [path for path in EXPERIMENTS if experiment(path).draw]
 TABLES = [path for path in EXPERIMENTS if experiment(path).table]
 # Inches.
 LEAST_PANEL = 0.6
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _drawn_once():
-    """Draw the resamples of a number of seeds once: they take most of the time of estimates."""
-    resampled = functools.cache(functools.partial(statistics._resampled, key=KEY))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "_resampled", lambda seeds, key, samples: resampled(seeds=seeds, samples=samples))
-        yield
 
 
 def module_of(path: str):
