@@ -23,6 +23,8 @@ OPTIMIZERS = {
     "steepest, falling": descent.steepest("max", step=descent.falling_step(0.1)),
     "momentum": descent.momentum(descent.steepest("max", 0.1), decay=0.5),
 }
+# One of each kind; the copies of all that have inner functions are compared below.
+SHOWN = ("normalized_gd", "falling", "mirror", "steepest, falling", "momentum")
 OTHERS = {
     **{f"losses.{name}": getattr(losses, name) for name in losses.__all__ if name != "Loss"},
     **{f"heads.{name}": getattr(heads, name) for name in ("linear", "mlp")},
@@ -45,7 +47,9 @@ def copied(value):
     return pickle.loads(pickle.dumps(value))
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name", [name if name in SHOWN else pytest.param(name, marks=pytest.mark.slow) for name in OPTIMIZERS]
+)
 def test_a_run_is_copied_with_its_optimizer(name):
     run = descent.train(jnp.eye(d), instances.problem(), optimizer=OPTIMIZERS[name], steps=3)
     other = copied(run)

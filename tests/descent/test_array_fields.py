@@ -84,7 +84,7 @@ def test_a_run_is_that_without_arrays_and_equal_content_compiles_once(kind):
     assert descent.Rule(RULE, 3, **changed) != run.rule
 
 
-@pytest.mark.parametrize("name", ["a head", "a function as model", "a model"])
+@pytest.mark.parametrize("name", ["a head", "a model", pytest.param("a function as model", marks=pytest.mark.slow)])
 def test_batches_are_trained_and_ranked(name):
     name, make, array, other = KINDS[name]
     given = {"optimizer": RULE, "steps": 20, "snapshots": (5, 20)}

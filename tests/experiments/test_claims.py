@@ -20,6 +20,7 @@ from jaxattn.study.claims import Number, Outcome, Runs, Verdict, experiment, fol
 from jaxattn.study.configuration.names import described, root
 from jaxattn.study.style import fitting, page, table
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
 KEY = jax.random.key(0)
 CLAIMS = registry()
 EXPERIMENTS = folders()

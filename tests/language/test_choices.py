@@ -90,7 +90,8 @@ def test_a_lane_in_which_no_prefix_chooses_has_no_risk_and_does_not_move():
 
 
 # One text with more words than features, one with less, both with repetitions.
-SHAPES = [(name, width) for name in CANDIDATES for width in (3, 6)]
+SHAPES = [("vocabulary", 3), ("prefix", 6)]
+SHAPES += [pytest.param(*case, marks=pytest.mark.slow) for case in (("vocabulary", 6), ("prefix", 3))]
 
 
 @pytest.mark.parametrize(("candidates", "width"), SHAPES)

@@ -58,6 +58,6 @@ def test_risk_and_gradient_are_those_of_the_engine_and_of_automatic_differentiat
 
 @pytest.mark.parametrize("of_text", [tensor.slope, tensor.squared_slope])
 def test_a_text_in_which_no_prefix_chooses_has_no_risk_and_no_gradient(of_text):
-    found = of_text(tensor.stacked(W), texts.drawn().E, jnp.asarray([[0, 1, 2, 3]]))
+    found = jax.jit(of_text)(tensor.stacked(W), texts.drawn().E, jnp.asarray([[0, 1, 2, 3]]))
     assert found.value == 0
     np.testing.assert_array_equal(found.gradient, 0)

@@ -88,9 +88,10 @@ def test_the_help_of_every_command_has_its_arguments_and_examples(name, capsys):
 @pytest.mark.parametrize("name", ["export", "figures", "judge"])
 def test_the_experiments_that_help_lists_are_those_of_the_configurations(name):
     listed = usage.of(name).partition("experiments, and")[2].splitlines()[1:]
-    assert [line[2:].split()[0] for line in listed] == experiments()
-    for line in listed:
-        assert line.startswith("* " if line[2:].split()[0] in published() else "  ")
+    names, of_papers = experiments(), published()
+    assert [line[2:].split()[0] for line in listed] == names
+    for line, experiment in zip(listed, names, strict=True):
+        assert line.startswith("* " if experiment in of_papers else "  ")
         assert re.match(r"[* ] \S+ +(\d+ s|\d+:\d\d min) +\S", line), line
         assert len(line) <= 120
 
@@ -108,7 +109,7 @@ def test_the_help_of_what_trains_lists_the_groups(name):
     assert re.search(r"^  optimizer +adam, exact_gd, ", groups, re.MULTILINE)
 
 
-@pytest.mark.parametrize("closed", [("2>&-",), ("2>&-", ">&-")], ids=["errors", "both outputs"])
+@pytest.mark.parametrize("closed", [pytest.param(("2>&-",), marks=pytest.mark.slow), ("2>&-", ">&-")])
 def test_a_process_without_outputs_trains(closed, tmp_path):
     words = [sys.executable, "-m", "jaxattn.study", "train", "seeds=1", "steps=30"]
     subprocess.run(" ".join([*words, *closed]), shell=True, check=True, cwd=tmp_path, timeout=240)

@@ -47,6 +47,7 @@ def test_every_experiment_composes_and_instantiates_all_its_runs(name):
     assert rooms.of(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", experiments())
 def test_every_experiment_is_small_at_size_small(name):
     configs = configurations(name, "size=small")

@@ -48,7 +48,7 @@ def test_a_few_rows_have_the_value_that_they_have_in_their_spans(norm):
 
 
 @pytest.mark.parametrize("C", [None, pytest.param(0.7, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("targets", [None, [1.0, -0.5, 0.0]])
+@pytest.mark.parametrize("targets", [pytest.param(None, marks=pytest.mark.slow), [1.0, -0.5, 0.0]])
 @pytest.mark.parametrize("norm", [svm.entrywise(INF), pytest.param(svm.entrywise(1.5), marks=pytest.mark.slow)])
 def test_rows_of_one_query_have_the_value_of_rows_that_repeat_it(norm, targets, C):
     rng = np.random.default_rng(2)

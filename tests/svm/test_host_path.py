@@ -33,7 +33,9 @@ def all_kinds(norm):
     return instances.stacked(lanes)
 
 
-@pytest.mark.parametrize("norm", COMPILED, ids=lambda norm: norm.name)
+@pytest.mark.parametrize(
+    "norm", [norm if norm is norms.nuclear else pytest.param(norm, marks=pytest.mark.slow) for norm in COMPILED]
+)
 def test_lanes_on_the_host_are_solved_as_under_jit(norm):
     posed = all_kinds(norm)
     host, compiled = on_host(posed, norm), COMPILED[norm](posed)

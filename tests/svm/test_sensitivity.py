@@ -17,8 +17,8 @@ def value(rows, norm):
     return svm.solve(rows, norm=norm).primal
 
 
-QUICK = [(HARD, "frobenius"), (HARD, "nuclear"), (SOFT, "l_3")]
-SLOW = [(SOFT, "frobenius"), (SOFT, "nuclear"), (HARD, "l_1.5")]
+QUICK = [(HARD, "frobenius"), (SOFT, "l_3")]
+SLOW = [(HARD, "nuclear"), (SOFT, "frobenius"), (SOFT, "nuclear"), (HARD, "l_1.5")]
 
 
 @pytest.mark.parametrize(("rows", "norm"), QUICK + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import itertools
 from collections.abc import Callable, Collection, Sequence
@@ -167,6 +168,14 @@ def _content(file: Path) -> Any:
     Raises:
         UsageError: the file is not YAML.
     """
+    found = file.stat()
+    return _loaded(file, found.st_mtime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _loaded(file: Path, modified: int, size: int) -> Any:
+    """Do the same, once for each version of a file: a command lists all experiments several times."""
+    del modified, size
     try:
         return OmegaConf.load(file)
     except yaml.YAMLError as error:

@@ -94,6 +94,7 @@ def test_distances_that_are_not_positive_are_refused():
         estimate(run(0.05, 1, off=0 * GROWTH), jax.random.key(0))
 
 
+@pytest.mark.usefixtures("drawn_once")
 def test_only_a_seed_that_stays_at_other_tokens_in_both_runs_refutes():
     def verdict(plain, exact, lost):
         runs = measured()

@@ -194,7 +194,7 @@ def test_runs_that_diverged_are_left_out(record):
         measure(changed)
 
 
-@pytest.mark.parametrize("candidates", [language.vocabulary, language.prefix])
+@pytest.mark.parametrize("candidates", [language.vocabulary, pytest.param(language.prefix, marks=pytest.mark.slow)])
 def test_support_vectors_alone_are_trained_on_and_the_whole_text_is_judged(candidates):
     law = partial(data.language, m=3, n=6, d=12, V=5, entropy=0.1, candidates=candidates)
     rule = descent.normalized_gd(0.1, 0.0, 0.0)

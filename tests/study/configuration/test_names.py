@@ -54,6 +54,13 @@ def test_names_and_descriptions_are_those_of_both(users):
     assert names.described("rate").place
 
 
+def test_a_file_that_has_changed_is_read_again(users):
+    assert names.described("mine").of == "A question of mine."
+    file = users / "experiment" / "mine.yaml"
+    file.write_text(file.read_text().replace("A question of mine.", "Another question."))
+    assert names.described("mine").of == "Another question."
+
+
 def test_a_checkout_as_the_working_folder_is_searched_once(monkeypatch):
     monkeypatch.chdir(names.root())
     assert names.folders() == [names.root() / "conf"]

@@ -86,8 +86,3 @@ def test_one_snapshot_has_no_trend_in_a_dataset_either(record):
 def test_a_record_that_cannot_be_ranked_is_named(record, change, message):
     with pytest.raises(ValueError, match=message):
         ranked(change(record), NORMS)
-
-
-def test_an_unknown_norm_is_named(record):
-    with pytest.raises(ValueError, match=r"^norm: expected one of .*, found 'frobenus'"):
-        ranked(record, ["frobenus"])
