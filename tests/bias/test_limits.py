@@ -69,6 +69,9 @@ def test_the_steps_that_would_tell_are_those_that_tell():
         told = next(last for last in range(20, len(steps)) if until(last).longer(0, 0.97, share) == 1)
         # A lower bound, since the slowest power is excluded all at once, and no more than ten times too low.
         assert 1 < early.longer(0, 0.97, share) < steps[told - 1] / steps[19] < 10 * early.longer(0, 0.97, share)
+    # Half as fast takes the square.
+    fast, slow = (early._replace(rate=np.full((2, 1), rate)).longer(0, 0.97, 1.0) for rate in (1.0, 0.5))
+    assert slow == pytest.approx(fast**2)
     # What does not approach its limit needs more than any number of steps.
     assert early._replace(rate=np.zeros((2, 1))).longer(0, 0.97, 1.0) == np.inf
 
@@ -77,6 +80,14 @@ def test_what_turns_late_has_a_wide_range():
     late = np.where(STEPS < 4000, 0.5, 0.9)
     _, low, high = read(late)
     assert high - low > 0.5
+    # Both later snapshots are tried, and all powers that miss them as badly as the best one count.
+    assert read(np.r_[np.full(7, 0.9), 0.8, 0.7])[1] < 0
+
+
+def test_powers_that_miss_later_snapshots_do_not_count():
+    nearly = 1 - 0.3 * (STEPS / 100.0) ** -1.0 + 1e-5 * np.resize([1.0, -1.0], 9)
+    _, low, high = read(nearly)
+    assert high - low < 0.001
 
 
 def test_what_rises_throughout_does_not_end_below_its_last_value():

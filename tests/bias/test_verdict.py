@@ -148,7 +148,12 @@ def weighed(ratio, number=20, probability=1.0, size=STEPS, stalled=False, steps=
     """The ratios of one seed for all norms, repeated with a small spread."""
     many = np.asarray(ratio, float)[None] + np.linspace(-0.002, 0.002, number)[:, None, None]
     shape = (number, len(steps))
-    given = (many, np.full(shape, probability), np.tile(np.asarray(size, float), (number, 1)), np.full(number, stalled))
+    given = (
+        many,
+        np.broadcast_to(probability, shape).astype(float),
+        np.tile(np.asarray(size, float), (number, 1)),
+        np.full(number, stalled),
+    )
     return verdict.weighed(NAMES, *given, steps, jax.random.key(0), APART)
 
 
@@ -163,6 +168,15 @@ def test_margin_ratios_are_weighed_by_their_limits():
     assert [np.unique(column).tolist() for column in found.obeys[:, :2].T] == [[1.0], [0.0]]
     assert np.isnan(found.obeys[:, 2]).all()
     assert "max cannot be told from frobenius" in str(found.verdict)
+    # No ratio exceeds 1, and a limit below the threshold whose range reaches beyond it does not tell.
+    assert found.limit.high.max() == 1
+    below = weighed([1 - 10 / STEPS, np.array([0.2, 0.9, 0.9, 0.9, 0.93]), 0.5 + 0 * STEPS])
+    assert below.limit is not None
+    assert below.limit.mean[1] < verdict.CLOSE < below.limit.high[1]
+    assert np.isnan(below.obeys[:, 1]).all()
+    # The end of the run must be saturated, not its start.
+    late = weighed([1 - 10 / STEPS] * 3, probability=np.array([0.3, 0.9, 1.0, 1.0, 1.0]))
+    assert (late.obeys == 1).all()
 
 
 @pytest.mark.parametrize(
