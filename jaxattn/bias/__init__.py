@@ -4,13 +4,28 @@
 largest possible margin of a matrix of the same length. Its verdict names the norms that W obeys, if they could be told
 from all others and from their neighbours; states that W obeys none of them; or gives the reason why the run does not
 decide. `rank_arrays` does the same for weights that another program trained, and `infer` finds the exponent of a family
-of norms.
+of norms. `finite` is for runs whose weights stop growing, as with weight decay: it names the ball on which the risk is
+stationary where they end.
 """
 
 from jaxattn.bias.checkpoints import rank_arrays
 from jaxattn.bias.exponents import Exponent
 from jaxattn.bias.inference import Inferred, infer
 from jaxattn.bias.ranking import NORMS, Ranking, rank
+from jaxattn.bias.stopping import Finite, finite, growth
 from jaxattn.bias.verdict import CLOSE, Verdict
 
-__all__ = ["CLOSE", "NORMS", "Exponent", "Inferred", "Ranking", "Verdict", "infer", "rank", "rank_arrays"]
+__all__ = [
+    "CLOSE",
+    "NORMS",
+    "Exponent",
+    "Finite",
+    "Inferred",
+    "Ranking",
+    "Verdict",
+    "finite",
+    "growth",
+    "infer",
+    "rank",
+    "rank_arrays",
+]
