@@ -1,5 +1,7 @@
 """The rule of the verdict, on numbers that are planted."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -144,7 +146,7 @@ def test_a_member_of_the_family_that_the_exponent_excludes_is_not_named_with_the
 STEPS = np.array([10, 100, 200, 500, 1000])
 
 
-def weighed(ratio, number=20, probability=1.0, size=STEPS, stalled=False, steps=STEPS):
+def weighed(ratio, number=20, probability: Any = 1.0, size=STEPS, stalled=False, steps=STEPS):
     """The ratios of one seed for all norms, repeated with a small spread."""
     many = np.asarray(ratio, float)[None] + np.linspace(-0.002, 0.002, number)[:, None, None]
     shape = (number, len(steps))
