@@ -120,7 +120,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             if run is not None:
                 ratios[k, j] = float(run["ratio"].max())
                 look = {"color": "white" if ratios[k, j] > 0.5 * (1 + _LEAST) else "black", "fontsize": cells.SIZE}
-                weight = "bold" if bool(run["named"].any()) else "normal"
+                weight = "bold" if run.attrs["decided"] and bool(run["named"].any()) else "normal"
                 axes.text(j, k, _cell(run), ha="center", va="center", fontweight=weight, **look)
         axes.imshow(np.ma.masked_invalid(ratios), cmap=_COLOURS, vmin=_LEAST, vmax=1.0, aspect="auto")
         axes.set_yticks(range(len(_USUAL)), _USUAL.values(), fontsize=cells.SIZE)
@@ -137,7 +137,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             figure,
             summaries,
             "Mean margin ratio over the seeds in the norm where it is largest, and that norm. Bold: named by the "
-            "verdict; none: it names none; open: not decided.",
+            "verdict; near: not told from its neighbours; none: it names none; open: not decided.",
         )
     return figure
 
@@ -145,7 +145,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 def _cell(run: xarray.Dataset) -> str:
     best = int(np.argmax(run["ratio"].values))
     norm = str(run["norm"].values[best])
-    verdict = "" if bool(run["named"].any()) else ", none" if run.attrs["decided"] else ", open"
+    is_named, is_decided = bool(run["named"].any()), run.attrs["decided"]
+    verdict = ("" if is_named else ", none") if is_decided else ", near" if is_named else ", open"
     ratio = f"{min(float(run['ratio'][best]), 0.999):.3f}".replace("0.", ".", 1)
     return f"{ratio}\n{cells.NORMS.get(norm, norm)}{verdict}"
 

@@ -229,11 +229,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.tick_params(labelleft=True)
         panels[0].legend(loc="lower left", title="mean, 95 % interval")
         factored = [f"flow:{each.name}" for each in _PREDICTIONS if each.norm == "nuclear"]
-        held = sum(judgements[id].verdict is Verdict.HOLDS for id in factored)
-        figure.suptitle(
-            f"From {held} of {len(factored)} starts of $K$ and $Q$, aligned or not, the flow tends to the nuclear "
-            "Att-SVM"
-        )
+        verdicts = [judgements[id].verdict for id in factored]
+        held, left = verdicts.count(Verdict.HOLDS), verdicts.count(Verdict.OPEN)
+        title = f"From {held} of {len(factored)} starts of $K$ and $Q$ the flow tends to the nuclear Att-SVM"
+        figure.suptitle(title + (f"; not decided: {left}" if left else ""))
         page.add_counts(
             figure,
             summaries,
