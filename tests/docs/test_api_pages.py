@@ -57,7 +57,7 @@ def test_every_public_function_and_class_is_described_once(modules, texts):
 
 def test_every_constant_and_alias_is_described_with_its_comment(modules, texts):
     text = "\n".join(texts[0].values())
-    assert ".. py:data:: CLOSE\n   :module: jaxattn.bias\n   :value: 0.97\n\n   W obeys a norm only if" in text
+    assert ".. py:data:: CLOSE\n   :module: jaxattn.bias\n   :value: 0.97\n\n   A seed obeys a norm only if" in text
     assert ".. py:data:: SATURATED\n   :module: jaxattn.tokens" in text
     assert ".. py:data:: Law\n   :module: jaxattn.data\n   :value: Callable[[PRNGKeyArray], Problem]\n" in text
 

@@ -30,7 +30,7 @@ def measured():
     return {
         **{name: run(name) for experiment in EXPERIMENTS for name in synthetic.run_names(experiment)},
         "W, 2 heads added up, normalized GD, one norm": run("W, 2 heads", own=0.9),
-        "W, trained values, normalized GD": run("W, trained values", own=0.7, moving=0.05),
+        "W, trained values, normalized GD": run("W, trained values", own=0.9, moving=0.2),
     }
 
 
