@@ -106,7 +106,7 @@ def weighed(
     obeys = np.full(margin_ratio.shape[:2], np.nan)
     if known is None:
         found = f"expected {limits.LEAST} snapshots in the last decade of steps, found {len(limits.window(steps))}"
-        return Weighed(ratio, change, decades, None, obeys, _open(found))
+        return Weighed(ratio, change, decades, None, obeys, _few(len(stalled)) or _open(found))
     known = known.clipped(-np.inf, 1.0)
     silent = {
         "stalled: rounding, floor or penalty outweigh the gradient": stalled,
@@ -176,8 +176,8 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
         evidence: what else is known.
     """
     seeds, all_norms, obeys = len(evidence.obeys), range(len(names)), evidence.obeys
-    if seeds < LEAST_SEEDS:
-        return _open(f"expected at least {LEAST_SEEDS} seeds, found {seeds}")
+    if few := _few(seeds):
+        return few
     if evidence.tell < MOST:
         return _open(evidence.quiet)
     best, follow, refuse = int(np.argmax(limit.mean)), (obeys == 1).sum(axis=0), (obeys == 0).sum(axis=0)
@@ -219,6 +219,10 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
 def _longer(times: float) -> str:
     """Say how many times as many steps would decide, unless they would not or are already there."""
     return f"; this takes {times:.2g} times as many steps or more" if 1 < times < MANY else ""
+
+
+def _few(seeds: int) -> Verdict | None:
+    return _open(f"expected at least {LEAST_SEEDS} seeds, found {seeds}") if seeds < LEAST_SEEDS else None
 
 
 def _open(reason: str) -> Verdict:

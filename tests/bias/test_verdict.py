@@ -207,4 +207,6 @@ def test_snapshots_that_do_not_reach_back_give_no_limit():
     few = weighed(np.ones((3, 2)), steps=STEPS[-2:], size=STEPS[-2:])
     assert few.limit is None
     assert str(few.verdict) == "not decided: expected 3 snapshots in the last decade of steps, found 2"
+    fewer = weighed(np.ones((3, 2)), number=7, steps=STEPS[-2:], size=STEPS[-2:])
+    assert str(fewer.verdict) == "not decided: expected at least 8 seeds, found 7"
     assert weighed(np.ones((3, 1)), steps=STEPS[-1:], size=STEPS[-1:]).trend is None
