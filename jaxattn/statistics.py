@@ -131,8 +131,7 @@ def median(
     """
     if len(values) == 0:
         raise ValueError("median: expected at least one seed, found none")
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    chosen = generator.integers(0, len(values), size=(samples, len(values)))
+    chosen = _generator(key).integers(0, len(values), size=(samples, len(values)))
     of_values, of_low, of_high = (np.median(each[chosen], axis=1) for each in (values, low, high))
     ends = ((1 - level) / 2, (1 + level) / 2)
     # Quantiles of resamples, not between them: some may be unbounded.
@@ -188,10 +187,14 @@ def pooled(
     )
 
 
+def _generator(key: PRNGKeyArray) -> np.random.Generator:
+    """Return NumPy's generator for a key: compiling draws of JAX would take longer than everything else."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
 def _resampled(seeds: int, key: PRNGKeyArray, samples: int) -> Int[np.ndarray, "samples seeds"]:
-    """Draw how often each seed is taken, in NumPy, since compiling this would take longer than everything else."""
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    return generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=samples)
+    """Draw how often each seed is taken."""
+    return _generator(key).multinomial(seeds, np.full(seeds, 1 / seeds), size=samples)
 
 
 def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Estimate:

@@ -137,9 +137,19 @@ def window(steps: Int[np.ndarray, " snapshots"]) -> Int[np.ndarray, " recent"]:
         >>> window(np.array([10, 100, 200, 500, 1000])).tolist()
         [1, 2, 3, 4]
     """
-    last_decade = np.flatnonzero((steps > 0) & (steps * 10 >= steps[-1]))
     half = np.flatnonzero(steps * _SPAN >= steps[-1])
-    return last_decade[-max(_USUAL, len(half)) :]
+    return np.flatnonzero(last_decade(steps))[-max(_USUAL, len(half)) :]
+
+
+def last_decade(steps: Int[np.ndarray, " snapshots"]) -> Bool[np.ndarray, " snapshots"]:
+    """Return which snapshots lie in the last decade of steps.
+
+    Example:
+        >>> from jaxattn.bias.limits import last_decade
+        >>> last_decade(np.array([0, 1, 100, 1000])).tolist()
+        [False, False, True, True]
+    """
+    return (steps > 0) & (steps * 10 >= steps[-1])
 
 
 def _line(

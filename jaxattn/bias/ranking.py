@@ -25,7 +25,7 @@ from jaxattn.descent.stalling import NEVER
 from jaxattn.lengths import euclidean
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.statistics import LEAST_SEEDS, Estimate, derive_key
+from jaxattn.statistics import Estimate, derive_key
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.packing import picked
 
@@ -200,7 +200,7 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
     ratio, cosine = (np.stack(leaves, axis=1) for leaves in zip(*held, strict=True))
     # A larger ratio contradicts the certificate: the certified optimum is not one.
     proven = (ratio <= 1 + ROUNDING).all(axis=(1, 2))
-    kept, ratio, cosine = kept[proven], ratio[proven], cosine[proven]
+    kept, ratio, cosine, rows = kept[proven], ratio[proven], cosine[proven], picked(constraints, kept[proven])
     counts = {
         "attempted": finite.size,
         "kept": kept.size,
@@ -212,7 +212,7 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
     matrices = np.asarray(attention.matrix(snapshots))[proven]
     fall = np.zeros(len(kept))
     if len(steps) > 1:
-        last = batch.over_seeds(_smallest_margins, matrices[:, -2:], picked(constraints, kept))
+        last = batch.over_seeds(_smallest_margins, matrices[:, -2:], rows)
         fall = np.diff(last, axis=1)[:, 0] / np.diff(steps)[-1]
     size = euclidean(matrices)
     key = jax.random.key(0) if key is None else key
@@ -220,20 +220,18 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
     stalled = (since != NEVER) & (since < steps[-1])
     exact = np.stack([np.asarray(picked(solution, kept).W) for solution in solutions], axis=1)
     confusion = confused(exact, values).mean(axis=0)
-    weigh = partial(verdicts.weighed, names, ratio, probability, size, stalled, steps, key, confusion)
-    weighed = weigh()
-    exponents: tuple[Exponent, ...] = ()
-    limit = weighed.limit
-    if len(kept) >= LEAST_SEEDS and limit is not None and limit.low.max() > verdicts.CLOSE:
-        best, held = values[int(np.argmax(limit.mean))], picked(constraints, kept)
-        located = (
+
+    def located(position: int) -> list[Exponent]:
+        best = values[position]
+        found = (
             families.located(
-                family, families.around(family, best), matrices, steps, held, best, derive_key(key, 1 + place)
+                family, families.around(family, best), matrices, steps, rows, best, derive_key(key, 1 + place)
             )
             for place, family in enumerate(families.families_of(best))
         )
-        exponents = tuple(one for one in located if one is not None)
-        weighed = weigh(exponents=exponents)
+        return [one for one in found if one is not None]
+
+    weighed = verdicts.weighed(names, ratio, probability, size, stalled, steps, key, confusion, located)
     return Ranking(
         norms=names,
         steps=steps,
@@ -246,7 +244,6 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         fall=fall,
         stalled=stalled,
         confusion=confusion,
-        exponents=exponents,
         counts=counts,
         **weighed._asdict(),
     )

@@ -21,12 +21,12 @@ from jaxtyping import Array, Float
 from jaxattn import attention, descent, models
 from jaxattn.attention import Factored
 from jaxattn.bias import checking, ranking
-from jaxattn.bias.verdict import CLOSE, Verdict
+from jaxattn.bias.verdict import CLOSE, Verdict, too_few
 from jaxattn.descent import gradients
+from jaxattn.lengths import euclidean
 from jaxattn.norms import Norm
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
-from jaxattn.statistics import LEAST_SEEDS
 
 __all__ = ["Finite", "finite", "growth"]
 
@@ -90,7 +90,7 @@ def growth(run: descent.Run) -> Float[np.ndarray, " seeds"]:
     if steps.size < 2 or steps[-2] < 1:
         raise ValueError(f"run: expected two snapshots after step 0, found those of the steps {steps.tolist()}")
     W = np.asarray(attention.matrix(run.snapshots))[:, -2:]
-    sizes = np.linalg.norm(W, axis=(2, 3))
+    sizes = euclidean(W)
     return np.log(sizes[:, 1] / sizes[:, 0]) / np.log10(steps[-1] / steps[-2])
 
 
@@ -139,8 +139,8 @@ def of(
 ) -> Verdict:
     """Return the verdict on where runs end; the rule is that of `finite`."""
     seeds, moving = growing.size, int((abs(growing) >= STOPPED).sum())
-    if seeds < LEAST_SEEDS:
-        return Verdict((), decided=False, reason=f"expected at least {LEAST_SEEDS} seeds, found {seeds}")
+    if few := too_few(seeds):
+        return few
     if moving:
         return Verdict((), decided=False, reason=f"the norm of W changes by {STOPPED:g} or more in {moving} seeds")
     if lost := int(np.isnan(attained).any(axis=1).sum()):

@@ -64,6 +64,7 @@ class Weighed(NamedTuple):
         obeys: 1 for a seed that obeys the norm, 0 for one that does not, NaN for one that does not tell,
             (seeds, norms).
         verdict: the norms that are obeyed.
+        exponents: those that fit best in the families of the best norm; none if no norm may be named.
     """
 
     ratio: Estimate
@@ -72,6 +73,7 @@ class Weighed(NamedTuple):
     limit: Estimate | None
     obeys: Float[np.ndarray, "seeds norms"]
     verdict: Verdict
+    exponents: tuple[Exponent, ...]
 
 
 def weighed(
@@ -83,7 +85,7 @@ def weighed(
     steps: Int[np.ndarray, " snapshots"],
     key: PRNGKeyArray,
     confusion: Float[np.ndarray, "norms norms"],
-    exponents: Sequence[Exponent] = (),
+    located: Callable[[int], Sequence[Exponent]] = lambda best: (),
 ) -> Weighed:
     """Estimate the mean margin ratios over seeds and their limits, and return the verdict.
 
@@ -96,7 +98,8 @@ def weighed(
         steps: the steps of the snapshots.
         key: the random key of the bootstrap over seeds.
         confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column).
-        exponents: those that fit best in the families of the best norm.
+        located: from the position of the best norm to the exponents that fit best in its families; called only if its
+            limit may be named.
     """
     ratio, (slopes, decades) = bootstrap(margin_ratio, key), trends(margin_ratio, steps)
     change = None if slopes is None else bootstrap(slopes, derive_key(key))
@@ -106,7 +109,7 @@ def weighed(
     obeys = np.full(margin_ratio.shape[:2], np.nan)
     if known is None:
         found = f"expected {limits.LEAST} snapshots in the last decade of steps, found {len(limits.window(steps))}"
-        return Weighed(ratio, change, decades, None, obeys, _few(len(stalled)) or _open(found))
+        return Weighed(ratio, change, decades, None, obeys, too_few(len(stalled)) or _open(found), ())
     known = known.clipped(-np.inf, 1.0)
     silent = {
         "stalled: rounding, floor or penalty outweigh the gradient": stalled,
@@ -118,8 +121,10 @@ def weighed(
     limit = known.median(derive_key(key, 3))
     quiet = max(silent, key=lambda reason: silent[reason].sum())
     why = f"{quiet}, in {silent[quiet].sum()} of {len(stalled)} seeds"
-    evidence = Evidence(obeys, float(tells.mean()), why, confusion, known.longer, tuple(exponents))
-    return Weighed(ratio, change, decades, limit, obeys, of(names, limit, evidence))
+    named = len(stalled) >= LEAST_SEEDS and limit.low.max() > CLOSE
+    exponents = tuple(located(int(np.argmax(limit.mean)))) if named else ()
+    evidence = Evidence(obeys, float(tells.mean()), why, confusion, known.longer, exponents)
+    return Weighed(ratio, change, decades, limit, obeys, of(names, limit, evidence), exponents)
 
 
 def _without_interval(estimate: Estimate) -> Estimate:
@@ -132,7 +137,7 @@ def trends(
     ratio: Float[np.ndarray, "seeds norms snapshots"], steps: Int[np.ndarray, " snapshots"]
 ) -> tuple[Float[np.ndarray, "seeds norms"] | None, float]:
     """Return each seed's change of the ratios per decade of steps, and of how many decades (at most one) it is."""
-    recent = (steps > 0) & (steps * 10 >= steps[-1])
+    recent = limits.last_decade(steps)
     decades = np.log10(steps[recent])
     reach = float(decades[-1] - decades[0]) if decades.size else 0.0
     if reach == 0:
@@ -176,7 +181,7 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
         evidence: what else is known.
     """
     seeds, all_norms, obeys = len(evidence.obeys), range(len(names)), evidence.obeys
-    if few := _few(seeds):
+    if few := too_few(seeds):
         return few
     if evidence.tell < MOST:
         return _open(evidence.quiet)
@@ -221,7 +226,8 @@ def _longer(times: float) -> str:
     return f"; this takes {times:.2g} times as many steps or more" if 1 < times < MANY else ""
 
 
-def _few(seeds: int) -> Verdict | None:
+def too_few(seeds: int) -> Verdict | None:
+    """Return the verdict on fewer seeds than decide anything; None if there are enough."""
     return _open(f"expected at least {LEAST_SEEDS} seeds, found {seeds}") if seeds < LEAST_SEEDS else None
 
 

@@ -104,7 +104,18 @@ def _turned(x: Float[Array, "*axes d"], places: Float[Array, "*places 1"], base:
     """Rotate coordinates 2j and 2j + 1 by `place * base^(-2j/d)`; for odd d the last coordinate is unchanged."""
     d = x.shape[-1]
     speeds = jnp.asarray(base, x.dtype) ** (-jnp.arange(0, d - 1, 2, dtype=x.dtype) / d)
-    angles = places * speeds.reshape((1,) * (x.ndim - 1) + (-1,))
+    return rotated(x, places * speeds.reshape((1,) * (x.ndim - 1) + (-1,)))
+
+
+def rotated(x: Float[Array, "*axes d"], angles: Float[Array, "*places planes"]) -> Float[Array, "*axes d"]:
+    """Rotate coordinates 2j and 2j + 1 by the angle of plane j; for odd d the last coordinate is unchanged.
+
+    Example:
+        >>> from jaxattn.models.positions import rotated
+        >>> rotated(jnp.array([1.0, 0.0, 5.0]), jnp.array([jnp.pi])).round(6).tolist()
+        [-1.0, 0.0, 5.0]
+    """
+    d = x.shape[-1]
     even, odd = x[..., 0 : d - 1 : 2], x[..., 1::2]
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     pairs = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)

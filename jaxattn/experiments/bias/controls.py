@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxattn import initial
 from jaxattn.data import draws
 from jaxattn.models import TransformedInputs
+from jaxattn.models.positions import rotated
 from jaxattn.problem import Problem
 
 # From a random key and keys to changed keys.
@@ -55,12 +56,7 @@ def _shift(key: PRNGKeyArray, X: Float[Array, "n T d"]) -> Float[Array, "n T d"]
 
 
 def _turn(key: PRNGKeyArray, X: Float[Array, "n T d"]) -> Float[Array, "n T d"]:
-    planes = X.shape[-1] // 2
-    angles = jax.random.uniform(key, (*X.shape[:-1], planes), X.dtype, maxval=2 * np.pi)
-    even, odd = X[..., 0 : 2 * planes : 2], X[..., 1 : 2 * planes : 2]
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
-    pairs = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
-    return jnp.concatenate([pairs.reshape(*X.shape[:-1], -1), X[..., 2 * planes :]], axis=-1)
+    return rotated(X, jax.random.uniform(key, (*X.shape[:-1], X.shape[-1] // 2), X.dtype, maxval=2 * np.pi))
 
 
 def first_of_two(key: PRNGKeyArray, d: int) -> Any:

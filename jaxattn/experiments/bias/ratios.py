@@ -67,7 +67,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """
     names, steps = [str(name) for name in run["norm"].values], run["snapshot"].values
     ratio, probability, size, stalled, confusion = (run[name].values for name in KEPT)
-    weighing = weighed(names, ratio, probability, size, stalled, steps, key, confusion, exponents_of(run))
+    exponents = exponents_of(run)
+    weighing = weighed(names, ratio, probability, size, stalled, steps, key, confusion, lambda best: exponents)
     estimates = {
         "ratio": (("norm",), Estimate(*(part[:, -1] for part in weighing.ratio))),
         "limit": (("norm",), weighing.limit or Estimate(*[np.full(len(names), np.nan)] * 4)),
