@@ -146,6 +146,8 @@ class Judgement:
             parts.insert(0, f"Correction: {self.correction}")
         if self.verdict is Verdict.FAILS and self._correction is Outcome.UNCLEAR:
             parts.insert(0, f"Whether a correction holds is not decided: {self.correction}")
+        if self.verdict is Verdict.OPEN and math.isfinite(times := max(one.more_seeds for one in self.stated)):
+            parts.append(f"With the same means, about {times:.2g} times as many seeds would decide.")
         return " ".join(part for part in parts if part)
 
 

@@ -71,6 +71,20 @@ class Criterion:
         return Outcome.BROKEN if high < self.least or low > self.most else Outcome.UNCLEAR
 
     @property
+    def more_seeds(self) -> float:
+        """How many times as many seeds would decide, if the mean stayed the same and intervals shrank like a root.
+
+        1 if the criterion is decided, and infinite if no number of seeds is enough.
+        """
+        if self.outcome is not Outcome.UNCLEAR:
+            return 1.0
+        mean, low, high = self.value
+        inside = [bound for bound in (self.least, self.most) if low <= bound <= high]
+        if not inside or mean in inside or math.isnan(mean):
+            return math.inf
+        return max(((mean - low if bound < mean else high - mean) / (mean - bound)) ** 2 for bound in inside)
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """The criterion as JSON values: quantity, mean, low, high, least, most, outcome; null if not finite."""
         found = self.value._asdict() | {"least": self.least, "most": self.most}

@@ -172,17 +172,3 @@ def test_a_record_is_stationary(tmp_path):
     assert {name: found[name].dims for name in found} == {name: array.dims for name, array in path(()).items()}
     counts = {name: found.attrs[name] for name in ("kept", "ambiguous", "infeasible", "unsolved")}
     assert sum(counts.values()) == found.attrs["attempted"] == 4
-
-
-def test_an_open_share_says_how_many_seeds_would_decide():
-    runs = measured()
-    # Of 80 seeds 78 obey, .975; Wilson's interval ends at .95 for 1.96^2 * .95 * .05 / .025^2 = 292 seeds.
-    off = runs["r ~ R^0.5"]["off"]
-    mixed = off["seed"].values[np.arange(SEEDS) % 4 < 2]
-    off.loc[{"seed": mixed[:2], "problem": "unrelaxed"}] = 0.05
-    summaries = EXPERIMENT.estimates(runs, KEY)
-    (growth,) = (claim for claim in EXPERIMENT.claims if claim.id == "joint-path:growth")
-    judgement = growth.judge(summaries)
-    assert judgement.verdict == "not decided"
-    assert "this many times as many seeds would decide: 3.6 (r ~ R^0.5)" in judgement.note
-    assert "times as many" not in growth.judge(EXPERIMENT.estimates(measured(), KEY)).note

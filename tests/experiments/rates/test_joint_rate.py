@@ -15,7 +15,7 @@ from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Logarithmically
 from jaxattn.study.settings.training import Training
 
-VERDICTS = {"joint-rate:risk": "holds", "joint-rate:directions": "holds"}
+VERDICTS = {"joint-rate:risk": "not decided", "joint-rate:directions": "holds"}
 STEPS = np.array(Logarithmically(4)(4000))
 
 

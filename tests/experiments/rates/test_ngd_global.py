@@ -11,6 +11,7 @@ import pytest
 import xarray
 
 from jaxattn import attention, descent, losses, metrics, svm, tokens
+from jaxattn.experiments.rates import merging
 from jaxattn.experiments.rates.law import near_orthogonal
 from jaxattn.experiments.rates.ngd_global import steps
 from jaxattn.experiments.rates.ngd_global.claims import CLAIMS, estimate, summarize
@@ -33,6 +34,7 @@ VERDICTS = {
 KEY = jax.random.key(0)
 PROBLEM = jax.jit(partial(near_orthogonal, n=3, T=4, d=20))(jax.random.key(1))
 STARTS = Starts(small=0.1, large=5.0, margin=10.0)
+MERGED, HALVED = (f"merged up to {shortest}, d = 128" for shortest in (0.1, 0.05))
 STEPS = np.array(Logarithmically(8)(10_000))
 
 
@@ -40,7 +42,8 @@ def measured():
     """Plain steps are slow, Polyak's fail from far away, and in four dimensions some starts end elsewhere."""
     return {
         "plain, d = 128": run("gd", power=-0.3),
-        "flow, d = 128": run("scale_free_gd", power=-0.6, step=0.1),
+        MERGED: run("merged", power=-0.6),
+        HALVED: run("merged", power=-0.6),
         "normalized, d = 128": run("scale_free_gd"),
         "Polyak, d = 128": run("polyak", arrived=(1.0, 1.0, 0.3, 0.5)),
         "normalized, d = 4": run("scale_free_gd", arrived=(0.9, 0.9, 0.6, 0.6), d=4),
@@ -82,37 +85,54 @@ def test_rates_are_over_the_last_decade_and_slopes_along_the_path():
 @pytest.mark.parametrize(
     ("changes", "verdict"),
     [
-        # Plain steps are slow, but on the path of the flow; not on it; they stand still from two starts, as the flow
-        # does or not.
+        # Single steps are slow, but on the same path; not on it; merged ones do not converge from one start; less
+        # merging gives another path.
         ({}, "holds"),
-        ({"plain": {"power": -0.2}}, "does not hold"),
-        ({"plain": {"power": -0.3, "arrived": (1.0, 1.0, 0.0, 0.0)}}, "does not hold"),
-        (
-            {
-                "plain": {"power": -0.3, "arrived": (1.0, 1.0, 0.0, 0.0)},
-                "flow": {"power": -0.6, "arrived": (1.0, 1.0, 0.0, 0.0)},
-            },
-            "does not hold",
-        ),
+        ({"plain, d = 128": {"power": -0.2}}, "does not hold"),
+        ({name: {"power": -0.6, "arrived": (1.0, 1.0, 1.0, 0.0)} for name in (MERGED, HALVED)}, "does not hold"),
+        ({HALVED: {"power": -0.7}}, "does not hold"),
     ],
 )
-def test_plain_steps_are_judged_by_the_flow_that_they_must_follow(changes, verdict):
-    optimizers = {"plain": "gd", "flow": "scale_free_gd"}
-    runs = measured() | {f"{rule}, d = 128": run(optimizers[rule], **change) for rule, change in changes.items()}
+def test_plain_steps_are_judged_together_where_that_changes_nothing(changes, verdict):
+    runs = measured()
+    runs |= {name: run(runs[name].attrs["optimizer"], **change) for name, change in changes.items()}
     summaries = summarize(runs, KEY)
     found = {claim.id: claim.judge(summaries).verdict for claim in CLAIMS}
     assert found["ngd-global:any-start"] == verdict
     assert found["ngd-global:any-start-normalized"] == "holds"
 
 
-def test_the_flow_is_compared_after_a_path_of_the_same_length():
+def test_merged_steps_are_compared_after_paths_of_the_same_length():
     runs = measured()
-    apart = summarize(runs, KEY)["flow, d = 128"]["apart"]
+    summary = summarize(runs, KEY)[MERGED]
     # 10,000 plain steps are a path of 100.
-    np.testing.assert_allclose(apart, 0, atol=1e-3)
+    np.testing.assert_allclose(summary["from_plain"], 0, atol=1e-3)
+    np.testing.assert_allclose(summary["from_halved"], 0, atol=1e-12)
     runs["plain, d = 128"]["path"] *= 10
-    apart = summarize(runs, KEY)["flow, d = 128"]["apart"]
-    np.testing.assert_allclose(apart, 100**-0.6 - 1000**-0.6, rtol=0.02)
+    summary = summarize(runs, KEY)[MERGED]
+    np.testing.assert_allclose(summary["from_plain"], 100**-0.6 - 1000**-0.6, rtol=0.02)
+
+
+def test_merged_steps_are_plain_ones_but_none_is_too_short():
+    start = steps.begun(jnp.zeros((20, 20)), PROBLEM)
+    kept = jnp.arange(1, 31)
+    plain, merged = (
+        steps.followed(rule, 30, losses.logistic)(start, kept) for rule in (descent.gd(10.0), merging.merged(10.0, 0.2))
+    )
+    lengths = np.diff(np.asarray(plain.path), prepend=0)
+    # The first steps are longer than the shortest.
+    longer = int(np.argmax(lengths < 0.2))
+    assert longer > 2
+    np.testing.assert_allclose(merged.logits[:longer], plain.logits[:longer], rtol=1e-12)
+    np.testing.assert_allclose(np.diff(np.asarray(merged.path))[longer:], 0.2, rtol=1e-9)
+
+
+def test_merged_steps_are_those_of_optax_where_nothing_underflows():
+    found = steps.followed(merging.merged(3.0, 0.2), 30, losses.logistic)(
+        steps.begun(jnp.zeros((20, 20)), PROBLEM), jnp.asarray([30])
+    )
+    run = descent.train(jnp.zeros((20, 20)), PROBLEM, optimizer=merging.merged(3.0, 0.2), steps=30)
+    np.testing.assert_allclose(found.logits[0], attention.logits(run.weights, PROBLEM), rtol=1e-9)
 
 
 @pytest.mark.parametrize(

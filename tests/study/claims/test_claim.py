@@ -90,11 +90,14 @@ def test_a_judgement_without_what_is_asked_for_is_refused():
 
 
 def test_the_note_says_why():
-    met, broken, unclear = (OF_OUTCOME[outcome][0] for outcome in (MET, BROKEN, UNCLEAR))
+    met, broken = (OF_OUTCOME[outcome][0] for outcome in (MET, BROKEN))
     assert judged((broken,), (met,), remark="It is 3.").note == "Correction: only so. It is 3."
     assert judged((broken,), (met,)).note == "Correction: only so."
-    for stated, corrected in ((met, met), (broken, broken), (unclear, met)):
+    for stated, corrected in ((met, met), (broken, broken)):
         assert judged((stated,), (corrected,), remark="It is 3.").note == "It is 3."
+    nearly = above("x", Number(1.5, 0.5, 2.5), 1.0)
+    seeds = "With the same means, about 4 times as many seeds would decide."
+    assert judged((nearly, met), (met,), remark="It is 3.").note == f"It is 3. {seeds}"
     assert judged((met,), undecided="Too few.", remark="It is 3.").note == "Too few."
     assert judged((met,)).note == ""
 

@@ -181,3 +181,19 @@ def test_no_criteria_are_refused():
 )
 def test_a_criterion_says_its_number_and_what_is_asked_for(criterion, said):
     assert str(criterion) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "times"),
+    [
+        # Half the distance to a bound needs four times the seeds; a decided criterion none; a mean on it never decides.
+        (Number(1.5, 0.5, 2.5), {"least": 1.0}, 4.0),
+        (Number(0.5, -0.5, 2.5), {"least": 1.0}, 16.0),
+        (Number(1.5, 0.5, 2.5), {"least": 1.0, "most": 2.0}, 4.0),
+        (Number(1.5, 1.2, 2.5), {"least": 1.0}, 1.0),
+        (Number(1.0, 0.5, 2.5), {"least": 1.0}, np.inf),
+        (Number(np.nan, 0.5, 2.5), {"least": 1.0}, np.inf),
+    ],
+)
+def test_how_many_times_as_many_seeds_would_decide(value, bounds, times):
+    assert Criterion("x", value, **bounds).more_seeds == pytest.approx(times)

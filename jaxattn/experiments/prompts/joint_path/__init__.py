@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Any
 
 import jax
@@ -33,8 +32,6 @@ _OBEYED = {"r ~ R^0.5": "unrelaxed", "r ~ R^1": "offset", "r ~ R^2": "relaxed"}
 _PARALLEL, _ALL, _OTHERS, _NEAR, _FAR, _SOLVED = 0.001, 0.95, 0.8, 0.001, 900.0, 0.9
 # The rounding errors of 1 - cos for equal directions, and of equal margins, in double precision.
 _SAME, _EQUAL = 1e-16, 1e-9
-# Wilson's interval of a share ends where the share is this many standard deviations away.
-_Z = NormalDist().inv_cdf(0.975)
 _SHARE = f"share of seeds with 1 - cos below {_PARALLEL}"
 
 
@@ -215,28 +212,13 @@ def _relaxed(runs: Datasets) -> Judgement:
 )
 def _growth(runs: Datasets) -> Judgement:
     others = [(law, other) for law in _OBEYED for other in ("unrelaxed", "relaxed") if other != _OBEYED[law]]
-    said = _of_mixed(runs)
-    said["remark"] += _cost(runs)
     return Judgement(
         [
             *(above(*_parallel(runs, law, problem), _ALL) for law, problem in _OBEYED.items()),
             *(below(*_parallel(runs, law, other), _OTHERS) for law, other in others),
         ],
-        **said,
+        **_of_mixed(runs),
     )
-
-
-def _cost(runs: Datasets) -> str:
-    """Say how many times as many seeds would decide whether a share is above _ALL, if the shares stayed the same."""
-    times = {
-        law: _Z**2 * _ALL * (1 - _ALL) / (share.mean - _ALL) ** 2 / max(runs[law].attrs["mixed"], 1)
-        for law, problem in _OBEYED.items()
-        if (share := number(runs[law], "parallel", problem=problem)).low < _ALL < share.high and share.mean != _ALL
-    }
-    if not times:
-        return ""
-    words = ", ".join(f"{factor:.1f} ({law})" for law, factor in times.items())
-    return f" With the same shares, this many times as many seeds would decide: {words}."
 
 
 def _parallel(runs: Datasets, law: str, problem: str) -> tuple[str, Number]:

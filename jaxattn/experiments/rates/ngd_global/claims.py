@@ -15,16 +15,17 @@ from jaxattn.study.estimates import estimated, mean, number, quantiles, share
 
 # The runs that are compared, by the names of their rules, in the order in which they are drawn.
 RULES = {rule: f"{rule}, d = 128" for rule in ("plain", "normalized", "Polyak")}
-# Short normalized steps, which follow the gradient flow.
-_FLOW = "flow, d = 128"
+# Plain steps, those shorter than .1 or .05 taken together.
+_MERGED, _HALVED = "merged up to 0.1, d = 128", "merged up to 0.05, d = 128"
 # The runs of normalized steps in all dimensions.
 NORMALIZED = {"optimizer": "scale_free_gd", "optimizer.step_size": 1.0}
 # Fixed beforehand. A start has converged if the final 1 - cos with W_mm is at most NEAR, and nearly all have if a share
 # of ALL has. 1 - cos falls like a power of the step if its exponent over the last decade of steps is at most POWER: 1 /
 # log(k)^2 looks like k^-0.25 there. A rule is faster if its exponent is smaller by MORE. The probability of non-optimal
 # tokens falls exponentially in the path length if the slope of its logarithm is at most FALLS and stays above a
-# fraction STAYS of its earlier value in size; for a power of the path length this fraction is 0.32. Plain steps follow
-# the flow if after a path of the same length the mean difference of 1 - cos is at most ALIKE.
+# fraction STAYS of its earlier value in size; for a power of the path length this fraction is 0.32. Steps may be
+# taken together if on paths of the same length the mean difference of 1 - cos is at most ALIKE: from plain steps at
+# their end, and from shorter ones taken together wherever it is largest.
 NEAR, ALL, POWER, MORE, FALLS, STAYS, ALIKE = 0.01, 0.95, -0.5, 0.1, -0.1, 0.8, 0.01
 # The starts of descent, in words.
 STARTS = {"zero": "W = 0", "small": "small random W", "large": "large random W", "wrong": "wrong tokens"}
@@ -36,28 +37,35 @@ _NEEDS = Needs(steps=LEAST_STEPS)
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate each run, and how far plain steps are from the flow.
+    """Estimate each run, and how far plain steps taken together are from those that they stand for.
 
     Returns:
-        What `estimate` returns; for the flow also `apart`, the mean over seeds of the absolute difference of 1 - cos
-        between the last plain step and the flow after a path of the same length, (start,).
+        What `estimate` returns; for the steps merged up to .1 also the means over seeds of `from_plain`, the absolute
+        difference of 1 - cos to the last plain step after a path of the same length, and of `from_halved`, the largest
+        such difference to the steps merged up to .05, (start,).
     """
     keys = jax.random.split(key, len(runs) + 1)
     summaries = {name: estimate(run, keys[k]) for k, (name, run) in enumerate(runs.items())}
-    if _FLOW in runs and RULES["plain"] in runs:
-        apart = _apart(runs[RULES["plain"]], runs[_FLOW])
-        summaries[_FLOW] = summaries[_FLOW].assign(estimated(runs[_FLOW], keys[-1], apart=mean(apart)))
+    if {RULES["plain"], _MERGED, _HALVED} <= set(runs):
+        merged = runs[_MERGED]
+        apart = estimated(
+            merged,
+            keys[-1],
+            from_plain=mean(_apart(runs[RULES["plain"]].isel(snapshot=[-1]), merged)),
+            from_halved=mean(_apart(runs[_HALVED], merged)),
+        )
+        summaries[_MERGED] = summaries[_MERGED].assign(apart)
     return summaries
 
 
-def _apart(plain: xarray.Dataset, flow: xarray.Dataset) -> xarray.DataArray:
-    """Return by how much 1 - cos differs at the end of the plain path, (seed, start)."""
-    seeds = np.intersect1d(plain["seed"].values, flow["seed"].values)
-    end, course = plain.isel(snapshot=-1, drop=True).sel(seed=seeds), flow.sel(seed=seeds)
-    found = np.vectorize(np.interp, signature="(),(k),(k)->()")(
-        np.log(end["path"].values), np.log(course["path"].values), course["off"].values
+def _apart(run: xarray.Dataset, merged: xarray.Dataset) -> xarray.DataArray:
+    """Return the largest difference of 1 - cos over a run's snapshots, at paths of the same length, (seed, start)."""
+    seeds = np.intersect1d(run["seed"].values, merged["seed"].values)
+    run, course = run.sel(seed=seeds), merged.sel(seed=seeds)
+    same = np.vectorize(np.interp, signature="(m),(k),(k)->(m)")(
+        np.log(run["path"].values), np.log(course["path"].values), course["off"].values
     )
-    return np.abs(end["off"] - found)
+    return np.abs(run["off"] - same).max("snapshot")
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -109,34 +117,40 @@ def _at(runs: Datasets, rule: str, name: str) -> dict[str, Number]:
     _NEEDS,
 )
 def _any_start(runs: Datasets) -> Judgement:
-    """Nearly all seeds must converge along the flow, which plain steps must follow and not leave by standing still."""
-    arrived, selects, exponents = (_at(runs, "plain", name) for name in ("arrived", "selects", "exponent"))
-    flow, apart = (
-        {label: number(runs[_FLOW], name, start=start) for start, label in STARTS.items()}
-        for name in ("arrived", "apart")
+    """Nearly all seeds must converge by plain steps, taken together where that changes nothing."""
+    arrived, plainly = (
+        {label: number(runs[run], "arrived", start=start) for start, label in STARTS.items()}
+        for run in (_MERGED, RULES["plain"])
     )
-    stuck = {start: share for start, share in arrived.items() if share.high < ALL and exponents[start].high >= 0}
-    shares = ", ".join(f"{start}: {share.mean:.0%} ({selects[start].mean:.0%})" for start, share in arrived.items())
+    apart = {
+        f"{difference}, from {label}": number(runs[_MERGED], name, start=start)
+        for name, difference in _DIFFERENCES.items()
+        for start, label in STARTS.items()
+    }
     plain = runs[RULES["plain"]]
+    shares = ", ".join(f"{start}: {share.mean:.0%}" for start, share in plainly.items())
     lengths = ", ".join(
         f"{float(plain['path_50'].isel(snapshot=-1).sel(start=start)):.2g} ({label})" for start, label in STARTS.items()
     )
-    path = f"1 - cos after {plain.attrs['steps']:,} plain steps minus that of the flow, size, from"
     return Judgement(
         [
-            *_all_arrive(flow, "by the flow "),
-            *(below(f"{path} {start}", far, ALIKE) for start, far in apart.items()),
-            *_all_arrive(stuck, "by plain steps, which stand still, "),
+            *_all_arrive(arrived, "by plain steps, merged up to .1, "),
+            *(below(label, difference, ALIKE) for label, difference in apart.items()),
         ],
-        remark="Plain steps become exponentially short, so from far starts no feasible number of them suffices; but "
-        "then they follow the gradient flow, which does not depend on the number of steps. It is followed by short "
-        "normalized steps, and compared with plain ones after a path of the same length, in the median "
-        f"{lengths} times ||W_mm||: from far starts plain steps hardly move, and the comparison says little. Steps ten "
-        "times as long as those of the flow converge too (any-start-normalized). Share of seeds that converge (select "
-        f"all optimal tokens) by plain steps: {shares}.",
-        numbers={f"share that converges by the flow from {start}": share for start, share in flow.items()}
-        | {f"share that converges by plain steps from {start}": share for start, share in arrived.items()},
+        remark="From far starts the gradient is exponentially small, so plain steps would have to be exponentially "
+        "many. Those shorter than .1 are therefore taken together, along the same direction, and longer ones singly. "
+        f"{plain.attrs['steps']:,} single steps make, in the median, paths of {lengths} times ||W_mm||, and converge "
+        f"in these shares of seeds: {shares}. Up to there both are compared, and everywhere with merging up to .05.",
+        numbers={f"share that converges from {start}": share for start, share in arrived.items()}
+        | {f"share that converges by single plain steps from {start}": share for start, share in plainly.items()},
     )
+
+
+# What the merging of plain steps changes, by the names of the estimates.
+_DIFFERENCES = {
+    "from_plain": "1 - cos, merged, minus that after the last plain step, size",
+    "from_halved": "1 - cos, merged up to .1, minus merged up to .05, size",
+}
 
 
 @claim(

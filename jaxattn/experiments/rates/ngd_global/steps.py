@@ -16,6 +16,8 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn import attention, losses, metrics
 from jaxattn.descent import gradients, stepping
 from jaxattn.descent.optimizers import along
+from jaxattn.experiments.rates.merging import Lengths, Merged
+from jaxattn.experiments.rates.merging import rate as merged_rate
 from jaxattn.experiments.rates.polyak import Polyak, log_excess
 from jaxattn.problem import Problem
 
@@ -71,7 +73,7 @@ def followed(optimizer: optax.GradientTransformation, steps: int, loss: losses.L
     that it compiles once.
 
     Args:
-        optimizer: `descent.gd`, `descent.normalized_gd` or `polyak`.
+        optimizer: `descent.gd`, `descent.normalized_gd`, `merged` or `polyak`.
         steps: number of steps.
         loss: of one margin.
 
@@ -85,6 +87,8 @@ def _rate(optimizer: optax.GradientTransformation) -> Any:
     """Return the function from state, norm, size and log excess to the rate of the gradient divided by its size."""
     if isinstance(optimizer, Polyak):
         return _polyak_rate
+    if isinstance(optimizer, Merged):
+        return _merged_rate
     known = along(optimizer.update)
     if known is None:
         raise ValueError(
@@ -98,6 +102,11 @@ def _polyak_rate(state: Array, length: Array, size: Array, log_scale: Array, exc
     # The factor exp(log_scale) is removed from both the risk and the gradient.
     del log_scale
     return state * jnp.exp(excess) / jnp.where(length > 0, size * length**2, 1.0)
+
+
+def _merged_rate(state: Lengths, length: Array, size: Array, log_scale: Array, excess: Array) -> Array:
+    del excess
+    return merged_rate(state, length, state.step_size * size * jnp.exp(log_scale))
 
 
 class _Now(NamedTuple):
