@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import jax
 import numpy as np
@@ -53,20 +52,20 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
             merged,
             keys[-1],
             from_plain=mean(_apart(runs[RULES["plain"]].isel(snapshot=[-1]), merged)),
-            from_halved=mean(_apart(runs[_HALVED], merged)),
+            from_halved=mean(_apart(merged, runs[_HALVED])),
         )
         summaries[_MERGED] = summaries[_MERGED].assign(apart)
     return summaries
 
 
-def _apart(run: xarray.Dataset, merged: xarray.Dataset) -> xarray.DataArray:
-    """Return the largest difference of 1 - cos over a run's snapshots, at paths of the same length, (seed, start).
+def _apart(run: xarray.Dataset, course: xarray.Dataset) -> xarray.DataArray:
+    """Return the largest difference of 1 - cos at a run's snapshots to a course at the same path, (seed, start).
 
-    Snapshots whose path is shorter or longer than all of the merged steps' are not compared.
+    Where the run's path is still shorter than at the course's first snapshot, it is compared with that.
     """
-    seeds = np.intersect1d(run["seed"].values, merged["seed"].values)
-    run, course = run.sel(seed=seeds), merged.sel(seed=seeds)
-    same = np.vectorize(partial(np.interp, left=np.nan, right=np.nan), signature="(m),(k),(k)->(m)")(
+    seeds = np.intersect1d(run["seed"].values, course["seed"].values)
+    run, course = run.sel(seed=seeds), course.sel(seed=seeds)
+    same = np.vectorize(np.interp, signature="(m),(k),(k)->(m)")(
         np.log(run["path"].values), np.log(course["path"].values), course["off"].values
     )
     return np.abs(run["off"] - same).max("snapshot")
