@@ -72,17 +72,17 @@ from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
 from jaxattn import bias
 from jaxattn.bias import ranking as rankings
-from jaxattn.study import fingerprints, phases, stalls
-from jaxattn.study.asking import Answer, checked, norms_of
+from jaxattn.study import fingerprints, stalls
+from jaxattn.study.asking import checked, norms_of
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import key_of
 from jaxattn.study.mistakes import UsageError
-from jaxattn.study.style import page
+from jaxattn.study.points import Point, Table, write
+from jaxattn.study.style import page, phases
 from jaxattn.study.tuning import tune
 
 _SEVERAL = ("--multirun", "-m")
@@ -142,25 +142,25 @@ def of_sweep(words: Sequence[str]) -> None:
     ]
     answers = [one.answer() for one in asked]
     names = itertools.chain.from_iterable(rankings.named(one.norms)[0] for one in asked)
-    table, points = phases.Table(settings, list(names)), list[phases.Point]()
+    table, found = Table(settings, list(names)), list[Point]()
     print(table.heading(), flush=True)
     for number, (one, setting, answer) in enumerate(zip(asked, settings, answers, strict=True), start=1):
         record = one.train(f"{number} of {len(asked)}: {' '.join(setting.values())}")
         try:
-            found: Answer = answer or one.rank(record)
-            points.append(phases.Point(setting, record, found.ranking, found.stopped))
+            answer = answer or one.rank(record)
+            found.append(Point(setting, record, answer.ranking, answer.stopped))
         except ValueError as error:
-            points.append(phases.Point(setting, record, reason=str(error)))
-        print(table.row(points[-1]), flush=True)
+            found.append(Point(setting, record, reason=str(error)))
+        print(table.row(found[-1]), flush=True)
     config = asked[0].config
     content = [*map(str, settings), *(str(one.path) for one in asked), fingerprints.of([phases.__name__])]
     name = f"which-{hashlib.sha256(' '.join(content).encode()).hexdigest()[:12]}"
-    (file,) = added(Path(config.runs), [f"{name}.csv"], lambda folder: phases.write(points, folder / f"{name}.csv"))
+    (file,) = added(Path(config.runs), [f"{name}.csv"], lambda folder: write(found, folder / f"{name}.csv"))
     print(f"table: {file}")
     if len(settings[0]) > 2:
         print(f"figure: none, since more than two keys vary: {', '.join(settings[0])}")
     else:
-        figures = drawn(lambda: phases.diagram(points), Path(config.runs), name, config)
+        figures = drawn(lambda: phases.diagram(found), Path(config.runs), name, config)
         print(f"figure: {' '.join(map(str, figures))}")
     if stalled := stalls.line([one.config for one in asked]):
         print(stalled, file=sys.stderr)
@@ -195,7 +195,7 @@ def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
         return bias.rank_arrays(**(arrays | norms))
 
 
-def drawn(draw: Callable[[], Figure], folder: Path, name: str, config: DictConfig) -> list[Path]:
+def drawn(draw: Callable[[], Any], folder: Path, name: str, config: DictConfig) -> list[Path]:
     """Draw a figure in the style of a configuration as PNG and PDF, and return their paths; existing files are kept.
 
     Raises:

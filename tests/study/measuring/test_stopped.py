@@ -31,6 +31,7 @@ def found(folder, decay, start=initial.free_zero, step=STEP):
 def test_weights_with_decay_stop_on_the_ball_of_their_norm(tmp_path):
     ranking, where, _ = found(tmp_path, decay=0.5)
     assert ranking.verdict.reason.startswith("no direction")
+    assert where is not None
     assert where.norms == ("max",)
     assert where.text.startswith("no direction: the weights stopped growing at max norm 2.000, stationary on its ball")
 
@@ -39,6 +40,7 @@ def test_also_where_they_are_too_small_to_select_a_token(tmp_path):
     """The direction is not decided for another reason then, and longer runs would not help."""
     ranking, where, _ = found(tmp_path, decay=20.0, step=0.01)
     assert ranking.verdict.reason.startswith("not saturated")
+    assert where is not None
     assert where.text.startswith("no direction: the weights stopped growing at max norm 0.050")
 
 
@@ -53,5 +55,6 @@ def test_weights_that_grow_or_stalled_are_not_asked(tmp_path):
 @pytest.mark.slow
 def test_of_factors_it_is_not_told_and_the_line_says_why(tmp_path):
     _, where, _ = found(tmp_path, decay=0.5, start=initial.factored)
+    assert where is not None
     assert where.norms == ()
     assert where.text.startswith("where the weights stop is not told: run: expected one of `models.plain` on W")
