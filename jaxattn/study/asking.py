@@ -159,6 +159,8 @@ def checked(arguments: Sequence[str], tried: list[Any] | None = None, named: str
         raise UsageError(
             f"{options[0]}: expected key=value, such as seeds=100; the only option of `jaxattn which` is --multirun"
         )
+    if hydras := [argument for argument in arguments if key_of(argument).startswith("hydra")]:
+        raise UsageError(f"{hydras[0]}: expected none of Hydra's own settings, which `jaxattn train` takes, found one")
     if solver := [argument for argument in arguments if key_of(argument).partition(".")[0] == "svm"]:
         raise UsageError(f"{solver[0]}: expected none, since each norm has its own certified solver, found one")
     config = composition.compose(with_defaults(arguments))

@@ -101,6 +101,10 @@ LINES = [
         r"^jaxattn: optimizer\.optimizer\.eps=1e-08: optimizer: expected one that is blind to the gradient's scale",
     ),
     ("which --multirun data.d=4,8 svm=scs", "svm=scs: expected none, since each norm has its own certified solver"),
+    (
+        "which --multirun hydra/launcher=joblib data.d=4,8",
+        "hydra/launcher=joblib: expected none of Hydra's own settings",
+    ),
     ("which --multirun checkpoints=a.npz", "--multirun: expected only norms=.* beside checkpoints=FILE"),
     ("which optimizer=optax optimizer.optimizer._target_=optax.contrib.momo", "only the gradient and the .*'value'"),
     ("which optimizer=optax optimizer.optimizer._target_=math.pi", r"math\.pi: expected a function, found a float"),
