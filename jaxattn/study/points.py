@@ -61,10 +61,13 @@ class Point:
 
     @property
     def verdict(self) -> str:
-        """The verdict in one line: on where the weights stop, if that is known, else on their direction."""
+        """The verdict in one line: on where the weights stop, if that is known, else on their direction first."""
         if self.ranking is None:
             return f"not ranked: {self.reason}"
-        return self.stopped.text if self.stopped and self.stopped.norms else str(self.ranking.verdict)
+        if self.stopped is None:
+            return str(self.ranking.verdict)
+        text = self.stopped.text
+        return text if self.stopped.norms else f"{self.ranking.verdict}; where W stops: {text}"
 
     @property
     def best(self) -> Best | None:

@@ -118,7 +118,7 @@ def of_one(words: Sequence[str]) -> None:
     figures = drawn(answer.ranking.plot, asked.folder, f"alignment-{asked.digest}", asked.config)
     print(answer.ranking.table())
     if answer.stopped:
-        print(answer.stopped.text)
+        print(f"where W stops: {answer.stopped.text}")
     print(f"gradient: {asked.gradient}\nrecord: {record}\nranking: {asked.path}\nfigure: {' '.join(map(str, figures))}")
     if stalled := stalls.line([asked.config]):
         print(f"{asked.folder.name}: {stalled}", file=sys.stderr)

@@ -45,5 +45,5 @@ def stopped(record: xarray.Dataset, ranking: bias.Ranking, setting: Training) ->
     try:
         found = bias.finite(run, of_arrays(arrays))
     except ValueError as error:
-        return Stopped(f"where the weights stop is not told: {error}", ())
+        return Stopped(f"not told: {error}", ())
     return Stopped(str(found), found.verdict.norms if found.verdict.decided else ())

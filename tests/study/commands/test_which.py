@@ -193,7 +193,7 @@ def test_weights_that_stop_growing_are_told_where(tmp_path, capsys):
     decay = ["optimizer=adamw", "optimizer.optimizer.weight_decay=1"]
     printed, _ = said(capsys, *TINY, *decay, "norms=[max]", f"runs={tmp_path}")
     assert "verdict: not decided: " in printed
-    assert "\nno direction: the weights stopped growing at max norm 1.000, stationary" in printed
+    assert "\nwhere W stops: no direction: the weights stopped growing at max norm 1.000, stationary" in printed
 
 
 @pytest.mark.slow

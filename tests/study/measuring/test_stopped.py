@@ -57,4 +57,4 @@ def test_of_factors_it_is_not_told_and_the_line_says_why(tmp_path):
     _, where, _ = found(tmp_path, decay=0.5, start=initial.factored)
     assert where is not None
     assert where.norms == ()
-    assert where.text.startswith("where the weights stop is not told: run: expected one of `models.plain` on W")
+    assert where.text.startswith("not told: run: expected one of `models.plain` on W")

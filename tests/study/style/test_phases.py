@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from jaxattn import bias, descent
 from jaxattn.study.measuring.stopped import Stopped
-from jaxattn.study.points import Point, Table, write
+from jaxattn.study.points import Kind, Point, Table, write
 from jaxattn.study.style import fitting, page, palette, phases
 from tests import instances
 
@@ -106,6 +106,13 @@ def test_a_row_says_what_the_file_says(points, tmp_path):
     best: Any = points[2].best
     assert (read[2]["best_norm"], int(read[2]["obey"])) == (best.norm, best.obey)
     assert [float(read[2][name]) for name in ("limit", "limit_low", "limit_high")] == list(best.limit)
+
+
+def test_what_is_not_known_of_where_weights_stop_stands_behind_the_verdict_on_their_direction(ranking):
+    undecided = dataclasses.replace(ranking, verdict=VERDICTS["not decided"])
+    point = Point({"step": "1"}, Path("r"), undecided, Stopped("not told: run: expected W", ()))
+    assert point.verdict == "not decided: not saturated; where W stops: not told: run: expected W"
+    assert point.kind == Kind("not decided")
 
 
 def test_a_limit_that_is_not_known_is_not_a_number(ranking):
