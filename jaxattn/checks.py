@@ -62,7 +62,10 @@ def count(name: str, number: Any) -> None:
 def transformation(name: str, value: Any) -> None:
     """Raise ValueError unless a value is an optax transformation."""
     if not (hasattr(value, "init") and hasattr(value, "update")):
-        raise ValueError(f"{name}: expected an optax transformation such as descent.gd(0.1), found {value!r}")
+        raise ValueError(
+            f"{name}: expected an optax transformation such as descent.gd(0.1), found {value!r}; it has "
+            "init(weights) and update(gradient, state, weights)"
+        )
 
 
 def function(name: str, value: Any, arguments: Sequence[str]) -> None:

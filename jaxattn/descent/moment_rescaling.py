@@ -196,9 +196,9 @@ def _is_close(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _refused(found: str) -> ValueError:
     return ValueError(
-        "optimizer: expected one that is blind to the gradient's scale, as ScaleFree says, such as "
-        f"optax.adam(0.01, eps=0.0), found {found} (an eps, a clipping, a step proportional to the gradient?); "
-        "descent.Exact(*optimizer) takes any"
+        "optimizer: expected one that is blind to the gradient's scale: c times the gradients give the same steps, as "
+        f"with optax.adam(0.01, eps=0.0); found {found} (an eps, a clipping, a step proportional to the gradient?); "
+        "descent.Exact(*optimizer) takes any, on the command line optimizer=optax"
     )
 
 

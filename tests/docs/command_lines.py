@@ -26,8 +26,21 @@ SHELL = ("", "sh")
 # An example of help; what it is for stands two blanks behind it.
 _EXAMPLE = re.compile(r"^  (jaxattn .+?)(?:  .*)?$", re.MULTILINE)
 _INLINE = re.compile(r"(?<!\})`((?:jaxattn|make figures) [^`]+)`")
-# A user's own head, which some lines name.
-_OWN = "def quadratic(x, v):\n    return v @ x - 0.1 * (x @ x)\n\n\nmyhead = quadratic\n"
+# A user's own head and optimizer, which some lines name.
+_OWN = """
+import optax
+
+
+def quadratic(x, v):
+    return v @ x - 0.1 * (x @ x)
+
+
+def myrule(step):
+    return optax.sign_sgd(step)
+
+
+myhead = quadratic
+"""
 
 
 # Composing takes a tenth of a second, and commands compose a line twice; reading all experiments takes half a second.

@@ -152,13 +152,10 @@ def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:
 
 def _swept(combinations: Sequence[Sequence[str]], configs: Sequence[DictConfig]) -> dict[str, Any]:
     """Return the swept keys, each with its values as a coordinate on the axis `run`."""
-    # If a key is given twice the last value counts.
-    written = [{key_of(line): line.partition("=")[2] for line in combination} for combination in combinations]
-    texts = {key: [values[key] for values in written] for key in written[0]}
+    written = composition.varied(combinations)
     return {
-        key: ("run", _numbers([OmegaConf.select(config, key) for config in configs], texts[key]))
-        for key in texts
-        if len(set(texts[key])) > 1
+        key: ("run", _numbers([OmegaConf.select(config, key) for config in configs], [one[key] for one in written]))
+        for key in written[0]
     }
 
 

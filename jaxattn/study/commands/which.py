@@ -1,6 +1,6 @@
 """Find which max-margin problem a variant obeys: one or several norms, none of them, or not decided.
 
-usage: jaxattn which [GROUP=NAME ...] [KEY=VALUE ...] [norms=[NAME,...]]
+usage: jaxattn which [GROUP=NAME ...] [KEY=VALUE ...] [norms=[NAME,...]] [--multirun]
        jaxattn which checkpoints=FILE [norms=[NAME,...]]
 
 Trains the variant over many seeds. For each norm it prints the margin ratio (the margin of W divided by the certified
@@ -14,10 +14,24 @@ printed. The exit status is 0 for every verdict.
   KEY=VALUE       any key of the configuration or of a group's configuration, as for `jaxattn train`
   norms=[...]     frobenius, nuclear, spectral, max, l1, l_p with any p (l_1.5), or values with a _target_;
                   default: [frobenius,nuclear,spectral,max,l1]
+  --multirun      several values per key, for example optimizer.step=0.01,0.1: every combination is trained and ranked
   style=FILE      a Matplotlib style of your own for the figure, as for `jaxattn figures`
   checkpoints=FILE  weights that another program trained, in place of all settings: a NumPy file (.npz) with the
                   arguments of `bias.rank_arrays`, X, Z and W (or K and Q), and if wanted steps, alpha, mask and scale;
                   only the table is printed
+
+With --multirun it prints one table, a row for each combination: the values that vary, the norm with the largest limit,
+that limit with its interval, the seeds that obey the norm, and the verdict. The table (CSV) and, if one or two keys
+vary, a phase diagram of the verdicts (PNG, PDF) are written to the folder of runs. All combinations are checked before
+the first is trained. The line of one combination prints its whole ranking, and repeats nothing.
+
+Weights that no longer grow, as with weight decay, have no direction. If the model is `plain` and trains W, a line says
+at which norm they stop and whether the risk is stationary there on the ball of that norm (`bias.finite`); otherwise it
+says why that is not known.
+
+optimizer=optax takes any optax transformation, or one of your own, by its _target_ and arguments. If it is scale-free
+(c times the gradients give the same steps, as with eps=0), it gets the gradient's direction in the log domain, which
+never underflows; if not, the gradient exact to rounding, which underflows in long runs. The output says which.
 
 Its defaults differ from `jaxattn train`, so that a run can decide:
   optimizer=scale_free_gd       the published normalized_gd stalls after a few hundred steps
@@ -36,6 +50,10 @@ Examples:
   jaxattn which optimizer=sign data.d=10 seeds=100
   jaxattn which optimizer=steepest optimizer.norm=spectral optimizer.step=0.03 weights=factored
   jaxattn which optimizer=mirror optimizer.p=1.5 optimizer.step=0.1 "norms=[frobenius,l_1.5,max]"
+  jaxattn which --multirun optimizer=steepest optimizer.norm=frobenius,spectral,max optimizer.step=0.01,0.1 seeds=20
+  jaxattn which optimizer=adamw optimizer.optimizer.weight_decay=0.1     no direction: largest entry 10
+  jaxattn which optimizer=optax optimizer.optimizer._target_=optax.contrib.schedule_free_adamw
+  jaxattn which optimizer=optax optimizer.optimizer._target_=mymodule.myrule optimizer.optimizer.step=0.01
   jaxattn which head._target_=mymodule.myhead               your own head, with mymodule on the PYTHONPATH
   jaxattn which checkpoints=run.npz                         weights trained elsewhere
 """
@@ -44,76 +62,108 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import xarray
-from hydra.errors import HydraException
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from jaxattn import bias, records
-from jaxattn.bias import limits
+from jaxattn import bias
 from jaxattn.bias import ranking as rankings
-from jaxattn.records import locks
-from jaxattn.study import fingerprints, progress, runs, stalls
+from jaxattn.study import fingerprints, stalls
+from jaxattn.study.asking import checked, norms_of
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import key_of, named
-from jaxattn.study.measuring.ranked import of_dataset, ranked, to_dataset
+from jaxattn.study.configuration.names import key_of
 from jaxattn.study.mistakes import UsageError
-from jaxattn.study.settings.training import Training
-from jaxattn.study.style import page
+from jaxattn.study.points import Point, Table, write
+from jaxattn.study.style import page, phases
 from jaxattn.study.tuning import tune
 
-# Defaults of this command: an optimizer that does not stall, and snapshots along decades of steps.
-DEFAULTS = {
-    "optimizer": "scale_free_gd",
-    "weights": "free_zero",
-    "steps": "20000",
-    "snapshots": "logarithmically",
-    "record_every": "100",
-}
-_CODE = (f"{ranked.__module__}.{ranked.__qualname__}", "jaxattn.plots.alignment")
-# Attributes of a record that tell where its numbers come from.
-_PROVENANCE = ("config", "fingerprint", "revision", "versions")
+_SEVERAL = ("--multirun", "-m")
 
 
 def main(arguments: list[str]) -> None:
-    """Check the whole command line, train, rank, and print the ranking and where it is.
+    """Check the whole command line, train, rank, and print the answer and where it is.
 
     Raises:
         RecordError: something else is in the place of the ranking.
     """
     tune()
+    words = [argument for argument in arguments if argument not in _SEVERAL]
     if any(key_of(argument) == "checkpoints" for argument in arguments):
         print(of_checkpoints(arguments).table())
-        return
-    config, norms = checked(arguments)
-    folder = runs.folder(config)
-    path = folder / f"ranking-{_digest(config)}.zarr"
-    if os.path.lexists(path):
-        dataset = records.load_dataset(path)
+    elif len(words) < len(arguments):
+        of_sweep(words)
     else:
-        dataset = None
-        records.check_place(path)
-    with progress.bar(folder.name, config.seeds) as report:
-        record = runs.run(config, report)
-    if dataset is None:
-        with progress.waiting(f"solving the max-margin problems of {len(norms)} norm{'s' * (len(norms) != 1)}"):
-            dataset = _ranked(config, norms, record, path)
-    ranking = of_dataset(dataset)
-    with page.with_own(config.style):
-        figures = drawn(ranking, folder, _figure(config))
-    print(ranking.table())
-    print(f"record: {record}\nranking: {path}\nfigure: {' '.join(map(str, figures))}")
-    if stalled := stalls.line([config]):
-        print(f"{folder.name}: {stalled}", file=sys.stderr)
+        of_one(words)
+
+
+def of_one(words: Sequence[str]) -> None:
+    """Answer for one setting.
+
+    Raises:
+        UsageError, ValueError: as `checked`.
+        RecordError: something else is in the place of the ranking.
+    """
+    asked = checked(words)
+    answer = asked.answer()
+    record = asked.train(asked.folder.name)
+    answer = answer or asked.rank(record)
+    figures = drawn(answer.ranking.plot, asked.folder, f"alignment-{asked.digest}", asked.config)
+    print(answer.ranking.table())
+    if answer.stopped:
+        print(f"where W stops: {answer.stopped.text}")
+    print(f"gradient: {asked.gradient}\nrecord: {record}\nranking: {asked.path}\nfigure: {' '.join(map(str, figures))}")
+    if stalled := stalls.line([asked.config]):
+        print(f"{asked.folder.name}: {stalled}", file=sys.stderr)
+
+
+def of_sweep(words: Sequence[str]) -> None:
+    """Answer for all combinations of a sweep, in one table with a row each, one file, and a diagram.
+
+    Raises:
+        UsageError, ValueError: as `checked`, for one of the combinations; or one value for each key.
+        RecordError: something else is in the place of a ranking.
+    """
+    combinations = composition.expand(words)
+    settings = composition.varied(combinations)
+    if not settings[0]:
+        raise UsageError("--multirun: expected several values for a key, such as optimizer.step=0.01,0.1, found one")
+    tried: list[Any] = []
+    asked = [
+        checked(line, tried, f"{' '.join(f'{key}={value}' for key, value in setting.items())}: ")
+        for line, setting in zip(combinations, settings, strict=True)
+    ]
+    answers = [one.answer() for one in asked]
+    names = itertools.chain.from_iterable(rankings.named(one.norms)[0] for one in asked)
+    table, found = Table(settings, list(names)), list[Point]()
+    print(table.heading(), flush=True)
+    for number, (one, setting, answer) in enumerate(zip(asked, settings, answers, strict=True), start=1):
+        record = one.train(f"{number} of {len(asked)}: {' '.join(setting.values())}")
+        try:
+            answer = answer or one.rank(record)
+            found.append(Point(setting, record, answer.ranking, answer.stopped))
+        except ValueError as error:
+            found.append(Point(setting, record, reason=str(error)))
+        print(table.row(found[-1]), flush=True)
+    config = asked[0].config
+    content = [*map(str, settings), *(str(one.path) for one in asked), fingerprints.of([phases.__name__])]
+    name = f"which-{hashlib.sha256(' '.join(content).encode()).hexdigest()[:12]}"
+    (file,) = added(Path(config.runs), [f"{name}.csv"], lambda folder: write(found, folder / f"{name}.csv"))
+    print(f"table: {file}")
+    if len(settings[0]) > 2:
+        print(f"figure: none, since more than two keys vary: {', '.join(settings[0])}")
+    else:
+        figures = drawn(lambda: phases.diagram(found), Path(config.runs), name, config)
+        print(f"figure: {' '.join(map(str, figures))}")
+    if stalled := stalls.line([one.config for one in asked]):
+        print(stalled, file=sys.stderr)
 
 
 def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
@@ -128,7 +178,7 @@ def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
     given = OmegaConf.from_dotlist(list(arguments))
     try:
         with np.load(str(given.checkpoints), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+            arrays: dict[str, Any] = {name: file[name] for name in file.files}
     except (OSError, ValueError) as error:
         raise UsageError(
             f"checkpoints: expected a NumPy file of arrays (.npz), found {given.checkpoints}: {error}"
@@ -138,117 +188,43 @@ def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
         raise UsageError(f"checkpoints: expected arrays among {sorted(known)}, found {unknown} in {given.checkpoints}")
     if lacking := sorted({"X", "Z"} - set(arrays)):
         raise UsageError(f"checkpoints: expected X and Z, found no {' and no '.join(lacking)} in {given.checkpoints}")
-    norms: dict[str, Any] = {"norms": _norms(composition.compose([f"norms={given.norms}"]))} if "norms" in given else {}
+    norms: dict[str, Any] = (
+        {"norms": norms_of(composition.compose([f"norms={given.norms}"]))} if "norms" in given else {}
+    )
     with jax.enable_x64(True):
         return bias.rank_arrays(**(arrays | norms))
 
 
-def with_defaults(overrides: Sequence[str]) -> list[str]:
-    """Return a command line preceded by this command's defaults, except those that it sets itself.
-
-    An experiment replaces the defaults by its own settings, and a size the number of steps.
-    """
-    given = set(map(key_of, overrides))
-    if "experiment" in given:
-        return list(overrides)
-    given |= {"steps"} if "size" in given else set()
-    return [*(f"{key}={value}" for key, value in DEFAULTS.items() if key not in given), *overrides]
-
-
-def checked(arguments: Sequence[str]) -> tuple[DictConfig, list[Any]]:
-    """Return the configuration of a command line and its norms, before anything is trained.
-
-    Raises:
-        UsageError: a mistake in it, a setting whose record cannot be ranked, or snapshots that show no trend.
-        ValueError: norms that are unknown or cannot be used for ranking.
-    """
-    if options := [argument for argument in arguments if argument.startswith("-")]:
-        raise UsageError(f"{options[0]}: expected key=value, such as seeds=100; `jaxattn which` takes no options")
-    if solver := [argument for argument in arguments if key_of(argument).partition(".")[0] == "svm"]:
-        raise UsageError(f"{solver[0]}: expected none, since each norm has its own certified solver, found one")
-    overrides = with_defaults(arguments)
-    config = composition.compose(overrides)
-    norms = _norms(config)
-    rankings.named(norms)
-    setting = composition.setting_of(config)
-    if type(setting) is not Training:
-        trained = f"{Training.__module__}.{Training.__qualname__}"
-        raise UsageError(
-            f"experiment: expected one that trains attention on problems (study.record={trained}), found "
-            f"study.record={config.study.record}"
-        )
-    snapshots = np.asarray(setting.snapshots(setting.steps), int)
-    if (recent := limits.window(snapshots).size if snapshots.size else 0) < limits.LEAST:
-        shown = snapshots.tolist()
-        shown = shown if len(shown) <= 5 else [*shown[:2], "...", *shown[-2:]]
-        raise UsageError(
-            f"snapshots: expected {limits.LEAST} in the last decade of steps, to tell where ratios end, found {recent} "
-            f"among {shown}; snapshots=logarithmically has them"
-        )
-    try:
-        composition.check(overrides)
-    except UsageError as error:
-        # The error names the whole line, including defaults: remove it.
-        raise UsageError(str(error).removeprefix(f"{' '.join(overrides)}: ")) from error
-    records.check_folder(Path(config.runs))
-    with page.with_own(config.style):
-        pass  # A mistake in it is found at once.
-    return config, norms
-
-
-def _norms(config: DictConfig) -> list[Any]:
-    """Return the norms of a configuration: names, or values made from a _target_."""
-    given = OmegaConf.to_container(config.norms, resolve=True)
-    assert isinstance(given, list)
-    return [_instantiated(norm) if isinstance(norm, dict) else norm for norm in given]
-
-
-def _instantiated(norm: dict[Any, Any]) -> Any:
-    if not isinstance(path := norm.get("_target_"), str):
-        raise UsageError(f"norms: expected names, or values with a _target_, found {norm}")
-    named(path)
-    try:
-        return instantiate(norm)
-    except HydraException as error:
-        raise UsageError(f"norms: {path}: {error.__cause__ or error}") from error
-
-
-def _digest(config: DictConfig) -> str:
-    """Return a hash of the norms, and of the code that ranks and draws."""
-    norms = OmegaConf.to_container(config.norms, resolve=True)
-    code = fingerprints.of([*_CODE, *fingerprints.targets(norms)])
-    return hashlib.sha256(f"{norms}\n{code}".encode()).hexdigest()[:12]
-
-
-def _figure(config: DictConfig) -> str:
-    """Return the name of the ranking's figure, which says in which style it is drawn."""
-    name = f"alignment-{_digest(config)}"
-    if not config.style:
-        return name
-    style = f"{config.style}\n{fingerprints.contents(config.style)}"
-    return f"{name}-{hashlib.sha256(style.encode()).hexdigest()[:6]}"
-
-
-def _ranked(config: DictConfig, norms: Sequence[Any], record: Path, path: Path) -> xarray.Dataset:
-    with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
-        loaded = records.load(record)
-        dataset = to_dataset(ranked(loaded, norms, jax.random.key(config.key)))
-        dataset = dataset.assign_attrs({name: loaded.attrs[name] for name in _PROVENANCE if name in loaded.attrs})
-        records.save_dataset(path, dataset)
-    return dataset
-
-
-def drawn(ranking: bias.Ranking, folder: Path, name: str) -> list[Path]:
-    """Draw a ranking as PNG and PDF, and return their paths; existing files are kept.
+def drawn(draw: Callable[[], Any], folder: Path, name: str, config: DictConfig) -> list[Path]:
+    """Draw a figure in the style of a configuration as PNG and PDF, and return their paths; existing files are kept.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    if config.style:
+        style = f"{config.style}\n{fingerprints.contents(config.style)}"
+        name = f"{name}-{hashlib.sha256(style.encode()).hexdigest()[:6]}"
+    with page.with_own(config.style):
+        return added(folder, [f"{name}.png", f"{name}.pdf"], lambda made: page.save(draw(), made, name))
+
+
+def added(folder: Path, names: Sequence[str], make: Callable[[Path], Any]) -> list[Path]:
+    """Make files of these names for a folder, completely or not at all, and return their paths; existing ones are kept.
+
+    Args:
+        folder: where the files are put; it exists.
+        names: their names.
+        make: a function that makes them in another folder.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    paths = [folder / name for name in names]
     if not all(map(os.path.lexists, paths)):
-        # Write completely or not at all: a process may be killed while it writes.
-        with tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=".partial", dir=folder) as partial:
-            for made, path in zip(page.save(ranking.plot(), Path(partial), name), paths, strict=True):
+        # A process may be killed while it writes.
+        with tempfile.TemporaryDirectory(prefix=f"{names[0]}.", suffix=".partial", dir=folder) as partial:
+            make(Path(partial))
+            for path in paths:
                 if not os.path.lexists(path):
-                    made.rename(path)
+                    (Path(partial) / path.name).rename(path)
     return paths

@@ -28,7 +28,7 @@ from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import check_fields, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import folders, listing, named, not_yaml
+from jaxattn.study.configuration.names import folders, key_of, listing, named, not_yaml
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
@@ -72,7 +72,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         if override.is_sweep_override():
             raise UsageError(
                 f"{override.input_line}: expected one value, found several; `jaxattn train --multirun` trains each of "
-                f"them (a list is {override.get_key_element()}=[...])"
+                f"them, `jaxattn which --multirun` ranks them (a list is {override.get_key_element()}=[...])"
             )
         check_value(override)
     with hydra.initialize_config_dir(str(folders()[-1]), version_base="1.3"):
@@ -120,6 +120,14 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     return [list(combination) for combination in itertools.product(*choices)]
 
 
+def varied(combinations: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    """Return for each combination of a sweep the values of the keys that vary, as they are written."""
+    # If a key is given twice the last value counts.
+    written = [{key_of(line): line.partition("=")[2] for line in combination} for combination in combinations]
+    keys = [key for key in written[0] if len({values[key] for values in written}) > 1]
+    return [{key: values[key] for key in keys} for values in written]
+
+
 def check(overrides: Sequence[str]) -> None:
     """Compose and trace all combinations of a sweep, so that a mistake in the last one is found before the first runs.
 
@@ -129,17 +137,31 @@ def check(overrides: Sequence[str]) -> None:
     tried: list[Any] = []
     for combination in expand(overrides):
         config = compose(combination)
-        setting = setting_of(config)
-        head = getattr(setting, "head", None)
-        try:
-            with jax.enable_x64(config.precision.name == "float64"):
-                check_output(setting)
-                recording.check_size(setting, Path(config.runs) / "record.zarr")
-                if head not in tried:
-                    check_numbers(setting)
-                    tried.append(head)
-        except (ValueError, TypeError, MemoryError, RecordError) as error:
-            raise UsageError(f"{' '.join(combination)}: {error}") from error
+        check_setting(config, setting_of(config), tried, f"{' '.join(combination)}: ")
+
+
+def check_setting(config: DictConfig, setting: recording.Setting, tried: list[Any], named: str = "") -> None:
+    """Trace the setting of a configuration.
+
+    Args:
+        config: the configuration.
+        setting: its setting.
+        tried: the heads whose numbers are known to be finite; that of the setting is added.
+        named: what an error begins with.
+
+    Raises:
+        UsageError: it cannot be trained.
+    """
+    head = getattr(setting, "head", None)
+    try:
+        with jax.enable_x64(config.precision.name == "float64"):
+            check_output(setting)
+            recording.check_size(setting, Path(config.runs) / "record.zarr")
+            if head not in tried:
+                check_numbers(setting)
+                tried.append(head)
+    except (ValueError, TypeError, MemoryError, RecordError) as error:
+        raise UsageError(f"{named}{error}") from error
 
 
 def setting_of(config: DictConfig) -> recording.Setting:

@@ -126,8 +126,11 @@ def _arguments(node: DictConfig) -> tuple[list[str] | None, list[str]]:
 
     For a function that is called later, the arguments of that call, for example a key, are excluded.
     """
+    if not callable(target := named(node["_target_"])):
+        kind = type(target).__name__
+        raise UsageError(f"{node['_target_']}: expected a function, found a {kind}; write a function that returns it")
     try:
-        parameters = inspect.signature(named(node["_target_"])).parameters.values()
+        parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):  # A C function may have no signature.
         return None, []
     by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]

@@ -1,0 +1,49 @@
+"""Tell where the weights of a ranked record stop, if they no longer grow, as with weight decay."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import xarray
+
+from jaxattn import bias, descent, models
+from jaxattn.bias import limits
+from jaxattn.bias.checkpoints import as_run
+from jaxattn.bias.verdict import MOST
+from jaxattn.problem import of_arrays
+from jaxattn.study.settings.parameters import weights_of
+from jaxattn.study.settings.training import Training
+
+
+class Stopped(NamedTuple):
+    """Where weights that no longer grow have stopped.
+
+    Attributes:
+        text: the answer of `bias.finite` in one line, or why it has none.
+        norms: the norms on whose balls the weights are stationary; empty if none, or if it is not decided.
+    """
+
+    text: str
+    norms: tuple[str, ...]
+
+
+def stopped(record: xarray.Dataset, ranking: bias.Ranking, setting: Training) -> Stopped | None:
+    """Return where weights stop; None if most of them grow, or if some stalled.
+
+    Args:
+        record: the record of a training with snapshots.
+        ranking: its ranking.
+        setting: what was trained.
+    """
+    size = ranking.size[:, limits.window(ranking.steps)]
+    still = size[:, -1] <= (1 + limits.GROWTH) * size[:, 0]
+    if ranking.stalled.any() or still.mean() <= 1 - MOST:
+        return None
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    rule = descent.Rule(setting.optimizer, loss=setting.loss, head=setting.head, model=models.of(setting.model))
+    run = as_run(weights_of(arrays, "_snapshots"), record["snapshot"].values)._replace(rule=rule)
+    try:
+        found = bias.finite(run, of_arrays(arrays))
+    except ValueError as error:
+        return Stopped(f"not told: {error}", ())
+    return Stopped(str(found), found.verdict.norms if found.verdict.decided else ())
