@@ -11,6 +11,7 @@ stationary where they end.
 from jaxattn.bias.checkpoints import rank_arrays
 from jaxattn.bias.exponents import Exponent
 from jaxattn.bias.inference import Inferred, infer
+from jaxattn.bias.products import Products, rank_factors
 from jaxattn.bias.ranking import NORMS, Ranking, rank
 from jaxattn.bias.stopping import Finite, finite, growth
 from jaxattn.bias.verdict import CLOSE, Verdict
@@ -21,6 +22,7 @@ __all__ = [
     "Exponent",
     "Finite",
     "Inferred",
+    "Products",
     "Ranking",
     "Verdict",
     "finite",
@@ -28,4 +30,5 @@ __all__ = [
     "infer",
     "rank",
     "rank_arrays",
+    "rank_factors",
 ]

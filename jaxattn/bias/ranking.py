@@ -212,11 +212,11 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         "infeasible": int(infeasible.sum()),
         "unsolved": int((finite & ~infeasible).sum()) - kept.size,
     }
-    probability = batch.over_seeds(_probabilities, snapshots, tasks)[proven]
+    probability = batch.over_seeds(probabilities, snapshots, tasks)[proven]
     matrices = np.asarray(attention.matrix(snapshots))[proven]
     fall = np.zeros(len(kept))
     if len(steps) > 1:
-        last = batch.over_seeds(_smallest_margins, matrices[:, -2:], rows)
+        last = batch.over_seeds(smallest_margins, matrices[:, -2:], rows)
         fall = np.diff(last, axis=1)[:, 0] / np.diff(steps)[-1]
     size = euclidean(matrices)
     key = jax.random.key(0) if key is None else key
@@ -345,13 +345,13 @@ def _held(
     return ratio, jax.vmap(metrics.correlation, in_axes=(0, None))(W, solution.W)
 
 
-def _smallest_margins(W: Float[Array, "k d e"], constraints: svm.Constraints) -> Float[Array, " k"]:
+def smallest_margins(W: Float[Array, "k d e"], constraints: svm.Constraints) -> Float[Array, " k"]:
     present = constraints.present
     margins = jax.vmap(cons.margins, in_axes=(None, 0))(constraints, W)
     return jnp.min(margins if present is None else jnp.where(present, margins, jnp.inf), axis=(1, 2))
 
 
-def _probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snapshots"]:
+def probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snapshots"]:
     """Return the smallest over inputs of the largest attention probability at each snapshot."""
     largest = jax.vmap(lambda weights: jnp.max(attention.probabilities(weights, problem), axis=1))(snapshots)
     return jnp.min(largest, axis=1)
