@@ -13,6 +13,7 @@ from jaxattn.bias.exponents import Exponent
 from jaxattn.bias.inference import Inferred, infer
 from jaxattn.bias.products import Products, rank_factors
 from jaxattn.bias.ranking import NORMS, Ranking, rank
+from jaxattn.bias.stationary import Kkt, kkt
 from jaxattn.bias.stopping import Finite, finite, growth
 from jaxattn.bias.verdict import CLOSE, Verdict
 
@@ -22,12 +23,14 @@ __all__ = [
     "Exponent",
     "Finite",
     "Inferred",
+    "Kkt",
     "Products",
     "Ranking",
     "Verdict",
     "finite",
     "growth",
     "infer",
+    "kkt",
     "rank",
     "rank_arrays",
     "rank_factors",
