@@ -124,7 +124,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                     page.band(axes, *curve, color=colour, label=run)
             axes.set(xlabel="step", xscale="log", title=title, ylabel=label, ylim=(0, 1.05), xlim=(10, None))
         figure.axes[1].axhline(CLOSE, color=palette.GUIDE, linewidth=0.8, linestyle=":")
-        figure.axes[1].annotate(f"{CLOSE:g}", (12, CLOSE), va="bottom", fontsize=7, color=palette.GUIDE)
+        figure.axes[1].annotate(f"asked for: {CLOSE:g}", (12, CLOSE), va="bottom", fontsize=7, color=palette.GUIDE)
         figure.axes[0].legend(loc="lower left", title="mean, 95 % interval")
         figure.suptitle(
             f"Muon misses the spectral norm because its Newton-Schulz coefficients do not converge: {weights}"
