@@ -36,6 +36,7 @@ RULES = (
     "polar factor",
     "polar factor of momentum",
     "Muon",
+    "GD on K, polar factor on Q",
     "coordinate descent",
     "mirror descent, p = 1.75",
     "mirror descent, p = 3",
@@ -122,6 +123,14 @@ _LIMITS = {
         ),
         _Limit(
             "polar", "polar factor", _FALLING, "spectral", _INDUCED, "Steepest descent on K and Q in spectral norms"
+        ),
+        _Limit(
+            "gd-polar",
+            "GD on K, polar factor on Q",
+            _FALLING,
+            "frobenius",
+            _INDUCED,
+            "Gradient descent on K with steepest descent on Q in the spectral norm",
         ),
         _Limit("muon", "Muon", _FALLING, "spectral", _INDUCED, f"{_MUON} on (K, Q)"),
     ),
