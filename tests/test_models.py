@@ -15,6 +15,7 @@ P = np.random.default_rng(0).normal(size=(T, d))
 ONE_HEAD = {
     "plain": models.plain,
     "normalized": models.normalized(),
+    "layer-normalized": models.layer_normalized(),
     "temperature": models.temperature(2.0),
     "key-only": models.key_only(P),
     "additive": models.additive(P, query=1),
@@ -51,6 +52,26 @@ def test_what_each_model_sees_and_reads():
     assert_close(models.key_only(P).for_head(problem).X, problem.X)
     assert_close(models.additive(P, query=1).seen(problem).Z, np.asarray(problem.Z) + P[1])
     assert_close(models.additive(P).for_head(problem).X, np.asarray(problem.X) + P)
+
+
+def test_layer_norm_by_hand():
+    """(1, 2, 3) has mean 2 and variance 2 / 3; LayerNorm forgets scale and offset; equal entries become 0."""
+    problem = instances.problem()
+    x = jnp.array([[[1.0, 2.0, 3.0], [10.0, 30.0, 50.0], [7.0, 7.0, 7.0]]])
+    small = replaced(problem, X=x, Z=x[:, 0], Y=problem.Y[:1], v=jnp.array([1.0, 0.0, 0.0]))
+    standard = np.array([-1.5, 0.0, 1.5]) * np.sqrt(2 / 3)
+    for seen in (models.layer_normalized().seen(small), models.layer_normalized().for_head(small)):
+        assert_close(seen.X, np.array([[standard, standard, np.zeros(3)]]), atol=1e-12)
+        assert_close(seen.Z, standard[None], atol=1e-12)
+
+
+def test_tied_keys_and_queries():
+    problem, K = instances.problem(), instances.free()[:, :2]
+    found = models.tied().logits(K, problem)[0]
+    assert_close(found, np.einsum("ntd,dm,em,ne->nt", problem.X, K, K, problem.Z))
+    assert_close(models.tied().matrix(K[None])[0], K @ K.T)
+    rotary = models.tied(models.rotary())
+    assert_close(rotary.logits(K, problem)[0], attention.logits(rotary.matrix(K), rotary.seen(problem)))
 
 
 def test_rotary_logits_depend_on_the_distance_of_places():

@@ -5,13 +5,16 @@ largest possible margin of a matrix of the same length. Its verdict names the no
 from all others and from their neighbours; states that W obeys none of them; or gives the reason why the run does not
 decide. `rank_arrays` does the same for weights that another program trained, and `infer` finds the exponent of a family
 of norms. `finite` is for runs whose weights stop growing, as with weight decay: it names the ball on which the risk is
-stationary where they end.
+stationary where they end. `kkt` measures whether a run approaches a KKT point of its own rule, which training (K, Q)
+may do without reaching the optimum. `rank_factors` compares different rules for K and Q with a least product of norms.
 """
 
 from jaxattn.bias.checkpoints import rank_arrays
 from jaxattn.bias.exponents import Exponent
 from jaxattn.bias.inference import Inferred, infer
+from jaxattn.bias.products import Products, rank_factors
 from jaxattn.bias.ranking import NORMS, Ranking, rank
+from jaxattn.bias.stationary import Kkt, kkt
 from jaxattn.bias.stopping import Finite, finite, growth
 from jaxattn.bias.verdict import CLOSE, Verdict
 
@@ -21,11 +24,15 @@ __all__ = [
     "Exponent",
     "Finite",
     "Inferred",
+    "Kkt",
+    "Products",
     "Ranking",
     "Verdict",
     "finite",
     "growth",
     "infer",
+    "kkt",
     "rank",
     "rank_arrays",
+    "rank_factors",
 ]

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxattn import attention, descent, metrics, models, norms, svm, tokens
 from jaxattn.attention import Weights
-from jaxattn.bias import checking, posing
+from jaxattn.bias import checking, posing, semidefinite
 from jaxattn.bias import exponents as families
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import Exponent
@@ -152,7 +152,8 @@ def rank(
         run: the result of `descent.train_batch`, with snapshots, the last of them near the end. Weights in a lower
             precision than that of the problems are converted, which is exact.
         problems: the problems it was trained on.
-        norms: names or Norms.
+        norms: names or Norms; besides those of `norms.named` also "trace", for matrices that are positive semidefinite,
+            as tied keys and queries make them (`models.tied`).
         key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
         model: the model that was trained. Default: the one in the run's rule, or `models.plain` for a run without a
             rule. For several heads the joint max-margin problem is solved (`models.Heads`).
@@ -177,7 +178,10 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
     """Return the ranking of runs whose max-margin problems are posed; arguments and errors are those of `rank`."""
     names, values = named(norms)
     run, problems, steps, finite, constraints = posed
-    solutions = [svm.solve_batch(constraints, norm) for norm in values]
+    solutions = [
+        semidefinite.solve_batch(constraints) if norm == semidefinite.trace else svm.solve_batch(constraints, norm)
+        for norm in values
+    ]
     status = np.stack([solution.status for solution in solutions], axis=1)
     optimal = (status == svm.Status.OPTIMAL).all(axis=1)
     infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
@@ -208,11 +212,11 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         "infeasible": int(infeasible.sum()),
         "unsolved": int((finite & ~infeasible).sum()) - kept.size,
     }
-    probability = batch.over_seeds(_probabilities, snapshots, tasks)[proven]
+    probability = batch.over_seeds(probabilities, snapshots, tasks)[proven]
     matrices = np.asarray(attention.matrix(snapshots))[proven]
     fall = np.zeros(len(kept))
     if len(steps) > 1:
-        last = batch.over_seeds(_smallest_margins, matrices[:, -2:], rows)
+        last = batch.over_seeds(smallest_margins, matrices[:, -2:], rows)
         fall = np.diff(last, axis=1)[:, 0] / np.diff(steps)[-1]
     size = euclidean(matrices)
     key = jax.random.key(0) if key is None else key
@@ -309,7 +313,8 @@ def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norm
     """
     if isinstance(given, str | norms.Norm):
         raise ValueError(f"norms: expected a list of norms, found {given!r}")  # noqa: TRY004
-    values = [norms.named(norm) for norm in given]
+    trace = semidefinite.trace
+    values = [trace if norm == trace.name else norms.named(norm) for norm in given]
     if not values:
         raise ValueError("norms: expected at least one, found an empty list")
     if bounded := [norm.name for norm in values if isinstance(norm, norms.OfRank)]:
@@ -340,13 +345,13 @@ def _held(
     return ratio, jax.vmap(metrics.correlation, in_axes=(0, None))(W, solution.W)
 
 
-def _smallest_margins(W: Float[Array, "k d e"], constraints: svm.Constraints) -> Float[Array, " k"]:
+def smallest_margins(W: Float[Array, "k d e"], constraints: svm.Constraints) -> Float[Array, " k"]:
     present = constraints.present
     margins = jax.vmap(cons.margins, in_axes=(None, 0))(constraints, W)
     return jnp.min(margins if present is None else jnp.where(present, margins, jnp.inf), axis=(1, 2))
 
 
-def _probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snapshots"]:
+def probabilities(snapshots: Weights, problem: Problem) -> Float[Array, " snapshots"]:
     """Return the smallest over inputs of the largest attention probability at each snapshot."""
     largest = jax.vmap(lambda weights: jnp.max(attention.probabilities(weights, problem), axis=1))(snapshots)
     return jnp.min(largest, axis=1)

@@ -12,10 +12,11 @@ function::
 """
 
 from jaxattn.models.functions import Logits, of
-from jaxattn.models.input_transforms import TransformedInputs, normalized, plain, temperature
+from jaxattn.models.input_transforms import TransformedInputs, layer_normalized, normalized, plain, temperature
 from jaxattn.models.positions import additive, key_only, rotary, sinusoidal
 from jaxattn.models.protocol import Joint, Model, parts
 from jaxattn.models.several import Heads, concatenated, summed
+from jaxattn.models.tied import Tied, tied
 from jaxattn.models.values import Valued, with_values
 
 __all__ = [
@@ -23,11 +24,13 @@ __all__ = [
     "Joint",
     "Logits",
     "Model",
+    "Tied",
     "TransformedInputs",
     "Valued",
     "additive",
     "concatenated",
     "key_only",
+    "layer_normalized",
     "normalized",
     "of",
     "parts",
@@ -36,5 +39,6 @@ __all__ = [
     "sinusoidal",
     "summed",
     "temperature",
+    "tied",
     "with_values",
 ]

@@ -14,7 +14,7 @@ from jaxattn import attention, checks, heads
 from jaxattn.checks import Number
 from jaxattn.problem import Problem
 
-__all__ = ["TransformedInputs", "normalized", "plain", "temperature"]
+__all__ = ["TransformedInputs", "layer_normalized", "normalized", "plain", "temperature"]
 
 
 def _same(problem: Problem) -> Problem:
@@ -108,3 +108,26 @@ def temperature(tau: Number) -> TransformedInputs:
         >>> run = descent.train(start, problem, model=models.temperature(5**0.5), steps=10)
     """
     return TransformedInputs(_Tempered(checks.positive("tau", tau)))
+
+
+@dataclass(frozen=True)
+class _Centred:
+    def __call__(self, problem: Problem) -> Problem:
+        return replaced(problem, X=_standard(problem.X), Z=_standard(problem.Z))
+
+
+def _standard(x: Float[Array, "*axes d"]) -> Float[Array, "*axes d"]:
+    """Return vectors with mean 0 and variance 1 of their entries; 0 for one of equal entries."""
+    return x.shape[-1] ** 0.5 * _unit(x - x.mean(axis=-1, keepdims=True))
+
+
+def layer_normalized() -> TransformedInputs:
+    """Return the model with LayerNorm before it: attention and head use tokens and queries of mean 0 and variance 1.
+
+    There is neither a gain nor an offset. Keys and queries are orthogonal to the vector of ones, so W acts on d - 1
+    coordinates.
+
+    Example:
+        >>> run = descent.train(start, problem, model=models.layer_normalized(), steps=10)
+    """
+    return TransformedInputs(_Centred(), _Centred())

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import attention, bias, data, descent, plots, svm, tokens
+from jaxattn import Problem, attention, bias, data, descent, heads, plots, svm, tokens
 from jaxattn.attention import Factored
 from jaxattn.bias.checkpoints import as_run
 from tests import instances
@@ -95,6 +95,19 @@ def test_a_run_that_has_not_selected_yet_is_not_decided():
     ranking = bias.rank(run_along(growing(optima("frobenius"), (0.1, 0.3, 1.0))), problems(), NORMS)
     assert not ranking.saturated.any()
     assert ranking.verdict.reason.startswith("not saturated")
+
+
+def test_a_convex_head_selects_no_single_token_where_the_label_is_minus_one():
+    layers = jax.vmap(lambda key: data.mlp(key, n=3, T=4, d=6))(jax.random.split(jax.random.key(2), SEEDS))
+    given = {"optimizer": descent.normalized_gd(0.1, 0.0, 0.0), "steps": 1000, "snapshots": (100, 300, 1000)}
+    found = {}
+    for label in (1.0, -1.0):
+        alike = Problem(**layers.arrays | {"Y": jnp.full_like(layers.Y, label)})
+        run = descent.train_batch(jnp.zeros((SEEDS, 6, 6)), alike, head=heads.mlp, **given)
+        found[label] = bias.rank(run, alike, ["frobenius", "nuclear"])
+    assert found[1.0].saturated.mean() > 0.8
+    assert not found[-1.0].saturated.any()
+    assert found[-1.0].verdict.reason.startswith("not saturated")
 
 
 def test_a_gradient_that_shrinks_fast_is_said():

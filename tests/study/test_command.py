@@ -106,7 +106,7 @@ def test_without_claims_the_experiments_are_listed_all_the_same(monkeypatch):
 def test_the_help_of_what_trains_lists_the_groups(name):
     groups = usage.of(name).partition("groups (GROUP=NAME):\n")[2]
     assert re.search(r"^  weights +along, .*free", groups, re.MULTILINE)
-    assert re.search(r"^  optimizer +adam, adamw, exact_gd, ", groups, re.MULTILINE)
+    assert re.search(r"^  optimizer +adam, adamw, convergent_muon, ", groups, re.MULTILINE)
 
 
 @pytest.mark.parametrize("closed", [pytest.param(("2>&-",), marks=pytest.mark.slow), ("2>&-", ">&-")])

@@ -29,10 +29,14 @@ RULES = (
     "Lion",
     "RMSProp",
     "Adam",
+    "Adam, beta_2 = 0.999",
     "Adam, eps = 1e-8",
+    "schedule-free GD",
+    "schedule-free Adam",
     "polar factor",
     "polar factor of momentum",
     "Muon",
+    "GD on K, polar factor on Q",
     "coordinate descent",
     "mirror descent, p = 1.75",
     "mirror descent, p = 3",
@@ -51,6 +55,7 @@ _LINEAR = Source(
     Setting.OURS,
 )
 _NEWTON = Source("jaxattn", "Muon's five Newton-Schulz steps in place of the polar factor", Setting.OURS)
+_AVERAGED = Source("jaxattn", "averaging in place of a falling step (schedule-free)", Setting.OURS)
 _INDUCED = Source("jaxattn", "the norm that norms of K and Q induce on K Q^T", Setting.OURS)
 
 
@@ -83,6 +88,18 @@ _LIMITS = {
         _Limit("lion", "Lion", _BOTH, "max", _LINEAR, "Lion on W"),
         _Limit("rmsprop", "RMSProp", _CONSTANT, "max", _LINEAR, "RMSProp on W"),
         _Limit("adam", "Adam", _BOTH, "max", _LINEAR, f"{_ADAM} on W"),
+        _Limit("adam-999", "Adam, beta_2 = 0.999", _FALLING, "max", _LINEAR, "Adam (beta_2 = 0.999, eps = 0) on W"),
+        _Limit(
+            "schedule-free", "schedule-free GD", _CONSTANT, "frobenius", _AVERAGED, "Schedule-free normalized GD on W"
+        ),
+        _Limit(
+            "schedule-free-adam",
+            "schedule-free Adam",
+            _CONSTANT,
+            "max",
+            _AVERAGED,
+            "Schedule-free Adam (beta_2 = 0.95, eps = 0) on W",
+        ),
         _Limit("polar", "polar factor", _BOTH, "spectral", _LINEAR, "Steepest descent on W in the spectral norm"),
         _Limit(
             "polar-momentum",
@@ -107,6 +124,14 @@ _LIMITS = {
         _Limit(
             "polar", "polar factor", _FALLING, "spectral", _INDUCED, "Steepest descent on K and Q in spectral norms"
         ),
+        _Limit(
+            "gd-polar",
+            "GD on K, polar factor on Q",
+            _FALLING,
+            "frobenius",
+            _INDUCED,
+            "Gradient descent on K with steepest descent on Q in the spectral norm",
+        ),
         _Limit("muon", "Muon", _FALLING, "spectral", _INDUCED, f"{_MUON} on (K, Q)"),
     ),
 }
@@ -115,6 +140,7 @@ _SCHEDULES = {"constant": "with a constant step", "k^-1/2": "with steps that fal
 _CONJECTURES = {
     _LINEAR: "; a conjecture, by analogy with linear models",
     _NEWTON: "; a question of ours",
+    _AVERAGED: "; a question of ours",
     _INDUCED: "; a conjecture: this is the norm that the norms of K and Q induce on K Q^T",
 }
 

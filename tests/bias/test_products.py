@@ -1,0 +1,70 @@
+"""Products of norms of K and Q: the least one by hand, its bounds, planted factors, and bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxattn import bias, descent, norms, svm
+from jaxattn.attention import Factored
+from jaxattn.bias import products
+from jaxattn.bias.checkpoints import as_run
+from tests import instances
+from tests.instances import assert_close
+
+SEEDS = 8
+INF = float("inf")
+U, Z = np.array([3.0, -4.0]), np.array([1.0, 2.0])
+# For one row A = u z^T and m = 3: the largest <A, K Q^T> with factors of norm 1.
+BY_HAND = {
+    ("frobenius", "frobenius"): 5.0 * 5**0.5,
+    ("frobenius", "spectral"): 5.0 * 5**0.5,
+    ("frobenius", "max"): 5.0 * 3.0 * 3**0.5,
+    ("max", "frobenius"): 7.0 * 5**0.5 * 3**0.5,
+    ("max", "max"): 7.0 * 3.0 * 3,
+    ("2,inf", "2,inf"): 7.0 * 3.0,
+}
+
+
+@pytest.mark.parametrize("pair", BY_HAND)
+def test_one_row_by_hand(pair):
+    rows = svm.Constraints(jnp.asarray(U[None, None, None]), jnp.asarray(Z[None, None]))
+    of_K, of_Q = map(norms.named, pair)
+    expected = np.array([1 / BY_HAND[pair]])
+    assert_close(products._bound(rows, of_K, of_Q, 3), expected, rtol=1e-6)
+    Q = np.random.default_rng(0).normal(size=(1, 2, 3))
+    found = products._lowered(rows, Q, of_K, of_Q)
+    assert found >= expected * (1 - 1e-6)
+    # From random factors the alternation may end above it, but not from the best Q.
+    best = {"max": np.outer(np.sign(Z), np.ones(3)), "2,inf": np.outer(np.sign(Z), [1.0, 0.0, 0.0])}
+    start = best.get(pair[1], np.outer(Z, np.ones(3)))
+    assert_close(products._lowered(rows, start[None], of_K, of_Q), expected, rtol=1e-6)
+
+
+def test_factors_of_a_solution_obey_the_product_that_it_attains():
+    """The Frobenius solution is K with Q the identity, of spectral norm 1."""
+    W = np.asarray(svm.solve_batch(instances.constraints(SEEDS), "frobenius").W)
+    sizes = np.array([10.0, 30.0, 100.0])[None, :, None, None]
+    eye = jnp.broadcast_to(jnp.eye(W.shape[-1]), (SEEDS, 3, *W.shape[1:]))
+    factors = Factored(jnp.asarray(sizes * W[:, None]), eye)
+    run = as_run(factors, np.array([100, 300, 1000]))
+    found = bias.rank_factors(run, instances.problems(SEEDS), "frobenius", "spectral", starts=1)
+    assert_close(found.at_least, np.ones((SEEDS, 3)), rtol=1e-6)
+    assert_close(found.at_most, np.ones((SEEDS, 3)), rtol=1e-6)
+    assert found.verdict.norms == ("frobenius of K and spectral of Q",)
+    other = bias.rank_factors(run, instances.problems(SEEDS), "spectral", "frobenius", starts=1)
+    assert other.at_most.max() < 0.97
+    assert str(other.verdict) == "none of these"
+
+
+def test_other_weights_are_refused():
+    run = descent.train_batch(jnp.zeros((SEEDS, 5, 5)), instances.problems(SEEDS), steps=2, snapshots=(1, 2))
+    with pytest.raises(ValueError, match=r"^run: expected one that trained attention.Factored\(K, Q\)"):
+        bias.rank_factors(run, instances.problems(SEEDS), "max", "max")
+
+
+def test_without_a_known_bound_the_run_is_compared_from_one_side():
+    factors = jax.vmap(lambda key: Factored(*jax.random.normal(key, (2, 5, 2))))(jax.random.split(jax.random.key(0), 8))
+    rows = instances.constraints(SEEDS)
+    assert (products._bound(rows, norms.named("l_3"), norms.frobenius, 2) == 0).all()
+    assert (products._lowered(rows, np.asarray(factors.Q), norms.named("l_3"), norms.frobenius) > 0).all()

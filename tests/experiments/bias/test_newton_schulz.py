@@ -1,0 +1,39 @@
+"""Synthetic measurements of Muon with several Newton-Schulz iterations, and updates read from a planted record."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from jaxattn import data, descent, initial, svm
+from jaxattn.experiments.bias import newton_schulz
+from tests.experiments.bias import synthetic
+from tests.recorded import recorded
+
+VERDICTS = {"newton-schulz:weights": "holds", "newton-schulz:updates": "does not hold"}
+_USUAL, _CONVERGENT = (f"usual coefficients, {k} iterations" for k in (5, 12)), "convergent coefficients, 24 iterations"
+
+
+def measured():
+    """The usual coefficients leave singular values apart, and W off; the convergent ones only the former."""
+    return {name: run(0.85, 0.6) for name in _USUAL} | {_CONVERGENT: run(0.995, 0.8)}
+
+
+def run(ratio, evenness):
+    made = synthetic.run({"spectral": ratio}, newton_schulz.bias.NORMS)
+    spread = evenness + 0.0001 * synthetic.SPREAD
+    return made.assign(evenness=(("seed", "snapshot"), np.tile(spread[:, None], len(synthetic.STEPS))))
+
+
+@pytest.mark.parametrize(("norm", "even"), [("spectral", True), ("frobenius", False)])
+def test_evenness_is_that_of_the_updates(tmp_path, norm, even):
+    """Of polar factors it is 1; normalized gradients have singular values of any sizes."""
+    law, rule = partial(data.sphere, n=3, T=4, d=5), descent.steepest(norm, descent.falling_step(0.3))
+    record = recorded(tmp_path, law, initial.free_zero, rule, {}, seeds=8, steps=100, snapshots=newton_schulz.in_pairs)
+    found = newton_schulz.measure(record)
+    kept = newton_schulz.in_pairs(100)
+    assert found["snapshot"].values.tolist() == [step for step in kept if step - 1 in kept]
+    assert (abs(found["evenness"] - 1) < 1e-6).all() == even
+    assert ((found["evenness"] >= 0) & (found["evenness"] <= 1)).all()
+    with pytest.raises(ValueError, match=r"^svm: expected native"):
+        newton_schulz.measure(record, solver=svm.Cvxpy())
