@@ -1,0 +1,323 @@
+"""The claims: which rung of the ladder still obeys an Att-SVM, why the next does not, and what would bring it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+
+from jaxattn.bias import limits
+from jaxattn.bias.verdict import CLOSE
+from jaxattn.study.claims import TRAINED, Datasets, Judgement, Setting, Source, claim
+from jaxattn.study.claims.criteria import Criterion, Number, above, below, between
+from jaxattn.study.estimates import estimated, mean, number, quantiles, share
+
+# The runs of the ladder, in order, and those of other tasks.
+ALONE = "K, Q"
+FROZEN = {"W": "frobenius", ALONE: "nuclear"}
+FIRST = "layer 1, head 1"
+TRAINED_INPUTS = ("inputs", "readout", "MLP", "norm", "residual", "two layers", "fresh data", "Adam")
+TASKS = ("Adam", "largest token", "induction", "text")
+READOUT, SLOW, NORMED = "readout alone", "inputs a thousand times slower", "inputs, with a norm for K and Q"
+STOPPED, LAYERS = "inputs and readout for 500 steps", "two layers of attention alone"
+# Fixed beforehand, on decoders of other keys. Nearly all heads obey, or do not, if a share of ALL does; half of them at
+# least would be a hierarchy of SVMs. The same course against ||W|| is a mean difference of at most SAME. W carries the
+# margin if its growth is at least CARRIED of the margin's, in logarithms over the last decade of steps, and does not if
+# it is at most LEFT.
+ALL, HALF, SAME, CARRIED, LEFT = 0.8, 0.5, 0.05, 0.8, 0.3
+_HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
+_OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate each run; and for a trained readout `apart`, how far its ratio is from that of K and Q alone.
+
+    The two are compared at the same `||W||`, seed by seed: both have the same sequences and the same start.
+    """
+    keys = jax.random.split(key, len(runs) + 1)
+    summaries = {name: estimate(run, keys[k]) for k, (name, run) in enumerate(runs.items())}
+    if READOUT in runs and ALONE in runs:
+        apart = estimated(runs[READOUT], keys[-1], apart=mean(_apart(runs[READOUT], runs[ALONE])))
+        summaries[READOUT] = summaries[READOUT].assign(apart)
+    return summaries
+
+
+def _apart(run: xarray.Dataset, alone: xarray.Dataset) -> xarray.DataArray:
+    seeds = np.intersect1d(run["seed"].values, alone["seed"].values)
+    run, alone = (one.sel(seed=seeds, norm="nuclear", drop=True).isel(head=0, drop=True) for one in (run, alone))
+    end = run.isel(snapshot=-1, drop=True)
+    same = np.vectorize(np.interp, signature="(),(k),(k)->()")(
+        np.log(end["size"].values), np.log(alone["size"].values), alone["ratio"].values
+    )
+    return end["ratio"] - same
+
+
+def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate for each head and norm the share of seeds that obey, and what carries the margin.
+
+    A head obeys a norm if its margin ratio, extrapolated in the norm of W, ends above 0.97, if it exceeds those of null
+    directions, of the rows' mean and of the head when it first selected its tokens, and if hard attention would not
+    raise the loss. It does not obey if its limit is below 0.97; where W does not grow, that is its last ratio.
+    """
+    ratio, size, steps = run["ratio"], run["size"], run["snapshot"].values
+    shape, last = ratio.shape[:2], ratio.isel(snapshot=-1, drop=True)
+    limit = limits.extrapolated(ratio.values.reshape(-1, *ratio.shape[2:]), size.values.reshape(-1, len(steps)), steps)
+    assert limit is not None  # Every run has as many snapshots as limits need.
+    low, high = (last.copy(data=end.reshape(last.shape)) for end in (limit.low, limit.high))
+    grows = last.isel(norm=0, drop=True).copy(data=limit.grows.reshape(shape))
+    nulls = np.maximum(np.maximum(run["cone"], run["mean"]), run["first"])
+    costs = (run["log_loss_hard"] - run["log_loss"]).isel(snapshot=-1, drop=True)
+    decade = run.sel(snapshot=steps[10 * steps >= steps[-1]])
+    of_size, of_margin = (
+        np.log(np.maximum(decade[name], _LEAST)).isel(snapshot=[0, -1]).diff("snapshot").isel(snapshot=0, drop=True)
+        for name in ("size", "margin")
+    )
+    return estimated(
+        run,
+        key,
+        obeys=share((low > CLOSE) & (last > nulls) & (costs <= _ROUNDING)),
+        refuses=share(xarray.where(grows, high, last).transpose(*last.dims) < CLOSE),
+        nearer=share(last > run["nearest"]),
+        last=mean(last),
+        nulls=mean(nulls),
+        nearest=mean(run["nearest"]),
+        carried=mean(np.clip(of_size / np.maximum(of_margin, _LEAST), 0.0, 1.0)),
+        softer=share(costs > _ROUNDING),
+        costs=quantiles(costs, 10, 50, 90),
+        ratio=quantiles(ratio, 10, 50, 90),
+        size=quantiles(size, 50),
+        part=quantiles(run["share"].isel(snapshot=-1, drop=True), 10, 50, 90),
+    )
+
+
+# Rounding of the logarithm of the loss, and the least length and margin whose logarithm is taken.
+_ROUNDING, _LEAST = 1e-9, 1e-9
+
+
+def _shares(runs: Datasets, names: Sequence[str], estimate: str, norm: str = "nuclear") -> dict[str, Number]:
+    """Return an estimate of every head of some runs, by their names."""
+    return {
+        f"{name}, {head}" if runs[name].sizes["head"] > 1 else name: number(runs[name], estimate, norm=norm, head=head)
+        for name in names
+        for head in runs[name]["head"].values
+    }
+
+
+def _none_obeys(runs: Datasets, names: Sequence[str]) -> list[Criterion]:
+    return [
+        above(f"share of seeds whose head does not obey the nuclear norm, {name}", refused, ALL)
+        for name, refused in _shares(runs, names, "refuses").items()
+    ]
+
+
+def _ends(runs: Datasets, names: Sequence[str]) -> dict[str, Number]:
+    return {f"nuclear margin ratio at the end, {name}": last for name, last in _shares(runs, names, "last").items()}
+
+
+@claim(
+    "hierarchy:frozen",
+    _OURS,
+    "With inputs and readout fixed, W obeys the Frobenius norm, and K and Q the nuclear norm.",
+    TRAINED,
+)
+def _frozen(runs: Datasets) -> Judgement:
+    return Judgement(
+        [
+            above(f"share of seeds whose head obeys {norm}, {name}", obeys, ALL)
+            for name, norm in FROZEN.items()
+            for obeys in _shares(runs, [name], "obeys", norm).values()
+        ],
+        remark="The theorem's own setting, with a causal mask and cross entropy: it shows that the measurement sees an "
+        "Att-SVM where there is one.",
+    )
+
+
+@claim("hierarchy:inputs", _OURS, "As soon as the inputs are trained too, no head obeys an Att-SVM.", TRAINED)
+def _inputs(runs: Datasets) -> Judgement:
+    return Judgement(
+        _none_obeys(runs, ["inputs"]),
+        remark="The inputs enter a logit twice and W once. They also lower the loss by themselves, so they grow, and "
+        "with them all margins; W is left where it was.",
+        numbers=_ends(runs, ["inputs"]),
+    )
+
+
+@claim("hierarchy:ladder", _OURS, "Nor does a head on any rung above it, up to a decoder as people train it.", TRAINED)
+def _ladder(runs: Datasets) -> Judgement:
+    return Judgement(_none_obeys(runs, TRAINED_INPUTS[1:]), numbers=_ends(runs, TRAINED_INPUTS[1:]))
+
+
+@claim(
+    "hierarchy:carried",
+    _OURS,
+    "Where heads obey, W carries the growth of the margin; where the inputs are trained, they carry it.",
+    TRAINED,
+)
+def _carried(runs: Datasets) -> Judgement:
+    label = "growth of log ||W|| over that of the log margin, last decade of steps,"
+    carried = {name: number(runs[name], "carried", head=FIRST) for name in (*FROZEN, *TRAINED_INPUTS[:2])}
+    return Judgement(
+        [
+            (above if name in FROZEN else below)(f"{label} {name}", value, CARRIED if name in FROZEN else LEFT)
+            for name, value in carried.items()
+        ]
+    )
+
+
+@claim(
+    "hierarchy:slow",
+    _OURS,
+    "Inputs that learn a thousand times more slowly than K and Q only delay this: no head obeys.",
+    TRAINED,
+)
+def _slow(runs: Datasets) -> Judgement:
+    return Judgement(_none_obeys(runs, [SLOW]), numbers=_ends(runs, [SLOW]))
+
+
+@claim(
+    "hierarchy:bounded",
+    _OURS,
+    "A norm for what K and Q read, which keeps the inputs from growing there, brings the Att-SVM back.",
+    TRAINED,
+)
+def _bounded(runs: Datasets) -> Judgement:
+    return Judgement(
+        [
+            above(f"share of seeds whose head obeys the nuclear norm, {NORMED}", obeys, ALL)
+            for obeys in _shares(runs, [NORMED], "obeys").values()
+        ],
+        remark="W then grows, but the directions of the inputs keep moving, and with them the optimum.",
+        numbers=_ends(runs, [NORMED]),
+    )
+
+
+@claim(
+    "hierarchy:readout",
+    _OURS,
+    "If the inputs are fixed, training the readout too only slows the clock: at the same ||W|| the margin ratio is "
+    "that of K and Q alone.",
+    TRAINED,
+)
+def _readout(runs: Datasets) -> Judgement:
+    return Judgement(
+        [
+            between(
+                f"nuclear margin ratio, {READOUT}, minus that of K, Q at the same ||W||", _of_readout(runs), -SAME, SAME
+            )
+        ],
+        remark=f"||W|| ends at {float(runs[READOUT]['size_50'].isel(snapshot=-1, head=0)):.3g}, and at "
+        f"{float(runs[ALONE]['size_50'].isel(snapshot=-1, head=0)):.3g} for K and Q alone.",
+    )
+
+
+def _of_readout(runs: Datasets) -> Number:
+    return number(runs[READOUT], "apart")
+
+
+@claim(
+    "hierarchy:stopped",
+    _OURS,
+    "If the rest stops after some steps and K and Q go on, the head obeys the nuclear norm.",
+    TRAINED,
+)
+def _stopped(runs: Datasets) -> Judgement:
+    return Judgement(
+        [
+            above(f"share of seeds whose head obeys the nuclear norm, {STOPPED}", obeys, ALL)
+            for obeys in _shares(runs, [STOPPED], "obeys").values()
+        ],
+        numbers=_ends(runs, [STOPPED]),
+    )
+
+
+@claim(
+    "hierarchy:layers",
+    _OURS,
+    "In two layers of which only the attention is trained, every head obeys the nuclear norm: a hierarchy of two SVMs.",
+    TRAINED,
+)
+def _layers(runs: Datasets) -> Judgement:
+    return Judgement(
+        [
+            above(f"share of seeds that obey the nuclear norm, {name}", obeys, ALL)
+            for name, obeys in _shares(runs, [LAYERS], "obeys").items()
+        ],
+        remark="Hard attention in both layers would raise the loss in "
+        f"{number(runs[LAYERS], 'softer').mean:.0%} of seeds: the second layer makes up for a soft first one.",
+        numbers=_ends(runs, [LAYERS]),
+    )
+
+
+@claim(
+    "hierarchy:hope",
+    _HOPE,
+    "A trained decoder is a hierarchy of SVMs: each of its heads separates the tokens that it selects from the others "
+    "with the largest margin.",
+    TRAINED,
+)
+def _hope(runs: Datasets) -> Judgement:
+    obeys, refuses = (_shares(runs, TASKS, name) for name in ("obeys", "refuses"))
+    return Judgement(
+        [
+            above(f"share of seeds whose head obeys the nuclear norm, {name}", share, HALF)
+            for name, share in obeys.items()
+        ],
+        remark="Share that does not obey: "
+        + ", ".join(f"{name}: {share.mean:.0%}" for name, share in refuses.items())
+        + ". All parts are trained by Adam, for each of four tasks.",
+        numbers=_ends(runs, TASKS),
+    )
+
+
+@claim(
+    "hierarchy:soft",
+    _OURS,
+    "In decoders with a norm, hard attention would raise the loss: the heads are not on their way to single tokens.",
+    TRAINED,
+)
+def _soft(runs: Datasets) -> Judgement:
+    names = TRAINED_INPUTS[3:]
+    return Judgement(
+        [
+            above(f"share of seeds whose loss hard attention would raise, {name}", number(runs[name], "softer"), ALL)
+            for name in names
+        ],
+        numbers={f"median change of log loss, {name}": float(runs[name]["costs_50"]) for name in names},
+    )
+
+
+@claim(
+    "hierarchy:least-change",
+    _OURS,
+    "What a trained head has in common with the Att-SVM is no more than what the least change from its start gives.",
+    TRAINED,
+)
+def _least(runs: Datasets) -> Judgement:
+    nearer = _shares(runs, TRAINED_INPUTS, "nearer", "frobenius")
+    return Judgement(
+        [
+            below(f"share of seeds nearer to the Frobenius solution, {name}", share, 1 - ALL)
+            for name, share in nearer.items()
+        ],
+        remark="The matrix nearest to the start with the same smallest margin, in the Frobenius norm. From a small "
+        "start it is nearly the Att-SVM itself, so it is no bar for heads that obey, and is not one here.",
+    )
+
+
+CLAIMS = (
+    _frozen,
+    _inputs,
+    _ladder,
+    _carried,
+    _slow,
+    _bounded,
+    _readout,
+    _stopped,
+    _layers,
+    _hope,
+    _soft,
+    _least,
+)

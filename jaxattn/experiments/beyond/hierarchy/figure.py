@@ -1,0 +1,92 @@
+"""The figure of the ladder: margin ratios against the norm of W, by rung, by task, and what hard attention costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxattn.experiments.beyond.hierarchy import claims
+from jaxattn.study.claims import Datasets, Judgements, total
+from jaxattn.study.style import page, palette
+
+# The runs that are drawn along their course, all in the nuclear norm.
+_COURSES = {
+    claims.ALONE: (palette.NUCLEAR, "-"),
+    claims.READOUT: (palette.INK, "--"),
+    "inputs": (palette.WINE, "-."),
+    claims.SLOW: (palette.TEAL, ":"),
+    claims.NORMED: (palette.SKY, (0, (5, 1, 1, 1))),
+}
+_ASKED = 0.97
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw margin ratios along the training (a), on the ladder (b) and by task (c), and the cost of hardness (d)."""
+    verdict = judgements["hierarchy:hope"].verdict
+    with page.style():
+        figure = page.full(6.2)
+        (courses, ladder), (tasks, costs) = figure.subplots(2, 2)
+        _courses(courses, summaries)
+        rungs = [name for name in (claims.ALONE, *claims.TRAINED_INPUTS) if name in summaries]
+        _ends(ladder, summaries, rungs)
+        ladder.set_title("(b) the ladder, one change a rung")
+        _ends(tasks, summaries, [name for name in claims.TASKS[1:] if name in summaries])
+        tasks.set_title("(c) other tasks, everything trained by Adam")
+        _costs(costs, summaries, rungs)
+        figure.suptitle(f"A trained decoder as a hierarchy of SVMs: {verdict}. Fixed inputs obey, trained ones do not")
+        page.add_counts(
+            figure,
+            {"all runs": xarray.Dataset(attrs=total(summaries))},
+            "(b), (c): means with 95 % intervals, nulls without training: directions, rows' mean, first selection.",
+        )
+    return figure
+
+
+def _courses(axes: Axes, summaries: Datasets) -> None:
+    for name, (colour, dashes) in _COURSES.items():
+        if name in summaries:
+            run = summaries[name].isel(head=0).sel(norm="nuclear")
+            curves = (run[f"ratio_{q}"].values for q in (50, 10, 90))
+            label = fill(name, 28)
+            page.band(axes, run["size_50"].values, *curves, color=colour, linestyle=dashes, marker=".", label=label)
+    axes.axhline(_ASKED, color=palette.GUIDE, linewidth=0.7)
+    axes.set(xscale="log", xlabel=r"$\|W\|_F$", ylabel="nuclear margin ratio", ylim=(-0.1, 1.02))
+    axes.set_title("(a) along the training, against the clock $\\|W\\|_F$")
+    axes.legend(loc="lower right", title="medians, 10th to 90th percentile")
+
+
+def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
+    heads = [(name, head) for name in names for head in summaries[name]["head"].values]
+    ends = [summaries[name].sel(head=head, norm="nuclear") for name, head in heads]
+    places = np.arange(len(heads))
+    for estimate, colour, mark, label in (
+        ("last", palette.NUCLEAR, "o", "trained"),
+        ("nulls", palette.GUIDE, "_", "largest null"),
+    ):
+        parts = [[float(end[f"{estimate}{part}"]) for end in ends] for part in ("", "_low", "_high")]
+        page.bars(axes, places, *parts, color=colour, marker=mark, linestyle="none", label=label)
+    axes.axhline(_ASKED, color=palette.GUIDE, linewidth=0.7)
+    labels = [name if len(summaries[name]["head"]) == 1 else f"{name}, {_short(head)}" for name, head in heads]
+    axes.set_xticks(places, labels, rotation=40, ha="right", fontsize=page.SMALLEST)
+    axes.set(ylabel="nuclear margin ratio", ylim=(-0.1, 1.02))
+    axes.legend(loc="upper right")
+
+
+def _short(head: str) -> str:
+    return head.replace("layer ", "").replace(", head ", ".")
+
+
+def _costs(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
+    low, middle, high = ([float(summaries[name][f"costs_{q}"]) for name in names] for q in (10, 50, 90))
+    places = np.arange(len(names))
+    page.bars(axes, places, middle, low, high, color=palette.AMBER, marker="o", linestyle="none")
+    axes.axhline(0.0, color=palette.GUIDE, linewidth=0.7)
+    axes.set_yscale("symlog", linthresh=1e-3)
+    axes.set_xticks(places, names, rotation=40, ha="right", fontsize=page.SMALLEST)
+    axes.set(ylabel="change of log loss")
+    axes.set_title("(d) what hard attention would change")

@@ -1,0 +1,185 @@
+"""From the record of decoders: the margin ratio of every head along the training, and of matrices nobody trained."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxattn import metrics, svm
+from jaxattn.bias import nulls
+from jaxattn.experiments.beyond.hierarchy.decoder import visible
+from jaxattn.experiments.bias import ratios
+from jaxattn.parallel import batch
+from jaxattn.study.measuring import exclusions
+
+NORMS = ("frobenius", "nuclear")
+# The quantile of the null directions that a head has to exceed, and their number for each head.
+QUANTILE, _DRAWS = 0.95, 100
+
+
+class _Head(NamedTuple):
+    """What one head of one seed reads and selects at the snapshots that are measured, (k, ...).
+
+    Attributes:
+        constraints: the rows of the tokens selected at the end, for the inputs of each snapshot.
+        W: of the head.
+        margin: the smallest margin of W.
+        probability: the largest probability of the query where it is smallest, at the end, ().
+        asked: the share of queries whose token is the one that the task asks for, at the end, ().
+        first: the first snapshot at which all selections are those of the end, counted over all snapshots, ().
+    """
+
+    constraints: svm.Constraints
+    W: Float[Array, "k d d"]
+    margin: Float[Array, " k"]
+    probability: Float[Array, ""]
+    asked: Float[Array, ""]
+    first: Int[Array, ""]
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare every head with the Att-SVMs of the tokens that it selects at the end, on the inputs that it reads.
+
+    The rows are those of all queries that count for the task, in the last layer, and of all others in those before it.
+    Inputs move, so every snapshot has its own optimum.
+
+    Returns:
+        Over the last two decades of steps: `ratio`, the margin ratio, (seed, head, norm, snapshot), `size`, `||W||_F`,
+        and `margin`, (seed, head, snapshot), and the logarithms of the loss, `log_loss` and with hard attention
+        `log_loss_hard`, the attention's `share` of the gradient, and the norm `others` of all other parameters, (seed,
+        snapshot). At the end: `probability` and `asked`, (seed, head), and margin ratios of matrices that training did
+        not choose, (seed, head, norm): `cone`, the 95 % quantile of directions drawn from all that select the same
+        tokens, `mean`, that of the rows' mean, `nearest`, that of the matrix nearest to the start with the same
+        margins, and `first`, that of the head when it first selected these tokens. A seed is kept if all optima of
+        its heads are certified.
+
+    Raises:
+        ValueError: a solver is given.
+    """
+    ratios.native(solver)
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    finite = np.isfinite(arrays["log_loss"]).all(axis=1)
+    seeds = np.flatnonzero(finite)
+    arrays = {name: array[seeds] for name, array in arrays.items()}
+    steps = record["snapshot"].values
+    late = np.flatnonzero(100 * steps >= steps[-1])
+    layers, heads = arrays["start"].shape[1:3]
+    last = np.flatnonzero(arrays["counts"][0])
+    found, statuses = [], []
+    with jax.enable_x64(True):
+        for layer in range(layers):
+            positions = tuple(last) if layer == layers - 1 else tuple(range(1, arrays["read"].shape[4]))
+            for head in range(heads):
+                ratio, status = _of_head(arrays, layer, head, late, positions)
+                found.append(ratio)
+                statuses.append(status)
+    status = np.stack(statuses, axis=1)
+    infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
+    kept = (status == svm.Status.OPTIMAL).all(axis=1)
+    of_heads = ("seed", "head")
+    dims = {"ratio": (*of_heads, "norm", "snapshot")} | dict.fromkeys(("size", "margin"), (*of_heads, "snapshot"))
+    dims |= dict.fromkeys(("cone", "mean", "nearest", "first"), (*of_heads, "norm"))
+    values = {name: np.stack([one[name] for one in found], axis=1)[kept] for name in found[0]}
+    measured: dict[str, Any] = {name: (dims.get(name, of_heads), value) for name, value in values.items()}
+    for name in ("log_loss", "log_loss_hard", "share", "others"):
+        measured[name] = (("seed", "snapshot"), arrays[name][kept][:, late])
+    counted = exclusions.count(kept, infeasible=infeasible)
+    lost = int((~finite).sum())
+    counted = counted | {"attempted": counted["attempted"] + lost, "diverged": lost}
+    coordinates = {
+        "seed": record["seed"].values[seeds][kept],
+        "head": np.array(_names(layers, heads), object),
+        "norm": np.array(NORMS, object),
+        "snapshot": steps[late],
+    }
+    return xarray.Dataset(measured, coordinates, counted)
+
+
+def _names(layers: int, heads: int) -> list[str]:
+    return [f"layer {layer + 1}, head {head + 1}" for layer in range(layers) for head in range(heads)]
+
+
+def _of_head(
+    arrays: dict[str, np.ndarray], layer: int, head: int, late: Int[np.ndarray, " k"], positions: tuple[int, ...]
+) -> tuple[dict[str, np.ndarray], Int[np.ndarray, " seeds"]]:
+    """Return the measurements of one head by name, and the worst status of its problems, for each seed."""
+    pose = partial(_posed, late=tuple(map(int, late)), positions=positions)
+    read, W = arrays["read"][:, :, layer], arrays["W"][:, :, layer, head]
+    posed = batch.over_seeds(pose, read, W, arrays["sources"])
+    seeds, k = posed.margin.shape
+    flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(seeds * k, *leaf.shape[2:]), (posed.constraints, posed.W))
+    ends = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -2], (posed.constraints, posed.W))
+    measured = {"size": np.linalg.norm(posed.W, axis=(2, 3))[:, :-1], "margin": np.asarray(posed.margin)[:, :-1]}
+    measured |= {"probability": np.asarray(posed.probability), "asked": np.asarray(posed.asked)}
+    by_norm, statuses = [], []
+    key = jax.random.fold_in(jax.random.wrap_key_data(arrays["weights_key"][0]), layer * 100 + head)
+    for norm in NORMS:
+        solution = svm.solve_batch(flat[0], norm=norm)
+        ratio = batch.over_seeds(partial(_ratio, norm=norm), flat[1], flat[0], solution).reshape(seeds, k)
+        at_end = jax.tree.map(lambda leaf: leaf.reshape(seeds, k, *leaf.shape[1:])[:, -2], solution)
+        null = _null(ends, norm, at_end, arrays["start"][:, layer, head], key)
+        by_norm.append({"ratio": ratio[:, :-1], "first": ratio[:, -1]} | null)
+        statuses.append(solution.status.reshape(seeds, k).max(axis=1))
+    return measured | {name: np.stack([one[name] for one in by_norm], axis=1) for name in by_norm[0]}, np.max(
+        statuses, axis=0
+    )
+
+
+def _null(
+    ends: tuple[svm.Constraints, np.ndarray], norm: str, solution: svm.Solution, start: np.ndarray, key: PRNGKeyArray
+) -> dict[str, np.ndarray]:
+    """Return the ratios of untrained matrices for each seed by name; 0 without a certified optimum, 1 if not found."""
+    certified = np.asarray(solution.status) == svm.Status.OPTIMAL
+    found = {name: np.zeros(len(certified)) for name in ("cone", "mean", "nearest")}
+    if certified.any():
+        constraints, W, optima = jax.tree.map(lambda leaf: np.asarray(leaf)[certified], (*ends, solution))
+        drawn = nulls.ratios(constraints, W, norm, optima, key, start=start[certified], draws=_DRAWS)
+        found["cone"][certified] = np.quantile(drawn.cone, QUANTILE, axis=1)
+        found["mean"][certified] = drawn.mean
+        found["nearest"][certified] = np.minimum(drawn.nearest, 1.0)
+    return found
+
+
+def _ratio(W: Array, constraints: svm.Constraints, solution: svm.Solution, norm: str) -> Float[Array, ""]:
+    return metrics.margin_ratio(W, constraints, norm, solution)
+
+
+def _posed(
+    read: Float[Array, "snapshots n T d"],
+    W: Float[Array, "snapshots d d"],
+    sources: Int[Array, "n T"],
+    late: tuple[int, ...],
+    positions: tuple[int, ...],
+) -> _Head:
+    """Pose the problems of one head at the late snapshots and, behind them, where its selections are first final."""
+    T, at = read.shape[2], jnp.asarray(positions)
+    logits = jnp.einsum("kntd,kde,knue->knut", read, W, read[:, :, at])
+    logits = jnp.where(visible(T)[None, None, at], logits, -jnp.inf)
+    chosen = jnp.argmax(logits, axis=-1)
+    alpha = chosen[-1]
+    first = jnp.argmax(jnp.all(chosen == alpha[None], axis=(1, 2)))
+    kept = jnp.append(jnp.asarray(late), first)
+    constraints = jax.vmap(partial(_rows, positions=positions), in_axes=(0, None))(read[kept], alpha)
+    margin = jnp.min(jax.vmap(svm.margins)(constraints, W[kept]), axis=(1, 2))
+    probability = jnp.min(jnp.max(jax.nn.softmax(logits[-1], axis=-1), axis=-1))
+    return _Head(constraints, W[kept], margin, probability, jnp.mean(alpha == sources[:, at]), first)
+
+
+def _rows(read: Float[Array, "n T d"], alpha: Int[Array, "n queries"], positions: tuple[int, ...]) -> svm.Constraints:
+    """Return the rows in which the selected token of each query leads every other that the query sees."""
+    # The others of the query at position u are u tokens: all up to u without the selected one.
+    queries, others = np.array([(place, j) for place, u in enumerate(positions) for j in range(u)]).T
+    at = jnp.asarray(positions)[queries]
+    selected = alpha[:, queries]
+    others = others[None] + (others[None] >= selected)
+    differences = jnp.take_along_axis(read, selected[..., None], axis=1) - jnp.take_along_axis(
+        read, others[..., None], axis=1
+    )
+    d = read.shape[-1]
+    return svm.Constraints(differences.reshape(-1, 1, d), read[:, at].reshape(-1, d))

@@ -1,0 +1,221 @@
+"""Decoders and their heads: exact attention, tasks, rows, and synthetic measurements of the ladder."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+
+from jaxattn import descent, metrics, svm
+from jaxattn.attention import Factored
+from jaxattn.experiments.beyond.hierarchy import claims, decoder, tasks
+from jaxattn.experiments.beyond.hierarchy.attending import attended, hard
+from jaxattn.experiments.beyond.hierarchy.measure import NORMS, measure
+from jaxattn.experiments.beyond.hierarchy.record import Decoders
+from jaxattn.study.settings.schedule import Logarithmically
+
+VERDICTS = {
+    "hierarchy:frozen": "holds",
+    "hierarchy:inputs": "holds",
+    "hierarchy:ladder": "holds",
+    "hierarchy:carried": "holds",
+    "hierarchy:slow": "holds",
+    "hierarchy:bounded": "does not hold",
+    "hierarchy:readout": "holds",
+    "hierarchy:stopped": "holds",
+    "hierarchy:layers": "does not hold",
+    "hierarchy:hope": "does not hold",
+    "hierarchy:soft": "holds",
+    "hierarchy:least-change": "holds",
+}
+SEEDS, STEPS = 20, np.array([100, 178, 316, 562, 1000, 1778, 3162, 5623, 10_000])
+OBEYING = (*claims.FROZEN, claims.READOUT, claims.STOPPED)
+
+
+def measured():
+    """Heads obey where the inputs stand still, and end at .2 where they are trained."""
+    names = (*OBEYING, *claims.TRAINED_INPUTS, *claims.TASKS[1:], claims.SLOW, claims.NORMED, claims.LAYERS)
+    return {name: run(obeys=name in OBEYING, soft=name in claims.TRAINED_INPUTS[3:]) for name in names}
+
+
+def run(obeys, soft):
+    """One head for each seed: W grows with the steps, or stands still while the margin grows by other means."""
+    spread = 1 + 0.01 * np.cos(np.arange(SEEDS))[:, None]
+    size = STEPS * spread if obeys else np.full((SEEDS, len(STEPS)), 4.0) * spread
+    ratio = 1 - 2 / size if obeys else 0.2 * spread * np.ones(len(STEPS))
+    margin = size * ratio if obeys else np.sqrt(STEPS) * spread
+    of_ends = {"cone": 0.05, "mean": -0.5, "first": 0.1, "nearest": 0.8}
+    ends = {name: (("seed", "head", "norm"), np.full((SEEDS, 1, 2), value)) for name, value in of_ends.items()}
+    ones = np.ones((SEEDS, len(STEPS)))
+    arrays = {
+        "ratio": (("seed", "head", "norm", "snapshot"), np.repeat(ratio[:, None, None], 2, axis=2)),
+        "size": (("seed", "head", "snapshot"), size[:, None]),
+        "margin": (("seed", "head", "snapshot"), margin[:, None]),
+        "probability": (("seed", "head"), np.ones((SEEDS, 1))),
+        "asked": (("seed", "head"), np.ones((SEEDS, 1))),
+        "log_loss": (("seed", "snapshot"), -ones),
+        "log_loss_hard": (("seed", "snapshot"), (1 if soft else -1) * 0.1 * spread - ones),
+        "share": (("seed", "snapshot"), 0.5 * ones),
+        "others": (("seed", "snapshot"), ones),
+    }
+    axes = {"seed": np.arange(SEEDS), "head": np.array([claims.FIRST], object), "norm": np.array(NORMS, object)}
+    counts = {"attempted": SEEDS, "kept": SEEDS, "infeasible": 0, "unsolved": 0, "diverged": 0}
+    return xarray.Dataset(arrays | ends, axes | {"snapshot": STEPS}, counts | {"steps": 10_000})
+
+
+TASK = tasks.Fixed(partial(tasks.previous, n=4, T=4, V=5), 1)
+SMALL = decoder.Decoder(vocabulary=5, length=4, d=9, width=9)
+
+
+def test_exact_attention_is_softmax_and_its_gradient_keeps_its_digits():
+    logits, values = jax.random.normal(jax.random.key(0), (3, 4)), jax.random.normal(jax.random.key(1), (4, 2))
+
+    def usual(logits, values):
+        return jax.nn.softmax(logits, axis=-1) @ values
+
+    for write, slopes in ((attended, jax.jacobian(attended, (0, 1))), (usual, jax.jacobian(usual, (0, 1)))):
+        np.testing.assert_allclose(write(logits, values), usual(logits, values), rtol=1e-14)
+        for own, other in zip(slopes(logits, values), jax.jacobian(usual, (0, 1))(logits, values), strict=True):
+            np.testing.assert_allclose(own, other, atol=1e-14)
+    # Of a lead of 60 the selected token's slope is e^-60, which the usual derivative loses.
+    far = jnp.array([[60.0, 0.0]])
+    slope = jax.grad(lambda far: jnp.sum(attended(far, jnp.array([[1.0], [0.0]]))))(far)
+    np.testing.assert_allclose(slope, [[np.exp(-60), -np.exp(-60)]], rtol=1e-12)
+    assert jnp.array_equal(hard(far, jnp.array([[1.0], [0.0]])), [[1.0]])
+
+
+def test_the_loss_is_followed_far_below_rounding():
+    targets, counts = jnp.zeros((1, 1), int), jnp.ones((1, 1), bool)
+    for lead in (1.0, 39.0, 41.0, 1000.0):
+        logits = jnp.array([[[lead, 0.0]]])
+        exact = np.log(np.log1p(np.exp(-lead))) if lead < 30 else -lead
+        np.testing.assert_allclose(decoder.log_loss(logits, targets, counts), exact, rtol=1e-12)
+    # A position that does not count has no loss.
+    logits = jnp.array([[[5.0, 0.0], [0.0, 5.0]]])
+    np.testing.assert_allclose(
+        decoder.log_loss(logits, jnp.zeros((1, 2), int), jnp.array([[True, False]])), np.log(np.log1p(np.exp(-5.0)))
+    )
+
+
+def test_at_the_start_a_head_copies_and_the_readout_knows_every_token():
+    parameters = SMALL.initial(jax.random.key(3))
+    sequences = jnp.array([[3, 1, 4, 0]])
+    first_only = parameters._replace(
+        layers=(parameters.layers[0]._replace(attention=Factored(jnp.zeros((1, 9, 9)), jnp.zeros((1, 9, 9)))),)
+    )
+    logits, read = SMALL.logits(first_only, sequences)
+    assert read.shape == (1, 1, 4, 9)
+    # Without a preference the mean of all tokens so far is written.
+    np.testing.assert_allclose(logits[0, 2], [0, 1 / 3, 0, 1 / 3, 1 / 3], atol=1e-12)
+    hardened, _ = SMALL.logits(first_only, sequences, hard)
+    np.testing.assert_allclose(hardened[0, 2], [0, 0, 0, 1, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("task", [tasks.previous, tasks.largest])
+def test_the_source_of_a_task_holds_the_answer(task):
+    batch = task(jax.random.key(4), n=6, T=5, V=8)
+    np.testing.assert_array_equal(np.take_along_axis(batch.sequences, batch.sources, axis=1), batch.targets)
+    assert (np.asarray(batch.sources) <= np.arange(5)).all()
+    assert all(len(set(row.tolist())) == 5 for row in batch.sequences)
+
+
+def test_induction_asks_for_what_followed_the_last_token():
+    batch = tasks.induction(jax.random.key(4), n=20, T=6, V=8)
+    for sequence, target, source in zip(batch.sequences, batch.targets, batch.sources, strict=True):
+        place = list(sequence[:-1]).index(sequence[-1])
+        assert source[-1] == place + 1 < 5
+        assert target[-1] == sequence[place + 1]
+
+
+def test_the_text_is_the_same_everywhere():
+    batch = tasks.text(jax.random.key(4), n=3, T=8, V=16)
+    np.testing.assert_array_equal(batch.sequences[:, 1:], batch.targets[:, :-1])
+    assert 0 <= int(batch.sequences.min()) < int(batch.sequences.max()) <= 15
+
+
+def test_fresh_sequences_change_with_the_step():
+    key = jax.random.key(5)
+    fresh = tasks.Fresh(TASK.of, TASK.since)
+    assert not jnp.array_equal(fresh(key, 0).sequences, fresh(key, 1).sequences)
+    assert jnp.array_equal(TASK(key, 0).sequences, TASK(key, 1).sequences)
+
+
+def test_only_what_has_a_rate_is_trained_and_only_until_it_stops():
+    gradient = jax.tree.map(jnp.ones_like, SMALL.initial(jax.random.key(3)))
+    rates = decoder.Rates(attention=2.0, inputs=0.5, until=10)
+    for step, inputs in ((9, 0.5), (10, 0.0)):
+        found = rates.applied(gradient, jnp.asarray(step))
+        assert float(found.layers[0].attention.K[0, 0, 0]) == 2.0
+        assert (float(found.tokens[0, 0]), float(found.readout[0, 0])) == (inputs, 0.0)
+
+
+def recorded(**changes):
+    """The record of a few short runs."""
+    rule = descent.ScaleFree(*descent.falling(descent.jointly_normalized_gd(0.3, 0.0, 0.0)))
+    setting = Decoders(TASK, dataclasses.replace(SMALL, **changes), rule, 3, 7, 400, Logarithmically(4))
+    root = np.asarray(jax.random.key_data(jax.random.key(7)))
+    arrays = setting.block(np.arange(3), root)
+    assert {name: array.shape[1:] for name, array in arrays.items()} == {
+        name: array.shape for name, array in setting.one_seed(0, root).items()
+    }
+    axes = {"seed": np.arange(3), **setting.coordinates}
+    return xarray.Dataset({name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()}, axes)
+
+
+def test_the_ratio_is_that_of_the_selected_tokens_on_what_the_head_reads():
+    record = recorded()
+    found = measure(record)
+    assert found.attrs["kept"] == 3
+    seed, W = 1, record["W"].values[1, -1, 0, 0]
+    read, rows, queries = record["read"].values[seed, -1, 0], [], []
+    for sequence in read:
+        for u in range(1, 4):
+            logits = sequence[: u + 1] @ W @ sequence[u]
+            best = int(np.argmax(logits))
+            for t in set(range(u + 1)) - {best}:
+                rows.append(sequence[best] - sequence[t])
+                queries.append(sequence[u])
+    constraints = svm.Constraints(jnp.array(rows)[:, None], jnp.array(queries))
+    for norm in NORMS:
+        ratio = metrics.margin_ratio(jnp.array(W), constraints, norm, svm.solve(constraints, norm=norm))
+        np.testing.assert_allclose(found["ratio"].sel(norm=norm).values[seed, 0, -1], ratio, rtol=1e-6)
+    # The start is nearly zero, so the nearest matrix with the same margins is nearly the optimum.
+    assert (found["nearest"].sel(norm="frobenius") > 0.95).all()
+    assert (found["cone"] < found["nearest"]).all()
+
+
+@pytest.mark.slow
+def test_two_layers_with_everything_have_a_ratio_for_each_head():
+    everything = {
+        "layers": 2,
+        "heads": 2,
+        "hidden": 4,
+        "compared": decoder.root_mean_square,
+        "norm": decoder.root_mean_square,
+        "join": decoder.add,
+        "rates": decoder.Rates(1.0, 1.0, 1.0, 1.0),
+    }
+    assert measure(recorded(**everything)).sizes["head"] == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"law": "previous"}, "data: expected a Fixed of the decoders' own, found 'previous'"),
+        ({"law": tasks.Fixed(TASK.of, 4)}, "data: expected since within 1..3, found 4"),
+        ({"seeds": 0}, "seeds: expected"),
+    ],
+)
+def test_a_setting_that_cannot_be_trained_is_refused(change, message):
+    rule = descent.normalized_gd(0.1)
+    fields = {"law": TASK, "model": SMALL, "optimizer": rule, "seeds": 3, "key": 7, "steps": 40}
+    with pytest.raises((TypeError, ValueError), match=message):
+        Decoders(**(fields | {"snapshots": Logarithmically(4)} | change))
+
+
+def test_embeddings_have_to_be_independent():
+    with pytest.raises(ValueError, match=r"d: expected at least V \+ T = 9, found 8"):
+        decoder.Decoder(vocabulary=5, length=4, d=8)
