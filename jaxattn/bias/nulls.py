@@ -1,0 +1,235 @@
+"""Margin ratios of matrices that training did not choose, on the rows of a trained head.
+
+A large margin ratio says little by itself: on many heads a matrix that was never trained has one, too. Three kinds of
+matrices set the bar: directions drawn uniformly from those that satisfy all rows, the mean of the rows, and the matrix
+nearest to the start that has the trained one's smallest margin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from jaxattn import checks, metrics, svm
+from jaxattn.norms import Norm
+from jaxattn.norms import named as norm_of
+from jaxattn.parallel import batch, effort
+from jaxattn.svm import constraints as cons
+
+__all__ = ["Nulls", "ratios"]
+
+# The first draws, which may still depend on where the chain starts.
+DISCARDED = 10
+
+
+class Nulls(NamedTuple):
+    """Margin ratios of untrained matrices; `bound` is what a trained one has to exceed.
+
+    Attributes:
+        cone: those of directions drawn uniformly from all that satisfy every row, (lanes, draws).
+        mean: that of the sum of the rows' unit matrices, `sum_k A_k / ||A_k||_F`, (lanes,).
+        nearest: that of the matrix nearest to the start with the smallest margin of W on every row, (lanes,); inf where
+            it was not found, so that nothing exceeds it. None without a start.
+        status: the `svm.Status` of the problem that finds it, (lanes,). None without a start.
+    """
+
+    cone: Float[np.ndarray, "lanes draws"]
+    mean: Float[np.ndarray, " lanes"]
+    nearest: Float[np.ndarray, " lanes"] | None = None
+    status: Int[np.ndarray, " lanes"] | None = None
+
+    @property
+    def unsolved(self) -> int:
+        """The number of lanes whose matrix nearest to the start is not certified."""
+        return 0 if self.status is None else int((self.status != svm.Status.OPTIMAL).sum())
+
+    def bound(self, level: float = 0.95) -> Float[np.ndarray, " lanes"]:
+        """Return for each lane the largest of this quantile over the cone and of the other nulls.
+
+        Example:
+            >>> from jaxattn.bias import nulls
+            >>> nulls.Nulls(cone=np.array([[0.0, 0.5]]), mean=np.array([0.4])).bound(0.5).tolist()
+            [0.4]
+        """
+        bound = np.maximum(np.quantile(self.cone, level, axis=1), self.mean)
+        return bound if self.nearest is None else np.maximum(bound, self.nearest)
+
+
+def ratios(
+    constraints: svm.Constraints,
+    W: Float[Any, "lanes d e"],
+    norm: str | Norm,
+    solution: svm.Solution,
+    key: PRNGKeyArray,
+    start: Float[Any, "lanes d e"] | None = None,
+    draws: int = 100,
+) -> Nulls:
+    """Return the margin ratios of untrained matrices on the same rows, for a batch of lanes.
+
+    Args:
+        constraints: the rows of each lane, hard inequalities with target 1, with a leading axis.
+        W: the trained matrices, of which only the smallest margin enters, and only with `start`.
+        norm: the norm of the ratios.
+        solution: the certified optima in that norm, of `svm.solve_batch`.
+        key: the random key of the draws.
+        start: W before training.
+        draws: the number of directions drawn.
+
+    Raises:
+        ValueError: a lane whose optimum is not certified, rows with targets or of other kinds, W or start of another
+            shape, or not finite.
+
+    Example:
+        >>> from jaxattn.bias import nulls
+        >>> lane = jax.tree.map(lambda leaf: leaf[None], (constraints, solution))
+        >>> found = nulls.ratios(lane[0], np.ones((1, 5, 5)), "frobenius", lane[1], key)
+        >>> found.cone.shape, bool(found.cone.min() >= -1e-9), bool(found.cone.max() < 1)
+        ((1, 100), True, True)
+    """
+    cons.check(constraints, batch=1)
+    checks.count("draws", draws)
+    if constraints.targets is not None or constraints.equal is not None or constraints.penalty is not None:
+        raise ValueError(
+            "constraints: expected hard inequalities with target 1, found targets, equalities or penalties"
+        )
+    status = np.asarray(solution.status)
+    if (status != svm.Status.OPTIMAL).any():
+        raise ValueError(
+            f"solution: expected certified optima, found {int((status != svm.Status.OPTIMAL).sum())} lanes of "
+            f"{status.size} with another status; leave these lanes out"
+        )
+    for name, value in (("W", W), ("start", start)):
+        if value is not None and (np.shape(value) != np.shape(solution.W) or not np.isfinite(value).all()):
+            raise ValueError(f"{name}: expected finite numbers {np.shape(solution.W)}, found {np.shape(value)}")
+    held, best = _held(norm_of(norm)), solution.W
+    words = np.asarray(jax.random.key_data(jax.random.split(key, len(status))))
+    inside = batch.over_seeds(_drawing(draws), constraints, best, words, effort=effort.FULL)
+    cone = batch.over_seeds(held, inside, constraints, solution)
+    average = batch.over_seeds(_mean, constraints)
+    mean = batch.over_seeds(held, average[:, None], constraints, solution)[:, 0]
+    if start is None:
+        return Nulls(cone, mean)
+    start = np.asarray(start, best.dtype)
+    nearest, found = _nearest(constraints, np.asarray(W, best.dtype), start)
+    # The zero matrix has no direction, and margins of 0.
+    is_zero = ~nearest.any(axis=(1, 2))
+    nearest = np.where(is_zero[:, None, None], best, nearest)
+    ratio = batch.over_seeds(held, nearest[:, None], constraints, solution)[:, 0]
+    ratio = np.where(is_zero, 0.0, ratio)
+    return Nulls(cone, mean, np.where(found == svm.Status.OPTIMAL, ratio, np.inf), found)
+
+
+@lru_cache(maxsize=64)
+def _held(norm: Norm) -> Callable[..., Any]:
+    # One function object per norm, so that it compiles once.
+    return partial(_ratios, norm=norm)
+
+
+def _ratios(
+    W: Float[Array, "k d e"], constraints: svm.Constraints, solution: svm.Solution, norm: Norm
+) -> Float[Array, " k"]:
+    return jax.vmap(lambda one: metrics.margin_ratio(one, constraints, norm, solution))(W)
+
+
+def _mean(constraints: svm.Constraints) -> Float[Array, "d e"]:
+    """Return the sum of the rows' unit matrices."""
+    constraints = cons.without_absent(constraints)
+    present = cons.rows(constraints).present
+    return cons.combination(constraints, jnp.where(present, 1 / cons.unit_lengths(constraints), 0.0))
+
+
+def _nearest(
+    constraints: svm.Constraints, W: Float[np.ndarray, "lanes d e"], start: Float[np.ndarray, "lanes d e"]
+) -> tuple[Float[np.ndarray, "lanes d e"], Int[np.ndarray, " lanes"]]:
+    """Return the matrices nearest to the start in Frobenius norm with the smallest margin of W, and their status."""
+    present = cons.rows(constraints).present
+    smallest = np.min(np.where(present, _margins(constraints, W), np.inf), axis=(1, 2))
+    # V = start + U with the shortest U.
+    targets = np.where(present, smallest[:, None, None] - _margins(constraints, start), 1.0)
+    solution = svm.solve_batch(constraints._replace(targets=targets))
+    return start + solution.W, solution.status
+
+
+def _margins(constraints: svm.Constraints, W: Float[np.ndarray, "lanes d e"]) -> Float[np.ndarray, "lanes n m"]:
+    return np.asarray(svm.margins(jax.tree.map(np.asarray, constraints), W))
+
+
+@lru_cache(maxsize=64)
+def _drawing(draws: int) -> Callable[..., Any]:
+    return partial(drawn, draws=draws)
+
+
+def drawn(
+    constraints: svm.Constraints, inside: Float[Array, "d e"], words: Any, draws: int
+) -> Float[Array, "draws d e"]:
+    """Return draws of a standard normal matrix under the condition that it satisfies all rows; one lane.
+
+    Their directions are uniform on the cone `<A_k, W> >= 0`. The chain is exact Hamiltonian dynamics (Pakman and
+    Paninski 2014): W moves as `W cos t + P sin t` with a fresh normal momentum P, which is reflected at each row that
+    it meets, for a quarter of a period. Without rows, W would then be P itself. With 120 random rows of 13 x 13 numbers
+    no correlation of consecutive draws is visible (below .03).
+
+    Args:
+        constraints: the rows.
+        inside: a matrix that satisfies them, where the chain starts.
+        words: the data of a random key.
+        draws: the number of draws.
+    """
+    constraints = cons.without_absent(constraints)
+    constraints = constraints._replace(differences=constraints.differences / cons.unit_lengths(constraints)[..., None])
+    start = inside / jnp.linalg.norm(inside) * np.sqrt(inside.size)
+    keys = jax.random.split(jax.random.wrap_key_data(words), DISCARDED + draws)
+
+    def step(W: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
+        W = _moved(constraints, W, jax.random.normal(key, W.shape, W.dtype))
+        return W, W
+
+    return jax.lax.scan(step, start, keys)[1][DISCARDED:]
+
+
+class _Motion(NamedTuple):
+    """A matrix and its momentum, the margins of both, and the time that is left."""
+
+    W: Float[Array, "d e"]
+    P: Float[Array, "d e"]
+    margins: Float[Array, "n m"]
+    speeds: Float[Array, "n m"]
+    left: Float[Array, ""]
+
+
+def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]) -> Float[Array, "d e"]:
+    """Return where W is after a quarter of a period; the rows have length 1."""
+    differences, queries = unit.differences, unit.queries
+
+    def moves(now: _Motion) -> Bool[Array, ""]:
+        return now.left > 0
+
+    def to_next_row(now: _Motion) -> _Motion:
+        falls = now.speeds < 0
+        # The tangents of the times at which margins reach 0; within a quarter of a period only falling ones do.
+        tangents = jnp.where(falls, jnp.maximum(now.margins, 0) / jnp.where(falls, -now.speeds, 1), jnp.inf)
+        i, k = jnp.unravel_index(jnp.argmin(tangents), tangents.shape)
+        time = jnp.arctan(tangents[i, k])
+        meets = time < now.left
+        time = jnp.minimum(time, now.left)
+        cos, sin = jnp.cos(time), jnp.sin(time)
+        W, P = cos * now.W + sin * now.P, cos * now.P - sin * now.W
+        margins, speeds = cos * now.margins + sin * now.speeds, cos * now.speeds - sin * now.margins
+        turn = jnp.where(meets, -2 * speeds[i, k], 0.0)
+        difference, query = differences[i, k], queries[i]
+        return _Motion(
+            W,
+            P + turn * jnp.outer(difference, query),
+            margins,
+            speeds + turn * (differences @ difference) * (queries @ query)[:, None],
+            jnp.where(meets, now.left - time, 0.0),
+        )
+
+    first = _Motion(W, P, cons.margins(unit, W), cons.margins(unit, P), jnp.asarray(jnp.pi / 2, W.dtype))
+    return jax.lax.while_loop(moves, to_next_row, first).W
