@@ -5,14 +5,17 @@ largest possible margin of a matrix of the same length. Its verdict names the no
 from all others and from their neighbours; states that W obeys none of them; or gives the reason why the run does not
 decide. `rank_arrays` does the same for weights that another program trained, and `infer` finds the exponent of a family
 of norms. `finite` is for runs whose weights stop growing, as with weight decay: it names the ball on which the risk is
-stationary where they end.
+stationary where they end. `heads` compares the heads of one attention layer, given as arrays, with the optimum of each
+and with matrices that were never trained.
 """
 
 from jaxattn.bias.checkpoints import rank_arrays
 from jaxattn.bias.exponents import Exponent
 from jaxattn.bias.inference import Inferred, infer
+from jaxattn.bias.nulls import Nulls
 from jaxattn.bias.ranking import NORMS, Ranking, rank
 from jaxattn.bias.stopping import Finite, finite, growth
+from jaxattn.bias.trained_heads import Heads, heads
 from jaxattn.bias.verdict import CLOSE, Verdict
 
 __all__ = [
@@ -20,11 +23,14 @@ __all__ = [
     "NORMS",
     "Exponent",
     "Finite",
+    "Heads",
     "Inferred",
+    "Nulls",
     "Ranking",
     "Verdict",
     "finite",
     "growth",
+    "heads",
     "infer",
     "rank",
     "rank_arrays",
