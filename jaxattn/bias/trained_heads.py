@@ -130,7 +130,8 @@ def heads(
     layer = _checked(hidden, W_Q, W_K, mask, scale, queries)
     of_sequence, of_query = np.nonzero(layer.counts)
     seen = layer.mask[of_sequence, of_query]
-    X, Z = layer.hidden[of_sequence], layer.hidden[of_sequence, of_query]
+    X: Any = layer.hidden[of_sequence]
+    Z: Any = layer.hidden[of_sequence, of_query]
     logits = np.where(seen, np.einsum("ntd,hde,ne->hnt", X, layer.W, Z, optimize=True), -np.inf)
     chosen = logits.argmax(axis=2)
     alpha = (
@@ -141,12 +142,10 @@ def heads(
         raise ValueError(
             f"sources: expected tokens that their queries see, found {int((~seen[places, alpha[0]]).sum())} others"
         )
-    present = seen & (np.arange(X.shape[1]) != alpha[..., None])
-    rows = svm.Constraints(
-        differences=np.where(present[..., None], X[places, alpha][:, :, None] - X, 0.0),
-        queries=np.broadcast_to(Z, (len(layer.W), *Z.shape)).copy(),
-        present=present,
-    )
+    present: Any = seen & (np.arange(X.shape[1]) != alpha[..., None])
+    differences: Any = np.where(present[..., None], X[places, alpha][:, :, None] - X, 0.0)
+    of_heads: Any = np.repeat(Z[None], len(layer.W), axis=0)
+    rows = svm.Constraints(differences, of_heads, present=present)
     margins = np.asarray(cons.margins(rows, layer.W))
     probability = np.asarray(jax.nn.softmax(logits, axis=2))
     source = np.take_along_axis(probability, alpha[..., None], axis=2)[..., 0]

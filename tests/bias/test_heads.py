@@ -118,27 +118,35 @@ def test_arrays_that_do_not_fit_are_named(given, error):
         bias.heads(**({"hidden": HIDDEN, "W_Q": EYE[None], "W_K": EYE[None]} | given))
 
 
-def test_weights_of_a_torch_model_by_name():
+def is_of_layer(q_proj, k_proj, hidden, q, k):
+    """Whether `bias.heads` finds what these queries and keys select, (sequences, T, heads * m) each."""
+    H, G, m = 4, 2, 3
+    found = bias.heads(
+        hidden,
+        q_proj.reshape(H, m, D).swapaxes(1, 2),
+        k_proj.reshape(G, m, D).swapaxes(1, 2),
+        scale=m**-0.5,
+        norms=["frobenius"],
+    )
+    keys = np.repeat(k.reshape(SEQUENCES, T, G, m), H // G, axis=2)
+    logits = np.einsum("suhm,sthm->hsut", q.reshape(SEQUENCES, T, H, m), keys)
+    chosen = np.where(np.tri(T, dtype=bool), logits, -np.inf).argmax(axis=3)[:, :, 1:]
+    return np.allclose(found.first, (chosen == 0).mean(axis=(1, 2))) and (found.violated == 0).all()
+
+
+def test_weights_are_cut_into_heads_as_a_linear_layer_stores_them():
+    q_proj, k_proj = RNG.normal(size=(12, D)), RNG.normal(size=(6, D))
+    assert is_of_layer(q_proj, k_proj, HIDDEN, HIDDEN @ q_proj.T, HIDDEN @ k_proj.T)
+
+
+def test_weights_of_a_torch_model_are_found_by_name():
     torch = pytest.importorskip("torch", reason="PyTorch is no requirement of this package")
     torch.manual_seed(0)
-    H, G, m = 4, 2, 3
-    model = torch.nn.ModuleDict(
-        {
-            "norm": torch.nn.LayerNorm(D),
-            "q_proj": torch.nn.Linear(D, H * m, bias=False),
-            "k_proj": torch.nn.Linear(D, G * m, bias=False),
-        }
-    )
-    kept = {}
+    layers = {name: torch.nn.Linear(D, width, bias=False) for name, width in (("q_proj", 12), ("k_proj", 6))}
+    model, kept = torch.nn.ModuleDict({"norm": torch.nn.LayerNorm(D)} | layers), {}
     model["norm"].register_forward_hook(lambda module, given, result: kept.update(hidden=result.detach()))
     model["norm"](torch.tensor(HIDDEN, dtype=torch.float32))
     weights = {name: value.detach().double().numpy() for name, value in model.state_dict().items()}
-    W_Q = weights["q_proj.weight"].reshape(H, m, D).swapaxes(1, 2)
-    W_K = weights["k_proj.weight"].reshape(G, m, D).swapaxes(1, 2)
-    q = model["q_proj"](kept["hidden"]).reshape(SEQUENCES, T, H, m)
-    k = model["k_proj"](kept["hidden"]).reshape(SEQUENCES, T, G, m).repeat_interleave(H // G, dim=2)
-    logits = torch.einsum("suhm,sthm->hsut", q, k).detach().numpy() * m**-0.5
     hidden = kept["hidden"].double().numpy()
-    found = bias.heads(hidden, W_Q, W_K, scale=m**-0.5, norms=["frobenius"])
-    first = np.where(np.tri(T, dtype=bool), logits, -np.inf)[:, :, 1:].argmax(axis=3) == 0
-    np.testing.assert_allclose(found.first, first.mean(axis=(1, 2)))
+    q, k = (model[name](kept["hidden"]).detach().double().numpy() for name in layers)
+    assert is_of_layer(weights["q_proj.weight"], weights["k_proj.weight"], hidden, q, k)
