@@ -63,22 +63,22 @@ class Nulls(NamedTuple):
 
 def ratios(
     constraints: svm.Constraints,
-    W: Float[Any, "lanes d e"],
+    W: Any,
     norm: str | Norm,
     solution: svm.Solution,
     key: PRNGKeyArray,
-    start: Float[Any, "lanes d e"] | None = None,
+    start: Any = None,
     draws: int = 100,
 ) -> Nulls:
     """Return the margin ratios of untrained matrices on the same rows, for a batch of lanes.
 
     Args:
         constraints: the rows of each lane, hard inequalities with target 1, with a leading axis.
-        W: the trained matrices, of which only the smallest margin enters, and only with `start`.
+        W: the trained matrices, (lanes, d, e), of which only the smallest margin enters, and only with `start`.
         norm: the norm of the ratios.
         solution: the certified optima in that norm, of `svm.solve_batch`.
         key: the random key of the draws.
-        start: W before training.
+        start: W before training, (lanes, d, e).
         draws: the number of directions drawn.
 
     Raises:
@@ -107,26 +107,33 @@ def ratios(
     for name, value in (("W", W), ("start", start)):
         if value is not None and (np.shape(value) != np.shape(solution.W) or not np.isfinite(value).all()):
             raise ValueError(f"{name}: expected finite numbers {np.shape(solution.W)}, found {np.shape(value)}")
-    held, best = _held(norm_of(norm)), solution.W
+    norm, best = norm_of(norm), solution.W
     words = np.asarray(jax.random.key_data(jax.random.split(key, len(status))))
     inside = batch.over_seeds(_drawing(draws), constraints, best, words, effort=effort.FULL)
-    cone = batch.over_seeds(held, inside, constraints, solution)
+    cone = held(constraints, inside, norm, solution)
     average = batch.over_seeds(_mean, constraints)
-    mean = batch.over_seeds(held, average[:, None], constraints, solution)[:, 0]
+    mean = held(constraints, average[:, None], norm, solution)[:, 0]
     if start is None:
         return Nulls(cone, mean)
     start = np.asarray(start, best.dtype)
     nearest, found = _nearest(constraints, np.asarray(W, best.dtype), start)
     # The zero matrix has no direction, and margins of 0.
-    is_zero = ~nearest.any(axis=(1, 2))
+    is_zero = np.abs(nearest).max(axis=(1, 2)) == 0
     nearest = np.where(is_zero[:, None, None], best, nearest)
-    ratio = batch.over_seeds(held, nearest[:, None], constraints, solution)[:, 0]
+    ratio = held(constraints, nearest[:, None], norm, solution)[:, 0]
     ratio = np.where(is_zero, 0.0, ratio)
     return Nulls(cone, mean, np.where(found == svm.Status.OPTIMAL, ratio, np.inf), found)
 
 
+def held(
+    constraints: svm.Constraints, W: Float[np.ndarray, "lanes k d e"], norm: Norm, solution: svm.Solution
+) -> Float[np.ndarray, "lanes k"]:
+    """Return the margin ratios of several matrices on each lane."""
+    return batch.over_seeds(_holding(norm), W, constraints, solution)
+
+
 @lru_cache(maxsize=64)
-def _held(norm: Norm) -> Callable[..., Any]:
+def _holding(norm: Norm) -> Callable[..., Any]:
     # One function object per norm, so that it compiles once.
     return partial(_ratios, norm=norm)
 
@@ -153,7 +160,7 @@ def _nearest(
     # V = start + U with the shortest U.
     targets = np.where(present, smallest[:, None, None] - _margins(constraints, start), 1.0)
     solution = svm.solve_batch(constraints._replace(targets=targets))
-    return start + solution.W, solution.status
+    return start + np.asarray(solution.W), np.asarray(solution.status)
 
 
 def _margins(constraints: svm.Constraints, W: Float[np.ndarray, "lanes d e"]) -> Float[np.ndarray, "lanes n m"]:

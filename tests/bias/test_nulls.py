@@ -1,5 +1,7 @@
 """The matrices that set the bar for trained ones: draws from a cone with known moments, means, nearest ones."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +17,11 @@ LANES, D = 3, 3
 def rows():
     """Rows that a planted matrix satisfies; in each lane some only pad."""
     rng = np.random.default_rng(0)
-    differences, queries = rng.normal(size=(LANES, 4, 3, D)), rng.normal(size=(LANES, 4, D))
+    differences: Any = rng.normal(size=(LANES, 4, 3, D))
+    queries: Any = rng.normal(size=(LANES, 4, D))
     planted = rng.normal(size=(LANES, D, D))
     signs = np.sign(np.einsum("lntd,lde,lne->lnt", differences, planted, queries))
-    present = np.ones((LANES, 4, 3), bool)
+    present: Any = np.ones((LANES, 4, 3), bool)
     present[:, 2, 1:] = present[:, 3] = False
     differences = np.where(present, signs, -signs)[..., None] * differences
     return svm.Constraints(differences, queries, present=present)
@@ -37,8 +40,8 @@ def direct(rows, W, norm, solution, lane):
 
 def test_draws_from_an_orthant_have_its_moments():
     # W_ij >= 0 for all i and j: each entry is the absolute value of a normal number, independent of the others.
-    eye = np.eye(D)
-    orthant = svm.Constraints(np.broadcast_to(eye, (D, D, D)), eye)
+    eye = jnp.eye(D)
+    orthant = svm.Constraints(jnp.broadcast_to(eye, (D, D, D)), eye)
     draws = 4000
     words = jax.random.key_data(jax.random.key(3))
     W = np.asarray(jax.jit(nulls.drawn, static_argnums=3)(orthant, np.ones((D, D)), words, draws))
@@ -53,8 +56,8 @@ def test_draws_from_an_orthant_have_its_moments():
 
 
 def test_draws_from_a_half_space_are_normal_but_for_one_sign():
-    query = np.ones((1, D)) / np.sqrt(D)
-    half = svm.Constraints(np.array([[[0.0, 5.0, 0.0]]]), query)
+    query = jnp.ones((1, D)) / np.sqrt(D)
+    half = svm.Constraints(jnp.array([[[0.0, 5.0, 0.0]]]), query)
     words = jax.random.key_data(jax.random.key(4))
     W = np.asarray(jax.jit(nulls.drawn, static_argnums=3)(half, np.ones((D, D)), words, 4000))
     along = W[:, 1] @ query[0]
@@ -69,7 +72,7 @@ def test_each_null_is_the_ratio_of_its_matrix(rows, solution, norm):
     W = solution.W + 0.05 * np.random.default_rng(1).normal(size=solution.W.shape)
     start = np.random.default_rng(2).normal(size=W.shape)
     best = svm.solve_batch(rows, norm)
-    found = nulls.ratios(rows, W, norm, best, jax.random.key(0), start, draws=30)
+    found: Any = nulls.ratios(rows, W, norm, best, jax.random.key(0), start, draws=30)
     assert found.cone.shape == (LANES, 30)
     assert (found.cone >= -1e-9).all()
     assert (found.cone < 1).all()
@@ -91,7 +94,7 @@ def test_each_null_is_the_ratio_of_its_matrix(rows, solution, norm):
 
 
 def test_from_zero_the_nearest_matrix_is_the_optimum(rows, solution):
-    found = nulls.ratios(rows, 3 * solution.W, "frobenius", solution, jax.random.key(0), 0 * solution.W, draws=2)
+    found: Any = nulls.ratios(rows, 3 * solution.W, "frobenius", solution, jax.random.key(0), 0 * solution.W, draws=2)
     np.testing.assert_allclose(found.nearest, 1)
     np.testing.assert_allclose(found.bound(), 1)
 
@@ -100,7 +103,7 @@ def test_a_start_with_the_margins_is_nearest_to_itself(rows, solution):
     # The second trained matrix violates rows, and so does its start; the third has no margin, as zero has none.
     sizes = np.array([1.0, -2.0, 0.0])[:, None, None]
     W, start = sizes * solution.W, np.array([2.0, -2.0, 0.0])[:, None, None] * solution.W
-    found = nulls.ratios(rows, W, "frobenius", solution, jax.random.key(0), start, draws=2)
+    found: Any = nulls.ratios(rows, W, "frobenius", solution, jax.random.key(0), start, draws=2)
     assert found.nearest[0] == pytest.approx(1)
     assert found.nearest[1] == pytest.approx(direct(rows, -solution.W[1], "frobenius", solution, 1))
     assert found.nearest[2] == 0
