@@ -59,7 +59,6 @@ def run(obeys, soft):
         "log_loss": (("seed", "snapshot"), -ones),
         "log_loss_hard": (("seed", "snapshot"), (1 if soft else -1) * 0.1 * spread - ones),
         "share": (("seed", "snapshot"), 0.5 * ones),
-        "others": (("seed", "snapshot"), ones),
     }
     axes = {"seed": np.arange(SEEDS), "head": np.array([claims.FIRST], object), "norm": np.array(NORMS, object)}
     counts = {"attempted": SEEDS, "kept": SEEDS, "infeasible": 0, "unsolved": 0, "diverged": 0}

@@ -89,7 +89,9 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         costs=quantiles(costs, 10, 50, 90),
         ratio=quantiles(ratio, 10, 50, 90),
         size=quantiles(size, 50),
-        part=quantiles(run["share"].isel(snapshot=-1, drop=True), 10, 50, 90),
+        part=quantiles(run["share"].isel(snapshot=-1, drop=True), 50),
+        asked=quantiles(run["asked"], 50),
+        probability=quantiles(run["probability"], 50),
     )
 
 
@@ -147,7 +149,18 @@ def _inputs(runs: Datasets) -> Judgement:
 
 @claim("hierarchy:ladder", _OURS, "Nor does a head on any rung above it, up to a decoder as people train it.", TRAINED)
 def _ladder(runs: Datasets) -> Judgement:
-    return Judgement(_none_obeys(runs, TRAINED_INPUTS[1:]), numbers=_ends(runs, TRAINED_INPUTS[1:]))
+    names = TRAINED_INPUTS[1:]
+    asked = ", ".join(
+        f"{name}: {float(runs[name]['asked_50'].isel(head=-1)):.0%} "
+        f"({float(runs[name]['probability_50'].isel(head=-1)):.2f})"
+        for name in names
+    )
+    return Judgement(
+        _none_obeys(runs, names),
+        remark="Median share of queries whose selected token is the one asked for (smallest of their largest "
+        f"probabilities), last layer: {asked}.",
+        numbers=_ends(runs, names),
+    )
 
 
 @claim(
@@ -163,7 +176,9 @@ def _carried(runs: Datasets) -> Judgement:
         [
             (above if name in FROZEN else below)(f"{label} {name}", value, CARRIED if name in FROZEN else LEFT)
             for name, value in carried.items()
-        ]
+        ],
+        numbers={f"{label} {name}": value for name, value in carried.items()}
+        | {f"median share of the gradient on K and Q, {name}": float(runs[name]["part_50"]) for name in TRAINED_INPUTS},
     )
 
 

@@ -52,8 +52,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Returns:
         Over the last two decades of steps: `ratio`, the margin ratio, (seed, head, norm, snapshot), `size`, `||W||_F`,
         and `margin`, (seed, head, snapshot), and the logarithms of the loss, `log_loss` and with hard attention
-        `log_loss_hard`, the attention's `share` of the gradient, and the norm `others` of all other parameters, (seed,
-        snapshot). At the end: `probability` and `asked`, (seed, head), and margin ratios of matrices that training did
+        `log_loss_hard`, and the attention's `share` of the gradient, (seed, snapshot). At the end: `probability` and
+        `asked`, (seed, head), and margin ratios of matrices that training did
         not choose, (seed, head, norm): `cone`, the 95 % quantile of directions drawn from all that select the same
         tokens, `mean`, that of the rows' mean, `nearest`, that of the matrix nearest to the start with the same
         margins, and `first`, that of the head when it first selected these tokens. A seed is kept if all optima of
@@ -87,7 +87,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     dims |= dict.fromkeys(("cone", "mean", "nearest", "first"), (*of_heads, "norm"))
     values = {name: np.stack([one[name] for one in found], axis=1)[kept] for name in found[0]}
     measured: dict[str, Any] = {name: (dims.get(name, of_heads), value) for name, value in values.items()}
-    for name in ("log_loss", "log_loss_hard", "share", "others"):
+    for name in ("log_loss", "log_loss_hard", "share"):
         measured[name] = (("seed", "snapshot"), arrays[name][kept][:, late])
     counted = exclusions.count(kept, infeasible=infeasible)
     lost = int((~finite).sum())

@@ -37,7 +37,6 @@ _DIMS = {
     "log_loss": ("snapshot",),
     "log_loss_hard": ("snapshot",),
     "share": ("snapshot",),
-    "others": ("snapshot",),
 }
 
 
@@ -137,14 +136,12 @@ def _training_by(
             parameters, _ = now
             gradient = slope(parameters, measured, jnp.zeros((), int))
             of_attention = length_of(tuple(layer.attention for layer in gradient.layers), 0)
-            others = parameters._replace(layers=tuple(layer._replace(attention=None) for layer in parameters.layers))
             return {
                 "read": model.logits(parameters, measured.sequences)[1],
                 "W": jnp.stack([layer.W for layer in parameters.layers]),
                 "log_loss": loss(parameters, measured),
                 "log_loss_hard": loss(parameters, measured, hard),
                 "share": of_attention / length_of(gradient, 0),
-                "others": length_of(others, 0),
             }
 
         begin = (parameters, optimizer.init(parameters))
